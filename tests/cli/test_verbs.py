@@ -68,19 +68,6 @@ def write_tar(path: Path, values: dict[str, bytes]) -> None:
     path.write_bytes(tar_of(*values.items()))
 
 
-def test_a_missing_destination_is_named(place: Path) -> None:
-    assert run_json("convert", "docs", "--to", "parquet", status=2)["message"] == "Missing argument 'DST'"
-    assert "'DST'" in run("salvage", "docs", status=2).stderr
-
-
-def test_options_have_the_names_of_python_too(place: Path) -> None:
-    run("convert", "docs", "out", "--source-format", "wds", "--format=pq", "--limits", "tar_fields=500")
-    assert run_json("info", "out", "--format", "parquet")["format"] == "parquet"
-    assert "--source-format" not in run("convert", "--help").output
-    wrong = run("salvage", "docs", "saved", "--format", "parqet", status=2)
-    assert "Did you mean parquet?" in wrong.stderr
-
-
 # info
 
 
@@ -112,7 +99,6 @@ def test_shards_named_one_by_one_are_a_dataset(place: Path) -> None:
         (["convert", "docs", "out", "--to", "parquet", "--limit", "x"], "--limit"),
         (["info", "docs", "--nonsense"], "--nonsense"),
         (["info"], "SRC"),
-        (["convert", "--to", "parquet"], "SRC"),
         (["nonsense"], "nonsense"),
         (["--nonsense", "info", "docs"], "--nonsense"),
     ],
@@ -547,20 +533,18 @@ def test_damaged_data_have_status_1_and_the_place(place: Path) -> None:
 # doctor
 
 
-def test_doctor_is_silent_where_all_is_well(place: Path) -> None:
+def test_doctor_finds_no_problems_in_a_good_layout(place: Path) -> None:
     shown = run("doctor", "docs").stdout
-    assert shown == "nothing will hurt in 2 shards of webdataset, 1.8 MB\n"
+    assert shown == "no problems in 2 shards of webdataset, 1.8 MB\n"
     told = run_json("doctor", "docs")
     assert (told["ok"], told["findings"], told["shards"]) == (True, [], 2)
 
 
-def test_doctor_tells_what_hurts_and_prints_the_command_on_a_line_of_its_own(
-    place: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_doctor_prints_the_fix_on_a_line_of_its_own(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "40")
     write_tar(place / "a.tar", {"a.jpg": b"1", "\x1b[2Jb.jpg": b"2", "a.txt": b"3", "\x1b[2Jb.txt": b"4"})
     result = run("doctor", "a.tar", "--option", "mmap=false", status=1)
-    command = "lading convert a.tar mended --to webdataset --option mmap=false --option regroup=true"
+    command = "lading convert a.tar fixed --to webdataset --option mmap=false --option regroup=true"
     lines = result.stdout.splitlines()
     assert lines[0] == "✗ samples in several pieces"
     assert lines[-1] == f"  {command}"
@@ -569,11 +553,11 @@ def test_doctor_tells_what_hurts_and_prints_the_command_on_a_line_of_its_own(
     assert (finding["shard"], finding["command"], finding["shards"]) == ("a.tar", command, 1)
 
 
-def test_doctor_says_of_what_no_command_mends_that_none_does(place: Path) -> None:
+def test_doctor_names_problems_that_no_command_fixes(place: Path) -> None:
     names = ("a.jpg", "b.jpg", "c.jpg", "a.jpg", "b.txt")
     (place / "a.tar").write_bytes(tar_of(*((name, b"1") for name in names)))
     shown = run("doctor", "a.tar", status=1).stdout
-    assert shown.endswith("no command of lading mends samples in several pieces\n")
+    assert shown.endswith("no command of lading fixes samples in several pieces\n")
     [finding] = run_json("doctor", "a.tar", status=1)["findings"]
     assert finding["command"] is None
 
@@ -634,9 +618,9 @@ def test_sound_data_are_verified(place: Path) -> None:
     run("convert", "docs", "out", "--to", "webdataset", "--verify")
     deep = run_json("verify", "out", "--deep", "--sample", "50%")
     assert (deep["ok"], deep["digest"], "checksums" in deep["checked"]) == (True, None, True)
-    assert "not taken" in run("verify", "out", "--deep").stdout
+    assert "none: " in run("verify", "out", "--deep").stdout
     shown = run("verify", "out").stdout
-    assert shown.startswith("all is well in 1 shard")
+    assert shown.startswith("no problems in 1 shard")
     assert "digest" in run_json("verify", "out")["checked"]
 
 
@@ -652,7 +636,8 @@ def test_what_is_wrong_is_listed(place: Path) -> None:
     assert told["findings"][0]["error"] == "SidecarMismatch"
     result = run("verify", "out", status=1)
     assert "digest" in result.stdout
-    assert "finding" in result.stdout
+    assert "1 problem in 1 shard" in result.stdout
+    assert result.stdout.splitlines()[-1] == "  lading salvage out DST"
 
 
 def test_what_a_shard_that_differs_was_held_against_is_told(place: Path) -> None:
@@ -701,7 +686,6 @@ def test_an_index_that_cannot_be_kept_is_said(place: Path, monkeypatch: pytest.M
 def test_formats_are_listed_with_their_options(place: Path) -> None:
     told = run_json("formats")
     assert [f["name"] for f in told["formats"]] == format_names()
-    assert {f["name"]: f["aliases"] for f in told["formats"]}["webdataset"] == ["tar", "wds"]
     names = {f["name"]: [o["name"] for o in f["read_options"]] for f in told["formats"]}
     assert "on_duplicate" in names["webdataset"]
     assert [o["name"] for o in told["interleaved_options"] if not o["text"]] == []

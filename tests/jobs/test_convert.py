@@ -20,7 +20,6 @@ import lading
 from documents import SQUARE, TALL, WIDE, documents, tiff_of
 from golden_cases import Golden
 from lading.caches import write_cache
-from lading.dataset.open import open_shards
 from lading.errors import (
     BadReference,
     DataError,
@@ -395,8 +394,7 @@ def test_documents_become_documents_without_a_look_beforehand(workers: int, tmp_
         assert [f.name for f in passthrough] == ["n", "only", "alt", "späte"]
         assert all(f.type == pa.string() for f in passthrough)
         assert dataset[1]["n"] == 2.5
-    with open_shards(out) as shards:
-        assert shards.interleaved.per_image_fields == ("alt",)
+        assert dataset.interleaved.per_image_fields == ("alt",)
 
 
 @pytest.mark.parametrize("target", ["webdataset", "parquet"])

@@ -1,4 +1,4 @@
-"""Doctor: datasets with one symptom each, and what is found when the printed command was run."""
+"""Doctor: datasets with one problem each, and the findings after the printed command was run."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from lading.cli.main import app
 from lading.errors import DataError, UsageError
 from lading.features.items import INTERLEAVED_SCHEMA
 from lading.formats.registry import format_names
-from lading.jobs.doctor import Finding, doctor
+from lading.jobs.doctor import LayoutFinding, doctor
 from lading.limits import Limits
 from lading.storage.base import FileInfo, write_file
 from lading.storage.memory import MemoryStore
@@ -39,10 +39,10 @@ _MB = 1 << 20
 _SHARDS = (".tar", ".tar.gz", ".parquet", ".arrow", ".mds", ".jsonl.gz")
 
 
-def only(source: Any, symptom: str, **opening: Any) -> Finding:
-    """The one thing that is wrong."""
+def only(source: Any, problem: str, **opening: Any) -> LayoutFinding:
+    """Return the only finding."""
     [finding] = doctor(source, **opening).findings
-    assert finding.symptom == symptom
+    assert finding.problem == problem
     return finding
 
 
@@ -56,8 +56,8 @@ def run(command: str | None) -> str:
     return words[words.index("--to") - 1] if "--to" in words else words[1]
 
 
-def mended(finding: Finding) -> str:
-    """The dataset that a finding's command makes, which is well."""
+def fixed(finding: LayoutFinding) -> str:
+    """Return the dataset that a finding's command makes, which has no problems."""
     place = run(finding.command)
     assert doctor(place).findings == []
     return place
@@ -82,9 +82,9 @@ def test_one_huge_shard(tmp_path: Path) -> None:
     finding = only(folder, "one huge shard")
     assert (finding.shard, finding.shards) == (str(folder / "all.tar"), 1)
     assert shlex.split(str(finding.command)) == [
-        "lading", "convert", str(folder), f"{folder}-mended", "--to", "webdataset",
+        "lading", "convert", str(folder), f"{folder}-fixed", "--to", "webdataset",
     ]  # fmt: skip
-    place = mended(finding)
+    place = fixed(finding)
     assert len(list(Path(place).glob("*.tar"))) > 3
 
 
@@ -95,7 +95,7 @@ def test_shards_of_very_unequal_size(tmp_path: Path) -> None:
     pattern = str(tmp_path / "s*.tar")
     finding = only(pattern, "shards of very unequal size")
     assert finding.shard == str(tmp_path / "s5.tar")
-    same(pattern, mended(finding))
+    same(pattern, fixed(finding))
 
 
 def test_a_few_shards_that_are_somewhat_unequal_are_well(tmp_path: Path) -> None:
@@ -114,7 +114,7 @@ def test_very_many_small_shards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     (folder / "0100.jsonl.gz").write_bytes(gzip.compress(b'{"n": 100}\n'))
     finding = only(folder, "very many small shards")
     assert finding.shards == 101
-    place = mended(finding)
+    place = fixed(finding)
     assert [path.name for path in Path(place).glob("*.jsonl*")] == ["shard-000000.jsonl.gz"]
     same(folder, place)
 
@@ -134,8 +134,8 @@ def test_large_row_groups(tmp_path: Path) -> None:
     write_parquet(path, batch, 70, use_dictionary=False)
     assert pq.read_metadata(path).row_group(0).total_byte_size > 512 * _MB
     finding = only(path, "large row group")
-    assert finding.measured.startswith("row group 0 unpacks to 562 MB")
-    mended(finding)
+    assert finding.measured.startswith("row group 0: 562 MB uncompressed")
+    fixed(finding)
 
 
 def test_strings_near_the_limit_of_32_bits_behind_a_dictionary(tmp_path: Path) -> None:
@@ -144,11 +144,11 @@ def test_strings_near_the_limit_of_32_bits_behind_a_dictionary(tmp_path: Path) -
     write_parquet(path, batch, 18)
     assert path.stat().st_size < 200_000
     findings = doctor(path).findings
-    assert [f.symptom for f in findings] == ["large row group", "32-bit strings near their limit"]
-    assert findings[1].measured == "row group 0, column 'text': 1.1 GB of the 2.0 GB that fit"
+    assert [f.problem for f in findings] == ["large row group", "32-bit strings near their limit"]
+    assert findings[1].measured == "row group 0, column 'text': 1.1 GB, the type holds 2.0 GB"
     assert findings[0].command == findings[1].command
     if SOAK:  # 1 GB
-        mended(findings[1])
+        fixed(findings[1])
 
 
 @pytest.mark.parametrize("kind", [pa.large_string(), pa.struct([("text", pa.large_string())])])
@@ -168,7 +168,7 @@ def test_small_row_groups(tmp_path: Path) -> None:
     pq.write_table(table, path, row_group_size=100)
     finding = only(path, "small row groups")
     assert finding.measured.startswith("17 row groups")
-    same(path, mended(finding))
+    same(path, fixed(finding))
 
 
 def test_large_pages(tmp_path: Path) -> None:
@@ -177,8 +177,8 @@ def test_large_pages(tmp_path: Path) -> None:
     path.parent.mkdir()
     pq.write_table(pa.table({"jpg": pictures}), path, use_dictionary=False)
     finding = only(path, "large pages")
-    assert finding.measured == "row group 0, column 'jpg': 100 MB a page, more than 64.0 MB"
-    mended(finding)
+    assert finding.measured == "row group 0, column 'jpg': 100 MB a page, at most 64.0 MB"
+    fixed(finding)
 
 
 def test_a_page_of_one_value_is_as_large_as_it_must_be(tmp_path: Path) -> None:
@@ -195,7 +195,7 @@ def test_features_of_hugging_face_stay(tmp_path: Path) -> None:
     source = tmp_path / "in.parquet"
     table = pq.read_table(next(made.glob("*.parquet")))
     pq.write_table(table, source, row_group_size=100)
-    place = mended(only(source, "small row groups"))
+    place = fixed(only(source, "small row groups"))
     assert b"huggingface" in (pq.read_schema(next(Path(place).glob("*.parquet"))).metadata or {})
 
 
@@ -241,10 +241,10 @@ def test_large_record_batches_and_strings_near_their_limit(tmp_path: Path) -> No
     file.close()
     del batch, text
     findings = doctor(path).findings
-    assert [f.symptom for f in findings] == ["one huge shard", "large record batch", "32-bit strings near their limit"]
-    assert findings[2].measured == "record batch 0, column 'text': 1.0 GB of the 2.0 GB that fit"
+    assert [f.problem for f in findings] == ["one huge shard", "large record batch", "32-bit strings near their limit"]
+    assert findings[2].measured == "record batch 0, column 'text': 1.0 GB, the type holds 2.0 GB"
     if SOAK:  # 1 GB
-        mended(findings[0])
+        fixed(findings[0])
 
 
 # Tars
@@ -260,7 +260,7 @@ def test_compressed_tars(tmp_path: Path) -> None:
         (folder / f"{number}.tar.gz").write_bytes(gzip.compress(body, 1))
     finding = only(folder, "compressed tars")
     assert finding.shards == 2
-    place = mended(finding)
+    place = fixed(finding)
     assert sorted(path.suffix for path in Path(place).glob("shard-*")) == [".tar"]
     same(folder, place)
 
@@ -271,9 +271,9 @@ def test_samples_in_several_pieces(tmp_path: Path) -> None:
         ("a.jpg", b"1"), ("b.jpg", b"2"), ("b.txt", b"3"), ("a.txt", b"4"), ("c.jpg", b"5"), ("a.cls", b"6")
     ))  # fmt: skip
     finding = only(path, "samples in several pieces")
-    assert finding.measured == "keys that come back with further fields: 1, such as 'a'"
+    assert finding.measured == "keys that return with further fields: 1, such as 'a'"
     assert "--option regroup=true" in str(finding.command)
-    place = mended(finding)
+    place = fixed(finding)
     assert [sorted(s) for s in lading.open(place)] == [
         ["__key__", "cls", "jpg", "txt"], ["__key__", "jpg", "txt"], ["__key__", "jpg"],
     ]  # fmt: skip
@@ -283,7 +283,7 @@ def test_pieces_are_found_by_an_index_too(tmp_path: Path) -> None:
     source = tmp_path / "a.tar"
     source.write_bytes(tar_of(("a.jpg", b"1"), ("b.jpg", b"2"), ("a.txt", b"4")))
     lading.convert(source, tmp_path / "out", format="webdataset")
-    mended(only(tmp_path / "out", "samples in several pieces"))
+    fixed(only(tmp_path / "out", "samples in several pieces"))
 
 
 def test_samples_that_share_a_key_are_no_pieces(tmp_path: Path) -> None:
@@ -297,7 +297,7 @@ def test_pieces_of_keys_that_others_share_have_no_command(tmp_path: Path) -> Non
     path.write_bytes(tar_of(*((name, b"1") for name in ("a.jpg", "b.jpg", "c.jpg", "a.jpg", "b.txt"))))
     finding = only(path, "samples in several pieces")
     assert finding.command is None
-    assert "with fields that they had: 1" in finding.measured
+    assert "with the same fields: 1" in finding.measured
 
 
 @pytest.mark.parametrize("ending", ["parquet", "arrow"])
@@ -320,7 +320,7 @@ def test_items_whose_ids_come_back(ending: str, tmp_path: Path) -> None:
     assert doctor(path).ok
     write("aabacccb")
     finding = only(path, "samples in several pieces")
-    assert finding.measured.startswith("ids that come back after others: 2, such as that of row ")
+    assert finding.measured.startswith("ids that return after others: 2, such as that of row ")
     assert finding.measured.endswith("; sort by sample_id and position")
     assert finding.command is None
     with pytest.raises(DataError, match="do not stand together"), lading.open(path) as dataset:
@@ -331,7 +331,7 @@ def test_pieces_that_the_peer_wrote(golden: Golden, tmp_path: Path) -> None:
     # What mends it is made beside it, where other tests would meet it.
     path = Path(shutil.copy(golden("wds") / "interleaved-keys" / "g.tar", tmp_path))
     finding = only(path, "samples in several pieces")
-    place = mended(finding)
+    place = fixed(finding)
     with tarfile.open(path) as tar:
         assert len(lading.open(place)) == len({name.split(".")[0] for name in tar.getnames()})
 
@@ -341,7 +341,7 @@ def test_a_tar_that_is_far_away_wants_an_index(tmp_path: Path) -> None:
     write_hollow_tar(path, 9, _MB)
     assert doctor(path).ok
     url = f"local://{path}"
-    finding = only(url, "no index of a tar that is far away")
+    finding = only(url, "remote tar without an index")
     assert finding.command == f"lading index {url}"
     run(finding.command)
     assert doctor(url).ok
@@ -379,11 +379,11 @@ def test_the_command_opens_the_source_as_it_was_opened(tmp_path: Path) -> None:
     )
     words = shlex.split(str(finding.command))
     assert words[2:] == [
-        str(path), f"{folder}-mended", "--to", "webdataset", "--from", "webdataset", "--view", "samples",
+        str(path), f"{folder}-fixed", "--to", "webdataset", "--from", "webdataset", "--view", "samples",
         "--option", "lower_case=false", "--option", "on_duplicate=keep_last", "--option", "regroup=true",
         "--max", "tar_cells=0", "--max", "tar_extensions=70",
     ]  # fmt: skip
-    mended(finding)
+    fixed(finding)
 
 
 def test_the_destination_is_one_that_is_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -391,15 +391,15 @@ def test_the_destination_is_one_that_is_free(tmp_path: Path, monkeypatch: pytest
     folder.mkdir()
     (folder / "a.tar").write_bytes(tar_of(("a.jpg", b"1"), ("b.jpg", b"2"), ("a.txt", b"4")))
     monkeypatch.chdir(folder)
-    assert mended(only(".", "samples in several pieces")) == f"{folder}-mended"
-    assert mended(only("a.tar", "samples in several pieces")) == "mended"
-    assert mended(only("a.tar", "samples in several pieces")) == "mended-2"
-    assert mended(only(folder / "a.tar", "samples in several pieces")) == f"{folder}-mended-2"
+    assert fixed(only(".", "samples in several pieces")) == f"{folder}-fixed"
+    assert fixed(only("a.tar", "samples in several pieces")) == "fixed"
+    assert fixed(only("a.tar", "samples in several pieces")) == "fixed-2"
+    assert fixed(only(folder / "a.tar", "samples in several pieces")) == f"{folder}-fixed-2"
     monkeypatch.chdir(tmp_path)
-    assert mended(only("in/a.tar", "samples in several pieces")) == "in-mended-3"
+    assert fixed(only("in/a.tar", "samples in several pieces")) == "in-fixed-3"
     for number in (4, 5):
-        (tmp_path / f"in-mended-{number}").write_bytes(b"a file")
-    assert mended(only("in/a.tar", "samples in several pieces")) == "in-mended-6"
+        (tmp_path / f"in-fixed-{number}").write_bytes(b"a file")
+    assert fixed(only("in/a.tar", "samples in several pieces")) == "in-fixed-6"
 
 
 class _OneFolder(WrappedStore):
@@ -419,7 +419,7 @@ def test_a_store_that_does_not_list_the_destination_is_not_asked_for_ever() -> N
     store = _OneFolder(MemoryStore())
     write_file(store, "box://in/a.tar", [tar_of(("a.jpg", b"1"), ("b.jpg", b"2"), ("a.txt", b"4"))])
     finding = only("box://in/a.tar", "samples in several pieces", stores=Stores({"box://": store}))
-    assert "box://in-mended" in shlex.split(str(finding.command))
+    assert "box://in-fixed" in shlex.split(str(finding.command))
 
 
 @pytest.mark.parametrize("name, told", [
@@ -451,17 +451,17 @@ def test_a_copy_keeps_how_shards_are_written(
     with lading.writer(folder, format=format_name, shard_size=1, options=options) as writer:
         for number in range(101):
             writer.write_batch(pa.table({"n": [str(number)]}))
-    place = mended(only(folder, "very many small shards"))
+    place = fixed(only(folder, "very many small shards"))
     assert list(Path(place).glob(files))
     same(folder, place)
 
 
-def test_a_table_of_items_is_mended_as_items(docs: Path, tmp_path: Path) -> None:
+def test_a_table_of_items_is_fixed_as_items(docs: Path, tmp_path: Path) -> None:
     lading.convert(docs, tmp_path / "out", format="parquet")
     path = tmp_path / "in.parquet"
     pq.write_table(pq.read_table(next((tmp_path / "out").glob("*.parquet"))), path, row_group_size=1)
     finding = only(path, "small row groups")
-    place = mended(finding)
+    place = fixed(finding)
     assert lading.open(place).view == "interleaved"
     same(path, place)
 

@@ -10,7 +10,6 @@ import pyarrow as pa
 import pytest
 
 import lading
-from lading.dataset.open import open_shards
 from lading.jobs.salvage import salvage
 
 _RANDOM = random.Random(0)
@@ -54,10 +53,9 @@ def test_what_is_sound_is_written_as_it_was(
     assert (result.ok, result.samples, result.findings) == (True, 200, [])
     assert lading.verify(tmp_path / "saved", deep=True).ok
     assert lading.digest(tmp_path / "saved").ordered == lading.digest(source).ordered
-    with lading.open(tmp_path / "saved") as saved:
+    with lading.open(tmp_path / "saved") as saved, lading.open(source) as dataset:
         assert all(shard.path.endswith(ending) for shard in saved.shards)
-    with open_shards(tmp_path / "saved") as one, open_shards(source) as other:
-        assert one.alike() == other.alike()
+        assert saved.alike() == dataset.alike()
 
 
 @pytest.mark.parametrize("fmt, rows, options, ending", CASES)

@@ -1,4 +1,4 @@
-"""Read and check the shards of a cache: Arrow IPC files, read over a map."""
+"""Shards of a cache and what must hold of them: files of the Arrow IPC file format, read over a map."""
 
 from __future__ import annotations
 
@@ -31,22 +31,20 @@ _OLDER = {pa.binary(): pa.large_binary(), pa.string(): pa.large_string()}
 
 
 def read_shard(path: str | os.PathLike[str], *, limits: Limits = DEFAULT_LIMITS) -> pa.Table:
-    """Return one shard as a table over a map of the file; nothing is copied unless the shard is compressed.
+    """One shard as a table over a map of the file: nothing is copied, unless it is compressed.
 
-    Offsets and texts are read and checked; other values are not read. A compressed shard takes memory for its values.
-
-    Example:
-        table = read_shard(read_cache_meta("cache").shard_paths[0])
+    Offsets and texts are checked, so they are read; other values are not touched. A compressed shard takes as much
+    memory as its values.
 
     Args:
-        path: the file.
-        limits: limits on the file. `arrow_batch_bytes` applies to all batches together.
+        path: of the file.
+        limits: `arrow_batch_bytes` is held against all batches together, for they are in memory together.
 
     Raises:
-        NotFound, StoreError: the file is missing or cannot be read.
-        CorruptShard: the file is damaged, or not an Arrow IPC file.
-        LimitExceeded: a compressed file claims to unpack to far more than its size.
-        DuplicateField: two columns, or two fields of a struct, have one name.
+        NotFound, StoreError: no such file, or it cannot be read.
+        CorruptShard: it is no Arrow IPC file, or damaged.
+        LimitExceeded: it is compressed, and says that it unpacks to far more than it takes in the file.
+        DuplicateField: two columns have one name, or two fields of a struct.
     """
     name = os.fspath(path)
     with _opened(name, limits, at_once=True) as reader:
@@ -82,7 +80,7 @@ def _opened(
 
 
 def identity(cache_dir: str) -> tuple[int, int, int] | None:
-    """Return a value that changes whenever the cache is rebuilt; None if there is no cache."""
+    """What changes whenever a cache is built anew; None if there is none."""
     try:
         status = os.stat(os.path.join(cache_dir, META_NAME))
     except OSError:
@@ -91,20 +89,20 @@ def identity(cache_dir: str) -> tuple[int, int, int] | None:
 
 
 def validate_cache(cache_dir: str | os.PathLike[str], features: Features) -> CacheMeta:
-    """Return the metadata of a cache, after checking it against these features and its own files.
+    """What a cache says of itself, if it is one of these features, and its files are what it says.
 
-    Each shard is opened, its rows are counted and its types compared; values are not read. A video in a file of its own
-    is checked for existence and size (`lading.verify` also reads its bytes). If the cache is replaced meanwhile, the
-    check starts again, so the answer describes the old cache or the new one.
+    Each shard is opened, its rows are counted, its types compared; values are not read. Of each video in a file of its
+    own it is held against its cell that there is a file, and its size (`lading.verify` also reads what is in it). A
+    cache that is built anew meanwhile is looked at again, so the answer is of the old one or of the new one.
 
     Raises:
-        SchemaMismatch: the cache has other features; names the difference.
-        SidecarMismatch: a shard differs from the metadata in rows or types, or a video's file is missing or has another
-            size than its cell says.
-        BadReference: the path of a video's file leads out of its folder, or names something other than a file.
-        NotFound: there is no cache, or a shard is missing.
+        SchemaMismatch: the cache is of other features; says of which.
+        SidecarMismatch: a shard has other rows or types than the cache says, or a video's file is not there, or has
+            another size than its cell says.
+        BadReference: a video's file is none, or leads out of its folder.
+        NotFound: no cache, or a shard is not there.
         CorruptShard: a file is damaged.
-        UsageError: `features` is invalid.
+        UsageError: no features.
     """
     folder = os.fspath(cache_dir)
     schema_of(features)

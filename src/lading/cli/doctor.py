@@ -1,4 +1,4 @@
-"""`lading doctor`: layouts that will hurt, and the command that mends each."""
+"""`lading doctor`: problems of a dataset's layout, and the command that fixes each."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lading.cli.options import READING, Debug, Json, Sources, Values, one_or_many, takes
+from lading.cli.options import Debug, Json, Reading, Sources, one_or_many, reads
 from lading.cli.output import Output
 from lading.cli.progress import watching
 from lading.cli.text import count, visible
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["doctor"]
 
 
-@takes(READING)
+@reads
 def doctor(
     *,
     sources: Sources,
@@ -35,19 +35,19 @@ def doctor(
     ] = "100%",
     as_json: Json = False,
     debug: Debug = False,
-    reading: Values,
+    reading: Reading,
 ) -> None:
-    """Find what in a dataset's layout will hurt, and what mends it.
+    """Find layout problems, and print the command that fixes them.
 
-    Listings, headers, footers and indexes are read, payload is not. The exit
-    status is 1 if anything will hurt, and the command that mends it is printed.
+    Reads listings, headers, footers and indexes, no payload. The exit status
+    is 1 if there is a problem.
 
     Example: lading doctor out/
     """
     with Output(as_json=as_json, debug=debug) as out:
         from lading.jobs import doctor as job
 
-        with watching(out.err, "looking") as tell:
+        with watching(out.err, "checking") as tell:
             found = job.doctor(one_or_many(sources), sample=sample, **reading(), on_progress=tell)
         out.status = 0 if found.ok else 1
         out.show({"ok": found.ok, **asdict(found)}, _text(found))
@@ -60,17 +60,17 @@ def _text(found: Diagnosis) -> Iterator[RenderableType]:
 
     for finding in found.findings:
         many = f", in {finding.shards:,} of {count(found.shards, 'shard')}" if finding.shards > 1 else ""
-        yield Text.assemble(("✗ ", "bold red"), (visible(finding.symptom), "bold"), many)
+        yield Text.assemble(("✗ ", "bold red"), (visible(finding.problem), "bold"), many)
         measured = Text(f"{visible(finding.shard)}: {visible(finding.measured)}", overflow="fold")
         yield Padding(Group(measured, Text(finding.why, "dim")), (0, 0, 0, 2))
-    label = ("nothing will hurt", "bold green") if found.ok else (count(len(found.findings), "finding"), "bold red")
+    label = ("no problems", "bold green") if found.ok else (count(len(found.findings), "problem"), "bold red")
     of_all = f" ({found.shards:,} of them opened)" if found.shards < found.all_shards else ""
     in_all = f" in {count(found.all_shards, 'shard')} of {found.format}, {format_bytes(found.size_bytes)}{of_all}"
     yield Text.assemble(label, in_all)
-    mended = {f.symptom: f.command for f in found.findings if f.command}
-    stuck = ", ".join(visible(f.symptom) for f in found.findings if f.command is None)
-    for command in dict.fromkeys(mended.values()):
-        yield Text("what mends it:" if not stuck else f"what mends {', '.join(map(visible, mended))}:")
+    fixed = {f.problem: f.command for f in found.findings if f.command}
+    unsolved = ", ".join(visible(f.problem) for f in found.findings if f.command is None)
+    for command in dict.fromkeys(fixed.values()):
+        yield Text(f"fix for {', '.join(map(visible, fixed))}:" if unsolved else "fix:")
         yield Text(f"  {visible(command)}", "cyan", no_wrap=True)
-    if stuck:
-        yield Text(f"no command of lading mends {stuck}")
+    if unsolved:
+        yield Text(f"no command of lading fixes {unsolved}")

@@ -1,13 +1,14 @@
-"""`lading verify`: read everything, and hold it against what manifest and sidecars say."""
+"""`lading verify`: read everything, and compare it with the manifest and index files."""
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lading.cli.options import READING, Debug, Json, Sources, Values, Workers, one_or_many, takes
+from lading.cli.options import Debug, Json, Reading, Sources, Workers, one_or_many, reads
 from lading.cli.output import Output, finding_text
 from lading.cli.progress import watching
 from lading.cli.text import count, facts, visible
@@ -23,18 +24,18 @@ if TYPE_CHECKING:
 __all__ = ["verify"]
 
 
-@takes(READING)
+@reads
 def verify(
     *,
     sources: Sources,
     deep: Annotated[
         bool,
-        typer.Option("--deep", metavar="", help="Hold every file that lading wrote against its checksum, too."),
+        typer.Option("--deep", metavar="", help="Also compare every file that lading wrote with its checksum."),
     ] = False,
     sample: Annotated[
         str,
         typer.Option(
-            "--sample", metavar="PART", help="Look at a part of the shards (1%, 0.01): at least one, evenly spread."
+            "--sample", metavar="PART", help="Verify a part of the shards (1%, 0.01): at least one, evenly spread."
         ),
     ] = "100%",
     max_findings: Annotated[
@@ -43,12 +44,12 @@ def verify(
     workers: Workers = None,
     as_json: Json = False,
     debug: Debug = False,
-    reading: Values,
+    reading: Reading,
 ) -> None:
-    """Read everything, and hold it against manifest and index files.
+    """Read everything, and compare it with the manifest and index files.
 
-    The exit status is 1 if anything is wrong; what is wrong is listed. With --deep one flipped bit shows; samples of
-    shards that have the bytes that were written are not read again then.
+    Lists all problems; the exit status is 1 if there is one. With --deep, one
+    flipped bit is found. Shards that match their checksum are not read again.
 
     Example: lading verify out/
     """
@@ -66,28 +67,31 @@ def verify(
                 on_progress=tell,
             )
         out.status = 0 if found.ok else 1
-        out.show({"ok": found.ok, **asdict(found)}, _text(found))
+        out.show({"ok": found.ok, **asdict(found)}, _text(found, sources))
 
 
-def _text(found: VerifyResult) -> Iterator[RenderableType]:
+def _text(found: VerifyResult, sources: list[str]) -> Iterator[RenderableType]:
     from rich.text import Text
 
     for finding in found.findings:
         yield from finding_text(finding, "✗", "bold red")
-    label = ("all is well", "bold green") if found.ok else (count(len(found.findings), "finding"), "bold red")
+    label = ("no problems", "bold green") if found.ok else (count(len(found.findings), "problem"), "bold red")
     of_all = f" of {found.all_shards}" if found.shards < found.all_shards else ""
     yield Text.assemble(label, f" in {count(found.shards, 'shard')}{of_all}")
     yield facts(
         [
-            ("looked at", f"{count(found.samples, 'sample')}, {format_bytes(found.size_bytes)}, {found.seconds:.1f} s"),
-            ("held against", ", ".join(found.checked) or "nothing: there is neither a manifest nor a sidecar"),
-            ("digest", found.digest or f"not taken: {_why_not(found)}"),
+            ("read", f"{count(found.samples, 'sample')}, {format_bytes(found.size_bytes)}, {found.seconds:.1f} s"),
+            ("checked against", ", ".join(found.checked) or "nothing: there is no manifest and no index"),
+            ("digest", found.digest or f"none: {_why_not(found)}"),
         ]
     )
+    if not found.ok:
+        yield Text("to save the samples that are whole:")
+        yield Text(f"  {visible(shlex.join(['lading', 'salvage', *sources, 'DST']))}", "cyan", no_wrap=True)
 
 
 def _why_not(found: VerifyResult) -> str:
-    """Why there is no digest."""
+    """Return why there is no digest."""
     if found.undigested is not None:
-        return f"there is none of values such as those of {visible(found.undigested)}"
+        return f"values of {visible(found.undigested)} have no digest"
     return "not all samples were read"

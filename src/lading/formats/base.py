@@ -15,6 +15,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from enum import Enum
 from functools import cached_property
 from typing import Any, ClassVar, Generic, Literal, Protocol, Self, TypeAlias, TypeVar, runtime_checkable
 
@@ -22,10 +23,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from lading.arrow.align import align_table
 from lading.arrow.byte_ranges import ByteRanges, ChunkedRanges
 from lading.arrow.column_slices import ColumnSlices
-from lading.arrow.references import concat
 from lading.errors import LadingError, UsageError
 from lading.limits import DEFAULT_LIMITS, Limits
 from lading.options import check_types
@@ -35,39 +34,36 @@ from lading.storage.stores import Stores
 
 __all__ = [
     "AnyFormat",
-    "ClaimsColumns",
+    "ExactSizes",
+    "Finding",
     "Format",
     "FormatInfo",
-    "HasCompressedCopy",
-    "KeepsFiles",
-    "LayoutFinding",
-    "ListedElsewhere",
+    "Level",
     "ListedFile",
     "ListedShard",
-    "LooksCloser",
+    "LooseReader",
     "NoOptions",
+    "PickingReader",
+    "RangeWriter",
     "Ranges",
     "ReadsUnits",
     "Recoverable",
     "Recovered",
     "ResyncsBeside",
+    "RowReader",
     "RowsStandAlone",
+    "SampleEncoder",
     "SampleReader",
     "ShardFacts",
     "ShardFile",
     "ShardReader",
     "ShardWriter",
-    "TellsLayoutFindings",
-    "TellsOfItself",
     "Written",
     "map_file",
     "parse_options",
-    "read_rows",
     "single_ranges",
     "two_sinks",
 ]
-
-_MANY_ROWS, _MANY_BYTES = 65_536, 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,271 +174,190 @@ class ShardFacts:
 
 
 class ShardReader(ABC):
-    """An open shard. A reader defines `schema` and `batches`; the other methods have defaults made of these.
+    """An open shard.
 
     Attributes:
-        declares_types: the file says which types its columns have. Otherwise types are what the values of this file
-            happen to be, and `batches` and `read` take the types of all files as `schema`.
-        picks: `pick` may leave values where they lie in a file.
+        counts: what the summary should tell of this shard, by a short phrase ("members that are no samples, skipped").
     """
-
-    declares_types: bool = True
-    picks: bool = False
 
     @cached_property
     def counts(self) -> Counter[str]:
-        """What the summary should say of this shard, by a short phrase ("members that are no samples, skipped")."""
+        """What was noticed so far; a reader may set it."""
         return Counter()
 
     @abstractmethod
     def schema(self) -> pa.Schema:
-        """Return the exact schema of all rows, by the cheapest means (a footer; a walk over headers).
+        """The exact schema of all rows, by the cheapest means (a footer; a walk over headers). Reads no payload."""
 
-        Reads no payload.
+    @abstractmethod
+    def num_rows(self) -> int:
+        """Number of rows, by the cheapest means."""
+
+    @abstractmethod
+    def index(self) -> pa.Table:
+        """The references by which the shard's rows are found, without payload.
+
+        Where values lie as byte ranges: a row a sample, a reference column a field (and `__key__` where there are
+        keys). Elsewhere a row for each unit that is read at once (a Parquet row group).
+        """
+
+    @abstractmethod
+    def read(self, rows: NDArray[np.int64] | None = None, columns: Sequence[str] | None = None) -> pa.Table:
+        """Rows by ordinal, in the order asked for, repeats allowed; all of them if None.
+
+        For random access: cost grows with the rows asked for.
         """
 
     @abstractmethod
     def batches(
-        self,
-        *,
-        max_rows: int,
-        max_bytes: int,
-        columns: Sequence[str] | None = None,
-        views: bool = False,
-        schema: pa.Schema | None = None,
+        self, *, max_rows: int, max_bytes: int, columns: Sequence[str] | None = None, views: bool = False
     ) -> Iterator[pa.RecordBatch]:
-        """Yield all rows in order. Neither the shard nor an index of it is held in memory.
+        """All rows in order, at most `max_rows` and (but for a single larger row) `max_bytes` of payload a batch.
 
-        A batch has the columns that its rows have, so it may lack columns of other rows.
+        With `views` a payload column may also be `binary_view`, where that saves a copy: for a sink or a consumer that
+        lets go of it, since a view may keep a page of many values in memory. Or it may be references into the file, in
+        some batches and not in others: to touch large values of a map brings all of it into memory.
 
-        Args:
-            max_rows: rows a batch, at most.
-            max_bytes: payload a batch, at most; a single larger row comes alone.
-            columns: columns to read; None for all.
-            views: payload may come as `binary_view`, or as references in some batches, where that saves a copy. A view
-                keeps its whole page in memory, so take it for a sink or for use at once.
-            schema: columns and their types, for a file that declares none. Other files ignore it.
-
-        Raises:
-            SchemaMismatch: a value does not fit `schema`; or all columns are wanted, and a row has another one.
+        Streams: neither the shard nor an index of it is held. A batch has the columns that its rows have, so it may
+        lack fields that others hold; `lading.arrow.align` pads.
         """
-
-    def first_schema(self) -> pa.Schema | None:
-        """Return what the first rows look like, if that is cheaper than `schema`; None if there are no rows."""
-        return self.schema()
-
-    def num_rows(self) -> int:
-        """Return the number of rows. By default all of them are read."""
-        return sum(batch.num_rows for batch in self.batches(max_rows=_MANY_ROWS, max_bytes=_MANY_BYTES))
-
-    def index(self) -> pa.Table:
-        """Return the references by which rows are found, without payload; see `ShardFile.index`.
-
-        Where values lie as byte ranges: a row per sample, a reference column per field (and `__key__`). Elsewhere a row
-        for each unit that is read at once (a Parquet row group), with its `num_rows`. By default the shard is one unit.
-        """
-        return pa.table({"num_rows": pa.array([self.num_rows()], pa.int64())})
-
-    def read(
-        self,
-        rows: NDArray[np.int64] | None = None,
-        columns: Sequence[str] | None = None,
-        schema: pa.Schema | None = None,
-    ) -> pa.Table:
-        """Return rows by ordinal, in the order asked for, repeats allowed; all rows for None. For random access.
-
-        By default the shard is read up to the last of these rows. `columns` and `schema` as for `batches`.
-        """
-        return read_rows(self, rows, columns, schema)
-
-    def pick(
-        self, rows: NDArray[np.int64], columns: Sequence[str] | None = None, *, views: bool = False, hold: bool = True
-    ) -> ColumnSlices | None:
-        """Return where values of rows lie in a file at hand, in the order asked for; None where that saves nothing.
-
-        Args:
-            rows: ordinals.
-            columns: columns to read; None for all.
-            views: leave bytes in memory, for a caller that shows them there.
-            hold: the result may keep the file open. Rows of many shards must not.
-        """
-        return None
-
-    def sample_getter(self) -> Callable[[int], dict[str, Any]] | None:
-        """Return what gives one row as `ds[i]` does, nulls left out, if that is faster than a table of one row."""
-        return None
-
-    @property
-    def whole_samples(self) -> SampleReader | None:
-        """This reader, if each sample lies in one piece."""
-        return None
 
     def close(self) -> None:  # noqa: B027 - a reader of bytes in memory has nothing to close
-        """Close files and maps."""
+        """Give up files and maps."""
 
 
-class SampleReader(ShardReader):
-    """An open shard that has each sample in one piece.
+@runtime_checkable
+class SampleReader(Protocol):
+    """A shard reader that has each sample in one piece, and gives one as fast as its bytes are read.
 
     Attributes:
-        raw_bytes: size of the shard's files without compression.
+        raw_bytes: size of the shard's files when they are not compressed.
         zip_bytes: size of its compressed files; None if it has none.
-        unsafe_columns: columns whose values would run code when they are read.
+        unsafe_columns: columns whose values run code when they are read, were they read.
     """
 
     raw_bytes: int
     zip_bytes: int | None
     unsafe_columns: Sequence[str]
 
-    @property
-    def whole_samples(self) -> SampleReader:
-        """This reader."""
-        return self
-
-    @abstractmethod
     def get_sample_data(self, row: int) -> bytes:
-        """Return the bytes of a sample as they are in the unpacked shard. Raises IndexError."""
+        """The bytes of a sample as they stand in the unpacked shard. Raises IndexError."""
 
-    @abstractmethod
     def decode_sample(self, data: bytes) -> dict[str, Any]:
-        """Return the sample of such bytes, as `ds[i]` does."""
-
-    def sample_getter(self) -> Callable[[int], dict[str, Any]]:
-        """Return what reads a sample and decodes it."""
-        decode, read = self.decode_sample, self.get_sample_data
-
-        def get(row: int) -> dict[str, Any]:
-            try:
-                return decode(read(row))
-            except LadingError as error:
-                raise error.at(row=row) from None
-
-        return get
+        """The sample that such bytes are, as `ds[i]` gives it."""
 
 
-def read_rows(
-    reader: ShardReader,
-    rows: NDArray[np.int64] | None,
-    columns: Sequence[str] | None = None,
-    schema: pa.Schema | None = None,
-) -> pa.Table:
-    """Return rows by ordinal out of the batches of a reader, which are read up to the last of them.
+@runtime_checkable
+class RowReader(Protocol):
+    """A shard reader that gives one row faster than it makes a table of it."""
 
-    Raises:
-        UsageError: an ordinal is outside the shard.
+    def get_sample(self, row: int) -> dict[str, Any]:
+        """The row as `ds[i]` gives it: decoded, nulls left out. Raises IndexError."""
+
+
+@runtime_checkable
+class PickingReader(Protocol):
+    """A shard reader of a file at hand that can leave values where they lie."""
+
+    def pick(
+        self, rows: NDArray[np.int64], columns: Sequence[str] | None = None, *, views: bool = False, hold: bool = True
+    ) -> ColumnSlices | None:
+        """Values of rows, in the order asked for; None where that saves nothing.
+
+        With `views` bytes are left in memory, for who shows them there. With `hold=False` what is given keeps no file
+        open: for who takes rows of more shards than may be open.
+        """
+
+
+@runtime_checkable
+class LooseReader(Protocol):
+    """A shard reader of a file that may declare no types: columns are what the values happen to be, shard by shard."""
+
+    @property
+    def declares_types(self) -> bool:
+        """Whether this file declares types all the same, so that `typed_batches` is not for it."""
+
+    def first_schema(self) -> pa.Schema | None:
+        """What the first few rows look like, without a look at the others; None if there are no rows."""
+
+    def typed_batches(
+        self, schema: pa.Schema, *, max_rows: int, max_bytes: int, columns: Sequence[str] | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """As `batches`, with the columns of this schema, in its types: that of many shards, as values out of JSON.
+
+        Raises:
+            SchemaMismatch: a value does not fit; or all columns are wanted, and a row has another one.
+        """
+
+    def typed_read(self, schema: pa.Schema, rows: NDArray[np.int64], columns: Sequence[str] | None = None) -> pa.Table:
+        """As `read`, with the columns of this schema, in its types. Raises as `typed_batches`."""
+
+
+class Level(Enum):
+    """How `Format.check` looks at a shard.
+
+    Attributes:
+        QUICK: headers, indexes and the files next to the shard; no payload.
+        DEEP: the same, and the content of payload and of the files next to the shard.
+        LAYOUT: how the shard is laid out, by headers and indexes; `doctor` reports it.
     """
-    batches = reader.batches(max_rows=_MANY_ROWS, max_bytes=_MANY_BYTES, columns=columns, schema=schema)
-    wanted = None if rows is None else np.unique(rows)
-    parts, first = [], 0
-    for batch in batches:
-        if wanted is None:
-            parts.append(batch)
-        else:
-            begin, end = np.searchsorted(wanted, (first, first + batch.num_rows))
-            parts.append(batch.take(pa.array(wanted[begin:end] - first)))
-        first += batch.num_rows
-        if wanted is not None and (not len(wanted) or wanted[-1] < first):
-            break
-    if wanted is not None and len(wanted) and not 0 <= wanted[0] <= wanted[-1] < first:
-        outside = wanted[0] if wanted[0] < 0 else wanted[-1]
-        raise UsageError("no such row", expected=f"0 to {first - 1}", found=int(outside))
-    own = reader.schema() if schema is None else schema
-    target = own if columns is None else pa.schema([own.field(name) for name in columns if name in own.names])
-    if not len(target):
-        return pa.table({"none": pa.nulls(first if rows is None else len(rows))}).select([])
-    table = concat([align_table(part, target) for part in parts]) if parts else target.empty_table()
-    return table if rows is None else table.take(pa.array(np.searchsorted(np.unique(rows), rows)))
 
-
-@runtime_checkable
-class ClaimsColumns(Protocol):
-    """A format whose index may tell of columns what shards tell themselves."""
-
-    def false_columns(
-        self, store: Store, path: str, shards: Sequence[str], limits: Limits = DEFAULT_LIMITS
-    ) -> Sequence[LadingError]:
-        """Where an index, or a file beside it, tells other columns than the shards have that it lists. No row is read.
-
-        Raises:
-            DataError, StoreError: what is told cannot be read.
-        """
-
-
-@runtime_checkable
-class TellsOfItself(Protocol):
-    """A format whose shards tell of themselves what an index tells of them, and are read by the index."""
-
-    def false_claims(self, source: ShardFile, options: Mapping[str, Any]) -> Sequence[LadingError]:
-        """What a shard tells of itself that is not so, although it can be read. No row is read.
-
-        Raises:
-            DataError, StoreError: as `open_shard`.
-        """
-
-
-@runtime_checkable
-class LooksCloser(Protocol):
-    """A format of whose shards reading notices what may be wrong and is read all the same."""
-
-    def wrong_as_noticed(
-        self, source: ShardFile, options: Mapping[str, Any], noticed: Mapping[str, int]
-    ) -> Sequence[LadingError]:
-        """What is wrong with a shard of whose reading these are the counts.
-
-        Raises:
-            DataError, StoreError: as `open_shard`.
-        """
-
-
-@runtime_checkable
-class HasCompressedCopy(Protocol):
-    """A format of whose shards one may lie there in two forms, compressed and not, of which one is read."""
-
-    def twin(self, source: ShardFile) -> str | None:
-        """Path of the other form of a shard; None if it has none, or there is none. Raises DataError, StoreError."""
-
-    def wrong_compressed_copy(self, source: ShardFile) -> LadingError | None:
-        """What is wrong with the other form of a shard that can be read, or that nobody can say: one is unpacked."""
-
-
-@runtime_checkable
-class KeepsFiles(Protocol):
-    """A format whose rows may have bytes in files of their own, of which they tell the names."""
-
-    def check_files(
-        self, source: ShardFile, options: Mapping[str, Any], *, deep: bool, most: int
-    ) -> Sequence[LadingError] | None:
-        """What is wrong with such files, by what the rows say of them; None if the shard is one without.
-
-        Of a damaged shard only files of rows before the damage are looked at: it is told when the rows are read.
-
-        Args:
-            source: the shard.
-            options: as `open_shard` takes them.
-            deep: read what is in the files, too.
-            most: errors, at most.
-        """
+    QUICK = "quick"
+    DEEP = "deep"
+    LAYOUT = "layout"
 
 
 @dataclass(frozen=True, slots=True)
-class LayoutFinding:
-    """Something in how a shard lies that will hurt whoever reads it.
+class Finding:
+    """A result of `Format.check` or `Format.check_index`.
 
     Attributes:
-        name: what it is, in a few words that are the same for every shard.
-        measured: where in the shard, how much it is, and how much would be well.
-        why: whom it hurts, in one sentence.
-        weight: how much it is, as a number: of many shards, the one where it is most stands for all.
-        remedy: what mends it: a `copy` in the same format, an `index` of the dataset, or nothing that lading has.
-        read_options: options of reading with which a copy mends it.
+        problem: the problem in a few words, the same words for every shard; empty if `checked` has no problem.
+        error: the error with its place; None for layout findings.
+        checked: a kind of file that was compared with the shard (`sidecars`, `videos`), for the report of `verify`.
+        measured: place in the shard, the measured value and its limit; for layout findings.
+        why: whom the layout slows down or breaks, in one sentence.
+        weight: the measured value as a number. Of many shards with one problem, the report names the largest.
+        fix: command that solves the problem: a `copy` in the same format, an `index` of the dataset, or none.
+        read_options: options of reading under which a copy solves the problem.
     """
 
-    name: str
-    measured: str
-    why: str
-    weight: float
-    remedy: Literal["copy", "index"] | None = "copy"
+    problem: str
+    error: LadingError | None = None
+    checked: str = ""
+    measured: str = ""
+    why: str = ""
+    weight: float = 0
+    fix: Literal["copy", "index"] | None = None
     read_options: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, error: LadingError) -> Self:
+        """Return the finding of an error."""
+        return cls(error.message, error)
+
+
+class ShardWriter(ABC):
+    """A shard being written."""
+
+    @abstractmethod
+    def write(self, batch: pa.RecordBatch) -> pa.Table | None:
+        """Append rows; give the references of what was written (columns as `index()` of the reader, file 0).
+
+        None if values do not lie as ranges. Payload columns are binary, large_binary or binary_view.
+        """
+
+    @abstractmethod
+    def bytes_written(self) -> int:
+        """Size the file would have if closed now, as well as it is known: what splitting at a size goes by."""
+
+    @abstractmethod
+    def held_bytes(self) -> int:
+        """Bytes of views that the sink does not have yet: the writer still refers to what they show."""
+
+    @abstractmethod
+    def close(self) -> ShardFacts:
+        """Finish the shard's bytes (the sink stays open: its owner publishes it)."""
 
 
 Ranges: TypeAlias = Mapping[str, ByteRanges | ChunkedRanges]
@@ -457,45 +372,42 @@ def single_ranges(ranges: Ranges) -> dict[str, ByteRanges]:
     return found
 
 
-class ShardWriter(ABC):
-    """A shard being written. A writer defines `write`, `bytes_written` and `close`.
+@runtime_checkable
+class RangeWriter(Protocol):
+    """A shard writer that can have payload taken from files into its shard, without anybody having it in memory.
 
     Attributes:
-        takes_ranges: `write_ranges` can take payload from files, without any process having it in memory.
-        sample_bytes: `bytes_written` is exact, and grows with each sample by its values and this number; None if it is
-            an estimate.
-        limit_bytes: size at which a shard ends, whatever else is asked for; for writers with `sample_bytes`.
+        takes_ranges: whether this one can, with its sink and options.
     """
 
-    takes_ranges: bool = False
-    sample_bytes: int | None = None
-    limit_bytes: int = 0
-
-    @cached_property
-    def counts(self) -> Counter[str]:
-        """What the summary should say of this shard, by a short phrase."""
-        return Counter()
-
-    @abstractmethod
-    def write(self, batch: pa.RecordBatch) -> pa.Table | None:
-        """Append rows; return the references of what was written (columns as `index()` of the reader, file 0).
-
-        None if values do not lie as ranges. Payload columns are binary, large_binary or binary_view.
-        """
+    takes_ranges: bool
 
     def write_ranges(self, batch: pa.RecordBatch, ranges: Ranges) -> pa.Table | None:
-        """Append rows as `write`, with the payload of some columns taken from files (`takes_ranges`).
+        """As `write`, columns of which ranges are given taken from there. All reference columns are among them."""
 
-        All reference columns are among `ranges`.
-        """
-        assert not ranges, "this writer takes no ranges"
-        return self.write(batch)
+
+@runtime_checkable
+class ExactSizes(Protocol):
+    """A shard writer whose `bytes_written` is exact, and grows with each sample by its values and a fixed number.
+
+    Attributes:
+        sample_bytes: that number.
+        limit_bytes: size at which a shard ends, whatever else is asked for.
+    """
+
+    sample_bytes: int
+    limit_bytes: int
+
+
+@runtime_checkable
+class SampleEncoder(Protocol):
+    """A shard writer that makes the bytes of a sample before it takes it, where nothing else tells how many they are.
+
+    Its exact sizes (`ExactSizes`) are those of the encoded samples.
+    """
 
     def encode(self, batch: pa.RecordBatch, first_row: int) -> pa.RecordBatch:
-        """Return rows in the form that `write_encoded` takes: for writers that cannot tell sizes before.
-
-        A form of its own is one binary column with the bytes of each sample, which `sample_bytes` counts. It fits into
-        any shard of this schema and these options. By default rows stay as they are.
+        """Rows as the bytes that they take: one binary column. They fit into any shard of this schema and options.
 
         Args:
             batch: the rows.
@@ -504,23 +416,9 @@ class ShardWriter(ABC):
         Raises:
             Unrepresentable: a value that the format cannot hold; names row and column.
         """
-        return batch
 
-    def write_encoded(self, samples: pa.RecordBatch, ranges: Ranges) -> pa.Table | None:
-        """Append what `encode` returned, as `write_ranges`."""
-        return self.write_ranges(samples, ranges)
-
-    @abstractmethod
-    def bytes_written(self) -> int:
-        """Return the size the file would have if closed now, as well as it is known. Splitting at a size goes by it."""
-
-    def held_bytes(self) -> int:
-        """Return the bytes of views that the sink does not have yet: the writer refers to their memory."""
-        return 0
-
-    @abstractmethod
-    def close(self) -> ShardFacts:
-        """Finish the shard's bytes. The sink stays open: its owner publishes it."""
+    def write_encoded(self, samples: pa.RecordBatch) -> None:
+        """As `write`, of samples that `encode` gave."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -671,6 +569,71 @@ class Format(ABC, Generic[R, W]):
         """Return the names of a shard's further files, for a shard of this name (with or without folders)."""
         return ()
 
+    # Checks
+
+    def check(
+        self,
+        file: ShardFile,
+        options: Mapping[str, Any],
+        level: Level,
+        *,
+        view: str = "samples",
+        reported: Mapping[str, int] | None = None,
+    ) -> Iterator[Finding]:
+        """Yield problems of a shard and of the files next to it that reading the rows does not raise.
+
+        Args:
+            file: the shard.
+            options: options of reading.
+            level: how closely to look.
+            view: how rows are taken, as `samples` or as `interleaved` items.
+            reported: `ShardReader.counts` after reading all rows. None if the rows were not read, because the shard
+                matches its checksum: then only the files next to it need a check.
+
+        Raises:
+            DataError, StoreError: the shard cannot be read.
+        """
+        yield from ()
+
+    def check_index(
+        self, store: Store, path: str, shards: Sequence[str], limits: Limits = DEFAULT_LIMITS
+    ) -> Iterator[Finding]:
+        """Yield columns for which a dataset's index contradicts the shards that it lists. Reads no rows.
+
+        Raises:
+            DataError, StoreError: the index cannot be read.
+        """
+        yield from ()
+
+    def list_other(self, store: Store, path: str, limits: Limits = DEFAULT_LIMITS) -> list[ListedShard]:
+        """Return the shards in a list of `info.other_indexes`, with their samples; empty shards may be missing.
+
+        Raises:
+            NotFound: there is no such list.
+            DataError: it is broken. LimitExceeded: it is larger than `index_bytes`.
+        """
+        return []
+
+    def count_as_listed(self, file: ShardFile, options: Mapping[str, Any]) -> int | None:
+        """Return the number of samples as the writers of `info.other_indexes` count them; None if nothing does.
+
+        Raises:
+            DataError, StoreError: the shard cannot be read.
+        """
+        return None
+
+    def sidecar(self, file: ShardFile, options: Mapping[str, Any]) -> str | None:
+        """Return the path of the sample index next to a shard, if it exists and these options use it."""
+        return None
+
+    def cut_off(self, file: ShardFile, options: Mapping[str, Any]) -> int:
+        """Return how many samples a shard lost at its end: its sidecar lists them after all of the shard's."""
+        return 0
+
+    def compressed_copy(self, file: ShardFile) -> str | None:
+        """Return the path of the same shard with other compression, if it exists. Raises DataError, StoreError."""
+        return None
+
     # Indexes of datasets
 
     def list_shards(
@@ -780,49 +743,6 @@ class ResyncsBeside(Protocol):
 
 
 @runtime_checkable
-class HasSidecar(Protocol):
-    """A format with a file beside each shard that tells nothing but where its samples lie, as the shard itself does."""
-
-    def sidecar(self, source: ShardFile, options: Mapping[str, Any]) -> str | None:
-        """Path of the file beside a shard, if one is there that these options do not leave aside."""
-
-    def check_sidecar(self, source: ShardFile, options: Mapping[str, Any]) -> None:
-        """Hold the file beside a shard against it; no payload is read.
-
-        Raises:
-            SidecarMismatch: they disagree. StoreError: it cannot be read.
-            DataError: the shard itself is damaged.
-        """
-
-    def cut_off(self, source: ShardFile, options: Mapping[str, Any]) -> int:
-        """Samples that a shard has lost at its end: the file beside it has them behind all of the shard's.
-
-        Raises:
-            DataError: the shard itself is damaged.
-        """
-
-
-@runtime_checkable
-class ListedElsewhere(Protocol):
-    """A format of whose shards peers keep lists that no folder is opened by, but that their own readers go by."""
-
-    def list_other(self, store: Store, path: str, limits: Limits = DEFAULT_LIMITS) -> list[ListedShard]:
-        """The shards of such a list, with the samples of each; shards without samples may be left out.
-
-        Raises:
-            NotFound: there is no such list.
-            DataError: it is broken. LimitExceeded: it is larger than `index_bytes`.
-        """
-
-    def count_as_listed(self, source: ShardFile, options: Mapping[str, Any]) -> int:
-        """Number of samples in a shard as such a list counts them, whatever it is read as; no payload is read.
-
-        Raises:
-            DataError, StoreError: the shard cannot be read.
-        """
-
-
-@runtime_checkable
 class RowsStandAlone(Protocol):
     """A format in whose files rows follow each other, and nothing tells where."""
 
@@ -841,20 +761,6 @@ class ReadsUnits(Protocol):
 
     def unit_rows(self) -> NDArray[np.int64]:
         """Rows of each such unit, in order."""
-
-
-@runtime_checkable
-class TellsLayoutFindings(Protocol):
-    """A format that sees by headers, footers and indexes what of a shard's layout will hurt."""
-
-    def layout_findings(self, source: ShardFile, options: Mapping[str, Any], view: str) -> Sequence[LayoutFinding]:
-        """What will hurt whoever reads this shard, one of a kind at most. No payload is read.
-
-        Args:
-            source: the shard, with its index where there is one.
-            options: as `open_shard` takes them.
-            view: how its rows are taken, as samples or as `interleaved` items.
-        """
 
 
 def map_file(source: ShardFile) -> MappedFile:

@@ -1,4 +1,4 @@
-"""Doctor: layouts that will hurt, and the command that mends each."""
+"""Doctor: problems of a dataset's layout, and the command that fixes each."""
 
 from __future__ import annotations
 
@@ -11,52 +11,52 @@ import numpy as np
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from lading.dataset.open import open_shards
-from lading.dataset.shards import Shards
+from lading.dataset.dataset import Dataset
+from lading.dataset.open import open_dataset
 from lading.dataset.source import Source
 from lading.errors import errors_at
-from lading.formats.base import LayoutFinding
+from lading.formats.base import Finding
 from lading.jobs.doctor_command import copy_command, index_command
 from lading.jobs.progress import OnProgress, Progress
 from lading.jobs.tasks import shard_sizes
 from lading.storage.stores import Stores
 from lading.units import format_bytes, parse_part, spread
 
-__all__ = ["Diagnosis", "Finding", "doctor"]
+__all__ = ["Diagnosis", "LayoutFinding", "doctor"]
 
 LONE_BYTES = 1 << 30
-"""A shard of this size that is most of a dataset hurts: it would be four of the size that lading writes by default, and
-one worker reads what four could."""
+"""A larger shard that is most of a dataset is a problem: one worker reads what four could, in shards of the default
+size."""
 
 UNEQUAL_TIMES = 4
-"""A shard so many times the mean hurts: whoever gets it works while the others wait, or shortens their epoch. No copy
-has such a one: what two neighbouring tasks write fills a shard, so the mean is a third of the largest or more."""
+"""A shard of more times the mean is a problem. A copy has none: two neighbouring tasks fill a shard, so the mean is a
+third of the largest or more."""
 
 UNEQUAL_BYTES = 64 << 20
-"""Below this, the largest shard is read in about a second, however small the others are."""
+"""A smaller shard takes about a second to read, so unequal sizes do not matter."""
 
 MANY_SHARDS = 1000
-"""Above this, small shards hurt: a store lists a thousand files a request, and opens each with requests of its own."""
+"""Above this, small shards are a problem: a store lists a thousand files a request, and each takes own requests."""
 
 SMALL_BYTES = 8 << 20
-"""Shards that are smaller in the mean take a store as long to open (50 ms and more) as to send."""
+"""Opening a smaller shard takes a store as long (50 ms and more) as sending it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
-    """Something that will hurt.
+class LayoutFinding:
+    """A problem of the layout.
 
     Attributes:
-        shard: the shard where it is worst.
-        symptom: what it is, in a few words.
-        measured: where in the shard, how much it is, and how much would be well.
-        why: whom it hurts, in one sentence.
-        command: the command that mends it, for a shell; None if lading has none.
-        shards: number of shards that have it, among those looked at.
+        shard: the shard with the largest value.
+        problem: the problem in a few words.
+        measured: place in the shard, the measured value and its limit.
+        why: whom the layout slows down or breaks, in one sentence.
+        command: shell command that solves the problem; None if lading has none.
+        shards: number of shards with the problem, among those that were opened.
     """
 
     shard: str
-    symptom: str
+    problem: str
     measured: str
     why: str
     command: str | None
@@ -65,15 +65,15 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """What a look at the layout found.
+    """The result of `doctor`.
 
     Attributes:
-        format: of the shards.
+        format: format of the shards.
         view: how rows are taken.
-        shards: shards that were opened; the sizes of all are known.
-        all_shards: shards of the dataset.
+        shards: number of shards that were opened; the sizes of all are known.
+        all_shards: number of shards of the dataset.
         size_bytes: bytes of all their files.
-        findings: what will hurt, the same thing in many shards once.
+        findings: the problems; one that many shards have comes once.
         seconds: wall-clock time.
     """
 
@@ -82,12 +82,12 @@ class Diagnosis:
     shards: int
     all_shards: int
     size_bytes: int
-    findings: Sequence[Finding] = field(default_factory=list)
+    findings: Sequence[LayoutFinding] = field(default_factory=list)
     seconds: float = 0.0
 
     @property
     def ok(self) -> bool:
-        """Whether nothing will hurt."""
+        """Whether there are no findings."""
         return not self.findings
 
 
@@ -99,12 +99,15 @@ def doctor(
     on_progress: OnProgress | None = None,
     **opening: Any,
 ) -> Diagnosis:
-    """Look at how a dataset lies: sizes of shards, and what its format knows of each (`TellsLayoutFindings`).
+    """Check the layout of a dataset: the sizes of shards, and what its format checks (`Level.LAYOUT`).
 
-    Reads listings, headers, footers, indexes, and the ids of items in tables; no payload, and nothing of a compressed
-    file but its first bytes.
-    Findings that a copy mends have the same command, which mends all of them. Peak memory: the largest footer, or the
+    Reads listings, headers, footers, indexes, and the ids of items in tables. Reads no payload, and only the first
+    bytes of a compressed file. One copy solves all problems that a copy solves. Peak memory: the largest footer, or the
     index of one tar.
+
+    Example:
+        >>> lading.doctor("out/").findings  # doctest: +SKIP
+        []
 
     Args:
         source: as `lading.open` takes it.
@@ -114,22 +117,22 @@ def doctor(
         opening: the other arguments of `lading.open`.
 
     Raises:
-        UsageError: `sample` is no such part.
-        DataError: a shard is so damaged that it cannot be told how it lies.
+        UsageError: `sample` is not a part.
+        DataError: a shard is so damaged that its layout is unknown.
     """
     part = parse_part(sample)
     began = time.perf_counter()
     stores = stores or Stores()
-    with open_shards(source, stores=stores, **opening) as dataset:
+    with open_dataset(source, stores=stores, **opening) as dataset:
         sizes = _sizes(dataset, stores)
         found = _Findings()
-        for number, shards, symptom in _of_sizes(sizes) if dataset.manifest or not dataset.files_beside else ():
-            found.add(dataset.path(number), symptom, shards)
+        for number, shards, finding in _check_sizes(sizes) if dataset.manifest or not dataset.files_beside else ():
+            found.add(dataset.path(number), finding, shards)
         chosen = spread(len(sizes), part)
         for done, number in enumerate(chosen, 1):
             with errors_at(file=dataset.path(number)):
-                for symptom in dataset.layout_findings(number):
-                    found.add(dataset.path(number), symptom)
+                for finding in dataset.layout_findings(number):
+                    found.add(dataset.path(number), finding)
             if on_progress is not None:
                 on_progress(Progress(done, len(chosen), 0, 0))
         findings = found.with_commands(source, dataset, opening, stores)
@@ -139,8 +142,8 @@ def doctor(
         )  # fmt: skip
 
 
-def _sizes(dataset: Shards, stores: Stores) -> NDArray[np.int64]:
-    """Bytes of each shard, files beside it included where a manifest tells them."""
+def _sizes(dataset: Dataset, stores: Stores) -> NDArray[np.int64]:
+    """Return the bytes of each shard, with further files of it where a manifest lists them."""
     sizes = np.fromiter(shard_sizes(dataset.listing, stores), np.int64, len(dataset.listing))
     if dataset.kept_shards is None:
         return sizes
@@ -148,61 +151,63 @@ def _sizes(dataset: Shards, stores: Stores) -> NDArray[np.int64]:
     return sizes + beside
 
 
-def _of_sizes(sizes: NDArray[np.int64]) -> Iterator[tuple[int, int, LayoutFinding]]:
-    """What the sizes of shards tell: the shard where it is worst, how many have it, and what it is."""
+def _check_sizes(sizes: NDArray[np.int64]) -> Iterator[tuple[int, int, Finding]]:
+    """Yield problems of sizes: the shard with the largest value, how many shards have the problem, and the problem."""
     if not len(sizes):
         return
     at, total, count = int(sizes.argmax()), int(sizes.sum()), len(sizes)
     largest, mean = int(sizes[at]), total // count
     if largest >= LONE_BYTES and 2 * largest > total:
         measured = f"{format_bytes(largest)} of {format_bytes(total)}; at most {format_bytes(LONE_BYTES)}, or half"
-        why = "Workers, processes and hosts share a dataset by shards, so that one of them reads this alone."
-        yield at, 1, LayoutFinding("one huge shard", measured, why, largest)
+        why = "Workers, processes and hosts share a dataset by shards, so one of them reads this shard alone."
+        yield at, 1, Finding("one huge shard", measured=measured, why=why, weight=largest, fix="copy")
     elif largest >= UNEQUAL_BYTES and largest > UNEQUAL_TIMES * mean:
         times = f"{largest / max(mean, 1):,.0f} times the mean of {format_bytes(mean)}; at most {UNEQUAL_TIMES} times"
-        why = "Whoever gets this shard works while the others wait, or ends their epoch with them."
+        measured = f"{format_bytes(largest)}, {times}"
+        why = "The worker with this shard works while the others wait, or all of them end their epoch early."
         unequal = int(np.count_nonzero((sizes >= UNEQUAL_BYTES) & (sizes > UNEQUAL_TIMES * mean)))
-        yield (
-            at,
-            unequal,
-            LayoutFinding("shards of very unequal size", f"{format_bytes(largest)}, {times}", why, largest),
-        )
+        finding = Finding("shards of very unequal size", measured=measured, why=why, weight=largest, fix="copy")
+        yield at, unequal, finding
     if count > MANY_SHARDS and mean < SMALL_BYTES:
-        measured = (
-            f"{count:,} of {format_bytes(mean)} in the mean; at most {MANY_SHARDS:,}, or {format_bytes(SMALL_BYTES)}"
-        )
-        why = "To list and open each takes a store longer than to send it."
-        yield int(sizes.argmin()), count, LayoutFinding("very many small shards", measured, why, count)
+        limit = f"at most {MANY_SHARDS:,}, or {format_bytes(SMALL_BYTES)}"
+        measured = f"{count:,} with a mean of {format_bytes(mean)}; {limit}"
+        why = "Listing and opening a shard takes a store longer than sending it."
+        finding = Finding("very many small shards", measured=measured, why=why, weight=count, fix="copy")
+        yield int(sizes.argmin()), count, finding
 
 
 class _Findings:
-    """Symptoms of many shards: of each kind the worst, and how many shards have it."""
+    """Layout findings of many shards: for each problem the largest value, and how many shards have it."""
 
     def __init__(self) -> None:
-        self._worst: dict[str, tuple[str, LayoutFinding]] = {}
+        self._worst: dict[str, tuple[str, Finding]] = {}
         self._shards: dict[str, int] = {}
-        self._stuck: set[str] = set()
+        self._unsolved: set[str] = set()
 
-    def add(self, path: str, symptom: LayoutFinding, shards: int = 1) -> None:
-        """A symptom of a shard, which stands for so many."""
-        name = symptom.name
-        self._shards[name] = self._shards.get(name, 0) + shards
-        if name not in self._worst or symptom.weight > self._worst[name][1].weight:
-            self._worst[name] = path, symptom
-        if symptom.remedy is None:
-            self._stuck.add(name)
+    def add(self, path: str, finding: Finding, shards: int = 1) -> None:
+        """Add a finding of a shard, which stands for so many shards."""
+        problem = finding.problem
+        self._shards[problem] = self._shards.get(problem, 0) + shards
+        if problem not in self._worst or finding.weight > self._worst[problem][1].weight:
+            self._worst[problem] = path, finding
+        if finding.fix is None:
+            self._unsolved.add(problem)
 
-    def with_commands(self, source: Source, dataset: Shards, opening: dict[str, Any], stores: Stores) -> list[Finding]:
-        """The findings. A copy mends all that is mended by one, and has an index as well."""
-        mended = {name: found for name, (_, found) in self._worst.items() if name not in self._stuck}
-        copied = [found for found in mended.values() if found.remedy == "copy"]
+    def with_commands(
+        self, source: Source, dataset: Dataset, opening: dict[str, Any], stores: Stores
+    ) -> list[LayoutFinding]:
+        """Return the findings with their commands. One copy solves everything that a copy or an index solves."""
+        solved = {problem: found for problem, (_, found) in self._worst.items() if problem not in self._unsolved}
+        copied = [found for found in solved.values() if found.fix == "copy"]
         command = ""
         if copied:
             options = {name: value for found in copied for name, value in found.read_options.items()}
             command = copy_command(source, dataset, opening, options, stores)
-        elif mended:
+        elif solved:
             command = index_command(source, opening)
         return [
-            Finding(path, name, found.measured, found.why, command if name in mended else None, self._shards[name])
-            for name, (path, found) in self._worst.items()
+            LayoutFinding(
+                path, problem, found.measured, found.why, command if problem in solved else None, self._shards[problem]
+            )
+            for problem, (path, found) in self._worst.items()
         ]

@@ -1,4 +1,4 @@
-"""The command line that mends a layout, as a user can paste it."""
+"""The command that fixes a layout, ready to paste into a shell."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from lading.dataset.shards import Shards
+from lading.dataset.dataset import Dataset
 from lading.dataset.source import Source
 from lading.errors import DestinationExists, UsageError
 from lading.limits import DEFAULT_LIMITS, Limits
@@ -23,16 +23,16 @@ from lading.storage.stores import Stores, is_local, resolve
 
 __all__ = ["copy_command", "index_command"]
 
-_WORD = "mended"
+_WORD = "fixed"
 
 
 def copy_command(
-    source: Source, dataset: Shards, opening: Mapping[str, Any], read_options: Mapping[str, Any], stores: Stores
+    source: Source, dataset: Dataset, opening: Mapping[str, Any], read_options: Mapping[str, Any], stores: Stores
 ) -> str:
-    """`lading convert …`: a copy in the same format and view, as like the source as a copy can be.
+    """Return `lading convert …`: a copy in the same format and view, with the source's options of writing.
 
     Args:
-        source: what the user named.
+        source: the source as the user named it.
         dataset: the source, open.
         opening: the other arguments with which it was opened.
         read_options: further options of its format.
@@ -46,7 +46,7 @@ def copy_command(
 
 
 def index_command(source: Source, opening: Mapping[str, Any]) -> str:
-    """`lading index …`: the dataset's references, kept in the user's cache folder."""
+    """Return `lading index …`, which keeps the dataset's references in the user's cache folder."""
     return shlex.join(["lading", "index", *_names(source), *_reading(opening)])
 
 
@@ -56,14 +56,14 @@ def _names(source: Source) -> list[str]:
 
 
 def _no_option(name: str) -> str:
-    """A path that no program takes for an option."""
+    """Return a path that does not look like an option."""
     return f"./{name}" if name.startswith("-") else name
 
 
-def _free_place(dataset: Shards, stores: Stores) -> str:
-    """A folder that holds nothing: beside the source's, with its name and `-mended`; for loose files here, here.
+def _free_place(dataset: Dataset, stores: Stores) -> str:
+    """Return an empty folder next to the source's, with its name and `-fixed`; for loose files here, a folder here.
 
-    Where a store refuses to list it, it is the first name: whether that is free, the copy will say.
+    If a store cannot list folders, return the first name; the copy reports whether it is free.
     """
     folder = dataset.listing.folder
     if folder is None:
@@ -83,11 +83,11 @@ def _free_place(dataset: Shards, stores: Stores) -> str:
             if is_local(store) and os.path.lexists(path):  # a file
                 continue
         return place
-    raise AssertionError("numbers do not end")
+    raise AssertionError("count() is infinite")
 
 
 def _reading(opening: Mapping[str, Any]) -> Iterator[str]:
-    """The options of the command line that open a source as these arguments do."""
+    """Yield the command-line options that open a source as these arguments do."""
     for name, option in (("format", "--from"), ("view", "--view")):
         if opening.get(name):
             yield from (option, str(opening[name]))
@@ -115,7 +115,7 @@ def _types(overrides: Mapping[str, pa.DataType] | pa.Schema) -> Iterator[str]:
 
 
 def _assigned(name: str, value: object) -> str:
-    """`NAME=VALUE` as the command line takes it: text as it is, unless it would be read as JSON."""
+    """Return `NAME=VALUE` for the command line: text as it is, unless it would be read as JSON."""
     text = json.dumps(value)
     if isinstance(value, str):
         try:

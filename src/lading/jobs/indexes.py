@@ -1,4 +1,4 @@
-"""The peers' own indexes of a dataset, held against its shards and its manifest."""
+"""The peers' own indexes of a dataset, compared with its shards and its manifest."""
 
 from __future__ import annotations
 
@@ -6,193 +6,197 @@ import posixpath
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+import orjson
+
 from lading.codecs import new_hash
-from lading.dataset.shards import Shards
+from lading.dataset.dataset import Dataset
 from lading.dataset.source import read_head
 from lading.errors import DataError, LadingError, NotFound, SidecarMismatch, StoreError, errors_at
-from lading.formats.base import ClaimsColumns, ListedElsewhere, ListedFile, ListedShard
+from lading.formats.base import ListedFile, ListedShard
 from lading.formats.registry import all_formats, get_format
 from lading.manifest.values import FOLDER
-from lading.storage.base import Store
 from lading.storage.stores import Stores, resolve
 
-__all__ = ["Indexes", "check_file"]
+__all__ = ["Indexes"]
 
 _CHUNK_BYTES = 8 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class OtherList:
-    """A list that a peer keeps of a folder.
+class _Index:
+    """An index file.
 
     Attributes:
-        samples: by the path of a shard, how many there are in it.
-        folders: where the shards lie; the folder itself, too.
+        shards: each listed shard, by the path of each of its files.
+        folders: the folders of these files; of a list in `other_indexes` also the folder of the dataset.
     """
 
-    samples: Mapping[str, int | None]
+    shards: Mapping[str, ListedShard]
     folders: frozenset[str]
+
+    @classmethod
+    def of(cls, listed: Sequence[ListedShard], *folders: str) -> _Index:
+        shards = {path: shard for shard in listed for path in _paths(shard)}
+        return cls(shards, frozenset([*folders, *map(posixpath.dirname, shards)]))
 
 
 @dataclass(frozen=True, slots=True)
 class Indexes:
-    """What a dataset's own indexes list.
+    """The indexes of a dataset, by their paths. Memory: some kB a shard.
 
     Attributes:
-        shards: by the path of an index, and of each file of a shard: the shard. Some kB a shard.
-        findings: what is wrong with the indexes themselves, and where they disagree with the manifest.
-        others: by path, the lists that peers keep and that no folder is opened by (`ListedElsewhere`).
+        own: indexes by which a dataset is opened.
+        others: lists that a peer's readers need and by which no dataset is opened (`FormatInfo.other_indexes`).
+        findings: problems of the indexes themselves, and where they contradict the manifest.
     """
 
-    shards: Mapping[str, Mapping[str, ListedShard]] = field(default_factory=dict)
+    own: dict[str, _Index] = field(default_factory=dict)
+    others: dict[str, _Index] = field(default_factory=dict)
     findings: list[LadingError] = field(default_factory=list)
-    others: Mapping[str, OtherList] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, dataset: Shards, stores: Stores) -> Indexes:
-        """The index by which a dataset was opened; of a folder those that lie in it.
+    def of(cls, dataset: Dataset, stores: Stores) -> Indexes:
+        """Read the index by which a dataset was opened; of a folder, the indexes in it.
 
         Raises:
             StoreError: the store failed.
         """
-        shards: dict[str, Mapping[str, ListedShard]] = {}
-        findings: list[LadingError] = []
-        for url, promised in _places(dataset).items():
-            store, path = resolve(url, stores)
-            try:
-                listed = get_format(dataset.format).list_shards(store, path, read_head(store, path), dataset.limits)
-            except NotFound:
-                findings += [_missing(dataset, path)] if promised else []
-                continue
-            except LadingError as error:
-                findings.append(error.at(file=path))
-                continue
-            if listed is not None:
-                findings += _false_columns(dataset, store, path, listed)
-                shards[path] = {file: shard for shard in listed for file in _paths(shard)}
-                if dataset.manifest is not None:
-                    findings += _disagreements(dataset, path, listed)
-                elif dataset.listing.index_file is None:
-                    findings += [*_strangers(dataset, path, listed), *_lacking(dataset, path, listed)]
-        return cls(shards, findings, _other_lists(dataset, stores, findings))
+        found = cls()
+        for url, expected in _places(dataset).items():
+            found._read(dataset, url, stores, expected=expected)
+        folder = dataset.listing.folder
+        for name in get_format(dataset.format).info.other_indexes if folder is not None else ():
+            found._read_other(dataset, f"{folder}/{name}", stores)
+        return found
 
-    def check(self, path: str, stores: Stores) -> set[str]:
-        """Hold the files of a shard against sizes and hashes that indexes say; give what there was: sizes, hashes.
+    def _read(self, dataset: Dataset, url: str, stores: Stores, *, expected: bool) -> None:
+        """Read an index; `expected` if the manifest or the user names it."""
+        fmt = get_format(dataset.format)
+        store, path = resolve(url, stores)
+        try:
+            listed = fmt.list_shards(store, path, read_head(store, path), dataset.limits)
+        except NotFound:
+            if expected:
+                self.findings.append(SidecarMismatch(
+                    "the manifest names an index that is missing", file=path,
+                    expected=f"the file, as {dataset.listing.folder}/{FOLDER} has it",
+                ))  # fmt: skip
+            return
+        except LadingError as error:
+            self.findings.append(error.at(file=path))
+            return
+        if listed is None:
+            return
+        index = self.own[path] = _Index.of(listed)
+        try:
+            for finding in fmt.check_index(store, path, [shard.path for shard in listed], dataset.limits):
+                self.findings.extend([] if finding.error is None else [finding.error])
+        except (DataError, StoreError) as error:
+            self.findings.append(error.at(file=path))
+        if dataset.manifest is not None:
+            self.findings.extend(_disagreements(dataset, path, listed))
+        elif dataset.listing.index_file is None:
+            self.findings.extend(_missing_shards(dataset, path, listed))
+            self.findings.extend(_unlisted_shards(dataset, path, index))
+
+    def _read_other(self, dataset: Dataset, url: str, stores: Stores) -> None:
+        """Read a list by which no dataset is opened."""
+        store, path = resolve(url, stores)
+        try:
+            listed = get_format(dataset.format).list_other(store, path, dataset.limits)
+        except NotFound:
+            return
+        except LadingError as error:
+            self.findings.append(error.at(file=path))
+            return
+        self.others[path] = _Index.of(listed, str(dataset.listing.folder))
+        self.findings.extend(_missing_shards(dataset, path, listed))
+
+    def check_files(self, dataset: Dataset, number: int, stores: Stores) -> set[str]:
+        """Compare the files of a shard with the sizes and hashes in indexes; return what was compared.
 
         Raises:
             SidecarMismatch: one differs; names the file, and the index.
             NotFound: a file of the shard is missing.
         """
-        checked: set[str] = set()
-        for index, shards in self.shards.items():
-            shard = shards.get(path)
+        path, checked = dataset.path(number), set[str]()
+        for place, index in self.own.items():
+            shard = index.shards.get(path)
             if shard is not None:
-                for file in _files(shard, path):
-                    checked |= check_file(file, f"what {index} says", stores)
+                own = ListedFile(shard.path, shard.size_bytes, shard.hashes, needed=shard.path == path)
+                for file in (own, *shard.beside):
+                    checked |= _check_file(file, place, stores)
+        hashes = dataset.listing.table.column("hashes")[number].as_py()
+        if hashes and not self.own:  # a list of indexes
+            checked |= _check_file(ListedFile(path, None, orjson.loads(hashes), needed=True), "its index", stores)
         return checked
 
-    def wrong_counts(self, path: str, samples: int) -> Iterator[LadingError]:
-        """What indexes say wrongly of the number of samples in a shard."""
-        for index, shards in self.shards.items():
-            told = shards[path].num_samples if path in shards else None
-            if told not in (None, samples):
-                yield SidecarMismatch(f"the index has another number of samples than {path}", file=index,
-                                      expected=samples, found=told)  # fmt: skip
+    def check_counts(self, dataset: Dataset, number: int, samples: int) -> Iterator[LadingError]:
+        """Yield wrong numbers of samples in indexes, and lists that lack a shard; opening a dataset reports the others.
 
-    def others_wrong(self, path: str, samples: int) -> Iterator[LadingError]:
-        """What the lists that peers keep say wrongly of a shard of so many samples, as these lists count them."""
-        for index, other in self.others.items():
-            told = other.samples.get(path)
-            if path not in other.samples and samples and posixpath.dirname(path) in other.folders:
-                yield _lacks(index, path)
-            elif told not in (None, samples):
-                yield SidecarMismatch(f"the index has another number of samples than {path}", file=index,
-                                      expected=samples, found=told)  # fmt: skip
-
-
-def _other_lists(dataset: Shards, stores: Stores, findings: list[LadingError]) -> Mapping[str, OtherList]:
-    """The lists that peers keep of a folder, by path; what is wrong with them is added to the findings."""
-    fmt, folder, found = get_format(dataset.format), dataset.listing.folder, dict[str, OtherList]()
-    if folder is None or not isinstance(fmt, ListedElsewhere):
-        return found
-    for name in fmt.info.other_indexes:
-        store, path = resolve(f"{folder}/{name}", stores)
-        try:
-            listed = fmt.list_other(store, path, dataset.limits)
-        except NotFound:
-            continue
-        except LadingError as error:
-            findings.append(error.at(file=path))
-            continue
-        folders = frozenset([folder, *(posixpath.dirname(shard.path) for shard in listed)])
-        found[path] = OtherList({shard.path: shard.num_samples for shard in listed}, folders)
-        findings += _strangers(dataset, path, listed)
-    return found
+        Indexes count rows of the format. Where samples are other things (items of several rows, joined pieces), counts
+        are compared if the format counts again.
+        """
+        path, fmt = dataset.path(number), get_format(dataset.format)
+        as_rows = dataset.view == "samples" and not dataset.format_options.get("regroup")
+        opened_by = dataset.manifest is not None or (as_rows and dataset.listing.index_file is not None)
+        own = {} if opened_by else self.own
+        if not own and not self.others:
+            return
+        counted = samples if as_rows else fmt.count_as_listed(dataset.source(number), dataset.format_options)
+        if counted is None:
+            return
+        for place, index in (*own.items(), *self.others.items()):
+            if path in index.shards:
+                listed = index.shards[path].num_samples
+                if listed not in (None, counted):
+                    yield SidecarMismatch(f"the index has another number of samples than {path}", file=place,
+                                          expected=counted, found=listed)  # fmt: skip
+            elif place in self.others and counted and posixpath.dirname(path) in index.folders:
+                yield _lacks(place, path)
 
 
-def _places(dataset: Shards) -> dict[str, bool]:
-    """Where indexes may lie, and whether something says that they do."""
+def _places(dataset: Dataset) -> dict[str, bool]:
+    """Return where indexes may lie, and whether the manifest or the user names them."""
+    info = get_format(dataset.format).info
     if dataset.listing.index_file is not None:
         return {dataset.listing.index_file: True}
     if dataset.listing.folder is None:
         return {}
-    if dataset.manifest is None:  # the index of such a format as lists its shards itself would have been opened
-        others = {name for known in all_formats() for name in known.info.index_names} - {
-            *get_format(dataset.format).info.index_names
-        }
-        return {f"{dataset.listing.folder}/{name}": False for name in sorted(others)}
-    usual = dict.fromkeys(get_format(dataset.format).info.index_names, False)
-    names = {**usual, **dict.fromkeys(dataset.manifest.sidecars, True)}
-    return {f"{dataset.listing.folder}/{name}": promised for name, promised in names.items()}
-
-
-def _false_columns(dataset: Shards, store: Store, index: str, listed: Sequence[ListedShard]) -> Sequence[LadingError]:
-    """Where an index tells other columns than shards have."""
-    fmt, shards = get_format(dataset.format), [shard.path for shard in listed]
-    try:
-        return fmt.false_columns(store, index, shards, dataset.limits) if isinstance(fmt, ClaimsColumns) else ()
-    except (DataError, StoreError) as error:
-        return [error.at(file=index)]
+    if dataset.manifest is None:  # an index that lists the shards of this format would have been opened
+        names = dict.fromkeys(
+            sorted({n for f in all_formats() for n in f.info.index_names} - {*info.index_names}), False
+        )
+    else:
+        names = {**dict.fromkeys(info.index_names, False), **dict.fromkeys(dataset.manifest.sidecars, True)}
+    return {f"{dataset.listing.folder}/{name}": expected for name, expected in names.items()}
 
 
 def _paths(shard: ListedShard) -> list[str]:
     return [shard.path, *(file.path for file in shard.beside)]
 
 
-def _files(shard: ListedShard, opened: str) -> Iterator[ListedFile]:
-    """The files of a shard; `opened` is the one that stands for it."""
-    yield ListedFile(shard.path, shard.size_bytes, shard.hashes, needed=shard.path == opened)
-    yield from shard.beside
-
-
-def _missing(dataset: Shards, index: str) -> LadingError:
-    return SidecarMismatch("an index is missing that the manifest names", file=index,
-                           expected=f"the file, as {dataset.listing.folder}/{FOLDER} has it")  # fmt: skip
-
-
-def _strangers(dataset: Shards, index: str, listed: list[ListedShard]) -> Iterator[LadingError]:
-    """The shards that an index lists and its folder does not hold."""
-    there = {*dataset.listing.table["path"].to_pylist()}
+def _missing_shards(dataset: Dataset, index: str, listed: Sequence[ListedShard]) -> Iterator[LadingError]:
+    """Yield the shards that an index lists and its folder does not hold."""
+    present = {*dataset.listing.table["path"].to_pylist()}
     for shard in listed:
-        if shard.path not in there:
-            yield SidecarMismatch("the index lists a shard that is not there", file=index, found=shard.path)
+        if shard.path not in present:
+            yield SidecarMismatch("the index lists a missing shard", file=index, found=shard.path)
 
 
-def _lacking(dataset: Shards, index: str, listed: list[ListedShard]) -> Iterator[LadingError]:
-    """The shards of a folder that its index does not list, though they lie where others do that it lists."""
-    known = {file for shard in listed for file in _paths(shard)}
-    folders = {posixpath.dirname(path) for path in known}
-    for path in dataset.listing.table["path"].to_pylist():
-        if path not in known and posixpath.dirname(path) in folders:
-            yield _lacks(index, path)
+def _unlisted_shards(dataset: Dataset, path: str, index: _Index) -> Iterator[LadingError]:
+    """Yield the shards of a folder that its index does not list, next to shards that it lists."""
+    for shard in dataset.listing.table["path"].to_pylist():
+        if shard not in index.shards and posixpath.dirname(shard) in index.folders:
+            yield _lacks(path, shard)
 
 
 def _lacks(index: str, shard: str) -> LadingError:
-    return SidecarMismatch("the index lacks a shard that lies among those that it lists", file=index, expected=shard)
+    return SidecarMismatch("the index lacks a shard next to those that it lists", file=index, expected=shard)
 
 
-def _disagreements(dataset: Shards, index: str, listed: list[ListedShard]) -> Iterator[LadingError]:
-    """Where an index lists other shards than the manifest does, other sizes of them, or another order."""
+def _disagreements(dataset: Dataset, index: str, listed: Sequence[ListedShard]) -> Iterator[LadingError]:
+    """Yield where an index lists other shards than the manifest, other counts, or another order."""
     manifest = f"{dataset.listing.folder}/{FOLDER}"
     place = {path: number for number, shard in enumerate(listed) for path in _paths(shard)}
     ours = dataset.listing.table.to_pydict()
@@ -204,10 +208,10 @@ def _disagreements(dataset: Shards, index: str, listed: list[ListedShard]) -> It
                                   expected=f"{path}, as {manifest} has it")  # fmt: skip
             continue
         seen.append(number)
-        told = listed[number].num_samples
-        if None not in (told, count) and told != count:
+        found = listed[number].num_samples
+        if None not in (found, count) and found != count:
             yield SidecarMismatch(f"the index has another number of samples than the manifest for {path}", file=index,
-                                  expected=f"{count}, as {manifest} has it", found=told)  # fmt: skip
+                                  expected=f"{count}, as {manifest} has it", found=found)  # fmt: skip
     for number in sorted({*range(len(listed))} - {*seen}):
         yield SidecarMismatch("the index lists a shard that the manifest lacks", file=index,
                               found=f"{listed[number].path}, which {manifest} does not have")  # fmt: skip
@@ -216,12 +220,12 @@ def _disagreements(dataset: Shards, index: str, listed: list[ListedShard]) -> It
                               expected=f"the order of {manifest}")  # fmt: skip
 
 
-def check_file(file: ListedFile, said: str, stores: Stores) -> set[str]:
-    """Hold a file against size and hashes that somebody says; give what there was: sizes, hashes.
+def _check_file(file: ListedFile, index: str, stores: Stores) -> set[str]:
+    """Compare a file with the size and the hashes in an index; return what was compared.
 
     Raises:
         SidecarMismatch: it differs. NotFound: it is missing, and needed.
-        DataError: nobody knows the hash.
+        DataError: the hash algorithm is unknown.
     """
     store, path = resolve(file.path, stores)
     try:
@@ -231,16 +235,16 @@ def check_file(file: ListedFile, said: str, stores: Stores) -> set[str]:
             raise
         return set()
     if file.size_bytes not in (None, size):
-        raise SidecarMismatch(f"the size differs from {said}", file=path, expected=f"{file.size_bytes} bytes",
-                              found=f"{size} bytes")  # fmt: skip
+        raise SidecarMismatch(f"the size differs from what {index} says", file=path,
+                              expected=f"{file.size_bytes} bytes", found=f"{size} bytes")  # fmt: skip
     with errors_at(file=path):
         hashes = {algorithm: new_hash(algorithm) for algorithm in file.hashes}
     for at in range(0, size, _CHUNK_BYTES) if hashes else ():
         [data] = store.get_ranges(path, [(at, min(_CHUNK_BYTES, size - at))])
-        for taken in hashes.values():
-            taken.update(data)
-    for algorithm, taken in hashes.items():
-        if taken.hexdigest() != file.hashes[algorithm]:
-            raise SidecarMismatch(f"the {algorithm} of the file differs from {said}", file=path,
-                                  expected=file.hashes[algorithm], found=taken.hexdigest())  # fmt: skip
-    return {word for word, there in (("sizes", file.size_bytes is not None), ("hashes", hashes)) if there}
+        for hasher in hashes.values():
+            hasher.update(data)
+    for algorithm, hasher in hashes.items():
+        if hasher.hexdigest() != file.hashes[algorithm]:
+            raise SidecarMismatch(f"the {algorithm} of the file differs from what {index} says", file=path,
+                                  expected=file.hashes[algorithm], found=hasher.hexdigest())  # fmt: skip
+    return {word for word, compared in (("sizes", file.size_bytes is not None), ("hashes", hashes)) if compared}

@@ -18,14 +18,13 @@ from lading.arrow.align import align_table, as_text
 from lading.arrow.rebatch import HELD_BATCHES
 from lading.arrow.references import has_codec, is_ref
 from lading.arrow.views import is_text, total_bytes
-from lading.dataset.iteration import materialise_parts, shard_batches
-from lading.dataset.open import counts_hold, shards_of
-from lading.dataset.shards import Shards
+from lading.dataset.dataset import Dataset
+from lading.dataset.open import counts_hold, dataset_of
 from lading.dataset.source import Source
 from lading.dataset.writer import DatasetWriter
 from lading.errors import CorruptShard, DataError, LadingError, SidecarMismatch, StoreError, Unrepresentable
 from lading.features.items import sample_firsts
-from lading.formats.base import AnyFormat, HasCompressedCopy, ShardFile
+from lading.formats.base import AnyFormat, ShardFile
 from lading.formats.registry import get_format
 from lading.formats.webdataset.format import KEY
 from lading.jobs.checksums import check_shard
@@ -158,7 +157,7 @@ def salvage(  # noqa: PLR0913 - one argument a decision of the user; all but two
     found = find_shards(source, stores, source_format, limits)
     store, path = find_destination(destination, stores)
     max_bytes, shard_bytes = parse_bytes(max_batch_bytes), parse_bytes(shard_size)
-    with shards_of(found.listing, found.format, found.manifest, read=read) as dataset:
+    with dataset_of(found.listing, found.format, found.manifest, read=read) as dataset:
         take_files_in(dataset, source_options)
         if found.format.info.deep_options:  # as a deep verification does
             dataset.read_with(found.format.info.deep_options)
@@ -253,7 +252,7 @@ class _Search:
 
     def __init__(
         self,
-        dataset: Shards,
+        dataset: Dataset,
         found: FoundShards,
         workshop: TemporaryFiles,
         lost: _Lost,
@@ -338,7 +337,7 @@ class _Search:
         source = ShardFile(store, path, entry=entry, limits=dataset.limits, stores=self._stores)
         twin = None
         with suppress(DataError, StoreError):
-            twin = fmt.twin(source) if isinstance(fmt, HasCompressedCopy) else None
+            twin = fmt.compressed_copy(source)
         other = left if twin is None else find_left(self._kind(number), replace(source, path=twin), self._workshop)
         if not other.samples or other.samples < left.samples + bool(other.lost):
             return left
@@ -400,7 +399,7 @@ def _with_count(left: Left, lost: int, path: str) -> list[LadingError]:
     return [CorruptShard("samples are missing that the list of shards tells of", file=path, found=f"{lost} of them")]
 
 
-def _alike(dataset: Shards) -> Mapping[str, Any]:
+def _alike(dataset: Dataset) -> Mapping[str, Any]:
     """Options of writing under which what is saved can be held as the source held it; none if nothing of it says."""
     for number in range(min(len(dataset.listing), _LOOKED_AT)):
         with suppress(DataError, StoreError):
@@ -408,7 +407,7 @@ def _alike(dataset: Shards) -> Mapping[str, Any]:
     return {}
 
 
-def _saved(dataset: Shards, left: Sequence[Left], lost: _Lost) -> Shards:
+def _saved(dataset: Dataset, left: Sequence[Left], lost: _Lost) -> Dataset:
     """The dataset with what is left of its shards in their place.
 
     Raises:
@@ -428,7 +427,7 @@ def _saved(dataset: Shards, left: Sequence[Left], lost: _Lost) -> Shards:
 
 
 def _write(
-    dataset: Shards,
+    dataset: Dataset,
     schema: pa.Schema | None,
     writer: DatasetWriter,
     max_bytes: int,
@@ -439,7 +438,7 @@ def _write(
     samples = payload = 0
     total = len(dataset.listing)
     for number in range(total):
-        for batch in shard_batches(dataset, number, _MAX_ROWS, max_bytes, None, schema, views=True, drifting=True):
+        for batch in dataset.shard_batches(number, _MAX_ROWS, max_bytes, None, schema, views=True, drifting=True):
             if schema is not None:
                 refuse_unknown(batch.schema, schema, dataset.path(number))
             fitted = batch if schema is None else align_table(batch, schema)
@@ -449,7 +448,7 @@ def _write(
             references = {f.name for f in fitted.schema if is_ref(f.type)}
             parts: Iterable[pa.RecordBatch] = [fitted]
             if not references or references & texts or earlier_errors(fitted) or has_codec(fitted):
-                found = materialise_parts(dataset, fitted, max_bytes // HELD_BATCHES, views=True, earlier=False)
+                found = dataset.materialise_parts(fitted, max_bytes // HELD_BATCHES, views=True, earlier=False)
                 parts = (as_text(part, schema) for part in found)
             for part in parts:
                 writer.write_batch(part, behind=True, duplicate_ids="apart")

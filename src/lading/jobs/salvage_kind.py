@@ -8,8 +8,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from lading.errors import DataError, LadingError, SidecarMismatch, StoreError
-from lading.formats.base import AnyFormat, HasSidecar, ShardFile
+from lading.errors import LadingError, SidecarMismatch
+from lading.formats.base import AnyFormat, Level, ShardFile
 from lading.interleaved.references import Follower
 from lading.options import InterleavedOptions
 from lading.storage.fetch import Fetcher
@@ -47,31 +47,22 @@ class Kind:
 
 
 def wrong_sidecar(kind: Kind, source: ShardFile) -> LadingError | None:
-    """What is wrong with the file beside a sound shard that readers of it would stumble over."""
-    fmt, path = kind.format, sidecar_of(kind, source)
-    if path is None or not isinstance(fmt, HasSidecar):
+    """Return what is wrong with the sidecar of a sound shard."""
+    path = sidecar_of(kind, source)
+    if path is None:
         return None
-    try:
-        fmt.check_sidecar(source, {**kind.options, **source.options})
-    except (DataError, StoreError) as error:
-        return error if error.file == path else None
-    return None
+    found = kind.format.check(source, {**kind.options, **source.options}, Level.QUICK)
+    return next((one.error for one in found if one.error is not None and one.error.file == path), None)
 
 
 def without_sidecar(kind: Kind, source: ShardFile) -> ShardFile:
-    """The shard with the file beside it left aside, where its format has such files."""
-    fmt = kind.format
-    return (
-        replace(source, options={**source.options, **fmt.info.without_sidecar})
-        if isinstance(fmt, HasSidecar)
-        else source
-    )
+    """Return the shard with options that ignore its sidecar."""
+    return replace(source, options={**source.options, **kind.format.info.without_sidecar})
 
 
 def sidecar_of(kind: Kind, source: ShardFile) -> str | None:
-    """Path of the file beside a shard, if one is there and not left aside."""
-    fmt = kind.format
-    return fmt.sidecar(source, {**kind.options, **source.options}) if isinstance(fmt, HasSidecar) else None
+    """Return the path of a shard's sidecar, if it exists and the options use it."""
+    return kind.format.sidecar(source, {**kind.options, **source.options})
 
 
 def index_lies(index_file: str, source: ShardFile, error: LadingError) -> LadingError:

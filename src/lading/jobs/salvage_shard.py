@@ -21,7 +21,6 @@ from lading.arrow.views import present
 from lading.errors import BadReference, CorruptShard, DataError, LadingError, StoreError, UsageError
 from lading.features.items import METADATA_POSITION, sample_firsts, sample_starts, samples_with
 from lading.formats.base import (
-    HasSidecar,
     ReadsUnits,
     Recoverable,
     Recovered,
@@ -222,7 +221,6 @@ class _Search:
     def _without_sidecar(self, source: ShardFile) -> tuple[ShardFile, LadingError | None]:
         """The shard with the file beside it left aside, and what is wrong with reading it then."""
         fmt = self._kind.format
-        assert isinstance(fmt, HasSidecar), "the caller looked"
         aside = without_sidecar(self._kind, source)
         error = self._read(aside)
         behind = 0 if error is not None else fmt.cut_off(source, {**self._kind.options, **source.options})

@@ -1,4 +1,4 @@
-"""Verify: sidecars and manifest against files, counts against rows, digest and checksums against content."""
+"""Verify: compare a dataset with its manifest, its indexes, its checksums and its digest."""
 
 from __future__ import annotations
 
@@ -7,47 +7,29 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
-from itertools import islice
 from typing import Any
 
 import numpy as np
-import orjson
 from numpy.typing import NDArray
 
 from lading.arrow.views import total_bytes
 from lading.caches.videos import broken_videos
 from lading.content.digests import DatasetDigest
 from lading.content.digests import undigested as no_digest
-from lading.dataset.open import open_shards
-from lading.dataset.shards import Shards
+from lading.dataset.dataset import Dataset
+from lading.dataset.open import open_dataset
 from lading.dataset.source import Source, listed_once, named_folders
-from lading.errors import (
-    BadReference,
-    DataError,
-    LadingError,
-    SidecarMismatch,
-    StoreError,
-    UnknownFormat,
-    Unrepresentable,
-)
+from lading.errors import BadReference, LadingError, SidecarMismatch, UnknownFormat, Unrepresentable
 from lading.features.items import sample_firsts
-from lading.formats.base import (
-    HasCompressedCopy,
-    HasSidecar,
-    KeepsFiles,
-    ListedElsewhere,
-    ListedFile,
-    LooksCloser,
-    TellsOfItself,
-)
+from lading.formats.base import Level, ShardFile
 from lading.formats.registry import get_format
 from lading.interleaved.open import stored_errors
 from lading.jobs.checksums import check_own_files, check_shard
 from lading.jobs.digest import batch_digests, digests_of, shard_content
 from lading.jobs.headers import broken_headers, key_of
-from lading.jobs.indexes import Indexes, check_file
+from lading.jobs.indexes import Indexes
 from lading.jobs.progress import OnProgress
 from lading.jobs.reading import NO_DIGESTS, Look, OnRead, Reading, look_at_shards
 from lading.jobs.verify_unlisted import unlisted_shards
@@ -62,20 +44,20 @@ __all__ = ["VerifyResult", "begin_verify", "verify"]
 
 @dataclass(frozen=True, slots=True)
 class VerifyResult:
-    """What verification found.
+    """The result of a verification.
 
     Attributes:
-        shards: shards looked at.
+        shards: number of verified shards.
         samples: samples in them.
         size_bytes: bytes of the shards.
         digest: ordered content digest; None if not all samples were read.
-        checked: what there was to check against: sizes, counts, hashes, checksums, indexes of a dataset, files
-            beside shards that say where samples lie (sidecars), rows that say of videos which files they are, digest;
-            of a manifest that nothing can be read by, that alone.
-        findings: what is wrong: each as `LadingError.to_dict` gives it.
+        checked: what the shards were compared with: `sizes`, `counts`, `hashes`, `checksums`, `indexes` (of a dataset),
+            `sidecars` (sample indexes next to shards), `videos` (external videos), `digest`. `manifest` alone if the
+            manifest is damaged and no shards were found without it.
+        findings: the problems, as `LadingError.to_dict` returns them.
         seconds: wall-clock time.
-        all_shards: shards of the dataset, of which `shards` were looked at.
-        undigested: name and type of a column whose values have no digest, so that none was taken.
+        all_shards: number of shards of the dataset.
+        undigested: name and type of a column whose values have no digest. The dataset then has no digest.
     """
 
     shards: int
@@ -90,7 +72,7 @@ class VerifyResult:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing is wrong."""
+        """Whether there are no findings."""
         return not self.findings
 
 
@@ -105,36 +87,39 @@ def verify(
     on_progress: OnProgress | None = None,
     **opening: Any,
 ) -> VerifyResult:
-    """Read every sample and hold it against what manifest and sidecars say.
+    """Read every sample, and compare the dataset with its manifest and its indexes.
 
-    Every shard is read to its end and its samples are counted, so that damage inside it shows; a shard that is broken
-    is a finding, and the next one is looked at. A manifest is held against its copy in the list of shards. The peer's
-    own indexes beside a manifest are held against it, and the hashes in them against the files. A shard that lies among
-    those of the dataset and that its manifest does not list is a finding, and so is what a shard of MDS says of itself
-    otherwise than its index. Videos that a cache keeps in files of their own must be there, as regular files, with the
-    size that their rows tell.
+    Reads every shard to its end and counts its samples. A damaged shard is a finding, and the next one is read. Other
+    findings are:
 
-    With `deep` every file that lading wrote is also held against its checksum in the manifest, so that one flipped bit
-    shows; of one that differs, the samples that do are named, if checksums of samples were kept. Samples of a shard
-    that has the bytes that were written are those that were written: they are not read again, but where rows may lead
-    to bytes in other files. Of a shard that differs, samples are read, so that the damaged one is named if the format
-    notices; and so are those of shards that others wrote. Of samples that are read, a row that leads to bytes that
-    cannot be had is a finding, unless it came with its error, and so is a picture that begins as one and has no whole
-    header, or a video of a cache that has another size or SHA-256 than its cell tells. Videos in files of their own are
-    read, in pieces, and held against the SHA-256 that name and checksum tell.
+    - a manifest that differs from its copy in the list of shards
+    - an index of a peer that contradicts the manifest or the shards, and a file whose hash it has wrong
+    - a shard in the folders of the dataset that its manifest does not list
+    - a shard of MDS whose header contradicts its index
+    - a missing external video of a cache, and one of another size than its row says
+
+    With `deep`, every file that lading wrote is compared with its checksum in the manifest: one flipped bit is a
+    finding. It names the damaged samples if the manifest has checksums of samples. Samples of a shard that matches its
+    checksum are not read again, unless rows may refer to bytes in other files. Of samples that are read, these are
+    findings too: a row whose payload is unavailable, unless an earlier job recorded the error; an image without a whole
+    header; and a video whose size or SHA-256 differs from its cell.
+
+    Example:
+        >>> lading.verify("out/", deep=True).ok  # doctest: +SKIP
+        True
 
     Args:
         source: as `lading.open` takes it.
-        deep: hold files against checksums.
-        sample: part of the shards to look at (`"1%"`, `0.01`): at least one, evenly spread, always the same ones.
-        max_findings: stop after so many, one at least; the rest of that shard and the shards behind it are not read.
+        deep: compare files with checksums, and look into payload.
+        sample: part of the shards to verify (`"1%"`, `0.01`): at least one, evenly spread, always the same ones.
+        max_findings: stop after so many findings, at least one.
         workers: as `lading.digest` takes it.
         stores: which store serves which URL.
         on_progress: called after every batch and shard.
         opening: the other arguments of `lading.open`.
 
     Raises:
-        UsageError: `sample` is no such part.
+        UsageError: `sample` is not a part.
     """
     source, part = listed_once(source), parse_part(sample)
     began = time.perf_counter()
@@ -142,79 +127,92 @@ def verify(
     settings = {"deep": deep, "max_findings": most}
     reading = Reading("lading.jobs.verify:begin_verify", source, {**opening, "stores": stores}, settings, workers)
     stores = stores or Stores()
-    digest, size_bytes, trusted_samples = DatasetDigest(), 0, 0
     findings = _Findings(most, _changed(source, stores, opening))
-    checked: set[str] = set()
-    undigested: str | None = None
-    whole = True
     try:
-        opened = open_shards(source, stores=stores, **opening)
+        opened = open_dataset(source, stores=stores, **opening)
     except UnknownFormat:
         if not findings.all:
             raise
         return VerifyResult(0, 0, 0, None, ["manifest"], findings.all, time.perf_counter() - began)
     with opened as dataset:
-        indexes = Indexes.of(dataset, stores)
-        findings.add(indexes.findings)
-        checked.update(["indexes"] if indexes.shards or indexes.others else [])
-        found_files = check_own_files(dataset, stores) if deep else None
-        findings.add(found_files or ())
-        checked.update([] if found_files is None else ["checksums"])
-        chosen = spread(len(dataset.listing), part)
-        look = _look(dataset, stores, indexes, deep, most)
-        found = look_at_shards(dataset, look, reading, chosen, on_digests=digest.update, on_progress=on_progress)
-        looked_at = 0
-        with closing(found) as looked:
-            for shard in () if findings.full else looked:
-                looked_at += 1
-                findings.add_told(shard["findings"])
-                checked.update(shard["checked"])
-                size_bytes += shard["size_bytes"]
-                trusted_samples += shard["trusted_samples"]
-                whole = whole and shard["whole"]
-                undigested = undigested or shard["undigested"]
-                if findings.full:
-                    break
-        all_shards = len(dataset.listing)
-        whole = whole and not trusted_samples and looked_at == all_shards
-        findings.add(_check_digest(dataset, digest, checked) if whole and not findings.all else [])
-        findings.add(unlisted_shards(dataset, indexes, stores))
+        found = _verify(dataset, stores, reading, spread(len(dataset.listing), part), findings, on_progress)
+    return replace(found, seconds=time.perf_counter() - began)
+
+
+def _verify(
+    dataset: Dataset,
+    stores: Stores,
+    reading: Reading,
+    chosen: Sequence[int],
+    findings: _Findings,
+    on_progress: OnProgress | None,
+) -> VerifyResult:
+    indexes = Indexes.of(dataset, stores)
+    findings.add(indexes.findings)
+    checked = {"indexes"} if indexes.own or indexes.others else set[str]()
+    deep = reading.settings["deep"]
+    own_files = check_own_files(dataset, stores) if deep else None
+    if own_files is not None:
+        findings.add(own_files)
+        checked.add("checksums")
+    digest, shards, size_bytes, trusted_samples = DatasetDigest(), 0, 0, 0
+    undigested: str | None = None
+    whole, all_shards = True, len(dataset.listing)
+    look = _look(dataset, stores, indexes, deep, findings.most)
+    found = look_at_shards(dataset, look, reading, chosen, on_digests=digest.update, on_progress=on_progress)
+    with closing(found) as results:
+        for shard in () if findings.full else results:
+            shards += 1
+            findings.add_dicts(shard["findings"])
+            checked.update(shard["checked"])
+            size_bytes += shard["size_bytes"]
+            trusted_samples += shard["trusted_samples"]
+            whole = whole and shard["whole"]
+            undigested = undigested or shard["undigested"]
+            if findings.full:
+                break
+    whole = whole and not trusted_samples and shards == all_shards
+    if whole and not findings.all:
+        findings.add(_check_digest(dataset, digest, checked))
+    findings.add(unlisted_shards(dataset, indexes, stores))
     return VerifyResult(
-        looked_at, digest.count + trusted_samples, size_bytes, digest.ordered if whole else None, sorted(checked),
-        findings.all, time.perf_counter() - began, all_shards, undigested,
+        shards, digest.count + trusted_samples, size_bytes, digest.ordered if whole else None, sorted(checked),
+        findings.all, all_shards=all_shards, undigested=undigested,
     )  # fmt: skip
 
 
 class _Findings:
-    """What is wrong, each thing once, and no more than asked for.
+    """Findings without repetitions, up to a maximum.
 
     Args:
-        most: how many, at most.
-        first: the first of them.
+        most: the maximum.
+        first: the first findings.
 
     Attributes:
-        all: the findings, each as `LadingError.to_dict` gives it.
+        most: the maximum.
+        all: the findings, as `LadingError.to_dict` returns them.
     """
 
     def __init__(self, most: int, first: Iterable[LadingError] = ()) -> None:
-        self._most = most
-        self.all: list[Mapping[str, Any]] = [error.to_dict() for error in islice(first, most)]
-        self._known = {_sameness(one) for one in self.all}
+        self.most = most
+        self.all: list[Mapping[str, Any]] = []
+        self._known: set[tuple[Any, ...]] = set()
+        self.add(first)
 
     @property
     def full(self) -> bool:
-        """Whether there are as many as asked for."""
-        return len(self.all) >= self._most
+        """Whether the maximum is reached."""
+        return len(self.all) >= self.most
 
     def add(self, errors: Iterable[LadingError]) -> None:
-        """Take errors in, and ask for no more of them once that is enough."""
-        self.add_told(error.to_dict() for error in errors)
+        """Add errors. Stops asking for more of them at the maximum."""
+        self.add_dicts(error.to_dict() for error in errors)
 
-    def add_told(self, more: Iterable[Mapping[str, Any]]) -> None:
-        """The same of errors as `LadingError.to_dict` gives them."""
-        for one in () if self.full else more:
-            key = _sameness(one)
-            if "expected" in one and key in self._known:
+    def add_dicts(self, found: Iterable[Mapping[str, Any]]) -> None:
+        """Add errors as `LadingError.to_dict` returns them."""
+        for one in () if self.full else found:
+            key = tuple(one.get(name) for name in ("file", "row", "offset", "expected", "found"))
+            if "expected" in one and key in self._known:  # several checks compare the size of a shard
                 continue
             self._known.add(key)
             self.all.append(one)
@@ -222,228 +220,163 @@ class _Findings:
                 break
 
 
-def _sameness(finding: Mapping[str, Any]) -> tuple[Any, ...]:
-    """What two findings share that tell of the same and of what was expected: several may tell a shard's size."""
-    return tuple(finding.get(name) for name in ("file", "row", "offset", "expected", "found"))
-
-
 def _changed(source: Source, stores: Stores, opening: Mapping[str, Any]) -> list[LadingError]:
-    """What the manifests of the folders named have otherwise than their copies."""
+    """Return where the manifests of the named folders differ from their copies."""
     limits = opening.get("limits") or DEFAULT_LIMITS
     folders = dict.fromkeys(named_folders(source, stores))
     return [error for folder in folders for error in changed_manifests(resolve(folder, stores)[0], folder, limits)]
 
 
-def begin_verify(dataset: Shards, *, deep: bool, max_findings: int) -> Look:
-    """What `verify` does with each shard: gives findings, what was checked, sizes, and whether all of it was read."""
+def begin_verify(dataset: Dataset, *, deep: bool, max_findings: int) -> Look:
+    """Return what `verify` does with each shard."""
     stores = Stores()
     return _look(dataset, stores, Indexes.of(dataset, stores), deep, max_findings)
 
 
-def _look(dataset: Shards, stores: Stores, indexes: Indexes, deep: bool, most: int) -> Look:
-    fmt = get_format(dataset.format)
+def _look(dataset: Dataset, stores: Stores, indexes: Indexes, deep: bool, most: int) -> Look:
     if deep:
-        dataset.read_with(fmt.info.deep_options)
-
-    def look_at(number: int, on_read: OnRead, findings: _Findings) -> dict[str, Any]:
-        before = len(findings.all)
-        checked: set[str] = set()
-        size_bytes = samples = trusted_samples = 0
-        undigested: str | None = None
-        whole = False
-        try:
-            checked.update(_known(dataset, number))
-            known = check_shard(dataset.kept, number, stores, most) if deep and dataset.kept else None
-            findings.add(() if known is None else known.errors)
-            checked.update([] if known is None else ["checksums"])
-            shard = dataset.source(number)
-            size_bytes = shard.info.size_bytes if shard.info else 0
-            checked.update(_check_files(dataset, number, indexes, stores))
-            beside, wrong = _check_stored_videos(dataset, number, deep=deep, most=most)
-            checked.update(beside)
-            findings.add(wrong)
-            unread = known is not None and not known.errors and dataset.holds_its_bytes
-            beside, wrong = _check_sidecar(dataset, number, unread=unread)
-            checked.update(beside)
-            findings.add(wrong)
-            if unread:
-                samples = trusted_samples = dataset.counted_samples(number)
-                on_read(NO_DIGESTS, trusted_samples, size_bytes)
-            elif not findings.full:
-                counted, known_counts = _Counted(on_read), Counter(dataset.counts)
-                undigested = _read_all(dataset, number, counted, findings, deep=deep)
-                samples = counted.samples
-                trusted_samples = 0 if undigested is None else samples
-                findings.add(_false_claims(dataset, number))
-                findings.add(_noticed(dataset, number, dataset.counts - known_counts) if deep else ())
-            whole = unread or not findings.full  # behind the last of them, nothing was read or counted
-            findings.add(_miscounted(dataset, number, indexes, samples))
-            findings.add(_wrong_twin(dataset, number) if deep and whole else ())
-        except LadingError as error:
-            whole = False
-            findings.add([error.at(file=dataset.path(number))])
-        told = {"findings": findings.all[before:], "checked": sorted(checked), "size_bytes": size_bytes}
-        return {**told, "trusted_samples": trusted_samples, "whole": whole, "undigested": undigested}
+        dataset.read_with(get_format(dataset.format).info.deep_options)
 
     def look(shards: Iterable[int], on_read: OnRead) -> Iterator[dict[str, Any]]:
         findings = _Findings(most)
         for number in shards:
-            yield look_at(number, on_read, findings)
+            yield _Shard(dataset, number, findings, on_read, deep=deep).verify(indexes, stores)
             if findings.full:
                 return
 
     return look
 
 
-class _Counted:
-    """Hands over what is read, and counts samples.
+class _Shard:
+    """A shard that is verified.
 
-    Attributes:
-        samples: how many there were.
+    Args:
+        dataset: the dataset, open.
+        number: number of the shard.
+        findings: findings of all shards so far.
+        on_read: receives digests, samples and bytes.
+        deep: compare checksums, and look into payload.
     """
 
-    def __init__(self, on_read: OnRead) -> None:
-        self._on_read = on_read
-        self.samples = 0
+    def __init__(self, dataset: Dataset, number: int, findings: _Findings, on_read: OnRead, *, deep: bool) -> None:
+        self._dataset, self._number, self._path = dataset, number, dataset.path(number)
+        self._findings, self._on_read, self._deep = findings, on_read, deep
+        self._checked: set[str] = set()
+        self._samples = self._trusted = self._size_bytes = 0
+        self._whole = False
+        self._undigested: str | None = None
 
-    def __call__(self, digests: NDArray[np.uint8], samples: int, size_bytes: int) -> None:
-        self.samples += samples
+    def verify(self, indexes: Indexes, stores: Stores) -> dict[str, Any]:
+        """Return new findings, what was compared, sizes, and whether all samples were read, as JSON-able values."""
+        before = len(self._findings.all)
+        try:
+            self._verify(indexes, stores)
+        except LadingError as error:
+            self._whole = False
+            self._findings.add([error.at(file=self._path)])
+        return {
+            "findings": self._findings.all[before:],
+            "checked": sorted(self._checked),
+            "size_bytes": self._size_bytes,
+            "trusted_samples": self._trusted,
+            "whole": self._whole,
+            "undigested": self._undigested,
+        }
+
+    def _verify(self, indexes: Indexes, stores: Stores) -> None:
+        dataset, number, findings = self._dataset, self._number, self._findings
+        self._checked |= _listed_facts(dataset, number)
+        sums = check_shard(dataset.kept, number, stores, findings.most) if self._deep and dataset.kept else None
+        if sums is not None:
+            findings.add(sums.errors)
+            self._checked.add("checksums")
+        file = dataset.source(number)
+        self._size_bytes = file.info.size_bytes if file.info else 0
+        self._checked |= indexes.check_files(dataset, number, stores)
+        reported: Counter[str] | None = None
+        broken: LadingError | None = None
+        if sums is not None and not sums.errors and dataset.holds_its_bytes:
+            self._samples = self._trusted = dataset.counted_samples(number)
+            self._on_read(NO_DIGESTS, self._trusted, self._size_bytes)
+            self._whole = True
+        elif not findings.full:
+            earlier = Counter(dataset.counts)
+            try:
+                self._read()
+                reported = dataset.counts - earlier
+                self._whole = not findings.full  # rows behind the last finding were not read
+            except LadingError as error:
+                broken = error.at(file=self._path)
+                findings.add([broken])
+        if not findings.full:
+            self._check(file, reported, broken)
+        if self._whole:
+            findings.add(indexes.check_counts(dataset, number, self._samples))
+
+    def _check(self, file: ShardFile, reported: Mapping[str, int] | None, broken: LadingError | None) -> None:
+        """Add the findings of the format. Of a broken shard, only the files next to it are checked."""
+        dataset = self._dataset
+        level = Level.DEEP if self._deep and broken is None else Level.QUICK
+        found = get_format(dataset.format).check(
+            file, dataset.format_options, level, view=dataset.view, reported=reported
+        )
+        for finding in found:
+            if finding.checked:
+                self._checked.add(finding.checked)
+            if finding.error is not None and (broken is None or finding.error.file != broken.file):
+                self._findings.add([finding.error])
+            if self._findings.full:
+                break
+
+    def _read(self) -> None:
+        """Read all rows, or as far as there is room for findings. Findings before an error are kept."""
+        try:
+            self._findings.add(self._rows(digested=True))
+        except Unrepresentable:
+            self._undigested = no_digest(self._dataset.open_shard(self._number).schema())
+            if self._undigested is None:
+                raise
+            self._samples = 0
+            self._findings.add(self._rows(digested=False))
+            self._trusted = self._samples
+
+    def _rows(self, *, digested: bool) -> Iterator[LadingError]:
+        """Read all rows and hand their digests over; yield problems of their bytes if `deep`.
+
+        Unavailable bytes in other files are a problem, unless an earlier job recorded the error.
+        """
+        dataset, number = self._dataset, self._number
+        if not self._deep and digested:
+            for found in digests_of(dataset, [number]):
+                self._count(found.digests, len(found.digests), found.size_bytes)
+            return
+        first, stored = 0, cache(lambda: stored_errors(dataset.open_shard(number)))
+        for batch in shard_content(dataset, number):
+            digests = batch_digests(batch, dataset.view) if digested else NO_DIGESTS
+            self._count(digests, len(sample_firsts(batch, dataset.view)), total_bytes(batch))
+            if not self._deep:
+                continue
+            errors = {first + row: text for row, text in earlier_errors(batch).items()}
+            for row, text in [(row, text) for row, text in errors.items() if row not in stored()]:
+                yield BadReference(text, file=self._path, row=row, sample=key_of(batch, row - first))
+            yield from broken_headers(batch, self._path, first)
+            yield from broken_videos(batch, self._path, first)
+            first += len(batch)
+
+    def _count(self, digests: NDArray[np.uint8], samples: int, size_bytes: int) -> None:
+        self._samples += samples
         self._on_read(digests, samples, size_bytes)
 
 
-def _read_all(dataset: Shards, number: int, on_read: OnRead, findings: _Findings, *, deep: bool) -> str | None:
-    """Read all of a shard, or as far as there is room for findings; gives a column without digests.
-
-    What is wrong before an error is among the findings.
-    """
-    try:
-        findings.add(_read(dataset, number, on_read, deep=deep))
-    except Unrepresentable:
-        undigested = no_digest(dataset.open_shard(number).schema())
-        if undigested is None:
-            raise
-        findings.add(_read(dataset, number, on_read, deep=deep, digested=False))
-        return undigested
-    return None
-
-
-def _read(dataset: Shards, number: int, on_read: OnRead, *, deep: bool, digested: bool = True) -> Iterator[LadingError]:
-    """Read all of a shard and hand its digests over; give what is wrong with its bytes, if that is looked for.
-
-    Bytes in other files that cannot be had are wrong, unless an earlier job wrote that down.
-    """
-    if not deep and digested:
-        for found in digests_of(dataset, [number]):
-            on_read(found.digests, len(found.digests), found.size_bytes)
-        return
-    first, told = 0, cache(lambda: stored_errors(dataset.open_shard(number)))
-    for batch in shard_content(dataset, number):
-        digests = batch_digests(batch, dataset.view) if digested else NO_DIGESTS
-        on_read(digests, len(sample_firsts(batch, dataset.view)), total_bytes(batch))
-        if not deep:
-            continue
-        errors = {first + row: text for row, text in earlier_errors(batch).items()}
-        lost = [(row, text) for row, text in errors.items() if row not in told()]
-        for row, text in lost:
-            key = key_of(batch, row - first)
-            yield BadReference(text, file=dataset.path(number), row=row, sample=key)
-        yield from broken_headers(batch, dataset.path(number), first)
-        yield from broken_videos(batch, dataset.path(number), first)
-        first += len(batch)
-
-
-def _known(dataset: Shards, number: int) -> list[str]:
-    """What there was to hold a shard against."""
+def _listed_facts(dataset: Dataset, number: int) -> set[str]:
+    """Return which facts of a shard the manifest or the index lists: opening the shard compares them."""
     if dataset.manifest is None and dataset.listing.index_file is None:
-        return []
-    row = dataset.listing.table.slice(number, 1).to_pylist()[0]
-    return [word for word, column in (("sizes", "size_bytes"), ("counts", "num_samples")) if row[column] is not None]
-
-
-def _check_files(dataset: Shards, number: int, indexes: Indexes, stores: Stores) -> set[str]:
-    """Hold the files of a shard against hashes and sizes; give what there was."""
-    if indexes.shards:
-        return indexes.check(dataset.path(number), stores)
-    text = dataset.listing.table.column("hashes")[number].as_py()
-    if not text:
         return set()
-    file = ListedFile(dataset.path(number), None, orjson.loads(text), needed=True)
-    return check_file(file, "what its index says", stores)
+    row = dataset.listing.table.slice(number, 1).to_pylist()[0]
+    return {word for word, column in (("sizes", "size_bytes"), ("counts", "num_samples")) if row[column] is not None}
 
 
-def _miscounted(dataset: Shards, number: int, indexes: Indexes, samples: int) -> Iterator[LadingError]:
-    """What indexes say wrongly of the number of samples in a shard, as far as to open the dataset has not told it."""
-    path, fmt = dataset.path(number), get_format(dataset.format)
-    alike = dataset.view == "samples" and not dataset.format_options.get("regroup")
-    opened_by = dataset.manifest is not None or (alike and dataset.listing.index_file is not None)
-    if not indexes.others and (opened_by or not indexes.shards):
-        return
-    if not alike and isinstance(fmt, ListedElsewhere):
-        samples = fmt.count_as_listed(dataset.source(number), dataset.format_options)
-    elif not alike:
-        return
-    if not opened_by:
-        yield from indexes.wrong_counts(path, samples)
-    yield from indexes.others_wrong(path, samples)
-
-
-def _check_sidecar(dataset: Shards, number: int, *, unread: bool) -> tuple[set[str], list[LadingError]]:
-    """Hold the file beside a shard against it, unless reading all of its samples does.
-
-    Returns:
-        What there was to hold against, and what is wrong with it; of a shard that is read, reading tells the rest.
-    """
-    fmt = get_format(dataset.format)
-    path = fmt.sidecar(dataset.source(number), dataset.format_options) if isinstance(fmt, HasSidecar) else None
-    if path is None or not isinstance(fmt, HasSidecar):
-        return set(), []
-    try:
-        if unread or dataset.view != "samples":  # items are found without it
-            fmt.check_sidecar(dataset.source(number), dataset.format_options)
-    except (DataError, StoreError) as error:
-        return {"sidecars"}, [error] if unread or error.file == path else []
-    return {"sidecars"}, []
-
-
-def _false_claims(dataset: Shards, number: int) -> Sequence[LadingError]:
-    """What a shard that can be read tells of itself, and is not so."""
-    fmt = get_format(dataset.format)
-    if not isinstance(fmt, TellsOfItself):
-        return ()
-    return fmt.false_claims(dataset.source(number), dataset.format_options)
-
-
-def _noticed(dataset: Shards, number: int, noticed: Counter[str]) -> Sequence[LadingError]:
-    """What is wrong with a shard of which reading it noticed this."""
-    fmt = get_format(dataset.format)
-    if not isinstance(fmt, LooksCloser):
-        return ()
-    return fmt.wrong_as_noticed(dataset.source(number), dataset.format_options, noticed)
-
-
-def _wrong_twin(dataset: Shards, number: int) -> Sequence[LadingError]:
-    """What is wrong with a shard's other form, if there is one: readers may take it instead."""
-    fmt = get_format(dataset.format)
-    wrong = fmt.wrong_compressed_copy(dataset.source(number)) if isinstance(fmt, HasCompressedCopy) else None
-    return [] if wrong is None else [wrong]
-
-
-def _check_stored_videos(
-    dataset: Shards, number: int, *, deep: bool, most: int
-) -> tuple[set[str], Sequence[LadingError]]:
-    """Hold files that rows keep bytes in against what the rows say of them.
-
-    Returns:
-        What there was to hold against, and what is wrong with it.
-    """
-    fmt = get_format(dataset.format)
-    if not isinstance(fmt, KeepsFiles):
-        return set(), []
-    wrong = fmt.check_files(dataset.source(number), dataset.format_options, deep=deep, most=most)
-    return ({"videos"}, wrong) if wrong is not None else (set(), [])
-
-
-def _check_digest(dataset: Shards, digest: DatasetDigest, checked: set[str]) -> list[LadingError]:
+def _check_digest(dataset: Dataset, digest: DatasetDigest, checked: set[str]) -> list[LadingError]:
     kept = dataset.manifest.digests if dataset.manifest is not None else {}
     if "ordered" not in kept:
         return []

@@ -1,7 +1,7 @@
-"""Shards that lie among those of a dataset, and that nothing lists.
+"""Shards in the folders of a dataset that its manifest or index does not list.
 
-Who goes by the manifest, or by a peer's index, does not see them. Who reads all files of a folder does, and gets
-samples that are none of the dataset's, or some of them twice.
+Readers that go by the manifest do not see these shards. Readers of all files in a folder get foreign samples from them,
+or some samples twice.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from contextlib import suppress
 
-from lading.dataset.shards import Shards
+from lading.dataset.dataset import Dataset
 from lading.errors import LadingError, SidecarMismatch, StoreError
 from lading.formats.registry import get_format
 from lading.jobs.indexes import Indexes
@@ -20,41 +20,41 @@ from lading.storage.stores import Stores, resolve
 
 __all__ = ["unlisted_shards"]
 
-_OF_DATASETS = re.compile(r"cache-[0-9a-f]{16}.*\.arrow")
-"""What datasets keeps of `map`, `filter` and `shuffle` beside the files of a dataset that it loaded."""
+_CACHES_OF_DATASETS = re.compile(r"cache-[0-9a-f]{16}.*\.arrow")
+"""Results of `map`, `filter` and `shuffle` that datasets keeps next to the files of a dataset."""
 _DIGITS = re.compile(r"[0-9]+")
-_OF_SHARDS = re.compile(r"\.meta(\.[a-z0-9]+)?$")
-"""What the name of a file beside a shard of MDS's lines ends with, which gives no samples by itself."""
+_META = re.compile(r"\.meta(\.[a-z0-9]+)?$")
+"""Ending of the file next to a shard of MDS lines; it holds no samples."""
 
 
-def unlisted_shards(dataset: Shards, indexes: Indexes, stores: Stores) -> Iterator[LadingError]:
-    """The files of the dataset's format, in the folders of its shards, that its manifest or index does not list.
+def unlisted_shards(dataset: Dataset, indexes: Indexes, stores: Stores) -> Iterator[LadingError]:
+    """Yield files with an ending of the dataset's format that its manifest or index does not list.
 
-    So are files whose names differ from those of the dataset's files in numbers alone: lines of MDS and archives of
-    media have endings that anything may have. Nothing where no manifest lists the shards, nor the index of a format
-    that goes by one. The folder is listed, no file is opened.
+    Lines of MDS and media archives may have any ending: there, files whose names differ from listed ones in numbers
+    alone count too. Yields nothing if no manifest lists the shards, nor an index that the format needs. Lists folders,
+    opens no file.
     """
-    lists, where = _lister(dataset)
+    lists, place = _lister(dataset)
     if not lists:
         return
-    store, root = resolve(where, stores)
-    root = posixpath.dirname(root) if where == lists else root
-    known = {*_files(dataset), *(path for shards in indexes.shards.values() for path in shards)}
+    store, root = resolve(place, stores)
+    root = posixpath.dirname(root) if place == lists else root
+    known = {*_files(dataset), *(path for index in indexes.own.values() for path in index.shards)}
     folders = {root, *map(posixpath.dirname, known)}
     endings = get_format(dataset.format).info.extensions
     alike = {_numberless(path) for path in known}
-    with suppress(StoreError):  # there are stores that list nothing, and then nobody reads all files of a folder
+    with suppress(StoreError):  # a store that cannot list has no readers of whole folders
         for info in store.walk(root):
-            path, (place, name) = info.path, posixpath.split(info.path)
-            if path in known or place not in folders:
+            path, (folder, name) = info.path, posixpath.split(info.path)
+            if path in known or folder not in folders:
                 continue
-            if not name.lower().endswith(endings) and (_numberless(path) not in alike or _OF_SHARDS.search(name)):
+            if not name.lower().endswith(endings) and (_numberless(path) not in alike or _META.search(name)):
                 continue
             hidden = any(part.startswith((".", "_lading")) for part in path[len(root) :].split("/"))
-            if not hidden and not _OF_DATASETS.fullmatch(name):
+            if not hidden and not _CACHES_OF_DATASETS.fullmatch(name):
                 yield SidecarMismatch(
-                    f"a shard lies here that {lists} does not list", file=path, found=f"{info.size_bytes} bytes",
-                    advice="Who reads all files of the folder gets its samples, too: remove it, if it is not wanted.",
+                    f"{lists} does not list this shard", file=path, found=f"{info.size_bytes} bytes",
+                    advice="Readers of all files in the folder get its samples too: remove it if it is not wanted.",
                 )  # fmt: skip
 
 
@@ -62,8 +62,8 @@ def _numberless(path: str) -> str:
     return _DIGITS.sub("0", posixpath.basename(path))
 
 
-def _lister(dataset: Shards) -> tuple[str, str]:
-    """What lists the shards, and the folder or the index that it is; empty if somebody named or looked for them."""
+def _lister(dataset: Dataset) -> tuple[str, str]:
+    """Return what lists the shards, and its folder or itself if it is an index; empty if nothing does."""
     index = dataset.listing.index_file
     if dataset.manifest is not None and dataset.listing.folder is not None:
         return f"{dataset.listing.folder}/{FOLDER}", dataset.listing.folder
@@ -72,8 +72,8 @@ def _lister(dataset: Shards) -> tuple[str, str]:
     return "", ""
 
 
-def _files(dataset: Shards) -> Iterator[str]:
-    """The files of all shards, as far as a manifest or a listing knows them."""
+def _files(dataset: Dataset) -> Iterator[str]:
+    """Yield the files of all shards that the manifest or the listing knows."""
     paths: list[str] = dataset.listing.table["path"].to_pylist()
     yield from paths
     if dataset.kept_shards is not None:

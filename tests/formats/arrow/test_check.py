@@ -64,9 +64,9 @@ def test_a_large_batch_is_found_though_it_is_packed(tmp_path: Path, monkeypatch:
         with pa.ipc.new_file(path, batch.schema, options=pa.ipc.IpcWriteOptions(compression=compression)) as writer:
             writer.write_batch(batch)
         blocks = find_blocks(Body(ShardFile(LocalStore(), str(path)), mmap=True), unended=False)
-        [symptom] = find_layout_findings(blocks, batch.schema)
-        assert symptom.name == "large record batch"
-        assert symptom.weight - 20 * (300 << 10) in range(1000)
+        [finding] = find_layout_findings(blocks, batch.schema)
+        assert finding.problem == "large record batch"
+        assert finding.weight - 20 * (300 << 10) in range(1000)
 
 
 def test_bytes_of_media_count_for_their_column(tmp_path: Path) -> None:

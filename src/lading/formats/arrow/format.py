@@ -13,18 +13,15 @@ Source: https://arrow.apache.org/docs/format/Columnar.html; stable-datasets f38a
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import closing, suppress
-from itertools import islice
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from typing import Any
 
 import pyarrow as pa
 
 from lading.arrow.ipc import CONTINUED, MAGIC
-from lading.errors import DataError, LadingError, StoreError
 from lading.features.huggingface import huggingface_schema, left_out
-from lading.formats.arrow.assets import with_assets, wrong_assets
-from lading.formats.arrow.claims import false_columns
+from lading.formats.arrow.check import check_index_columns, check_shard
 from lading.formats.arrow.index import (
     CACHE_INDEX,
     SPLITS_INDEX,
@@ -39,9 +36,10 @@ from lading.formats.arrow.recover import may_hold_dictionary, resync_messages, r
 from lading.formats.arrow.schema import check_schema, given_schema, stored_schema
 from lading.formats.arrow.writer import ArrowWriter, WriteOptions
 from lading.formats.base import (
+    Finding,
     Format,
     FormatInfo,
-    LayoutFinding,
+    Level,
     ListedShard,
     Recovered,
     ShardFacts,
@@ -53,8 +51,6 @@ from lading.limits import DEFAULT_LIMITS, Limits
 from lading.storage.base import Sink, Store
 
 __all__ = ["FORMAT", "ArrowFormat", "ArrowReader", "ArrowWriter", "ReadOptions", "WriteOptions"]
-
-_FILM_ROWS, _FILM_BYTES = 4096, 16 << 20
 
 
 class ArrowFormat(Format[ReadOptions, WriteOptions]):
@@ -93,11 +89,23 @@ class ArrowFormat(Format[ReadOptions, WriteOptions]):
         """The columns of a dataset without a shard, where an index tells them; see `listed_schema`."""
         return listed_schema(store, path, limits)
 
-    def false_columns(
+    def check_index(
         self, store: Store, path: str, shards: Sequence[str], limits: Limits = DEFAULT_LIMITS
-    ) -> list[LadingError]:
-        """Where features in an index, or in `dataset_info.json` beside it, are not those of the shards."""
-        return false_columns(store, path, shards, limits)
+    ) -> Iterator[Finding]:
+        """Yield features in an index, or in `dataset_info.json` next to it, that differ from those of the shards."""
+        return check_index_columns(store, path, shards, limits)
+
+    def check(
+        self,
+        file: ShardFile,
+        options: Mapping[str, Any],
+        level: Level,
+        *,
+        view: str = "samples",
+        reported: Mapping[str, int] | None = None,
+    ) -> Iterator[Finding]:
+        """Yield layout findings by the headers of messages, and problems of external videos."""
+        return check_shard(file, self.read_options(options), level)
 
     def open_shard(self, source: ShardFile, options: Mapping[str, Any]) -> ArrowReader:
         """Open a file or stream (`ReadOptions`); reads the head of its schema, and a file's footer.
@@ -161,24 +169,6 @@ class ArrowFormat(Format[ReadOptions, WriteOptions]):
         mapped = map_file(source)
         return resync_messages(mapped, source.path, schema) if failed else resync_stream(mapped, source.path)
 
-    def check_files(
-        self, source: ShardFile, options: Mapping[str, Any], *, deep: bool, most: int
-    ) -> list[LadingError] | None:
-        """What is wrong with the files of videos, by what cells say of them: name, size, checksum if `deep`."""
-        found: list[LadingError] = []
-        with suppress(DataError, StoreError):  # of the shard itself, which who reads it is told
-            with closing(self.open_shard(source, {**options, "load_assets": False})) as reader:
-                names, first = with_assets(reader.schema()), 0
-                if not names:
-                    return None
-                for batch in reader.batches(max_rows=_FILM_ROWS, max_bytes=_FILM_BYTES, columns=names):
-                    found += islice(wrong_assets(source, batch, first, deep=deep), most - len(found))
-                    first += len(batch)
-                    if len(found) >= most:
-                        break
-            return found
-        return found or None
-
     def shard_name(self, number: int) -> str:
         """`shard-00000`, as stable-datasets has it; datasets takes any."""
         return f"shard-{number:05d}"
@@ -186,11 +176,6 @@ class ArrowFormat(Format[ReadOptions, WriteOptions]):
     def write_index(self, store: Store, folder: str, shards: Sequence[tuple[str, ShardFacts]]) -> list[str]:
         """Write `_metadata.json`, or of streams `state.json` and `dataset_info.json`."""
         return write_indexes(store, folder, shards)
-
-    def layout_findings(self, source: ShardFile, options: Mapping[str, Any], view: str) -> list[LayoutFinding]:
-        """Record batches and columns that will hurt, by the heads of messages."""
-        with closing(self.open_shard(source, options)) as reader:
-            return reader.layout_findings()
 
     def options_like(self, source: ShardFile, view: str) -> dict[str, Any]:
         """Whether it is a stream as Hugging Face's datasets has them."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from operator import index as as_int
@@ -26,7 +26,6 @@ from lading.features.items import split_rows
 from lading.features.types import feature_of
 from lading.formats.arrow.assets import Assets, filled_schema, has_assets, refuse_nested
 from lading.formats.arrow.blocks import Body, find_blocks
-from lading.formats.arrow.check import find_layout_findings
 from lading.formats.arrow.decode import Decoder, Loaded, check_text, damage
 from lading.formats.arrow.gather import gather_columns
 from lading.formats.arrow.index import parse_entry
@@ -34,7 +33,7 @@ from lading.formats.arrow.large import is_large, read_large, references, touched
 from lading.formats.arrow.places import Places, find_places
 from lading.formats.arrow.rows import MISPLACED, PlacedRow, Row, placed_rows, row_reader
 from lading.formats.arrow.schema import given_schema, schema_hash
-from lading.formats.base import LayoutFinding, ShardFile, ShardReader
+from lading.formats.base import ShardFile, ShardReader
 
 __all__ = ["ArrowReader", "ReadOptions"]
 
@@ -96,8 +95,6 @@ class ArrowReader(ShardReader):
         counts: videos whose bytes are in files of their own and were not asked for.
     """
 
-    picks = True
-
     def __init__(self, source: ShardFile, options: ReadOptions) -> None:
         self._path = source.path
         self._body = Body(source, mmap=options.mmap)
@@ -153,10 +150,6 @@ class ArrowReader(ShardReader):
         arrays = [pa.array(column).cast(field.type) for column, field in zip(columns, _INDEX_SCHEMA, strict=True)]
         return pa.table(arrays, schema=_INDEX_SCHEMA).filter(pa.array(rows > 0))
 
-    def layout_findings(self) -> list[LayoutFinding]:
-        """Record batches and columns that will hurt; the heads of all messages are read, once."""
-        return find_layout_findings(self._blocks, self._decoder.schema)
-
     @property
     def is_huggingface(self) -> bool:
         """Whether this is a stream that tells the features of Hugging Face's datasets."""
@@ -169,12 +162,7 @@ class ArrowReader(ShardReader):
         ends = np.array([0, *self._row_ends()], np.int64)
         return ends[1:] - ends[:-1]
 
-    def read(
-        self,
-        rows: NDArray[np.int64] | None = None,
-        columns: Sequence[str] | None = None,
-        schema: pa.Schema | None = None,
-    ) -> pa.Table:
+    def read(self, rows: NDArray[np.int64] | None = None, columns: Sequence[str] | None = None) -> pa.Table:
         """Rows by ordinal; only record batches with such rows are looked at.
 
         A `string` or `binary` column of more than 2 GiB may come as its large twin. Peak memory: twice the rows asked
@@ -295,13 +283,7 @@ class ArrowReader(ShardReader):
             self._body.touched(min(touched_bytes(batch, self._body), (stop - begin) * _TOUCH_BYTES))
 
     def batches(
-        self,
-        *,
-        max_rows: int,
-        max_bytes: int,
-        columns: Sequence[str] | None = None,
-        views: bool = False,
-        schema: pa.Schema | None = None,
+        self, *, max_rows: int, max_bytes: int, columns: Sequence[str] | None = None, views: bool = False
     ) -> Iterator[pa.RecordBatch]:
         """All rows in order, by the record batch, cut where one is above the limits; columns it lacks are left out.
 
@@ -332,10 +314,6 @@ class ArrowReader(ShardReader):
                 self._release(first, end - first)
                 released = end
             number += 1
-
-    def sample_getter(self) -> Callable[[int], dict[str, Any]]:
-        """Return what gives a row out of the buffers where its values lie."""
-        return self.get_sample
 
     def get_sample(self, row: int) -> dict[str, Any]:
         """One row as `ds[i]` gives it. Raises IndexError."""

@@ -22,15 +22,25 @@ from __future__ import annotations
 
 import json
 import posixpath
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from typing import Any
 
 import pyarrow as pa
 
-from lading.errors import LadingError
-from lading.formats.base import Format, FormatInfo, ListedShard, Recovered, ShardFacts, ShardFile, map_file, two_sinks
-from lading.formats.mds.compressed_copy import compressed_copy_of, wrong_compressed_copy
+from lading.formats.base import (
+    Finding,
+    Format,
+    FormatInfo,
+    Level,
+    ListedShard,
+    Recovered,
+    ShardFacts,
+    ShardFile,
+    map_file,
+    two_sinks,
+)
+from lading.formats.mds.check import check_shard, find_compressed_copy
 from lading.formats.mds.files import WriteOptions, files_named, joined_entries, named, save_index, write_index
 from lading.formats.mds.index import (
     COMPRESSIONS,
@@ -106,18 +116,21 @@ class MdsFormat(Format[ReadOptions, WriteOptions]):
         """
         return MdsReader(source, self.read_options(options))
 
-    def false_claims(self, source: ShardFile, options: Mapping[str, Any]) -> Sequence[LadingError]:
-        """What a shard's head, or its `.meta`, says otherwise than the index. A compressed shard is unpacked for it."""
-        with closing(self.open_shard(source, options)) as reader:
-            return reader.false_claims()
+    def check(
+        self,
+        file: ShardFile,
+        options: Mapping[str, Any],
+        level: Level,
+        *,
+        view: str = "samples",
+        reported: Mapping[str, int] | None = None,
+    ) -> Iterator[Finding]:
+        """Yield where the header contradicts the index, and a compressed copy with other bytes."""
+        return check_shard(file, self.read_options(options), level, reported)
 
-    def twin(self, source: ShardFile) -> str | None:
-        """The compressed file of an unpacked one, or the reverse: the peer may keep both (`keep_zip`)."""
-        return compressed_copy_of(source)
-
-    def wrong_compressed_copy(self, source: ShardFile) -> LadingError | None:
-        """Whether it holds other bytes than the shard."""
-        return wrong_compressed_copy(source)
+    def compressed_copy(self, file: ShardFile) -> str | None:
+        """Return the compressed file of a decompressed one, or the reverse: the peer keeps both with `keep_zip`."""
+        return find_compressed_copy(file)
 
     def extra_files(self, name: str, options: Mapping[str, Any]) -> Sequence[str]:
         """The `.meta` of a shard of a split format."""

@@ -21,7 +21,7 @@ from lading.arrow.references import FileEntry, RefType, is_ref, make_refs, with_
 from lading.codecs import WRAPS, new_hash, unpack_file
 from lading.errors import CorruptShard, LadingError, LimitExceeded, NotFound, SidecarMismatch, UsageError, errors_at
 from lading.features.items import split_rows
-from lading.formats.base import SampleReader, ShardFile
+from lading.formats.base import ShardFile, ShardReader
 from lading.formats.mds.index import (
     COMPRESSIONS,
     Config,
@@ -41,7 +41,7 @@ from lading.storage.base import MappedFile, Mapper
 from lading.storage.fetch_plan import plan_ranges
 from lading.storage.unwrap import unwrapped
 
-__all__ = ["MdsReader", "ReadOptions", "read_meta", "same_bytes", "told_places"]
+__all__ = ["MdsReader", "ReadOptions", "parse_object", "read_meta", "same_bytes", "told_places"]
 
 _MAX_REQUEST_BYTES = 64 << 20
 
@@ -165,7 +165,7 @@ def _compare(path: str, file: EntryFile, parts: Iterator[pa.Buffer] | Sequence[p
                                   expected=file.hashes[name], found=each.hexdigest())  # fmt: skip
 
 
-class MdsReader(SampleReader):
+class MdsReader(ShardReader):
     """An open shard. Memory: 4 bytes a sample; a compressed shard is unpacked, and held whole.
 
     Attributes:
@@ -215,32 +215,18 @@ class MdsReader(SampleReader):
         with errors_at(file=head.path):
             offset, text = _read_head(head, self._body.size_bytes, self._source.limits, split=split)
             if entry is None:
-                return offset, parse_config(_object(text) or {}, limits=self._source.limits)
+                return offset, parse_config(parse_object(text) or {}, limits=self._source.limits)
         _check_told(head.path, len(offset) - 1, text, entry, self._source.limits)
         return offset, entry.config
 
-    def false_claims(self) -> list[LadingError]:
-        """What the shard's head, or its `.meta`, says otherwise than the index; nothing where there is no index.
-
-        The peer writes there what it writes into the index. Without a byte nothing is said.
-        """
-        if not self._source.entry or self._options.walk_lines:
-            return []
-        entry = parse_entry(self._source.entry, self._source.limits)
-        split = entry.raw_meta is not None
-        head = _meta(self._source, entry, self._options) if split else self._body
+    def header(self) -> tuple[str, int, bytes]:
+        """Return the JSON in the shard's header, or in its `.meta`: the file, the offset in it, and the text."""
+        entry = parse_entry(self._source.entry, self._source.limits) if self._source.entry else None
+        split = entry is not None and entry.raw_meta is not None
+        head = _meta(self._source, entry, self._options) if split and entry is not None else self._body
         with errors_at(file=head.path):
             offset, text = _read_head(head, self._body.size_bytes, self._source.limits, split=split)
-        told, index, place = _object(text), orjson.loads(self._source.entry), 4 * (len(offset) + 1)
-        if text and told is None:
-            return [CorruptShard("what the shard says of itself is no JSON object", file=head.path, offset=place,
-                                 expected="what the index says", found=repr(text[:40]))]  # fmt: skip
-        return [
-            SidecarMismatch(f"what the shard says of itself differs from the index: {name[:40]!r}", file=head.path,
-                            offset=place, expected=repr(index.get(name))[:200], found=repr(value)[:200])
-            for name, value in (told or {}).items()
-            if name not in index or value != index[name]
-        ]  # fmt: skip
+        return head.path, 4 * (len(offset) + 1), text
 
     def _sizes(self, entry: Entry | None, compression: str) -> tuple[int, int | None]:
         """Bytes of the shard's files, unpacked and compressed: as the index says, else as they are."""
@@ -325,24 +311,13 @@ class MdsReader(SampleReader):
         whole = make_refs(np.array([start]), np.array([stop - start]))
         return pa.table([pa.array([count]), whole], schema=schema).slice(0, min(count, 1))
 
-    def read(
-        self,
-        rows: NDArray[np.int64] | None = None,
-        columns: Sequence[str] | None = None,
-        schema: pa.Schema | None = None,
-    ) -> pa.Table:
+    def read(self, rows: NDArray[np.int64] | None = None, columns: Sequence[str] | None = None) -> pa.Table:
         """Samples by ordinal, in the order asked for. Asks a store for these samples only."""
         wanted = np.arange(self.num_rows()) if rows is None else rows
         return pa.Table.from_batches([self._batch(self._part(wanted), self._schema(columns, views=False))])
 
     def batches(
-        self,
-        *,
-        max_rows: int,
-        max_bytes: int,
-        columns: Sequence[str] | None = None,
-        views: bool = False,
-        schema: pa.Schema | None = None,
+        self, *, max_rows: int, max_bytes: int, columns: Sequence[str] | None = None, views: bool = False
     ) -> Iterator[pa.RecordBatch]:
         """All samples in order. Peak memory: numbers and text of a batch; all of it where nothing is mapped."""
         schema = self._schema(columns, views=views)
@@ -412,7 +387,7 @@ def read_meta(source: ShardFile, compression: str) -> tuple[int, int, int, Mappi
     body = _Body(source, source.path, compression, _Told(None, None, ReadOptions(mmap=False)))
     with errors_at(file=source.path):
         offset, text = _read_head(body, None, source.limits, split=True)
-    return len(offset) - 1, int(offset[-1]), body.size_bytes, _object(text) or {}
+    return len(offset) - 1, int(offset[-1]), body.size_bytes, parse_object(text) or {}
 
 
 def same_bytes(source: ShardFile, raw: str, packed: str, compression: str, told: EntryFile) -> bool:
@@ -454,7 +429,7 @@ def _check_told(path: str, samples: int, text: bytes, entry: Entry, limits: Limi
     if samples != entry.samples:
         raise SidecarMismatch("the number of samples differs from what the index says", file=path,
                               expected=entry.samples, found=samples)  # fmt: skip
-    told = _object(text)
+    told = parse_object(text)
     if told is None or not tells_columns(told):
         return
     with errors_at(file=path):
@@ -537,8 +512,8 @@ def _read_head(head: _Body, size: int | None, limits: Limits, *, split: bool) ->
     return offset, bytes(text)
 
 
-def _object(text: bytes) -> Mapping[str, Any] | None:
-    """What a head tells; None if it is no JSON object."""
+def parse_object(text: bytes) -> Mapping[str, Any] | None:
+    """Return the JSON object in a header; None if it is something else."""
     try:
         told = orjson.loads(text)
     except orjson.JSONDecodeError:

@@ -1,81 +1,87 @@
-"""What in a Parquet file will hurt, by its footer alone."""
+"""Layout findings of Parquet files, by the footer alone."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from lading.formats.base import LayoutFinding
+from lading.formats.base import Finding, Level, ShardFile
 from lading.formats.layout_findings import large_strings, large_unit
-from lading.formats.parquet.footer import Footer, read_page_facts
-from lading.formats.parquet.input import Input, damage
+from lading.formats.parquet.footer import Footer, read_footer, read_page_facts
+from lading.formats.parquet.input import Input, damage, open_input
+from lading.formats.parquet.options import ReadOptions
 from lading.formats.parquet.schema import leaves_by_field
 from lading.units import format_bytes
 
-__all__ = ["find_layout_findings"]
+__all__ = ["check_shard"]
 
 _SMALL_GROUP_BYTES = 1 << 20
-"""A row group below this hurts: it takes a store longer to answer the request (30 ms and more) than to send it."""
+"""A store takes longer to answer a request (30 ms and more) than to send a row group smaller than this."""
 
 _FEW_GROUPS = 16
-"""As many small row groups as this hurt nobody: their requests are made at once."""
+"""The requests for so many small row groups run at once."""
 
 _LARGE_PAGE_BYTES = 64 << 20
-"""A page above this hurts: it has to be fetched and unpacked for a single value. Pages are meant to have 1 MiB, and
-pyarrow makes them of 1,024 values if these are large, unless it is told otherwise."""
+"""Readers fetch and decompress a whole page for a single value. Pages are meant to have 1 MiB; pyarrow writes pages of
+1,024 large values by default."""
 
 
-def find_layout_findings(file: Input, footer: Footer) -> list[LayoutFinding]:
-    """What will hurt in this file."""
-    if not len(footer.num_rows):
-        return []
-    told = read_page_facts(file, footer)
-    unpacked, values = footer.chunks[:, :, 2], footer.chunks[:, :, 3]
-    decoded = np.maximum(unpacked, told[:, :, 0])
-    return [
-        *large_unit("row group", decoded.sum(axis=1), footer.num_rows),
-        # Values of a dictionary that repeat without end take few bytes, and are many all the same.
-        *_small_groups((decoded + 8 * values).sum(axis=1)),
-        *_large_pages(footer, unpacked, np.stack([told[:, :, 1], values - told[:, :, 2]])),
-        *_large_strings(file, footer, decoded),
-    ]
+def check_shard(file: ShardFile, options: ReadOptions, level: Level) -> Iterator[Finding]:
+    """Yield layout findings of row groups, pages and columns."""
+    if level is not Level.LAYOUT:
+        return
+    with closing(open_input(file, mmap=options.mmap)) as source:
+        footer = read_footer(source)
+        if not len(footer.num_rows):
+            return
+        stored = read_page_facts(source, footer)
+        uncompressed, values = footer.chunks[:, :, 2], footer.chunks[:, :, 3]
+        decoded = np.maximum(uncompressed, stored[:, :, 0])
+        yield from large_unit("row group", decoded.sum(axis=1), footer.num_rows)
+        # A dictionary that repeats takes few bytes for many values.
+        yield from _small_groups((decoded + 8 * values).sum(axis=1))
+        yield from _large_pages(footer, uncompressed, np.stack([stored[:, :, 1], values - stored[:, :, 2]]))
+        yield from _large_strings(source, footer, decoded)
 
 
-def _small_groups(size_bytes: NDArray[np.int64]) -> Iterator[LayoutFinding]:
+def _small_groups(size_bytes: NDArray[np.int64]) -> Iterator[Finding]:
     count, mean = len(size_bytes), int(size_bytes.mean())
     if count > _FEW_GROUPS and mean < _SMALL_GROUP_BYTES:
-        measured = f"{count:,} row groups of {format_bytes(mean)} in the mean, less than "
-        yield LayoutFinding(
+        yield Finding(
             "small row groups",
-            measured + format_bytes(_SMALL_GROUP_BYTES),
-            "Each is a request for each column, so that readers of a store wait most of the time.",
-            count,
+            measured=f"{count:,} row groups with a mean of {format_bytes(mean)}, "
+            f"at least {format_bytes(_SMALL_GROUP_BYTES)}",
+            why="Each takes one request for each column, so readers of a store mostly wait.",
+            weight=count,
+            fix="copy",
         )
 
 
-def _large_pages(footer: Footer, unpacked: NDArray[np.int64], told: NDArray[np.int64]) -> Iterator[LayoutFinding]:
-    """The largest page of several values, where the footer tells how many pages there are."""
-    pages, there = told
+def _large_pages(footer: Footer, uncompressed: NDArray[np.int64], stored: NDArray[np.int64]) -> Iterator[Finding]:
+    """Yield the largest page of several values, where the footer has the number of pages."""
+    pages, present = stored
     strings = np.array([column.kind == "BYTE_ARRAY" for column in footer.columns], np.bool_)
-    mean = np.where((pages > 0) & (there >= 2 * pages) & strings, unpacked // np.maximum(pages, 1), 0)
+    mean = np.where((pages > 0) & (present >= 2 * pages) & strings, uncompressed // np.maximum(pages, 1), 0)
     if not mean.size or mean.max() <= _LARGE_PAGE_BYTES:
         return
     group, leaf = np.unravel_index(int(mean.argmax()), mean.shape)
     size = int(mean[group, leaf])
     column, limit = footer.columns[int(leaf)].path, format_bytes(_LARGE_PAGE_BYTES)
-    yield LayoutFinding(
+    yield Finding(
         "large pages",
-        f"row group {group}, column {column!r}: {format_bytes(size)} a page, more than {limit}",
-        "A page is the least that can be read: a single value costs all of it, in bytes and in memory.",
-        size,
+        measured=f"row group {group}, column {column!r}: {format_bytes(size)} a page, at most {limit}",
+        why="A page is the smallest unit of reading: a single value costs the bytes and the memory of a whole page.",
+        weight=size,
+        fix="copy",
     )
 
 
-def _large_strings(file: Input, footer: Footer, decoded: NDArray[np.int64]) -> Iterator[LayoutFinding]:
-    with damage(file.path, "the schema"):
+def _large_strings(source: Input, footer: Footer, decoded: NDArray[np.int64]) -> Iterator[Finding]:
+    with damage(source.path, "the schema"):
         schema = footer.metadata.schema.to_arrow_schema()
     names = [(name, leaf) for field, leaves in zip(schema, leaves_by_field(schema), strict=True)
              for name, leaf in zip(_leaf_types(field.type), leaves, strict=True)]  # fmt: skip
@@ -88,7 +94,7 @@ def _large_strings(file: Input, footer: Footer, decoded: NDArray[np.int64]) -> I
 
 
 def _leaf_types(kind: pa.DataType) -> Iterator[pa.DataType]:
-    """Types of the Parquet columns that a type is held in."""
+    """Yield the types of the Parquet columns that store a type."""
     if isinstance(kind, pa.BaseExtensionType):
         yield from _leaf_types(kind.storage_type)
     elif pa.types.is_nested(kind):

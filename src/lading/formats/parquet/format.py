@@ -43,8 +43,8 @@ from lading.arrow.align import refuse_duplicate_names
 from lading.arrow.views import is_bytes, join, reorder, take_rows
 from lading.errors import LadingError, UsageError, errors_at
 from lading.features.huggingface import HUGGINGFACE_KEY, huggingface_schema, left_out, unwrapped, unwrapped_schema
-from lading.formats.base import Format, FormatInfo, LayoutFinding, Recovered, ShardFile, ShardReader, Written
-from lading.formats.parquet.check import find_layout_findings
+from lading.formats.base import Finding, Format, FormatInfo, Level, Recovered, ShardFile, ShardReader, Written
+from lading.formats.parquet.check import check_shard
 from lading.formats.parquet.decode import STEP_BYTES, STEP_ROWS, Decoder, cut
 from lading.formats.parquet.footer import MAGIC, MAGIC_ENCRYPTED, Footer, read_footer
 from lading.formats.parquet.input import Input, damage, open_input
@@ -101,6 +101,18 @@ class ParquetFormat(Format[ReadOptions, WriteOptions]):
             file.close()
             raise
 
+    def check(
+        self,
+        file: ShardFile,
+        options: Mapping[str, Any],
+        level: Level,
+        *,
+        view: str = "samples",
+        reported: Mapping[str, int] | None = None,
+    ) -> Iterator[Finding]:
+        """Yield layout findings of row groups, pages and columns, by the footer."""
+        return check_shard(file, self.read_options(options), level)
+
     def create_shard(self, sinks: Sequence[Sink], schema: pa.Schema, options: Mapping[str, Any]) -> ParquetWriter:
         """Begin a shard (`WriteOptions`).
 
@@ -144,11 +156,6 @@ class ParquetFormat(Format[ReadOptions, WriteOptions]):
             return resync_groups(file)
         finally:
             file.close()
-
-    def layout_findings(self, source: ShardFile, options: Mapping[str, Any], view: str) -> list[LayoutFinding]:
-        """Row groups, pages and columns that will hurt, by the footer."""
-        with closing(open_input(source, mmap=self.read_options(options).mmap)) as file:
-            return find_layout_findings(file, read_footer(file))
 
     def options_like(self, source: ShardFile, view: str) -> dict[str, Any]:
         """Whether the file has the features of Hugging Face's datasets."""
@@ -208,13 +215,7 @@ class ParquetReader(ShardReader):
         return pa.table(arrays, schema=_INDEX_SCHEMA)
 
     def batches(
-        self,
-        *,
-        max_rows: int,
-        max_bytes: int,
-        columns: Sequence[str] | None = None,
-        views: bool = False,
-        schema: pa.Schema | None = None,
+        self, *, max_rows: int, max_bytes: int, columns: Sequence[str] | None = None, views: bool = False
     ) -> Iterator[pa.RecordBatch]:
         """All rows in order, about 8 MB a batch at most; columns that the file lacks are left out.
 
@@ -239,12 +240,7 @@ class ParquetReader(ShardReader):
                 at += batch.num_rows
                 yield from cut(batch if mine is None else take_rows(batch, mine), max_rows, max_bytes)
 
-    def read(
-        self,
-        rows: NDArray[np.int64] | None = None,
-        columns: Sequence[str] | None = None,
-        schema: pa.Schema | None = None,
-    ) -> pa.Table:
+    def read(self, rows: NDArray[np.int64] | None = None, columns: Sequence[str] | None = None) -> pa.Table:
         """Rows by ordinal; of each row group touched, pages are decoded up to the last row asked for.
 
         A `string` column of more than 2 GiB may come as `large_string`. Peak memory: twice the rows asked for.

@@ -1,63 +1,110 @@
-"""What in a tar will hurt: compression of the whole, no index where headers are far, samples in several pieces."""
+"""Checks of tars: the `.tar.idx`, members after a lone block of zeros, and layout findings."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from lading.formats.base import LayoutFinding
+from lading.errors import DataError, NotFound, StoreError
+from lading.formats.base import Finding, Level, ShardFile
 from lading.formats.webdataset.header_walk import Pass
-from lading.formats.webdataset.index import read_idx
+from lading.formats.webdataset.index import read_idx, sidecar_path
+from lading.formats.webdataset.reader import ReadOptions, WebdatasetReader
 from lading.formats.webdataset.samples import KEY, join_rows
-from lading.formats.webdataset.walk import TarFile
+from lading.formats.webdataset.walk import LONE_END, TarFile, behind_end, open_tar
 from lading.storage.concurrent import is_remote
+from lading.storage.stores import without_query
 from lading.units import format_bytes
 
-__all__ = ["find_layout_findings"]
+__all__ = ["check_shard", "find_sidecar"]
 
 _LARGE_WRAP_BYTES = 8 << 20
-"""A compressed tar above this hurts: to unpack it for one sample takes longer than a request to a store (50 ms)."""
+"""Decompressing a larger tar for one sample takes longer than a request to a store (50 ms)."""
 
 _LARGE_WALK_BYTES = 8 << 20
-"""A tar above this, without an index, hurts where its headers are far away: reading it for one sample takes longer than
-a request. On a local disk a walk over headers takes milliseconds."""
+"""Reading a larger remote tar for one sample takes longer than a request. A walk over the headers of a local tar takes
+milliseconds."""
 
 
-def find_layout_findings(tar: TarFile, view: str, *, lower_case: bool) -> Iterator[LayoutFinding]:
-    """What will hurt in this tar. Where there is no index, headers of local files are walked over, and no others."""
+def check_shard(
+    file: ShardFile, options: ReadOptions, level: Level, view: str, reported: Mapping[str, int] | None
+) -> Iterator[Finding]:
+    """Yield layout findings, or problems of the `.tar.idx`; with `DEEP`, members after a lone block of zeros."""
+    if level is Level.LAYOUT:
+        yield from _check_layout(open_tar(file, mmap=options.mmap), options, view)
+        return
+    sidecar = find_sidecar(file, options)
+    if sidecar is not None:
+        yield Finding("", checked="sidecars")
+        if reported is None or view != "samples":  # reading samples compares the sidecar
+            yield from _check_sidecar(file, options, sidecar, read=reported is not None)
+    if level is Level.DEEP and LONE_END in (reported or {}):
+        error = behind_end(open_tar(file, mmap=options.mmap))
+        if error is not None:
+            yield Finding.of(error)
+
+
+def find_sidecar(file: ShardFile, options: ReadOptions) -> str | None:
+    """Return the path of the `.tar.idx`, if it exists and the options use it; compressed tars have none."""
+    path = sidecar_path(file.path)
+    if options.sidecar == "ignore" or without_query(file.path) != file.path:
+        return None
+    with suppress(StoreError):  # a path that is not a regular file is an error of the sidecar
+        try:
+            file.store.head(path)
+        except NotFound:
+            return None
+    return None if open_tar(file, mmap=options.mmap).entry.wrap else path
+
+
+def _check_sidecar(file: ShardFile, options: ReadOptions, sidecar: str, *, read: bool) -> Iterator[Finding]:
+    """Compare the sidecar with the headers. After the rows were read, damage of the tar itself is known."""
+    try:
+        WebdatasetReader(open_tar(file, mmap=options.mmap), options).count_samples()
+    except (DataError, StoreError) as error:
+        if not read or error.file == sidecar:
+            yield Finding.of(error)
+
+
+# Layout
+
+
+def _check_layout(tar: TarFile, options: ReadOptions, view: str) -> Iterator[Finding]:
+    """Yield what makes random access slow. Without an index, this walks over the headers of a local tar only."""
     entry, source = tar.entry, tar.source
+    size = format_bytes(entry.size_bytes)
     if entry.wrap:
         if entry.size_bytes > _LARGE_WRAP_BYTES:
-            yield LayoutFinding(
+            yield Finding(
                 "compressed tars",
-                f"{format_bytes(entry.size_bytes)} of {entry.wrap}, more than {format_bytes(_LARGE_WRAP_BYTES)}",
-                "For a single sample everything before it is fetched and unpacked, so there is no random access.",
-                entry.size_bytes,
+                measured=f"{size} of {entry.wrap}, at most {format_bytes(_LARGE_WRAP_BYTES)}",
+                why="There is no random access: a single sample costs all bytes before it.",
+                weight=entry.size_bytes,
+                fix="copy",
             )
-        return
-    if source.index is None and is_remote(source.store):
+    elif source.index is None and is_remote(source.store):
         if entry.size_bytes > _LARGE_WALK_BYTES and read_idx(source.store, tar.path, entry.size_bytes) is None:
-            yield LayoutFinding(
-                "no index of a tar that is far away",
-                f"{format_bytes(entry.size_bytes)} with neither .idx nor index, more than "
-                f"{format_bytes(_LARGE_WALK_BYTES)}",
-                "To count samples or take one, the whole tar is walked over, a request for each few headers.",
-                entry.size_bytes,
-                remedy="index",
+            yield Finding(
+                "remote tar without an index",
+                measured=f"{size} with neither .idx nor index, at most {format_bytes(_LARGE_WALK_BYTES)}",
+                why="To count samples or to read one, all headers are fetched, a few a request.",
+                weight=entry.size_bytes,
+                fix="index",
             )
-    elif view == "samples":
-        yield from _in_pieces(*(_pieces_of(source.index) if source.index is not None else _walked(tar, lower_case)))
+    elif view == "samples" and not options.regroup:
+        yield from _split_samples(*(_fields_of(source.index) if source.index is not None else _walked(tar, options)))
 
 
-def _in_pieces(keys: pa.Array, sample: NDArray[np.int64], field: NDArray[np.int64]) -> Iterator[LayoutFinding]:
-    """Keys that come back with fields that they did not have; with fields that they had, they are other samples.
+def _split_samples(keys: pa.Array, sample: NDArray[np.int64], field: NDArray[np.int64]) -> Iterator[Finding]:
+    """Yield keys that return with new fields. A key that returns with a field that it had is another sample.
 
     Args:
-        keys: of samples, as their neighbours make them.
-        sample: for each member, its sample.
+        keys: keys of samples; neighbouring members of one key are a sample.
+        sample: for each member, the number of its sample.
         field: for each member, the number of its field.
     """
     encoded = keys.dictionary_encode()
@@ -71,21 +118,21 @@ def _in_pieces(keys: pa.Array, sample: NDArray[np.int64], field: NDArray[np.int6
     if not len(split):
         return
     example = encoded.dictionary[int(split[0])].as_py()
-    measured = f"keys that come back with further fields: {len(split):,}, such as {example!r}"
+    measured = f"keys that return with further fields: {len(split):,}, such as {example!r}"
     if len(others):
-        measured += f"; with fields that they had: {len(others):,}, so that they cannot be joined by key alone"
-    yield LayoutFinding(
+        measured += f"; with the same fields: {len(others):,}, so samples cannot be joined by key alone"
+    yield Finding(
         "samples in several pieces",
-        measured,
-        "Readers of tars take neighbours of one key as a sample, and give each piece as a sample that lacks fields.",
-        len(split),
-        remedy=None if len(others) else "copy",
+        measured=measured,
+        why="Readers of tars join neighbours of one key. They return each piece as a sample that lacks fields.",
+        weight=len(split),
+        fix=None if len(others) else "copy",
         read_options={} if len(others) else {"regroup": True},
     )
 
 
-def _pieces_of(index: pa.Table) -> tuple[pa.Array, NDArray[np.int64], NDArray[np.int64]]:
-    """Keys, and sample and field of each member, by an index."""
+def _fields_of(index: pa.Table) -> tuple[pa.Array, NDArray[np.int64], NDArray[np.int64]]:
+    """Return the keys, and the sample and field of each member, by an index."""
     names = [name for name in index.column_names if name != KEY]
     there = [np.flatnonzero(index[name].is_valid().to_numpy()) for name in names]
     fields = [np.full(len(rows), number) for number, rows in enumerate(there)]
@@ -94,11 +141,11 @@ def _pieces_of(index: pa.Table) -> tuple[pa.Array, NDArray[np.int64], NDArray[np
     return keys, np.concatenate([nothing, *there]), np.concatenate([nothing, *fields])
 
 
-def _walked(tar: TarFile, lower_case: bool) -> tuple[pa.Array, NDArray[np.int64], NDArray[np.int64]]:
-    """Keys, and sample and field of each member, by the headers; of none, where no key comes back."""
-    walk = Pass(tar, lower_case=lower_case, on_duplicate="error")
+def _walked(tar: TarFile, options: ReadOptions) -> tuple[pa.Array, NDArray[np.int64], NDArray[np.int64]]:
+    """Return the same by the headers; nothing if no key returns."""
+    walk = Pass(tar, lower_case=options.lower_case, on_duplicate="error")
     for _ in walk.rows():
         pass
-    again = Pass(tar, lower_case=lower_case, on_duplicate="error")
+    again = Pass(tar, lower_case=options.lower_case, on_duplicate="error")
     rows = join_rows(again.held_rows() if walk.returning else [])
     return rows.keys, np.cumsum(rows.new) - 1, rows.field.astype(np.int64)

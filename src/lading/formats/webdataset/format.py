@@ -24,19 +24,19 @@ Source: webdataset 1.0.2, tariterators.py and writer.py; `lading.formats.webdata
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from lading.codecs import ENDINGS, sniff_wrap, stream_decoder
-from lading.errors import CorruptShard, LadingError, LimitExceeded, NotFound, StoreError
+from lading.errors import CorruptShard, LimitExceeded
 from lading.formats.base import (
+    Finding,
     Format,
     FormatInfo,
-    LayoutFinding,
+    Level,
     ListedShard,
     Recovered,
     ShardFacts,
@@ -44,11 +44,11 @@ from lading.formats.base import (
     Written,
     map_file,
 )
-from lading.formats.webdataset.check import find_layout_findings
+from lading.formats.webdataset.check import check_shard, find_sidecar
 from lading.formats.webdataset.energon import INFO_NAME, list_energon
 from lading.formats.webdataset.header_walk import Pass
 from lading.formats.webdataset.headers import BLOCK, is_header
-from lading.formats.webdataset.index import list_wids, samples_behind, sidecar_path, write_wids
+from lading.formats.webdataset.index import list_wids, samples_behind, write_wids
 from lading.formats.webdataset.reader import Members, ReadOptions, WebdatasetReader, sparse_member
 from lading.formats.webdataset.recover import FoundMembers, find_members, laid_out, resync_samples
 from lading.formats.webdataset.samples import KEY, MAX_CELLS
@@ -61,11 +61,10 @@ from lading.formats.webdataset.values import (
     restored_schema,
     restored_type,
 )
-from lading.formats.webdataset.walk import LONE_END, behind_end, open_tar
+from lading.formats.webdataset.walk import open_tar
 from lading.formats.webdataset.writer import WebdatasetWriter, WriteOptions, check_schema
 from lading.limits import DEFAULT_LIMITS, Limits
 from lading.storage.base import Sink, Store
-from lading.storage.stores import without_query
 
 __all__ = [
     "FORMAT",
@@ -164,49 +163,36 @@ class WebdatasetFormat(Format[ReadOptions, WriteOptions]):
         usual = None if schema is None else [name for name in schema.names if name != KEY]
         return resync_samples(map_file(source), source.path, lower_case=chosen.lower_case, usual=usual, cut=failed)
 
-    def sidecar(self, source: ShardFile, options: Mapping[str, Any]) -> str | None:
-        """The `.tar.idx`; compressed tars have none."""
-        chosen, path = self.read_options(options), sidecar_path(source.path)
-        if chosen.sidecar == "ignore" or without_query(source.path) != source.path:
-            return None
-        with suppress(StoreError):  # what is there and no file has to be told of
-            try:
-                source.store.head(path)
-            except NotFound:
-                return None
-        return None if open_tar(source, mmap=chosen.mmap).entry.wrap else path
+    def check(
+        self,
+        file: ShardFile,
+        options: Mapping[str, Any],
+        level: Level,
+        *,
+        view: str = "samples",
+        reported: Mapping[str, int] | None = None,
+    ) -> Iterator[Finding]:
+        """Yield problems of the `.tar.idx`, members after a lone block of zeros, and layout findings."""
+        return check_shard(file, self.read_options(options), level, view, reported)
 
-    def check_sidecar(self, source: ShardFile, options: Mapping[str, Any]) -> None:
-        """Hold the `.tar.idx` against the headers.
-
-        Raises:
-            SidecarMismatch: they disagree. StoreError: it cannot be read.
-            CorruptShard: the tar itself is damaged.
-        """
-        self.open_shard(source, options).count_samples()
+    def sidecar(self, file: ShardFile, options: Mapping[str, Any]) -> str | None:
+        """Return the `.tar.idx`; compressed tars have none."""
+        return find_sidecar(file, self.read_options(options))
 
     def list_other(self, store: Store, path: str, limits: Limits = DEFAULT_LIMITS) -> list[ListedShard]:
-        """The shards of the list that megatron-energon keeps of a folder."""
+        """Return the shards in megatron-energon's list of a folder."""
         return list_energon(store, path, limits)
 
-    def count_as_listed(self, source: ShardFile, options: Mapping[str, Any]) -> int:
-        """Number of samples by WebDataset's rule."""
-        return self.open_shard(source, {**options, **self.info.without_sidecar}).count_samples()
+    def count_as_listed(self, file: ShardFile, options: Mapping[str, Any]) -> int:
+        """Return the number of samples by WebDataset's rule."""
+        return self.open_shard(file, {**options, **self.info.without_sidecar}).count_samples()
 
-    def cut_off(self, source: ShardFile, options: Mapping[str, Any]) -> int:
-        """What a longer `.tar.idx` has behind the samples of the tar."""
+    def cut_off(self, file: ShardFile, options: Mapping[str, Any]) -> int:
+        """Return how many samples a longer `.tar.idx` lists after those of the tar."""
         chosen = self.read_options(options)
-        walk = Pass(open_tar(source, mmap=chosen.mmap), lower_case=chosen.lower_case, on_duplicate=chosen.on_duplicate)
+        walk = Pass(open_tar(file, mmap=chosen.mmap), lower_case=chosen.lower_case, on_duplicate=chosen.on_duplicate)
         starts = np.concatenate([np.zeros(0, np.int64), *(rows.start[rows.new] for rows in walk.rows())])
-        return samples_behind(source.store, source.path, starts, walk.end, source.limits)
-
-    def wrong_as_noticed(
-        self, source: ShardFile, options: Mapping[str, Any], noticed: Mapping[str, int]
-    ) -> Sequence[LadingError]:
-        """Members behind a lone block of zeros."""
-        chosen = self.read_options(options)
-        wrong = behind_end(open_tar(source, mmap=chosen.mmap)) if LONE_END in noticed else None
-        return [] if wrong is None else [wrong]
+        return samples_behind(file.store, file.path, starts, walk.end, file.limits)
 
     def rows_stand_alone(self, path: str, head: bytes) -> bool:
         """Yes."""
@@ -224,12 +210,6 @@ class WebdatasetFormat(Format[ReadOptions, WriteOptions]):
     def write_index(self, store: Store, folder: str, shards: Sequence[tuple[str, ShardFacts]]) -> list[str]:
         """Write `index.json` (wids)."""
         return write_wids(store, folder, shards)
-
-    def layout_findings(self, source: ShardFile, options: Mapping[str, Any], view: str) -> list[LayoutFinding]:
-        """Compression, a missing index, samples in pieces: by an index, or by the headers of a local tar."""
-        chosen = self.read_options(options)
-        tar = open_tar(source, mmap=chosen.mmap)
-        return list(find_layout_findings(tar, "" if chosen.regroup else view, lower_case=chosen.lower_case))
 
 
 def _begins_with_header(head: bytes) -> bool:
