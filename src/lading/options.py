@@ -12,10 +12,9 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import lru_cache
+from numbers import Integral, Real
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Union, get_args, get_origin, get_type_hints
-
-import numpy as np
 
 from lading.errors import UsageError
 from lading.limits import DEFAULT_LIMITS, Limits
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AUTO",
+    "NAMES",
     "ROLES",
     "CliOption",
     "Drop",
@@ -61,8 +61,11 @@ ROLES = {"image": ("image",), "text": ("text",), "item": ("text", "image")}
 """Roles of fields that are lists with one entry per item, and the modalities of these items; the option of a role is
 `per_{role}_fields`."""
 
+NAMES = "A,B"
+"""Stands for a list of names in help: split at commas, or JSON."""
+
 _READ, _ROWS, _WRITE, _DOCUMENTS = "Reading", "Choosing rows and columns", "Writing", "Interleaved documents"
-_NUMBERS = {int: (int, np.integer), float: (int, float, np.integer, np.floating)}
+_NUMBERS: dict[Any, type] = {int: Integral, float: Real}
 _ATTRIBUTE = re.compile(r"^    (\w+): ((?:.+)(?:\n {8,}.+)*)", re.MULTILINE)
 
 
@@ -75,6 +78,7 @@ class CliOption:
         metavar: stands for its value in help; empty for a truth value.
         panel: heading above the option in help.
         aliases: further names that the command line accepts and help does not show.
+        repeatable: it may be given several times.
         at_least: least value of a number.
         choices: words that it may be.
         switch: value that it has when it is given, where the command line takes none.
@@ -84,6 +88,7 @@ class CliOption:
     metavar: str = ""
     panel: str = _READ
     aliases: tuple[str, ...] = ()
+    repeatable: bool = False
     at_least: int | None = None
     choices: tuple[str, ...] = ()
     switch: str | None = None
@@ -123,17 +128,19 @@ class InterleavedOptions:
         unreferenced: A member that no JSON names is an error, or is dropped and counted (drop).
     """
 
-    fields: tuple[str, ...] | None = field(default=None, metadata=cli("--fields", "A,B", panel=_DOCUMENTS))
-    per_image_fields: tuple[str, ...] = field(default=(), metadata=cli("--per-image-fields", "A,B", panel=_DOCUMENTS))
-    per_text_fields: tuple[str, ...] = field(default=(), metadata=cli("--per-text-fields", "A,B", panel=_DOCUMENTS))
-    per_item_fields: tuple[str, ...] = field(default=(), metadata=cli("--per-item-fields", "A,B", panel=_DOCUMENTS))
+    fields: tuple[str, ...] | None = field(default=None, metadata=cli("--fields", NAMES, panel=_DOCUMENTS))
+    per_image_fields: tuple[str, ...] = field(default=(), metadata=cli("--per-image-fields", NAMES, panel=_DOCUMENTS))
+    per_text_fields: tuple[str, ...] = field(default=(), metadata=cli("--per-text-fields", NAMES, panel=_DOCUMENTS))
+    per_item_fields: tuple[str, ...] = field(default=(), metadata=cli("--per-item-fields", NAMES, panel=_DOCUMENTS))
     sample_id_field: str | None = field(default=AUTO, metadata=cli("--sample-id-field", "NAME", panel=_DOCUMENTS))
     image_member_field: str | None = None
     texts_field: str = "texts"
     images_field: str = "images"
     json_extensions: tuple[str, ...] = (".json",)
     image_extensions: tuple[str, ...] = (".jpg", ".jpeg", ".png", ".tif", ".tiff", ".webp", ".bmp", ".gif")
-    unreferenced: Literal["error", "drop"] = field(default="error", metadata=cli("--unreferenced", "POLICY"))
+    unreferenced: Literal["error", "drop"] = field(
+        default="error", metadata=cli("--unreferenced", "POLICY", panel=_DOCUMENTS)
+    )
 
     @property
     def roles(self) -> dict[str, str]:
@@ -182,17 +189,21 @@ class ReadOptions:
     format: str | None = field(default=None, metadata=cli("--from", "FORMAT", aliases=("--source-format", "--format")))
     view: str | None = field(default=None, metadata=cli("--view", "VIEW"))
     options: Mapping[str, Any] | None = field(
-        default=None, metadata=cli("--option", "NAME=VALUE", aliases=("--source-option",))
+        default=None, metadata=cli("--option", "NAME=VALUE", aliases=("--source-option",), repeatable=True)
     )
     interleaved: InterleavedOptions | None = None
-    roots: Sequence[str | os.PathLike[str]] = field(default=(), metadata=cli("--root", "DIR", aliases=("--roots",)))
+    roots: Sequence[str | os.PathLike[str]] = field(
+        default=(), metadata=cli("--root", "DIR", aliases=("--roots",), repeatable=True)
+    )
     schema: pa.Schema | None = None
     schema_overrides: Mapping[str, pa.DataType] | pa.Schema | None = field(
-        default=None, metadata=cli("--type", "NAME=TYPE", aliases=("--schema-overrides",))
+        default=None, metadata=cli("--type", "NAME=TYPE", aliases=("--schema-overrides",), repeatable=True)
     )
     stores: Stores | None = None
     mmap: bool = True
-    limits: Limits = field(default=DEFAULT_LIMITS, metadata=cli("--max", "NAME=VALUE", aliases=("--limits",)))
+    limits: Limits = field(
+        default=DEFAULT_LIMITS, metadata=cli("--max", "NAME=VALUE", aliases=("--limits",), repeatable=True)
+    )
 
     def __post_init__(self) -> None:
         """Refuse values of other types; roots that are one text would be a folder for each letter."""
@@ -227,7 +238,7 @@ class RowOptions:
         limit: Keep at most this many samples, the first ones that pass the filters.
     """
 
-    columns: Sequence[str] | None = field(default=None, metadata=cli("--columns", "A,B", panel=_ROWS))
+    columns: Sequence[str] | None = field(default=None, metadata=cli("--columns", NAMES, panel=_ROWS))
     where: str | pc.Expression | None = field(default=None, metadata=cli("--where", "EXPR", panel=_ROWS))
     min_aspect_ratio: float | None = field(
         default=None, metadata=cli("--min-aspect-ratio", "X", panel=_ROWS, at_least=0)
@@ -253,7 +264,7 @@ class WriteOptions:
         schema_policy: Where shards differ in columns: union keeps all, intersect the common ones, strict refuses.
         on_error: Where payload is unavailable: error, warn (write null), drop_row or drop_sample.
         ledger: Write one JSON line for each row that is dropped or changed to this file.
-        lazy: Write references to the payload where it is now; or write the payload.
+        lazy: Write references to the payload of items instead of the payload itself.
         overwrite: Replace the dataset at DST, in one step at the end.
         verify: Read DST back and compare content digests.
         dry_run: Read and plan, but write nothing.
@@ -263,7 +274,9 @@ class WriteOptions:
     """
 
     format: str = field(metadata=cli("--to", "FORMAT", panel=_WRITE, aliases=("--format",)))
-    options: Mapping[str, Any] | None = field(default=None, metadata=cli("--to-option", "NAME=VALUE", panel=_WRITE))
+    options: Mapping[str, Any] | None = field(
+        default=None, metadata=cli("--to-option", "NAME=VALUE", panel=_WRITE, repeatable=True)
+    )
     shard_size: int | str = field(default="256MB", metadata=cli("--shard-size", "SIZE", panel=_WRITE))
     checksums: Checksums = field(
         default="samples", metadata=cli("--checksums", "WHICH", panel=_WRITE, choices=get_args(Checksums))
@@ -279,7 +292,7 @@ class WriteOptions:
         ),
     )
     ledger: str | os.PathLike[str] | None = field(default=None, metadata=cli("--ledger", "FILE", panel=_WRITE))
-    lazy: bool = field(default=False, metadata=cli("--lazy/--materialise", panel=_WRITE, aliases=("--materialize",)))
+    lazy: bool = field(default=False, metadata=cli("--lazy/--materialise", panel=_DOCUMENTS))
     overwrite: bool = field(default=False, metadata=cli("--overwrite", panel=_WRITE))
     verify: bool = field(default=False, metadata=cli("--verify", panel=_WRITE))
     dry_run: bool = field(default=False, metadata=cli("--dry-run", panel=_WRITE))
@@ -329,6 +342,8 @@ def _fits(value: Any, hint: Any) -> bool:
         key, held = inner
         return isinstance(value, Mapping) and all(_fits(k, key) and _fits(v, held) for k, v in value.items())
     if kind is not None:  # a text is no list of its letters
+        import numpy as np
+
         listed = isinstance(value, (Sequence, np.ndarray)) and not isinstance(value, (str, bytes))
         return listed and all(_fits(item, inner[0]) for item in value)
     if hint in _NUMBERS:

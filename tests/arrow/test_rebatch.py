@@ -13,6 +13,8 @@ import lading
 from lading.arrow.rebatch import across_shards, rebatched
 from lading.arrow.references import FileEntry, files_of, is_ref, make_refs, unpack, with_files
 from lading.arrow.views import row_bytes
+from lading.dataset.iteration import shard_batches
+from lading.dataset.open import open_shards
 from lading.features.items import LINEAGE_KEY
 
 
@@ -56,8 +58,8 @@ def test_references_keep_to_the_bytes_they_stand_for(tmp_path: Path) -> None:
     with lading.writer(tmp_path / "out") as writer:
         for i in range(300):
             writer.write({"__key__": f"{i:03d}", "bin": bytes([i % 251]) * 100_000})
-    with lading.open(tmp_path / "out") as dataset:
-        sizes = [int(row_bytes(b).sum()) for b in dataset.shard_batches(0, 65_536, 2_000_000, views=True)]
+    with open_shards(tmp_path / "out") as shards:
+        sizes = [int(row_bytes(b).sum()) for b in shard_batches(shards, 0, 65_536, 2_000_000, views=True)]
     assert len(sizes) >= 15
     assert max(sizes) <= 2_001_000  # keys are text of their own
 

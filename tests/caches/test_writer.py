@@ -29,6 +29,7 @@ from PIL import Image as Pillow
 
 import lading
 from lading.caches import CacheMeta, cache_fingerprint, layout, read_cache_meta, read_shard, validate_cache, write_cache
+from lading.dataset.shards import Shards
 from lading.errors import (
     CorruptShard,
     DataError,
@@ -1374,7 +1375,7 @@ def test_an_open_dataset_never_gives_rows_of_two_caches(tmp_path: Path) -> None:
             assert picked[1] == {"n": 1}
 
 
-def test_a_dataset_of_few_shards_is_the_cache_that_was_opened(tmp_path: Path) -> None:
+def test_a_shards_of_few_shards_is_the_cache_that_was_opened(tmp_path: Path) -> None:
     for shards in (1, 16):
         write_cache(numbers(10 * shards), NUMBERS, tmp_path / "c", batch_size=10, shard_size=1)
         with lading.open(tmp_path / "c") as streamed, lading.open(tmp_path / "c") as picked:
@@ -1392,7 +1393,7 @@ def test_a_cache_read_with_other_options_is_the_one_that_was_opened(options: dic
     """Who converts it asks for its films once it is open."""
     write_cache(numbers(30), NUMBERS, tmp_path / "c", batch_size=10, shard_size=1)
     with lading.open(tmp_path / "c") as dataset:
-        dataset.read_with(options)
+        dataset._shards.read_with(options)
         write_cache(numbers(10, 1000), NUMBERS, tmp_path / "c")
         assert [row["n"] for row in dataset] == list(range(30))
 
@@ -1403,14 +1404,14 @@ def test_a_cache_that_is_exchanged_while_it_is_opened(
 ) -> None:
     write_cache(numbers(100), NUMBERS, tmp_path / "c", batch_size=10, shard_size=1)
     rebuilds = iter(range(1, 4))
-    made = lading.dataset.open.dataset_of
+    made = lading.dataset.open.shards_of
 
-    def exchange_first(*args: Any, **how: Any) -> lading.Dataset:
+    def exchange_first(*args: Any, **how: Any) -> Shards:
         if (number := next(rebuilds, None)) is not None:
             write_cache(numbers(10 * shards, 1000 * number), NUMBERS, tmp_path / "c", batch_size=10, shard_size=1)
         return made(*args, **how)
 
-    monkeypatch.setattr("lading.dataset.open.dataset_of", exchange_first)
+    monkeypatch.setattr("lading.dataset.open.shards_of", exchange_first)
     with lading.open(tmp_path / "c") as dataset:
         assert len(dataset) == 10 * shards
         assert [row["n"] for row in dataset] == list(range(3000, 3000 + 10 * shards))

@@ -3,6 +3,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lading.cli.formats import OptionDoc, option_docs
+from lading.formats.base import NoOptions
 
 
 @dataclass(frozen=True)
@@ -31,4 +32,4 @@ def test_options_are_told_by_the_docstring_of_their_class() -> None:
         OptionDoc("names", "a,b", "which to keep."),
         OptionDoc("bare", default=False, text="said without a default."),
     ]
-    assert option_docs(None) == []
+    assert option_docs(NoOptions) == []

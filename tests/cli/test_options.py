@@ -1,11 +1,27 @@
 from __future__ import annotations
 
 import inspect
+from dataclasses import fields, replace
+from typing import Any
 
 import pytest
 
-from lading.cli.options import Reading, column_names, name_list, named_options, one_or_many, opening, reads
+from lading.cli.options import (
+    CHOOSING,
+    READING,
+    WRITING,
+    FormatFlags,
+    OptionGroup,
+    Values,
+    column_names,
+    flag_aliases,
+    name_list,
+    named_options,
+    one_or_many,
+    takes,
+)
 from lading.errors import UsageError
+from lading.formats.registry import get_format
 from lading.limits import Limits
 from lading.options import InterleavedOptions
 
@@ -35,49 +51,81 @@ def test_an_option_given_twice_is_refused() -> None:
         named_options(["a=1", "a=2"])
 
 
+def reading(**given: Any) -> dict[str, Any]:
+    """The arguments of `lading.open` for these options, named as in the signature of a verb."""
+    return READING.values(dict.fromkeys(p.name for p in READING.parameters()) | given)
+
+
 def test_options_of_interleaved_data_are_told_from_those_of_the_format() -> None:
-    told = opening(option=["unreferenced=drop", "per_image_fields=alt, hash", "on_duplicate=keep_last"])
+    told = reading(readoptions_options=["unreferenced=drop", "per_image_fields=alt, hash", "on_duplicate=keep_last"])
     assert told["interleaved"] == InterleavedOptions(unreferenced="drop", per_image_fields=("alt", "hash"))
     assert told["options"] == {"on_duplicate": "keep_last"}
 
 
 def test_without_options_of_interleaved_data_the_manifest_s_hold() -> None:
-    told = opening(option=["mmap=false"])
-    assert told["interleaved"] is None
-    assert told["options"] == {"mmap": False}
+    assert reading(readoptions_options=["mmap=false"]) == {"options": {"mmap": False}}
 
 
 def test_policies_have_options_of_their_own() -> None:
-    told = opening(source_format="webdataset", unreferenced="drop", on_duplicate="keep_first", ignore_sidecar=True)
-    assert told["interleaved"] == InterleavedOptions(unreferenced="drop")
+    told = reading(
+        readoptions_format="wds",
+        interleavedoptions_unreferenced="drop",
+        interleavedoptions_fields="a,b",
+        formatflags_on_duplicate="keep_first",
+        formatflags_sidecar=True,
+    )
+    assert told["format"] == "webdataset"
+    assert told["interleaved"] == InterleavedOptions(unreferenced="drop", fields=("a", "b"))
     assert told["options"] == {"on_duplicate": "keep_first", "sidecar": "ignore"}
 
 
 def test_limits_are_named_as_errors_name_them() -> None:
-    assert opening()["limits"] == Limits()
-    assert opening(max_=["line_bytes=1GB", "tar_fields=20000"])["limits"] == Limits(
-        line_bytes=1 << 30, tar_fields=20_000
-    )
+    assert reading() == {}
+    told = reading(readoptions_limits=["line_bytes=1GB", "tar_fields=20000"])
+    assert told["limits"] == Limits(line_bytes=1 << 30, tar_fields=20_000)
     for wrong in (["lines=1"], ["line_bytes=much"], ["line_bytes=1", "line_bytes=2"], ["line_bytes"]):
         with pytest.raises(UsageError):
-            opening(max_=wrong)
+            reading(readoptions_limits=wrong)
 
 
-def test_a_verb_that_reads_gets_the_shared_options_as_one_argument() -> None:
+def test_a_verb_gets_a_group_of_options_as_one_argument() -> None:
     found: list[object] = []
 
-    @reads
-    def verb(*, name: str, reading: Reading) -> None:
-        found.append((name, reading()["view"]))
+    @takes(READING, replace(WRITING, only=("workers", "format")))
+    def verb(*, name: str, reading: Values, writing: Values) -> None:
+        found.append((name, reading(), writing()))
 
-    assert "reading" not in inspect.signature(verb).parameters
-    shared = dict.fromkeys(inspect.signature(opening).parameters)
-    verb(**{**shared, "name": "a", "view": "samples"})
-    assert found == [("a", "samples")]
+    names = inspect.signature(verb).parameters
+    assert not {"reading", "writing"} & names.keys()
+    assert {name for name in names if name.startswith("write")} == {"writeoptions_format", "writeoptions_workers"}
+    verb(**dict.fromkeys(names) | {"name": "a", "readoptions_view": "samples", "writeoptions_format": "pq"})
+    assert found == [("a", {"view": "samples"}, {"format": "pq"})]
+    assert flag_aliases(verb)["format"] == "from"
+
+
+@pytest.mark.parametrize("group", [READING, CHOOSING, WRITING], ids=lambda group: group.name)
+def test_options_of_the_command_line_have_the_defaults_of_their_dataclass(group: OptionGroup) -> None:
+    given = {p.name: None if p.default is p.empty else p.default for p in group.parameters()}
+    found = group.values(given)
+    for kind in group.kinds:
+        for one in fields(kind):
+            assert one.name not in found or found[one.name] == one.default
+
+
+def test_flags_are_unique() -> None:
+    spelled = [cli for group in (WRITING, CHOOSING, READING) for *_, cli in group.options()]
+    flags = [flag for cli in spelled for flag in cli.flag.split("/")]
+    assert len({*flags}) == len(flags)
+    assert not {alias for cli in spelled for alias in cli.aliases} & {*flags}
+
+
+def test_flags_of_formats_are_options_of_webdataset() -> None:
+    known = {one.name for one in fields(get_format("webdataset").info.read_options)}
+    assert {one.name for one in fields(FormatFlags)} <= known
 
 
 def test_lists_and_null_are_options_of_interleaved_data_too() -> None:
-    told = opening(option=['fields=["a"]', "sample_id_field=null"])
+    told = reading(readoptions_options=['fields=["a"]', "sample_id_field=null"])
     assert told["interleaved"] == InterleavedOptions(fields=("a",), sample_id_field=None)
 
 

@@ -68,6 +68,19 @@ def write_tar(path: Path, values: dict[str, bytes]) -> None:
     path.write_bytes(tar_of(*values.items()))
 
 
+def test_a_missing_destination_is_named(place: Path) -> None:
+    assert run_json("convert", "docs", "--to", "parquet", status=2)["message"] == "Missing argument 'DST'"
+    assert "'DST'" in run("salvage", "docs", status=2).stderr
+
+
+def test_options_have_the_names_of_python_too(place: Path) -> None:
+    run("convert", "docs", "out", "--source-format", "wds", "--format=pq", "--limits", "tar_fields=500")
+    assert run_json("info", "out", "--format", "parquet")["format"] == "parquet"
+    assert "--source-format" not in run("convert", "--help").output
+    wrong = run("salvage", "docs", "saved", "--format", "parqet", status=2)
+    assert "Did you mean parquet?" in wrong.stderr
+
+
 # info
 
 
@@ -99,6 +112,7 @@ def test_shards_named_one_by_one_are_a_dataset(place: Path) -> None:
         (["convert", "docs", "out", "--to", "parquet", "--limit", "x"], "--limit"),
         (["info", "docs", "--nonsense"], "--nonsense"),
         (["info"], "SRC"),
+        (["convert", "--to", "parquet"], "SRC"),
         (["nonsense"], "nonsense"),
         (["--nonsense", "info", "docs"], "--nonsense"),
     ],
@@ -686,6 +700,7 @@ def test_an_index_that_cannot_be_kept_is_said(place: Path, monkeypatch: pytest.M
 def test_formats_are_listed_with_their_options(place: Path) -> None:
     told = run_json("formats")
     assert [f["name"] for f in told["formats"]] == format_names()
+    assert {f["name"]: f["aliases"] for f in told["formats"]}["webdataset"] == ["tar", "wds"]
     names = {f["name"]: [o["name"] for o in f["read_options"]] for f in told["formats"]}
     assert "on_duplicate" in names["webdataset"]
     assert [o["name"] for o in told["interleaved_options"] if not o["text"]] == []

@@ -23,7 +23,8 @@ from faults import file_size_limit
 from golden_cases import Golden
 from lading.arrow.align import align_table
 from lading.arrow.references import is_ref, make_refs
-from lading.dataset.open import open_dataset
+from lading.dataset.iteration import materialise_parts
+from lading.dataset.open import open_dataset, open_shards
 from lading.errors import (
     BadReference,
     DataError,
@@ -242,7 +243,7 @@ def test_who_reads_from_a_shard_goes_on_while_another_thread_ends_a_pass_over_it
         for number in range(3):
             writer.write({"__key__": f"{number}", "txt": f"text {number}"})
     with lading.open(tmp_path / "out") as dataset:
-        view = dataset.counted_shard(0)  # as `take` has it
+        view = dataset._shards.counted_shard(0)  # as `take` has it
         assert sum(batch.num_rows for batch in dataset.batches()) == 3
         assert view.read(np.array([2, 0])).num_rows == 2
         assert str(dataset[1]["txt"]) == "text 1"
@@ -371,15 +372,15 @@ def test_an_index_made_with_options_is_not_that_of_others(
 
 def test_indexes_that_were_forgotten_take_no_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "a.tar").write_bytes(tar_of(("a.json", b'{"texts": ["x"], "images": [null]}')))
-    with lading.open(tmp_path / "a.tar", view="interleaved") as dataset:
+    with open_shards(tmp_path / "a.tar", view="interleaved") as dataset:
         dataset.hold_index(0)
-        index = dataset.held_index(0)
+        index = dataset.indexes.held(0)
         assert index is not None
-        monkeypatch.setattr("lading.dataset.dataset._HELD_BYTES", index.nbytes)
+        monkeypatch.setattr("lading.dataset.shard_indexes._HELD_BYTES", index.nbytes)
         dataset.forget_shards()
-        assert dataset.held_index(0) is None
+        assert dataset.indexes.held(0) is None
         dataset.hold_index(0)
-        assert dataset.held_index(0) is not None
+        assert dataset.indexes.held(0) is not None
 
 
 def test_options_that_change_no_sample_find_the_same_index(
@@ -650,7 +651,7 @@ def test_a_reference_that_leads_nowhere_is_told_by_its_row_in_the_batch(max_byte
         references = make_refs(np.array(offset), np.full(6, 100))
         broken = batch.set_column(batch.schema.get_field_index("bin"), batch.schema.field("bin"), references)
         with pytest.raises(BadReference) as raised:
-            list(dataset.materialise_parts(broken, max_bytes))
+            list(materialise_parts(dataset._shards, broken, max_bytes))
     assert raised.value.row == 3
 
 

@@ -12,6 +12,7 @@ import pytest
 
 import lading
 from lading.caches import write_cache
+from lading.dataset.open import open_shards
 from lading.dataset.source import list_source
 from lading.errors import LadingError, SourceNotFound, StoreError, UnknownFormat, UsageError
 from lading.features.types import Value
@@ -130,7 +131,7 @@ def test_what_is_there_as_it_stands_is_that(name: str, tmp_path: Path) -> None:
         assert paths(source) == [str(shard)]
     with lading.writer(tmp_path / name / "of rows", format="jsonl") as writer:
         writer.write({"x": 1})
-    assert lading.open(tmp_path / name / "of rows").manifest is not None
+    assert open_shards(tmp_path / name / "of rows").manifest is not None
 
 
 @pytest.mark.parametrize("source", [b"x.tar", [b"x.tar"], 5, None, [1, 2], [None]])

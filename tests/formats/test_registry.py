@@ -45,3 +45,19 @@ def test_a_tar_costs_no_import_of_the_formats_behind_it() -> None:
     tar = resources.files("lading.data") / "docs-00000.tar"
     code = "import sys, lading; lading.open(sys.argv[1]); assert 'lading.formats.parquet' not in sys.modules"
     subprocess.run([sys.executable, "-c", code, str(tar)], check=True)
+
+
+@pytest.mark.parametrize(
+    "alias, name", [("wds", "webdataset"), ("pq", "parquet"), ("ipc", "arrow"), ("mosaic", "mds"), ("ndjson", "jsonl")]
+)
+def test_names_of_other_tools_are_aliases(alias: str, name: str) -> None:
+    assert get_format(alias).name == name
+    assert alias not in format_names()
+
+
+@pytest.mark.parametrize(
+    "name, advice", [("parqet", "Did you mean parquet?"), ("hf", "layout=huggingface"), ("tsv", "delimiter=tab")]
+)
+def test_a_name_that_is_no_format_comes_with_advice(name: str, advice: str) -> None:
+    with pytest.raises(UnknownFormat, match=advice):
+        get_format(name)

@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 
 import lading
 from lading.content.digests import DatasetDigest, sample_digests
+from lading.dataset.open import open_shards
 from lading.errors import CorruptShard, LadingError, UsageError
 from lading.features.types import tag_by_extension
 from lading.jobs import digest as digest_job
@@ -199,7 +200,7 @@ def test_few_values_that_are_not_known_are_read_alone(tmp_path: Path, read_bytes
 def test_a_file_cut_after_it_was_opened(tmp_path: Path) -> None:
     """At the end of a member, so that its headers are in order."""
     path, _ = pictures(tmp_path, [100_000] * 30)
-    with lading.open([path]) as dataset:
+    with open_shards([path]) as dataset:
         assert len(dataset.schema)
         with path.open("r+b") as file:
             file.truncate(10 * (512 * 2 + 512 + 100_352))

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 import lading
+from lading.dataset.open import open_shards
 from lading.errors import Unrepresentable, UsageError
 from lading.jobs.salvage import salvage
 
@@ -66,8 +67,7 @@ def test_an_index_is_good_for_both_ways_to_read(rows: Path, tmp_path: Path, monk
     monkeypatch.setenv("LADING_CACHE", str(tmp_path / "cache"))
     [shard] = escaped(rows, tmp_path / "tars").glob("*.tar")
     shard.rename(tmp_path / "foreign.tar")
-    with lading.open(tmp_path / "foreign.tar", options={"escape": "percent"}) as foreign:
-        assert foreign.keep_index(0)
+    assert lading.index(tmp_path / "foreign.tar", options={"escape": "percent"}).kept == 1
     for escape, key in (("none", "a%2Eb"), ("percent", "a.b")):
         with lading.open(tmp_path / "foreign.tar", options={"escape": escape}) as foreign:
             assert foreign[0]["__key__"] == key
@@ -103,7 +103,8 @@ def test_documents_are_named_by_a_rule_of_their_own(tmp_path: Path) -> None:
     items = pa.table({"sample_id": ["a%b"], "position": [0], "modality": ["text"], "text_content": ["x"]})
     with lading.writer(tmp_path / "tars", view="interleaved", options={"escape": "percent"}) as writer:
         writer.write_batch(items)
+    with open_shards(tmp_path / "tars", view="samples") as shards:
+        assert shards.manifest is not None
+        assert "reading" not in shards.manifest.options
     with lading.open(tmp_path / "tars", view="samples") as dataset:
-        assert dataset.manifest is not None
-        assert "reading" not in dataset.manifest.options
         assert dataset[0]["__key__"] == "a%25b"

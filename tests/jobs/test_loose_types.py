@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import lading
+from lading.dataset.python_values import samples_as_dicts
 from lading.features.types import Json, feature_of
 
 SHARDS: list[list[dict[str, Any]]] = [
@@ -79,8 +81,11 @@ def test_rows_of_several_shards_at_once(source: Path) -> None:
         assert taken.column("x").to_pylist() == [None, '"1"', "1", None, '"1"']
         assert taken.column("same").to_pylist() == ["null", "t", "s", None, "t"]
     with lading.open(source) as ds:
-        batches = list(ds.batches(shards_per_batch=None))
-        assert [row for batch in batches for row in ds._samples(pa.Table.from_batches([batch]))] == list(ds)
+        assert _rows(ds, ds.batches(shards_per_batch=None)) == list(ds)
+
+
+def _rows(dataset: lading.Dataset, batches: Iterable[pa.RecordBatch]) -> list[dict[str, Any]]:
+    return [row for batch in batches for row in samples_as_dicts(dataset._shards, pa.Table.from_batches([batch]))]
 
 
 def test_text_and_json_of_two_shards_stay_apart(tmp_path: Path) -> None:
@@ -89,11 +94,9 @@ def test_text_and_json_of_two_shards_stay_apart(tmp_path: Path) -> None:
         lines = "".join(json.dumps({"x": value}) + "\n" for value in shard)
         (tmp_path / f"{number}.jsonl").write_text(lines)
     with lading.open(tmp_path) as ds:
-        rows = [
-            row for batch in ds.batches(shards_per_batch=None) for row in ds._samples(pa.Table.from_batches([batch]))
-        ]
+        rows = _rows(ds, ds.batches(shards_per_batch=None))
         assert [row["x"] for row in rows] == ["null", "[1]", [1], "null"]
-        assert [row["x"] for row in ds._samples(ds.take([3, 2, 1, 0]))] == ["null", [1], "[1]", "null"]
+        assert [row["x"] for row in samples_as_dicts(ds._shards, ds.take([3, 2, 1, 0]))] == ["null", [1], "[1]", "null"]
 
 
 def test_items_without_bytes_are_interleaved(tmp_path: Path) -> None:

@@ -91,7 +91,7 @@ def test_who_writes_neighbours_of_one_key_may_have_them_in_other_tars(tmp_path: 
     write(keys, "apart")
     with lading.open(tmp_path / "apart") as dataset:
         assert [sample["n"] for sample in dataset] == ["a", "b", "b", "b", "c"]
-        assert len(dataset.listing) == 3
+        assert len(dataset.shards) == 3
 
 
 @pytest.mark.parametrize("duplicate_ids", ["error", "apart"])

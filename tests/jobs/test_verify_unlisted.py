@@ -28,7 +28,7 @@ def written(out: Path, fmt: str, **options: object) -> Path:
 
 def shards(out: Path) -> list[Path]:
     with lading.open(out) as dataset:
-        return [Path(path) for path in dataset.listing.table["path"].to_pylist()]
+        return [Path(shard.path) for shard in dataset.shards]
 
 
 @pytest.mark.parametrize("deep", [False, True])

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 import lading
+from lading.dataset.open import open_shards
 from lading.errors import DestinationExists, StoreError, UsageError
 from lading.manifest import values as mf
 from lading.storage.base import FileInfo, Store
@@ -269,7 +270,7 @@ def test_who_follows_a_rank_that_died_replaces_no_file_of_others(
 def test_a_list_of_shards_is_not_taken_for_one_of_lading_s_own_files(tmp_path: Path) -> None:
     """Whoever made it: what lies in `_lading` is not deleted by it."""
     _fill(tmp_path / "out", "jsonl", 1, rank=1)
-    before = lading.open(tmp_path / "out")
+    before = open_shards(tmp_path / "out")
     shards = pa.Table.from_pylist([{**before.kept_shards.to_pylist()[0], "path": "_lading/00001/manifest.json"}])
     before.close()
     (tmp_path / "out" / "_lading" / "00000").mkdir()
@@ -393,7 +394,7 @@ def test_a_list_of_shards_deletes_no_folder(tmp_path: Path) -> None:
     _fill(out, "jsonl", 1, rank=0)
     (out / "kept").mkdir()
     (out / "kept" / "a.txt").write_text("kept")
-    with lading.open(out) as dataset:
+    with open_shards(out) as dataset:
         [row], manifest = dataset.kept_shards.to_pylist(), dataset.manifest
     shards = pa.Table.from_pylist([{**row, "path": "kept"}], schema=mf.SHARDS_SCHEMA)
     (out / "_lading" / "00000" / "shards.arrow").write_bytes(mf.write_shards(shards, manifest))

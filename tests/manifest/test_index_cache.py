@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import lading
+from lading.dataset.open import open_shards
 from lading.formats.base import ShardFile
 from lading.manifest.index_cache import IndexCache
 from lading.storage.local import LocalStore
@@ -22,8 +23,8 @@ def shard(tmp_path: Path) -> Path:
 
 def test_a_damaged_index_is_none(shard: Path, tmp_path: Path) -> None:
     cache, source = IndexCache(str(tmp_path / "cache")), ShardFile(LocalStore(), str(shard))
-    with lading.open(shard) as dataset:
-        index = dataset.open_shard(0).index()
+    with open_shards(shard) as shards:
+        index = shards.open_shard(0).index()
     assert index is not None
     assert cache.store(source, "kind", index)
     assert cache.load(source, "kind") == index

@@ -115,7 +115,12 @@ class ToyReader(ShardReader):
     def index(self) -> pa.Table:
         return self.read()
 
-    def read(self, rows: NDArray[np.int64] | None = None, columns: Sequence[str] | None = None) -> pa.Table:
+    def read(
+        self,
+        rows: NDArray[np.int64] | None = None,
+        columns: Sequence[str] | None = None,
+        schema: pa.Schema | None = None,
+    ) -> pa.Table:
         names = list(dict.fromkeys(name for row in self._rows for name in row)) or [_KEY]
         wanted = names if columns is None else list(columns)
         picked = self._rows if rows is None else [self._rows[row] for row in rows.tolist()]
@@ -141,6 +146,7 @@ class ToyReader(ShardReader):
         max_bytes: int,
         columns: Sequence[str] | None = None,
         views: bool = False,
+        schema: pa.Schema | None = None,
     ) -> Iterator[pa.RecordBatch]:
         start = 0
         while start < len(self._rows):
@@ -152,9 +158,6 @@ class ToyReader(ShardReader):
                 stop += 1
             yield from self.read(np.arange(start, stop), columns).to_batches()
             start = stop
-
-    def close(self) -> None:
-        pass
 
 
 class ToyWriter(ShardWriter):
@@ -190,9 +193,6 @@ class ToyWriter(ShardWriter):
     def bytes_written(self) -> int:
         return self._sink.tell()
 
-    def held_bytes(self) -> int:
-        return 0
-
     def close(self) -> ShardFacts:
         self._sink.write([struct.pack("<II", 0, self._count)])
         return ShardFacts(self._count, self._sink.tell(), self._payload)
@@ -227,7 +227,12 @@ class _NoEnd(ToyReader):
 class _NoOrder(ToyReader):
     """Gives rows in file order whatever was asked for."""
 
-    def read(self, rows: NDArray[np.int64] | None = None, columns: Sequence[str] | None = None) -> pa.Table:
+    def read(
+        self,
+        rows: NDArray[np.int64] | None = None,
+        columns: Sequence[str] | None = None,
+        schema: pa.Schema | None = None,
+    ) -> pa.Table:
         return super().read(None if rows is None else np.sort(rows), columns)
 
 

@@ -1,6 +1,6 @@
-"""Arrow shard caches: a generator of rows becomes a folder of Arrow files, once, that every later run maps.
+"""Arrow shard caches: a generator of rows becomes a folder of Arrow files once, and later runs map these files.
 
-The layout is that of stable-datasets, so that either opens what the other built (`docs/arrow-caches.md`).
+The layout is that of stable-datasets, so each opens the other's caches (`docs/arrow-caches.md`).
 """
 
 from lading.caches.layout import Features, fingerprint

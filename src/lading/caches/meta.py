@@ -1,7 +1,7 @@
-"""`_metadata.json` of a cache: which shards, how many rows, of which features.
+"""`_metadata.json` of a cache: its shards, their rows, its features.
 
-The keys are the peer's, in its order; `lading` is our own and holds the features in full. Both reading and checking say
-what is wrong with which file. A path in it is never followed: a shard is a file of the folder.
+The keys are those of stable-datasets, in its order; the key `lading` is our own and holds the features in full. A path
+in the file is never followed: a shard is a file of the folder.
 
 Source: stable-datasets at f38ac71 (cache.py).
 """
@@ -30,18 +30,18 @@ _OWN = "lading"
 
 @dataclass(frozen=True, slots=True)
 class CacheMeta:
-    """What a cache says of itself.
+    """Metadata of a cache.
 
     Attributes:
-        cache_dir: its folder.
-        num_rows: of all shards.
-        shard_filenames: names in the folder, in order.
-        shard_row_counts: rows of each.
+        cache_dir: folder of the cache.
+        num_rows: rows of all shards.
+        shard_filenames: names of the shards in the folder, in order.
+        shard_row_counts: rows of each shard.
         schema_fingerprint: 16 hex digits (`fingerprint`); empty if the cache has none.
-        shard_size_target_bytes: a shard ended when it held as much; None for one shard.
+        shard_size_target_bytes: bytes at which a shard ended; None for one shard.
         compression: `zstd`, `lz4` or None.
-        lineage: where it comes from, whatever its writer said.
-        features: feature of each column; None if the peer wrote it, which does not tell them.
+        lineage: what the writer gave as `lineage`.
+        features: feature of each column; None if stable-datasets wrote the cache, since it does not store them.
     """
 
     cache_dir: str
@@ -56,7 +56,7 @@ class CacheMeta:
 
     @property
     def num_shards(self) -> int:
-        """How many shards there are; none if there are no rows."""
+        """Number of shards; 0 if there are no rows."""
         return len(self.shard_filenames)
 
     @property
@@ -69,7 +69,7 @@ def new_meta(
     cache_dir: str, shards: Mapping[str, int], features: Features, target: int | None, compression: str | None,
     lineage: Mapping[str, Any] | None,
 ) -> CacheMeta:  # fmt: skip
-    """Metadata of a cache that was just built; `shards` are names and rows."""
+    """Return the metadata of a new cache; `shards` are pairs of name and rows."""
     counts = tuple(shards.values())
     return CacheMeta(
         cache_dir, sum(counts), tuple(shards), counts, fingerprint(features), target, compression, lineage or None,
@@ -97,12 +97,13 @@ def meta_text(meta: CacheMeta) -> bytes:
 
 
 def read_cache_meta(cache_dir: str | os.PathLike[str], *, limits: Limits = DEFAULT_LIMITS) -> CacheMeta:
-    """What a cache says of itself. Nothing but `_metadata.json` is read.
+    """Return the metadata of a cache. Only `_metadata.json` is read.
 
     Raises:
-        NotFound: the folder holds none.
-        CorruptShard: it is no JSON. LimitExceeded: it is larger than `index_bytes`, or has more than `index_values`.
-        SidecarMismatch: it is of another layout or version, or contradicts itself.
+        NotFound: the folder holds no cache.
+        CorruptShard: the file is not valid JSON.
+        LimitExceeded: the file is larger than `index_bytes`, or has more values than `index_values`.
+        SidecarMismatch: the file has another layout or version, or contradicts itself.
     """
     folder = os.fspath(cache_dir)
     path = os.path.join(folder, META_NAME)

@@ -32,14 +32,14 @@ _MAY_CHANGE = frozenset((np.ndarray, np.ma.MaskedArray, bytearray, memoryview))
 
 
 def encode_example(example: Mapping[str, Any], features: Features, *, assets: str | None = None) -> dict[str, Any]:
-    """One row as a cache stores it: what `lading.features.encode` makes of each value, columns in order.
+    """Return one row as a cache stores it: each value encoded by `lading.features.encode`, columns in order.
 
-    Whether a number is too large for its type is found when a batch is made of it.
+    A number that is too large for its type is found later, when a batch is made.
 
     Raises:
-        SchemaMismatch: a column is missing, or a key is none.
-        UsageError: no row, or no features.
-        Unrepresentable and others: as `encode`, with the column.
+        SchemaMismatch: a column is missing, or a key is not a column.
+        UsageError: `example` or `features` is not a dict.
+        Unrepresentable: a value does not fit; names the column.
     """
     if not isinstance(example, Mapping) or not isinstance(features, Mapping):
         raise UsageError("a row and its features", expected="two dicts",

@@ -1,4 +1,4 @@
-"""Shards of a cache and what must hold of them: files of the Arrow IPC file format, read over a map."""
+"""Read and check the shards of a cache: Arrow IPC files, read over a map."""
 
 from __future__ import annotations
 
@@ -31,20 +31,22 @@ _OLDER = {pa.binary(): pa.large_binary(), pa.string(): pa.large_string()}
 
 
 def read_shard(path: str | os.PathLike[str], *, limits: Limits = DEFAULT_LIMITS) -> pa.Table:
-    """One shard as a table over a map of the file: nothing is copied, unless it is compressed.
+    """Return one shard as a table over a map of the file; nothing is copied unless the shard is compressed.
 
-    Offsets and texts are checked, so they are read; other values are not touched. A compressed shard takes as much
-    memory as its values.
+    Offsets and texts are read and checked; other values are not read. A compressed shard takes memory for its values.
+
+    Example:
+        table = read_shard(read_cache_meta("cache").shard_paths[0])
 
     Args:
-        path: of the file.
-        limits: `arrow_batch_bytes` is held against all batches together, for they are in memory together.
+        path: the file.
+        limits: limits on the file. `arrow_batch_bytes` applies to all batches together.
 
     Raises:
-        NotFound, StoreError: no such file, or it cannot be read.
-        CorruptShard: it is no Arrow IPC file, or damaged.
-        LimitExceeded: it is compressed, and says that it unpacks to far more than it takes in the file.
-        DuplicateField: two columns have one name, or two fields of a struct.
+        NotFound, StoreError: the file is missing or cannot be read.
+        CorruptShard: the file is damaged, or not an Arrow IPC file.
+        LimitExceeded: a compressed file claims to unpack to far more than its size.
+        DuplicateField: two columns, or two fields of a struct, have one name.
     """
     name = os.fspath(path)
     with _opened(name, limits, at_once=True) as reader:
@@ -80,7 +82,7 @@ def _opened(
 
 
 def identity(cache_dir: str) -> tuple[int, int, int] | None:
-    """What changes whenever a cache is built anew; None if there is none."""
+    """Return a value that changes whenever the cache is rebuilt; None if there is no cache."""
     try:
         status = os.stat(os.path.join(cache_dir, META_NAME))
     except OSError:
@@ -89,20 +91,20 @@ def identity(cache_dir: str) -> tuple[int, int, int] | None:
 
 
 def validate_cache(cache_dir: str | os.PathLike[str], features: Features) -> CacheMeta:
-    """What a cache says of itself, if it is one of these features, and its files are what it says.
+    """Return the metadata of a cache, after checking it against these features and its own files.
 
-    Each shard is opened, its rows are counted, its types compared; values are not read. Of each video in a file of its
-    own it is held against its cell that there is a file, and its size (`lading.verify` also reads what is in it). A
-    cache that is built anew meanwhile is looked at again, so the answer is of the old one or of the new one.
+    Each shard is opened, its rows are counted and its types compared; values are not read. A video in a file of its own
+    is checked for existence and size (`lading.verify` also reads its bytes). If the cache is replaced meanwhile, the
+    check starts again, so the answer describes the old cache or the new one.
 
     Raises:
-        SchemaMismatch: the cache is of other features; says of which.
-        SidecarMismatch: a shard has other rows or types than the cache says, or a video's file is not there, or has
-            another size than its cell says.
-        BadReference: a video's file is none, or leads out of its folder.
-        NotFound: no cache, or a shard is not there.
+        SchemaMismatch: the cache has other features; names the difference.
+        SidecarMismatch: a shard differs from the metadata in rows or types, or a video's file is missing or has another
+            size than its cell says.
+        BadReference: the path of a video's file leads out of its folder, or names something other than a file.
+        NotFound: there is no cache, or a shard is missing.
         CorruptShard: a file is damaged.
-        UsageError: no features.
+        UsageError: `features` is invalid.
     """
     folder = os.fspath(cache_dir)
     schema_of(features)

@@ -1,8 +1,8 @@
-"""Videos of a cache, held against what its cells say of them, whether they are inside or in files of their own.
+"""Check the videos of a cache against their cells, whether they are in the shards or in files of their own.
 
 A cell is `struct<mode, path, bytes, extension, media_type, size, checksum>`; in the mode `path` its bytes are the file
-`_assets/video/{path}`, which both writers call after its content: `{sha256}{extension}`. Whoever builds a cache may
-give a checksum of another kind, which is kept and says nothing here.
+`_assets/video/{path}`, which both writers name after its content: `{sha256}{extension}`. A checksum of another
+kind is kept and not checked.
 
 Source: stable-datasets f38ac71 schema.py (`Video`).
 """
@@ -40,7 +40,7 @@ __all__ = [
 ]
 
 ASSETS = "_assets/video"
-"""Folder of the files of videos in a cache."""
+"""Folder of a cache for videos in files of their own."""
 
 _TEXTS = ("mode", "path")
 _PIECE_BYTES = 8 << 20
@@ -49,12 +49,12 @@ _CHANGED = "The file was changed or damaged since it was written; build the cach
 
 @dataclass(frozen=True, slots=True)
 class ExternalVideo:
-    """What a cell says of its file.
+    """A video in a file of its own, as its cell describes it.
 
     Attributes:
-        name: of the file in its folder; empty if the cell names none.
-        size_bytes: of the file, where that is told.
-        checksum: as it is told; not always one of the file.
+        name: name of the file in its folder; empty if the cell names none.
+        size_bytes: size of the file, if the cell has it.
+        checksum: checksum in the cell; of whatever kind.
     """
 
     name: str
@@ -66,10 +66,10 @@ class VideoFolder:
     """The files of a cache's videos.
 
     Args:
-        store: where they lie.
-        cache: the cache's folder.
-        shard: whose cells name them; errors are told of it.
-        roots: further folders that links may lead to; None where the caller cannot name any.
+        store: store of the files.
+        cache: folder of the cache.
+        shard: the shard whose cells name the files; errors name it.
+        roots: further folders that links may lead to; None if the caller cannot name any.
 
     Attributes:
         shard: as given.
@@ -83,16 +83,16 @@ class VideoFolder:
         self._is_real = real_place(self._folder) == posixpath.join(real_place(cache), ASSETS)
 
     def size(self, film: ExternalVideo) -> int:
-        """Bytes of the file, as they are told; only where they are not it is looked at. Errors as of `head`."""
+        """Return the size of the file from its cell, or by a look at the file. Raises as `head`."""
         return self.head(film).size_bytes if film.size_bytes is None else max(film.size_bytes, 0)
 
     def head(self, film: ExternalVideo) -> FileInfo:
         """The file as it is.
 
         Raises:
-            BadReference: a name that leads out of the folder, or to what is no regular file.
-            NotFound, StoreError: it is not there, or cannot be looked at.
-            SidecarMismatch: it has another size than the cell says.
+            BadReference: the name leads out of the folder, or to something other than a regular file.
+            NotFound, StoreError: the file is missing, or cannot be looked at.
+            SidecarMismatch: the file has another size than its cell says.
         """
         place = self._place(film.name)
         info = self._store.head(place)
@@ -103,7 +103,7 @@ class VideoFolder:
         return info
 
     def read(self, film: ExternalVideo) -> Buffer:
-        """The bytes of the file, which are those that its name and checksum tell. Errors as of `check`."""
+        """Return the bytes of the file, checked against its name and checksum. Raises as `check`."""
         info = self.head(film)
         [data] = self._store.get_ranges(info.path, [(0, info.size_bytes)])
         if _digests(film):
@@ -111,10 +111,10 @@ class VideoFolder:
         return data
 
     def check(self, film: ExternalVideo) -> None:
-        """Read the file, in pieces of 8 MB, and hold it against its name and checksum where these are SHA-256.
+        """Read the file in pieces of 8 MB, and check it against its name and checksum where these are SHA-256.
 
         Raises:
-            SidecarMismatch: it has other bytes. Further errors as of `head`.
+            SidecarMismatch: the bytes differ. Further errors as `head`.
         """
         info = self.head(film)
         if not _digests(film):
@@ -161,7 +161,7 @@ def is_video_cell(kind: pa.DataType) -> bool:
 
 
 def external_videos(column: pa.StructArray) -> list[ExternalVideo | None]:
-    """The film of each cell; None for one whose bytes are no file. Raises ArrowInvalid for text that is not UTF-8."""
+    """Return the external video of each cell; None for others. Raises ArrowInvalid for invalid UTF-8."""
     # Under a null, a field of its own may hold anything: `flatten` makes it null too.
     parts = dict(zip((child.name for child in column.type), column.flatten(), strict=True))
     told = []
@@ -180,7 +180,7 @@ def external_videos(column: pa.StructArray) -> list[ExternalVideo | None]:
 
 
 def stored_videos(column: pa.Array, feature: Feature, rows: NDArray[np.int64]) -> Iterator[tuple[int, ExternalVideo]]:
-    """The films of a column, inside lists and structs too, each with its row; nothing of types that hold none.
+    """Yield the external videos of a column, inside lists and structs too, each with its row.
 
     Args:
         column: the values.
@@ -204,7 +204,7 @@ def stored_videos(column: pa.Array, feature: Feature, rows: NDArray[np.int64]) -
 
 
 def wrong_cells(column: pa.StructArray) -> Iterator[tuple[int, SidecarMismatch]]:
-    """Cells that hold other bytes than their size and SHA-256 say, where these are told: the place, and what is wrong.
+    """Yield cells whose bytes differ from their size or SHA-256: position and problem.
 
     Args:
         column: of `VIDEO_FIELDS`.

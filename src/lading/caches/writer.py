@@ -1,7 +1,8 @@
-"""Caches: a folder of Arrow shards built out of a generator, once, and exchanged for the old one in one step.
+"""Build a folder of Arrow shards from a generator, and exchange it for the old folder in one step.
 
-A cache is built in a hidden folder beside its place, under a lock that the kernel gives back when its owner dies.
-Whoever waited for the lock takes what was built meanwhile. Until the very end the old cache is there; then the new one.
+A cache is built in a hidden folder next to its final place, under a lock that the kernel releases when its owner dies.
+A process that waited for the lock uses the cache that was built meanwhile. The old cache stays until the new one is
+complete.
 
 Source: stable-datasets at f38ac71 (cache.py) for names, layout and cuts.
 """
@@ -53,14 +54,14 @@ _BEHIND_BYTES = 1 << 20
 
 
 def cache_fingerprint(cls_name: str, version: str, config_name: str, split: str, storage: str | None = "arrow") -> str:
-    """Name of the folder of a dataset's variant and split: `{name}_{config}_{split}_{16 hex digits}`.
+    """Return the folder name of a dataset's variant and split: `{name}_{config}_{split}_{16 hex digits}`.
 
     Args:
-        cls_name: of the dataset; in lower case in the name, as it is in the digits.
-        version: of the dataset.
-        config_name: of the variant.
+        cls_name: name of the dataset. The folder name has it in lower case, the digits as it is.
+        version: version of the dataset.
+        config_name: name of the variant.
         split: `train`, `test` …
-        storage: `arrow` or `lance`; None for the digits that older versions of the peer made.
+        storage: `arrow` or `lance`; None gives the digits of older stable-datasets versions.
     """
     told = [cls_name, version, config_name, split, *([] if storage is None else [storage])]
     digest = hashlib.sha256(":".join(map(str, told)).encode()).hexdigest()[:16]
@@ -82,33 +83,35 @@ def write_cache(  # noqa: PLR0913 - one argument a decision of the user; all but
     on_unknown: str = "error",
     lineage: Mapping[str, Any] | None = None,
 ) -> CacheMeta:
-    """Build a cache out of a generator, and put it in the place of what was there, in one step.
+    """Build a cache from a generator, and replace the old cache in one step.
 
-    Whoever reads sees the old cache until the new one is whole. Of several callers at once one builds, and the others,
-    who wait for it, get its cache, if it is of the same features; their generators are not touched. Memory: about three
-    batches, and `workers` more.
+    Readers see the old cache until the new one is complete. If another process is building the same cache, wait for it
+    and use its result. Peak memory: about three batches, and one more for each worker.
+
+    Example:
+        rows = ({"image": path, "label": name} for path, name in files)
+        meta = write_cache(rows, {"image": Image(), "label": ClassLabel(("cat", "dog"))}, "cache", shard_size="256MB")
 
     Args:
         generator: rows as dicts, or pairs of a key (for errors) and a dict; or record batches and tables.
-        features: what each column holds (`lading.features`). Values are encoded by `lading.features.encode`.
-        cache_dir: the folder, of this machine.
-        shard_size: a shard ends when its batches hold as much in memory; None for one shard.
-        batch_size: most rows of a batch.
-        batch_bytes: a batch ends when its values are as large, so that media take no more memory than that.
+        features: feature of each column (`lading.features`). `lading.features.encode` encodes the values.
+        cache_dir: a local folder.
+        shard_size: a shard ends when its batches hold this much in memory; None writes one shard.
+        batch_size: rows of a batch, at most.
+        batch_bytes: a batch ends when its values hold this much, so media take no more memory than that.
         compression: of the shards' buffers: `zstd`, `lz4` or None.
-        workers: threads that encode images, videos and arrays. The shards are the same with any number; files that rows
-            name must stay there if it is more than one.
-        reuse: take a finished cache of these features, if there is one, whoever built it and when.
-        on_missing: `error`, or `null` for columns that a row does not have.
-        on_unknown: `error`, or `drop` keys that are no column.
-        lineage: JSON-able, kept in the metadata.
+        workers: threads that encode images, videos and arrays. The shards are the same with any number. With more than
+            one, files that rows name must stay where they are.
+        reuse: return an existing complete cache of these features.
+        on_missing: `error`, or `null` for columns that a row lacks.
+        on_unknown: `error`, or `drop` for keys that are not columns.
+        lineage: JSON-able values to keep in the metadata.
 
     Raises:
-        SchemaMismatch: a row lacks a column or has a key that is none.
-        Unrepresentable: a value does not fit its feature. Both name row, key and column.
-        UsageError: an option, a feature, or what the generator gives is none; `cache_dir` is a file; the generator
-            builds this cache itself.
-        DestinationExists: the folder holds something that is no cache.
+        SchemaMismatch: a row lacks a column or has an unknown key. Names row, key and column.
+        Unrepresentable: a value does not fit its feature. Names row, key and column.
+        UsageError: an option, a feature or a row is invalid; `cache_dir` is a file; the generator builds this cache.
+        DestinationExists: the folder holds something other than a cache.
         StoreError: a file cannot be read or written, or the file system cannot exchange two folders.
     """
     rules = _rules(batch_size, batch_bytes, workers, on_missing, on_unknown)
@@ -160,7 +163,7 @@ def _rules(batch_size: int, batch_bytes: int | str, workers: int, on_missing: st
 
 
 def _plain_lineage(lineage: Mapping[str, Any]) -> dict[str, Any]:
-    """The lineage as it is read again."""
+    """Return the lineage as it will be read back."""
     if not isinstance(lineage, Mapping):
         raise UsageError("no lineage", expected="a dict", found=type(lineage).__name__)
     try:
@@ -183,7 +186,7 @@ def _place(told: str | os.PathLike[str]) -> str:
 
 
 def _check_place(place: str) -> None:
-    """Refuse to replace what is no cache."""
+    """Refuse to replace anything but a cache."""
     with store_errors(place):
         if not os.path.lexists(place):
             above = os.path.dirname(place)
@@ -242,7 +245,7 @@ def _finished(place: str, features: Features, before: tuple[int, int, int] | Non
 
 @contextmanager
 def _locked(place: str) -> Iterator[None]:
-    """Alone with this cache: `{name}.lock` beside it. The file stays; the lock goes with its owner, however it ends.
+    """Hold `{name}.lock` next to the cache. The file stays; the lock ends with its owner, however that ends.
 
     Where there are no locks (some network file systems), several may build, and the last one stays.
     """

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lading.cli.options import Debug, Json, Reading, reads
+from lading.cli.options import READING, Debug, Json, Values, takes
 from lading.cli.output import Output
 from lading.cli.progress import watching
 from lading.cli.text import columns, count, facts, visible
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["diff"]
 
 
-@reads
+@takes(READING)
 def diff(  # noqa: PLR0913 - one parameter an option: the signature is the command line
     *,
     one: Annotated[str, typer.Argument(metavar="A", show_default=False, help="A dataset.")],
@@ -41,7 +41,7 @@ def diff(  # noqa: PLR0913 - one parameter an option: the signature is the comma
     ] = None,
     as_json: Json = False,
     debug: Debug = False,
-    reading: Reading,
+    reading: Values,
 ) -> None:
     """Compare the content of two datasets, whatever their formats.
 

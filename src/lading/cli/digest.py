@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from lading.cli.options import Debug, Json, Reading, Sources, Workers, one_or_many, reads
+from lading.cli.options import READING, Debug, Json, Sources, Values, Workers, one_or_many, takes
 from lading.cli.output import Output
 from lading.cli.progress import watching
 from lading.cli.text import facts
@@ -16,7 +16,7 @@ __all__ = ["Limit", "digest"]
 Limit = Annotated[int | None, typer.Option("--limit", min=0, metavar="N", help="Samples to read, at most.")]
 
 
-@reads
+@takes(READING)
 def digest(
     *,
     sources: Sources,
@@ -24,7 +24,7 @@ def digest(
     workers: Workers = None,
     as_json: Json = False,
     debug: Debug = False,
-    reading: Reading,
+    reading: Values,
 ) -> None:
     """Print the content digest, which is the same in every format.
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lading.cli.options import Debug, Json, Reading, Sources, one_or_many, reads
+from lading.cli.options import READING, Debug, Json, Sources, Values, one_or_many, takes
 from lading.cli.output import Output
 from lading.cli.progress import watching
 from lading.cli.text import count, visible
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["doctor"]
 
 
-@reads
+@takes(READING)
 def doctor(
     *,
     sources: Sources,
@@ -35,7 +35,7 @@ def doctor(
     ] = "100%",
     as_json: Json = False,
     debug: Debug = False,
-    reading: Reading,
+    reading: Values,
 ) -> None:
     """Find layout problems, and print the command that fixes them.
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import inspect
 import re
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from lading.cli.options import Debug, Json
 from lading.cli.output import Output
 from lading.cli.text import columns
+from lading.options import InterleavedOptions, help_texts
 from lading.units import format_bytes
 
 if TYPE_CHECKING:
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 __all__ = ["OptionDoc", "formats", "option_docs"]
 
 _TYPED = re.compile(r"\b(?:bool|int|float|str|tuple|Literal|Sequence|Mapping)\b")
-_ENTRY = re.compile(r"^    (\w+): ((?:.+)(?:\n {8,}.+)*)", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,14 +27,33 @@ class OptionDoc:
     """One option as its users meet it.
 
     Attributes:
-        name: what stands before the `=`.
-        default: what holds without it.
-        text: what it does.
+        name: the part before the `=`.
+        default: value without the option.
+        text: what the option does.
     """
 
     name: str
     default: Any
     text: str
+
+
+@dataclass(frozen=True, slots=True)
+class FormatDoc:
+    """One format as its users meet it.
+
+    Attributes:
+        name: what users type.
+        aliases: further names.
+        extensions: file extensions.
+        read_options: options of reading.
+        write_options: options of writing.
+    """
+
+    name: str
+    aliases: list[str]
+    extensions: list[str]
+    read_options: list[OptionDoc]
+    write_options: list[OptionDoc]
 
 
 def formats(as_json: Json = False, debug: Debug = False) -> None:
@@ -47,34 +65,24 @@ def formats(as_json: Json = False, debug: Debug = False) -> None:
     Example: lading formats
     """
     with Output(as_json=as_json, debug=debug) as out:
-        from lading.formats.registry import all_formats
-        from lading.options import InterleavedOptions
+        from lading.formats.registry import aliases_of, all_formats
 
         found = []
-        for fmt in sorted(all_formats(), key=lambda known: known.name):
-            read, write = option_docs(fmt.info.read_options), option_docs(fmt.info.write_options)
-            found.append((fmt.name, list(fmt.info.extensions), read, write))
+        for info in sorted((known.info for known in all_formats()), key=lambda info: info.name):
+            read, write = option_docs(info.read_options), option_docs(info.write_options)
+            found.append(FormatDoc(info.name, aliases_of(info.name), list(info.extensions), read, write))
         documents = option_docs(InterleavedOptions)
-        value = {
-            "formats": [
-                {"name": name, "extensions": endings, "read_options": _plain(read), "write_options": _plain(write)}
-                for name, endings, read, write in found
-            ],
-            "interleaved_options": _plain(documents),
-        }
-        out.show(value, _text(found, documents))
+        told = {"formats": [asdict(one) for one in found], "interleaved_options": [asdict(one) for one in documents]}
+        out.show(told, _text(found, documents))
 
 
-def option_docs(kind: type | None) -> list[OptionDoc]:
-    """The options that a dataclass holds, told by its docstring; only those that can be given as text."""
-    if kind is None:
-        return []
-    entries = _ENTRY.findall(inspect.getdoc(kind) or "")
-    told = {name: " ".join(text.split()).replace("`", "") for name, text in entries}
+def option_docs(kind: type) -> list[OptionDoc]:
+    """Return the options that a dataclass holds, as its docstring describes them; only those that text can give."""
+    texts = help_texts(kind)
     return [
-        OptionDoc(field.name, _default(field.default), told.get(field.name, ""))
-        for field in fields(kind)
-        if _TYPED.search(str(field.type))
+        OptionDoc(one.name, _default(one.default), texts.get(one.name, ""))
+        for one in fields(kind)
+        if _TYPED.search(str(one.type))
     ]
 
 
@@ -82,22 +90,16 @@ def _default(value: Any) -> Any:
     return ",".join(value) if isinstance(value, tuple) else value
 
 
-def _plain(docs: Sequence[OptionDoc]) -> list[dict[str, Any]]:
-    return [{"name": doc.name, "default": doc.default, "text": doc.text} for doc in docs]
-
-
-def _text(
-    found: Sequence[tuple[str, list[str], list[OptionDoc], list[OptionDoc]]], documents: Sequence[OptionDoc]
-) -> Iterator[RenderableType]:
+def _text(found: Sequence[FormatDoc], documents: Sequence[OptionDoc]) -> Iterator[RenderableType]:
     from rich.text import Text
 
-    yield columns(
-        ("format", "files"),
-        [(Text(name, "bold"), ", ".join(f"*{e}" for e in endings)) for name, endings, _, _ in found],
-    )
-    for name, _, read, write in found:
-        yield from _options(f"{name}, reading (--option)", read)
-        yield from _options(f"{name}, writing (--to-option)", write)
+    rows = [
+        (Text(one.name, "bold"), ", ".join(one.aliases), ", ".join(map("*{}".format, one.extensions))) for one in found
+    ]
+    yield columns(("format", "also called", "files"), rows)
+    for one in found:
+        yield from _options(f"{one.name}, reading (--option)", one.read_options)
+        yield from _options(f"{one.name}, writing (--to-option)", one.write_options)
     yield from _options("interleaved documents, reading (--option)", documents)
 
 

@@ -6,13 +6,13 @@ from typing import Annotated
 
 import typer
 
-from lading.cli.options import Debug, Json, Reading, Sources, column_names, one_or_many, reads
+from lading.cli.options import READING, Debug, Json, Sources, Values, column_names, one_or_many, takes
 from lading.cli.output import Output
 
 __all__ = ["head"]
 
 
-@reads
+@takes(READING)
 def head(
     *,
     sources: Sources,
@@ -30,7 +30,7 @@ def head(
     ] = False,
     as_json: Json = False,
     debug: Debug = False,
-    reading: Reading,
+    reading: Values,
 ) -> None:
     """Look at samples: fields, sizes, pictures, the beginning of texts.
 

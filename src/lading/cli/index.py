@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-from lading.cli.options import Debug, Json, Reading, Sources, one_or_many, reads
+from lading.cli.options import READING, Debug, Json, Sources, Values, one_or_many, takes
 from lading.cli.output import FAILED, Output
 from lading.cli.progress import watching
 from lading.cli.text import count, facts, visible
@@ -12,13 +12,13 @@ from lading.cli.text import count, facts, visible
 __all__ = ["index"]
 
 
-@reads
+@takes(READING)
 def index(
     *,
     sources: Sources,
     as_json: Json = False,
     debug: Debug = False,
-    reading: Reading,
+    reading: Values,
 ) -> None:
     """Look through every shard once, so that random access need not.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from lading.cli.options import Debug, Json, Reading, Sources, one_or_many, reads
+from lading.cli.options import READING, Debug, Json, Sources, Values, one_or_many, takes
 from lading.cli.output import Output
 from lading.cli.progress import watching
 from lading.cli.text import columns, count, facts, visible
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 __all__ = ["info"]
 
 
-@reads
+@takes(READING)
 def info(
     *,
     sources: Sources,
     as_json: Json = False,
     debug: Debug = False,
-    reading: Reading,
+    reading: Values,
 ) -> None:
     """Say what a dataset is: format, shards, samples, bytes, columns.
 

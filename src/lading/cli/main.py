@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from lading.cli.convert import convert
 from lading.cli.demo import demo
@@ -17,6 +18,7 @@ from lading.cli.head import head
 from lading.cli.index import index
 from lading.cli.info import info
 from lading.cli.merge import merge
+from lading.cli.options import flag_aliases
 from lading.cli.output import command_line, prepare_streams
 from lading.cli.salvage import salvage
 from lading.cli.verify import verify
@@ -48,8 +50,32 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["--help", "-h"]},
 )
+
+
+class _Verb(TyperCommand):
+    """A verb."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Take the arguments and options; where one argument of two is given, the second one is missing."""
+        try:
+            return super().parse_args(ctx, list(args))
+        except typer.BadParameter as error:
+            arguments = [each for each in self.params if each.param_type_name == "argument"]
+            if len(arguments) > 1 and error.param is arguments[0]:
+                given, *_ = self.make_parser(ctx).parse_args(list(args))
+                if given.get(str(arguments[-1].name)):
+                    error.param = arguments[-1]  # type: ignore[assignment] # a parameter of typer's, says click
+            raise
+
+
+def _add(verb: Callable[..., None]) -> None:
+    """Add a verb; its options may be called by their aliases."""
+    aliases = flag_aliases(verb)
+    app.command(cls=_Verb, context_settings={"token_normalize_func": lambda name: aliases.get(name, name)})(verb)
+
+
 for _verb in (demo, info, head, convert, verify, salvage, doctor, digest, diff, merge, index, formats):
-    app.command()(_verb)
+    _add(_verb)
 
 
 def _print_version(wanted: bool) -> None:

@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Annotated
 
 import typer
 
-from lading.cli.options import Debug, Json, Max, parse_limits
+from lading.cli.options import READING, Debug, Json, Values, takes
 from lading.cli.output import Output
 from lading.cli.text import facts, visible
 
 __all__ = ["merge"]
 
 
+@takes(replace(READING, only=("limits",)))
 def merge(
     *,
     folder: Annotated[str, typer.Argument(metavar="FOLDER", help="Folder of the parts, a path or URL.")],
     overwrite: Annotated[
         bool, typer.Option("--overwrite", metavar="", help="Replace a manifest or index in FOLDER itself.")
     ] = False,
-    max_: Max = None,
     as_json: Json = False,
     debug: Debug = False,
+    reading: Values,
 ) -> None:
     """Make one dataset of the parts that lie in a folder.
 
@@ -33,7 +34,7 @@ def merge(
     with Output(as_json=as_json, debug=debug) as out:
         from lading.jobs import merge as job
 
-        found = job.merge(folder, overwrite=overwrite, limits=parse_limits(max_))
+        found = job.merge(folder, overwrite=overwrite, **reading())
         rows = [
             ("parts", f"{found.parts:,}"),
             ("shards", f"{found.shards:,}"),

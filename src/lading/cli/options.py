@@ -1,51 +1,40 @@
-"""Arguments and options that several commands share, and what becomes of them."""
+"""Arguments and options of commands; those that say how a dataset is read or written come from `lading.options`."""
 
 from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import fields
-from functools import wraps
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from dataclasses import MISSING, Field, dataclass, field, fields
+from enum import StrEnum
+from functools import partial, wraps
+from typing import Annotated, Any, TypeAlias
 
 import typer
 
 from lading.errors import UsageError
 from lading.limits import Limits
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from lading.options import InterleavedOptions
+from lading.options import NAMES, CliOption, InterleavedOptions, ReadOptions, RowOptions, WriteOptions, cli, help_texts
 
 __all__ = [
-    "READ_PANEL",
-    "WRITE_PANEL",
+    "CHOOSING",
+    "READING",
+    "WRITING",
     "Debug",
+    "FormatFlags",
     "Json",
-    "Max",
-    "Overwrite",
-    "Reading",
-    "ShardSize",
+    "OptionGroup",
     "Sources",
-    "ToOption",
+    "Values",
     "Workers",
     "column_names",
+    "flag_aliases",
     "name_list",
     "named_options",
     "one_or_many",
-    "opening",
-    "parse_limits",
-    "reads",
+    "takes",
 ]
-
-READ_PANEL = "What is read"
-"""Heading of the options that say how the source is read, in help."""
-
-WRITE_PANEL = "What is written"
-"""Heading of the options that say how the destination is written."""
 
 Sources = Annotated[
     list[str],
@@ -58,49 +47,128 @@ Sources = Annotated[
 Json = Annotated[bool, typer.Option("--json", metavar="", help="Print JSON instead of text.")]
 Debug = Annotated[bool, typer.Option("--debug", metavar="", help="Print the traceback of an error.")]
 
-Max = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--max",
-        metavar="NAME=VALUE",
-        show_default=False,
-        help="The most that a file may ask for, such as page_bytes=4GB; errors name the limit. Repeatable.",
-        rich_help_panel=READ_PANEL,
-    ),
-]
-
-ShardSize = Annotated[
-    str, typer.Option("--shard-size", metavar="SIZE", help="About the size of a shard.", rich_help_panel=WRITE_PANEL)
-]
-ToOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--to-option",
-        metavar="NAME=VALUE",
-        help="An option of the format written. Repeatable.",
-        rich_help_panel=WRITE_PANEL,
-    ),
-]
-Overwrite = Annotated[
-    bool,
-    typer.Option(
-        "--overwrite", metavar="", help="Replace what is at DST, in one step at the end.", rich_help_panel=WRITE_PANEL
-    ),
-]
 Workers = Annotated[
     int | None,
     typer.Option(
         "--workers",
         min=1,
         metavar="N",
-        help="Processes that share the shards, at most; by default one a core, up to eight, where it takes longer than "
-        "a few seconds.",
+        help="Processes that share the shards, at most. By default one per core, up to eight, for jobs of more than a "
+        "few seconds.",
         show_default=False,
     ),
 ]
 
-Reading: TypeAlias = Callable[..., dict[str, Any]]
-"""Called for what `open_dataset` takes beside the source, perhaps with further `NAME=VALUE` options; see `reads`."""
+Values: TypeAlias = Callable[..., dict[str, Any]]
+"""Returns the values of a group of options, by the names of Python's arguments; see `takes`."""
+
+
+@dataclass(frozen=True, slots=True)
+class FormatFlags:
+    """Options of a source's format that have a flag of their own.
+
+    Attributes:
+        on_duplicate: Where a sample has a field twice: error (the default), keep_first or keep_last.
+        sidecar: Ignore index files next to the shards (.tar.idx).
+    """
+
+    on_duplicate: str | None = field(default=None, metadata=cli("--on-duplicate", "POLICY"))
+    sidecar: str | None = field(default=None, metadata=cli("--ignore-sidecar", switch="ignore"))
+
+
+@dataclass(frozen=True, slots=True)
+class OptionGroup:
+    """Options that a verb gets as one argument.
+
+    Attributes:
+        name: of the verb's argument.
+        kinds: dataclasses whose fields are the options.
+        only: fields that the verb takes; by default all.
+        optional: whether even an option without a default may be left out.
+    """
+
+    name: str
+    kinds: tuple[type, ...]
+    only: tuple[str, ...] = ()
+    optional: bool = False
+
+    def options(self) -> Iterator[tuple[str, type, Field[Any], CliOption]]:
+        """Return each option: its name in the verb's signature, its dataclass and field, and its spelling."""
+        for kind in self.kinds:
+            for one in fields(kind):
+                if "cli" in one.metadata and (not self.only or one.name in self.only):
+                    yield f"{kind.__name__.lower()}_{one.name}", kind, one, one.metadata["cli"]
+
+    def parameters(self) -> list[inspect.Parameter]:
+        """Return the options as parameters, from which typer makes the command line."""
+        return [_parameter(*option, optional=self.optional) for option in self.options()]
+
+    def values(self, given: Mapping[str, Any], more: Sequence[str] | None = None) -> dict[str, Any]:
+        """Return the values of the options given, and of those with a default.
+
+        Args:
+            given: what typer found, by the names in the verb's signature.
+            more: further texts of `--option`.
+
+        Raises:
+            UsageError: a text is no value of its option. UnknownFormat: there is no such format.
+        """
+        found: dict[type, dict[str, Any]] = {kind: {} for kind in self.kinds}
+        for name, kind, one, spelled in self.options():
+            text = given[name]
+            if more and kind is ReadOptions and one.name == "options":
+                text = [*(text or ()), *more]
+            if text not in (None, []) and not (spelled.switch and not text):
+                found[kind][one.name] = _parsed(one.name, spelled, text)
+        return _reading(found) if ReadOptions in found else found[self.kinds[0]]
+
+
+READING = OptionGroup("reading", (ReadOptions, FormatFlags, InterleavedOptions))
+"""How the source is read: the arguments of `lading.open`."""
+
+CHOOSING = OptionGroup("choosing", (RowOptions,))
+"""Which rows and columns are kept."""
+
+WRITING = OptionGroup("writing", (WriteOptions,))
+"""How the destination is written."""
+
+
+def takes(*groups: OptionGroup) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a verb groups of options, besides its own options.
+
+    The verb gets each group as one argument, a function that returns the values. It is a function so that an invalid
+    value is an error inside the verb, printed as all others are.
+    """
+
+    def with_options(verb: Callable[..., None]) -> Callable[..., None]:
+        names = {group.name for group in groups}
+        own = [p for p in inspect.signature(verb, eval_str=True).parameters.values() if p.name not in names]
+        made = [parameter for group in groups for parameter in group.parameters()]
+
+        @wraps(verb)
+        def run(**given: Any) -> None:
+            mine = {p.name: given.pop(p.name) for p in made}
+            verb(**given, **{group.name: partial(group.values, mine) for group in groups})
+
+        signature = inspect.Signature([p.replace(kind=p.KEYWORD_ONLY) for p in (*own, *made)])
+        run.__signature__ = signature  # type: ignore[attr-defined] # what typer makes the command line of
+        run.groups = groups  # type: ignore[attr-defined] # for `flag_aliases`
+        return run
+
+    return with_options
+
+
+def flag_aliases(verb: Callable[..., None]) -> dict[str, str]:
+    """Return the further names of a verb's options, and the names that help shows, all without dashes.
+
+    Where two groups have the same alias, it stands for the option of the first.
+    """
+    groups: Sequence[OptionGroup] = getattr(verb, "groups", ())
+    found: dict[str, str] = {}
+    for *_, spelled in (option for group in groups for option in group.options()):
+        for alias in spelled.aliases:
+            found.setdefault(alias.removeprefix("--"), spelled.flag.removeprefix("--"))
+    return found
 
 
 def one_or_many(sources: Sequence[str]) -> str | list[str]:
@@ -147,133 +215,63 @@ def named_options(pairs: Sequence[str] | None) -> dict[str, Any]:
     return found
 
 
-def parse_limits(pairs: Sequence[str] | None) -> Limits:
-    """Limits on files, those that `NAME=VALUE` texts name changed. Raises UsageError."""
+def _parameter(name: str, kind: type, one: Field[Any], spelled: CliOption, *, optional: bool) -> inspect.Parameter:
+    """Return an option as a parameter of a verb."""
+    required = one.default is MISSING and not optional
+    default = None if one.default is MISSING or kind is InterleavedOptions or spelled.repeatable else one.default
+    declared = typer.Option(
+        spelled.flag,
+        metavar=spelled.metavar,
+        help=help_texts(kind)[one.name] + (" Repeatable." if spelled.repeatable else ""),
+        rich_help_panel=spelled.panel,
+        min=spelled.at_least,
+        show_default=default not in (None, False),
+    )
+    return inspect.Parameter(
+        name,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=inspect.Parameter.empty if required else False if spelled.switch else default,
+        annotation=Annotated[_text_type(one, spelled), declared],
+    )
+
+
+def _text_type(one: Field[Any], spelled: CliOption) -> Any:
+    """Return the type that typer makes of an option's text; what is more than a number is parsed later."""
+    names = {*str(one.type).split(" | ")} - {"None"}
+    if spelled.repeatable:
+        return list[str] | None
+    if spelled.switch or names == {"bool"}:
+        return bool
+    if spelled.choices:
+        return StrEnum(one.name, {word: word for word in spelled.choices})
+    single = {"int": int, "float": float}.get(names.pop(), str) if len(names) == 1 else str
+    return single | None
+
+
+def _parsed(name: str, spelled: CliOption, text: Any) -> Any:
+    """Return the value of an option. Raises UsageError."""
+    if spelled.switch:
+        return spelled.switch
+    if name in _PARSERS:
+        return _PARSERS[name](text)
+    if spelled.metavar == NAMES:
+        return name_list(text)
+    return str(text) if spelled.choices else text
+
+
+def _limits(pairs: Sequence[str]) -> Limits:
     return Limits.of(named_options(pairs))
 
 
-def reads(verb: Callable[..., None]) -> Callable[..., None]:
-    """Give a verb the options that say how a source is read, on top of its own.
-
-    The verb gets them as one argument, `reading`, to be called for what `open_dataset` takes beside the source. It is a
-    call and not a value so that a wrong option is an error inside the verb, told as all others are.
-    """
-    shared = inspect.signature(opening, eval_str=True).parameters
-    own = [p for p in inspect.signature(verb, eval_str=True).parameters.values() if p.name != "reading"]
-
-    @wraps(verb)
-    def run(**given: Any) -> None:
-        mine = {name: given.pop(name) for name in shared}
-        option = mine.pop("option") or []
-        verb(**given, reading=lambda more=None: opening(**mine, option=[*option, *(more or ())]))
-
-    signature = inspect.Signature([p.replace(kind=p.KEYWORD_ONLY) for p in (*own, *shared.values())])
-    run.__signature__ = signature  # type: ignore[attr-defined] # what typer makes the command line of
-    return run
-
-
-def opening(  # noqa: PLR0913, PLR0917 - one argument an option of the command line
-    source_format: Annotated[
-        str | None,
-        typer.Option(
-            "--from",
-            metavar="FORMAT",
-            help="Format of the source, where it is not recognised by itself.",
-            rich_help_panel=READ_PANEL,
-        ),
-    ] = None,
-    view: Annotated[
-        str | None,
-        typer.Option(
-            metavar="VIEW",
-            help="Take rows as samples, or as interleaved items of documents; by default the data say it.",
-            rich_help_panel=READ_PANEL,
-        ),
-    ] = None,
-    on_duplicate: Annotated[
-        str | None,
-        typer.Option(
-            metavar="POLICY",
-            help="Where one sample holds a field twice: error (the default), keep_first or keep_last.",
-            rich_help_panel=READ_PANEL,
-        ),
-    ] = None,
-    unreferenced: Annotated[
-        str | None,
-        typer.Option(
-            metavar="POLICY",
-            help="Where no document names a member: error (the default) or drop.",
-            rich_help_panel=READ_PANEL,
-        ),
-    ] = None,
-    ignore_sidecar: Annotated[
-        bool,
-        typer.Option(
-            "--ignore-sidecar",
-            metavar="",
-            help="Leave index files beside the shards (.tar.idx) aside.",
-            rich_help_panel=READ_PANEL,
-        ),
-    ] = False,
-    root: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--root",
-            metavar="DIR",
-            help="A folder that references in tables may point into, beside those of SRC. Repeatable.",
-            rich_help_panel=READ_PANEL,
-        ),
-    ] = None,
-    type_: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--type",
-            metavar="NAME=TYPE",
-            help="Arrow type of a column of items (score=float32); with it, only reserved columns and those named so "
-            "are read. Repeatable.",
-            rich_help_panel=READ_PANEL,
-        ),
-    ] = None,
-    option: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--option",
-            metavar="NAME=VALUE",
-            help="An option of the source's format, or of documents; 'lading formats' lists them. Repeatable.",
-            rich_help_panel=READ_PANEL,
-        ),
-    ] = None,
-    max_: Max = None,
-) -> dict[str, Any]:
-    """What `open_dataset` takes beside the source; options of the format and of interleaved data are told apart.
-
-    Raises:
-        UsageError: an option is given twice, or is none. UnknownFormat: there is no such format.
-    """
+def _format(name: str) -> str:
+    """Return the name of a format that exists."""
     from lading.formats.registry import get_format
 
-    given = named_options(option)
-    flags = {
-        "on_duplicate": on_duplicate,
-        "unreferenced": unreferenced,
-        "sidecar": "ignore" if ignore_sidecar else None,
-    }
-    for name, value in flags.items():
-        if value is not None:
-            given[name] = value
-    return {
-        "format": None if source_format is None else get_format(source_format).name,
-        "view": view,
-        "interleaved": _take_interleaved(given),
-        "roots": tuple(root or ()),
-        "schema_overrides": _types(type_),
-        "options": given,
-        "limits": parse_limits(max_),
-    }
+    return get_format(name).name
 
 
-def _types(pairs: Sequence[str] | None) -> dict[str, Any] | None:
-    """`NAME=TYPE` texts as Arrow types by name; None if there are none."""
+def _types(pairs: Sequence[str]) -> dict[str, Any]:
+    """Return `NAME=TYPE` texts as Arrow types by name."""
     from lading.arrow.types import arrow_type
 
     found = {}
@@ -283,16 +281,33 @@ def _types(pairs: Sequence[str] | None) -> dict[str, Any] | None:
         except UsageError:
             raise UsageError("no such type", expected="int64, float32, string, large_string, timestamp[us] …",
                              found=f"--type {name}={text}") from None  # fmt: skip
-    return found or None
+    return found
 
 
-def _take_interleaved(given: dict[str, Any]) -> InterleavedOptions | None:
-    """Take the options of interleaved data out of `given`; None if there are none."""
-    from lading.options import InterleavedOptions
+_PARSERS: dict[str, Callable[[Any], Any]] = {
+    "columns": column_names,
+    "limits": _limits,
+    "options": named_options,
+    "roots": tuple,
+    "schema_overrides": _types,
+}
+"""Of options that are no plain text or number, by field."""
 
-    known = {field.name: field for field in fields(InterleavedOptions)}
-    mine = {name: given.pop(name) for name in list(given) if name in known}
-    for name, value in mine.items():
+
+def _reading(found: Mapping[type, dict[str, Any]]) -> dict[str, Any]:
+    """Return the arguments of `lading.open`; `--option` holds options of the format and of interleaved data."""
+    values = found[ReadOptions]
+    options = {**values.pop("options", {}), **found.get(FormatFlags, {})}
+    known = {one.name: one for one in fields(InterleavedOptions)}
+    interleaved = {name: options.pop(name) for name in list(options) if name in known}
+    for name, value in interleaved.items():
         if str(known[name].type).startswith("tuple") and value is not None:
-            mine[name] = tuple(value) if isinstance(value, list) else name_list(str(value))
-    return InterleavedOptions(**mine) if mine else None
+            interleaved[name] = tuple(value) if isinstance(value, list) else name_list(str(value))
+    interleaved |= found.get(InterleavedOptions, {})
+    if options:
+        values["options"] = options
+    if interleaved:
+        values["interleaved"] = InterleavedOptions(**interleaved)
+    if "format" in values:
+        values["format"] = _format(values["format"])
+    return values

@@ -50,15 +50,16 @@ class Output:
         as_json: results are JSON.
         debug: errors come with a traceback.
         interrupted: what an interrupted user is told, beside that.
-        done: what holds, when there are results to show and standard output does not take them.
+        done: see the attribute.
 
     Attributes:
+        done: what holds, when there are results to show and standard output does not take them.
         status: the exit status, where nothing worse happens.
     """
 
     def __init__(self, *, as_json: bool, debug: bool, interrupted: str = "", done: str = "") -> None:
         self.as_json, self.status = as_json, 0
-        self._debug, self._interrupted, self._done = debug, interrupted, done
+        self._debug, self._interrupted, self.done = debug, interrupted, done
         self._warnings = warnings.catch_warnings()
         self._warned: set[str] = set()
 
@@ -152,7 +153,7 @@ class Output:
     def _told(self, error: BaseException) -> LadingError:
         told = _told(error)
         if isinstance(error, OSError) and error.filename == _STANDARD_OUTPUT:
-            told.advice = self._done or None
+            told.advice = self.done or None
         return told
 
     def _say(self, label: str, style: str, lines: list[str]) -> None:

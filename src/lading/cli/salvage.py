@@ -2,24 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lading.cli.options import (
-    WRITE_PANEL,
-    Debug,
-    Json,
-    Overwrite,
-    Reading,
-    ShardSize,
-    Sources,
-    ToOption,
-    named_options,
-    one_or_many,
-    reads,
-)
+from lading.cli.options import READING, WRITING, Debug, Json, Sources, Values, one_or_many, takes
 from lading.cli.output import Output, finding_text
 from lading.cli.progress import watching
 from lading.cli.text import count, facts, visible
@@ -38,27 +26,20 @@ __all__ = ["salvage"]
 _SHOWN = 20
 
 
-@reads
-def salvage(  # noqa: PLR0913 - one parameter an option: the signature is the command line
+@takes(replace(WRITING, only=("format", "options", "shard_size", "overwrite"), optional=True), READING)
+def salvage(
     *,
     sources: Sources,
     destination: Annotated[str, typer.Argument(metavar="DST", show_default=False, help="Folder of the new dataset.")],
-    to: Annotated[
-        str | None,
-        typer.Option(
-            "--to", metavar="FORMAT", help="Format to write; by default that of SRC.", rich_help_panel=WRITE_PANEL
-        ),
-    ] = None,
-    shard_size: ShardSize = "256MB",
-    to_option: ToOption = None,
-    overwrite: Overwrite = False,
     as_json: Json = False,
     debug: Debug = False,
-    reading: Reading,
+    writing: Values,
+    reading: Values,
 ) -> None:
     """Write what is intact of a damaged dataset, and list what was lost.
 
-    The exit status is 1 if anything was lost; DST is written all the same, with the whole list in _lading/lost.jsonl.
+    DST has the format of SRC, unless --to names another. The exit status is 1 if anything was lost; DST is written
+    all the same, with the whole list in _lading/lost.jsonl.
 
     Example: lading salvage broken/ saved/
     """
@@ -66,15 +47,14 @@ def salvage(  # noqa: PLR0913 - one parameter an option: the signature is the co
     with Output(as_json=as_json, debug=debug, interrupted=left, done=made) as out:
         from lading.jobs import salvage as job
 
-        told = reading()
-        if told["schema_overrides"]:
+        read = reading()
+        if read.pop("schema_overrides", None):
             raise UsageError("a salvage keeps columns as they are", found="--type", advice="Convert what was saved.")
+        renamed = {"format": "source_format", "options": "source_options"}
         with watching(out.err, "salvaging") as tell:
             saved = job.salvage(
-                one_or_many(sources), destination, format=to, source_format=told["format"], view=told["view"],
-                source_options=told["options"], interleaved=told["interleaved"], roots=told["roots"],
-                limits=told["limits"],
-                shard_size=shard_size, options=named_options(to_option), overwrite=overwrite, on_progress=tell,
+                one_or_many(sources), destination, on_progress=tell,
+                **{renamed.get(name, name): value for name, value in read.items()}, **writing(),
             )  # fmt: skip
         out.status = 0 if saved.ok else 1
         out.show({"ok": saved.ok, "destination": destination, **asdict(saved)}, _text(destination, saved))

@@ -103,10 +103,10 @@ def _refuse_unknown(dataset: Dataset, names: Sequence[str], first: pa.RecordBatc
     shown = {} if first is None else dict(zip(first.schema.names, first.columns, strict=True))
     unknown = [name for name in names if name not in shown or shown[name].null_count == len(shown[name])]
     seen = dict.fromkeys(dataset.schema.names) if unknown else {}
-    for number in range(len(dataset.listing)):
+    for shard in dataset.shards:
         if seen.keys() >= {*unknown}:
             return
-        seen.update(dict.fromkeys(dataset.open_shard(number).schema().names))
+        seen.update(dict.fromkeys(shard.schema.names))
     for name in unknown:
         if name not in seen:
             raise UsageError("no such column", expected=", ".join(seen), found=repr(name))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lading.cli.options import Debug, Json, Reading, Sources, Workers, one_or_many, reads
+from lading.cli.options import READING, Debug, Json, Sources, Values, Workers, one_or_many, takes
 from lading.cli.output import Output, finding_text
 from lading.cli.progress import watching
 from lading.cli.text import count, facts, visible
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["verify"]
 
 
-@reads
+@takes(READING)
 def verify(
     *,
     sources: Sources,
@@ -44,7 +44,7 @@ def verify(
     workers: Workers = None,
     as_json: Json = False,
     debug: Debug = False,
-    reading: Reading,
+    reading: Values,
 ) -> None:
     """Read everything, and compare it with the manifest and index files.
 

@@ -1,8 +1,7 @@
-"""A copy of an MDS dataset that belongs to whoever keeps it: shards that come, are unpacked, and go.
+"""A local copy of an MDS dataset, with the names and promises of MosaicML's readers.
 
-Data that is read in place is its owner's, and `lading.open` removes nothing of it. A cache folder is another matter:
-here a shard can be removed, and what is left of its files after an interruption brought into order. The names and
-promises are those of MosaicML's readers.
+`lading.open` never removes data. A cache folder is different: its shards can be removed, and files that an interruption
+left incomplete are cleaned up.
 
 Source: mosaicml-streaming 0.13.0, base/format/base/reader.py; where raw and compressed files of a shard are both there
 and the compressed ones not wanted, its code removes the raw ones, against its own comment: here the raw ones stay.
@@ -48,13 +47,13 @@ class MDSShard(Sequence[dict[str, Any]]):
         raw_data: the unpacked file: `{"basename": …, "bytes": …, "hashes": {…}}`, or an object with these attributes.
         zip_data: the compressed file, likewise; None if there is none.
         format: `mds`, `json`, `csv`, `tsv` or `xsv`.
-        allow_pickle: values of `pkl` columns are read, which runs whatever code stands in them.
-        limits: the most that the files may ask for, as `lading.open` takes them.
+        allow_pickle: read values of `pkl` columns, which runs the code in them.
+        limits: limits on what the files may ask for, as `lading.open` takes them.
         more: `column_names`, `column_encodings`, `column_sizes`, and of the split formats `columns`, `raw_meta`,
             `zip_meta`, `newline`, `separator`, as the index has them.
 
     Raises:
-        DataError: what is told does not fit together, such as a compressed file without a compression.
+        DataError: the arguments contradict each other, such as a compressed file without a compression.
         BadReference: a name leads out of the folder.
     """
 
@@ -115,19 +114,19 @@ class MDSShard(Sequence[dict[str, Any]]):
         return self.decode_sample(self.get_sample_data(idx))
 
     def get_sample_data(self, idx: int) -> bytes:
-        """The bytes of a sample as they stand in the unpacked shard.
+        """Return the bytes of a sample in the unpacked shard.
 
         Raises:
-            NotFound: the shard is not there, neither unpacked nor compressed.
+            NotFound: the shard is missing, unpacked and compressed.
         """
         return self._opened().get_sample_data(idx)
 
     def decode_sample(self, data: bytes) -> dict[str, Any]:
-        """The sample that such bytes are."""
+        """Return the sample that these bytes hold."""
         return self._opened().decode_sample(data)
 
     def validate(self, allow_unsafe_types: bool) -> None:
-        """Raise UsageError if the shard has columns that run code when they are read, unless they are allowed."""
+        """Raise UsageError if reading a column would run code and `allow_unsafe_types` is not set."""
         unsafe = [column.name for column in self._entry.config.columns if column.encoding == "pkl"]
         if unsafe and not allow_unsafe_types:
             raise UsageError("values of this column run code when they are read", column=unsafe[0],
@@ -143,7 +142,7 @@ class MDSShard(Sequence[dict[str, Any]]):
         return sum(file.size_bytes for file in packed) if packed else None
 
     def get_max_size(self) -> int:
-        """Bytes of all files: what is taken while the shard is unpacked."""
+        """Bytes of all files: the space that unpacking the shard takes."""
         return self.get_raw_size() + (self.get_zip_size() or 0)
 
     def get_persistent_size(self, keep_zip: bool) -> int:
@@ -151,18 +150,18 @@ class MDSShard(Sequence[dict[str, Any]]):
         return self.get_max_size() if keep_zip else self.get_raw_size()
 
     def evict(self) -> int:
-        """Remove all files of the shard; give the bytes that were freed."""
+        """Remove all files of the shard; return the bytes freed."""
         return self._remove(packed=False) + self._remove(packed=True)
 
     def set_up_local(self, listing: AbstractSet[str], safe_keep_zip: bool) -> int:
-        """Bring the shard's files into an order in which it is there or not, and give the bytes that it has there.
+        """Clean up the shard's files, and return the bytes that remain.
 
-        Unpacked or compressed files count only if all of them are there; a part of them is removed.
+        Unpacked files, or compressed files, count only if all of them are there; an incomplete set is removed.
 
         Args:
-            listing: paths of all files in the folder (`LocalCopy.listing`): asked for once, since shards are many.
-            safe_keep_zip: compressed files are kept beside unpacked ones. Then unpacked files alone are removed, as
-                nothing leaves them so. Without it, compressed files beside unpacked ones are removed.
+            listing: paths of all files in the folder (`LocalCopy.listing`).
+            safe_keep_zip: keep compressed files next to unpacked ones; unpacked files without them are removed. If
+                False, compressed files next to unpacked ones are removed.
         """
         raw, packed = self._there(listing, packed=False), self._there(listing, packed=True)
         if raw and safe_keep_zip and not packed and self.compression:
@@ -176,7 +175,7 @@ class MDSShard(Sequence[dict[str, Any]]):
     # Files
 
     def file_names(self) -> list[str]:
-        """Names of all files that the shard may have, below the folder."""
+        """Return the names of all files that the shard may have, below the folder."""
         return [file.name for pair in self._pairs() for file in pair if file is not None]
 
     def _pairs(self) -> list[tuple[EntryFile, EntryFile | None]]:
@@ -240,7 +239,7 @@ class MDSShard(Sequence[dict[str, Any]]):
 
 
 class LocalCopy:
-    """A folder with `index.json` and what there is of its shards: a cache, of which shards may be removed.
+    """A folder with `index.json` and some of its shards: a cache whose shards may be removed.
 
     Args:
         dirname: the folder.
@@ -287,7 +286,7 @@ class LocalCopy:
         return sum(shard.samples for shard in self.shards)
 
     def listing(self) -> set[str]:
-        """Paths of all files below the folder, as `set_up_local` takes them."""
+        """Return the paths of all files below the folder, as `set_up_local` takes them."""
         top = os.path.join(self.dirname, self.split)
         return {os.path.join(folder, name) for folder, _, names in os.walk(top) for name in names}
 

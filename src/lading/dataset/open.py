@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
-from functools import partial, reduce, wraps
+from functools import reduce, wraps
 from itertools import takewhile
 from typing import Any, TypeVar, cast
 
@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from lading.arrow.align import resolve_schema
 from lading.dataset.dataset import Dataset
 from lading.dataset.manifest_options import manifest_options, members_of, stored_schema, stored_settings
+from lading.dataset.shards import DETECT_SHARDS, ReadPlan, Shards
 from lading.dataset.source import (
     Listing,
     Source,
@@ -25,9 +26,19 @@ from lading.dataset.source import (
     read_head,
     source_names,
 )
-from lading.errors import DatasetReplaced, LadingError, SchemaMismatch, SourceNotFound, UsageError, errors_at
+from lading.errors import (
+    DataError,
+    DatasetReplaced,
+    LadingError,
+    SchemaMismatch,
+    SourceNotFound,
+    StoreError,
+    UsageError,
+    errors_at,
+)
 from lading.formats.base import AnyFormat
 from lading.formats.registry import find_format, get_format
+from lading.interleaved.open import detect_view
 from lading.limits import DEFAULT_LIMITS, Limits
 from lading.manifest import values as mf
 from lading.manifest.files import load_manifest
@@ -36,34 +47,34 @@ from lading.options import InterleavedOptions, ReadOptions
 from lading.storage.fetch import Fetcher
 from lading.storage.stores import Stores, is_local, resolve, without_query
 
-__all__ = ["counts_hold", "dataset_of", "open_dataset"]
+__all__ = ["counts_hold", "open_dataset", "open_shards", "shards_of"]
 
 _BY_PATTERN = "Name files by a pattern, as in 'data/*.tar', to take all of them without manifests."
 _TRIES = 20
 """Times that a source is looked at anew because another dataset took its place meanwhile."""
 
-_Look = TypeVar("_Look", bound=Callable[..., Dataset])
+_Look = TypeVar("_Look", bound=Callable[..., Shards])
 
 
 def _of_one(look: _Look) -> _Look:
     """A function that opens a source, so that it never finds half of a dataset and half of the one that follows it."""
 
     @wraps(look)
-    def opened(source: Source, read: ReadOptions) -> Dataset:
+    def opened(source: Source, read: ReadOptions) -> Shards:
         source = listed_once(source)
         for left in reversed(range(_TRIES)):
             place = _place_of(source)
             try:
-                dataset = look(source, read)
-                dataset.hold()
+                shards = look(source, read)
+                shards.hold()
             except LadingError as error:
                 # What was found of one may not fit the other in whatever way.
                 if not left or not (isinstance(error, DatasetReplaced) or _place_of(source) != place):
                     raise
             else:
-                if not left or not dataset.may_be_replaced or _place_of(source) == place:
+                if not left or not shards.identity.may_change or _place_of(source) == place:
                     break
-        return dataset
+        return shards
 
     return cast("_Look", opened)
 
@@ -94,7 +105,10 @@ def open_dataset(  # noqa: PLR0913 - one argument a decision of the user; all bu
     mmap: bool = True,
     limits: Limits = DEFAULT_LIMITS,
 ) -> Dataset:
-    """Open shards wherever they lie, whatever their format.
+    """Open shards of any format, wherever they are.
+
+    Example:
+        ds = lading.open("s3://bucket/train/*.tar")
 
     Args:
         source: a file, folder, glob, brace pattern, `::`-joined list, list of these, or a dataset's own index file.
@@ -117,11 +131,32 @@ def open_dataset(  # noqa: PLR0913 - one argument a decision of the user; all bu
         format=format, view=view, options=options, interleaved=interleaved, roots=roots, schema=schema,
         schema_overrides=schema_overrides, stores=stores, mmap=mmap, limits=limits,
     )  # fmt: skip
-    return _open(source, read)
+    return _dataset(listed_once(source), read)
+
+
+def _dataset(source: Source, read: ReadOptions) -> Dataset:
+    shards = _open(source, read)
+    known = replace(read, format=shards.format, view=shards.view if shards.view_is_known else None)
+    return Dataset(_dataset, source, known, shards)
+
+
+def open_shards(source: Source | Dataset, **opening: Any) -> Shards:
+    """Open the shards of a source, or those of a dataset; the dataset's steps do not count.
+
+    Args:
+        source: as `open_dataset` takes it, or a dataset.
+        opening: the other arguments of `open_dataset`; a dataset has its own.
+
+    Raises:
+        UsageError: a dataset is given, and arguments of opening too.
+    """
+    if isinstance(source, Dataset):
+        return _open(source.source, source.read_with(opening))
+    return _open(source, ReadOptions(**opening))
 
 
 @_of_one
-def _open(source: Source, read: ReadOptions) -> Dataset:
+def _open(source: Source, read: ReadOptions) -> Shards:
     """Open shards as `open_dataset` does."""
     read = replace(read, stores=read.stores or Stores())
     stores = cast("Stores", read.stores)
@@ -132,19 +167,42 @@ def _open(source: Source, read: ReadOptions) -> Dataset:
     named = read.format or (manifest.format if manifest else listing.format)
     with errors_at(file=None if read.format else listing.folder or None):
         fmt = get_format(named) if named else _recognise(listing, stores)
-    dataset = dataset_of(listing, fmt, manifest, kept[1] if kept else None, read=read)
-    told = read.view or (manifest.view if manifest else dataset.detect_view())
-    dataset.view = told or "samples"
-    if not counts_hold(dataset):
-        dataset.listing = replace(listing, table=_uncounted(listing.table))
-    dataset.opened_as = partial(_open, source, replace(read, format=fmt.name, view=told))
+    shards = shards_of(listing, fmt, manifest, kept[1] if kept else None, read=read)
+    told = read.view or (manifest.view if manifest else _detect_view(shards))
+    shards.view, shards.view_is_known = told or "samples", told is not None
+    if not counts_hold(shards):
+        shards.listing = replace(listing, table=_uncounted(listing.table))
     if told == "samples":  # where nothing tells the view, no sample is there that they would not be for
         _refuse_for_samples(read.interleaved, read.schema_overrides if read.schema is None else None)
-    if dataset.target is not None and dataset.view == "interleaved":
+    if shards.target is not None and shards.view == "interleaved":
         for name in ("sample_id", "position"):
-            if name not in dataset.target.names:
+            if name not in shards.target.names:
                 raise UsageError("the schema asked for lacks a column that tells items apart", column=name)
-    return dataset
+    return shards
+
+
+def _detect_view(shards: Shards) -> str | None:
+    """The view that the first samples of the first non-empty shard ask for that can be read; None without one."""
+    broken: LadingError | None = None
+    for number in range(min(len(shards.listing), DETECT_SHARDS)):
+        try:
+            found = _view_of(shards, number)
+        except (DataError, StoreError) as error:
+            broken = broken or error
+            continue
+        if found is not None:
+            return found
+    if broken is not None:
+        raise broken
+    return None
+
+
+def _view_of(shards: Shards, number: int) -> str | None:
+    reader = shards.fmt.open_shard(shards.source(number), shards.format_options)
+    try:
+        return detect_view(reader, shards.fetcher, shards.interleaved)
+    finally:
+        reader.close()
 
 
 def _refuse_for_samples(
@@ -162,15 +220,15 @@ def _refuse_for_samples(
                          advice="Leave them out, or take rows as items with --view interleaved (view=).")  # fmt: skip
 
 
-def dataset_of(
+def shards_of(
     listing: Listing,
     fmt: AnyFormat,
     manifest: Manifest | None,
     kept_shards: pa.Table | None = None,
     *,
     read: ReadOptions,
-) -> Dataset:
-    """The dataset of these shards, as a manifest says; nothing is opened, and no view is looked for.
+) -> Shards:
+    """The shards of a listing, read as a manifest says; nothing is opened, and no view is looked for.
 
     Args:
         listing: the shards.
@@ -181,12 +239,8 @@ def dataset_of(
     """
     settings = read.interleaved or stored_settings(manifest)
     stores, options, roots = read.stores or Stores(), read.options or {}, [os.fspath(root) for root in read.roots]
-    return Dataset(
-        listing,
-        fmt,
-        read.view or (manifest.view if manifest else "samples"),
-        fetcher=Fetcher(stores, mmap=read.mmap, limits=read.limits),
-        stores=stores,
+    plan = ReadPlan(
+        view=read.view or (manifest.view if manifest else "samples"),
         format_options={
             **({} if read.mmap or not _has_option(fmt, "mmap") else {"mmap": False}),
             **({"roots": roots} if roots and _has_option(fmt, "roots") else {}),
@@ -198,9 +252,9 @@ def dataset_of(
         target=resolve_schema(read.schema, read.schema_overrides),
         members=None if "types" in options else members_of(manifest, fmt, read.view),
         stored_schema=stored_schema(manifest, fmt, read.view, settings),
-        manifest=manifest,
-        kept_shards=kept_shards,
     )
+    fetcher = Fetcher(stores, mmap=read.mmap, limits=read.limits)
+    return Shards(listing, fmt, plan, fetcher=fetcher, stores=stores, manifest=manifest, kept_shards=kept_shards)
 
 
 def _listed(source: Source, stores: Stores, limits: Limits) -> tuple[Listing, tuple[Manifest, pa.Table] | None]:
@@ -276,14 +330,14 @@ def _as_one(
     return own, (replace(manifest, sidecars=()), shards)
 
 
-def counts_hold(dataset: Dataset) -> bool:
+def counts_hold(shards: Shards) -> bool:
     """Whether what the list of shards says of samples is of these: a peer's index counts the rows of its format.
 
     Rows that are items, members of documents, or pieces of one sample, are other numbers than samples.
     """
-    if dataset.format_options.get("regroup"):  # an option only of formats whose samples may lie in pieces
+    if shards.format_options.get("regroup"):  # an option only of formats whose samples may lie in pieces
         return False
-    return dataset.view == ("samples" if dataset.manifest is None else dataset.manifest.view)
+    return shards.view == ("samples" if shards.manifest is None else shards.manifest.view)
 
 
 def _uncounted(listed: pa.Table) -> pa.Table:

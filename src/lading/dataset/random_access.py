@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -18,48 +17,18 @@ from lading.arrow.column_slices import ColumnSlices, as_array, put
 from lading.arrow.json_columns import fit_json, union_json_schemas
 from lading.arrow.references import concat, is_ref
 from lading.arrow.views import is_bytes, is_text, is_view, reorder, share
-from lading.dataset.source import Listing
+from lading.dataset.shards import Shards
 from lading.errors import DataError, UsageError
 from lading.features.items import sample_firsts, sample_rows, without_source
-from lading.formats.base import PickingReader
-from lading.interleaved.base import LooseView, View
-from lading.interleaved.samples import SamplesView
+from lading.formats.base import ShardReader
 from lading.manifest.values import lookup
 
-__all__ = ["HasSamples", "taken_rows", "unfetched_rows"]
+__all__ = ["materialised", "taken_rows", "unfetched_rows"]
 
 _SHARED_ROWS = 4096
 """Rows of which some are worth a thread."""
 _HELD_SHARDS = 64
 """That may stay open until all of their rows are known: each takes two of the files that a process may have open."""
-
-
-class HasSamples(Protocol):
-    """What taking samples asks their dataset for.
-
-    Attributes:
-        listing: the shards.
-        view: how rows are taken.
-    """
-
-    listing: Listing
-    view: str
-
-    @property
-    def schema(self) -> pa.Schema:
-        """The columns of all shards."""
-
-    def path(self, shard: int) -> str:
-        """Path of a shard."""
-
-    def sample_ends(self) -> NDArray[np.int64]:
-        """Number of samples in each shard and all before it."""
-
-    def counted_shard(self, shard: int) -> View:
-        """A shard, open, that holds as many samples as it should."""
-
-    def materialised(self, table: pa.Table, *, views: bool = False) -> pa.Table:
-        """The rows with bytes in the place of references."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,36 +47,36 @@ class _Taken:
 
 
 def taken_rows(
-    dataset: HasSamples, wanted: NDArray[np.int64], columns: Sequence[str] | None, target: pa.Schema | None, *,
+    shards: Shards, wanted: NDArray[np.int64], columns: Sequence[str] | None, target: pa.Schema | None, *,
     views: bool,
 ) -> pa.Table:  # fmt: skip
-    """Rows of samples with their bytes, as `Dataset.take`; in the columns of the target, if there is one."""
+    """Rows of samples with their bytes, as `SampleAccess.take`; in the columns of the target, if there is one."""
     if target is not None:
-        return dataset.materialised(unfetched_rows(dataset, wanted, columns, target), views=views)
-    if columns is not None and dataset.view == "samples":
-        _refuse_unknown(dataset, wanted, columns)
+        return materialised(shards, unfetched_rows(shards, wanted, columns, target), views=views)
+    if columns is not None and shards.view == "samples":
+        _refuse_unknown(shards, wanted, columns)
     found = None
-    if len(wanted) and dataset.view == "samples":
+    if len(wanted) and shards.view == "samples":
         # Text that is no UTF-8: where it stands is known when each shard's is read by itself.
         with suppress(pa.ArrowInvalid):
-            found = _picked_rows(dataset, wanted, columns, views=views)
+            found = _picked_rows(shards, wanted, columns, views=views)
     if found is None:
-        found = dataset.materialised(unfetched_rows(dataset, wanted, columns), views=views)
-    if columns is not None and dataset.view == "samples":
-        found = _with_all(found, columns, dataset.schema)
+        found = materialised(shards, unfetched_rows(shards, wanted, columns), views=views)
+    if columns is not None and shards.view == "samples":
+        found = _with_all(found, columns, shards.schema)
     return _shown(found) if views else found
 
 
-def _refuse_unknown(dataset: HasSamples, wanted: NDArray[np.int64], columns: Sequence[str]) -> None:
-    """Raise UsageError for a column that neither the dataset's schema nor any shard with such rows has."""
-    unknown = [name for name in columns if name not in dataset.schema.names]
+def _refuse_unknown(shards: Shards, wanted: NDArray[np.int64], columns: Sequence[str]) -> None:
+    """Raise UsageError for a column that neither the schema of the source nor any shard with such rows has."""
+    unknown = [name for name in columns if name not in shards.schema.names]
     if not unknown:
         return
-    shards = np.unique(lookup(dataset.sample_ends(), wanted)[0]).tolist()
-    there = {name for shard in shards for name in dataset.counted_shard(shard).schema().names}
+    numbers = np.unique(lookup(shards.sample_ends(), wanted)[0]).tolist()
+    there = {name for shard in numbers for name in shards.counted_shard(shard).schema().names}
     for name in unknown:
         if name not in there:
-            known = dict.fromkeys([*dataset.schema.names, *sorted(there)])
+            known = dict.fromkeys([*shards.schema.names, *sorted(there)])
             raise UsageError("no such column in the shards of these rows", expected=", ".join(known), found=repr(name))
 
 
@@ -143,10 +112,10 @@ def _shown(table: pa.Table) -> pa.Table:
 
 
 def _picked_rows(
-    dataset: HasSamples, wanted: NDArray[np.int64], columns: Sequence[str] | None, *, views: bool
+    shards: Shards, wanted: NDArray[np.int64], columns: Sequence[str] | None, *, views: bool
 ) -> pa.Table | None:
     """The rows, each value moved once; None if some shard does not say where they lie, or they differ in columns."""
-    ends = dataset.sample_ends()
+    ends = shards.sample_ends()
     if not len(ends) or int(wanted.min()) < 0 or int(wanted.max()) >= int(ends[-1]):
         lookup(ends, wanted)
     threads = min(pa.cpu_count(), len(wanted)) if len(wanted) >= _SHARED_ROWS else 1
@@ -156,7 +125,7 @@ def _picked_rows(
         hold = len(asked) <= _HELD_SHARDS // threads
         picks: list[ColumnSlices] = []
         for each in asked:
-            picker = _picker(dataset, each.shard)
+            picker = _picker(shards, each.shard)
             found = None if picker is None else picker.pick(each.rows, columns, views=views, hold=hold)
             if found is None or (picks and not _are_alike(found, picks[0])):
                 return None
@@ -166,7 +135,7 @@ def _picked_rows(
     if threads == 1:
         return put_together(wanted)
     # One is opened before, or each thread would look through all of its record batches.
-    if _picker(dataset, int(np.searchsorted(ends, wanted.min(), "right"))) is None:
+    if _picker(shards, int(np.searchsorted(ends, wanted.min(), "right"))) is None:
         return None
     # Page faults are most of it: 20,000 texts of 300 bytes take two threads 12 ms, and one 16.
     with ThreadPoolExecutor(threads, "lading-take") as pool:
@@ -208,9 +177,9 @@ def _by_shard(wanted: NDArray[np.int64], ends: NDArray[np.int64]) -> list[_Asked
     return asked
 
 
-def _picker(dataset: HasSamples, shard: int) -> PickingReader | None:
-    view = dataset.counted_shard(shard)
-    return view.picks if isinstance(view, SamplesView) else None
+def _picker(shards: Shards, shard: int) -> ShardReader | None:
+    view = shards.counted_shard(shard)
+    return view.picks
 
 
 def _are_alike(one: ColumnSlices, other: ColumnSlices) -> bool:
@@ -254,32 +223,32 @@ def _rest(picks: Sequence[ColumnSlices], places: Sequence[NDArray[np.int64]], co
 
 
 def unfetched_rows(
-    dataset: HasSamples, wanted: NDArray[np.int64], columns: Sequence[str] | None, target: pa.Schema | None = None
+    shards: Shards, wanted: NDArray[np.int64], columns: Sequence[str] | None, target: pa.Schema | None = None
 ) -> pa.Table:
     """The rows, perhaps with references; in the columns of the target, if there is one."""
     asked, place = np.unique(wanted, return_inverse=True)
-    shard, ordinal = lookup(dataset.sample_ends(), asked)
+    shard, ordinal = lookup(shards.sample_ends(), asked)
     begins = np.flatnonzero(np.diff(shard, prepend=-1))
-    numbers = shard[begins].tolist() or [*range(len(dataset.listing))][:1]
+    numbers = shard[begins].tolist() or [*range(len(shards.listing))][:1]
     parts, firsts, count, loose = [], [], 0, False
     for number, mine in zip(numbers, np.split(ordinal, begins[1:]), strict=False):
-        taken = _taken(dataset, number, mine, columns, hold=len(numbers) <= _HELD_SHARDS)
+        taken = _taken(shards, number, mine, columns, hold=len(numbers) <= _HELD_SHARDS)
         loose = taken.loose
         firsts.append(taken.firsts + count)
         parts.append(taken.rows)
         count += taken.rows.num_rows
     if not parts:
-        return dataset.schema.empty_table()
+        return shards.schema.empty_table()
     told = {(field.name, is_ref(field.type)) for part in parts for field in part.schema}
     if len(told) > len({name for name, _ in told}) and not loose:
         # Some have references where others have bytes.
-        parts = [dataset.materialised(part) for part in parts]
+        parts = [materialised(shards, part) for part in parts]
     # Shards may differ in types: to the first one's, values would be cut.
     if target is None and loose:
         schema = union_json_schemas(part.schema for part in parts)
         parts = [fit_json(part, schema) for part in parts]
     else:
-        schema = target or union_schema((dataset.path(i), part.schema) for i, part in enumerate(parts))[0]
+        schema = target or union_schema((shards.path(i), part.schema) for i, part in enumerate(parts))[0]
     table = concat([align_table(part, schema) for part in parts])
     if np.array_equal(asked, wanted):
         return table
@@ -289,19 +258,30 @@ def unfetched_rows(
 
 
 def _taken(
-    dataset: HasSamples, shard: int, ordinals: NDArray[np.int64], columns: Sequence[str] | None, *, hold: bool
+    shards: Shards, shard: int, ordinals: NDArray[np.int64], columns: Sequence[str] | None, *, hold: bool
 ) -> _Taken:
     """Rows of a shard; with `hold=False` they keep no file open."""
-    view = dataset.counted_shard(shard)
-    if columns is not None and dataset.view == "samples" and not any(name in view.schema().names for name in columns):
+    view = shards.counted_shard(shard)
+    if columns is not None and shards.view == "samples" and not any(name in view.schema().names for name in columns):
         # A table without columns would forget how many rows it has.
         rows = pa.table({columns[0]: pa.nulls(len(ordinals))})
     else:
         rows = view.read(ordinals, columns)
-    firsts = sample_firsts(rows, dataset.view)
+    firsts = sample_firsts(rows, shards.view)
     if len(firsts) != len(ordinals):
         raise DataError("samples of one id stand in this shard, and nothing tells their rows apart",
-                        file=dataset.path(shard), expected=f"{len(ordinals)} samples", found=len(firsts))  # fmt: skip
-    if not hold and not (isinstance(view, SamplesView) and view.picks is None):
+                        file=shards.path(shard), expected=f"{len(ordinals)} samples", found=len(firsts))  # fmt: skip
+    if not hold and not view.copies:
         rows = copied(rows)  # who cannot leave values where they lie does not give them there either
-    return _Taken(rows, firsts, isinstance(view, LooseView) and not view.declares_types())
+    return _Taken(rows, firsts, not view.declares_types())
+
+
+def materialised(shards: Shards, table: pa.Table, *, views: bool = False) -> pa.Table:
+    """The rows with bytes in the place of references; with `views`, of large values, as views of mapped files."""
+    if not any(is_ref(field.type) for field in table.schema):
+        return table  # joining its chunks would copy all of it once more
+    whole = table.combine_chunks()
+    batches = whole.to_batches() or [pa.record_batch([c.combine_chunks() for c in whole.columns], whole.schema)]
+    if not views:
+        batches = [shards.fetcher.read_large(batch) for batch in batches]
+    return pa.Table.from_batches([shards.fetcher.materialise(batch, views=views, earlier=False) for batch in batches])

@@ -1,157 +1,427 @@
-"""One shard of a dataset, by the names that users of MosaicML's readers know.
+"""The shards of a source, opened when they are asked for: what every job reads from.
 
-Source: mosaicml-streaming 0.13.0, base/format/base/reader.py (`Reader`).
+To open a source reads the head of one file. A shard's index is made when it is first needed, or found in a manifest
+or in the cache of indexes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from operator import index as as_int
-from typing import Any, Protocol
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from threading import RLock
+from typing import Any, Self
 
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from lading.dataset.identity import SourceIdentity
+from lading.dataset.manifest_options import manifest_options, schema_as_read
+from lading.dataset.shard_indexes import ShardIndexes, index_kind
 from lading.dataset.source import Listing
-from lading.errors import UsageError
-from lading.formats.base import SampleReader, ShardFile
+from lading.errors import LadingError, SidecarMismatch
+from lading.features.items import INTERLEAVED_SCHEMA
+from lading.formats.base import (
+    AnyFormat,
+    Finding,
+    Level,
+    SampleReader,
+    ShardFile,
+)
 from lading.interleaved.base import View
+from lading.interleaved.open import open_view, restored
+from lading.interleaved.references import Follower
+from lading.limits import Limits
+from lading.manifest.files import ShardTables
+from lading.manifest.values import FOLDER, Manifest
+from lading.options import InterleavedOptions
+from lading.storage.fetch import Fetcher
+from lading.storage.range_hasher import RangeHasher
+from lading.storage.roots import folder_of
+from lading.storage.stores import Stores, resolve
 
-__all__ = ["HasShards", "Shard", "ShardList"]
+__all__ = ["DETECT_SHARDS", "ReadPlan", "Shards"]
+
+_OPEN_SHARDS = 64
+_HELD_SHARDS = 16
+
+DETECT_SHARDS = 16
+"""Shards that are looked at to find the view or the schema of a source."""
 
 
-class HasShards(Protocol):
-    """What a shard asks its dataset for.
+@dataclass(frozen=True, slots=True)
+class ReadPlan:
+    """How the rows of shards are read, settled before the first shard is opened.
+
+    Attributes:
+        view: `samples` (a row is a sample) or `interleaved` (a row is an item; a sample is the rows of a `sample_id`).
+        format_options: options with which shards are opened.
+        interleaved: names of fields and policies for interleaved data.
+        roots: folders that the caller lets references point into.
+        target: the schema that all rows are given, if the caller asked for one.
+        members: the schema that rows had which lading wrote, where the shards themselves say less of them.
+        stored_schema: the schema of the rows, where their writer kept it.
+    """
+
+    view: str
+    format_options: Mapping[str, Any] = field(default_factory=dict)
+    interleaved: InterleavedOptions = field(default_factory=InterleavedOptions)
+    roots: Sequence[str] = ()
+    target: pa.Schema | None = None
+    members: pa.Schema | None = None
+    stored_schema: pa.Schema | None = None
+
+
+class Shards:
+    """Shards of one format, read as one view. Made by `open_shards`; `close` gives up files and maps.
 
     Attributes:
         listing: the shards.
+        fmt: their format.
+        stores: which store serves which URL.
+        view, target, members, stored_schema, format_options, interleaved: as in `ReadPlan`.
+        view_is_known: whether the caller, a manifest or a sample says the view; without samples it is a guess.
+        manifest: what lading wrote next to the shards, if it did.
+        kept_shards: the shards as the manifest lists them.
+        kept: what the manifest's files hold of each shard.
+        named_roots: folders that the caller lets references point into.
+        limits: the most that files may ask for.
+        fetcher: reads references.
+        follower: finds the files that `source_ref` texts name.
+        indexes: finds and holds the indexes of shards.
+        identity: recognises a dataset that took the place of this one.
+        counts: what was noticed while reading, by a short phrase.
+        replacements: by number, what is read in place of shards that are damaged.
+        getters: of open shards, by number, functions that give one sample by its ordinal; dropped with their shard.
     """
 
-    listing: Listing
+    def __init__(
+        self,
+        listing: Listing,
+        fmt: AnyFormat,
+        plan: ReadPlan,
+        *,
+        fetcher: Fetcher,
+        stores: Stores,
+        manifest: Manifest | None = None,
+        kept_shards: pa.Table | None = None,
+    ) -> None:
+        self.listing, self.manifest, self.kept_shards = listing, manifest, kept_shards
+        self.view, self.target, self.members = plan.view, plan.target, plan.members
+        self.view_is_known = True
+        self.stored_schema, self.interleaved, self.named_roots = plan.stored_schema, plan.interleaved, plan.roots
+        self.format_options = dict(plan.format_options)
+        self.fmt, self.stores, self.fetcher, self.limits = fmt, stores, fetcher, fetcher.limits
+        self.follower = Follower(stores, self.roots, mmap=fetcher.mmap, limits=self.limits)
+        self.kept: ShardTables | None = None
+        if kept_shards is not None and listing.own is not None:
+            store, folder = resolve(listing.own, stores)
+            written = manifest.view if manifest is not None else None
+            self.kept = ShardTables(store, folder, kept_shards, self.limits, view=written)
+        self.indexes = ShardIndexes(self.kept)
+        self.identity = SourceIdentity(listing, manifest, stores)
+        self.counts: Counter[str] = Counter()
+        self.replacements: dict[int, ShardFile] = {}
+        self.getters: dict[int, Callable[[int], dict[str, Any]]] = {}
+        self._views: OrderedDict[int, View] = OrderedDict()
+        self._lock = RLock()
+        self._source: tuple[int, ShardFile] | None = None
+        self._ends: NDArray[np.int64] | None = None
+        self._read_samples: dict[int, int] = {}
+        self._schema: pa.Schema | None = None
 
     @property
     def format(self) -> str:
-        """Name of the format."""
+        """Name of the shards' format."""
+        return self.fmt.name
+
+    @property
+    def fixed_schema(self) -> bool:
+        """Whether all rows of a shard have the columns that its schema names."""
+        return self.fmt.info.fixed_schema
+
+    @property
+    def takes_any_fields(self) -> bool:
+        """Whether each sample may have fields of its own: neither the format nor a manifest says which there are."""
+        return not self.fmt.info.fixed_schema and self.members is None
+
+    @property
+    def holds_its_bytes(self) -> bool:
+        """Whether all bytes of samples lie in the shards themselves: tables of items may lead to other files."""
+        return self.view == "samples" or not self.fmt.info.fixed_schema
+
+    @property
+    def files_beside(self) -> bool:
+        """Whether most bytes may lie in other files than the shards, which no listing names."""
+        return self.fmt.info.files_name_each_other
+
+    def close(self) -> None:
+        """Give up open shards, maps and streams."""
+        self._close_views()
+        self.fetcher.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # Files
 
     def path(self, shard: int) -> str:
         """Path of a shard."""
+        return str(self.listing.table.column("path")[shard].as_py())
+
+    def roots(self) -> list[str]:
+        """The folders that references in tables may point into: those of the shards, and those the caller named."""
+        own = {folder_of(path) or "." for path in self.listing.table.column("path").to_pylist()}
+        return [*sorted(own), *self.named_roots]
 
     def source(self, shard: int) -> ShardFile:
-        """A shard as formats take it."""
+        """A shard as formats open it; checks its size where the listing says one.
+
+        The last one is remembered until it was read: to look at a file of a store is a request.
+        """
+        known = self._source
+        if known is None or known[0] != shard:
+            known = self._source = (shard, self._find(shard))
+        return known[1]
+
+    def _find(self, shard: int) -> ShardFile:
+        """The file of a shard, if it is as long as the listing says, or its replacement."""
+        if shard in self.replacements:
+            return self.replacements[shard]
+        own = f"{self.listing.folder}/{FOLDER}" if self.listing.folder is not None and self.manifest else None
+        with self.identity.watching():
+            return _listed_file(self.listing, shard, own, self.stores, self.limits)
+
+    def path_in_rows(self, shard: int) -> str:
+        """The path that the rows of a shard name as their file."""
+        replacement = self.replacements.get(shard)
+        return resolve(self.path(shard), self.stores)[1] if replacement is None else replacement.path
+
+    def release(self, held_bytes: int = 0) -> None:
+        """Give back mapped pages that were touched; see `Fetcher.release`."""
+        self.fetcher.release(held_bytes)
+
+    # Open shards
 
     def open_shard(self, shard: int) -> View:
-        """A shard, open."""
+        """A shard as a view; the last few stay open."""
+        with self._lock:
+            view = self._views.get(shard)
+            if view is None:
+                view = self._views[shard] = self._open_view(self._indexed(shard))
+                if len(self._views) > _OPEN_SHARDS:
+                    # Not closed: another thread may be reading from it, and the last one to let go of it closes it.
+                    oldest, _ = self._views.popitem(last=False)
+                    self.getters.pop(oldest, None)
+            self._views.move_to_end(shard)
+            return view
 
-    def whole_samples(self, shard: int) -> SampleReader | None:
-        """What gives samples in one piece; None where the format has none."""
-
-    def one(self, shard: int, ordinal: int) -> dict[str, Any]:
-        """One sample of a shard, decoded."""
-
-
-class ShardList(Sequence["Shard"]):
-    """The shards of a dataset: `ds.shards[3]`."""
-
-    def __init__(self, dataset: HasShards) -> None:
-        self._dataset = dataset
-
-    def __len__(self) -> int:
-        return len(self._dataset.listing)
-
-    def __getitem__(self, index: Any) -> Any:
-        if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(len(self)))]
-        index = as_int(index)
-        if not -len(self) <= index < len(self):
-            raise IndexError(f"shard {index} of {len(self)}")
-        return Shard(self._dataset, index % len(self))
-
-
-class Shard:
-    """One shard of a dataset, made on demand.
-
-    Attributes:
-        number: its place among the shards.
-        path: its path.
-    """
-
-    def __init__(self, dataset: HasShards, number: int) -> None:
-        self._dataset, self.number, self.path = dataset, number, dataset.path(number)
-
-    def __len__(self) -> int:
-        return self._dataset.open_shard(self.number).num_samples()
-
-    def __getitem__(self, index: int) -> dict[str, Any]:
-        index, count = as_int(index), len(self)
-        if not -count <= index < count:
-            raise IndexError(f"sample {index} of {count} in {self.path}")
-        return self._dataset.one(self.number, index % count)
-
-    def __repr__(self) -> str:
-        return f"<lading.Shard {self.number} {self.path}>"
+    def _indexed(self, shard: int) -> ShardFile:
+        """A shard as formats open it, with its index where the manifest or the cache has it."""
+        source = self.source(shard)
+        if shard in self.replacements:
+            return source
+        return replace(source, index=self.indexes.known(shard, source, self.index_kind))
 
     @property
-    def size(self) -> int:
-        """Number of samples."""
-        return len(self)
+    def index_kind(self) -> str:
+        """A text that differs for indexes of one shard that are made under other options."""
+        return index_kind(self.format, self.view, self.format_options)
 
-    def get_item(self, idx: int) -> dict[str, Any]:
-        """One sample, as `shard[idx]`."""
-        return self[idx]
+    def _open_view(self, source: ShardFile) -> View:
+        with self.identity.watching():
+            view = open_view(
+                self.fmt, source, self.view, self.fetcher, self.follower, self.format_options, self.interleaved,
+                self.stored_schema, self.members,
+            )  # fmt: skip
+            self.interleaved = view.settled(self.interleaved)
+        return view
 
-    def get_sample_data(self, idx: int) -> bytes:
-        """The bytes of a sample as they stand in the unpacked shard.
+    @contextmanager
+    def one_pass(self, shard: int, passed: RangeHasher | None = None) -> Iterator[View]:
+        """A shard as a view for one pass over it; closed at the end, if nobody else reads from it.
+
+        Args:
+            shard: its number.
+            passed: takes the values of a mapped file that a reader passes while it walks over headers.
+        """
+        self.getters.pop(shard, None)
+        view = opened = self._views.pop(shard, None)  # by now another file may be in its place
+        if view is None:
+            source = self.source(shard)
+            held = self.indexes.held(shard)
+            view = self._open_view(source if shard in self.replacements else replace(source, index=held, passed=passed))
+        try:
+            yield view
+            self.counts.update(view.counts)
+        finally:
+            if opened is None:  # else another thread may be reading from it, and the last one to let go of it closes it
+                view.close()
+            self._source = None
+
+    def read_with(self, options: Mapping[str, Any]) -> None:
+        """Read shards with these options where nobody gave others; if that is a change, reopen the open shards."""
+        told = {**options, **self.format_options}
+        if told != self.format_options:
+            self.format_options = told
+            self._close_views()
+            self.hold()
+
+    def hold(self) -> None:
+        """Open all shards, where they are few and that costs next to nothing: each is read from then on as it is now.
+
+        A shard that cannot be opened is an error when it is read.
 
         Raises:
-            UsageError: shards of this format have no sample in one piece.
+            DatasetReplaced: another dataset took the place of this one before all were open.
         """
-        return self._reader().get_sample_data(idx)
+        many = len(self.listing) > _HELD_SHARDS
+        if many or not self.identity.may_change or not self.fmt.info.opens_at_once:
+            return
+        for shard in range(len(self.listing)):
+            try:
+                self.open_shard(shard)
+            except LadingError:
+                self.identity.refuse_another()
 
-    def decode_sample(self, data: bytes) -> dict[str, Any]:
-        """The sample that such bytes are. Raises as `get_sample_data`; DataError for other bytes."""
-        return self._reader().decode_sample(data)
+    def forget_shards(self) -> None:
+        """Close all shards, and forget what was found in them: the listing or `replacements` was changed."""
+        self._close_views()
+        self.indexes.forget()
+        self._read_samples.clear()
+        self._source = self._ends = self._schema = None
 
-    def validate(self, allow_unsafe_types: bool) -> None:
-        """Raise UsageError if the shard has columns that run code when they are read, unless they are allowed."""
-        reader = self._dataset.whole_samples(self.number)
-        unsafe = reader.unsafe_columns if reader is not None else ()
-        if unsafe and not allow_unsafe_types:
-            raise UsageError("values of this column run code when they are read", file=self.path, column=unsafe[0],
-                             advice="Allow it where you trust the data: allow_unsafe_types=True.")  # fmt: skip
+    def _close_views(self) -> None:
+        with self._lock:
+            for view in self._views.values():
+                view.close()
+            self._views.clear()
+            self.getters.clear()
 
-    def get_raw_size(self) -> int:
-        """Bytes of the shard's files when they are not compressed (of a compressed tar, as they are)."""
-        reader = self._dataset.whole_samples(self.number)
-        if reader is not None:
-            return reader.raw_bytes
-        info = self._dataset.source(self.number).info
-        return 0 if info is None else info.size_bytes
+    def whole_samples(self, shard: int) -> SampleReader | None:
+        """The open reader of a shard, if it has each sample in one piece, and nobody asked for another schema."""
+        view = self.counted_shard(shard)
+        return view.whole_samples if self.target is None else None
 
-    def get_zip_size(self) -> int | None:
-        """Bytes of the shard's compressed files; None if it has none."""
-        reader = self._dataset.whole_samples(self.number)
-        return None if reader is None else reader.zip_bytes
+    # Indexes and layout
 
-    def get_max_size(self) -> int:
-        """Bytes of the shard's files, compressed and unpacked."""
-        return self.get_raw_size() + (self.get_zip_size() or 0)
+    def hold_index(self, shard: int) -> None:
+        """Hold the index of an open shard for its next reading (`ShardIndexes.hold`), in the view `interleaved`.
 
-    def get_persistent_size(self, keep_zip: bool) -> int:
-        """Bytes that stay when the shard is unpacked: with its compressed files, or without."""
-        return self.get_max_size() if keep_zip else self.get_raw_size()
+        To read samples makes no index.
+        """
+        if self.view == "interleaved":
+            self.indexes.hold(shard, self.open_shard(shard).index())
 
-    def evict(self) -> int:
-        """Refused: data that is read in place is its owner's. Raises UsageError."""
-        raise _in_place(self.path)
+    def layout_findings(self, shard: int) -> Iterator[Finding]:
+        """Yield layout findings of a shard, of its format and of its view."""
+        yield from self.fmt.check(self._indexed(shard), self.format_options, Level.LAYOUT, view=self.view)
+        if self.view == "interleaved":  # opening samples may take a walk over the file
+            yield from self.open_shard(shard).layout_findings()
 
-    def set_up_local(self, listing: set[str], safe_keep_zip: bool) -> bool:  # noqa: ARG002 - as users know it
-        """Refused, as `evict`. Raises UsageError."""
-        raise _in_place(self.path)
+    def alike(self, shard: int = 0) -> Mapping[str, Any]:
+        """Options of writing under which the files of a copy are like a shard."""
+        if not len(self.listing):
+            return {}
+        return {**manifest_options(self.manifest, self.fmt), **self.fmt.options_like(self.source(shard), self.view)}
 
-    def _reader(self) -> SampleReader:
-        reader = self._dataset.whole_samples(self.number)
-        if reader is None:
-            raise UsageError("a shard of this format has no sample in one piece", file=self.path,
-                             found=self._dataset.format, advice="Take the sample itself: shard[i].")  # fmt: skip
-        return reader
+    @property
+    def schema(self) -> pa.Schema:
+        """Schema of the manifest, if that is of this view, or of the first shard that is not empty.
+
+        Other shards may hold more fields then.
+        """
+        if self._schema is None:
+            self._schema = self._found_schema()
+        return self._schema
+
+    def _found_schema(self) -> pa.Schema:
+        if self.target is not None:
+            return self.target
+        if self.members is not None:
+            return restored(self.fmt, self.members)
+        if self.manifest is not None and (self.manifest.view, self.manifest.format) == (self.view, self.format):
+            return schema_as_read(self.manifest.schema, self.fmt, self.view, self.format_options)
+        if not len(self.listing):
+            return _listed_schema(self.fmt, self.listing.index_file, self.view, self.stores, self.limits)
+        looked_at = range(min(len(self.listing), DETECT_SHARDS))
+        return _first_schema(self.open_shard(number).schema() for number in looked_at)
+
+    # Numbers of samples
+
+    def sample_ends(self) -> NDArray[np.int64]:
+        """Number of samples in each shard and all before it: 8 bytes a shard."""
+        if self._ends is None:
+            listed = self.listing.table.column("num_samples").to_pylist()
+            known = [self._read_samples.get(i, n) for i, n in enumerate(listed)]
+            counts = [self.open_shard(i).num_samples() if n is None else n for i, n in enumerate(known)]
+            self._ends = np.cumsum(np.array(counts, np.int64))
+        return self._ends
+
+    def counted_shard(self, shard: int) -> View:
+        """An open shard that holds as many samples as it should."""
+        view = self.open_shard(shard)
+        _check_count(self.listing, shard, view.num_samples())
+        return view
+
+    def counted_samples(self, shard: int) -> int:
+        """Samples in a shard, by the cheapest means.
+
+        Raises:
+            SidecarMismatch: the manifest or an index says another number.
+        """
+        return self.counted_shard(shard).num_samples()
+
+    def count_read(self, shard: int, samples: int) -> None:
+        """Take note that a whole shard was read and held so many samples. Raises as `counted_samples`."""
+        _check_count(self.listing, shard, samples)
+        self._read_samples[shard] = samples
 
 
-def _in_place(path: str) -> UsageError:
-    return UsageError("nothing is removed from data that is read in place", file=path)
+def _listed_schema(fmt: AnyFormat, index: str | None, view: str, stores: Stores, limits: Limits) -> pa.Schema:
+    """The schema of a source without shards, as its index file says."""
+    found = pa.schema([])
+    if index is not None:
+        found = fmt.listed_schema(*resolve(index, stores), limits) or found
+    return found if view != "interleaved" or "sample_id" in found.names else INTERLEAVED_SCHEMA
+
+
+def _first_schema(schemas: Iterable[pa.Schema]) -> pa.Schema:
+    """The first schema with more than keys: a tar without samples has a column of these."""
+    found = pa.schema([])
+    for schema in schemas:
+        if {*schema.names} - {"__key__"}:
+            return schema
+        found = found if len(found) else schema
+    return found
+
+
+def _listed_file(listing: Listing, shard: int, own: str | None, stores: Stores, limits: Limits) -> ShardFile:
+    """The file of a shard, if it is as long as the listing says; `own` is lading's own list of the shards."""
+    store, path = resolve(str(listing.table.column("path")[shard].as_py()), stores)
+    info = store.head(path)
+    listed = listing.table.column("size_bytes")[shard].as_py()
+    if listed is not None and listed != info.size_bytes:
+        lists = listing.index_file or own
+        raise SidecarMismatch(
+            f"the size differs from what {lists} says" if lists else "the size has changed since it was listed",
+            file=path, expected=f"{listed} bytes", found=f"{info.size_bytes} bytes",
+            advice="The file was changed or damaged, or another one lies in its place.",
+        )  # fmt: skip
+    entry = listing.table.column("entry")[shard].as_py() or ""
+    return ShardFile(store, path, info, entry=entry, limits=limits, stores=stores)
+
+
+def _check_count(listing: Listing, shard: int, found: int) -> None:
+    """Compare the number of samples in a shard with what the manifest or an index says, if one does."""
+    listed = listing.table.column("num_samples")[shard].as_py()
+    if listed is not None and listed != found:
+        raise SidecarMismatch(
+            f"the number of samples differs from what {listing.index_file or 'the manifest'} says",
+            file=listing.table.column("path")[shard].as_py(), expected=listed, found=found,
+        )  # fmt: skip

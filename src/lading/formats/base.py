@@ -23,8 +23,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from lading.arrow.align import align_table
 from lading.arrow.byte_ranges import ByteRanges, ChunkedRanges
 from lading.arrow.column_slices import ColumnSlices
+from lading.arrow.references import concat
 from lading.errors import LadingError, UsageError
 from lading.limits import DEFAULT_LIMITS, Limits
 from lading.options import check_types
@@ -34,25 +36,19 @@ from lading.storage.stores import Stores
 
 __all__ = [
     "AnyFormat",
-    "ExactSizes",
     "Finding",
     "Format",
     "FormatInfo",
     "Level",
     "ListedFile",
     "ListedShard",
-    "LooseReader",
     "NoOptions",
-    "PickingReader",
-    "RangeWriter",
     "Ranges",
     "ReadsUnits",
     "Recoverable",
     "Recovered",
     "ResyncsBeside",
-    "RowReader",
     "RowsStandAlone",
-    "SampleEncoder",
     "SampleReader",
     "ShardFacts",
     "ShardFile",
@@ -61,9 +57,12 @@ __all__ = [
     "Written",
     "map_file",
     "parse_options",
+    "read_rows",
     "single_ranges",
     "two_sinks",
 ]
+
+_MANY_ROWS, _MANY_BYTES = 65_536, 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,123 +173,180 @@ class ShardFacts:
 
 
 class ShardReader(ABC):
-    """An open shard.
+    """An open shard. A reader defines `schema` and `batches`; the other methods have defaults made of these.
 
     Attributes:
-        counts: what the summary should tell of this shard, by a short phrase ("members that are no samples, skipped").
+        declares_types: the file says which types its columns have. Otherwise types are what the values of this file
+            happen to be, and `batches` and `read` take the types of all files as `schema`.
+        picks: `pick` may leave values where they lie in a file.
     """
+
+    declares_types: bool = True
+    picks: bool = False
 
     @cached_property
     def counts(self) -> Counter[str]:
-        """What was noticed so far; a reader may set it."""
+        """What the summary should say of this shard, by a short phrase ("members that are no samples, skipped")."""
         return Counter()
 
     @abstractmethod
     def schema(self) -> pa.Schema:
-        """The exact schema of all rows, by the cheapest means (a footer; a walk over headers). Reads no payload."""
+        """Return the exact schema of all rows, by the cheapest means (a footer; a walk over headers).
 
-    @abstractmethod
-    def num_rows(self) -> int:
-        """Number of rows, by the cheapest means."""
-
-    @abstractmethod
-    def index(self) -> pa.Table:
-        """The references by which the shard's rows are found, without payload.
-
-        Where values lie as byte ranges: a row a sample, a reference column a field (and `__key__` where there are
-        keys). Elsewhere a row for each unit that is read at once (a Parquet row group).
-        """
-
-    @abstractmethod
-    def read(self, rows: NDArray[np.int64] | None = None, columns: Sequence[str] | None = None) -> pa.Table:
-        """Rows by ordinal, in the order asked for, repeats allowed; all of them if None.
-
-        For random access: cost grows with the rows asked for.
+        Reads no payload.
         """
 
     @abstractmethod
     def batches(
-        self, *, max_rows: int, max_bytes: int, columns: Sequence[str] | None = None, views: bool = False
+        self,
+        *,
+        max_rows: int,
+        max_bytes: int,
+        columns: Sequence[str] | None = None,
+        views: bool = False,
+        schema: pa.Schema | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """All rows in order, at most `max_rows` and (but for a single larger row) `max_bytes` of payload a batch.
+        """Yield all rows in order. Neither the shard nor an index of it is held in memory.
 
-        With `views` a payload column may also be `binary_view`, where that saves a copy: for a sink or a consumer that
-        lets go of it, since a view may keep a page of many values in memory. Or it may be references into the file, in
-        some batches and not in others: to touch large values of a map brings all of it into memory.
+        A batch has the columns that its rows have, so it may lack columns of other rows.
 
-        Streams: neither the shard nor an index of it is held. A batch has the columns that its rows have, so it may
-        lack fields that others hold; `lading.arrow.align` pads.
+        Args:
+            max_rows: rows a batch, at most.
+            max_bytes: payload a batch, at most; a single larger row comes alone.
+            columns: columns to read; None for all.
+            views: payload may come as `binary_view`, or as references in some batches, where that saves a copy. A view
+                keeps its whole page in memory, so take it for a sink or for use at once.
+            schema: columns and their types, for a file that declares none. Other files ignore it.
+
+        Raises:
+            SchemaMismatch: a value does not fit `schema`; or all columns are wanted, and a row has another one.
         """
 
+    def first_schema(self) -> pa.Schema | None:
+        """Return what the first rows look like, if that is cheaper than `schema`; None if there are no rows."""
+        return self.schema()
+
+    def num_rows(self) -> int:
+        """Return the number of rows. By default all of them are read."""
+        return sum(batch.num_rows for batch in self.batches(max_rows=_MANY_ROWS, max_bytes=_MANY_BYTES))
+
+    def index(self) -> pa.Table:
+        """Return the references by which rows are found, without payload; see `ShardFile.index`.
+
+        Where values lie as byte ranges: a row per sample, a reference column per field (and `__key__`). Elsewhere a row
+        for each unit that is read at once (a Parquet row group), with its `num_rows`. By default the shard is one unit.
+        """
+        return pa.table({"num_rows": pa.array([self.num_rows()], pa.int64())})
+
+    def read(
+        self,
+        rows: NDArray[np.int64] | None = None,
+        columns: Sequence[str] | None = None,
+        schema: pa.Schema | None = None,
+    ) -> pa.Table:
+        """Return rows by ordinal, in the order asked for, repeats allowed; all rows for None. For random access.
+
+        By default the shard is read up to the last of these rows. `columns` and `schema` as for `batches`.
+        """
+        return read_rows(self, rows, columns, schema)
+
+    def pick(
+        self, rows: NDArray[np.int64], columns: Sequence[str] | None = None, *, views: bool = False, hold: bool = True
+    ) -> ColumnSlices | None:
+        """Return where values of rows lie in a file at hand, in the order asked for; None where that saves nothing.
+
+        Args:
+            rows: ordinals.
+            columns: columns to read; None for all.
+            views: leave bytes in memory, for a caller that shows them there.
+            hold: the result may keep the file open. Rows of many shards must not.
+        """
+        return None
+
+    def sample_getter(self) -> Callable[[int], dict[str, Any]] | None:
+        """Return what gives one row as `ds[i]` does, nulls left out, if that is faster than a table of one row."""
+        return None
+
+    @property
+    def whole_samples(self) -> SampleReader | None:
+        """This reader, if each sample lies in one piece."""
+        return None
+
     def close(self) -> None:  # noqa: B027 - a reader of bytes in memory has nothing to close
-        """Give up files and maps."""
+        """Close files and maps."""
 
 
-@runtime_checkable
-class SampleReader(Protocol):
-    """A shard reader that has each sample in one piece, and gives one as fast as its bytes are read.
+class SampleReader(ShardReader):
+    """An open shard that has each sample in one piece.
 
     Attributes:
-        raw_bytes: size of the shard's files when they are not compressed.
+        raw_bytes: size of the shard's files without compression.
         zip_bytes: size of its compressed files; None if it has none.
-        unsafe_columns: columns whose values run code when they are read, were they read.
+        unsafe_columns: columns whose values would run code when they are read.
     """
 
     raw_bytes: int
     zip_bytes: int | None
     unsafe_columns: Sequence[str]
 
-    def get_sample_data(self, row: int) -> bytes:
-        """The bytes of a sample as they stand in the unpacked shard. Raises IndexError."""
-
-    def decode_sample(self, data: bytes) -> dict[str, Any]:
-        """The sample that such bytes are, as `ds[i]` gives it."""
-
-
-@runtime_checkable
-class RowReader(Protocol):
-    """A shard reader that gives one row faster than it makes a table of it."""
-
-    def get_sample(self, row: int) -> dict[str, Any]:
-        """The row as `ds[i]` gives it: decoded, nulls left out. Raises IndexError."""
-
-
-@runtime_checkable
-class PickingReader(Protocol):
-    """A shard reader of a file at hand that can leave values where they lie."""
-
-    def pick(
-        self, rows: NDArray[np.int64], columns: Sequence[str] | None = None, *, views: bool = False, hold: bool = True
-    ) -> ColumnSlices | None:
-        """Values of rows, in the order asked for; None where that saves nothing.
-
-        With `views` bytes are left in memory, for who shows them there. With `hold=False` what is given keeps no file
-        open: for who takes rows of more shards than may be open.
-        """
-
-
-@runtime_checkable
-class LooseReader(Protocol):
-    """A shard reader of a file that may declare no types: columns are what the values happen to be, shard by shard."""
-
     @property
-    def declares_types(self) -> bool:
-        """Whether this file declares types all the same, so that `typed_batches` is not for it."""
+    def whole_samples(self) -> SampleReader:
+        """This reader."""
+        return self
 
-    def first_schema(self) -> pa.Schema | None:
-        """What the first few rows look like, without a look at the others; None if there are no rows."""
+    @abstractmethod
+    def get_sample_data(self, row: int) -> bytes:
+        """Return the bytes of a sample as they are in the unpacked shard. Raises IndexError."""
 
-    def typed_batches(
-        self, schema: pa.Schema, *, max_rows: int, max_bytes: int, columns: Sequence[str] | None = None
-    ) -> Iterator[pa.RecordBatch]:
-        """As `batches`, with the columns of this schema, in its types: that of many shards, as values out of JSON.
+    @abstractmethod
+    def decode_sample(self, data: bytes) -> dict[str, Any]:
+        """Return the sample of such bytes, as `ds[i]` does."""
 
-        Raises:
-            SchemaMismatch: a value does not fit; or all columns are wanted, and a row has another one.
-        """
+    def sample_getter(self) -> Callable[[int], dict[str, Any]]:
+        """Return what reads a sample and decodes it."""
+        decode, read = self.decode_sample, self.get_sample_data
 
-    def typed_read(self, schema: pa.Schema, rows: NDArray[np.int64], columns: Sequence[str] | None = None) -> pa.Table:
-        """As `read`, with the columns of this schema, in its types. Raises as `typed_batches`."""
+        def get(row: int) -> dict[str, Any]:
+            try:
+                return decode(read(row))
+            except LadingError as error:
+                raise error.at(row=row) from None
+
+        return get
+
+
+def read_rows(
+    reader: ShardReader,
+    rows: NDArray[np.int64] | None,
+    columns: Sequence[str] | None = None,
+    schema: pa.Schema | None = None,
+) -> pa.Table:
+    """Return rows by ordinal out of the batches of a reader, which are read up to the last of them.
+
+    Raises:
+        UsageError: an ordinal is outside the shard.
+    """
+    batches = reader.batches(max_rows=_MANY_ROWS, max_bytes=_MANY_BYTES, columns=columns, schema=schema)
+    wanted = None if rows is None else np.unique(rows)
+    parts, first = [], 0
+    for batch in batches:
+        if wanted is None:
+            parts.append(batch)
+        else:
+            begin, end = np.searchsorted(wanted, (first, first + batch.num_rows))
+            parts.append(batch.take(pa.array(wanted[begin:end] - first)))
+        first += batch.num_rows
+        if wanted is not None and (not len(wanted) or wanted[-1] < first):
+            break
+    if wanted is not None and len(wanted) and not 0 <= wanted[0] <= wanted[-1] < first:
+        outside = wanted[0] if wanted[0] < 0 else wanted[-1]
+        raise UsageError("no such row", expected=f"0 to {first - 1}", found=int(outside))
+    own = reader.schema() if schema is None else schema
+    target = own if columns is None else pa.schema([own.field(name) for name in columns if name in own.names])
+    if not len(target):
+        return pa.table({"none": pa.nulls(first if rows is None else len(rows))}).select([])
+    table = concat([align_table(part, target) for part in parts]) if parts else target.empty_table()
+    return table if rows is None else table.take(pa.array(np.searchsorted(np.unique(rows), rows)))
 
 
 class Level(Enum):
@@ -337,29 +393,6 @@ class Finding:
         return cls(error.message, error)
 
 
-class ShardWriter(ABC):
-    """A shard being written."""
-
-    @abstractmethod
-    def write(self, batch: pa.RecordBatch) -> pa.Table | None:
-        """Append rows; give the references of what was written (columns as `index()` of the reader, file 0).
-
-        None if values do not lie as ranges. Payload columns are binary, large_binary or binary_view.
-        """
-
-    @abstractmethod
-    def bytes_written(self) -> int:
-        """Size the file would have if closed now, as well as it is known: what splitting at a size goes by."""
-
-    @abstractmethod
-    def held_bytes(self) -> int:
-        """Bytes of views that the sink does not have yet: the writer still refers to what they show."""
-
-    @abstractmethod
-    def close(self) -> ShardFacts:
-        """Finish the shard's bytes (the sink stays open: its owner publishes it)."""
-
-
 Ranges: TypeAlias = Mapping[str, ByteRanges | ChunkedRanges]
 """By the name of a column: where each value lies in a file of this machine; for formats that pack items (`PacksItems`)
 also in several places."""
@@ -372,42 +405,45 @@ def single_ranges(ranges: Ranges) -> dict[str, ByteRanges]:
     return found
 
 
-@runtime_checkable
-class RangeWriter(Protocol):
-    """A shard writer that can have payload taken from files into its shard, without anybody having it in memory.
+class ShardWriter(ABC):
+    """A shard being written. A writer defines `write`, `bytes_written` and `close`.
 
     Attributes:
-        takes_ranges: whether this one can, with its sink and options.
+        takes_ranges: `write_ranges` can take payload from files, without any process having it in memory.
+        sample_bytes: `bytes_written` is exact, and grows with each sample by its values and this number; None if it is
+            an estimate.
+        limit_bytes: size at which a shard ends, whatever else is asked for; for writers with `sample_bytes`.
     """
 
-    takes_ranges: bool
+    takes_ranges: bool = False
+    sample_bytes: int | None = None
+    limit_bytes: int = 0
+
+    @cached_property
+    def counts(self) -> Counter[str]:
+        """What the summary should say of this shard, by a short phrase."""
+        return Counter()
+
+    @abstractmethod
+    def write(self, batch: pa.RecordBatch) -> pa.Table | None:
+        """Append rows; return the references of what was written (columns as `index()` of the reader, file 0).
+
+        None if values do not lie as ranges. Payload columns are binary, large_binary or binary_view.
+        """
 
     def write_ranges(self, batch: pa.RecordBatch, ranges: Ranges) -> pa.Table | None:
-        """As `write`, columns of which ranges are given taken from there. All reference columns are among them."""
+        """Append rows as `write`, with the payload of some columns taken from files (`takes_ranges`).
 
-
-@runtime_checkable
-class ExactSizes(Protocol):
-    """A shard writer whose `bytes_written` is exact, and grows with each sample by its values and a fixed number.
-
-    Attributes:
-        sample_bytes: that number.
-        limit_bytes: size at which a shard ends, whatever else is asked for.
-    """
-
-    sample_bytes: int
-    limit_bytes: int
-
-
-@runtime_checkable
-class SampleEncoder(Protocol):
-    """A shard writer that makes the bytes of a sample before it takes it, where nothing else tells how many they are.
-
-    Its exact sizes (`ExactSizes`) are those of the encoded samples.
-    """
+        All reference columns are among `ranges`.
+        """
+        assert not ranges, "this writer takes no ranges"
+        return self.write(batch)
 
     def encode(self, batch: pa.RecordBatch, first_row: int) -> pa.RecordBatch:
-        """Rows as the bytes that they take: one binary column. They fit into any shard of this schema and options.
+        """Return rows in the form that `write_encoded` takes: for writers that cannot tell sizes before.
+
+        A form of its own is one binary column with the bytes of each sample, which `sample_bytes` counts. It fits into
+        any shard of this schema and these options. By default rows stay as they are.
 
         Args:
             batch: the rows.
@@ -416,9 +452,23 @@ class SampleEncoder(Protocol):
         Raises:
             Unrepresentable: a value that the format cannot hold; names row and column.
         """
+        return batch
 
-    def write_encoded(self, samples: pa.RecordBatch) -> None:
-        """As `write`, of samples that `encode` gave."""
+    def write_encoded(self, samples: pa.RecordBatch, ranges: Ranges) -> pa.Table | None:
+        """Append what `encode` returned, as `write_ranges`."""
+        return self.write_ranges(samples, ranges)
+
+    @abstractmethod
+    def bytes_written(self) -> int:
+        """Return the size the file would have if closed now, as well as it is known. Splitting at a size goes by it."""
+
+    def held_bytes(self) -> int:
+        """Return the bytes of views that the sink does not have yet: the writer refers to their memory."""
+        return 0
+
+    @abstractmethod
+    def close(self) -> ShardFacts:
+        """Finish the shard's bytes. The sink stays open: its owner publishes it."""
 
 
 @dataclass(frozen=True, slots=True)

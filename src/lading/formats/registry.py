@@ -6,13 +6,14 @@ Built-in formats are named here as text and imported when they are first needed;
 from __future__ import annotations
 
 from collections.abc import Iterator
+from difflib import get_close_matches
 from importlib import import_module
 
 from lading.errors import UnknownFormat, UsageError
 from lading.formats.base import AnyFormat
 from lading.storage.stores import without_query
 
-__all__ = ["all_formats", "find_format", "format_names", "get_format", "is_built_in", "register"]
+__all__ = ["aliases_of", "all_formats", "find_format", "format_names", "get_format", "is_built_in", "register"]
 
 _BUILT_IN = {
     "webdataset": "lading.formats.webdataset.format",
@@ -23,6 +24,26 @@ _BUILT_IN = {
     "csv": "lading.formats.csv.format",
     "media_archive": "lading.formats.media_archive.format",
 }
+_ALIASES = {
+    "feather": "arrow",
+    "ipc": "arrow",
+    "json": "jsonl",
+    "ndjson": "jsonl",
+    "mosaic": "mds",
+    "streaming": "mds",
+    "pq": "parquet",
+    "tar": "webdataset",
+    "wds": "webdataset",
+}
+"""Names by which other tools call a format."""
+
+_ADVICE = {
+    "hf": "The format is arrow; option layout=huggingface writes what load_from_disk opens.",
+    "huggingface": "The format is arrow; option layout=huggingface writes what load_from_disk opens.",
+    "tsv": "The format is csv; option delimiter=tab writes .tsv files.",
+}
+"""What to write for names that stand for a format and an option."""
+
 _registered: dict[str, AnyFormat] = {}
 
 
@@ -41,17 +62,25 @@ def format_names() -> list[str]:
     return sorted({*_BUILT_IN, *_registered})
 
 
+def aliases_of(name: str) -> list[str]:
+    """Return the further names of a format, sorted."""
+    return sorted(alias for alias, format_name in _ALIASES.items() if format_name == name)
+
+
 def is_built_in(name: str) -> bool:
     """Whether every process knows this format, and not only one that registered it."""
     return name in _BUILT_IN
 
 
 def get_format(name: str) -> AnyFormat:
-    """The format of this name. Raises UnknownFormat, listing those there are."""
+    """Return the format of this name, or of this alias. Raises UnknownFormat, listing the formats."""
+    name = name if name in _registered else _ALIASES.get(name, name)
     if name not in _registered and name in _BUILT_IN:
         register(import_module(_BUILT_IN[name]).FORMAT)
     if name not in _registered:
-        raise UnknownFormat("no such format", expected=", ".join(format_names()), found=repr(name))
+        close = get_close_matches(name, [*format_names(), *_ALIASES], n=1)
+        advice = _ADVICE.get(name) or (f"Did you mean {close[0]}?" if close else None)
+        raise UnknownFormat("no such format", expected=", ".join(format_names()), found=repr(name), advice=advice)
     return _registered[name]
 
 

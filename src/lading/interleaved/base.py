@@ -6,40 +6,58 @@ a `sample_id` are a sample; a batch never cuts one.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from typing import Protocol, runtime_checkable
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from lading.formats.base import Finding
+from lading.formats.base import Finding, SampleReader, ShardReader
+from lading.options import InterleavedOptions
 
-__all__ = ["LooseView", "View"]
+__all__ = ["View"]
 
 
-class View(Protocol):
+class View(ABC):
     """One open shard taken as a view.
 
     Attributes:
-        counts: what the summary should tell of this shard, by a short phrase ("members no JSON names, dropped").
+        picks: the shard's reader, if it may leave values where they lie in a file.
+        copies: `read` returns copies, so that nothing keeps the file open.
+        has_errors: rows may have errors that an earlier job wrote down.
+        has_members: rows are made of members of a tar.
     """
 
-    counts: Counter[str]
+    picks: ShardReader | None = None
+    copies: bool = False
+    has_errors: bool = True
+    has_members: bool = False
 
+    @cached_property
+    def counts(self) -> Counter[str]:
+        """What the summary should say of this shard, by a short phrase ("members that no JSON names, dropped")."""
+        return Counter()
+
+    @abstractmethod
     def schema(self) -> pa.Schema:
         """The exact schema of all rows, found without reading a payload."""
 
+    @abstractmethod
     def index(self) -> pa.Table | None:
         """What spares looking through the shard again, to be handed back as `ShardFile.index`; None if nothing does.
 
         Made of references and names, no payload.
         """
 
+    @abstractmethod
     def num_samples(self) -> int:
         """Number of samples, by the cheapest means."""
 
+    @abstractmethod
     def batches(
         self,
         *,
@@ -58,20 +76,31 @@ class View(Protocol):
         and types, each as its own rows ask for it, where a schema of all would take a look at all beforehand.
         """
 
+    @abstractmethod
     def read(self, samples: NDArray[np.int64], columns: Sequence[str] | None = None) -> pa.Table:
         """The rows of samples by ordinal, in the order asked for."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Give up files and maps."""
+
+    def declares_types(self) -> bool:
+        """Whether the columns' types are the file's own, or were stored, and not what its values happen to be."""
+        return True
 
     def layout_findings(self) -> Sequence[Finding]:
         """Return problems of the order of rows. Reads no payload."""
         return ()
 
-    def close(self) -> None:
-        """Give up files and maps."""
+    def settled(self, options: InterleavedOptions) -> InterleavedOptions:
+        """Return the options with what this shard's samples decide for the whole dataset."""
+        return options
 
+    @property
+    def whole_samples(self) -> SampleReader | None:
+        """The shard's reader, if each sample lies in one piece."""
+        return None
 
-@runtime_checkable
-class LooseView(Protocol):
-    """A view whose types may be what values happen to be."""
-
-    def declares_types(self) -> bool:
-        """Whether the columns' types are the file's own, or were kept."""
+    def sample_getter(self) -> Callable[[int], dict[str, Any]] | None:
+        """Return what gives one row by its number, if that is faster than a table of it."""
+        return None

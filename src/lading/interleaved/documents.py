@@ -90,9 +90,10 @@ class DocumentsView(View):
         fetcher: what references are read with.
     """
 
+    has_errors = False
+
     def __init__(self, reader: MediaArchiveReader, options: InterleavedOptions, fetcher: Fetcher) -> None:
         self._reader, self._options, self._fetcher = reader, options, fetcher
-        self.counts: Counter[str] = Counter()
         self._missing = 0
 
     def declares_types(self) -> bool:
@@ -131,8 +132,8 @@ class DocumentsView(View):
         max_bytes: int,
         columns: Sequence[str] | None = None,
         schema: pa.Schema | None = None,
-        views: bool = False,  # noqa: ARG002 - references are no less
-        drifting: bool = False,  # noqa: ARG002 - the schema is known beforehand
+        views: bool = False,
+        drifting: bool = False,
     ) -> Iterator[pa.RecordBatch]:
         """All items in order, documents whole.
 
@@ -254,7 +255,12 @@ class FromDocuments(ShardReader):
         """The reader's index."""
         return self._reader.index()
 
-    def read(self, rows: NDArray[np.int64] | None = None, columns: Sequence[str] | None = None) -> pa.Table:
+    def read(
+        self,
+        rows: NDArray[np.int64] | None = None,
+        columns: Sequence[str] | None = None,
+        schema: pa.Schema | None = None,
+    ) -> pa.Table:
         """Rows by ordinal, in the order asked for."""
         wanted = np.arange(self.num_rows()) if rows is None else rows
         return pa.Table.from_batches(self._parts(self._reader.read_located(wanted, self._written), columns, None))
@@ -265,7 +271,8 @@ class FromDocuments(ShardReader):
         max_rows: int,
         max_bytes: int,
         columns: Sequence[str] | None = None,
-        views: bool = False,  # noqa: ARG002 - references are no less
+        views: bool = False,
+        schema: pa.Schema | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """All rows in order.
 

@@ -12,7 +12,6 @@ from lading.errors import LadingError, Unrepresentable, UsageError
 from lading.features.items import VIEWS, is_interleaved_schema
 from lading.formats.base import (
     AnyFormat,
-    LooseReader,
     Ranges,
     Recoverable,
     Recovered,
@@ -44,7 +43,7 @@ from lading.interleaved.stored_types import StoredTypes
 from lading.interleaved.tar import TarDocuments, looks_interleaved
 from lading.interleaved.tar_recover import recover_documents
 from lading.interleaved.tar_writer import Roles, TarDocumentsWriter
-from lading.options import AUTO, InterleavedOptions
+from lading.options import InterleavedOptions
 from lading.storage.base import Sink
 from lading.storage.fetch import ERROR_COLUMN, Fetcher, earlier_errors
 
@@ -55,7 +54,6 @@ __all__ = [
     "packer",
     "recover_shard",
     "restored",
-    "settle",
     "stored_errors",
 ]
 
@@ -132,7 +130,7 @@ def _packed_rows(reader: ShardReader) -> ShardReader | None:
     """The rows of a shard whose interleaved samples are a row each; None if they are not."""
     if isinstance(reader, MediaArchiveReader):
         return PackedDocuments(reader) if _were_items(reader.first_schema()) else None
-    return reader if not isinstance(reader, LooseReader) and is_packed_schema(reader.schema()) else None
+    return reader if reader.declares_types and is_packed_schema(reader.schema()) else None
 
 
 def _were_items(documents: pa.Schema | None) -> bool:
@@ -172,17 +170,12 @@ def recover_shard(
     return fmt.recover(source, format_options, schema=kept, failed=error is not None)
 
 
-def settle(view: View, options: InterleavedOptions) -> InterleavedOptions:
-    """The options with what this shard's samples decide for the whole dataset."""
-    return view.settled() if isinstance(view, TarDocuments) and options.sample_id_field == AUTO else options
-
-
 def stored_errors(view: View) -> set[int]:
     """Rows of a shard whose error an earlier job wrote down: what they lack was lost before.
 
     Tars of documents and documents with media keep no errors: what is wrong with their rows was found just now.
     """
-    if isinstance(view, (TarDocuments, DocumentsView)):
+    if not view.has_errors:
         return set()
     stored, at = set(), 0
     for told in view.batches(max_rows=_MAX_ROWS, max_bytes=_MAX_BYTES, columns=[ERROR_COLUMN]):
@@ -211,7 +204,7 @@ def _in_memory(pack_rows: Callable[[pa.RecordBatch], pa.RecordBatch]) -> Packer:
 
 def create_view_shard(
     fmt: AnyFormat, sinks: Sequence[Sink], schema: pa.Schema, view: str, options: Mapping[str, Any], roles: Roles
-) -> ShardWriter | TarDocumentsWriter:
+) -> ShardWriter:
     """Begin one shard of rows taken as a view, in these files, its own first. It is given them as `packer` makes them.
 
     Raises:
@@ -237,7 +230,7 @@ def detect_view(reader: ShardReader, fetcher: Fetcher, interleaved: InterleavedO
     if isinstance(reader, WebdatasetReader):
         found = looks_interleaved(reader, fetcher, interleaved)
         return None if found is None else VIEWS[found]
-    schema = reader.first_schema() if isinstance(reader, LooseReader) else reader.schema()
+    schema = reader.first_schema()
     if schema is None:
         return None
     documents = isinstance(reader, MediaArchiveReader) and _were_items(schema)

@@ -14,7 +14,6 @@ A format that has lists of bytes gives the content as one: a value for each item
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, pairwise
@@ -91,7 +90,6 @@ class PackedView(View):
         self._reader, self._path, self._options = reader, path, options
         self._known = None if schema is None else reconcile_schema(without_source(schema))
         self._natural: dict[str, int] | None = None
-        self.counts: Counter[str] = Counter()
 
     def declares_types(self) -> bool:
         """Whether the types of columns were kept, and are not what the values happen to be."""

@@ -6,7 +6,6 @@ whose bytes lie elsewhere come with a reference to them, found by their `source_
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -24,7 +23,7 @@ from lading.arrow.references import files_of, is_ref, with_files
 from lading.arrow.views import filled, is_text, is_view, join, present, row_bytes
 from lading.errors import DataError, LadingError, SchemaMismatch, errors_at
 from lading.features.items import INTERLEAVED_SCHEMA, RESERVED, WITHOUT_BYTES, sample_rows, sample_starts, split_rows
-from lading.formats.base import Finding, LooseReader, ShardReader
+from lading.formats.base import Finding, ShardReader
 from lading.interleaved.absent_fields import tell_absent
 from lading.interleaved.base import View
 from lading.interleaved.references import Followed, Follower
@@ -82,7 +81,6 @@ class ItemsView(View):
         self._reader, self._path, self._options = reader, path, options
         self._follower, self._fetcher = follower, fetcher
         self._starts: NDArray[np.int64] | None = None
-        self.counts: Counter[str] = Counter()
 
     def schema(self) -> pa.Schema:
         """The shard's schema with canonical reserved columns; absent ones and absent `fields` come after the others."""
@@ -94,7 +92,7 @@ class ItemsView(View):
 
     def _own_schema(self) -> pa.Schema:
         schema = self._reader.schema()
-        if isinstance(self._reader, LooseReader) and not schema.names and not self._reader.num_rows():
+        if not self._reader.declares_types and not schema.names and not self._reader.num_rows():
             return INTERLEAVED_SCHEMA  # nothing but rows says which columns there are
         for name in ("sample_id", "position", "modality"):
             if name not in schema.names:
@@ -112,7 +110,7 @@ class ItemsView(View):
 
     def declares_types(self) -> bool:
         """Whether the columns' types are the file's own, and not what its values happen to be."""
-        return not isinstance(self._reader, LooseReader) or self._reader.declares_types
+        return self._reader.declares_types
 
     def index(self) -> None:
         """Nothing: a footer is an index already."""
@@ -157,7 +155,7 @@ class ItemsView(View):
         columns: Sequence[str] | None = None,
         schema: pa.Schema | None = None,
         views: bool = False,
-        drifting: bool = False,  # noqa: ARG002 - the schema is known beforehand
+        drifting: bool = False,
     ) -> Iterator[pa.RecordBatch]:
         """All rows in order, samples whole, reserved columns canonical.
 
@@ -185,10 +183,10 @@ class ItemsView(View):
     ) -> Iterator[pa.RecordBatch]:
         """The rows as the file has them; where it declares no types, further columns in those that somebody gave."""
         names, reader = self._present(target), self._reader
-        if typed and isinstance(reader, LooseReader) and not reader.declares_types:
+        if typed and not reader.declares_types:
             own = reader.schema()
             wanted = pa.schema([(own if name in RESERVED else target).field(name) for name in names])
-            return reader.typed_batches(wanted, max_rows=max_rows, max_bytes=max_bytes, columns=names)
+            return reader.batches(max_rows=max_rows, max_bytes=max_bytes, columns=names, schema=wanted)
         return reader.batches(max_rows=max_rows, max_bytes=max_bytes, columns=names, views=views)
 
     def _followed(self, batch: pa.RecordBatch, max_bytes: int) -> Iterator[pa.RecordBatch]:
@@ -323,7 +321,7 @@ class ItemsView(View):
 
     def layout_findings(self) -> list[Finding]:
         """Return ids that are not contiguous, by the column of ids. Lines would have to be read whole: none there."""
-        if isinstance(self._reader, LooseReader):
+        if not self._reader.declares_types:
             return []
         self._own_schema()
         seen = _Seen()

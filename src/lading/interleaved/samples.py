@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -11,8 +10,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from lading.arrow.rebatch import HELD_BATCHES, rebatched
-from lading.errors import LadingError
-from lading.formats.base import LooseReader, PickingReader, RowReader, SampleReader, ShardReader
+from lading.formats.base import SampleReader, ShardReader
 from lading.interleaved.base import View
 
 __all__ = ["SamplesView"]
@@ -28,31 +26,17 @@ class SamplesView(View):
 
     def __init__(self, reader: ShardReader) -> None:
         self._reader = reader
-        self.picks = reader if isinstance(reader, PickingReader) else None
-        self.counts: Counter[str] = Counter()
+        self.picks = reader if reader.picks else None
+        self.copies = not reader.picks
 
     @property
     def whole_samples(self) -> SampleReader | None:
-        """The reader, if it has each sample in one piece."""
-        return self._reader if isinstance(self._reader, SampleReader) else None
+        """The reader, if each sample lies in one piece."""
+        return self._reader.whole_samples
 
-    @property
-    def get_sample(self) -> Callable[[int], dict[str, Any]] | None:
-        """What gives one row by its number, if the reader has a quicker way than a table of it."""
-        reader = self._reader
-        if isinstance(reader, RowReader):
-            return reader.get_sample
-        if not isinstance(reader, SampleReader):
-            return None
-        decode, read = reader.decode_sample, reader.get_sample_data
-
-        def get(row: int) -> dict[str, Any]:
-            try:
-                return decode(read(row))
-            except LadingError as error:
-                raise error.at(row=row) from None
-
-        return get
+    def sample_getter(self) -> Callable[[int], dict[str, Any]] | None:
+        """Return what gives one row by its number, if the reader has a faster way than a table of it."""
+        return self._reader.sample_getter()
 
     def schema(self) -> pa.Schema:
         """The exact schema of all rows."""
@@ -74,15 +58,11 @@ class SamplesView(View):
         columns: Sequence[str] | None = None,
         schema: pa.Schema | None = None,
         views: bool = False,
-        drifting: bool = False,  # noqa: ARG002 - the schema is known beforehand
+        drifting: bool = False,
     ) -> Iterator[pa.RecordBatch]:
         """All rows in order; `schema` is for files that declare no types, elsewhere a format's types are its own."""
         held = max_bytes // HELD_BATCHES if views else max_bytes
-        if schema is not None and isinstance(self._reader, LooseReader) and not self._reader.declares_types:
-            batches = self._reader.typed_batches(schema, max_rows=max_rows, max_bytes=held, columns=columns)
-        else:
-            limits = {"max_rows": max_rows, "max_bytes": held}
-            batches = self._reader.batches(**limits, columns=columns, views=views)
+        batches = self._reader.batches(max_rows=max_rows, max_bytes=held, columns=columns, views=views, schema=schema)
         yield from rebatched(batches, max_rows, held, max_bytes) if views else batches
         self.counts.update(self._reader.counts)
 
@@ -92,7 +72,7 @@ class SamplesView(View):
 
     def declares_types(self) -> bool:
         """Whether the columns' types are the file's own, and not what its values happen to be."""
-        return not isinstance(self._reader, LooseReader) or self._reader.declares_types
+        return self._reader.declares_types
 
     def close(self) -> None:
         """Close the reader."""

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TypeAlias, cast
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from lading.arrow.views import total_bytes
-from lading.formats.base import LooseReader, ShardReader
+from lading.formats.base import ShardReader
 
 __all__ = ["picked"]
 
@@ -22,7 +22,7 @@ def picked(reader: ShardReader, rows: NDArray[np.int64] | None) -> ShardReader:
     """A reader that has these rows only, as its rows 0, 1 …; the reader itself for None."""
     if rows is None:
         return reader
-    return _LoosePicked(reader, rows) if isinstance(reader, LooseReader) else _Picked(reader, rows)
+    return _Picked(reader, rows)
 
 
 class _Picked(ShardReader):
@@ -34,10 +34,15 @@ class _Picked(ShardReader):
 
     def __init__(self, reader: ShardReader, rows: NDArray[np.int64]) -> None:
         self._reader, self._rows = reader, rows
+        self.declares_types = reader.declares_types
 
     def schema(self) -> pa.Schema:
         """The reader's schema."""
         return self._reader.schema()
+
+    def first_schema(self) -> pa.Schema | None:
+        """The reader's."""
+        return self._reader.first_schema()
 
     def num_rows(self) -> int:
         """Number of the rows picked."""
@@ -47,9 +52,14 @@ class _Picked(ShardReader):
         """The reader's index, of all rows."""
         return self._reader.index()
 
-    def read(self, rows: NDArray[np.int64] | None = None, columns: Sequence[str] | None = None) -> pa.Table:
+    def read(
+        self,
+        rows: NDArray[np.int64] | None = None,
+        columns: Sequence[str] | None = None,
+        schema: pa.Schema | None = None,
+    ) -> pa.Table:
         """Rows by their ordinal among those picked."""
-        return self._reader.read(self._rows if rows is None else self._rows[rows], columns)
+        return self._reader.read(self._rows if rows is None else self._rows[rows], columns, schema)
 
     def batches(
         self,
@@ -57,10 +67,11 @@ class _Picked(ShardReader):
         max_rows: int,
         max_bytes: int,
         columns: Sequence[str] | None = None,
-        views: bool = False,  # noqa: ARG002 - rows taken at random are copies
+        views: bool = False,
+        schema: pa.Schema | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """All rows picked, in order: read some at a time, more as their sizes show that there is room."""
-        for table in self._parts(max_rows, max_bytes, lambda rows: self._reader.read(rows, columns)):
+        for table in self._parts(max_rows, max_bytes, lambda rows: self._reader.read(rows, columns, schema)):
             yield from table.combine_chunks().to_batches()
         self.counts = self._reader.counts
 
@@ -76,31 +87,3 @@ class _Picked(ShardReader):
     def close(self) -> None:
         """Close the reader."""
         self._reader.close()
-
-
-class _LoosePicked(_Picked):
-    """Some rows of a reader of a file that may declare no types."""
-
-    def __init__(self, reader: LooseReader, rows: NDArray[np.int64]) -> None:
-        super().__init__(cast("ShardReader", reader), rows)
-        self._loose = reader
-
-    @property
-    def declares_types(self) -> bool:
-        """As the reader says."""
-        return self._loose.declares_types
-
-    def first_schema(self) -> pa.Schema | None:
-        """As the reader says."""
-        return self._loose.first_schema()
-
-    def typed_batches(
-        self, schema: pa.Schema, *, max_rows: int, max_bytes: int, columns: Sequence[str] | None = None
-    ) -> Iterator[pa.RecordBatch]:
-        """As `batches`, with the columns of this schema, in its types. Raises SchemaMismatch."""
-        for table in self._parts(max_rows, max_bytes, lambda rows: self._loose.typed_read(schema, rows, columns)):
-            yield from table.combine_chunks().to_batches()
-
-    def typed_read(self, schema: pa.Schema, rows: NDArray[np.int64], columns: Sequence[str] | None = None) -> pa.Table:
-        """As `read`, with the columns of this schema, in its types. Raises SchemaMismatch."""
-        return self._loose.typed_read(schema, self._rows[rows], columns)

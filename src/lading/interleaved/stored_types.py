@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from lading.arrow.align import align_table
 from lading.errors import SchemaMismatch, errors_at
-from lading.formats.base import LooseReader, ShardReader
+from lading.formats.base import ShardReader
 
 __all__ = ["StoredTypes"]
 
@@ -29,7 +29,7 @@ class StoredTypes(ShardReader):
 
     def __init__(self, reader: ShardReader, schema: pa.Schema, path: str) -> None:
         self._reader, self._schema, self._path = reader, schema, path
-        self._checked = isinstance(reader, LooseReader)
+        self._checked = not reader.declares_types
 
     def schema(self) -> pa.Schema:
         """The columns as they were written."""
@@ -43,16 +43,27 @@ class StoredTypes(ShardReader):
         """The reader's index."""
         return self._reader.index()
 
-    def read(self, rows: NDArray[np.int64] | None = None, columns: Sequence[str] | None = None) -> pa.Table:
+    def read(
+        self,
+        rows: NDArray[np.int64] | None = None,
+        columns: Sequence[str] | None = None,
+        schema: pa.Schema | None = None,
+    ) -> pa.Table:
         """Rows by ordinal, in the order asked for. Raises as `batches`."""
         target = self._chosen(columns)
         with errors_at(file=self._path):
-            if rows is not None and isinstance(self._reader, LooseReader):
-                return self._reader.typed_read(self._schema, rows, None if columns is None else target.names)
+            if rows is not None and not self._reader.declares_types:
+                return self._reader.read(rows, None if columns is None else target.names, self._schema)
             return align_table(self._reader.read(rows, target.names), target)
 
     def batches(
-        self, *, max_rows: int, max_bytes: int, columns: Sequence[str] | None = None, views: bool = False
+        self,
+        *,
+        max_rows: int,
+        max_bytes: int,
+        columns: Sequence[str] | None = None,
+        views: bool = False,
+        schema: pa.Schema | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """All rows in order.
 
@@ -61,9 +72,9 @@ class StoredTypes(ShardReader):
         """
         target = self._chosen(columns)
         reader = self._reader
-        if isinstance(reader, LooseReader):
+        if not reader.declares_types:
             names = None if columns is None else target.names
-            yield from reader.typed_batches(self._schema, max_rows=max_rows, max_bytes=max_bytes, columns=names)
+            yield from reader.batches(max_rows=max_rows, max_bytes=max_bytes, columns=names, schema=self._schema)
         else:
             names = target.names
             for batch in reader.batches(max_rows=max_rows, max_bytes=max_bytes, columns=names, views=views):

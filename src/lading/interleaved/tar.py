@@ -10,7 +10,6 @@ where it gives a wrong image or drops a value without a word, this reader sets t
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -72,6 +71,9 @@ class TarDocuments(View):
         schema: passthrough columns that somebody kept with their types; others are what their values are.
     """
 
+    has_errors = False
+    has_members = True
+
     def __init__(
         self,
         reader: WebdatasetReader,
@@ -86,7 +88,6 @@ class TarDocuments(View):
         self._table: Members | None = None
         self._kinds: Kinds | None = None
         self._id_field = options.sample_id_field
-        self.counts: Counter[str] = Counter()
 
     # What is in the tar
 
@@ -189,11 +190,11 @@ class TarDocuments(View):
                 raise error.at(file=self._path, sample=members.names[row].as_py()) from None
         return documents
 
-    def settled(self) -> InterleavedOptions:
-        """The options with the field of ids found, for the other shards of the dataset to go by."""
-        if not len(self._members().documents):
-            return self._options
-        return replace(self._options, sample_id_field=self._field_of_ids())
+    def settled(self, options: InterleavedOptions) -> InterleavedOptions:
+        """Return the options with the field of ids found, for the other shards of the dataset."""
+        if options.sample_id_field != AUTO or not len(self._members().documents):
+            return options
+        return replace(options, sample_id_field=self._field_of_ids())
 
     def _field_of_ids(self) -> str | None:
         if self._id_field == AUTO:
@@ -215,7 +216,7 @@ class TarDocuments(View):
         max_bytes: int,
         columns: Sequence[str] | None = None,
         schema: pa.Schema | None = None,
-        views: bool = False,  # noqa: ARG002 - payload stays where it is
+        views: bool = False,
         drifting: bool = False,
     ) -> Iterator[pa.RecordBatch]:
         """All rows in order, samples whole; `binary_content` as references.

@@ -10,7 +10,6 @@ cannot hold is refused, but for content types, which go into the field `__lading
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
@@ -27,7 +26,7 @@ from lading.arrow.views import is_text, join, places, row_bytes
 from lading.content.image import is_one_frame
 from lading.errors import Unrepresentable
 from lading.features.items import MODALITIES, RESERVED, extension_of, quote_key, split_rows
-from lading.formats.base import Ranges, ShardFacts, single_ranges
+from lading.formats.base import Ranges, ShardFacts, ShardWriter, single_ranges
 from lading.formats.webdataset.format import WebdatasetWriter
 from lading.interleaved.tar import field_name
 from lading.interleaved.tar_items import IMAGE, MAX_POSITIONS, Clash, Items, clashes
@@ -90,7 +89,7 @@ def _role(modalities: set[str]) -> str:
     return modalities.pop() if len(modalities) == 1 else "item"
 
 
-class TarDocumentsWriter:
+class TarDocumentsWriter(ShardWriter):
     """Writes item rows as one tar. Batches hold whole samples, payload as bytes or views.
 
     Args:
@@ -108,7 +107,6 @@ class TarDocumentsWriter:
         self._passthrough = _passthrough(schema)
         self._keys: dict[str, int] = {}
         self._samples = 0
-        self.counts: Counter[str] = Counter()
 
     def write(self, batch: pa.RecordBatch) -> pa.Table:
         """Append whole samples; give names and places of the members written.

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from lading.dataset.dataset import Dataset
+from lading.dataset.shards import Shards
 from lading.errors import DataError, LadingError, SidecarMismatch, StoreError
 from lading.formats.webdataset.format import KEY
 from lading.jobs.damage import FileExtents, file_extents
@@ -24,7 +24,7 @@ from lading.storage.stores import Stores, resolve
 __all__ = ["CheckedShard", "check_own_files", "check_shard"]
 
 
-def check_own_files(dataset: Dataset, stores: Stores) -> list[LadingError] | None:
+def check_own_files(dataset: Shards, stores: Stores) -> list[LadingError] | None:
     """What is wrong with list of shards, index files and sidecars; None if the manifest has no checksums of them."""
     folder = dataset.listing.own
     if dataset.manifest is None or folder is None or not dataset.manifest.files:

@@ -14,8 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lading.content.digests import DatasetDigest
-from lading.dataset.dataset import Dataset
-from lading.dataset.open import open_dataset
+from lading.dataset.iteration import hidden_columns
+from lading.dataset.open import open_shards
+from lading.dataset.shards import Shards
 from lading.dataset.source import Source, listed_once, write_splits
 from lading.dataset.writer import DatasetWriter, WriteSummary
 from lading.errors import DataError, DestinationExists, SeveralSplits, UsageError
@@ -237,7 +238,7 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
                 hiring.begin()  # before the plan: what workers import takes as long as a look at a few GB
         plan = make_plan(dataset, target, columns=columns, policy=schema_policy, filtered=filtered,
                          looked_at=map is not None or filters.looks)  # fmt: skip
-        written = _written(plan.schema, dataset.hidden(None), map)
+        written = _written(plan.schema, hidden_columns(dataset, None), map)
         digest = _begun_digest(target, written or plan.schema, options or {}) if verify and not dry_run else None
         how = Conversion(
             source_format=dataset.format,
@@ -298,11 +299,11 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
         )  # fmt: skip
 
 
-def _opened(source: Source, asked: Mapping[str, Any]) -> Dataset:
+def _opened(source: Source, asked: Mapping[str, Any]) -> Shards:
     """The source as the arguments of `convert` say."""
     names = ("view", "interleaved", "roots", "schema", "schema_overrides", "stores", "limits")
     told = {name: asked[name] for name in names}
-    return open_dataset(source, format=asked["source_format"], options=asked["source_options"], **told)
+    return open_shards(source, format=asked["source_format"], options=asked["source_options"], **told)
 
 
 def _of_splits(
@@ -359,7 +360,7 @@ def _refuse_misuse(on_error: str, schema_policy: str, limit: int | None, **count
 
 
 def _refuse_harm(
-    dataset: Dataset, destination: str | os.PathLike[str], stores: Stores, *, lazy: bool, overwrite: bool
+    dataset: Shards, destination: str | os.PathLike[str], stores: Stores, *, lazy: bool, overwrite: bool
 ) -> None:
     """The destination must not replace what the source leads to, nor what `lazy` references in it would lead to."""
     refuse_inside(dataset, destination, stores)
@@ -375,7 +376,7 @@ def _refuse_harm(
             )  # fmt: skip
 
 
-def _refuse_lazy(dataset: Dataset, target: AnyFormat, *, lazy: bool) -> None:
+def _refuse_lazy(dataset: Shards, target: AnyFormat, *, lazy: bool) -> None:
     """Raise UsageError for bytes that cannot be left elsewhere: only tables of items hold references."""
     if not lazy:
         return
@@ -437,7 +438,7 @@ def _begun_digest(target: AnyFormat, schema: pa.Schema | None, options: Mapping[
     return DatasetDigest()
 
 
-def _numbered(tasks: list[Task], dataset: Dataset, how: Conversion) -> list[Task]:
+def _numbered(tasks: list[Task], dataset: Shards, how: Conversion) -> list[Task]:
     """The tasks, with the numbers of their first rows where rows without keys are to be members of tars.
 
     There each is named by its number in the source, whoever does its task: a row that is left out leaves a gap.

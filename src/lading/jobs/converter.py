@@ -15,7 +15,8 @@ from lading.arrow.align import align_table, as_text
 from lading.arrow.rebatch import HELD_BATCHES, across_shards, split_duplicate_ids
 from lading.arrow.references import files_of, has_codec, is_ref
 from lading.arrow.views import compacted, holds_bytes, is_text, shown_bytes, total_bytes, without_views
-from lading.dataset.dataset import Dataset
+from lading.dataset.iteration import materialise_parts, shard_batches
+from lading.dataset.shards import Shards
 from lading.errors import DataError, SchemaMismatch, UsageError
 from lading.features.items import lineage_of, sample_firsts, sample_starts, samples_with, without_source
 from lading.formats.base import AnyFormat
@@ -57,7 +58,7 @@ class Converter:
 
     def __init__(
         self,
-        dataset: Dataset,
+        dataset: Shards,
         how: Conversion,
         *,
         write_ledger: Callable[[bytes], None] | None = None,
@@ -87,8 +88,8 @@ class Converter:
         for number in shards:
             if limit is not None and self._kept >= limit:
                 return
-            found = self._dataset.shard_batches(
-                number, _MAX_ROWS, how.max_batch_bytes, columns, how.schema, views=True, drifting=True
+            found = shard_batches(
+                self._dataset, number, _MAX_ROWS, how.max_batch_bytes, columns, how.schema, views=True, drifting=True
             )
             if how.view == "interleaved" and (how.filters.active or how.change is not None):
                 found = chain.from_iterable(map(split_duplicate_ids, found))
@@ -174,7 +175,7 @@ class Converter:
         return plain and bool(references) and not references & self._texts and not earlier_errors(batch)
 
     def _contents(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        return self._dataset.materialise_parts(batch, self._how.max_batch_bytes, views=True, earlier=False)
+        return materialise_parts(self._dataset, batch, self._how.max_batch_bytes, views=True, earlier=False)
 
     def _fetched(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """The rows whose bytes can be had, with these; in parts, where they unpack to more than is to be held."""
@@ -184,8 +185,8 @@ class Converter:
         columns: list[str] | None = [] if left else None
         held = how.max_batch_bytes if left else how.max_batch_bytes // HELD_BATCHES
         rows, samples, size = batch.num_rows, len(sample_firsts(batch, how.view)), total_bytes(batch)
-        for done in self._dataset.materialise_parts(
-            batch, held, columns=columns, views=True, on_error=how.on_error, on_failure=self._failed
+        for done in materialise_parts(
+            self._dataset, batch, held, columns=columns, views=True, on_error=how.on_error, on_failure=self._failed
         ):
             rows -= done.num_rows
             samples -= len(sample_firsts(done, how.view))

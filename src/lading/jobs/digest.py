@@ -30,8 +30,10 @@ from lading.content.canonical import (
     value_form,
 )
 from lading.content.digests import DatasetDigest, differing_columns, interleaved_digests, sample_digests
-from lading.dataset.dataset import Dataset
-from lading.dataset.open import open_dataset
+from lading.dataset.iteration import materialise_parts, shard_batches
+from lading.dataset.open import open_shards
+from lading.dataset.sample_access import SampleAccess
+from lading.dataset.shards import Shards
 from lading.dataset.source import Source, listed_once
 from lading.errors import UsageError
 from lading.features.items import sample_firsts
@@ -65,18 +67,18 @@ def batch_digests(batch: pa.RecordBatch, view: str) -> NDArray[np.uint8]:
     return interleaved_digests(batch) if view == "interleaved" else sample_digests(batch)
 
 
-def shard_content(dataset: Dataset, shard: int) -> Iterator[pa.RecordBatch]:
+def shard_content(dataset: Shards, shard: int) -> Iterator[pa.RecordBatch]:
     """All of a shard with its bytes as views, in batches that are good until the next is asked for."""
     for batch in _shard_batches(dataset, shard):
         yield from _parts(dataset, batch)
 
 
-def _parts(dataset: Dataset, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+def _parts(dataset: Shards, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     """The rows with their bytes as views, each part good until the next is asked for."""
     # Of what is packed both must be held, and the pages that it lies in.
     most_bytes = _MAX_BYTES // HELD_BATCHES if has_codec(batch) else _MAX_BYTES
     # An error that an earlier job wrote down is no content, and no failure of this reading.
-    for part in dataset.materialise_parts(batch, most_bytes, views=True, earlier=False):
+    for part in materialise_parts(dataset, batch, most_bytes, views=True, earlier=False):
         yield part
         del part  # before as much is unpacked again
         dataset.release()
@@ -115,7 +117,7 @@ class _Batch:
 
 
 def digests_of(
-    dataset: Dataset, shards: Iterable[int], *, keyed: bool = False, limit: int | None = None
+    dataset: Shards, shards: Iterable[int], *, keyed: bool = False, limit: int | None = None
 ) -> Iterator[Digested]:
     """Digests of all samples of some shards, in order, and with `keyed` keys; small shards may come together.
 
@@ -169,13 +171,13 @@ def _lies_in_files(batch: pa.RecordBatch) -> bool:
 
 
 def _shard_batches(
-    dataset: Dataset, shard: int, max_rows: int = _MAX_ROWS, passed: RangeHasher | None = None
+    dataset: Shards, shard: int, max_rows: int = _MAX_ROWS, passed: RangeHasher | None = None
 ) -> Iterator[pa.RecordBatch]:
     # Types may differ from batch to batch: to settle them, all JSON would be read once before.
-    return dataset.shard_batches(shard, max_rows, _MAX_BYTES, views=True, drifting=True, passed=passed)
+    return shard_batches(dataset, shard, max_rows, _MAX_BYTES, views=True, drifting=True, passed=passed)
 
 
-def _with_forms(dataset: Dataset, batch: pa.RecordBatch, passed: RangeHasher) -> pa.RecordBatch:
+def _with_forms(dataset: Shards, batch: pa.RecordBatch, passed: RangeHasher) -> pa.RecordBatch:
     """The batch with forms in the place of references, or bytes where forms are made by the column."""
     features = {field.name: feature_of(field) for field in batch.schema if is_ref(field.type)}
     refs = {
@@ -216,7 +218,7 @@ def _behind(feature: Feature, form: tuple[bytes, object] | None, values: pa.Arra
     return pa.ExtensionArray.from_storage(FORMS, forms)
 
 
-def begin_digest(dataset: Dataset) -> Look:
+def begin_digest(dataset: Shards) -> Look:
     """What `dataset_digest` does with shards."""
 
     def look(shards: Iterable[int], on_read: OnRead) -> Iterator[dict[str, Any]]:
@@ -263,7 +265,7 @@ def dataset_digest(
     """
     check_limit(limit)
     source, total = listed_once(source), DatasetDigest()
-    with open_dataset(source, **opening) as dataset:
+    with open_shards(source, **opening) as dataset:
         if limit is None:
             reading = Reading("lading.jobs.digest:begin_digest", source, opening, workers=workers)
             look, shards = begin_digest(dataset), range(len(dataset.listing))
@@ -302,7 +304,7 @@ class _Part:
 
 
 def _digests(
-    dataset: Dataset, on_progress: OnProgress | None, *, keyed: bool = False, limit: int | None = None
+    dataset: Shards, on_progress: OnProgress | None, *, keyed: bool = False, limit: int | None = None
 ) -> Iterator[Digested]:
     """Digests of all samples, as `digests_of` gives them, with progress told."""
     total, samples, size_bytes = len(dataset.listing), 0, 0
@@ -357,14 +359,15 @@ def diff(
     totals = (DatasetDigest(), DatasetDigest())
     found: list[dict[str, Any]] = []
     differing = 0
-    with open_dataset(one, **options[0]) as a, open_dataset(other, **options[1]) as b:
+    with open_shards(one, **options[0]) as a, open_shards(other, **options[1]) as b:
         for first, left, right in _aligned(_digests(a, on_progress, keyed=True), _digests(b, None, keyed=True), totals):
             shared = min(len(left.keys), len(right.keys))
             unlike = np.flatnonzero((left.digests[:shared] != right.digests[:shared]).any(axis=1))
             differing += len(unlike) + abs(len(left.keys) - len(right.keys))
             wanted = unlike[: max_differences - len(found)].tolist()
             found += [{"sample": first + i, "keys": (left.keys[i], right.keys[i])} for i in wanted]
-        found = [{**d, "fields": differing_columns(*(each.take([d["sample"]]) for each in (a, b)))} for d in found]
+        both = SampleAccess(a), SampleAccess(b)
+        found = [{**d, "fields": differing_columns(*(each.take([d["sample"]]) for each in both))} for d in found]
     equal = totals[0].ordered == totals[1].ordered and totals[0].count == totals[1].count
     return DiffResult(
         equal, totals[0].unordered == totals[1].unordered and totals[0].count == totals[1].count,

@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from lading.dataset.dataset import Dataset
-from lading.dataset.open import open_dataset
+from lading.dataset.open import open_shards
+from lading.dataset.shards import Shards
 from lading.dataset.source import Source
 from lading.errors import errors_at
 from lading.formats.base import Finding
@@ -123,7 +123,7 @@ def doctor(
     part = parse_part(sample)
     began = time.perf_counter()
     stores = stores or Stores()
-    with open_dataset(source, stores=stores, **opening) as dataset:
+    with open_shards(source, stores=stores, **opening) as dataset:
         sizes = _sizes(dataset, stores)
         found = _Findings()
         for number, shards, finding in _check_sizes(sizes) if dataset.manifest or not dataset.files_beside else ():
@@ -142,7 +142,7 @@ def doctor(
         )  # fmt: skip
 
 
-def _sizes(dataset: Dataset, stores: Stores) -> NDArray[np.int64]:
+def _sizes(dataset: Shards, stores: Stores) -> NDArray[np.int64]:
     """Return the bytes of each shard, with further files of it where a manifest lists them."""
     sizes = np.fromiter(shard_sizes(dataset.listing, stores), np.int64, len(dataset.listing))
     if dataset.kept_shards is None:
@@ -194,7 +194,7 @@ class _Findings:
             self._unsolved.add(problem)
 
     def with_commands(
-        self, source: Source, dataset: Dataset, opening: dict[str, Any], stores: Stores
+        self, source: Source, dataset: Shards, opening: dict[str, Any], stores: Stores
     ) -> list[LayoutFinding]:
         """Return the findings with their commands. One copy solves everything that a copy or an index solves."""
         solved = {problem: found for problem, (_, found) in self._worst.items() if problem not in self._unsolved}

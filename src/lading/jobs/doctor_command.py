@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from lading.dataset.dataset import Dataset
+from lading.dataset.shards import Shards
 from lading.dataset.source import Source
 from lading.errors import DestinationExists, UsageError
 from lading.limits import DEFAULT_LIMITS, Limits
@@ -27,7 +27,7 @@ _WORD = "fixed"
 
 
 def copy_command(
-    source: Source, dataset: Dataset, opening: Mapping[str, Any], read_options: Mapping[str, Any], stores: Stores
+    source: Source, dataset: Shards, opening: Mapping[str, Any], read_options: Mapping[str, Any], stores: Stores
 ) -> str:
     """Return `lading convert …`: a copy in the same format and view, with the source's options of writing.
 
@@ -60,7 +60,7 @@ def _no_option(name: str) -> str:
     return f"./{name}" if name.startswith("-") else name
 
 
-def _free_place(dataset: Dataset, stores: Stores) -> str:
+def _free_place(dataset: Shards, stores: Stores) -> str:
     """Return an empty folder next to the source's, with its name and `-fixed`; for loose files here, a folder here.
 
     If a store cannot list folders, return the first name; the copy reports whether it is free.

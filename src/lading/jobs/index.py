@@ -7,7 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from lading.dataset.open import open_dataset
+from lading.dataset.open import open_shards
+from lading.dataset.shards import Shards
 from lading.dataset.source import Source
 
 __all__ = ["IndexSummary", "index"]
@@ -43,10 +44,20 @@ def index(source: Source, *, on_progress: Callable[[int, int], None] | None = No
         opening: the other arguments of `lading.open`.
     """
     kept: Counter[bool | None] = Counter()
-    with open_dataset(source, **opening) as dataset:
+    with open_shards(source, **opening) as dataset:
         total = len(dataset.listing)
         for number in range(total):
-            kept[dataset.keep_index(number)] += 1
+            kept[_keep_index(dataset, number)] += 1
             if on_progress is not None:
                 on_progress(number + 1, total)
-        return IndexSummary(total, kept[True], len(dataset), dataset.cache.folder, kept[False])
+        samples = int(dataset.sample_ends()[-1]) if total else 0
+        return IndexSummary(total, kept[True], samples, dataset.indexes.cache.folder, kept[False])
+
+
+def _keep_index(shards: Shards, shard: int) -> bool | None:
+    """Make the index of a shard and keep it in the cache; False if it cannot be kept, None if there is none."""
+    source = shards.source(shard)
+    if shards.indexes.known(shard, source, shards.index_kind) is not None:
+        return True
+    index = shards.open_shard(shard).index()
+    return None if index is None else shards.indexes.cache.store(source, shards.index_kind, index)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import orjson
 
 from lading.codecs import new_hash
-from lading.dataset.dataset import Dataset
+from lading.dataset.shards import Shards
 from lading.dataset.source import read_head
 from lading.errors import DataError, LadingError, NotFound, SidecarMismatch, StoreError, errors_at
 from lading.formats.base import ListedFile, ListedShard
@@ -55,7 +55,7 @@ class Indexes:
     findings: list[LadingError] = field(default_factory=list)
 
     @classmethod
-    def of(cls, dataset: Dataset, stores: Stores) -> Indexes:
+    def of(cls, dataset: Shards, stores: Stores) -> Indexes:
         """Read the index by which a dataset was opened; of a folder, the indexes in it.
 
         Raises:
@@ -69,7 +69,7 @@ class Indexes:
             found._read_other(dataset, f"{folder}/{name}", stores)
         return found
 
-    def _read(self, dataset: Dataset, url: str, stores: Stores, *, expected: bool) -> None:
+    def _read(self, dataset: Shards, url: str, stores: Stores, *, expected: bool) -> None:
         """Read an index; `expected` if the manifest or the user names it."""
         fmt = get_format(dataset.format)
         store, path = resolve(url, stores)
@@ -99,7 +99,7 @@ class Indexes:
             self.findings.extend(_missing_shards(dataset, path, listed))
             self.findings.extend(_unlisted_shards(dataset, path, index))
 
-    def _read_other(self, dataset: Dataset, url: str, stores: Stores) -> None:
+    def _read_other(self, dataset: Shards, url: str, stores: Stores) -> None:
         """Read a list by which no dataset is opened."""
         store, path = resolve(url, stores)
         try:
@@ -112,7 +112,7 @@ class Indexes:
         self.others[path] = _Index.of(listed, str(dataset.listing.folder))
         self.findings.extend(_missing_shards(dataset, path, listed))
 
-    def check_files(self, dataset: Dataset, number: int, stores: Stores) -> set[str]:
+    def check_files(self, dataset: Shards, number: int, stores: Stores) -> set[str]:
         """Compare the files of a shard with the sizes and hashes in indexes; return what was compared.
 
         Raises:
@@ -131,7 +131,7 @@ class Indexes:
             checked |= _check_file(ListedFile(path, None, orjson.loads(hashes), needed=True), "its index", stores)
         return checked
 
-    def check_counts(self, dataset: Dataset, number: int, samples: int) -> Iterator[LadingError]:
+    def check_counts(self, dataset: Shards, number: int, samples: int) -> Iterator[LadingError]:
         """Yield wrong numbers of samples in indexes, and lists that lack a shard; opening a dataset reports the others.
 
         Indexes count rows of the format. Where samples are other things (items of several rows, joined pieces), counts
@@ -156,7 +156,7 @@ class Indexes:
                 yield _lacks(place, path)
 
 
-def _places(dataset: Dataset) -> dict[str, bool]:
+def _places(dataset: Shards) -> dict[str, bool]:
     """Return where indexes may lie, and whether the manifest or the user names them."""
     info = get_format(dataset.format).info
     if dataset.listing.index_file is not None:
@@ -176,7 +176,7 @@ def _paths(shard: ListedShard) -> list[str]:
     return [shard.path, *(file.path for file in shard.beside)]
 
 
-def _missing_shards(dataset: Dataset, index: str, listed: Sequence[ListedShard]) -> Iterator[LadingError]:
+def _missing_shards(dataset: Shards, index: str, listed: Sequence[ListedShard]) -> Iterator[LadingError]:
     """Yield the shards that an index lists and its folder does not hold."""
     present = {*dataset.listing.table["path"].to_pylist()}
     for shard in listed:
@@ -184,7 +184,7 @@ def _missing_shards(dataset: Dataset, index: str, listed: Sequence[ListedShard])
             yield SidecarMismatch("the index lists a missing shard", file=index, found=shard.path)
 
 
-def _unlisted_shards(dataset: Dataset, path: str, index: _Index) -> Iterator[LadingError]:
+def _unlisted_shards(dataset: Shards, path: str, index: _Index) -> Iterator[LadingError]:
     """Yield the shards of a folder that its index does not list, next to shards that it lists."""
     for shard in dataset.listing.table["path"].to_pylist():
         if shard not in index.shards and posixpath.dirname(shard) in index.folders:
@@ -195,7 +195,7 @@ def _lacks(index: str, shard: str) -> LadingError:
     return SidecarMismatch("the index lacks a shard next to those that it lists", file=index, expected=shard)
 
 
-def _disagreements(dataset: Dataset, index: str, listed: Sequence[ListedShard]) -> Iterator[LadingError]:
+def _disagreements(dataset: Shards, index: str, listed: Sequence[ListedShard]) -> Iterator[LadingError]:
     """Yield where an index lists other shards than the manifest, other counts, or another order."""
     manifest = f"{dataset.listing.folder}/{FOLDER}"
     place = {path: number for number, shard in enumerate(listed) for path in _paths(shard)}

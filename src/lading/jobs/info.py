@@ -9,8 +9,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from lading.dataset.dataset import Dataset
-from lading.dataset.open import open_dataset
+from lading.dataset.iteration import shard_batches
+from lading.dataset.open import open_shards
+from lading.dataset.shards import Shards
 from lading.dataset.source import Source
 from lading.features.items import sample_firsts
 from lading.features.types import feature_of
@@ -61,7 +62,7 @@ def info(source: Source, *, on_progress: OnProgress | None = None, **opening: An
         on_progress: called before every shard.
         opening: the other arguments of `lading.open`.
     """
-    with open_dataset(source, **opening) as dataset:
+    with open_shards(source, **opening) as dataset:
         modalities: Counter[str] = Counter()
         samples = rows = 0
         size_bytes = _bytes_beside(dataset)
@@ -76,7 +77,7 @@ def info(source: Source, *, on_progress: OnProgress | None = None, **opening: An
                 count = dataset.open_shard(number).num_samples()
                 samples, rows = samples + count, rows + count
                 continue
-            for batch in dataset.shard_batches(number, _MAX_ROWS, _MAX_BYTES, wanted):
+            for batch in shard_batches(dataset, number, _MAX_ROWS, _MAX_BYTES, wanted):
                 samples += len(sample_firsts(batch, dataset.view))
                 rows += batch.num_rows
                 found = pa.compute.value_counts(batch.column("modality")).to_pylist()
@@ -88,6 +89,6 @@ def info(source: Source, *, on_progress: OnProgress | None = None, **opening: An
         )  # fmt: skip
 
 
-def _bytes_beside(dataset: Dataset) -> int:
+def _bytes_beside(dataset: Shards) -> int:
     """Bytes of the files beside the shards' own, as the manifest has them."""
     return 0 if dataset.kept_shards is None else pa.compute.sum(dataset.kept_shards["beside_bytes"]).as_py() or 0

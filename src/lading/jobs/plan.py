@@ -11,14 +11,14 @@ import pyarrow as pa
 
 from lading.arrow.align import union_schema
 from lading.arrow.json_columns import union_json_schemas
-from lading.dataset.dataset import Dataset
+from lading.dataset.iteration import aligned_to
 from lading.dataset.manifest_options import manifest_options
+from lading.dataset.shards import Shards
 from lading.errors import UsageError, errors_at
 from lading.features.items import RESERVED, without_source
 from lading.formats.base import AnyFormat
 from lading.formats.registry import get_format
-from lading.interleaved.base import LooseView
-from lading.interleaved.tar import TarDocuments, column_name, field_name
+from lading.interleaved.tar import column_name, field_name
 from lading.interleaved.tar_items import refuse_modalities
 from lading.interleaved.tar_writer import find_roles
 from lading.manifest.commit import is_there
@@ -48,7 +48,7 @@ class Plan:
 
 
 def make_plan(
-    dataset: Dataset,
+    dataset: Shards,
     target: AnyFormat,
     *,
     columns: Sequence[str] | None = None,
@@ -75,7 +75,7 @@ def make_plan(
     free = loose and policy == "union"
     if free and columns is None and not filtered:
         return Plan(None)
-    asked = dataset.aligned_to(None)
+    asked = aligned_to(dataset, None)
     as_it_comes = asked is None and columns is None and policy == "union" and not looked_at
     if as_it_comes and not target.info.fixed_schema and _holds_documents(dataset):
         # Documents become documents: what columns they would make is known only when all have been read.
@@ -92,7 +92,7 @@ def make_plan(
     return Plan(schema, roles, differences)
 
 
-def _found(dataset: Dataset, policy: SchemaPolicy) -> tuple[pa.Schema, list[str]]:
+def _found(dataset: Shards, policy: SchemaPolicy) -> tuple[pa.Schema, list[str]]:
     """The schema of all shards, and how they differ."""
     schemas = list(_schemas(dataset)) or [("the manifest", dataset.schema)]
     if policy == "union" and (_holds_documents(dataset) or _holds_loose_rows(dataset)):
@@ -100,20 +100,20 @@ def _found(dataset: Dataset, policy: SchemaPolicy) -> tuple[pa.Schema, list[str]
     return union_schema(schemas, policy)
 
 
-def _holds_documents(dataset: Dataset) -> bool:
+def _holds_documents(dataset: Shards) -> bool:
     """Whether rows are made of JSON documents, so that their schema is what these happen to hold."""
-    return len(dataset.listing) > 0 and isinstance(dataset.open_shard(0), TarDocuments)
+    return len(dataset.listing) > 0 and dataset.open_shard(0).has_members
 
 
-def _holds_loose_rows(dataset: Dataset) -> bool:
+def _holds_loose_rows(dataset: Shards) -> bool:
     """Whether shards declare no types: one may have found numbers where another has found text."""
     if not len(dataset.listing):
         return False
     view = dataset.open_shard(0)
-    return isinstance(view, LooseView) and not view.declares_types()
+    return not view.declares_types()
 
 
-def _schemas(dataset: Dataset) -> Iterator[tuple[str, pa.Schema]]:
+def _schemas(dataset: Shards) -> Iterator[tuple[str, pa.Schema]]:
     """Schemas of the shards; equal ones share their fields, so that thousands of shards cost little."""
     known: dict[bytes, pa.Schema] = {}
     for number in range(len(dataset.listing)):
@@ -132,7 +132,7 @@ def _selected(schema: pa.Schema, columns: Sequence[str] | None, view: str) -> pa
     return pa.schema([f for f in schema if f.name in columns or f.name in always], metadata=schema.metadata)
 
 
-def _roles(dataset: Dataset, schema: pa.Schema, *, filtered: bool) -> dict[str, str]:
+def _roles(dataset: Shards, schema: pa.Schema, *, filtered: bool) -> dict[str, str]:
     """Which rows each passthrough column belongs to; unless rows are sifted, modalities are looked at too."""
     names = [name for name in schema.names if name not in RESERVED]
     if _holds_documents(dataset):
@@ -153,7 +153,7 @@ def _roles(dataset: Dataset, schema: pa.Schema, *, filtered: bool) -> dict[str, 
 
 
 def as_members(
-    dataset: Dataset, target: AnyFormat, options: Mapping[str, Any] | None
+    dataset: Shards, target: AnyFormat, options: Mapping[str, Any] | None
 ) -> tuple[Mapping[str, Any], pa.Schema | None]:
     """Have a source read as what a copy keeps; give the options of its writing, and what members of tars stand for."""
     reading, writing = target.info.copy_options
@@ -165,7 +165,7 @@ def as_members(
     return {**writing, **manifest_options(dataset.manifest, target), **(options or {})}, members
 
 
-def take_files_in(dataset: Dataset, options: Mapping[str, Any] | None) -> Mapping[str, Any]:
+def take_files_in(dataset: Shards, options: Mapping[str, Any] | None) -> Mapping[str, Any]:
     """Have rows read with bytes that lie in files of their own, which a copy would lack; give the options of reading.
 
     Args:
@@ -178,7 +178,7 @@ def take_files_in(dataset: Dataset, options: Mapping[str, Any] | None) -> Mappin
     return {**whole, **(options or {})}
 
 
-def refuse_inside(dataset: Dataset, destination: str | os.PathLike[str], stores: Stores) -> None:
+def refuse_inside(dataset: Shards, destination: str | os.PathLike[str], stores: Stores) -> None:
     """A destination that holds the source's files would replace them; one inside a source folder would join it.
 
     Files are those of the shards, and what lies in folders that the caller named: of media, and for references.

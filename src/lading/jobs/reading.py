@@ -15,8 +15,8 @@ import pyarrow as pa
 import xxhash
 from numpy.typing import NDArray
 
-from lading.dataset.dataset import Dataset
-from lading.dataset.open import open_dataset
+from lading.dataset.open import open_shards
+from lading.dataset.shards import Shards
 from lading.dataset.source import Source
 from lading.errors import StoreError, UsageError
 from lading.formats.registry import is_built_in
@@ -66,7 +66,7 @@ class Reading:
     settings: Mapping[str, Any] = field(default_factory=dict)
     workers: int | None = None
 
-    def told(self, dataset: Dataset) -> dict[str, Any]:
+    def told(self, dataset: Shards) -> dict[str, Any]:
         """The same as JSON-able values, for a worker that opens the dataset again."""
         source = self.source
         opening = {
@@ -100,7 +100,7 @@ class _Task:
 
 
 def look_at_shards(
-    dataset: Dataset,
+    dataset: Shards,
     look: Look,
     reading: Reading,
     shards: Sequence[int],
@@ -162,7 +162,7 @@ def look_at_shards(
 
 def _by_workers(
     count: int,
-    dataset: Dataset,
+    dataset: Shards,
     reading: Reading,
     tasks: Sequence[_Task],
     before: Tally,
@@ -212,7 +212,7 @@ def _taken_out(path: str) -> Iterator[NDArray[np.uint8]]:
     os.unlink(path)
 
 
-def _tasks(dataset: Dataset, shards: Sequence[int]) -> list[_Task]:
+def _tasks(dataset: Shards, shards: Sequence[int]) -> list[_Task]:
     """Consecutive shards go together, up to 64 of them or 128 MB: whoever ends first takes the next."""
     sizes = _sizes(dataset, shards)
     tasks: list[_Task] = []
@@ -227,7 +227,7 @@ def _tasks(dataset: Dataset, shards: Sequence[int]) -> list[_Task]:
     return [*tasks, _Task(len(tasks), mine, size)] if mine else tasks
 
 
-def _sizes(dataset: Dataset, shards: Sequence[int]) -> dict[int, int]:
+def _sizes(dataset: Shards, shards: Sequence[int]) -> dict[int, int]:
     """Sizes of shards by number; 0 for all where one cannot be looked at: to say so is for who reads it."""
     listing = replace(dataset.listing, table=dataset.listing.table.take(pa.array(shards, pa.int64())))
     try:
@@ -236,7 +236,7 @@ def _sizes(dataset: Dataset, shards: Sequence[int]) -> dict[int, int]:
         return dict.fromkeys(shards, 0)
 
 
-def _crew(dataset: Dataset, reading: Reading) -> int:
+def _crew(dataset: Shards, reading: Reading) -> int:
     """How many processes there may be.
 
     Raises:
@@ -290,7 +290,7 @@ class Taken:
         opening = dict(told["opening"])
         opening["interleaved"] = decode_interleaved(opening["interleaved"])
         opening["schema"], opening["limits"] = decode_schema(opening["schema"]), Limits(**opening["limits"])
-        self._dataset = open_dataset(told["source"], **opening)
+        self._dataset = open_shards(told["source"], **opening)
         if _listing_checksum(self._dataset) != told["listing"]:
             raise StoreError("the source changed while it was read", file=self._dataset.listing.folder or None,
                              advice="Read it when nobody writes it.")  # fmt: skip
@@ -314,7 +314,7 @@ class Taken:
         self._tell(done=task["number"], found=found, tally=tally.as_list())
 
 
-def _listing_checksum(dataset: Dataset) -> str:
+def _listing_checksum(dataset: Shards) -> str:
     total = xxhash.xxh3_64()
     for chunk in dataset.listing.table["path"].chunks:
         for path in chunk.to_pylist():

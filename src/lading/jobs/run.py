@@ -11,7 +11,7 @@ import numpy as np
 
 from lading.codecs import sniff_wrap
 from lading.content.digests import DatasetDigest
-from lading.dataset.dataset import Dataset
+from lading.dataset.shards import Shards
 from lading.dataset.source import read_head
 from lading.dataset.writer import DatasetWriter
 from lading.jobs.converter import Converter
@@ -31,7 +31,7 @@ _QUICK_BYTES = 2 << 30
 measured, two workers and one are even at 4 GB."""
 
 
-def is_quick(dataset: Dataset, store: Store, options: Mapping[str, Any], tasks: Sequence[Task], workers: int) -> bool:
+def is_quick(dataset: Shards, store: Store, options: Mapping[str, Any], tasks: Sequence[Task], workers: int) -> bool:
     """Whether one process is done sooner than so many: there is little, and it is only moved on this machine."""
     if sum(task.source_bytes for task in tasks) >= _QUICK_BYTES * workers or options.get("compression") is not None:
         return False
@@ -70,7 +70,7 @@ class Run:
 
     def __init__(
         self,
-        dataset: Dataset,
+        dataset: Shards,
         how: Conversion,
         tasks: Sequence[Task],
         digest: DatasetDigest | None,
@@ -139,7 +139,7 @@ class Run:
             "shards": self._dataset.listing.table.slice(task.first, len(shards)).to_pylist(),
         }
         files = self._dataset.path(task.first), self._dataset.path(task.stop - 1)
-        return Order(told, [self._dataset.held_index(number) for number in shards], files)
+        return Order(told, [self._dataset.indexes.held(number) for number in shards], files)
 
     def _tell(self) -> None:
         if self._on_progress is not None:

@@ -18,8 +18,9 @@ from lading.arrow.align import align_table, as_text
 from lading.arrow.rebatch import HELD_BATCHES
 from lading.arrow.references import has_codec, is_ref
 from lading.arrow.views import is_text, total_bytes
-from lading.dataset.dataset import Dataset
-from lading.dataset.open import counts_hold, dataset_of
+from lading.dataset.iteration import materialise_parts, shard_batches
+from lading.dataset.open import counts_hold, shards_of
+from lading.dataset.shards import Shards
 from lading.dataset.source import Source
 from lading.dataset.writer import DatasetWriter
 from lading.errors import CorruptShard, DataError, LadingError, SidecarMismatch, StoreError, Unrepresentable
@@ -157,7 +158,7 @@ def salvage(  # noqa: PLR0913 - one argument a decision of the user; all but two
     found = find_shards(source, stores, source_format, limits)
     store, path = find_destination(destination, stores)
     max_bytes, shard_bytes = parse_bytes(max_batch_bytes), parse_bytes(shard_size)
-    with dataset_of(found.listing, found.format, found.manifest, read=read) as dataset:
+    with shards_of(found.listing, found.format, found.manifest, read=read) as dataset:
         take_files_in(dataset, source_options)
         if found.format.info.deep_options:  # as a deep verification does
             dataset.read_with(found.format.info.deep_options)
@@ -252,7 +253,7 @@ class _Search:
 
     def __init__(
         self,
-        dataset: Dataset,
+        dataset: Shards,
         found: FoundShards,
         workshop: TemporaryFiles,
         lost: _Lost,
@@ -399,7 +400,7 @@ def _with_count(left: Left, lost: int, path: str) -> list[LadingError]:
     return [CorruptShard("samples are missing that the list of shards tells of", file=path, found=f"{lost} of them")]
 
 
-def _alike(dataset: Dataset) -> Mapping[str, Any]:
+def _alike(dataset: Shards) -> Mapping[str, Any]:
     """Options of writing under which what is saved can be held as the source held it; none if nothing of it says."""
     for number in range(min(len(dataset.listing), _LOOKED_AT)):
         with suppress(DataError, StoreError):
@@ -407,7 +408,7 @@ def _alike(dataset: Dataset) -> Mapping[str, Any]:
     return {}
 
 
-def _saved(dataset: Dataset, left: Sequence[Left], lost: _Lost) -> Dataset:
+def _saved(dataset: Shards, left: Sequence[Left], lost: _Lost) -> Shards:
     """The dataset with what is left of its shards in their place.
 
     Raises:
@@ -427,7 +428,7 @@ def _saved(dataset: Dataset, left: Sequence[Left], lost: _Lost) -> Dataset:
 
 
 def _write(
-    dataset: Dataset,
+    dataset: Shards,
     schema: pa.Schema | None,
     writer: DatasetWriter,
     max_bytes: int,
@@ -438,7 +439,7 @@ def _write(
     samples = payload = 0
     total = len(dataset.listing)
     for number in range(total):
-        for batch in dataset.shard_batches(number, _MAX_ROWS, max_bytes, None, schema, views=True, drifting=True):
+        for batch in shard_batches(dataset, number, _MAX_ROWS, max_bytes, None, schema, views=True, drifting=True):
             if schema is not None:
                 refuse_unknown(batch.schema, schema, dataset.path(number))
             fitted = batch if schema is None else align_table(batch, schema)
@@ -448,7 +449,7 @@ def _write(
             references = {f.name for f in fitted.schema if is_ref(f.type)}
             parts: Iterable[pa.RecordBatch] = [fitted]
             if not references or references & texts or earlier_errors(fitted) or has_codec(fitted):
-                found = dataset.materialise_parts(fitted, max_bytes // HELD_BATCHES, views=True, earlier=False)
+                found = materialise_parts(dataset, fitted, max_bytes // HELD_BATCHES, views=True, earlier=False)
                 parts = (as_text(part, schema) for part in found)
             for part in parts:
                 writer.write_batch(part, behind=True, duplicate_ids="apart")

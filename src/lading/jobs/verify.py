@@ -18,8 +18,8 @@ from lading.arrow.views import total_bytes
 from lading.caches.videos import broken_videos
 from lading.content.digests import DatasetDigest
 from lading.content.digests import undigested as no_digest
-from lading.dataset.dataset import Dataset
-from lading.dataset.open import open_dataset
+from lading.dataset.open import open_shards
+from lading.dataset.shards import Shards
 from lading.dataset.source import Source, listed_once, named_folders
 from lading.errors import BadReference, LadingError, SidecarMismatch, UnknownFormat, Unrepresentable
 from lading.features.items import sample_firsts
@@ -129,7 +129,7 @@ def verify(
     stores = stores or Stores()
     findings = _Findings(most, _changed(source, stores, opening))
     try:
-        opened = open_dataset(source, stores=stores, **opening)
+        opened = open_shards(source, stores=stores, **opening)
     except UnknownFormat:
         if not findings.all:
             raise
@@ -140,7 +140,7 @@ def verify(
 
 
 def _verify(
-    dataset: Dataset,
+    dataset: Shards,
     stores: Stores,
     reading: Reading,
     chosen: Sequence[int],
@@ -227,13 +227,13 @@ def _changed(source: Source, stores: Stores, opening: Mapping[str, Any]) -> list
     return [error for folder in folders for error in changed_manifests(resolve(folder, stores)[0], folder, limits)]
 
 
-def begin_verify(dataset: Dataset, *, deep: bool, max_findings: int) -> Look:
+def begin_verify(dataset: Shards, *, deep: bool, max_findings: int) -> Look:
     """Return what `verify` does with each shard."""
     stores = Stores()
     return _look(dataset, stores, Indexes.of(dataset, stores), deep, max_findings)
 
 
-def _look(dataset: Dataset, stores: Stores, indexes: Indexes, deep: bool, most: int) -> Look:
+def _look(dataset: Shards, stores: Stores, indexes: Indexes, deep: bool, most: int) -> Look:
     if deep:
         dataset.read_with(get_format(dataset.format).info.deep_options)
 
@@ -258,7 +258,7 @@ class _Shard:
         deep: compare checksums, and look into payload.
     """
 
-    def __init__(self, dataset: Dataset, number: int, findings: _Findings, on_read: OnRead, *, deep: bool) -> None:
+    def __init__(self, dataset: Shards, number: int, findings: _Findings, on_read: OnRead, *, deep: bool) -> None:
         self._dataset, self._number, self._path = dataset, number, dataset.path(number)
         self._findings, self._on_read, self._deep = findings, on_read, deep
         self._checked: set[str] = set()
@@ -368,7 +368,7 @@ class _Shard:
         self._on_read(digests, samples, size_bytes)
 
 
-def _listed_facts(dataset: Dataset, number: int) -> set[str]:
+def _listed_facts(dataset: Shards, number: int) -> set[str]:
     """Return which facts of a shard the manifest or the index lists: opening the shard compares them."""
     if dataset.manifest is None and dataset.listing.index_file is None:
         return set()
@@ -376,7 +376,7 @@ def _listed_facts(dataset: Dataset, number: int) -> set[str]:
     return {word for word, column in (("sizes", "size_bytes"), ("counts", "num_samples")) if row[column] is not None}
 
 
-def _check_digest(dataset: Dataset, digest: DatasetDigest, checked: set[str]) -> list[LadingError]:
+def _check_digest(dataset: Shards, digest: DatasetDigest, checked: set[str]) -> list[LadingError]:
     kept = dataset.manifest.digests if dataset.manifest is not None else {}
     if "ordered" not in kept:
         return []

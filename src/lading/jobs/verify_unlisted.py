@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from contextlib import suppress
 
-from lading.dataset.dataset import Dataset
+from lading.dataset.shards import Shards
 from lading.errors import LadingError, SidecarMismatch, StoreError
 from lading.formats.registry import get_format
 from lading.jobs.indexes import Indexes
@@ -27,7 +27,7 @@ _META = re.compile(r"\.meta(\.[a-z0-9]+)?$")
 """Ending of the file next to a shard of MDS lines; it holds no samples."""
 
 
-def unlisted_shards(dataset: Dataset, indexes: Indexes, stores: Stores) -> Iterator[LadingError]:
+def unlisted_shards(dataset: Shards, indexes: Indexes, stores: Stores) -> Iterator[LadingError]:
     """Yield files with an ending of the dataset's format that its manifest or index does not list.
 
     Lines of MDS and media archives may have any ending: there, files whose names differ from listed ones in numbers
@@ -62,7 +62,7 @@ def _numberless(path: str) -> str:
     return _DIGITS.sub("0", posixpath.basename(path))
 
 
-def _lister(dataset: Dataset) -> tuple[str, str]:
+def _lister(dataset: Shards) -> tuple[str, str]:
     """Return what lists the shards, and its folder or itself if it is an index; empty if nothing does."""
     index = dataset.listing.index_file
     if dataset.manifest is not None and dataset.listing.folder is not None:
@@ -72,7 +72,7 @@ def _lister(dataset: Dataset) -> tuple[str, str]:
     return "", ""
 
 
-def _files(dataset: Dataset) -> Iterator[str]:
+def _files(dataset: Shards) -> Iterator[str]:
     """Yield the files of all shards that the manifest or the listing knows."""
     paths: list[str] = dataset.listing.table["path"].to_pylist()
     yield from paths

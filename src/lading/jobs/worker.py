@@ -26,7 +26,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from lading.dataset.dataset import Dataset
+from lading.dataset.shards import ReadPlan, Shards
 from lading.dataset.source import LISTING_SCHEMA, Listing
 from lading.formats.registry import all_formats, get_format
 from lading.interleaved.tar_writer import Roles
@@ -145,15 +145,14 @@ def _convert(
     store, folder = resolve(task["folder"], stores)
     listing = Listing(pa.Table.from_pylist(task["shards"], LISTING_SCHEMA), index_file=how.index_file)
     fetcher = Fetcher(stores, limits=how.limits)
-    dataset = Dataset(
-        listing, get_format(how.source_format), how.view, fetcher=fetcher, stores=stores,
-        format_options=how.source_options, interleaved=how.interleaved, roots=how.roots,
-        target=how.schema if how.asked else None, members=how.members,
-        stored_schema=how.stored_schema,
+    plan = ReadPlan(
+        how.view, how.source_options, how.interleaved, how.roots, how.schema if how.asked else None, how.members,
+        how.stored_schema,
     )  # fmt: skip
+    dataset = Shards(listing, get_format(how.source_format), plan, fetcher=fetcher, stores=stores)
     for number, index in enumerate(indexes):
         if index is not None:
-            dataset.give_index(number, index)
+            dataset.indexes.give(number, index)
     shards, roles = FinishedShards(store, folder, FOLDER), Roles(dict(how.roles))
     writer = PartWriter(
         BuildFolder(store, folder), ShardKind(get_format(how.format), how.view, how.options, roles, how.checksums),

@@ -1,9 +1,9 @@
-"""How a dataset appears: built out of sight, then given its name in one step.
+"""The commit: a dataset is built in a hidden folder, then gets its name in one step.
 
-A whole dataset is built in a folder beside its place and exchanged with what was there. A writer among many (`shared`)
-builds its files there too and moves them in one by one, its manifest last; readers go by manifests. What a killed
-process left behind is swept by the next writer of the same place; what it had moved already goes when the next writer
-of its rank commits.
+A complete dataset is built in a folder next to its place and exchanged with what was there. One of many writers
+(`shared`) builds its files there too, and moves them in one by one, its manifest last; readers follow manifests. The
+next writer of the same place removes what a killed process left. Files that it had already moved are removed when the
+next writer of its rank commits.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = ["Staging", "check_destination", "check_shared", "find_destination", "
 
 
 def is_there(url: str, stores: Stores) -> bool:
-    """Whether a file, or a folder with something in it, is at a place; a link too, wherever it leads."""
+    """Whether a file, a link, or a folder with files is at a place."""
     store, path = resolve(url, stores)
     return _is_taken(store, path) or next(iter(store.walk(path)), None) is not None
 
@@ -36,20 +36,20 @@ def _is_taken(store: Store, path: str) -> bool:
 
 
 def find_destination(destination: str | os.PathLike[str], stores: Stores) -> tuple[Store, str]:
-    """The store of a destination, and its path there without a slash at the end.
+    """Return the store of a destination, and its path there without a slash at the end.
 
     Raises:
-        UsageError: it names no folder (`named_folder`).
+        UsageError: the destination names no folder (`named_folder`).
     """
     return resolve(named_folder(os.fspath(destination)), stores)
 
 
 def check_destination(store: Store, destination: str, *, overwrite: bool) -> None:
-    """Refuse a destination that holds something, unless it may be replaced.
+    """Refuse a destination that is not empty, unless it may be replaced.
 
     Raises:
-        DestinationExists: a folder with something in it. UsageError: a file, or a place below one; the current
-            directory, or a folder that holds it.
+        DestinationExists: the folder is not empty.
+        UsageError: the destination is a file, is below a file, or is or holds the current directory.
     """
     _refuse_files(store, destination)
     if is_local(store):
@@ -130,7 +130,7 @@ class Staging:
 
     @classmethod
     def begin(cls, store: Store, destination: str, *, shared: bool) -> Self:
-        """A place to build in, after sweeping what dead processes left."""
+        """Return a place to build in, after removing what dead processes left."""
         if is_local(store):
             sweep_stale(destination)
             staged = stage_folder(destination)

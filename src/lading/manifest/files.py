@@ -54,7 +54,7 @@ def lading_folder(rank: int | None) -> str:
 
 
 def save_manifest(store: Store, folder: str, manifest: Manifest, shards: pa.Table) -> None:
-    """Write manifest and list of shards below a dataset's folder; the manifest tells the checksum of the list."""
+    """Write manifest and list of shards below a dataset's folder; the manifest holds the checksum of the list."""
     own, listed, total = lading_folder(manifest.rank), mf.write_shards(shards, manifest), Checksum()
     total.update(listed)
     files = {**manifest.files, f"{own}/{mf.SHARDS_NAME}": total.hexdigest()}
@@ -65,13 +65,13 @@ def save_manifest(store: Store, folder: str, manifest: Manifest, shards: pa.Tabl
 def load_manifest(
     store: Store, folder: str, *, own: str | None = None, limits: Limits = DEFAULT_LIMITS
 ) -> tuple[Manifest, pa.Table] | None:
-    """Manifest and shards of a dataset's folder; None if lading wrote none there.
+    """Return manifest and shards of a dataset's folder; None if there is no manifest.
 
     Args:
-        store: where it lies.
-        folder: of the dataset.
-        own: folder below that of one writer's own files, for what this one wrote only.
-        limits: on the size of each file.
+        store: store of the dataset.
+        folder: folder of the dataset.
+        own: folder of one writer's own files, to load what that writer wrote only.
+        limits: limits on the size of each file.
 
     Raises:
         DataError: a manifest is broken, or of a newer version. LimitExceeded: it is larger than `manifest_bytes`,
@@ -242,7 +242,7 @@ def _read_list(listed: pa.Buffer, path: str, limits: Limits) -> pa.Table:
 
 
 def _check_list(listed: pa.Buffer, expected: str | None, path: str) -> None:
-    """Hold the list of shards against its checksum: everything else is found by it, and to take it costs nothing."""
+    """Check the list of shards against its checksum: everything else is found by it, and the check is cheap."""
     total = Checksum()
     total.update(listed)
     if expected not in (None, total.hexdigest()):

@@ -1,11 +1,10 @@
 """Indexes of other people's shards, kept in the user's cache folder so that they are made once.
 
-A shard's index is found by its full URL, size, version (etag or modification time), format and view, and by options
-that may make other samples of it. The folder is
-`$LADING_CACHE`, else `lading` in the XDG cache folder. Nothing is ever written beside the data. Where the folder cannot
-be written, work goes on and a warning says so once.
+The key of an index is the shard's full URL, size, version (etag or modification time), format, view, and the options
+that change its samples. The folder is `$LADING_CACHE`, else `lading` in the XDG cache folder. Nothing is ever written
+next to the data. If the folder cannot be written, work continues and one warning says so.
 
-A file is an Arrow file, and behind it the checksum of its bytes, xxh3-64 as 16 hex digits.
+A file is an Arrow file followed by the checksum of its bytes: xxh3-64 as 16 hex digits.
 """
 
 from __future__ import annotations
@@ -59,7 +58,7 @@ class IndexCache:
         return os.path.join(self.folder, f"{xxhash.xxh3_128_hexdigest(key.encode())}.arrow")
 
     def load(self, source: ShardFile, kind: str) -> pa.Table | None:
-        """The index of a shard as it is now, mapped; None if there is none, or it is damaged."""
+        """Return the index of a shard in its present version, mapped; None if it is missing or damaged."""
         path = self.path(source, kind)
         if path is None:
             return None
@@ -75,7 +74,7 @@ class IndexCache:
         return with_refs(pa.ipc.open_file(index).read_all())
 
     def store(self, source: ShardFile, kind: str, index: pa.Table) -> bool:
-        """Keep the index of a shard; False (and one warning) if the folder cannot be written."""
+        """Store the index of a shard; False (and one warning) if the folder cannot be written."""
         path = self.path(source, kind) if self._writable else None
         if path is None:
             return False

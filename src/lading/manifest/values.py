@@ -59,7 +59,7 @@ VERSION = 1
 """Version of the layout that is written. Newer ones are refused."""
 
 FOLDER = "_lading"
-"""Folder of lading's own files, beside the shards."""
+"""Folder of lading's own files, next to the shards."""
 
 MANIFEST_NAME = "manifest.json"
 SHARDS_NAME = "shards.arrow"
@@ -114,7 +114,7 @@ class Manifest:
         size_bytes: bytes of their files.
         payload_bytes: bytes of values, before framing and compression.
         options: how the shards were written, JSON-able; readers open them with these.
-        counts: what was noticed while writing, by a short phrase.
+        counts: what was reported while writing, by a short phrase.
         digests: `DatasetDigest.to_json()`, or empty.
         sidecars: the peers' own index files, by path below the dataset's folder.
         files: xxh3-64 of sidecars, index files and list of shards, 16 hex digits, by path below the dataset's folder.
@@ -180,7 +180,7 @@ def from_json(data: bytes, *, file: str | None = None) -> Manifest:
     """The manifest that `to_json` wrote.
 
     Raises:
-        DataError: it is none, or of a newer version, or its parts contradict each other; names the file.
+        DataError: the file is not a manifest, is of a newer version, or contradicts itself; names the file.
     """
     try:
         told = json_text.loads(data)
@@ -309,7 +309,7 @@ def shards_table(
 def write_shards(shards: pa.Table, manifest: Manifest) -> pa.Buffer:
     """The bytes of `shards.arrow`: an Arrow IPC file, uncompressed so that it can be mapped.
 
-    A copy of the manifest goes along, for the day on which that is damaged (`kept_manifest`).
+    It holds a copy of the manifest, for the case that the manifest is damaged (`kept_manifest`).
     """
     shards = shards.replace_schema_metadata({_COPY_KEY: to_json(manifest)})
     sink = pa.BufferOutputStream()
@@ -319,10 +319,10 @@ def write_shards(shards: pa.Table, manifest: Manifest) -> pa.Buffer:
 
 
 def kept_manifest(buffer: pa.Buffer, *, file: str | None = None) -> Manifest:
-    """The copy of the manifest in `shards.arrow`, but for the checksum of this.
+    """Return the copy of the manifest in `shards.arrow`, without the checksum of that file.
 
     Raises:
-        DataError: there is none; names the file.
+        DataError: there is no copy; names the file.
     """
     copy = _copy_in(buffer, file)
     if copy is None:
@@ -331,7 +331,7 @@ def kept_manifest(buffer: pa.Buffer, *, file: str | None = None) -> Manifest:
 
 
 def changes(data: bytes, buffer: pa.Buffer, listed_as: str, *, file: str | None = None) -> list[SidecarMismatch]:
-    """What a manifest has otherwise than its copy in `shards.arrow`; nothing where that has none.
+    """Return how a manifest differs from its copy in `shards.arrow`; nothing without a copy.
 
     Args:
         data: the manifest as JSON.
@@ -531,14 +531,14 @@ def _totals(shards: pa.Table) -> dict[str, Any]:
 
 
 def lookup(ends: NDArray[np.int64], ordinals: NDArray[np.int64]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-    """Shard and row in it of each sample, by its ordinal in the dataset.
+    """Return the shard, and the row in it, of each sample by its number in the dataset.
 
     Args:
         ends: number of samples in each shard and all before it.
         ordinals: of the samples.
 
     Raises:
-        IndexError: there is no such sample; names the first.
+        IndexError: a sample does not exist; names the first.
     """
     total = int(ends[-1]) if len(ends) else 0
     wrong = (ordinals < 0) | (ordinals >= total)
@@ -550,7 +550,7 @@ def lookup(ends: NDArray[np.int64], ordinals: NDArray[np.int64]) -> tuple[NDArra
 
 
 def validate(manifest: Manifest, shards: pa.Table, *, file: str | None = None) -> None:
-    """Hold the totals of a manifest against its list of shards.
+    """Check the totals of a manifest against its list of shards.
 
     Raises:
         SidecarMismatch: they disagree; names what differs.

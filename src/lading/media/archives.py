@@ -1,7 +1,7 @@
-"""The files of a media folder: found, allowed, opened once, read by range.
+"""The files of a media folder: find, check, open once, read by range.
 
-Paths come from documents, which somebody else made: they name files below the media folder only, or below folders that
-the caller adds (`lading.storage.roots`).
+Paths come from untrusted documents. They may only name files below the media folder, or below folders that the caller
+adds (`lading.storage.roots`).
 """
 
 from __future__ import annotations
@@ -88,10 +88,10 @@ class MediaFolder:
         return is_remote(resolve(self._folder, self._stores)[0])
 
     def archive(self, path: object) -> Archive:
-        """The file that a media's path names.
+        """Return the file that a media's path names.
 
         Raises:
-            BadReference: the path leads outside, names no file, or is none.
+            BadReference: the path is invalid, leads out of the folder, or names no file.
             UsageError: no store serves the folder, or a package for it is not installed (`MissingExtra`).
         """
         found = self._open.get(path) if isinstance(path, str) else None

@@ -26,15 +26,15 @@ class Location(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class MediaStats:
-    """What has been read or written so far; every media counts once.
+    """Counts of what has been read or written so far; every media counts once.
 
     Attributes:
         documents: documents handed on.
         records: media whose bytes were read or written.
         payload_bytes: their bytes.
-        stored_bytes: the same as they lie in the archives.
+        stored_bytes: bytes of their records in the archives.
         missing: media without a path or offset to read from, or without bytes to write.
-        failed: media whose record could not be had.
+        failed: media whose record was unavailable.
     """
 
     documents: int = 0
@@ -102,7 +102,7 @@ def media_of(document: Any) -> Sequence[Any]:
     """The media of a document; none where it holds null or nothing.
 
     Raises:
-        SchemaMismatch: they are no list, or something among them is no media.
+        SchemaMismatch: `media` is not a list, or an entry is not a media.
     """
     media = get(document, "media")
     if media is None:

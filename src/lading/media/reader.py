@@ -1,4 +1,4 @@
-"""Documents whose media lie in archives → the same documents with the bytes.
+"""Read the media of documents from archives.
 
 Source: datatrove 0.10.1, `pipeline/media/media_readers/base.py` and `zstd.py`.
 """
@@ -29,7 +29,7 @@ _CALMING = 0.9
 """By how much less records are expected to grow, after each that grows less than was expected."""
 
 OnError: TypeAlias = Literal["error", "warn"]
-"""For a media whose record cannot be had: raise; or leave it without bytes, count it and warn."""
+"""If a record is unavailable: raise; or leave out the bytes, count it and warn."""
 
 
 class _Report:
@@ -50,17 +50,17 @@ class _Report:
 
 
 class RecordReader(ABC):
-    """What readers of all kinds of archives share: documents in, threads, counts.
+    """Base of the readers of all kinds of archives: documents, threads, counts.
 
     Args:
         data_folder: folder below which the paths of media lie.
         block_size: most bytes read ahead.
-        workers: threads; with one, reading is done in the caller's thread.
-        preserve_order: give documents in their order, and not as they come.
-        on_error: for a media whose record cannot be had.
+        workers: threads; one reads in the caller's thread.
+        preserve_order: yield documents in their order, not as they are ready.
+        on_error: what to do if a record is unavailable.
         roots: further folders that paths may lead to.
-        stores: which store serves which URL.
-        limits: on what the media of a document may come to (`sample_bytes`).
+        stores: store for URLs with certain beginnings.
+        limits: limits on the size of a document's media (`sample_bytes`).
     """
 
     def __init__(
@@ -97,11 +97,11 @@ class RecordReader(ABC):
 
     @property
     def stats(self) -> MediaStats:
-        """What has been read so far."""
+        """Counts of what has been read so far."""
         return self._tally.stats()
 
     def read_media_record(self, media: Any) -> bytes | None:
-        """The bytes of one media; None, counted and with a warning, if it names no path or no offset.
+        """Return the bytes of one media; None, with a warning, if it has no path or no offset.
 
         Threads may call this at the same time.
 
@@ -109,8 +109,9 @@ class RecordReader(ABC):
             media: a mapping or an object with `path`, `offset` and `length`. It is not changed.
 
         Raises:
-            BadReference: its path leads outside the folder or to no file, or its offset and length are none in it.
-            DataError: the record is damaged, or too long (`CorruptShard`, `LimitExceeded`).
+            BadReference: the path leads out of the folder or to no file, or the range is outside the file.
+            CorruptShard: the record is damaged.
+            LimitExceeded: the record is too long.
             StoreError: a store failed.
         """
         content = self._content(media, 0, Growth(self._limits))
@@ -120,15 +121,18 @@ class RecordReader(ABC):
         return content
 
     def run(self, documents: Iterable[Any]) -> Iterator[Any]:
-        """The documents, the same objects, with `media_bytes` on every media.
+        """Yield the documents, the same objects, with `media_bytes` on every media.
 
-        A media that names no path or no offset keeps the bytes it has; one that has none either is counted, and warned
-        of at the end. With several workers, documents are handed out in groups of 1 MB of media, or one by one where
-        they are larger, do not tell their length, or lie in a remote store; at most 2 × `workers` groups more are taken
-        than given. How much a record will unpack to is taken from those before it.
+        A media without path or offset keeps the bytes it has. A media without bytes, too, is counted, and a warning
+        comes at the end. With several workers, documents are read in groups of 1 MB of media. Larger documents,
+        documents of unknown size and those in remote stores are read one by one. At most 2 × `workers` groups wait.
 
-        Peak memory: the media of so many documents, and one packed record a thread (and one block of `block_size` a
-        thread, where the store is a remote one).
+        Example:
+            for document in MediaReader("media/", workers=2).run(documents):
+                ...
+
+        Peak memory: the media of the waiting documents, and one packed record a thread (for a remote store also one
+        block of `block_size` a thread).
 
         Raises:
             DataError: as `read_media_record`, with the document as `sample`; not with `on_error="warn"`.
@@ -208,24 +212,27 @@ class RecordReader(ABC):
 
 
 class MediaReader(RecordReader):
-    """Reads the media of documents out of archives of zstd records, of version 1 and 2, or of plain ones.
+    """Reads the media of documents from archives of zstd records (versions 1 and 2) or of plain records.
 
-    Only the bytes of a record are read, never a block for one record alone.
+    Only the bytes of a record are read, never a block for one record alone. datatrove calls this class `ZstdReader`.
+
+    Example:
+        data = MediaReader("media/").read_media_record({"path": "000_00003.bin.zst", "offset": 0, "length": 505})
 
     Args:
         data_folder: folder below which the paths of media lie.
-        block_size: of a remote store, most bytes to read at once when records follow each other.
-        workers: threads; with one, reading is done in the caller's thread.
+        block_size: bytes to read at once from a remote store when records follow each other.
+        workers: threads; one reads in the caller's thread.
         offset_byte_size: bytes of the length prefix of version 1.
-        preserve_order: give documents in their order, and not as they come.
+        preserve_order: yield documents in their order, not as they are ready.
         codec: `zstd`, or `none` for archives of plain bytes.
-        limits: on what a record may unpack to (`range_bytes`), and those of a document (`sample_bytes`).
-        on_error: for a media whose record cannot be had: `error`, or `warn` (no bytes, counted).
+        limits: limits on what a record may unpack to (`range_bytes`), and the records of a document (`sample_bytes`).
+        on_error: if a record is unavailable: `error`, or `warn` (leave out the bytes and count it).
         roots: further folders that paths may lead to; absolute paths and URLs may lead there only.
-        stores: which store serves which URL.
+        stores: store for URLs with certain beginnings.
 
     Raises:
-        UsageError: an option has no such value.
+        UsageError: an option has an invalid value.
 
     Source: datatrove 0.10.1, `pipeline/media/media_readers/zstd.py` (`ZstdReader`); the first five parameters are its.
     """

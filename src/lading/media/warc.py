@@ -1,4 +1,4 @@
-"""Media in web archives: a record by its offset → what the server sent.
+"""Read media from web archives: a record by its offset gives what the server sent.
 
     record      WARC/1.0 CRLF, headers, CRLF, as many bytes as Content-Length says, CRLF CRLF; in .warc.gz a gzip member
     response    status line, headers, CRLF, body: chunked or not, and perhaps compressed once more
@@ -57,23 +57,23 @@ _BEGIN_BYTES = 64
 
 
 class WarcReader(RecordReader):
-    """Reads the media of documents out of web archives, plain or with a gzip member a record.
+    """Reads the media of documents from web archives, plain or with one gzip member a record.
 
-    A media's `length`, where it has one, is taken for a hint: the record says itself how long it is.
+    The `length` of a media is only a hint: the record states its own length.
 
     Args:
         data_folder: folder below which the paths of media lie.
-        workers: threads; with one, reading is done in the caller's thread.
-        preserve_order: give documents in their order, and not as they come.
+        workers: threads; one reads in the caller's thread.
+        preserve_order: yield documents in their order, not as they are ready.
         limits: on what a record and its payload may unpack to (`range_bytes`), those of a document (`sample_bytes`),
             and a record's headers.
-        on_error: for a media whose record cannot be had: `error`, or `warn` (no bytes, counted).
+        on_error: if a record is unavailable: `error`, or `warn` (leave out the bytes and count it).
         roots: further folders that paths may lead to; absolute paths and URLs may lead there only.
-        stores: which store serves which URL.
-        check_digests: hold each record against the digest of its block; reading takes up to four times as long.
+        stores: store for URLs with certain beginnings.
+        check_digests: check each record against the digest of its block; reading takes up to four times as long.
 
     Raises:
-        UsageError: an option has no such value.
+        UsageError: an option has an invalid value.
 
     Source: datatrove 0.10.1, `pipeline/media/media_readers/warc.py` (`WarcReaderFast`).
     """

@@ -13,10 +13,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from lading.arrow.references import FileEntry, concat, with_files
-from lading.formats.base import ExactSizes, RangeWriter, SampleEncoder, ShardWriter
+from lading.formats.base import ShardWriter
 from lading.formats.webdataset.format import KEY
 from lading.interleaved.open import create_view_shard
-from lading.interleaved.tar_writer import TarDocumentsWriter
 from lading.pipeline.batch import Batch
 from lading.pipeline.finished import FinishedShard, ShardSums
 from lading.pipeline.shard_kind import ShardKind
@@ -60,7 +59,7 @@ class OpenShard:
 
     path: str
     sinks: list[Sink]
-    writer: ShardWriter | TarDocumentsWriter
+    writer: ShardWriter
     index: list[pa.Table] = field(default_factory=list)
     num_samples: int = 0
     payload_bytes: int = 0
@@ -69,7 +68,7 @@ class OpenShard:
     @property
     def takes_ranges(self) -> bool:
         """Whether the writer takes payload from files itself."""
-        return isinstance(self.writer, RangeWriter) and self.writer.takes_ranges
+        return self.writer.takes_ranges
 
     def samples_that_fit(self, ends: NDArray[np.int64], num_rows: NDArray[np.int64], most: int, ratio: float) -> int:
         """Return how many samples fit into the shard: none if it is full, at least one if it is empty.
@@ -81,7 +80,7 @@ class OpenShard:
             ratio: bytes in the file for each byte of payload, by which writers without exact sizes are estimated.
         """
         writer = self.writer
-        if isinstance(writer, ExactSizes):
+        if writer.sample_bytes is not None:
             room = min(most, writer.limit_bytes) - writer.bytes_written()
             count = int(np.searchsorted(ends + writer.sample_bytes * num_rows, room, "right"))
         else:
@@ -114,14 +113,7 @@ class OpenShard:
             num_samples: samples in them.
             file: the shard's name in references.
         """
-        writer = self.writer
-        table: pa.Table | None = None
-        if isinstance(writer, SampleEncoder):
-            writer.write_encoded(batch.rows)
-        elif batch.ranges and isinstance(writer, RangeWriter):
-            table = writer.write_ranges(batch.rows, batch.ranges)
-        else:
-            table = writer.write(batch.rows)
+        table = self.writer.write_encoded(batch.rows, batch.ranges)
         self.num_samples += num_samples
         self.payload_bytes += batch.size_bytes
         if table is None:
@@ -149,7 +141,7 @@ class OpenShard:
             sums: list[ShardSums] = []
             closing.start(partial(_close, self.sinks, sums, kind.checksums))
             failed.pop_all()
-        counts = dict(self.writer.counts) if isinstance(self.writer, TarDocumentsWriter) else {}
+        counts = dict(self.writer.counts)
         index = concat(self.index) if self.index else None
         facts = replace(facts, num_samples=self.num_samples)
         beside = [posixpath.basename(sink.path) for sink in self.sinks[1:]]

@@ -13,10 +13,9 @@ from numpy.typing import NDArray
 
 from lading.arrow.hashing import hash_strings
 from lading.arrow.views import is_text
-from lading.formats.base import SampleEncoder, ShardWriter
+from lading.formats.base import ShardWriter
 from lading.formats.webdataset.format import KEY
 from lading.interleaved.open import packer
-from lading.interleaved.tar_writer import TarDocumentsWriter
 from lading.pipeline.batch import Batch
 from lading.pipeline.shard_kind import ShardKind
 
@@ -90,7 +89,7 @@ class Packed:
         return self.batch.slice(int(self.bounds[first]), int(self.bounds[stop]))
 
 
-def pack(batch: Batch, kind: ShardKind, writer: ShardWriter | TarDocumentsWriter, first_row: int) -> Packed:
+def pack(batch: Batch, kind: ShardKind, writer: ShardWriter, first_row: int) -> Packed:
     """Return rows as the format stores them.
 
     Args:
@@ -104,8 +103,9 @@ def pack(batch: Batch, kind: ShardKind, writer: ShardWriter | TarDocumentsWriter
     if packing is not None:
         rows, ranges = packing[0](batch.rows, batch.ranges)
         stored, bounds = Batch(rows, "samples", ranges), np.arange(rows.num_rows + 1)
-    if isinstance(writer, SampleEncoder):
-        stored = Batch(writer.encode(stored.rows, first_row), "samples")
+    encoded = writer.encode(stored.rows, first_row)
+    if encoded is not stored.rows:
+        stored = Batch(encoded, "samples")
     ids = None
     if kind.view == "interleaved" and packing is None and kind.format.info.fixed_schema:
         ids = hash_strings(batch.rows.column("sample_id").take(pa.array(batch.starts)))

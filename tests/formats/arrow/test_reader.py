@@ -18,6 +18,8 @@ import lading
 from arrow_files import arrow_bytes
 from lading.arrow.ipc import parse_footer
 from lading.arrow.references import is_ref
+from lading.dataset.iteration import shard_batches
+from lading.dataset.open import open_shards
 from lading.errors import (
     CorruptShard,
     DataError,
@@ -914,16 +916,16 @@ def test_large_values_of_a_mapped_file_are_told_by_their_places(kind: pa.DataTyp
     path = tmp_path / "a.arrow"
     for number, options in enumerate(({}, {"compression": "zstd"})):
         path.write_bytes(arrow_bytes(table, **options))
-        with lading.open(path) as dataset:
+        with open_shards(path) as shards:
             for views in (False, True):
-                batches = list(dataset.shard_batches(0, 30, 1 << 30, views=views))
+                batches = list(shard_batches(shards, 0, 30, 1 << 30, views=views))
                 assert all(is_ref(batch.schema.field("b").type) == (views and not number) for batch in batches)
                 assert not any(is_ref(batch.schema.field("small").type) for batch in batches)
-                found = [dataset.materialise(batch) for batch in batches]
+                found = [shards.fetcher.materialise(batch) for batch in batches]
                 assert [value for batch in found for value in batch.column("b").to_pylist()] == values
                 assert max(len(batch) for batch in batches) == (30 if views else 10)
-    with lading.open(path, mmap=False) as dataset:
-        assert not any(is_ref(b.schema.field("b").type) for b in dataset.shard_batches(0, 30, 1 << 30, views=True))
+    with open_shards(path, mmap=False) as shards:
+        assert not any(is_ref(b.schema.field("b").type) for b in shard_batches(shards, 0, 30, 1 << 30, views=True))
 
 
 COLLECTED = """

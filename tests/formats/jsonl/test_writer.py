@@ -159,7 +159,7 @@ def test_types_that_somebody_registered_are_written_as_they_are_stored() -> None
     assert by_json(lines) == [{"p": [1, 2], "l": [[1, 2], None]}, {"p": None, "l": []}]
     reader = FORMAT.open_shard(ShardFile(MemoryStore({"d.jsonl": lines}), "d.jsonl"), {})
     target = registered.select(["p", "l"])
-    [batch] = reader.typed_batches(target.schema, max_rows=9, max_bytes=1 << 20)
+    [batch] = reader.batches(schema=target.schema, max_rows=9, max_bytes=1 << 20)
     assert pa.Table.from_batches([batch]).equals(target)
 
 

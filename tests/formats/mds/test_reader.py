@@ -18,6 +18,7 @@ import pytest
 import lading
 from golden_cases import Golden
 from lading.arrow.references import is_ref
+from lading.dataset.open import open_shards
 from lading.errors import BadReference, CorruptShard, DataError, SidecarMismatch, SourceNotFound, UsageError
 from lading.features.types import Array, Bytes, Encoded, Image, Json, Text, feature_of
 from lading.storage.memory import MemoryStore
@@ -178,7 +179,7 @@ def test_an_index_is_listed_without_looking_at_its_shards(copied: Path) -> None:
     for path in copied.glob("*.mds"):
         path.unlink()
     with lading.open(copied, view="samples") as dataset:
-        assert len(dataset.listing) == len(json.loads((copied / "index.json").read_text())["shards"])
+        assert len(dataset.shards) == len(json.loads((copied / "index.json").read_text())["shards"])
         with pytest.raises(lading.LadingError, match=r"shard\.00000\.mds"):
             next(iter(dataset))
 
@@ -217,7 +218,7 @@ def test_many_shards_from_many_threads(tmp_path: Path) -> None:
 
 
 def test_a_closed_shard_says_so(golden: Golden) -> None:
-    dataset = lading.open(golden("mds") / "comp-none")
+    dataset = open_shards(golden("mds") / "comp-none")
     reader = dataset.whole_samples(0)
     dataset.close()
     assert reader is not None

@@ -385,7 +385,7 @@ def test_what_is_written_is_read(tmp_path: Path, options: dict[str, Any], shard_
         assert {name: row[name] for name in ("id", "text", "n")} == {n: expected[n] for n in ("id", "text", "n")}
         assert [{name: one[name] for name in ("id", "type", "alt", BYTES)} for one in row["media"]] == expected["media"]
     archives = sorted((tmp_path / "out").glob("*.bin.zst"))
-    assert len(archives) == len(dataset.listing)
+    assert len(archives) == len(dataset.shards)
     assert (len(archives) > 1) == (shard_size == "20KB")
     assert len(list((tmp_path / "out").iterdir())) == 2 * len(archives) + 1
 

@@ -23,7 +23,8 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*name no path or no offset")
 def _opened(folder: Path, told: dict[str, Any], **options: Any) -> lading.Dataset:
     media = {"media": str(folder / told["media_root"])} if "media_root" in told else {}
     archives = {"archives": told["media_kind"]} if "media_kind" in told else {}
-    return lading.open(folder / told["documents"], format="media_archive", options={**media, **archives, **options})
+    return lading.open(folder / told["documents"], format="media_archive", view=told.get("view"),
+                       options={**media, **archives, **options})  # fmt: skip
 
 
 def _views(golden: Golden, case: str) -> list[View]:
@@ -55,8 +56,7 @@ def test_as_items(golden: Golden, case: str) -> None:
     for view in _views(golden, case):
         with _opened(view.folder, view.open) as dataset:
             documents = list(dataset.samples())
-        with _opened(view.folder, view.open) as dataset:
-            dataset.view = "interleaved"
+        with _opened(view.folder, {**view.open, "view": "interleaved"}) as dataset:
             found = list(dataset.samples())
             assert [dataset[i] for i in range(len(found))] == found
         assert [sample["sample_id"] for sample in found] == [document["id"] for document in documents]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from operator import index as as_int
@@ -95,6 +95,8 @@ class ArrowReader(ShardReader):
         counts: videos whose bytes are in files of their own and were not asked for.
     """
 
+    picks = True
+
     def __init__(self, source: ShardFile, options: ReadOptions) -> None:
         self._path = source.path
         self._body = Body(source, mmap=options.mmap)
@@ -162,7 +164,12 @@ class ArrowReader(ShardReader):
         ends = np.array([0, *self._row_ends()], np.int64)
         return ends[1:] - ends[:-1]
 
-    def read(self, rows: NDArray[np.int64] | None = None, columns: Sequence[str] | None = None) -> pa.Table:
+    def read(
+        self,
+        rows: NDArray[np.int64] | None = None,
+        columns: Sequence[str] | None = None,
+        schema: pa.Schema | None = None,
+    ) -> pa.Table:
         """Rows by ordinal; only record batches with such rows are looked at.
 
         A `string` or `binary` column of more than 2 GiB may come as its large twin. Peak memory: twice the rows asked
@@ -283,7 +290,13 @@ class ArrowReader(ShardReader):
             self._body.touched(min(touched_bytes(batch, self._body), (stop - begin) * _TOUCH_BYTES))
 
     def batches(
-        self, *, max_rows: int, max_bytes: int, columns: Sequence[str] | None = None, views: bool = False
+        self,
+        *,
+        max_rows: int,
+        max_bytes: int,
+        columns: Sequence[str] | None = None,
+        views: bool = False,
+        schema: pa.Schema | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """All rows in order, by the record batch, cut where one is above the limits; columns it lacks are left out.
 
@@ -314,6 +327,10 @@ class ArrowReader(ShardReader):
                 self._release(first, end - first)
                 released = end
             number += 1
+
+    def sample_getter(self) -> Callable[[int], dict[str, Any]]:
+        """Return what gives a row out of the buffers where its values lie."""
+        return self.get_sample
 
     def get_sample(self, row: int) -> dict[str, Any]:
         """One row as `ds[i]` gives it. Raises IndexError."""

@@ -105,6 +105,7 @@ class CsvReader(ShardReader):
         max_bytes: int,
         columns: Sequence[str] | None = None,
         views: bool = False,
+        schema: pa.Schema | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """All rows in order, some MiB at a time. Limits go by the bytes of records.
 
@@ -119,7 +120,12 @@ class CsvReader(ShardReader):
             for start, stop in _slices(records, max_rows, max_bytes):
                 yield self._batch(records, chosen, start, stop)
 
-    def read(self, rows: NDArray[np.int64] | None = None, columns: Sequence[str] | None = None) -> pa.Table:
+    def read(
+        self,
+        rows: NDArray[np.int64] | None = None,
+        columns: Sequence[str] | None = None,
+        schema: pa.Schema | None = None,
+    ) -> pa.Table:
         """Rows by ordinal; reads the parts of the file that they lie in.
 
         Of a compressed file everything up to them is unpacked. Peak memory: the rows asked for, and 16 MiB.

@@ -81,10 +81,6 @@ class CsvWriter(ShardWriter):
         """Bytes of the file so far; of a compressed one, what has come out of the compression."""
         return self._out.tell()
 
-    def held_bytes(self) -> int:
-        """0: the sink has every batch."""
-        return 0
-
     def close(self) -> ShardFacts:
         """Finish the compression, if there is one."""
         self._begin()

@@ -141,6 +141,8 @@ class JsonlReader(ShardReader):
         counts: what the last whole pass noticed, by a short phrase.
     """
 
+    declares_types = False
+
     def __init__(self, file: TextFile) -> None:
         self._file = file
         given = file.source.index
@@ -150,11 +152,6 @@ class JsonlReader(ShardReader):
     def schema(self) -> pa.Schema:
         """The types that hold all values exactly; takes one pass over the file, with `index` and `num_rows`."""
         return pa.ipc.read_schema(pa.py_buffer(self.index().schema.metadata[_SCHEMA_KEY]))
-
-    @property
-    def declares_types(self) -> bool:
-        """No: JSON says of each value only what it is."""
-        return False
 
     def first_schema(self) -> pa.Schema | None:
         """The schema of the first rows; None if there are none."""
@@ -191,48 +188,43 @@ class JsonlReader(ShardReader):
         max_bytes: int,
         columns: Sequence[str] | None = None,
         views: bool = False,
+        schema: pa.Schema | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """All rows in order, some MiB at a time, each batch with all columns.
+        """All rows in order, some MiB at a time, each batch with all columns. With a schema no pass looks for one.
 
         Limits go by the bytes of lines. Peak memory: some ten times a block of 4 MiB, or of the longest line.
 
         Raises:
             CorruptShard, DuplicateField: a line is bad; the message names it.
             LimitExceeded: a line is too long, or there are too many fields.
+            SchemaMismatch: a value does not fit the schema; or all columns are wanted, and a line has another field.
         """
-        schema = self.schema()
-        for rows in self._streamed(max_rows, max_bytes, schema):
+        complete = schema is None or columns is None
+        schema = schema or self.schema()
+        for rows in self._streamed(max_rows, max_bytes, schema, complete=complete):
             yield self._batch(rows, _chosen(schema, columns))
 
-    def typed_batches(
-        self, schema: pa.Schema, *, max_rows: int, max_bytes: int, columns: Sequence[str] | None = None
-    ) -> Iterator[pa.RecordBatch]:
-        """All rows in order, with the columns of this schema; takes no pass to find one.
-
-        Raises:
-            SchemaMismatch: a value does not fit; or all columns are wanted, and a line has another field.
-        """
-        for rows in self._streamed(max_rows, max_bytes, schema, complete=columns is None):
-            yield self._batch(rows, _chosen(schema, columns))
-
-    def read(self, rows: NDArray[np.int64] | None = None, columns: Sequence[str] | None = None) -> pa.Table:
+    def read(
+        self,
+        rows: NDArray[np.int64] | None = None,
+        columns: Sequence[str] | None = None,
+        schema: pa.Schema | None = None,
+    ) -> pa.Table:
         """Rows by ordinal; reads the parts of the file that they lie in, and parses their lines alone.
 
         Of a compressed file everything up to them is unpacked. Peak memory: the rows asked for, and 16 MiB.
 
         Raises:
             UsageError: an ordinal is outside the shard.
+            SchemaMismatch: as `batches`.
         """
-        schema = self.schema()
+        complete = schema is None or columns is None
+        schema = schema or self.schema()
         if rows is not None:
-            return self._read(schema, rows, columns, complete=True)
+            return self._read(schema, rows, columns, complete=complete)
         chosen = _chosen(schema, columns)
-        found = self._streamed(_FEW_ROWS, _UNIT_BYTES, schema)
+        found = self._streamed(_FEW_ROWS, _UNIT_BYTES, schema, complete=complete)
         return _table([self._batch(part, chosen) for part in found], chosen)
-
-    def typed_read(self, schema: pa.Schema, rows: NDArray[np.int64], columns: Sequence[str] | None = None) -> pa.Table:
-        """As `read`, with the columns of this schema. Raises SchemaMismatch as `typed_batches`."""
-        return self._read(schema, rows, columns, complete=columns is None)
 
     def _read(
         self, schema: pa.Schema, rows: NDArray[np.int64], columns: Sequence[str] | None, *, complete: bool

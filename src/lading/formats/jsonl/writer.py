@@ -90,10 +90,6 @@ class JsonlWriter(ShardWriter):
         """Bytes of the file so far; of a compressed one, what has come out of the compression."""
         return self._out.tell()
 
-    def held_bytes(self) -> int:
-        """0: the sink has every batch."""
-        return 0
-
     def close(self) -> ShardFacts:
         """Finish the compression, if there is one."""
         return ShardFacts(self._rows, self._out.finish(), self._payload)

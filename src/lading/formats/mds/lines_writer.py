@@ -23,7 +23,7 @@ from lading.arrow import json_text
 from lading.arrow.views import byte_lengths, is_bytes, is_text, join, present
 from lading.errors import LimitExceeded, Unrepresentable, errors_at
 from lading.features.types import Text, feature_of
-from lading.formats.base import ShardFacts, ShardWriter
+from lading.formats.base import Ranges, ShardFacts, ShardWriter
 from lading.formats.mds.files import MAX_BYTES, OutFile, WriteOptions, columns_as, named
 from lading.formats.mds.index import Column
 from lading.formats.text_lines import as_text, body, parts_of, without_dictionary
@@ -231,10 +231,10 @@ class LineWriter(ShardWriter):
             LimitExceeded: the shard would pass 4 GiB.
         """
         with errors_at(file=self._path):
-            self.write_encoded(self.encode(batch, self._samples))
+            self.write_encoded(self.encode(batch, self._samples), {})
 
     def encode(self, batch: pa.RecordBatch, first_row: int) -> pa.RecordBatch:
-        """Rows as lines: as `SampleEncoder` says."""
+        """Rows as lines: see `ShardWriter.encode`."""
         lines, row = [], first_row
         for part in parts_of(batch):
             lines.append(self._line.lines(part, row).cast(pa.large_binary()))
@@ -242,7 +242,7 @@ class LineWriter(ShardWriter):
         whole = lines[0] if len(lines) == 1 else pa.concat_arrays(lines or [pa.array([], pa.large_binary())])
         return pa.record_batch([whole], names=["line"])
 
-    def write_encoded(self, samples: pa.RecordBatch) -> None:
+    def write_encoded(self, samples: pa.RecordBatch, ranges: Ranges) -> None:
         """Append lines that `encode` gave. Raises LimitExceeded: the shard would pass 4 GiB."""
         if not len(samples):
             return
@@ -262,10 +262,6 @@ class LineWriter(ShardWriter):
     def bytes_written(self) -> int:
         """Size of the lines before compression, by which the peer ends its shards."""
         return self._lines_bytes
-
-    def held_bytes(self) -> int:
-        """0: lines are made here, and refer to nothing."""
-        return 0
 
     def close(self) -> ShardFacts:
         """Finish both files."""

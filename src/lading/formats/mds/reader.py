@@ -21,7 +21,7 @@ from lading.arrow.references import FileEntry, RefType, is_ref, make_refs, with_
 from lading.codecs import WRAPS, new_hash, unpack_file
 from lading.errors import CorruptShard, LadingError, LimitExceeded, NotFound, SidecarMismatch, UsageError, errors_at
 from lading.features.items import split_rows
-from lading.formats.base import ShardFile, ShardReader
+from lading.formats.base import SampleReader, ShardFile
 from lading.formats.mds.index import (
     COMPRESSIONS,
     Config,
@@ -165,7 +165,7 @@ def _compare(path: str, file: EntryFile, parts: Iterator[pa.Buffer] | Sequence[p
                                   expected=file.hashes[name], found=each.hexdigest())  # fmt: skip
 
 
-class MdsReader(ShardReader):
+class MdsReader(SampleReader):
     """An open shard. Memory: 4 bytes a sample; a compressed shard is unpacked, and held whole.
 
     Attributes:
@@ -311,13 +311,24 @@ class MdsReader(ShardReader):
         whole = make_refs(np.array([start]), np.array([stop - start]))
         return pa.table([pa.array([count]), whole], schema=schema).slice(0, min(count, 1))
 
-    def read(self, rows: NDArray[np.int64] | None = None, columns: Sequence[str] | None = None) -> pa.Table:
+    def read(
+        self,
+        rows: NDArray[np.int64] | None = None,
+        columns: Sequence[str] | None = None,
+        schema: pa.Schema | None = None,
+    ) -> pa.Table:
         """Samples by ordinal, in the order asked for. Asks a store for these samples only."""
         wanted = np.arange(self.num_rows()) if rows is None else rows
         return pa.Table.from_batches([self._batch(self._part(wanted), self._schema(columns, views=False))])
 
     def batches(
-        self, *, max_rows: int, max_bytes: int, columns: Sequence[str] | None = None, views: bool = False
+        self,
+        *,
+        max_rows: int,
+        max_bytes: int,
+        columns: Sequence[str] | None = None,
+        views: bool = False,
+        schema: pa.Schema | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """All samples in order. Peak memory: numbers and text of a batch; all of it where nothing is mapped."""
         schema = self._schema(columns, views=views)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from lading.arrow.views import present, row_bytes
 from lading.errors import LadingError, UsageError, errors_at
-from lading.formats.base import LooseReader, ShardFile, ShardReader
+from lading.formats.base import ShardFile, ShardReader
 from lading.formats.media_archive.documents import (
     BYTES,
     PLACE,
@@ -87,6 +87,7 @@ class MediaArchiveReader(ShardReader):
         self.path, self.options = source.path, options
         documents = documents_format(source)
         self._sparse = documents == "jsonl"
+        self.declares_types = not self._sparse
         self._documents: ShardReader = get_format(documents).open_shard(source, {})
         self.media = _record_reader(source, options)
         self.codec = "" if options.archives == "none" else "zstd-magicless"
@@ -100,14 +101,9 @@ class MediaArchiveReader(ShardReader):
                 self._schema = self._columns(self._documents.schema())
         return self._schema
 
-    @property
-    def declares_types(self) -> bool:
-        """Whether the columns' types are the file's own, and not what its values happen to be."""
-        return not self._sparse
-
     def first_schema(self) -> pa.Schema | None:
         """The columns that the first documents have; None if there are none."""
-        found = self._documents.first_schema() if isinstance(self._documents, LooseReader) else self._documents.schema()
+        found = self._documents.first_schema()
         with errors_at(file=self.path):
             return None if found is None else self._columns(found)
 
@@ -130,8 +126,16 @@ class MediaArchiveReader(ShardReader):
         """That of the documents' file: where the records lie, the documents say."""
         return self._documents.index()
 
-    def read(self, rows: NDArray[np.int64] | None = None, columns: Sequence[str] | None = None) -> pa.Table:
+    def read(
+        self,
+        rows: NDArray[np.int64] | None = None,
+        columns: Sequence[str] | None = None,
+        schema: pa.Schema | None = None,
+    ) -> pa.Table:
         """Documents by ordinal with their media; only the records of these are read."""
+        if rows is not None and schema is not None and not self.declares_types:
+            found = list(self.filled(self.read_located(rows, schema, columns), None))
+            return pa.Table.from_batches(found, _chosen(schema, columns))
         batches = self._documents.read(rows, self._stored(columns)).combine_chunks().to_batches()
         schema = _chosen(self.schema(), columns)
         found = [part for batch in self._shaped(batches, schema, rows) for part in self.filled(batch, None)]
@@ -144,6 +148,7 @@ class MediaArchiveReader(ShardReader):
         max_bytes: int,
         columns: Sequence[str] | None = None,
         views: bool = False,
+        schema: pa.Schema | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """All documents in order with the bytes of their media; without the column `media` no record is read.
 
@@ -153,17 +158,8 @@ class MediaArchiveReader(ShardReader):
             CorruptShard, DuplicateField: a line is bad, or its media have no form of media.
             BadReference, CorruptShard, LimitExceeded: a record cannot be had; not with `on_error="warn"`.
         """
-        yield from self._all(self.located(max_rows=max_rows, max_bytes=max_bytes, columns=columns), max_bytes)
-
-    def typed_batches(
-        self, schema: pa.Schema, *, max_rows: int, max_bytes: int, columns: Sequence[str] | None = None
-    ) -> Iterator[pa.RecordBatch]:
-        """As `batches`, with the columns of this schema, in its types; of JSON Lines without a pass to find them.
-
-        Raises:
-            SchemaMismatch: a value does not fit.
-        """
-        located = self.located(max_rows=max_rows, max_bytes=max_bytes, columns=columns, schema=schema)
+        given = None if self.declares_types else schema
+        located = self.located(max_rows=max_rows, max_bytes=max_bytes, columns=columns, schema=given)
         yield from self._all(located, max_bytes)
 
     def _all(self, located: Iterator[pa.RecordBatch], max_bytes: int) -> Iterator[pa.RecordBatch]:
@@ -184,29 +180,18 @@ class MediaArchiveReader(ShardReader):
         With a schema, they have its columns in its types.
         """
         most_rows, most_bytes = min(max_rows, _LOCATED_ROWS), min(max_bytes, _LOCATED_BYTES)
-        if schema is None or not isinstance(self._documents, LooseReader):
-            stored = self._stored(columns)
-            batches = self._documents.batches(max_rows=most_rows, max_bytes=most_bytes, columns=stored)
-        else:
-            batches = self._documents.typed_batches(
-                stored_columns(schema), max_rows=most_rows, max_bytes=most_bytes, columns=columns
-            )
+        typed = None if schema is None or self.declares_types else stored_columns(schema)
+        stored = self._stored(columns) if typed is None else columns
+        batches = self._documents.batches(max_rows=most_rows, max_bytes=most_bytes, columns=stored, schema=typed)
         yield from self._shaped(batches, _chosen(self.schema() if schema is None else schema, columns), None)
         self.counts = Counter(self._documents.counts)
-
-    def typed_read(self, schema: pa.Schema, rows: NDArray[np.int64], columns: Sequence[str] | None = None) -> pa.Table:
-        """As `read`, with the columns of this schema, in its types. Raises as `typed_batches`."""
-        found = self.filled(self.read_located(rows, schema, columns), None)
-        return pa.Table.from_batches(list(found), _chosen(schema, columns))
 
     def read_located(
         self, rows: NDArray[np.int64], schema: pa.Schema | None = None, columns: Sequence[str] | None = None
     ) -> pa.RecordBatch:
         """Documents by ordinal, as `located` gives them."""
-        if schema is None or not isinstance(self._documents, LooseReader):
-            table = self._documents.read(rows, self._stored(columns))
-        else:
-            table = self._documents.typed_read(stored_columns(schema), rows, columns)
+        typed = None if schema is None or self.declares_types else stored_columns(schema)
+        table = self._documents.read(rows, self._stored(columns) if typed is None else columns, typed)
         found, chosen = table.combine_chunks().to_batches(), _chosen(schema or self.schema(), columns)
         return (
             next(self._shaped(found, chosen, rows))

@@ -215,7 +215,13 @@ class ParquetReader(ShardReader):
         return pa.table(arrays, schema=_INDEX_SCHEMA)
 
     def batches(
-        self, *, max_rows: int, max_bytes: int, columns: Sequence[str] | None = None, views: bool = False
+        self,
+        *,
+        max_rows: int,
+        max_bytes: int,
+        columns: Sequence[str] | None = None,
+        views: bool = False,
+        schema: pa.Schema | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """All rows in order, about 8 MB a batch at most; columns that the file lacks are left out.
 
@@ -240,7 +246,12 @@ class ParquetReader(ShardReader):
                 at += batch.num_rows
                 yield from cut(batch if mine is None else take_rows(batch, mine), max_rows, max_bytes)
 
-    def read(self, rows: NDArray[np.int64] | None = None, columns: Sequence[str] | None = None) -> pa.Table:
+    def read(
+        self,
+        rows: NDArray[np.int64] | None = None,
+        columns: Sequence[str] | None = None,
+        schema: pa.Schema | None = None,
+    ) -> pa.Table:
         """Rows by ordinal; of each row group touched, pages are decoded up to the last row asked for.
 
         A `string` column of more than 2 GiB may come as `large_string`. Peak memory: twice the rows asked for.

@@ -159,7 +159,12 @@ class WebdatasetReader(ShardReader):
             self._index = pa.Table.from_batches(batches, batches[0].schema if batches else empty)
         return self._index
 
-    def read(self, rows: NDArray[np.int64] | None = None, columns: Sequence[str] | None = None) -> pa.Table:
+    def read(
+        self,
+        rows: NDArray[np.int64] | None = None,
+        columns: Sequence[str] | None = None,
+        schema: pa.Schema | None = None,
+    ) -> pa.Table:
         """Samples by ordinal as references, in the order asked for; with a sidecar, a few of them cost no walk.
 
         A column that these rows do not have comes as nulls if it is asked for by name, or known: with a sidecar, once
@@ -191,6 +196,7 @@ class WebdatasetReader(ShardReader):
         max_bytes: int,
         columns: Sequence[str] | None = None,
         views: bool = False,
+        schema: pa.Schema | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """All samples in order, none of them cut: references for plain tars, values for compressed ones.
 

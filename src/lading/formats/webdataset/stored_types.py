@@ -65,7 +65,12 @@ class TypedReader(ShardReader):
         """`__key__` and a reference column a member, as of any tar."""
         return self._reader.index()
 
-    def read(self, rows: NDArray[np.int64] | None = None, columns: Sequence[str] | None = None) -> pa.Table:
+    def read(
+        self,
+        rows: NDArray[np.int64] | None = None,
+        columns: Sequence[str] | None = None,
+        schema: pa.Schema | None = None,
+    ) -> pa.Table:
         """Samples by ordinal, in the order asked for. Raises as `batches`."""
         found = self._reader.read(rows, self._wanted(columns)).combine_chunks()
         if not found.num_rows:
@@ -81,7 +86,13 @@ class TypedReader(ShardReader):
         return pa.Table.from_batches([self._typed(part, columns) for part in parts])
 
     def batches(
-        self, *, max_rows: int, max_bytes: int, columns: Sequence[str] | None = None, views: bool = False
+        self,
+        *,
+        max_rows: int,
+        max_bytes: int,
+        columns: Sequence[str] | None = None,
+        views: bool = False,
+        schema: pa.Schema | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """All samples in order, none of them cut.
 

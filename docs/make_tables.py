@@ -1,0 +1,87 @@
+#!/usr/bin/env python3
+"""Tables of options in `docs/cli.md`, made from the dataclasses of `lading.options` and the commands' own options.
+
+    python docs/make_tables.py
+
+The text between `<!-- options: NAME -->` and `<!-- end -->` is replaced. NAME is a command or a group of options.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from typer.main import get_command
+
+from lading.cli.main import app
+from lading.cli.options import CHOOSING, READING, WRITING, FormatFlags
+from lading.options import InterleavedOptions
+
+PAGE = Path(__file__).parent / "cli.md"
+COMMANDS: dict[str, Any] = get_command(app).commands  # type: ignore[attr-defined] # a group has commands
+OUTPUT = ("--json", "--debug")
+GROUPS = {"reading": READING, "choosing": CHOOSING, "writing": WRITING}
+_MARKED = re.compile(r"(?<=<!-- options: )(\w+)( -->\n).*?(?=<!-- end -->)", re.DOTALL)
+
+
+def options_of(command: str) -> dict[str, Any]:
+    """Return the options of a command by their first name."""
+    found = (p for p in COMMANDS[command].params if p.param_type_name == "option" and p.name != "help")
+    return {option.opts[0]: option for option in found}
+
+
+def flags_of(group: str) -> dict[str, str]:
+    """Return the options of a group, each with its name in Python."""
+    if group == "output":
+        return dict.fromkeys(OUTPUT, "")
+    spellings = {InterleavedOptions: "InterleavedOptions.{}", FormatFlags: 'options["{}"]'}
+    return {
+        spelled.flag.partition("/")[0]: spellings.get(kind, "{}").format(one.name)
+        for _, kind, one, spelled in GROUPS[group].options()
+    }
+
+
+def groups_of(command: str) -> list[str]:
+    """Return the groups of which a command has every option."""
+    mine = options_of(command)
+    return [group for group in ("output", *GROUPS) if flags_of(group).keys() <= mine.keys()]
+
+
+def row(option: Any, *cells: str) -> str:
+    """Return an option as a row of a table."""
+    value = f" {option.metavar}".replace("|", "\\|") if option.metavar else ""
+    default = f" (default {option.default})" if option.default else ""
+    names = ", ".join([f"`{option.opts[0]}{value}`", *(f"`{name}`" for name in option.opts[1:])])
+    return f"| {' | '.join([names + default, *cells, option.help])} |"
+
+
+def table(name: str) -> str:
+    """Return the table of a command's own options, or of a group."""
+    if name in COMMANDS:
+        groups = groups_of(name)
+        shared = {flag for group in groups for flag in flags_of(group)}
+        own = [row(option) for flag, option in options_of(name).items() if flag not in shared]
+        links = ", ".join(f"[{group}](#{group}-options)" for group in groups)
+        return "\n".join([*_lines(["option", ""], own), f"Shared options: {links}.", ""])
+    options = next(options_of(command) for command in COMMANDS if name in groups_of(command))
+    flags = flags_of(name)
+    if name == "output":
+        return "\n".join(_lines(["option", ""], (row(options[flag]) for flag in flags)))
+    rows = (row(options[flag], f"`{python}`") for flag, python in flags.items())
+    return "\n".join(_lines(["option", "Python", ""], rows))
+
+
+def _lines(head: list[str], rows: Iterable[str]) -> list[str]:
+    found = list(rows)
+    return [f"| {' | '.join(head)} |".replace("|  |", "| |"), f"|{'---|' * len(head)}", *found, ""] if found else []
+
+
+def filled(page: str) -> str:
+    """Return the page with its tables made anew."""
+    return _MARKED.sub(lambda marked: f"{marked[1]}{marked[2]}\n{table(marked[1]).strip()}\n\n", page)
+
+
+if __name__ == "__main__":
+    PAGE.write_text(filled(PAGE.read_text()))

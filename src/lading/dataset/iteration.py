@@ -1,0 +1,275 @@
+"""Read the rows of shards in order, a batch at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import chain
+from operator import index as as_int
+
+import orjson
+import pyarrow as pa
+
+from lading.arrow.align import align_table, as_text
+from lading.arrow.rebatch import across_shards, split_duplicate_ids, split_samples
+from lading.dataset.shards import Shards
+from lading.errors import DataError, UsageError, errors_at
+from lading.features.items import INTERLEAVED_SCHEMA, LINEAGE_KEY, sample_firsts
+from lading.options import OnError
+from lading.storage.fetch import ERROR_COLUMN, OnFailure
+from lading.storage.range_hasher import RangeHasher
+from lading.units import parse_bytes
+
+__all__ = [
+    "MAX_BYTES",
+    "MAX_ROWS",
+    "aligned_to",
+    "batches",
+    "hidden_columns",
+    "materialise_parts",
+    "refuse_no_columns",
+    "shard_batches",
+]
+
+MAX_ROWS = 1024
+"""Rows of a batch, where nobody says another number."""
+
+MAX_BYTES = 256 << 20
+"""Payload of a batch, where nobody says another number."""
+
+
+def batches(
+    shards: Shards,
+    *,
+    max_rows: int = MAX_ROWS,
+    max_bytes: int | str = MAX_BYTES,
+    columns: Sequence[str] | None = None,
+    lazy: bool = False,
+    views: bool = False,
+    on_error: OnError = "error",
+    shards_per_batch: int | None = 1,
+) -> Iterator[pa.RecordBatch]:
+    """All rows in order, a batch at a time; see `Dataset.batches`."""
+    refuse_no_columns(columns)
+    max_rows, most_bytes = _count(max_rows), parse_bytes(max_bytes)
+    hidden = hidden_columns(shards, columns)
+    asked = columns if shards.view == "samples" and shards.target is None else None
+    columns = columns if columns is None else [*columns, *hidden]
+    row = 0
+
+    def of_shards() -> Iterator[pa.RecordBatch]:
+        """Batches of all shards; `row` is the first of the last one in its shard."""
+        nonlocal row
+        for number in range(len(shards.listing)):
+            row = 0
+            for batch in shard_batches(shards, number, max_rows, most_bytes, columns, views=views):
+                yield batch
+                row += batch.num_rows
+
+    found = of_shards()
+    if asked is not None:
+        found = _refusing_unknown(shards, found, asked)
+    if shards_per_batch != 1:
+        found = across_shards(found, max_rows, most_bytes, shards_per_batch)
+    seen = pa.schema([])
+    for batch in found:
+        seen, padded = _pad(seen, batch)
+        if asked is not None:
+            padded = _in_order(padded, asked)
+        if lazy:
+            yield padded.drop_columns(hidden)
+            continue
+        first_row = row if shards_per_batch == 1 else None
+        for done in _with_bytes(shards, padded, most_bytes, first_row, views=views, on_error=on_error):
+            yield done.drop_columns(hidden)
+            shards.fetcher.release()
+
+
+def _with_bytes(
+    shards: Shards, batch: pa.RecordBatch, max_bytes: int, first_row: int | None, *, views: bool, on_error: OnError
+) -> Iterator[pa.RecordBatch]:
+    """A batch in parts with their bytes; errors tell a row as its shard counts it, where the batch begins there."""
+    dropped = batch.num_rows
+    with errors_at(first_row=first_row):
+        for part in materialise_parts(shards, batch, max_bytes, on_error=on_error, views=views):
+            done = as_text(part, shards.target)
+            dropped -= done.num_rows
+            yield done
+    if dropped:
+        shards.counts["rows without bytes, dropped"] += dropped
+
+
+def _refusing_unknown(
+    shards: Shards, found: Iterator[pa.RecordBatch], columns: Sequence[str]
+) -> Iterator[pa.RecordBatch]:
+    """Batches as they come, unless a column was asked for that neither the manifest nor any shard has.
+
+    Shards are looked at if the manifest, or else the first rows, lack it; where there are no rows, no column is
+    missed.
+    """
+    first = None if shards.manifest is not None else next(found, None)
+    if not len(shards.listing) or (first is None and shards.manifest is None):
+        return
+    known = dict.fromkeys((first.schema if first is not None else shards.schema).names)
+    if not shards.fixed_schema:
+        known["__key__"] = None  # tars always have keys, also where rows had none before they were written
+    for number in range(len(shards.listing)):
+        if known.keys() >= {*columns}:
+            break
+        known |= dict.fromkeys(shards.open_shard(number).schema().names)
+    for name in columns:
+        if name not in known:
+            raise UsageError("no such column", expected=", ".join(known), found=repr(name))
+    if first is not None:
+        yield first
+    yield from found
+
+
+def shard_batches(  # noqa: PLR0913 - limits, columns and flags of one read
+    shards: Shards,
+    shard: int,
+    max_rows: int,
+    max_bytes: int,
+    columns: Sequence[str] | None = None,
+    schema: pa.Schema | None = None,
+    *,
+    views: bool = False,
+    drifting: bool = False,
+    passed: RangeHasher | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """Batches of one shard, references as they are; the shard is closed at the end, if nobody else reads from it.
+
+    With `views`, payload that lies in memory comes as `binary_view`, large values of a mapped file as references,
+    in batches as large as the limits allow. With `drifting`, batches may differ in columns and types. `passed`
+    takes what of a mapped file a reader passes by that walks over its headers.
+
+    Raises:
+        DataError: documents of one id follow each other in a tar: as rows they would be one sample.
+    """
+    target = aligned_to(shards, columns)
+    if target is not None:
+        columns, schema, drifting = _columns_of(shards, target), None, False
+    lineage = {LINEAGE_KEY: orjson.dumps([shards.path_in_rows(shard)])}
+    samples = 0
+    last: str | None = None
+    with shards.one_pass(shard, passed) as view:
+        for found in view.batches(
+            max_rows=max_rows, max_bytes=max_bytes, columns=columns, schema=schema, views=views, drifting=drifting
+        ):
+            batch = found if target is None else align_table(found, target)
+            if shards.view == "interleaved" and batch.num_rows:
+                ids = batch.column("sample_id")
+                if last is not None and ids[0].as_py() == last:  # no sample lies in two batches
+                    raise _duplicate_ids(shards, shard, last, samples)
+                last = ids[-1].as_py()
+            samples += len(sample_firsts(batch, shards.view))
+            yield batch.replace_schema_metadata({**(batch.schema.metadata or {}), **lineage})
+        shards.count_read(shard, samples)
+
+
+def _duplicate_ids(shards: Shards, shard: int, sample: str, ordinal: int) -> DataError:
+    """The error that a sample of a shard has the id of the one before."""
+    by_name = shards.interleaved.sample_id_field is None
+    return DataError(
+        "documents of one id follow each other", file=shards.path(shard), sample=sample, column="sample_id",
+        expected="ids that tell neighbours apart", found=f"the same for samples {ordinal - 1} and {ordinal}",
+        advice="The ids are the names of their JSON members: rename these, or take the tar with --view samples."
+        if by_name else "Take the names of their JSON members as ids: --option sample_id_field=null.",
+    )  # fmt: skip
+
+
+def aligned_to(shards: Shards, columns: Sequence[str] | None) -> pa.Schema | None:
+    """The schema to which rows are read; None if nobody asked for one.
+
+    It has these columns of it, those that tell samples apart, and those of `hidden_columns`.
+    """
+    if shards.target is None:
+        return None
+    hidden = hidden_columns(shards, None)
+    target = shards.target.append(INTERLEAVED_SCHEMA.field(ERROR_COLUMN)) if hidden else shards.target
+    if columns is None:
+        return target
+    for name in columns:
+        if name not in target.names:
+            raise UsageError("no such column", expected=", ".join(shards.target.names), found=repr(name))
+    always = ("sample_id", "position") if shards.view == "interleaved" else ()
+    return pa.schema([f for f in target if f.name in columns or f.name in always])
+
+
+def hidden_columns(shards: Shards, columns: Sequence[str] | None) -> list[str]:
+    """The column of errors, where payload is read and nobody asked for it: a policy goes by it."""
+    asked = columns if columns is not None else None if shards.target is None else shards.target.names
+    if shards.view != "interleaved" or asked is None or "binary_content" not in asked or ERROR_COLUMN in asked:
+        return []
+    return [ERROR_COLUMN]
+
+
+def _columns_of(shards: Shards, target: pa.Schema) -> list[str] | None:
+    """What to ask a view for; where rows are samples, a column that a shard lacks may not be asked for."""
+    return target.names if shards.view == "interleaved" else None
+
+
+def materialise_parts(
+    shards: Shards,
+    batch: pa.RecordBatch,
+    max_bytes: int,
+    *,
+    columns: Sequence[str] | None = None,
+    views: bool = False,
+    on_error: OnError = "error",
+    earlier: bool = True,
+    on_failure: OnFailure | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """As `materialise`, in parts of whole samples of up to `max_bytes`, packed or unpacked.
+
+    A larger sample stays whole. So nothing holds all of a batch, and pages of what was packed go with each part.
+    Where rows may be dropped, no part has two samples of one id, which those between them keep apart.
+    """
+    drops = shards.view == "interleaved" and on_error in ("drop_row", "drop_sample")
+    whole = split_duplicate_ids(batch) if drops else [batch]
+    found = (split_samples(one, sample_firsts(one, shards.view), len(one), max_bytes) for one in whole)
+    first = 0
+    for some in chain.from_iterable(found):
+        with errors_at(first_row=first):
+            yield from shards.fetcher.materialise_parts(
+                some, sample_firsts(some, shards.view), max_bytes, columns, on_error, views=views, earlier=earlier,
+                on_failure=on_failure,
+            )  # fmt: skip
+        first += len(some)
+
+
+def refuse_no_columns(columns: Sequence[str] | None) -> None:
+    """A batch without columns has no rows either, so nobody could be right."""
+    if columns is not None and not len(columns):
+        raise UsageError("no column is asked for", advice="Name one, or leave columns out for all of them.")
+
+
+def _count(rows: int) -> int:
+    """A number of rows that a batch may have. Raises UsageError."""
+    try:
+        count = as_int(rows)
+    except TypeError:
+        count = 0
+    if count < 1:
+        raise UsageError("no number of rows", expected="a whole number, 1 or more", found=repr(rows)[:80])
+    return count
+
+
+def _in_order(batch: pa.RecordBatch, columns: Sequence[str]) -> pa.RecordBatch:
+    """The batch with its columns in the order that was asked for."""
+    names = batch.schema.names
+    wanted = [name for name in dict.fromkeys(columns) if name in names]
+    return batch if wanted == names else batch.select(wanted)
+
+
+def _pad(seen: pa.Schema, batch: pa.RecordBatch) -> tuple[pa.Schema, pa.RecordBatch]:
+    """The columns seen so far, with those of this batch; and the batch with all of them."""
+    if batch.schema.names == seen.names:
+        return batch.schema, batch
+    own, before = {*batch.schema.names}, {*seen.names}
+    missing = [f for f in seen if f.name not in own]
+    fields = [batch.schema.field(f.name) if f.name in own else f for f in seen]
+    fields += [f for f in batch.schema if f.name not in before]
+    schema = pa.schema(fields, metadata=batch.schema.metadata)
+    if missing or schema.names != batch.schema.names:
+        batch = align_table(batch, schema)
+    return schema, batch

@@ -1,0 +1,111 @@
+"""Samples by number and by key."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from functools import partial
+from operator import index as as_int
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from lading.arrow.align import align_table
+from lading.dataset.iteration import MAX_BYTES, aligned_to, hidden_columns, refuse_no_columns
+from lading.dataset.python_values import samples_as_dicts
+from lading.dataset.random_access import materialised, taken_rows
+from lading.dataset.shards import Shards
+from lading.errors import UsageError, errors_at
+from lading.features.items import sample_starts
+from lading.interleaved.base import View
+
+__all__ = ["SampleAccess", "ordinals"]
+
+_KEY_ROWS = 65_536
+
+
+class SampleAccess:
+    """Gives samples of open shards by number and by key."""
+
+    def __init__(self, shards: Shards) -> None:
+        self._shards = shards
+        self._last: list[int] = []
+
+    def sample(self, index: int) -> dict[str, Any]:
+        """One sample by its number; numbers below 0 count from the end. Raises IndexError."""
+        index = as_int(index)  # sums of numpy's small ones would come out too small
+        ends = self._last or self._ends()
+        at = index + ends[-1] if index < 0 else index
+        if not 0 <= at < ends[-1]:
+            raise IndexError(f"sample {index} of {ends[-1]}")
+        shard = bisect_right(ends, at)
+        return self.one(shard, at - ends[shard - 1] if shard else at)
+
+    def _ends(self) -> list[int]:
+        """Number of samples in each shard and all before it, as Python has numbers: for one at a time."""
+        self._last = self._shards.sample_ends().tolist() or [0]
+        return self._last
+
+    def one(self, shard: int, ordinal: int) -> dict[str, Any]:
+        """One sample of a shard."""
+        get_sample = self._shards.getters.get(shard)
+        if get_sample is None:
+            view = self._shards.counted_shard(shard)
+            known = view.sample_getter() if self._shards.target is None else None
+            get_sample = self._shards.getters[shard] = known or partial(self._one_of_table, shard, view)
+        return get_sample(ordinal)
+
+    def _one_of_table(self, shard: int, view: View, ordinal: int) -> dict[str, Any]:
+        target = self._shards.target
+        with errors_at(file=self._shards.path(shard)):
+            found = materialised(self._shards, view.read(np.array([ordinal])))
+            [sample] = samples_as_dicts(self._shards, found if target is None else align_table(found, target))
+            return sample
+
+    def take(
+        self, indices: Sequence[int] | NDArray[np.int64], columns: Sequence[str] | None = None, *, views: bool = False
+    ) -> pa.Table:
+        """Rows of samples by number; see `Dataset.take`."""
+        refuse_no_columns(columns)
+        shards = self._shards
+        target, hidden = aligned_to(shards, columns), hidden_columns(shards, columns)
+        if target is not None:
+            # Where rows are samples, a column that a shard lacks may not be asked for.
+            columns = target.names if shards.view == "interleaved" else None
+        found = taken_rows(shards, ordinals(indices), columns, target, views=views)
+        if target is None:
+            return found
+        return align_table(found, pa.schema([field for field in target if field.name not in hidden]))
+
+    def by_key(self, key: str) -> dict[str, Any]:
+        """The first sample with this key; see `Dataset.by_key`."""
+        shards = self._shards
+        column = "sample_id" if shards.view == "interleaved" else "__key__"
+        for number in range(len(shards.listing)):
+            at = 0
+            for batch in shards.open_shard(number).batches(max_rows=_KEY_ROWS, max_bytes=MAX_BYTES, columns=[column]):
+                keys = batch.column(column)
+                if pa.types.is_dictionary(keys.type):
+                    keys = keys.dictionary_decode()
+                if shards.view == "interleaved":
+                    keys = keys.take(pa.array(sample_starts(keys)))
+                try:
+                    wanted = pa.scalar(key, keys.type)
+                except (pa.ArrowException, TypeError, ValueError, OverflowError):
+                    break  # no key of this shard can be that
+                found = pa.compute.index(keys, wanted).as_py()
+                if found >= 0:
+                    return self.one(number, at + found)
+                at += len(keys)
+        raise KeyError(key)
+
+
+def ordinals(indices: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:
+    """Numbers of samples as an array. Raises UsageError for anything else than a list of whole numbers."""
+    wanted = np.asarray(indices) if len(indices) else np.zeros(0, np.int64)
+    if wanted.dtype.kind not in "iu" or wanted.ndim != 1:
+        found_as = f"{wanted.dtype}, {wanted.ndim} dimensions"
+        raise UsageError("samples are taken by a list of whole numbers", found=found_as)
+    return wanted.astype(np.int64)

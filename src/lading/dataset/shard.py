@@ -1,0 +1,139 @@
+"""One shard of a dataset, by the names that users of MosaicML's readers know.
+
+Source: mosaicml-streaming 0.13.0, base/format/base/reader.py (`Reader`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from operator import index as as_int
+from typing import Any
+
+import pyarrow as pa
+
+from lading.dataset.sample_access import SampleAccess
+from lading.dataset.shards import Shards
+from lading.errors import UsageError
+from lading.formats.base import SampleReader
+
+__all__ = ["Shard", "ShardList"]
+
+
+class ShardList(Sequence["Shard"]):
+    """The shards of a dataset: `ds.shards[3]`."""
+
+    def __init__(self, shards: Shards, access: SampleAccess) -> None:
+        self._shards, self._access = shards, access
+
+    def __len__(self) -> int:
+        return len(self._shards.listing)
+
+    def __repr__(self) -> str:
+        return f"<{len(self):,} shards>"
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        index = as_int(index)
+        if not -len(self) <= index < len(self):
+            raise IndexError(f"shard {index} of {len(self)}")
+        return Shard(self._shards, self._access, index % len(self))
+
+
+class Shard:
+    """One shard of a dataset, made on demand.
+
+    Attributes:
+        number: its place among the shards.
+        path: its path.
+    """
+
+    def __init__(self, shards: Shards, access: SampleAccess, number: int) -> None:
+        self._shards, self._access = shards, access
+        self.number, self.path = number, shards.path(number)
+
+    def __len__(self) -> int:
+        return self._shards.open_shard(self.number).num_samples()
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        index, count = as_int(index), len(self)
+        if not -count <= index < count:
+            raise IndexError(f"sample {index} of {count} in {self.path}")
+        return self._access.one(self.number, index % count)
+
+    def __repr__(self) -> str:
+        return f"<lading.Shard {self.number} {self.path}>"
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Columns of the shard, found without reading payload."""
+        return self._shards.open_shard(self.number).schema()
+
+    @property
+    def size(self) -> int:
+        """Number of samples."""
+        return len(self)
+
+    def get_item(self, idx: int) -> dict[str, Any]:
+        """One sample, as `shard[idx]`."""
+        return self[idx]
+
+    def get_sample_data(self, idx: int) -> bytes:
+        """The bytes of a sample as they stand in the unpacked shard.
+
+        Raises:
+            UsageError: shards of this format have no sample in one piece.
+        """
+        return self._reader().get_sample_data(idx)
+
+    def decode_sample(self, data: bytes) -> dict[str, Any]:
+        """The sample that such bytes are. Raises as `get_sample_data`; DataError for other bytes."""
+        return self._reader().decode_sample(data)
+
+    def validate(self, allow_unsafe_types: bool) -> None:
+        """Raise UsageError if the shard has columns that run code when they are read, unless they are allowed."""
+        reader = self._shards.whole_samples(self.number)
+        unsafe = reader.unsafe_columns if reader is not None else ()
+        if unsafe and not allow_unsafe_types:
+            raise UsageError("values of this column run code when they are read", file=self.path, column=unsafe[0],
+                             advice="Allow it where you trust the data: allow_unsafe_types=True.")  # fmt: skip
+
+    def get_raw_size(self) -> int:
+        """Bytes of the shard's files when they are not compressed (of a compressed tar, as they are)."""
+        reader = self._shards.whole_samples(self.number)
+        if reader is not None:
+            return reader.raw_bytes
+        info = self._shards.source(self.number).info
+        return 0 if info is None else info.size_bytes
+
+    def get_zip_size(self) -> int | None:
+        """Bytes of the shard's compressed files; None if it has none."""
+        reader = self._shards.whole_samples(self.number)
+        return None if reader is None else reader.zip_bytes
+
+    def get_max_size(self) -> int:
+        """Bytes of the shard's files, compressed and unpacked."""
+        return self.get_raw_size() + (self.get_zip_size() or 0)
+
+    def get_persistent_size(self, keep_zip: bool) -> int:
+        """Bytes that stay when the shard is unpacked: with its compressed files, or without."""
+        return self.get_max_size() if keep_zip else self.get_raw_size()
+
+    def evict(self) -> int:
+        """Refused: data that is read in place is its owner's. Raises UsageError."""
+        raise _in_place(self.path)
+
+    def set_up_local(self, listing: set[str], safe_keep_zip: bool) -> bool:  # noqa: ARG002 - as users know it
+        """Refused, as `evict`. Raises UsageError."""
+        raise _in_place(self.path)
+
+    def _reader(self) -> SampleReader:
+        reader = self._shards.whole_samples(self.number)
+        if reader is None:
+            raise UsageError("a shard of this format has no sample in one piece", file=self.path,
+                             found=self._shards.format, advice="Take the sample itself: shard[i].")  # fmt: skip
+        return reader
+
+
+def _in_place(path: str) -> UsageError:
+    return UsageError("nothing is removed from data that is read in place", file=path)
