@@ -34,6 +34,8 @@ _LANGUAGES = {"python", "console", "text", "json", "yaml"}
 _NOT_RUN = {
     "git clone": "needs the network",
     "pip install": "needs the network, and changes the environment",
+    "export": "sets what the next command needs, which does not run",
+    "lading info 's3://": "needs a store in the network",
     "make": "runs the tests that run this one",
     "lading demo": "the cookbook and the first page start from its folder, which the fixture makes once",
 }
