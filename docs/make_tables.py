@@ -1,29 +1,32 @@
 #!/usr/bin/env python3
-"""Tables of options in `docs/cli.md`, made from the dataclasses of `lading.options` and the commands' own options.
+"""Tables of options in the docs, made from the dataclasses of options and the commands' own options.
 
     python docs/make_tables.py
 
-The text between `<!-- options: NAME -->` and `<!-- end -->` is replaced. NAME is a command or a group of options.
+The text between `<!-- options: NAME -->` and `<!-- end -->` is replaced. NAME is a command, a group of
+options, `interleaved`, or a format with `read` or `write`.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from typer.main import get_command
 
+from lading.cli.formats import option_docs, spelled_default
 from lading.cli.main import app
 from lading.cli.options import CHOOSING, READING, WRITING, FormatFlags
-from lading.options import InterleavedOptions
+from lading.formats.registry import get_format
+from lading.options import InterleavedOptions, help_texts
 
-PAGE = Path(__file__).parent / "cli.md"
+PAGES = [Path(__file__).parent / "cli.md", *sorted((Path(__file__).parent / "formats").glob("*.md"))]
 COMMANDS: dict[str, Any] = get_command(app).commands  # type: ignore[attr-defined] # a group has commands
 OUTPUT = ("--json", "--debug")
 GROUPS = {"reading": READING, "choosing": CHOOSING, "writing": WRITING}
-_MARKED = re.compile(r"(?<=<!-- options: )(\w+)( -->\n).*?(?=<!-- end -->)", re.DOTALL)
+_MARKED = re.compile(r"(?<=<!-- options: )([\w ]+)( -->\n).*?(?=<!-- end -->)", re.DOTALL)
 
 
 def options_of(command: str) -> dict[str, Any]:
@@ -65,12 +68,26 @@ def table(name: str) -> str:
         own = [row(option) for flag, option in options_of(name).items() if flag not in shared]
         links = ", ".join(f"[{group}](#{group}-options)" for group in groups)
         return "\n".join([*_lines(["option", ""], own), f"Shared options: {links}.", ""])
+    if name not in ("output", *GROUPS):
+        return "\n".join(_lines(["option", "default", ""], _format_rows(name)))
     options = next(options_of(command) for command in COMMANDS if name in groups_of(command))
     flags = flags_of(name)
     if name == "output":
         return "\n".join(_lines(["option", ""], (row(options[flag]) for flag in flags)))
     rows = (row(options[flag], f"`{python}`") for flag, python in flags.items())
     return "\n".join(_lines(["option", "Python", ""], rows))
+
+
+def _format_rows(name: str) -> Iterator[str]:
+    """Return a row for each option of a format, such as `parquet read`, or of interleaved data."""
+    kind: type = InterleavedOptions
+    if name != "interleaved":
+        fmt, way = name.split()
+        kind = getattr(get_format(fmt).info, f"{way}_options")
+    texts = help_texts(kind)
+    defaults = {one.name: f"`{spelled_default(one)}`" for one in option_docs(kind) if one.default not in (None, "")}
+    for option, text in texts.items():
+        yield f"| `{option}` | {defaults.get(option, '')} | {text} |".replace("|  |", "| |")
 
 
 def _lines(head: list[str], rows: Iterable[str]) -> list[str]:
@@ -84,4 +101,5 @@ def filled(page: str) -> str:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(filled(PAGE.read_text()))
+    for page in PAGES:
+        page.write_text(filled(page.read_text()))

@@ -107,7 +107,7 @@ def cli(flag: str, metavar: str = "", **more: Any) -> dict[str, CliOption]:
 def help_texts(kind: type) -> dict[str, str]:
     """Return the text of each option of a dataclass, by name, from the `Attributes:` of its docstring."""
     entries = _ATTRIBUTE.findall(inspect.getdoc(kind) or "")
-    return {name: " ".join(text.split()).replace("`", "") for name, text in entries}
+    return {name: " ".join(text.split()) for name, text in entries}
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +119,8 @@ class InterleavedOptions:
         per_image_fields: JSON fields with one entry per image; entry i goes to the i-th image.
         per_text_fields: JSON fields with one entry per text.
         per_item_fields: JSON fields with one entry per text or image, in the order of positions.
-        sample_id_field: JSON field that names the sample; null: the name of the JSON member without its extension.
+        sample_id_field: JSON field that names the sample. `auto` uses `sample_id` where the first documents have it,
+            else the name of the JSON member without its extension. `null` always uses that name.
         image_member_field: JSON field that names the member with a sample's default image.
         texts_field: JSON field with the texts by position.
         images_field: JSON field with the images by position.

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-__all__ = ["OptionDoc", "formats", "option_docs"]
+__all__ = ["OptionDoc", "formats", "option_docs", "spelled_default"]
 
 _TYPED = re.compile(r"\b(?:bool|int|float|str|tuple|Literal|Sequence|Mapping)\b")
 
@@ -80,7 +80,7 @@ def option_docs(kind: type) -> list[OptionDoc]:
     """Return the options that a dataclass holds, as its docstring describes them; only those that text can give."""
     texts = help_texts(kind)
     return [
-        OptionDoc(one.name, _default(one.default), texts.get(one.name, ""))
+        OptionDoc(one.name, _default(one.default), texts.get(one.name, "").replace("`", ""))
         for one in fields(kind)
         if _TYPED.search(str(one.type))
     ]
@@ -114,13 +114,14 @@ def _options(title: str, docs: Sequence[OptionDoc]) -> Iterator[RenderableType]:
     table.add_column(style="cyan", no_wrap=True)
     table.add_column(overflow="fold")
     for doc in docs:
-        default = "" if doc.default in (None, "") else f" (default {_spelled(doc)})"
+        default = "" if doc.default in (None, "") else f" (default {spelled_default(doc)})"
         table.add_row(doc.name, Text.assemble(doc.text.removesuffix("."), (default, "dim")))
     yield Text(f"\n{title}", "bold")
     yield Padding(table, (0, 0, 0, 2))
 
 
-def _spelled(doc: OptionDoc) -> str:
+def spelled_default(doc: OptionDoc) -> str:
+    """Return the default of an option as users write it."""
     if isinstance(doc.default, bool):
         return str(doc.default).lower()
     if isinstance(doc.default, int) and doc.name.endswith("_bytes"):

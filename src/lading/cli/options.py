@@ -222,7 +222,7 @@ def _parameter(name: str, kind: type, one: Field[Any], spelled: CliOption, *, op
     declared = typer.Option(
         spelled.flag,
         metavar=spelled.metavar,
-        help=help_texts(kind)[one.name] + (" Repeatable." if spelled.repeatable else ""),
+        help=help_texts(kind)[one.name].replace("`", "") + (" Repeatable." if spelled.repeatable else ""),
         rich_help_panel=spelled.panel,
         min=spelled.at_least,
         show_default=default not in (None, False),

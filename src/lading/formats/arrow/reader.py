@@ -64,13 +64,13 @@ class ReadOptions:
     """How an Arrow file or stream is read.
 
     Attributes:
-        mmap: map local files; False reads them through `pread`, a record batch at a time.
-        media: `stored`, or `bytes` to have media that Hugging Face keeps as a struct of bytes and path as bytes alone,
-            and videos that stable-datasets keeps in a struct, too.
-        load_assets: fill the bytes of videos that stable-datasets keeps in files of their own (`_assets/video`);
-            convert and salvage do, unless it is false.
-        roots: further folders that `_assets`, `_assets/video` and what is in it may be links to.
-        unended: take a stream that lacks its end mark for a whole one; it may as well have been cut.
+        mmap: Map local files. False reads them through `pread`, one record batch at a time.
+        media: `stored`; or `bytes`: media that datasets stores as a struct of bytes and path, and videos of a cache,
+            come as bytes alone, as in other formats.
+        load_assets: Read the bytes of videos that stable-datasets stores as files next to its shards (`_assets/video`).
+            convert and salvage do so unless this is false.
+        roots: Further folders that `_assets`, `_assets/video` and the files in it may link to.
+        unended: Accept a stream without its end mark. Such a stream may be truncated.
     """
 
     mmap: bool = True

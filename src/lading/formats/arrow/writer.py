@@ -37,12 +37,12 @@ class WriteOptions:
     """How an Arrow shard is written.
 
     Attributes:
-        layout: `cache`, Arrow files and the index of a cache of stable-datasets; or `huggingface`, Arrow streams and
-            the indexes with which `datasets.load_from_disk` opens the folder, columns in the types that it has.
-        compression: of buffers, `none`, `zstd` or `lz4`; datasets and stable-datasets read all.
-        compression_level: of zstd.
-        batch_rows: most rows of a record batch.
-        batch_bytes: most bytes of values in a record batch, if it has more than one row.
+        layout: `cache`: Arrow files and the index of a stable-datasets cache. `huggingface`: Arrow streams, the indexes
+            with which `datasets.load_from_disk` opens the folder, and columns in the types of datasets.
+        compression: Compression of buffers: `none`, `zstd` or `lz4`. datasets and stable-datasets read all of them.
+        compression_level: Level of `zstd`. By default that of the codec.
+        batch_rows: Rows of a record batch, at most.
+        batch_bytes: Bytes of values in a record batch with more than one row, at most.
     """
 
     layout: str = "cache"

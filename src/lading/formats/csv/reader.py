@@ -37,9 +37,10 @@ class ReadOptions:
     """How CSV is read.
 
     Attributes:
-        delimiter: what stands between values, or `tab`; None for a tab in files named `.tsv`, elsewhere a comma.
-        types: Arrow types of columns by name, such as `int64`, `double`, `bool`, `date32`; None has all as text.
-        unended: what a last line without an end is: an `error`, since the file may have been cut, or `read`.
+        delimiter: Character between values: one ASCII character, or `tab`. By default a tab in files named `.tsv`, else
+            a comma.
+        types: Arrow types by column, as in `{"n": "int64", "day": "date32"}`. By default all columns are text.
+        unended: A last line without a line end is an `error`, since the file may be truncated; or `read`.
     """
 
     delimiter: str | int | None = None

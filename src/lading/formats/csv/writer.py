@@ -35,9 +35,10 @@ class WriteOptions:
     """How CSV is written.
 
     Attributes:
-        delimiter: what stands between values, or `tab`, with which the files are named `.tsv`.
-        compression: of the whole file: `gzip`, `zstd`, `bz2`, `xz`; None leaves it plain.
-        compression_level: None for the codec's usual one.
+        delimiter: Character between values. With `tab`, files are named `.tsv`.
+        compression: Compression of the whole file: `gzip` (in members of some 128 KB), `zstd`, `bz2`, `xz`. By default
+            none.
+        compression_level: Level of the compression. By default that of the codec.
     """
 
     delimiter: str | int = ","

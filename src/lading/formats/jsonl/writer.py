@@ -34,9 +34,10 @@ class WriteOptions:
     """How JSON Lines are written.
 
     Attributes:
-        compression: of the whole file: `gzip`, `zstd`, `bz2`, `xz`; None leaves it plain.
-        compression_level: None for the codec's usual one.
-        bytes: what becomes of columns of bytes: an `error`, or `base64`: they become text, and are read as text.
+        compression: Compression of the whole file: `gzip` (in members of some 128 KB), `zstd`, `bz2`, `xz`. By default
+            none.
+        compression_level: Level of the compression. By default that of the codec.
+        bytes: Columns of bytes are an `error`; or `base64` writes them as text, and they are read as text.
     """
 
     compression: str | None = None

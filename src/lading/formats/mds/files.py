@@ -56,17 +56,16 @@ class WriteOptions:
     """How shards are written.
 
     Attributes:
-        kind: `mds`, or a split format of lines of text and numbers, each shard with a file `.meta` beside it: `json`,
-            `csv`, `tsv`, `xsv`.
-        columns: encodings of columns by name, in MDS's words; by default what a column's type and feature say.
-        compression: of whole shards: `br`, `bz2`, `gz`, `snappy`, `zstd`, with a level as in `zstd:7`; None leaves them
-            plain, which alone can be mapped.
-        hashes: of each file, by name, for the index: `sha1`, `xxh64` …
-        size_limit: a new shard begins before a sample that would pass this, in bytes or as text; below 4 GiB.
-        newline: what ends a line of a split format, a line feed by default; blanks only for `json`.
-        separator: what stands between the values of a line of `xsv`.
-        nulls: `error` refuses them; `mask` gives every column that the schema lets be null a column of marks beside it
-            (`lading.formats.mds.nulls`), and a list of names only those, the same in all shards.
+        kind: `mds`, or a split format of text lines with a file `.meta` for each shard: `json`, `csv`, `tsv` or `xsv`.
+        columns: MDS encodings by column, as in `{"label": "int"}`. By default types and features decide.
+        compression: Compression of whole shards: `br`, `bz2`, `gz`, `snappy` or `zstd`, with a level as in `zstd:7`. By
+            default none. Only plain shards can be mapped.
+        hashes: Hashes of each file in the index, such as `sha1` or `xxh64`.
+        size_limit: A new shard begins before a sample that would exceed this size; below 4 GiB.
+        newline: Line end of a split format; for `json` blanks only. By default a line feed.
+        separator: Text between the values of a line of `xsv`.
+        nulls: Nulls are an `error`; `mask` marks them in an extra column for every column that may be null; a list of
+            columns marks only those.
     """
 
     kind: str = "mds"

@@ -51,12 +51,10 @@ class ReadOptions:
     """How a shard is read.
 
     Attributes:
-        allow_pickle: `ds[i]` reads values of `pkl` columns, which runs whatever code stands in them; else they are
-            bytes.
-        verify: hold the files against the hashes in the index when a shard is opened.
-        mmap: map local files; False reads them through `pread`.
-        walk_lines: lines of a split format are what lies between line ends, whatever `.meta` and the index say of them:
-            for a `.meta` that is damaged or gone.
+        allow_pickle: `ds[i]` unpickles values of `pkl` columns, which runs any code in them. False gives their bytes.
+        verify: Check files against the hashes in the index when a shard is opened.
+        mmap: Map local files. False reads them through `pread`.
+        walk_lines: Find lines of a split format by their line ends, for shards with a damaged or missing `.meta`.
     """
 
     allow_pickle: bool = False

@@ -47,13 +47,13 @@ class ReadOptions:
     """How documents and their media are read.
 
     Attributes:
-        media: folder below which the paths of media lie, a path or URL; by default that of the documents' file.
-        archives: `zstd`, `none` (records that are not compressed) or `warc`.
-        workers: threads that read records.
-        offset_byte_size: bytes of the length prefix of version 1.
-        on_error: for a media whose record cannot be had: `error`, or `warn` (no bytes, counted).
-        roots: further folders that paths of media may lead to; absolute paths and URLs may lead there only.
-        check_digests: hold records of web archives against the digests of their blocks; `verify` with `deep` does.
+        media: Folder or URL of the archives. By default the folder of the documents.
+        archives: `zstd`, `none` (uncompressed records) or `warc`.
+        workers: Threads that read records.
+        offset_byte_size: Bytes of the length prefix of version 1.
+        on_error: A media record that is unavailable is an `error`; or `warn` gives no bytes, and counts it.
+        roots: Further folders that paths of media may lead to. Absolute paths and URLs may lead there only.
+        check_digests: Compare records of web archives with their `WARC-Block-Digest`. `verify --deep` does so.
     """
 
     media: str | None = None

@@ -51,11 +51,11 @@ class WriteOptions:
 
     Attributes:
         documents: `jsonl` or `parquet`.
-        compression: of JSON Lines, as a whole: `gzip`, `zstd`, `bz2`, `xz`; None leaves them plain.
-        compression_level: of each record, a zstd frame.
-        workers: threads that compress; the bytes are the same with any number.
-        content_size: write the unpacked size into each frame. datatrove reads such frames, and writes others.
-        checksum: write a checksum into each frame, so that damage is seen. datatrove reads such frames too.
+        compression: Compression of JSON Lines: `gzip` (in members of some 128 KB), `zstd`, `bz2`, `xz`, or none.
+        compression_level: Level of each record, a zstd frame.
+        workers: Threads that compress. The bytes are the same with any number.
+        content_size: Write the unpacked size into each frame. datatrove reads such frames.
+        checksum: Write a checksum into each frame, so that damage is found. datatrove reads such frames.
     """
 
     documents: Literal["jsonl", "parquet"] = "jsonl"

@@ -18,16 +18,16 @@ class ReadOptions:
     """How a Parquet shard is read.
 
     Attributes:
-        filter: only rows for which this pyarrow expression is true; row groups whose statistics exclude it are not
-            read. Its columns are read too, whether asked for or not, and before the others.
-        row_groups: only these row groups, in this order, as if the shard held no others.
-        mmap: read through a memory map, where the store has one.
-        views: give payload as `binary_view` that own their bytes, where the file's Arrow schema says so or the file has
-            none. For a sink or `materialise` at once: views cross no filter, take or process.
-        media: `stored`, or `bytes` to have media that Hugging Face keeps as a struct of bytes and path as bytes alone,
-            and videos that stable-datasets keeps in a struct, too.
-        int96_unit: of times in 96 bits, where neither an Arrow schema nor Spark tells one: `ns` (which is what is taken
-            if nothing is given, and ends in 2262), `us`, `ms` or `s`. A time that is finer is an error.
+        filter: Keep only rows for which this pyarrow expression is true. Row groups that its statistics exclude are not
+            read. Columns of the filter are read before the others, even if nobody asks for them.
+        row_groups: Read only these row groups, in this order.
+        mmap: Read through a memory map, where the store has one.
+        views: Give payload as `binary_view` that owns its bytes, for a sink or `materialise` at once. Filters do not
+            take views.
+        media: `stored`; or `bytes`: media that Hugging Face stores as a struct of bytes and path, and videos of a
+            cache, come as bytes alone.
+        int96_unit: Unit of 96-bit times in files that do not name it: `ns`, `us`, `ms` or `s`. By default nanoseconds,
+            which end in 2262. A finer value is an error.
     """
 
     filter: pc.Expression | None = None
@@ -48,14 +48,15 @@ class WriteOptions:
     """How a Parquet shard is written.
 
     Attributes:
-        row_group_bytes: bytes of values in a row group, before encoding; at least one row, at most 1 GiB.
-        page_bytes: bytes of values in a page; a larger value has a page to itself.
-        compression: a codec (`none`, `snappy`, `gzip`, `brotli`, `lz4`, `zstd`), or one by column, else zstd.
-        compression_level: of the codecs that have levels.
-        media_compression: codec of payload columns; None: none where a trial does not shrink them by a tenth, else that
-            of `compression`.
-        huggingface: columns in the types that Hugging Face's datasets has, and its features in the file's metadata, so
-            that it opens images as images and labels with their names.
+        row_group_bytes: Bytes of values in a row group, before encoding; at least one row, at most 1 GiB.
+        page_bytes: Bytes of values in a page. A larger value has its own page.
+        compression: Codec: `none`, `snappy`, `gzip`, `brotli`, `lz4` or `zstd`; or a codec by column, where other
+            columns use `zstd`.
+        compression_level: Level of codecs that have levels. By default that of the codec.
+        media_compression: Codec of payload columns. By default `compression`, or none if a trial saves less than a
+            tenth.
+        huggingface: Write columns in the types of Hugging Face's datasets, with features in the metadata. datasets then
+            opens images as images, arrays as arrays, and labels with their names.
     """
 
     row_group_bytes: int | str = 64 << 20

@@ -39,14 +39,16 @@ class ReadOptions:
     """How a tar is read.
 
     Attributes:
-        on_duplicate: what a second member of one key and field, in one sample, is.
-        regroup: join samples of one key wherever they stand in the shard; needs its whole index first.
-        sidecar: `use` the `.tar.idx` beside a tar, which then must agree with it, or `ignore` it.
-        mmap: map the file where the store can. False reads by range, so that a file cut by others meanwhile is an error
-            and not the end of the process.
-        lower_case: field names in lower case, as webdataset has them.
-        escape: `percent` for keys that were written with `escape='percent'`: `%2E` stands for a dot, and so on. The
-            manifest of what lading wrote says so.
+        on_duplicate: A second member with the same key and field in one sample: `error`, `keep_first` or `keep_last`.
+        regroup: Join the members of one key wherever they are in the shard. This reads the headers of the whole shard
+            first.
+        sidecar: `use` the `.tar.idx` next to a tar, which must agree with the tar, or `ignore` it. A remote tar is
+            compared where it is read whole, single samples by their own headers.
+        mmap: Map local files. False reads by range, so that a file truncated meanwhile is an error and does not end the
+            process.
+        lower_case: Give field names in lower case, as webdataset does.
+        escape: `percent` for keys that were written with `escape=percent`: `%2E` means a dot. The manifest of tars that
+            lading wrote says so by itself.
     """
 
     on_duplicate: Literal["error", "keep_first", "keep_last"] = "error"

@@ -53,14 +53,16 @@ class WriteOptions:
     """How a tar is written.
 
     Attributes:
-        compression: of the whole file: `gzip`, `zstd`, `bz2`, `xz`; None leaves it plain, which alone can be mapped.
-        compression_level: None for the codec's usual one.
-        mtime: time of all members, in seconds from 1970 on.
-        escape: what happens to a key that a reader would see differently: an `error`, or `percent`: in all keys `%`,
-            `.`, NUL and line ends are written as `%25`, `%2E`, `%00` and `%0A`. The manifest says so, and lading
-            gives the keys as they were.
-        fields: `sorted` writes a sample's members by name; `given` as the columns come, text and bytes alone, for tars
-            made of tars.
+        compression: Compression of the whole file: `gzip` (in members of some 128 KB), `zstd`, `bz2`, `xz`. By default
+            none. Only plain tars can be mapped.
+        compression_level: Level of the compression. By default that of the codec.
+        mtime: Time of all members, in seconds since 1970.
+        escape: A key that a reader would see differently is an `error`; or `percent` writes `%25` for `%`, `%2E` for a
+            dot, `%00` for NUL and `%0A` for a line end in all keys. The manifest says so, and lading restores the keys;
+            other readers see the written names. Copies of tars keep the setting. Documents have their own rule.
+        fields: `sorted` writes the members of a sample by name. `given` writes members in column order, with names in
+            any case; text and bytes only. A copy of tars uses `given`, and its manifest keeps only the types of the
+            source.
     """
 
     compression: str | None = None
