@@ -1,4 +1,4 @@
-r"""Which rows to keep: the condition of `--where`.
+r"""Conditions on rows, as `--where` takes them.
 
     modality == 'image' and position < 5
     language in ('en', 'de') and not draft
@@ -10,7 +10,7 @@ r"""Which rows to keep: the condition of `--where`.
 | `and`, `or`, `not`, `( )` | of conditions; lower case |
 | `== != < <= > >=` | compare; also in a chain, `1 <= position < 5` |
 | `in`, `not in` | one of a list of values: `x in ('a', 'b')` |
-| `is null`, `is not null` | whether there is a value, of any type; the one question to ask of a null |
+| `is null`, `is not null` | whether there is a value, of any type |
 | `'text'`, `5`, `0.5`, `true`, `false` | values; `true`, `false` and `null` (or `None`) in any case |
 | `name` | a column; by itself a condition if it is bool; Python's names, in Unicode's form NFKC |
 | `name.part` | a field of a struct |
@@ -91,8 +91,8 @@ class Where:
 
     Attributes:
         text: the condition as it was written.
-        columns: names of the columns that it asks for, in order of appearance, each once; empty for a pyarrow
-            expression, which may ask for any.
+        columns: names of its columns, in order of appearance, each once; empty for a pyarrow expression, which may use
+            any column.
     """
 
     text: str
@@ -100,13 +100,13 @@ class Where:
     _condition: _Node | pc.Expression = field(repr=False, compare=False)
 
     def mask(self, batch: pa.RecordBatch) -> NDArray[np.bool_]:
-        """True for the rows to keep, one value a row; a null condition is False.
+        """Return True for the rows to keep, one value a row; a null condition is False.
 
-        Columns that are not in `columns` are not looked at. No payload is read; text columns that are views are copied.
+        Only the columns in `columns` are read. No payload is fetched; text columns that are views are copied.
 
         Raises:
-            UsageError: the batch lacks a column, a column's type does not fit what is asked of it, a number overflows,
-                or a length is asked that no reference tells; names the column, its type and the place in the text.
+            UsageError: a column is missing, its type does not fit the condition, a number overflows, or the length of
+                a compressed reference is unknown; names the column, its type and the place in the text.
         """
         try:
             kept = _evaluate_condition(self._condition, batch)
@@ -115,7 +115,7 @@ class Where:
         return np.asarray(kept.fill_null(False).to_numpy(zero_copy_only=False), np.bool_)  # noqa: FBT003 - the value
 
     def check(self, schema: pa.Schema) -> None:
-        """Errors of `mask` that rows of this schema would meet whatever their values.
+        """Raise the errors of `mask` that rows of this schema would meet whatever their values.
 
         Raises:
             UsageError: as `mask`.
@@ -124,10 +124,10 @@ class Where:
 
 
 def parse_where(text: str) -> Where:
-    """The condition that a text says; the grammar stands at the head of this module.
+    """Parse a condition; the grammar is at the top of this module.
 
     Raises:
-        UsageError: the text is no condition, too long, or nested too deeply; shows the place in it.
+        UsageError: the text is not a condition, too long, or nested too deeply; shows the place in it.
     """
     text = text.strip()
     try:

@@ -43,7 +43,7 @@ def sample_digests(rows: pa.Table | pa.RecordBatch) -> NDArray[np.uint8]:
     row of more takes some 26 bytes for each.
 
     Args:
-        rows: with their bytes: references must be materialised before.
+        rows: rows with their bytes, not references.
 
     Raises:
         UsageError: a column holds references.
@@ -77,7 +77,7 @@ def _is_listed(kind: pa.DataType) -> bool:
 
 
 def undigested(schema: pa.Schema) -> str | None:
-    """Name and type of the first column whose values have no digest; None if all have one."""
+    """Return name and type of the first column whose values have no digest; None if all have one."""
     for field in schema:
         if not is_ref(field.type):
             try:
@@ -88,11 +88,11 @@ def undigested(schema: pa.Schema) -> str | None:
 
 
 def differing_columns(one: pa.Table, other: pa.Table) -> list[str]:
-    """Names of the columns in which two samples differ, as their digests have it: a column of nulls is as none.
+    """Return the names of the columns in which two samples differ. A column of nulls counts as absent.
 
     Args:
-        one: the rows of a sample, materialised.
-        other: those of the other.
+        one: the rows of a sample, with their bytes.
+        other: the rows of the other sample.
 
     Raises:
         UsageError, Unrepresentable: as `sample_digests`.
@@ -168,9 +168,9 @@ def _table(rows: pa.Table | pa.RecordBatch) -> pa.Table:
 
 
 class DatasetDigest:
-    """The digest of a dataset, made of its samples' digests as they come.
+    """The digest of a dataset, from the digests of its samples.
 
-    A digest that was merged, or read from JSON, knows its parts' sum, but not their order: `merge` drops `ordered`.
+    A digest that was merged or read from JSON knows the sum of its parts, but not their order: `merge` drops `ordered`.
     """
 
     __slots__ = ("_ordered", "_sum", "count")
@@ -222,7 +222,7 @@ class DatasetDigest:
         """The digest that `to_json` gave.
 
         Raises:
-            DataError: it is none.
+            DataError: the value is not a digest.
         """
         total, ordered, count = (told.get(name, "") for name in ("unordered", "ordered", "count"))
         if not (_is_hex(total) and (ordered is None or _is_hex(ordered)) and type(count) is int and count >= 0):

@@ -31,7 +31,7 @@ _SLACK_BYTES = 4096
 
 @dataclass(frozen=True, slots=True)
 class ImageInfo:
-    """What an image file says of itself.
+    """Kind, size and frames of an image, from its header.
 
     Attributes:
         mime: MIME type by content, whatever the file is called.
@@ -53,9 +53,9 @@ def is_image(head: bytes | bytearray | memoryview) -> bool:
 
 
 def image_info(data: bytes | bytearray | memoryview) -> ImageInfo | None:
-    """Kind and size of an image by its first bytes; None if it is no image that is known, or broken before its size.
+    """Return kind and size of an image by its first bytes; None for an unknown kind, or a header that is broken.
 
-    Of a file that is cut it says the same as of the whole, or None. Knows PNG, JPEG, GIF, WebP, BMP, TIFF, AVIF and
+    A file that is cut gives the same answer as the whole file, or None. Knows PNG, JPEG, GIF, WebP, BMP, TIFF, AVIF and
     HEIF. Never raises; time does not grow with the picture.
     """
     view = memoryview(data).cast("B")
@@ -70,9 +70,9 @@ def image_info(data: bytes | bytearray | memoryview) -> ImageInfo | None:
 
 
 def usual_sizes(heads: NDArray[np.uint8]) -> NDArray[np.int64]:
-    """Width and height of many images by their first bytes, as many of each: shape (2, n).
+    """Return width and height of many images by their first bytes, equally many of each: shape (2, n).
 
-    −1 where `image_info` is to be asked: what is neither PNG nor JPEG, or unusual. An image takes 0.4 µs instead of 2.
+    −1 means: ask `image_info`. That is so for all but ordinary PNG and JPEG. An image takes 0.4 µs instead of 2.
     """
     size = np.full((2, len(heads)), -1, np.int64)
     if heads.shape[1] < _PNG_BYTES:
@@ -324,10 +324,10 @@ def extract_frame(
     limits: Limits = DEFAULT_LIMITS,
     frames: NDArray[np.int64] | None = None,
 ) -> bytes:
-    """One frame of an image file, as a file of its own.
+    """Return one frame of an image file, as a file of its own.
 
-    A TIFF file with one frame is given as it is, and so is a file that is no TIFF, whatever the index. Of a TIFF with
-    several the frame's own directory, strips or tiles, and Exif data are kept; thumbnails beside it are not.
+    A TIFF file with one frame, and a file of another kind, is returned as it is, whatever the index. From a TIFF with
+    several frames, the frame's directory, strips or tiles, and Exif data are kept; its thumbnails are not.
 
     Args:
         data: the file.

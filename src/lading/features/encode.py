@@ -1,6 +1,6 @@
-"""Python values → the bytes that are stored for them: files, images, arrays, videos.
+"""Encode Python values into stored bytes: files, images, arrays, videos.
 
-The other way round is `lading.features.decode`. Files named by a value are the caller's own: they are read as they are.
+`lading.features.decode` reverses it. Files that a value names belong to the caller and are read as they are.
 """
 
 from __future__ import annotations
@@ -76,18 +76,18 @@ _VIDEO_TYPES = {
 
 
 def as_bytes(value: Any) -> bytes:
-    """Bytes of a value that is bytes already. Raises Unrepresentable."""
+    """Return the bytes of a value that is bytes already. Raises Unrepresentable."""
     if isinstance(value, _BUFFERS):
         return bytes(value)
     raise _misfit("this column holds bytes", "bytes", value)
 
 
 def media_bytes(value: Any) -> bytes:
-    """Bytes as they are; of a path (text, `Path`) the file's; of `{"bytes": …, "path": …}` the one that is there.
+    """Return bytes as they are; for a path the bytes of the file; for `{"bytes": …, "path": …}` whichever is there.
 
     Raises:
-        Unrepresentable: something else.
-        NotFound, StoreError: the file is not there, is none, or cannot be read.
+        Unrepresentable: the value is something else.
+        NotFound, StoreError: the file is missing, is not a regular file, or cannot be read.
     """
     if isinstance(value, Mapping) and value and value.keys() <= {"bytes", "path"}:
         value = value.get("path") if value.get("bytes") is None else value["bytes"]
@@ -100,17 +100,17 @@ def media_bytes(value: Any) -> bytes:
 
 
 def image_bytes(value: Any, encode_format: str = "PNG") -> bytes:
-    """The encoded image that a value is, names or can be made into.
+    """Return the encoded image of a value: bytes, a path, a Pillow image or an array.
 
-    Bytes and files stay as they are. Of a Pillow image that was only opened come its file's bytes; of one whose pixels
-    were read too, if it was opened by a path and that file still shows the same. Else what it shows is encoded: in its
-    own format, which may lose by it as JPEG, WebP and AVIF do, and as PNG if it has none that holds it, or has alpha or
-    a palette. An array of (height, width) or (height, width, channels) is encoded in `encode_format`.
+    Bytes and files stay as they are. A Pillow image that was opened from a file gives the bytes of the file, as long as
+    the file still shows the same. Other Pillow images are encoded in their own format (JPEG, WebP and AVIF lose
+    precision), or as PNG if they have none, have alpha, or have a palette. An array of (height, width) or (height,
+    width, channels) is encoded in `encode_format`.
 
     Raises:
-        Unrepresentable: something else; an array or mode that the format cannot hold.
+        Unrepresentable: the value is something else, or the format cannot hold the array or mode.
         NotFound, StoreError: as `media_bytes`.
-        MissingExtra: Pillow is not there, and is needed.
+        MissingExtra: Pillow is needed and not installed.
     """
     if isinstance(value, (*_BUFFERS, *_PATHS, Mapping)):
         return media_bytes(value)

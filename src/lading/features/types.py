@@ -1,9 +1,9 @@
-"""Features: what a column means, over the Arrow type in which it is stored.
+"""Features: the logical type of a column, over the Arrow type in which it is stored.
 
 A feature is a small frozen value, kept as JSON in the metadata of an Arrow field under `lading.feature`. A field
 without it has the feature that its Arrow type suggests (string → Text, binary or reference → Bytes, list → Sequence,
-the rest → Value). Bytes stay as they are stored; `decode` makes Python values of them, one at a time, for `ds[i]`, and
-`encode` makes of a Python value what a column of that feature stores.
+others → Value). Bytes stay as they are stored. `decode` turns one stored value into a Python value, as `ds[i]` does;
+`encode` turns a Python value into what a column of that feature stores.
 """
 
 from __future__ import annotations
@@ -78,14 +78,14 @@ NUMBER_TYPES = (
     *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
     *("float16", "float32", "float64"),
 )
-"""numpy's names of the numbers that arrays of one type are of, in every format and library that has such arrays."""
+"""numpy's names of the number types of arrays, in every format and library that has arrays of one type."""
 
 _NUMBERS = {pa.from_numpy_dtype(np.dtype(name)): name for name in NUMBER_TYPES}
 
 
 @dataclass(frozen=True, slots=True)
 class Bytes:
-    """Bytes that mean nothing to lading."""
+    """Bytes without further meaning."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class Json:
-    """A JSON text in UTF-8; its value is what is meant, not its spelling."""
+    """A JSON text in UTF-8. Two spellings of one value are equal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,7 @@ class Image:
     """An encoded image: the bytes of a file, or Hugging Face's `struct<bytes, path>`.
 
     Attributes:
-        encode_format: what `encode` makes of an array, by Pillow's name.
+        encode_format: format into which `encode` turns an array, by Pillow's name.
     """
 
     encode_format: str = "PNG"
@@ -111,15 +111,15 @@ class Image:
 
 @dataclass(frozen=True, slots=True)
 class Audio:
-    """An encoded sound; stored as an image is."""
+    """Encoded audio, stored as an image is."""
 
 
 @dataclass(frozen=True, slots=True)
 class Video:
-    """An encoded film; stored as an image is, or in a struct of `lading.encoding.VIDEO_FIELDS`.
+    """An encoded video, stored as an image is, or in a struct of `lading.features.encode.VIDEO_FIELDS`.
 
     Attributes:
-        storage: where `encode` keeps it: `bytes` inside, or in a file beside the table, of which the `path` is stored.
+        storage: where `encode` keeps it: `bytes` in the table, or `path` for a file next to the table.
     """
 
     storage: str = "bytes"
@@ -130,10 +130,9 @@ class Array:
     """A dense array.
 
     Attributes:
-        dtype: numpy's name, however it was spelled (`f4` and `np.float32` are `float32`); None if each value says it:
-            the bytes of a `.npy` file.
-        shape: extent of each dimension, None for one that varies; None if each value says it. With a dtype and a
-            shape the bytes are the values alone, C order, little-endian.
+        dtype: numpy's name (`f4` and `np.float32` become `float32`); None if each value is a `.npy` file with its own.
+        shape: extent of each dimension, None for one that varies; None if each value has its own shape. With dtype and
+            shape, the bytes are the values alone: C order, little-endian.
     """
 
     dtype: str | None = None
@@ -166,7 +165,7 @@ def _number_type(name: str) -> np.dtype[Any] | None:
 
 @dataclass(frozen=True, slots=True)
 class ClassLabel:
-    """A whole number that stands for a name, counted from 0; any other number is kept."""
+    """A whole number that is the index of a name, from 0. Other numbers are kept."""
 
     names: tuple[str, ...]
 
@@ -176,17 +175,17 @@ class ClassLabel:
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A plain value of an Arrow type, named as Arrow does without storage variants; bytes hold it as decimal text."""
+    """A plain value of an Arrow type, by Arrow's name without storage variants. Bytes hold it as decimal text."""
 
     dtype: str
 
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """A value in an encoding of MosaicML's MDS, stored as there (`lading.features.mds_values`).
+    """A value in an encoding of MosaicML's MDS (`lading.features.mds_values`).
 
     Attributes:
-        encoding: MDS's name of it: `ndarray`, `pil`, `list[jpeg]`, `str_decimal`, `pkl` …
+        encoding: MDS's name of the encoding: `ndarray`, `pil`, `list[jpeg]`, `str_decimal`, `pkl` …
     """
 
     encoding: str
@@ -194,7 +193,7 @@ class Encoded:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where bytes lay in the file that was read: kept, but no content, so it does not count in a digest."""
+    """Position of bytes in the file that was read: kept, but not content, so it does not count in a digest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +205,7 @@ class Sequence:
 
 @dataclass(frozen=True, slots=True)
 class Struct:
-    """A struct of which some fields mean more than their types say.
+    """A struct with fields that have features.
 
     Attributes:
         fields: name and feature of each field.
@@ -221,7 +220,7 @@ class Struct:
 Feature: TypeAlias = (
     Bytes | Text | Json | Image | Audio | Video | Array | ClassLabel | Encoded | Value | Place | Sequence | Struct
 )
-"""What a column means."""
+"""The logical type of a column."""
 
 _PLAIN: dict[str, Feature] = {
     "bytes": Bytes(),
@@ -247,10 +246,13 @@ _EXTENSIONS: dict[str, Feature] = {
 
 
 def feature_of(field: pa.Field) -> Feature:
-    """What a field says it means, else what its Arrow type suggests.
+    """Return the feature in a field's metadata, else the one that its Arrow type suggests.
+
+    Example:
+        feature_of(ds.schema.field("jpg"))  # Image()
 
     Raises:
-        DataError: the field names a feature that this version does not know.
+        DataError: this version does not know the feature.
     """
     told = (field.metadata or {}).get(FEATURE_KEY)
     if told is None:
@@ -263,10 +265,10 @@ def feature_of(field: pa.Field) -> Feature:
 
 
 def feature_from(told: Any) -> Feature:
-    """The feature that JSON in a file tells: what `lading.feature` holds, parsed.
+    """Return the feature of parsed JSON, as `lading.feature` holds it.
 
     Raises:
-        DataError: it is none that this version knows, or one that no value could have.
+        DataError: this version does not know the feature, or no value can have it.
     """
     try:
         return _from_json(told)
@@ -283,12 +285,16 @@ def _unknown(told: str) -> DataError:
 
 
 def with_feature(field: pa.Field, feature: Feature) -> pa.Field:
-    """The field with this feature in its metadata; other metadata stay."""
+    """Return the field with this feature in its metadata; other metadata stay.
+
+    Example:
+        pa.schema([with_feature(pa.field("photo", pa.large_binary()), Image())])
+    """
     return field.with_metadata({**(field.metadata or {}), FEATURE_KEY: _to_text(feature)})
 
 
 def tag_by_extension(name: str) -> dict[bytes, bytes]:
-    """Field metadata for a WebDataset field (`"seg.png"`, `"json"`) by its last extension; empty if that is unknown.
+    """Return metadata for a WebDataset field (`"seg.png"`, `"json"`) by its last extension; empty if unknown.
 
     Source: webdataset 1.0.2 autodecode.py for text, numbers, JSON and arrays. Pickles, tensors and the like stay bytes.
     """
@@ -310,7 +316,7 @@ def _natural(kind: pa.DataType) -> Feature:
 
 
 def _says_more(field: pa.Field) -> bool:
-    """Whether a field, or one inside it, names its feature, or is JSON by its type."""
+    """Whether a field, or a field inside it, names its feature, or has the type JSON."""
     kind = field.type
     if FEATURE_KEY in (field.metadata or {}) or isinstance(kind, pa.JsonType):
         return True
@@ -431,7 +437,7 @@ _MAKERS: dict[str, Callable[[Mapping[str, Any], int], Feature]] = {
 
 
 def fingerprint(schema: pa.Schema) -> str:
-    """16 hex digits that are equal for schemas of the same names, types and features.
+    """Return 16 hex digits that are equal for schemas with the same names, types and features.
 
     Order of columns, nullability, other metadata and storage variants (large, view, dictionary, reference) do not show.
     """
@@ -454,12 +460,12 @@ def _as_told(field: pa.Field) -> dict[str, Any]:
 
 
 def from_huggingface(schema: pa.Schema) -> pa.Schema:
-    """The schema with the features that Hugging Face's metadata tell (Image, Audio, Video, ClassLabel, arrays, lists).
+    """Return the schema with the features in Hugging Face's metadata (Image, Audio, Video, ClassLabel, arrays, lists).
 
-    All metadata stay. A schema without that metadata comes back as it is; columns that it does not name too.
+    All metadata stay. Columns that the metadata do not name stay as they are.
 
     Raises:
-        DataError: the metadata are no JSON.
+        DataError: the metadata are not valid JSON.
 
     Source: datasets 5.2.0 features/features.py (`Features.arrow_schema`).
     """
@@ -520,20 +526,22 @@ def keeps_files(feature: Feature) -> bool:
 
 
 def encode(feature: Feature, value: Any, *, assets: str | None = None) -> Any:
-    """What a column of this feature stores for a Python value: bytes, text, numbers, lists and dicts of them.
+    """Return what a column of this feature stores for a Python value: bytes, text, numbers, lists and dicts of them.
 
-    `decode` gives the value back; `lading.features.encode` says what an image, a video or an array may be given as.
-    A label may be given by its name, JSON as any value or as the bytes of a text. None stays None, and a number or
-    label that numpy masks becomes None.
+    `decode` reverses it. An image may be bytes, a path, a Pillow image or an array; a label may be a name; JSON may be
+    any value, or the bytes of a text. None stays None, and a number or label that numpy masks becomes None.
+
+    Example:
+        encode(ClassLabel(("cat", "dog")), "dog")  # 1
 
     Args:
-        feature: of the column.
+        feature: feature of the column.
         value: one value.
         assets: folder for the files of `Video("path")`.
 
     Raises:
         Unrepresentable: the feature cannot hold this value.
-        UsageError: values of this feature are not made but read (`Encoded`, `Place`), or `assets` is missing.
+        UsageError: values of this feature can only be read (`Encoded`, `Place`), or `assets` is missing.
         NotFound, StoreError: a file that the value names cannot be read.
     """
     if value is None:
@@ -564,7 +572,7 @@ def _stored_json(_feature: Json, value: Any, _assets: str | None) -> str:
 
 @lru_cache(256)
 def python_types(dtype: str) -> tuple[type, ...]:
-    """Types of Python whose values a `Value` of this dtype holds; none for times, decimals (`lading.arrow.types`).
+    """Return the Python types whose values a `Value` of this dtype holds; none for times and decimals.
 
     Whole floats are whole numbers too, and numbers of numpy are Python's; nothing is cut or made into another kind.
 
@@ -645,7 +653,7 @@ def _stored_array(feature: Array, value: Any, _assets: str | None) -> bytes:
 
 
 def refuse_untold(feature: Array) -> None:
-    """Raise UsageError for an array of a shape that its bytes, without a head, do not tell."""
+    """Raise UsageError for an array whose bytes, which have no header, do not determine its shape."""
     shape = feature.shape or ()
     if feature.dtype is not None and (shape.count(None) > 1 or (None in shape and 0 in shape)):
         raise UsageError(
@@ -659,7 +667,7 @@ def _stored_items(feature: Sequence, value: Any, assets: str | None) -> list[Any
 
 
 def listed(value: Any) -> Any:
-    """The items of a value that is a list, a numpy array or the like. Raises Unrepresentable for anything else."""
+    """Return the items of a list, a numpy array or the like. Raises Unrepresentable for anything else."""
     if isinstance(value, np.ndarray) and value.ndim and value.dtype.kind in "biufcU":
         value = value.tolist()
     # Texts, bytes and dicts would give their parts; an array of no dimension has none.
@@ -695,13 +703,16 @@ _ENCODERS: dict[type, Callable[[Any, Any, str | None], Any]] = {
 
 
 def decode(feature: Feature, value: Any, *, allow_pickle: bool = False) -> Any:
-    """The Python value of one stored value, for `ds[i]`: text as str, JSON parsed, numbers, arrays as numpy.
+    """Return the Python value of one stored value, as `ds[i]` does: text as str, JSON parsed, arrays as numpy.
 
-    Media stay bytes (of Hugging Face's `struct<bytes, path>` the bytes, where it has them), arrays have memory of their
-    own, None stays None. Nothing is unpickled unless the caller allows it: any file may call its bytes a pickle.
+    Media stay bytes; a `struct<bytes, path>` of Hugging Face gives its bytes. Arrays have their own memory, None stays
+    None. Nothing is unpickled unless the caller allows it: any file may call its bytes a pickle.
+
+    Example:
+        decode(Json(), b'{"lang": "en"}')  # {"lang": "en"}
 
     Raises:
-        DataError: the bytes are not what the feature says.
+        DataError: the bytes do not fit the feature.
     """
     if isinstance(feature, Encoded) and value is not None:
         return decode_mds(feature.encoding, value, allow_pickle=allow_pickle)
