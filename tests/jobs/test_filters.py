@@ -15,8 +15,10 @@ from PIL import Image
 
 import lading
 from documents import SAMPLES, WIDE, documents, picture
+from lading.dataset.outcomes import RowOutcome
+from lading.dataset.transform import Transform
 from lading.errors import UsageError
-from lading.jobs.filters import AppliedFilters, Filters
+from lading.jobs.filters import Filters
 from lading.limits import Limits
 from lading.storage.fetch import Fetcher
 from lading.storage.memory import MemoryStore
@@ -33,11 +35,19 @@ def mint(tmp_path: Path) -> Path:
     return path
 
 
+def applied(
+    batch: pa.RecordBatch, view: str, fetcher: Fetcher, **filters: Any
+) -> tuple[pa.RecordBatch, list[RowOutcome]]:
+    """Rows that stay, and what was filtered."""
+    portion = Transform(Filters(**filters).steps, view, fetcher).apply(batch)
+    return portion.batch, [outcome for _, outcome in portion.outcomes]
+
+
 def filtered(path: Path, **filters: Any) -> tuple[list[tuple[str, int]], dict[str, list[tuple[str, int]]]]:
     """Rows that stay and rows that fail by reason, as (sample, position)."""
     with lading.open(path) as dataset, Fetcher() as fetcher:
         [batch] = dataset.batches(lazy=True)
-        left, losses = AppliedFilters(Filters(**filters), dataset.view, fetcher).apply(batch)
+        left, losses = applied(batch, dataset.view, fetcher, **filters)
     return _named(left), {loss.reason: _named(loss.batch.take(pa.array(loss.rows))) for loss in losses}
 
 
@@ -146,9 +156,9 @@ RUNS = pc.run_end_encode(pa.array([1, 1, None, 2, 2, 2]))
 def test_columns_that_pyarrow_takes_no_rows_of(column: pa.Array, where: str, left: list[Any]) -> None:
     batch = pa.record_batch({"c": column})
     with Fetcher() as fetcher:
-        sieve = AppliedFilters(Filters(where=where), "samples", fetcher)
-        sieve.check(batch.schema)
-        kept, _ = sieve.apply(batch)
+        transform = Transform(Filters(where=where).steps, "samples", fetcher)
+        transform.check(batch.schema)
+        kept = transform.apply(batch).batch
     assert kept["c"].to_pylist() == left
     assert kept.schema == batch.schema
 
@@ -166,9 +176,9 @@ def test_what_metadata_rows_say_in_runs_and_views() -> None:
     )
     with Fetcher() as fetcher:
         for condition in ("runs == 'en'", "inside.of == 'en'", "view == 'en'"):
-            kept, _ = AppliedFilters(Filters(where=condition), "interleaved", fetcher).apply(batch)
+            kept, _ = applied(batch, "interleaved", fetcher, where=condition)
             assert _named(kept) == [("a", -1), ("a", 0)]
-            kept, _ = AppliedFilters(Filters(where=f"not {condition}"), "interleaved", fetcher).apply(batch)
+            kept, _ = applied(batch, "interleaved", fetcher, where=f"not {condition}")
             assert _named(kept) == [("c", -1), ("c", 0)]
 
 
@@ -185,10 +195,10 @@ def test_samples_with_images(tmp_path: Path) -> None:
     (tmp_path / "s.tar").write_bytes(tar_of(*members))
     with lading.open(tmp_path / "s.tar") as dataset, Fetcher() as fetcher:
         [batch] = dataset.batches(lazy=True)
-        left, _ = AppliedFilters(Filters(min_aspect_ratio=1), dataset.view, fetcher).apply(batch)
+        left, _ = applied(batch, dataset.view, fetcher, min_aspect_ratio=1)
         assert left["__key__"].to_pylist() == ["a", "c"]  # a sample without an image has none outside the bounds
         with pytest.raises(UsageError, match="no column holds images"):
-            AppliedFilters(Filters(min_side=1), dataset.view, fetcher).apply(batch.select(["__key__", "txt"]))
+            applied(batch.select(["__key__", "txt"]), dataset.view, fetcher, min_side=1)
 
 
 def test_a_picture_that_cannot_be_had_is_left_to_the_policy(tmp_path: Path) -> None:
@@ -197,7 +207,7 @@ def test_a_picture_that_cannot_be_had_is_left_to_the_policy(tmp_path: Path) -> N
     with lading.open(path) as dataset, Fetcher() as fetcher:
         [batch] = dataset.batches(lazy=True)
         path.write_bytes(path.read_bytes()[:300])
-        left, losses = AppliedFilters(Filters(min_side=1), dataset.view, fetcher).apply(batch)
+        left, losses = applied(batch, dataset.view, fetcher, min_side=1)
     assert (left.num_rows, losses) == (batch.num_rows, [])
 
 
@@ -214,8 +224,8 @@ def test_what_is_left_out_is_not_read() -> None:
     box = CountingStore(MemoryStore({"box://d.tar": tar}))
     with lading.open("box://d.tar", stores=Stores({"box://": box})) as dataset:
         fetcher = Fetcher(Stores({"box://": box}))
-        sieve = AppliedFilters(Filters(min_aspect_ratio=1), dataset.view, fetcher)
-        left = [sieve.apply(batch)[0] for batch in dataset.batches(lazy=True)]
+        transform = Transform(Filters(min_aspect_ratio=1).steps, dataset.view, fetcher)
+        left = [transform.apply(batch).batch for batch in dataset.batches(lazy=True)]
         kept = [value for batch in left for value in fetcher.materialise(batch)["binary_content"].to_pylist() if value]
     assert kept == [wide.getvalue()] * 10
     assert box.bytes_read <= len(tar) / 10
@@ -235,7 +245,7 @@ def test_pictures_that_lie_compressed_are_measured_however_many_there_are(tmp_pa
     limits = Limits(sample_bytes=max(map(len, pictures)))
     with lading.open(path, format="media_archive", view="interleaved", limits=limits) as dataset:
         [batch] = dataset.batches(lazy=True)
-        left, _ = AppliedFilters(Filters(min_aspect_ratio=2), dataset.view, dataset._shards.fetcher).apply(batch)
+        left, _ = applied(batch, dataset.view, dataset._shards.fetcher, min_aspect_ratio=2)
     assert [name for name, position in _named(left) if position == 0] == [f"{key}" for key in range(0, 20, 2)]
 
 
@@ -250,6 +260,6 @@ def test_sizes_far_into_a_file(head_bytes: int) -> None:
         [batch] = dataset.batches(lazy=True)
         box.reset()
         fetcher = Fetcher(Stores({"box://": box}))
-        left, losses = AppliedFilters(Filters(min_aspect_ratio=4), dataset.view, fetcher).apply(batch)
+        left, losses = applied(batch, dataset.view, fetcher, min_aspect_ratio=4)
     assert (left.num_rows, losses) == (batch.num_rows, [])
     assert (box.bytes_read < 70_000) == (head_bytes < 60_000)

@@ -14,9 +14,9 @@ import pytest
 import lading
 from documents import SAMPLES, SQUARE, TALL, WIDE, documents, picture, tiff_of
 from hooks import no_first_items, with_length
+from lading.dataset.steps import Function
 from lading.errors import BadReference, SchemaMismatch, Unrepresentable, UsageError
 from lading.features.items import INTERLEAVED_SCHEMA
-from lading.jobs.filters import Hook
 from lading.storage.fetch import OnError
 from soak import some
 from tars import tar_of
@@ -58,13 +58,13 @@ def test_filters(target: str, workers: int, source: Path, tmp_path: Path) -> Non
     assert rows_of(out, "sample_id", "position", "binary_content") == expected
     assert (done.samples, done.rows, done.verified) == (9, 18, True)
     assert done.counts == {
-        "not where lang is not null, dropped": 6,
-        "images outside the bounds, dropped": 6,
-        "rows of samples that are left out, dropped": 6,
+        "not where lang is not null, filtered": 6,
+        "images outside the bounds, filtered": 6,
+        "rows of samples that are left out, filtered": 6,
     }
-    lost = [(line["sample_id"], line["position"], line["reason"], line["fate"]) for line in lines_of(ledger)]
+    lost = [(line["sample_id"], line["position"], line["reason"], line["outcome"]) for line in lines_of(ledger)]
     assert sorted(lost) == sorted(
-        (f"{name}{i}", position, reason, "dropped")
+        (f"{name}{i}", position, reason, "filtered")
         for i in range(3)
         for name, position, reason in (
             ("d", 0, "not where lang is not null"),
@@ -132,7 +132,7 @@ def table(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("target", ["webdataset", "parquet"])
 @pytest.mark.parametrize(
-    "policy, left, fate",
+    "policy, left, outcome",
     [
         ("warn", [("a", 0, WIDE), ("a", 1, None), ("b", 2, WIDE)], "kept without bytes"),
         ("drop_row", [("a", 0, WIDE), ("b", 2, WIDE)], "dropped"),
@@ -140,7 +140,7 @@ def table(tmp_path: Path) -> Path:
     ],
 )
 def test_references_that_fail(
-    policy: OnError, left: list[tuple[Any, ...]], fate: str, target: str, table: Path, tmp_path: Path
+    policy: OnError, left: list[tuple[Any, ...]], outcome: str, target: str, table: Path, tmp_path: Path
 ) -> None:
     out, ledger = tmp_path / "out", tmp_path / "ledger.jsonl"
     with pytest.raises(BadReference, match=r"gone\.png"):
@@ -151,11 +151,11 @@ def test_references_that_fail(
         items = [(dataset[i]["sample_id"], item) for i in range(len(dataset)) for item in dataset[i]["items"]]
     assert [(sample, item["position"], item.get("binary_content")) for sample, item in items] == left
     along = {"rows of samples that are left out, dropped": 1} if policy == "drop_sample" else {}
-    assert done.counts == {f"rows whose bytes cannot be had, {fate}": 1, **along}
+    assert done.counts == {f"rows whose bytes cannot be had, {outcome}": 1, **along}
     assert done.rows == len(left)
     line, *others = lines_of(ledger)
     assert [(other["sample_id"], other["position"]) for other in others] == [("a", 0)] * len(along)
-    assert (line["file"], line["sample_id"], line["position"], line["fate"]) == (str(table), "a", 1, fate)
+    assert (line["file"], line["sample_id"], line["position"], line["outcome"]) == (str(table), "a", 1, outcome)
     assert "gone.png" in line["detail"]
 
 
@@ -327,14 +327,14 @@ def test_a_function_sees_each_row_once_also_with_a_limit(tmp_path: Path) -> None
 
     done = lading.convert(tmp_path / "t.parquet", tmp_path / "out", format="parquet", filter=is_new, limit=10)
     assert rows_of(tmp_path / "out", "v") == [(i,) for i in range(10)]
-    assert done.counts == {"left out by the function, dropped": 18}  # two behind each of them but the last
+    assert done.counts == {"left out by the function, filtered": 18}  # two behind each of them but the last
 
 
 @pytest.mark.parametrize("function, written", [
     (lambda b: pa.concat_batches([b, b]), [0, 1, 2, 0, 1, 2, 3, 4, 5, 3, 4, 5, 6, 6]),
     (lambda b: b.slice(0, 1), [0, 3, 6]),
 ])  # fmt: skip
-def test_a_limit_counts_what_is_given_to_a_function(function: Hook, written: list[int], tmp_path: Path) -> None:
+def test_a_limit_counts_what_is_given_to_a_function(function: Function, written: list[int], tmp_path: Path) -> None:
     """A function may make more or fewer rows: those of the source's first samples are written, without a gap."""
     (tmp_path / "in").mkdir()
     for i in range(4):

@@ -18,6 +18,7 @@ from lading.dataset.iteration import hidden_columns
 from lading.dataset.open import open_shards
 from lading.dataset.shards import Shards
 from lading.dataset.source import Source, listed_once, write_splits
+from lading.dataset.steps import Function
 from lading.dataset.writer import DatasetWriter, WriteSummary
 from lading.errors import DataError, DestinationExists, SeveralSplits, UsageError
 from lading.formats.base import AnyFormat
@@ -26,7 +27,7 @@ from lading.formats.webdataset.format import KEY
 from lading.interleaved.tar_writer import Roles
 from lading.jobs.converter import bounded_options, changed_schema
 from lading.jobs.digest import check_limit, dataset_digest
-from lading.jobs.filters import Filters, Hook
+from lading.jobs.filters import Filters
 from lading.jobs.plan import as_members, make_plan, refuse_inside, take_files_in
 from lading.jobs.progress import OnProgress, Progress
 from lading.jobs.reading import refuse_out_of_reach
@@ -67,7 +68,7 @@ class ConvertSummary:
         digest: content digest of what was written, if it was verified.
         verified: the destination was read back and has the source's digest.
         counts: what was noticed (dropped, renamed …), by a short phrase.
-        lost: the first few rows that were not kept: file, what names the row, reason, fate, detail.
+        lost: the first few rows that were not kept: file, key, reason, outcome, detail.
         differences: how the source's shards differ in their schemas.
         dry_run: nothing was written.
         splits: of a source that lists several datasets, what was done of each, by name; all else is of them together,
@@ -102,8 +103,8 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
     view: str | None = None,
     columns: Sequence[str] | None = None,
     where: str | pc.Expression | None = None,
-    filter: Hook | None = None,  # noqa: A002 - the word users know
-    map: Hook | None = None,  # noqa: A002 - the word users know
+    filter: Function | None = None,  # noqa: A002 - the word users know
+    map: Function | None = None,  # noqa: A002 - the word users know
     min_aspect_ratio: float | None = None,
     max_aspect_ratio: float | None = None,
     min_side: int | None = None,
@@ -411,7 +412,7 @@ def _kept_ledger(
         yield sink
 
 
-def _written(schema: pa.Schema | None, hidden: Sequence[str], change: Hook | None) -> pa.Schema | None:
+def _written(schema: pa.Schema | None, hidden: Sequence[str], change: Function | None) -> pa.Schema | None:
     """The schema of what is written, where it differs from that of the rows read."""
     if schema is None:
         return None

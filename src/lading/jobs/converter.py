@@ -16,14 +16,15 @@ from lading.arrow.rebatch import HELD_BATCHES, across_shards, split_duplicate_id
 from lading.arrow.references import files_of, has_codec, is_ref
 from lading.arrow.views import compacted, holds_bytes, is_text, shown_bytes, total_bytes, without_views
 from lading.dataset.iteration import materialise_parts, shard_batches
+from lading.dataset.outcomes import ALONG, DROPPED, DROPPED_ALONG, KEPT, Outcomes, RowOutcome
 from lading.dataset.shards import Shards
+from lading.dataset.steps import Function, Limit
+from lading.dataset.transform import Transform
 from lading.errors import DataError, SchemaMismatch, UsageError
 from lading.features.items import lineage_of, sample_firsts, sample_starts, samples_with, without_source
 from lading.formats.base import AnyFormat
 from lading.formats.registry import get_format
 from lading.jobs.digest import batch_digests
-from lading.jobs.filters import AppliedFilters, Hook
-from lading.jobs.ledger import ALONG, DROPPED, DROPPED_ALONG, KEPT, Loss, Losses
 from lading.jobs.progress import Tally
 from lading.jobs.spec import Conversion
 from lading.pipeline.batch import Batch
@@ -65,14 +66,14 @@ class Converter:
         on_digests: Callable[[NDArray[np.uint8]], None] | None = None,
         tell: Callable[[], None] = lambda: None,
     ) -> None:
-        self.tally, self.losses = Tally(), Losses(write_ledger)
-        self._kept = 0
+        self.tally, self.losses = Tally(), Outcomes(write_ledger)
         self._dataset, self._how, self._on_digests, self._tell = dataset, how, on_digests, tell
         self._texts = {f.name for f in how.schema or () if is_text(f.type)}
         self._holds_rows = get_format(how.format).info.fixed_schema
-        self._sieve = AppliedFilters(how.filters, how.view, dataset.fetcher)
+        self._filters = Transform(how.filters.steps, how.view, dataset.fetcher)
+        self._limit: int | None = None
         if how.schema is not None:
-            self._sieve.check(how.schema)
+            self._filters.check(how.schema)
 
     def rows(self, shards: range, limit: int | None = None) -> Iterator[pa.RecordBatch]:
         """The rows of some shards, sifted, payload as references or views; whole samples a batch.
@@ -82,11 +83,14 @@ class Converter:
             limit: samples that filters leave in all, at most, whatever becomes of them.
         """
         how = self._how
+        if limit != self._limit:
+            self._limit = limit
+            self._filters = Transform([*how.filters.steps, Limit(limit or 0)], how.view, self._dataset.fetcher)
         columns = None if how.columns is None else [*how.columns, "__key__"]
         if how.schema is not None and not how.whole:
             columns = how.schema.names
         for number in shards:
-            if limit is not None and self._kept >= limit:
+            if self._filters.is_done():
                 return
             found = shard_batches(
                 self._dataset, number, _MAX_ROWS, how.max_batch_bytes, columns, how.schema, views=True, drifting=True
@@ -98,25 +102,24 @@ class Converter:
                     refuse_unknown(batch.schema, how.schema, self._dataset.path(number))
                 with _errors_in(batch):
                     fitted = batch if how.schema is None else align_table(batch, how.schema)
-                yield self._changed(self._filtered(fitted, None if limit is None else limit - self._kept))
+                yield self._changed(self._filtered(fitted))
                 self._tell()
-                if limit is not None and self._kept >= limit:
+                if self._filters.is_done():
                     break
             self.tally.shards += 1
             self._tell()
 
-    def _filtered(self, batch: pa.RecordBatch, most: int | None) -> pa.RecordBatch:
-        """What is kept of a batch, as far as there is room for it; nothing is told of rows behind that."""
-        kept, lost = self._sieve.apply(batch, most)
-        for loss in lost:
-            self.losses.add(loss)
-        samples = len(sample_firsts(kept, self._how.view))
-        self._kept += samples
-        self.tally.samples += samples
+    def _filtered(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows of a batch that filters and the limit leave."""
+        portion = self._filters.apply(batch)
+        kept = portion.batch
+        for _, outcome in portion.outcomes:
+            self.losses.add(outcome)
+        self.tally.samples += len(sample_firsts(kept, self._how.view))
         self.tally.rows += kept.num_rows
         self.tally.payload_bytes += total_bytes(kept)
         # Views at this stage are of pages in memory, and a table holds its rows until a row group is full.
-        return compacted(kept, shown_bytes(batch)) if self._holds_rows and lost else kept
+        return compacted(kept, shown_bytes(batch)) if self._holds_rows and portion.outcomes else kept
 
     def _changed(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         how = self._how
@@ -198,13 +201,13 @@ class Converter:
             tally.payload_bytes -= size
 
     def _failed(self, batch: pa.RecordBatch, errors: Mapping[int, str]) -> None:
-        fate = {"warn": KEPT, "drop_row": DROPPED, "drop_sample": DROPPED_ALONG}[self._how.on_error]
+        outcome = {"warn": KEPT, "drop_row": DROPPED, "drop_sample": DROPPED_ALONG}[self._how.on_error]
         rows = np.array(list(errors), np.int64)
-        self.losses.add(Loss("rows whose bytes cannot be had", fate, batch, rows, list(errors.values())))
-        if fate == DROPPED_ALONG and "sample_id" in batch.schema.names:
+        self.losses.add(RowOutcome("rows whose bytes cannot be had", outcome, batch, rows, list(errors.values())))
+        if outcome == DROPPED_ALONG and "sample_id" in batch.schema.names:
             failing = np.isin(np.arange(batch.num_rows), rows)
             along = samples_with(failing, sample_starts(batch.column("sample_id"))) & ~failing
-            self.losses.add(Loss(ALONG, DROPPED, batch, np.flatnonzero(along)))
+            self.losses.add(RowOutcome(ALONG, DROPPED, batch, np.flatnonzero(along)))
 
 
 @contextmanager
@@ -227,7 +230,7 @@ def bounded_options(fmt: AnyFormat, options: Mapping[str, Any], max_bytes: int) 
     return {**options, "row_group_bytes": max(min(parse_bytes(usual), max_bytes // 4), 1)}
 
 
-def changed_schema(schema: pa.Schema, change: Hook) -> pa.Schema:
+def changed_schema(schema: pa.Schema, change: Function) -> pa.Schema:
     """The columns that a function of the user's gives for rows of this schema, found by giving it none.
 
     Raises:
@@ -259,7 +262,7 @@ def _refuse_broken(batch: pa.RecordBatch) -> None:
                          advice="Rows of a sample stand together, and samples have different ids.")  # fmt: skip
 
 
-def _made_by(change: Hook, batch: pa.RecordBatch) -> pa.RecordBatch:
+def _made_by(change: Function, batch: pa.RecordBatch) -> pa.RecordBatch:
     """What a function of the user's makes of a batch. Raises UsageError if that is no batch."""
     made = change(without_views(batch))
     if not isinstance(made, pa.RecordBatch):

@@ -11,11 +11,11 @@ import numpy as np
 
 from lading.codecs import sniff_wrap
 from lading.content.digests import DatasetDigest
+from lading.dataset.outcomes import LEDGER_NAME
 from lading.dataset.shards import Shards
 from lading.dataset.source import read_head
 from lading.dataset.writer import DatasetWriter
 from lading.jobs.converter import Converter
-from lading.jobs.ledger import LEDGER_NAME
 from lading.jobs.messages import DIGESTS_NAME, decode_part
 from lading.jobs.pool import Order, Workers
 from lading.jobs.progress import OnProgress, Progress, Speed, Tally
@@ -126,7 +126,7 @@ class Run:
                     self._ledger.write([_stored(store, f"{folder}/{LEDGER_NAME}")])
                 writer.adopt(decode_part(told["part"]), folder)
                 self._dataset.counts.update(told["noticed"])
-                self.losses.tell_first(told["lost"])
+                self.losses.add_first(told["lost"])
 
     def _order(self, building: str, task: Task) -> Order:
         """A task as a worker is told it: it builds in a folder of its own."""

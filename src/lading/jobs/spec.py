@@ -13,8 +13,9 @@ import orjson
 import pyarrow as pa
 
 from lading.arrow.references import is_ref, ref_field
+from lading.dataset.steps import Function
 from lading.errors import UsageError
-from lading.jobs.filters import Filters, Hook
+from lading.jobs.filters import Filters
 from lading.limits import DEFAULT_LIMITS, Limits
 from lading.options import InterleavedOptions, OnError
 
@@ -71,7 +72,7 @@ class Conversion:
     asked: bool = False
     roots: tuple[str, ...] = ()
     filters: Filters = field(default_factory=Filters)
-    change: Hook | None = None
+    change: Function | None = None
     written: pa.Schema | None = None
     on_error: OnError = "error"
     lazy: bool = False
@@ -150,7 +151,7 @@ def decode_schema(text: str | None) -> pa.Schema | None:
     return schema
 
 
-def _name_of(function: Hook | None) -> str | None:
+def _name_of(function: Function | None) -> str | None:
     """A function as `module:name`, by which another process finds it.
 
     Raises:

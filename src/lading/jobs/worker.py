@@ -26,13 +26,13 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from lading.dataset.outcomes import LEDGER_NAME
 from lading.dataset.shards import ReadPlan, Shards
 from lading.dataset.source import LISTING_SCHEMA, Listing
 from lading.formats.registry import all_formats, get_format
 from lading.interleaved.tar_writer import Roles
 from lading.jobs.child_process import leave_pandas_out
 from lading.jobs.converter import Converter
-from lading.jobs.ledger import LEDGER_NAME
 from lading.jobs.messages import DIGESTS_NAME, encode_error, encode_part, encode_warning, read_message, write_message
 from lading.jobs.reading import Taken
 from lading.jobs.spec import Conversion

@@ -1,0 +1,182 @@
+"""Steps that choose and rename columns: what they make of rows and of schemas, and which columns they ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TypeVar
+
+import pyarrow as pa
+
+from lading.content.conditions import as_where
+from lading.dataset.steps import Drop, Filter, ImageBounds, Map, Rename, Select, Step, Where
+from lading.errors import UsageError
+from lading.features.items import RESERVED
+from lading.features.types import Image, feature_of
+
+__all__ = ["after_columns", "choose_columns", "columns_asked", "columns_to_read", "refuse_lost_columns"]
+
+_Rows = TypeVar("_Rows", pa.RecordBatch, pa.Table)
+
+_OF_ITEMS = ("sample_id", "position", "modality")
+"""Columns without which rows are no items."""
+
+
+def choose_columns(step: Select | Drop | Rename, rows: _Rows, view: str) -> _Rows:
+    """The rows with the columns that a step leaves, under the names that it gives."""
+    if isinstance(step, Rename):
+        return rows.rename_columns(_renamed(step, rows.schema.names))
+    kept = _kept(step, rows.schema.names, view)
+    if not kept and isinstance(step, Select):  # rows without columns would be none
+        return type(rows).from_arrays([pa.nulls(rows.num_rows)], [step.columns[0]])
+    if not kept:
+        raise UsageError("no column is left", found=repr(step))
+    return rows.select(kept) if kept != rows.schema.names else rows
+
+
+def after_columns(step: Select | Drop | Rename, schema: pa.Schema, view: str) -> pa.Schema:
+    """The schema that `choose_columns` leaves. Raises UsageError for a column that is not there."""
+    if isinstance(step, Rename):
+        for old, _ in step.names:
+            _refuse_absent(old, schema.names)
+        new = _renamed(step, schema.names)
+        fields = [field.with_name(name) for field, name in zip(schema, new, strict=True)]
+        return pa.schema(fields, metadata=schema.metadata)
+    for name in step.columns:
+        _refuse_absent(name, schema.names)
+    kept = {*_kept(step, schema.names, view)}
+    return pa.schema([field for field in schema if field.name in kept], metadata=schema.metadata)
+
+
+def _kept(step: Select | Drop, names: Sequence[str], view: str) -> list[str]:
+    if isinstance(step, Drop):
+        return [name for name in names if name not in step.columns]
+    always = _always(view)
+    return [name for name in names if name in step.columns or name in always]
+
+
+def _always(view: str) -> tuple[str, ...]:
+    """Columns that a selection keeps unasked."""
+    return tuple(RESERVED) if view == "interleaved" else ("__key__",)
+
+
+def _renamed(step: Rename, names: Sequence[str]) -> list[str]:
+    new = dict(step.names)
+    found = [new.get(name, name) for name in names]
+    if len({*found}) < len(found):
+        raise UsageError("a column has this name already", found=repr(step), expected="a name that no other column has")
+    return found
+
+
+def _refuse_absent(name: str, names: Iterable[str]) -> None:
+    if name not in names:
+        raise UsageError("no such column", expected=", ".join(names), found=repr(name))
+
+
+def refuse_lost_columns(steps: Sequence[Step], view: str) -> None:
+    """Raise UsageError for a column that an earlier step has dropped, renamed or not selected; nothing is read."""
+    left: set[str] | None = None  # all that is left, where a selection says it
+    gone = set[str]()
+    for step in steps:
+        if isinstance(step, Map):
+            left, gone = None, set()
+            continue
+        for name in _named(step):
+            if name in gone or (left is not None and name not in left):
+                raise UsageError("no such column: an earlier step leaves it out", found=repr(name),
+                                 expected=None if left is None else ", ".join(sorted(left)))  # fmt: skip
+        if view == "interleaved" and isinstance(step, (Drop, Rename)):
+            _refuse_bare_items(step)
+        if isinstance(step, Select):
+            left, gone = {*step.columns, *_always(view)} - gone, gone - {*step.columns}
+        elif isinstance(step, Drop):
+            gone |= {*step.columns}
+            left = None if left is None else left - gone
+        elif isinstance(step, Rename):
+            old, new = {name for name, _ in step.names}, {name for _, name in step.names}
+            gone = (gone | old) - new
+            left = None if left is None else (left - old) | new
+
+
+def _refuse_bare_items(step: Drop | Rename) -> None:
+    """Raise UsageError for a step that takes from items what they need, or gives a reserved column another name."""
+    if isinstance(step, Drop):
+        wrong = [name for name in step.columns if name in _OF_ITEMS]
+    else:
+        wrong = [name for pair in step.names for name in pair if name in RESERVED]
+    if wrong:
+        raise UsageError("items need this column, under its own name", column=wrong[0], found=repr(step))
+
+
+def _named(step: Step) -> tuple[str, ...]:
+    """Columns that a step names."""
+    if isinstance(step, (Select, Drop)):
+        return step.columns
+    if isinstance(step, Rename):
+        return tuple(name for name, _ in step.names)
+    return as_where(step.condition).columns if isinstance(step, Where) else ()
+
+
+def columns_asked(steps: Sequence[Step], columns: Sequence[str] | None = None) -> list[str]:
+    """Columns of the source that steps name before the first `Map`, and those that are asked for behind the steps."""
+    asked: list[str] = []
+    source: dict[str, str] = {}  # present name: name in the source
+    for step in steps:
+        if isinstance(step, Map):
+            return list(dict.fromkeys(asked))
+        asked += [source.get(name, name) for name in _named(step)]
+        if isinstance(step, Rename):
+            source = {**source, **{new: source.get(old, old) for old, new in step.names}}
+    return list(dict.fromkeys([*asked, *(source.get(name, name) for name in columns or ())]))
+
+
+def columns_to_read(
+    steps: Sequence[Step], columns: Sequence[str] | None, view: str, schema: pa.Schema | None
+) -> list[str] | None:
+    """Columns of the source that must be read so that the steps give these columns; None for all.
+
+    Args:
+        steps: the steps.
+        columns: columns that are asked for behind the steps; None for all.
+        view: how rows are taken.
+        schema: of the source, where it is known: without it, some steps need all columns.
+    """
+    need: set[str] | None = None if columns is None else {*columns, *(_OF_ITEMS if view == "interleaved" else ())}
+    for step in reversed(steps):
+        if isinstance(step, (Filter, Map)):
+            need = None
+        elif isinstance(step, Select):
+            own = {*step.columns, *_always(view)}
+            need = own if need is None else need & own
+        elif isinstance(step, Rename) and need is not None:
+            old = {new: old for old, new in step.names}
+            need = {old.get(name, name) for name in need}
+        elif isinstance(step, Where) and need is not None:
+            named = as_where(step.condition).columns
+            need = need | {*named} if named else None  # an expression does not say which columns it asks for
+        elif isinstance(step, ImageBounds) and need is not None:
+            need = None if schema is None else need | {*_image_columns(schema, view)}
+    if need is None and schema is not None and not any(isinstance(step, (Filter, Map)) for step in steps):
+        need = _all_but_dropped(steps, schema)
+    if need is None:
+        return None
+    if schema is None:
+        return sorted(need)
+    found = [name for name in schema.names if name in need]
+    return found or schema.names[:1]
+
+
+def _image_columns(schema: pa.Schema, view: str) -> list[str]:
+    if view == "interleaved":
+        return ["binary_content", "source_ref", "materialize_error"]
+    return [field.name for field in schema if isinstance(feature_of(field), Image)]
+
+
+def _all_but_dropped(steps: Sequence[Step], schema: pa.Schema) -> set[str] | None:
+    """All columns but those that the first steps drop; None if they drop none."""
+    gone = set[str]()
+    for step in steps:
+        if isinstance(step, Drop):
+            gone |= {*step.columns}
+        elif isinstance(step, (Where, ImageBounds, Rename)):
+            break
+    return {*schema.names} - gone if gone else None

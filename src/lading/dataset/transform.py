@@ -1,0 +1,254 @@
+"""Apply the steps of a dataset to batches of rows, in the order in which the user wrote them.
+
+A batch holds whole samples and stays one. Payload stays references: no step reads it, but for the first bytes of
+images. Of documents single items may go, or whole samples; a sample goes when none of its items is left, and its
+metadata row never goes before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TypeAlias
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from lading.arrow.align import align_table
+from lading.arrow.views import take_rows, without_views
+from lading.content.conditions import as_where
+from lading.dataset.columns import after_columns, choose_columns
+from lading.dataset.outcomes import ALONG, FILTERED, FILTERED_ALONG, RowOutcome
+from lading.dataset.row_filters import Rejects, left_rows, rejects_of
+from lading.dataset.steps import Drop, Filter, Function, ImageBounds, Limit, Map, Rename, Select, Step, Where
+from lading.errors import UsageError
+from lading.features.items import sample_firsts, sample_rows, without_source
+from lading.storage.fetch import Fetcher
+
+__all__ = ["Portion", "Transform"]
+
+
+@dataclass(frozen=True, slots=True)
+class Portion:
+    """A batch on its way through the steps.
+
+    Attributes:
+        batch: the rows, of whole samples.
+        samples: the number of each sample in the source; None once a function changed how many samples there are.
+        rows: the number of each row in the batch that was read; None once a function replaced the rows.
+        ends: the number of rows up to the end of each sample of the batch that was read.
+        outcomes: rows that were left out, each with its numbers in the batch that was read, where they are known.
+    """
+
+    batch: pa.RecordBatch
+    samples: NDArray[np.int64] | None
+    rows: NDArray[np.int64] | None
+    ends: NDArray[np.int64]
+    outcomes: tuple[tuple[NDArray[np.int64] | None, RowOutcome], ...] = field(default=())
+
+
+_Apply: TypeAlias = Callable[[Portion], Portion]
+
+
+class Transform:
+    """The steps of a dataset, applied to one batch after another.
+
+    Args:
+        steps: in their order. Lists of numbers of samples are none of them: they are for who reads the samples.
+        view: how rows are taken.
+        fetcher: reads the first bytes of images.
+        map_schemas: of each `Map`, the schema of its rows; without it, the first batch with rows decides.
+        skipped: samples before the first batch, which the first slice is not shown.
+    """
+
+    def __init__(
+        self,
+        steps: Sequence[Step],
+        view: str,
+        fetcher: Fetcher,
+        *,
+        map_schemas: Sequence[pa.Schema] = (),
+        skipped: int = 0,
+    ) -> None:
+        self.view, self._fetcher, self._first = view, fetcher, skipped
+        self._counters: list[_Counter] = []
+        self.maps: list[_Mapped] = []
+        given = iter(map_schemas)
+        self._applied: list[_Apply] = []
+        for step in steps:
+            self._applied.append(self._applied_step(step, given, skipped))
+        self._wheres = [as_where(step.condition) for step in steps if isinstance(step, Where)]
+        self._steps = steps
+
+    def _applied_step(self, step: Step, schemas: Iterator[pa.Schema], skipped: int) -> _Apply:
+        if isinstance(step, (Select, Drop, Rename)):
+            return partial(_with_columns, step, self.view)
+        if isinstance(step, (Where, ImageBounds, Filter)):
+            return partial(_filtered, rejects_of(step, self.view, self._fetcher), step.drop, self.view)
+        if isinstance(step, Map):
+            self.maps.append(_Mapped(step.function, self.view, next(schemas, None)))
+            return self.maps[-1]
+        chosen = slice(0, step.count, 1) if isinstance(step, Limit) else step.slice
+        self._counters.append(_Counter(chosen, self.view, 0 if self._counters else skipped))
+        return self._counters[-1]
+
+    def is_done(self) -> bool:
+        """Whether no row of the batches that follow will be kept."""
+        return any(counter.is_done() for counter in self._counters)
+
+    def check(self, schema: pa.Schema) -> pa.Schema:
+        """The schema after the steps, for rows of this schema; of a function without a known schema, its input's.
+
+        Raises:
+            UsageError: a condition does not fit, or a column is missing.
+        """
+        maps = iter(self.maps)
+        for step in self._steps:
+            if isinstance(step, (Select, Drop, Rename)):
+                schema = after_columns(step, schema, self.view)
+            elif isinstance(step, Where):
+                as_where(step.condition).check(schema)
+            elif isinstance(step, Map) and (known := next(maps).schema) is not None:
+                schema = known
+        return schema
+
+    def apply(self, batch: pa.RecordBatch) -> Portion:
+        """The rows of one batch that are left, as the steps make them, and the outcomes of the others.
+
+        Raises:
+            UsageError: a condition or a function does not fit the columns.
+        """
+        ends = np.append(sample_firsts(batch, self.view)[1:], batch.num_rows)[: batch.num_rows]
+        samples = np.arange(self._first, self._first + len(ends))
+        self._first += len(ends)
+        portion = Portion(batch, samples, np.arange(batch.num_rows), ends)
+        for apply in self._applied:
+            portion = apply(portion)
+        left = [(rows, each) for rows, each in portion.outcomes if len(each.rows)]
+        return replace(portion, outcomes=tuple(left))
+
+    def portions(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Portion]:
+        """The rows that are left of batches, in portions that hold some; reads no further than is needed."""
+        waiting = iter(batches)
+        while not self.is_done() and (batch := next(waiting, None)) is not None:
+            portion = self.apply(batch)
+            if portion.batch.num_rows:
+                yield portion
+
+
+def _with_columns(step: Select | Drop | Rename, view: str, portion: Portion) -> Portion:
+    return replace(portion, batch=choose_columns(step, portion.batch, view))
+
+
+def _filtered(rejects: Rejects, drop: str, view: str, portion: Portion) -> Portion:
+    batch = portion.batch
+    if not batch.num_rows:
+        return portion
+    kept, found = left_rows(rejects, batch, view, drop)
+    if kept.all():
+        return portion
+    outcome = FILTERED_ALONG if drop == "sample" else FILTERED
+    told = [RowOutcome(why, outcome, batch, np.flatnonzero(failing & ~kept)) for why, failing in found.items()]
+    bad = np.logical_or.reduce(list(found.values()))
+    told.append(RowOutcome(ALONG, FILTERED, batch, np.flatnonzero(~bad & ~kept)))
+    rows = portion.rows
+    placed = tuple((None if rows is None else rows[each.rows], each) for each in told)
+    return _taken(replace(portion, outcomes=(*portion.outcomes, *placed)), np.flatnonzero(kept), view)
+
+
+def _taken(portion: Portion, rows: NDArray[np.int64], view: str) -> Portion:
+    """These rows of a portion, in rising order."""
+    batch, samples = portion.batch, portion.samples
+    if samples is not None:
+        of_row = np.searchsorted(sample_firsts(batch, view), rows, side="right") - 1
+        samples = samples[np.unique(of_row)]
+    left = None if portion.rows is None else portion.rows[rows]
+    return replace(portion, batch=take_rows(batch, rows), samples=samples, rows=left)
+
+
+class _Counter:
+    """Takes a slice of the samples that pass, with a start, a stop and a step that count forward."""
+
+    def __init__(self, chosen: slice, view: str, seen: int) -> None:
+        self._start, self._stop, self._step = chosen.start or 0, chosen.stop, chosen.step or 1
+        self._view, self._seen = view, seen
+
+    def is_done(self) -> bool:
+        """Whether the last sample of the slice has passed."""
+        return self._stop is not None and self._seen >= self._stop
+
+    def __call__(self, portion: Portion) -> Portion:
+        firsts = np.append(sample_firsts(portion.batch, self._view), portion.batch.num_rows)
+        count = len(firsts) - 1
+        stop = count if self._stop is None else max(min(count, self._stop - self._seen), 0)
+        skip = max(self._start - self._seen, 0)
+        if self._seen > self._start:
+            skip = (self._start - self._seen) % self._step
+        self._seen += count
+        if self.is_done():
+            portion = _before(portion, firsts, stop)
+        if skip == 0 and self._step == 1:
+            return portion
+        wanted = np.arange(skip, stop, self._step, dtype=np.int64)
+        return _taken(portion, sample_rows(firsts[: stop + 1], wanted), self._view)
+
+
+def _before(portion: Portion, firsts: NDArray[np.int64], count: int) -> Portion:
+    """The first samples of a portion. Rows that were left out behind the last of them are not reported."""
+    stop = int(firsts[count])
+    outcomes = portion.outcomes
+    if portion.rows is not None:
+        last = int(portion.rows[stop - 1]) if stop else -1
+        end = int(portion.ends[np.searchsorted(portion.ends, last, side="right")]) if stop else 0
+        outcomes = tuple(
+            (rows, each) if rows is None else (rows[rows < end], replace(each, rows=each.rows[rows < end]))
+            for rows, each in outcomes
+        )
+    return replace(
+        portion,
+        batch=portion.batch.slice(0, stop),
+        samples=None if portion.samples is None else portion.samples[:count],
+        rows=None if portion.rows is None else portion.rows[:stop],
+        outcomes=outcomes,
+    )
+
+
+class _Mapped:
+    """Has a function of the user's replace batches.
+
+    Attributes:
+        schema: of the rows that it gives; None before the first of them.
+    """
+
+    def __init__(self, function: Function, view: str, schema: pa.Schema | None) -> None:
+        self._function, self._view, self.schema = function, view, schema
+
+    def __call__(self, portion: Portion) -> Portion:
+        batch = portion.batch
+        if not batch.num_rows:
+            return portion
+        made = self._function(without_views(batch))
+        if not isinstance(made, pa.RecordBatch):
+            raise UsageError("the function gives a record batch", found=type(made).__name__)
+        made = made.replace_schema_metadata({**(batch.schema.metadata or {}), **(made.schema.metadata or {})})
+        if self._view == "interleaved":
+            _refuse_broken(made)
+        if self.schema is not None:
+            made = align_table(made, self.schema)
+        elif made.num_rows:
+            self.schema = without_source(made.schema)
+        same = len(sample_firsts(made, self._view)) == len(sample_firsts(batch, self._view))
+        return replace(portion, batch=made, samples=portion.samples if same else None, rows=None)
+
+
+def _refuse_broken(batch: pa.RecordBatch) -> None:
+    """Raise UsageError for rows that a function made of whole samples, and that are none any more."""
+    missing = [name for name in ("sample_id", "position", "modality") if name not in batch.schema.names]
+    if missing:
+        raise UsageError("the function leaves out a column that items need", column=missing[0])
+    runs = len(sample_firsts(batch, "interleaved"))
+    if len(batch.column("sample_id").unique()) < runs:
+        raise UsageError("the function takes rows of one sample apart", column="sample_id",
+                         advice="Rows of a sample stand together, and samples have different ids.")  # fmt: skip
