@@ -8,8 +8,7 @@ from __future__ import annotations
 import re
 from fractions import Fraction
 from math import ceil
-
-import numpy as np
+from numbers import Integral
 
 from lading.errors import UsageError
 
@@ -26,7 +25,7 @@ def parse_bytes(size: int | str) -> int:
     Raises:
         UsageError: it is no size, or a negative one.
     """
-    if isinstance(size, (int, np.integer)) and not isinstance(size, bool):
+    if isinstance(size, (int, Integral)) and not isinstance(size, bool):
         if size < 0:
             raise UsageError("a size cannot be negative", found=str(size)[:80])
         return _no_larger_than_files(int(size))

@@ -222,3 +222,13 @@ def test_colours_are_for_terminals_only(place: Path) -> None:
     assert b"\x1b" in out
     _, out, _ = run(place, "info", "docs", FORCE_COLOR="1", NO_COLOR="1")
     assert b"\x1b[3" not in out
+
+
+@pytest.mark.parametrize("words", [["--help"], ["convert", "--help"], ["convert", "docs"]], ids=" ".join)
+def test_help_and_wrong_calls_do_not_wait_for_arrow(place: Path, words: list[str]) -> None:
+    code = (
+        "import sys, atexit; sys.argv[0] = '/bin/lading'; from lading.cli.main import run; "
+        "atexit.register(lambda: print(sorted({'pyarrow', 'numpy'} & sys.modules.keys()))); run()"
+    )
+    done = subprocess.run([sys.executable, "-c", code, *words], cwd=place, capture_output=True, text=True, check=False)
+    assert done.stdout.endswith("[]\n")

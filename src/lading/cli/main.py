@@ -22,7 +22,6 @@ from lading.cli.options import flag_aliases
 from lading.cli.output import command_line, prepare_streams
 from lading.cli.salvage import salvage
 from lading.cli.verify import verify
-from lading.jobs.child_process import leave_pandas_out
 
 __all__ = ["app", "run"]
 
@@ -67,6 +66,12 @@ class _Verb(TyperCommand):
                     error.param = arguments[-1]  # type: ignore[assignment] # a parameter of typer's, says click
             raise
 
+    def invoke(self, ctx: Any) -> Any:
+        """Prepare the process, if it is lading's own, and run the verb; help needs no preparation."""
+        if ctx.obj is not None:
+            ctx.obj()
+        return super().invoke(ctx)
+
 
 def _add(verb: Callable[..., None]) -> None:
     """Add a verb; its options may be called by their aliases."""
@@ -99,8 +104,13 @@ def lading(
     """
 
 
+def _prepare() -> None:
+    from lading.jobs.child_process import leave_pandas_out
+
+    leave_pandas_out()
+
+
 def run() -> None:
     """What the shell's `lading` runs when all is loaded (`lading.cli.run`)."""
-    leave_pandas_out()
     prepare_streams()
-    app(prog_name="lading")
+    app(prog_name="lading", obj=_prepare)
