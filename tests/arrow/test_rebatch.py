@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -10,12 +9,11 @@ import pyarrow as pa
 import pytest
 
 import lading
-from lading.arrow.rebatch import across_shards, rebatched
+from lading.arrow.rebatch import rebatched
 from lading.arrow.references import FileEntry, files_of, is_ref, make_refs, unpack, with_files
 from lading.arrow.views import row_bytes
 from lading.dataset.iteration import shard_batches
 from lading.dataset.open import open_shards
-from lading.features.items import LINEAGE_KEY
 
 
 def batches(count: int, rows: int, size: int) -> list[pa.RecordBatch]:
@@ -98,24 +96,3 @@ def test_references_are_joined_with_those_of_the_same_files_and_rows_keep_their_
         for batch in got
     ]
     assert told == [[b"a"], ("x", [1, 2, 3]), ("y", [4]), [b"b", b"c"], ("y", [5])]
-
-
-def test_batches_that_may_not_share_are_given_before_the_next_is_asked_for() -> None:
-    asked = []
-
-    def one_a_shard() -> Iterator[pa.RecordBatch]:
-        for number, batch in enumerate(batches(6, 2, 10)):
-            asked.append(number)
-            yield batch.replace_schema_metadata({LINEAGE_KEY: f'["{number}"]'})
-
-    def may_share(batch: pa.RecordBatch) -> bool:
-        return batch.column("__key__")[0].as_py() not in ("2-0", "3-0")
-
-    given = [
-        (batch.column("__key__").to_pylist(), asked[-1])
-        for batch in across_shards(one_a_shard(), 1 << 20, 1 << 30, None, may_share)
-    ]
-    # Those before are given when it is known that nothing joins them; 2 and 3 may be gone when the next comes.
-    assert given == [
-        (["0-0", "0-1", "1-0", "1-1"], 2), (["2-0", "2-1"], 2), (["3-0", "3-1"], 3), (["4-0", "4-1", "5-0", "5-1"], 5),
-    ]  # fmt: skip

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import chain
 from operator import index as as_int
+from typing import Any
 
 import orjson
 import pyarrow as pa
 
 from lading.arrow.align import align_table, as_text
-from lading.arrow.rebatch import across_shards, split_duplicate_ids, split_samples
 from lading.dataset.shards import Shards
 from lading.errors import DataError, UsageError, errors_at
-from lading.features.items import INTERLEAVED_SCHEMA, LINEAGE_KEY, sample_firsts
+from lading.features.items import INTERLEAVED_SCHEMA, LINEAGE_KEY
 from lading.options import OnError
+from lading.pipeline.batch import Batch
+from lading.pipeline.fetch import fetched_parts
+from lading.pipeline.join import join
 from lading.storage.fetch import ERROR_COLUMN, OnFailure
 from lading.storage.range_hasher import RangeHasher
 from lading.units import parse_bytes
@@ -27,6 +29,7 @@ __all__ = [
     "hidden_columns",
     "materialise_parts",
     "refuse_no_columns",
+    "scan_shard",
     "shard_batches",
 ]
 
@@ -69,7 +72,8 @@ def batches(
     if asked is not None:
         found = _refusing_unknown(shards, found, asked)
     if shards_per_batch != 1:
-        found = across_shards(found, max_rows, most_bytes, shards_per_batch)
+        joined = join((Batch(rows, shards.view) for rows in found), max_rows, most_bytes, shards_per_batch)
+        found = (batch.rows for batch in joined)
     seen = pa.schema([])
     for batch in found:
         seen, padded = _pad(seen, batch)
@@ -124,7 +128,21 @@ def _refusing_unknown(
     yield from found
 
 
-def shard_batches(  # noqa: PLR0913 - limits, columns and flags of one read
+def shard_batches(
+    shards: Shards,
+    shard: int,
+    max_rows: int,
+    max_bytes: int,
+    columns: Sequence[str] | None = None,
+    schema: pa.Schema | None = None,
+    **more: Any,
+) -> Iterator[pa.RecordBatch]:
+    """Rows of `scan_shard`, as record batches; arguments as there."""
+    for batch in scan_shard(shards, shard, max_rows, max_bytes, columns, schema, **more):
+        yield batch.rows
+
+
+def scan_shard(  # noqa: PLR0913 - limits, columns and flags of one read
     shards: Shards,
     shard: int,
     max_rows: int,
@@ -135,7 +153,7 @@ def shard_batches(  # noqa: PLR0913 - limits, columns and flags of one read
     views: bool = False,
     drifting: bool = False,
     passed: RangeHasher | None = None,
-) -> Iterator[pa.RecordBatch]:
+) -> Iterator[Batch]:
     """Batches of one shard, references as they are; the shard is closed at the end, if nobody else reads from it.
 
     With `views`, payload that lies in memory comes as `binary_view`, large values of a mapped file as references,
@@ -148,21 +166,24 @@ def shard_batches(  # noqa: PLR0913 - limits, columns and flags of one read
     target = aligned_to(shards, columns)
     if target is not None:
         columns, schema, drifting = _columns_of(shards, target), None, False
-    lineage = {LINEAGE_KEY: orjson.dumps([shards.path_in_rows(shard)])}
+    files = [shards.path_in_rows(shard)]
+    lineage = {LINEAGE_KEY: orjson.dumps(files)}
     samples = 0
     last: str | None = None
     with shards.one_pass(shard, passed) as view:
         for found in view.batches(
             max_rows=max_rows, max_bytes=max_bytes, columns=columns, schema=schema, views=views, drifting=drifting
         ):
-            batch = found if target is None else align_table(found, target)
-            if shards.view == "interleaved" and batch.num_rows:
-                ids = batch.column("sample_id")
+            rows = found if target is None else align_table(found, target)
+            if shards.view == "interleaved" and rows.num_rows:
+                ids = rows.column("sample_id")
                 if last is not None and ids[0].as_py() == last:  # no sample lies in two batches
                     raise _duplicate_ids(shards, shard, last, samples)
                 last = ids[-1].as_py()
-            samples += len(sample_firsts(batch, shards.view))
-            yield batch.replace_schema_metadata({**(batch.schema.metadata or {}), **lineage})
+            rows = rows.replace_schema_metadata({**(rows.schema.metadata or {}), **lineage})
+            batch = Batch(rows, shards.view).knowing(files=files)
+            samples += batch.num_samples
+            yield batch
         shards.count_read(shard, samples)
 
 
@@ -224,17 +245,13 @@ def materialise_parts(
     A larger sample stays whole. So nothing holds all of a batch, and pages of what was packed go with each part.
     Where rows may be dropped, no part has two samples of one id, which those between them keep apart.
     """
-    drops = shards.view == "interleaved" and on_error in ("drop_row", "drop_sample")
-    whole = split_duplicate_ids(batch) if drops else [batch]
-    found = (split_samples(one, sample_firsts(one, shards.view), len(one), max_bytes) for one in whole)
-    first = 0
-    for some in chain.from_iterable(found):
-        with errors_at(first_row=first):
-            yield from shards.fetcher.materialise_parts(
-                some, sample_firsts(some, shards.view), max_bytes, columns, on_error, views=views, earlier=earlier,
-                on_failure=on_failure,
-            )  # fmt: skip
-        first += len(some)
+    parts = fetched_parts(
+        Batch(batch, shards.view), shards.fetcher, max_bytes, columns=columns, views=views, on_error=on_error,
+        earlier=earlier, on_failure=on_failure,
+    )  # fmt: skip
+    for part in parts:
+        yield part.rows
+        del part  # before as much is unpacked again
 
 
 def refuse_no_columns(columns: Sequence[str] | None) -> None:

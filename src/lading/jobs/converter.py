@@ -3,31 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from itertools import chain
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from lading.arrow.align import align_table, as_text
-from lading.arrow.rebatch import HELD_BATCHES, across_shards, split_duplicate_ids
+from lading.arrow.align import as_text
+from lading.arrow.rebatch import HELD_BATCHES
 from lading.arrow.references import files_of, has_codec, is_ref
-from lading.arrow.views import compacted, holds_bytes, is_text, shown_bytes, total_bytes, without_views
-from lading.dataset.iteration import materialise_parts, shard_batches
+from lading.arrow.views import compacted, holds_bytes, is_text, shown_bytes, without_views
+from lading.dataset.iteration import scan_shard
 from lading.dataset.outcomes import ALONG, DROPPED, DROPPED_ALONG, KEPT, Outcomes, RowOutcome
 from lading.dataset.shards import Shards
 from lading.dataset.steps import Function, Limit
 from lading.dataset.transform import Transform
-from lading.errors import DataError, SchemaMismatch, UsageError
-from lading.features.items import lineage_of, sample_firsts, sample_starts, samples_with, without_source
+from lading.errors import SchemaMismatch, UsageError
+from lading.features.items import duplicate_id_bounds, sample_starts, samples_with, without_source
 from lading.formats.base import AnyFormat
 from lading.formats.registry import get_format
 from lading.jobs.digest import batch_digests
 from lading.jobs.progress import Tally
 from lading.jobs.spec import Conversion
 from lading.pipeline.batch import Batch
+from lading.pipeline.fetch import fetched_parts
+from lading.pipeline.join import join
 from lading.pipeline.write import PartWriter, write_rows
 from lading.storage.fetch import earlier_errors
 from lading.units import parse_bytes
@@ -41,9 +42,9 @@ _MAX_ROWS = 16_384
 
 
 class Converter:
-    """Takes the rows of source shards to where they are written, as a conversion says: what one process of it does.
+    """What one process of a conversion does with its shards: scan → select → transform → join → fetch → write.
 
-    Rows are read as references, sifted, fetched, and written, a batch at a time.
+    Each stage takes an iterator of batches and gives one.
 
     Args:
         dataset: the source.
@@ -75,126 +76,161 @@ class Converter:
         if how.schema is not None:
             self._filters.check(how.schema)
 
-    def rows(self, shards: range, limit: int | None = None) -> Iterator[pa.RecordBatch]:
-        """The rows of some shards, sifted, payload as references or views; whole samples a batch.
+    def copy(self, shards: range, writer: PartWriter, limit: int | None = None) -> None:
+        """Write the rows of some shards, with their payload or with references, as the conversion says."""
+        how = self._how
+        # The fixed costs of a batch equal the time to move 5 MB: shards of 240 KB are converted 1.6 times as fast so.
+        most = min(_TOGETHER_BYTES, how.max_batch_bytes // 4)
+        batches = join(self.rows(shards, limit), _MAX_ROWS, most, _TOGETHER_SHARDS, self._may_join)
+        for batch in self._fetch(batches):
+            with batch.naming_files():
+                written = batch if how.written is None else batch.aligned(how.written)
+                write_rows(writer, self._dataset.fetcher, written, behind=True, duplicate_ids="apart")
+
+    def rows(self, shards: range, limit: int | None = None) -> Iterator[Batch]:
+        """Give the rows of some shards that are kept, payload as references or views.
 
         Args:
             shards: which shards, by number.
-            limit: samples that filters leave in all, at most, whatever becomes of them.
+            limit: samples that filters keep in all, at most.
         """
-        how = self._how
         if limit != self._limit:
             self._limit = limit
-            self._filters = Transform([*how.filters.steps, Limit(limit or 0)], how.view, self._dataset.fetcher)
-        columns = None if how.columns is None else [*how.columns, "__key__"]
-        if how.schema is not None and not how.whole:
-            columns = how.schema.names
+            steps = [*self._how.filters.steps, Limit(limit or 0)]
+            self._filters = Transform(steps, self._how.view, self._dataset.fetcher)
+        batches = self._select(self._scan(shards))
+        return batches if self._how.change is None else self._transform(batches, self._how.change)
+
+    # Stages
+
+    def _scan(self, shards: range) -> Iterator[Batch]:
+        """Give the rows of some shards, with the columns of the conversion."""
         for number in shards:
             if self._filters.is_done():
                 return
-            found = shard_batches(
-                self._dataset, number, _MAX_ROWS, how.max_batch_bytes, columns, how.schema, views=True, drifting=True
-            )
-            if how.view == "interleaved" and (how.filters.active or how.change is not None):
-                found = chain.from_iterable(map(split_duplicate_ids, found))
-            for batch in found:
-                if how.schema is not None and how.whole:
-                    refuse_unknown(batch.schema, how.schema, self._dataset.path(number))
-                with _errors_in(batch):
-                    fitted = batch if how.schema is None else align_table(batch, how.schema)
-                yield self._changed(self._filtered(fitted))
-                self._tell()
+            for batch in self._scan_shard(number):
+                yield batch
                 if self._filters.is_done():
                     break
             self.tally.shards += 1
             self._tell()
 
-    def _filtered(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows of a batch that filters and the limit leave."""
-        portion = self._filters.apply(batch)
-        kept = portion.batch
-        for _, outcome in portion.outcomes:
-            self.losses.add(outcome)
-        self.tally.samples += len(sample_firsts(kept, self._how.view))
-        self.tally.rows += kept.num_rows
-        self.tally.payload_bytes += total_bytes(kept)
-        # Views at this stage are of pages in memory, and a table holds its rows until a row group is full.
-        return compacted(kept, shown_bytes(batch)) if self._holds_rows and portion.outcomes else kept
-
-    def _changed(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+    def _scan_shard(self, number: int) -> Iterator[Batch]:
         how = self._how
-        if how.change is None or not batch.num_rows:
-            return batch
-        made = _made_by(how.change, batch)
-        if how.view == "interleaved":
-            _refuse_broken(made)
-        made = made if how.written is None else align_table(made, how.written)
-        self.tally.rows += made.num_rows - batch.num_rows
-        self.tally.samples += len(sample_firsts(made, how.view)) - len(sample_firsts(batch, how.view))
-        return made
+        columns = None if how.columns is None else [*how.columns, "__key__"]
+        if how.schema is not None and not how.whole:
+            columns = how.schema.names
+        apart = how.view == "interleaved" and (how.filters.active or how.change is not None)
+        for batch in scan_shard(
+            self._dataset, number, _MAX_ROWS, how.max_batch_bytes, columns, how.schema, views=True, drifting=True
+        ):
+            if how.schema is not None and how.whole:
+                refuse_unknown(batch.schema, how.schema, self._dataset.path(number))
+            # If rows between two samples of one id were dropped, the two would become one.
+            bounds = duplicate_id_bounds(batch.rows.column("sample_id")) if apart else [0, batch.num_rows]
+            for part in (batch.slice(first, stop) for first, stop in pairwise(bounds)):
+                with part.naming_files():
+                    aligned = part if how.schema is None else part.aligned(how.schema)
+                yield aligned
 
-    def copy(self, shards: range, writer: PartWriter, limit: int | None = None) -> None:
-        """Write the rows of some shards, with their bytes or without, as the conversion says."""
+    def _select(self, batches: Iterator[Batch]) -> Iterator[Batch]:
+        """Give the rows that filters and the limit leave; rows behind the limit are not counted."""
+        for batch in batches:
+            kept = batch
+            if self._how.filters.active or self._limit is not None:
+                portion = self._filters.apply(batch.rows)
+                for _, outcome in portion.outcomes:
+                    self.losses.add(outcome)
+                rows = portion.batch
+                if portion.outcomes and self._holds_rows:
+                    # Views at this stage are of pages in memory, and a table holds its rows until a row group is full.
+                    rows = compacted(rows, shown_bytes(batch.rows))
+                kept = batch if rows is batch.rows else Batch(rows, batch.view)
+            self.tally.samples += kept.num_samples
+            self.tally.rows += kept.num_rows
+            self.tally.payload_bytes += kept.size_bytes
+            yield kept
+            self._tell()
+
+    def _transform(self, batches: Iterator[Batch], change: Function) -> Iterator[Batch]:
+        """Give what a function of the user's makes of the rows."""
         how = self._how
-        # What is done once a batch takes as long as to move 5 MB: shards of 240 KB go 1.6 times as fast so.
-        together = min(_TOGETHER_BYTES, how.max_batch_bytes // 4)
-        rows = across_shards(self.rows(shards, limit), _MAX_ROWS, together, _TOGETHER_SHARDS, self._may_share)
+        for batch in batches:
+            if not batch.num_rows:
+                yield batch
+                continue
+            made = Batch(_made_by(change, batch.rows), how.view)
+            if how.view == "interleaved":
+                _refuse_broken(made)
+            made = made if how.written is None else made.aligned(how.written)
+            self.tally.rows += made.num_rows - batch.num_rows
+            self.tally.samples += made.num_samples - batch.num_samples
+            yield made
+
+    def _fetch(self, batches: Iterator[Batch]) -> Iterator[Batch]:
+        """Give the rows with their payload, or with references that are left to the writer or to readers."""
+        how, fetcher = self._how, self._dataset.fetcher
         since = since_bytes = 0
-        for batch in rows:
-            for done in [batch] if self._is_fetched_by_writer(batch) else self._fetched(batch):
+        for batch in batches:
+            parts = iter([batch]) if self._is_left_to_writer(batch) else self._fetched(batch)
+            for part in parts:
                 if self._on_digests is not None:
-                    whole = self._contents(done) if how.lazy else [done]
-                    for part in whole:
-                        self._on_digests(batch_digests(part, how.view))
-                kept = self._dataset.follower.to_references(done, self._dataset.fetcher) if how.lazy else done
-                with _errors_in(kept):
-                    fitted = kept if how.written is None else align_table(kept, how.written)
-                    rows_written = Batch(fitted, how.view)
-                    write_rows(writer, self._dataset.fetcher, rows_written, behind=True, duplicate_ids="apart")
+                    self._take_digests(part)
+                yield part.with_rows(self._dataset.follower.to_references(part.rows, fetcher)) if how.lazy else part
+                del part  # before as much is unpacked again
             since += batch.num_rows
-            since_bytes += total_bytes(batch)
+            since_bytes += batch.size_bytes
             if since >= _MAX_ROWS or since_bytes >= how.max_batch_bytes:
                 # The pool keeps pages of what was: of tiny rows 35 MB after 300,000, of pages of Parquet that were
                 # unpacked 60 MB after 600. A release takes 0.4 ms.
                 pa.default_memory_pool().release_unused()
                 since = since_bytes = 0
 
-    def _may_share(self, batch: pa.RecordBatch) -> bool:
-        """Whether rows of other shards may go along: nothing is told of them by their shard, or held by their views.
+    def _take_digests(self, batch: Batch) -> None:
+        assert self._on_digests is not None, "asked for"
+        how, parts = self._how, iter([batch])
+        if how.lazy:
+            parts = fetched_parts(batch, self._dataset.fetcher, how.max_batch_bytes, views=True, earlier=False)
+        for part in parts:
+            self._on_digests(batch_digests(part.rows, how.view))
+
+    # Payload
+
+    def _may_join(self, batch: Batch) -> bool:
+        """Whether rows of other shards may join a batch: its payload lies in files, and its errors name no shard.
 
         Of compressed files only few are open at once.
         """
-        kinds, files = batch.schema.types, files_of(batch.schema)
-        lies_in_files = not any(holds_bytes(kind) for kind in kinds) and not any(file.wrap for file in files)
-        return lies_in_files and self._is_fetched_by_writer(batch)
+        lies_in_files = not any(holds_bytes(kind) for kind in batch.schema.types)
+        return lies_in_files and self._is_left_to_writer(batch) and not any(f.wrap for f in files_of(batch.schema))
 
-    def _is_fetched_by_writer(self, batch: pa.RecordBatch) -> bool:
-        """Whether the bytes may be left to the writer, which need not have them in memory."""
+    def _is_left_to_writer(self, batch: Batch) -> bool:
+        """Whether the payload may be left to the writer, which need not have it in memory."""
         how = self._how
-        plain = how.on_error == "error" and not how.lazy and self._on_digests is None
+        if how.on_error != "error" or how.lazy or self._on_digests is not None:
+            return False
         references = {f.name for f in batch.schema if is_ref(f.type)}
-        # What ranges with a codec unpack to may be more than is to be held.
-        plain = plain and not has_codec(batch)
-        return plain and bool(references) and not references & self._texts and not earlier_errors(batch)
+        if not references or references & self._texts or earlier_errors(batch.rows):
+            return False
+        return not has_codec(batch.rows)  # ranges with a codec may unpack to more than is to be held
 
-    def _contents(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        return materialise_parts(self._dataset, batch, self._how.max_batch_bytes, views=True, earlier=False)
-
-    def _fetched(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """The rows whose bytes can be had, with these; in parts, where they unpack to more than is to be held."""
+    def _fetched(self, batch: Batch) -> Iterator[Batch]:
+        """The rows whose payload is available, in parts, where they unpack to more than is to be held."""
         how, tally = self._how, self.tally
-        # What is left where it is, is not fetched: only rows with an error already fail.
-        left = how.lazy and not get_format(self._dataset.format).info.self_contained
-        columns: list[str] | None = [] if left else None
-        held = how.max_batch_bytes if left else how.max_batch_bytes // HELD_BATCHES
-        rows, samples, size = batch.num_rows, len(sample_firsts(batch, how.view)), total_bytes(batch)
-        for done in materialise_parts(
-            self._dataset, batch, held, columns=columns, views=True, on_error=how.on_error, on_failure=self._failed
-        ):
-            rows -= done.num_rows
-            samples -= len(sample_firsts(done, how.view))
-            size -= total_bytes(done)
-            yield as_text(done, how.schema)
+        # Payload that stays where it is, is not fetched: only rows with an error already fail.
+        stays = how.lazy and not get_format(self._dataset.format).info.self_contained
+        held = how.max_batch_bytes if stays else how.max_batch_bytes // HELD_BATCHES
+        drops = how.on_error in ("drop_row", "drop_sample")
+        rows, samples, size = batch.num_rows, batch.num_samples, batch.size_bytes if drops else 0
+        for part in fetched_parts(
+            batch, self._dataset.fetcher, held, columns=[] if stays else None, views=True, on_error=how.on_error,
+            on_failure=self._failed,
+        ):  # fmt: skip
+            rows -= part.num_rows
+            samples -= part.num_samples
+            size -= part.size_bytes if drops else 0
+            yield part if how.schema is None else part.with_rows(as_text(part.rows, how.schema))
+            del part  # before as much is unpacked again
         if rows:
             tally.rows -= rows
             tally.samples -= samples
@@ -208,18 +244,6 @@ class Converter:
             failing = np.isin(np.arange(batch.num_rows), rows)
             along = samples_with(failing, sample_starts(batch.column("sample_id"))) & ~failing
             self.losses.add(RowOutcome(ALONG, DROPPED, batch, np.flatnonzero(along)))
-
-
-@contextmanager
-def _errors_in(batch: pa.RecordBatch) -> Iterator[None]:
-    """Errors of the body's data say which files these rows came from: rows that are written count otherwise."""
-    try:
-        yield
-    except DataError as error:
-        if files := lineage_of(batch.schema):
-            more = f" and {len(files) - 1} other files" if len(files) > 1 else ""
-            error.message += f" (in rows of {files[0]}{more})"
-        raise
 
 
 def bounded_options(fmt: AnyFormat, options: Mapping[str, Any], max_bytes: int) -> dict[str, Any]:
@@ -251,13 +275,12 @@ def refuse_unknown(found: pa.Schema, known: pa.Schema, file: str) -> None:
         )  # fmt: skip
 
 
-def _refuse_broken(batch: pa.RecordBatch) -> None:
+def _refuse_broken(batch: Batch) -> None:
     """Raise UsageError for rows that a function of the user's made of whole samples, and that are none any more."""
     missing = [name for name in ("sample_id", "position", "modality") if name not in batch.schema.names]
     if missing:
         raise UsageError("the function leaves out a column that items need", column=missing[0])
-    runs = len(sample_firsts(batch, "interleaved"))
-    if len(batch.column("sample_id").unique()) < runs:
+    if len(batch.rows.column("sample_id").unique()) < batch.num_samples:
         raise UsageError("the function takes rows of one sample apart", column="sample_id",
                          advice="Rows of a sample stand together, and samples have different ids.")  # fmt: skip
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -11,8 +12,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from lading.arrow.align import align_table
 from lading.arrow.references import is_ref
 from lading.arrow.views import row_bytes, total_bytes
+from lading.errors import DataError
 from lading.features.items import lineage_of, sample_firsts
 from lading.formats.base import Ranges
 
@@ -43,7 +46,7 @@ class Batch:
         """Schema of the rows."""
         return self.rows.schema
 
-    @property
+    @cached_property
     def files(self) -> Sequence[str]:
         """The files that the rows came from."""
         return lineage_of(self.rows.schema)
@@ -88,9 +91,9 @@ class Batch:
         part, known = Batch(self.rows.slice(first, stop - first), self.view, ranges), vars(self)
         if "starts" in known:
             begin, end = np.searchsorted(self.starts, (first, stop))
-            part._remember(starts=self.starts[begin:end] - first)
+            part.knowing(starts=self.starts[begin:end] - first)
         if "row_bytes" in known:
-            part._remember(row_bytes=self.row_bytes[first:stop])
+            part.knowing(row_bytes=self.row_bytes[first:stop])
         return part
 
     def with_rows(self, rows: pa.RecordBatch, *, ranges: Ranges | None = None, same_sizes: bool = False) -> Batch:
@@ -105,9 +108,29 @@ class Batch:
             return self
         made = Batch(rows, self.view, self.ranges if ranges is None else ranges)
         wanted = ("starts", "row_bytes", "size_bytes") if same_sizes else ("starts",)
-        made._remember(**{name: value for name, value in vars(self).items() if name in wanted})
-        return made
+        return made.knowing(**{name: value for name, value in vars(self).items() if name in wanted})
 
-    def _remember(self, **known: Any) -> None:
-        """Set values that were computed for another batch."""
+    def aligned(self, schema: pa.Schema) -> Batch:
+        """Return the same samples with the columns of a schema; see `align_table`."""
+        own = self.rows.schema
+        if own.remove_metadata().equals(schema.remove_metadata(), check_metadata=True):
+            more = {*(schema.metadata or {})} - {*(own.metadata or {})}
+            if not more and all(field.nullable for field in own):
+                return self
+        return self.with_rows(align_table(self.rows, schema))
+
+    def knowing(self, **known: Any) -> Batch:
+        """Set properties that were found on the way; return this batch."""
         vars(self).update(known)
+        return self
+
+    @contextmanager
+    def naming_files(self) -> Iterator[None]:
+        """Let errors of the body's data name the files of these rows: writers count rows in another way."""
+        try:
+            yield
+        except DataError as error:
+            if files := self.files:
+                more = f" and {len(files) - 1} other files" if len(files) > 1 else ""
+                error.message += f" (in rows of {files[0]}{more})"
+            raise

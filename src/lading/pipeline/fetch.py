@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
-from lading.arrow.references import is_ref
-from lading.pipeline.batch import Batch
-from lading.storage.fetch import Fetcher
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
-__all__ = ["fetched"]
+import numpy as np
+from numpy.typing import NDArray
+
+from lading.arrow.references import is_ref
+from lading.errors import errors_at
+from lading.features.items import duplicate_id_bounds, split_rows
+from lading.options import OnError
+from lading.pipeline.batch import Batch
+from lading.storage.fetch import Fetcher, OnFailure
+
+__all__ = ["fetched", "fetched_parts"]
 
 
 def fetched(batch: Batch, fetcher: Fetcher, *, takes_ranges: bool) -> Batch:
@@ -27,3 +36,56 @@ def fetched(batch: Batch, fetcher: Fetcher, *, takes_ranges: bool) -> Batch:
     ranges = fetcher.file_ranges(batch.rows) if takes_ranges else {}
     rows = fetcher.materialise(batch.rows, [name for name in references if name not in ranges], views=True)
     return batch.with_rows(rows, ranges=ranges)
+
+
+def fetched_parts(
+    batch: Batch,
+    fetcher: Fetcher,
+    max_bytes: int,
+    *,
+    columns: Sequence[str] | None = None,
+    views: bool = False,
+    on_error: OnError = "error",
+    earlier: bool = True,
+    on_failure: OnFailure | None = None,
+) -> Iterator[Batch]:
+    """Give the batch with its payload, in parts of whole samples of up to `max_bytes`, packed or unpacked.
+
+    A larger sample stays whole. So pages of packed values are given back with each part. Where rows may be dropped, no
+    part has two samples of one id: without the samples between them, they would become one.
+
+    Args:
+        batch: the rows.
+        fetcher: reads references.
+        max_bytes: see above.
+        columns: as `Fetcher.materialise` takes them, and so all that follow.
+        views: see there.
+        on_error: see there.
+        earlier: see there.
+        on_failure: see there.
+    """
+    drops = batch.view == "interleaved" and on_error in ("drop_row", "drop_sample")
+    for first, stop in pairwise(_bounds(batch, max_bytes, apart=drops)):
+        part = batch.slice(first, stop)
+        with errors_at(first_row=first):
+            for rows in fetcher.materialise_parts(
+                part.rows, part.starts, max_bytes, columns, on_error, views=views, earlier=earlier,
+                on_failure=on_failure,
+            ):  # fmt: skip
+                yield part.with_rows(rows) if rows.num_rows == part.num_rows else Batch(rows, batch.view)
+                del rows  # before as much is unpacked again
+
+
+def _bounds(batch: Batch, max_bytes: int, *, apart: bool) -> list[int]:
+    """Bounds of parts of a batch that keep the limit, and with `apart` have each id once."""
+    if not batch.num_rows:
+        return [0]
+    outer = duplicate_id_bounds(batch.rows.column("sample_id")) if apart else [0, batch.num_rows]
+    if batch.size_bytes <= max_bytes:
+        return outer
+    bounds = [0]
+    for first, stop in pairwise(outer):
+        part = batch.slice(first, stop)
+        inner: NDArray[np.int64] = split_rows(part.starts, part.row_bytes, max_bytes=max_bytes)
+        bounds += (inner[1:] + first).tolist()
+    return bounds
