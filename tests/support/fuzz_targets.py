@@ -15,9 +15,11 @@ from golden_cases import ARCHIVES, Golden, load_spec
 __all__ = ["FAMILIES", "TARGETS", "Reading", "data_files", "find_readings"]
 
 FAMILIES = sorted(
-    name for path in ARCHIVES.glob("*.tar.xz") if not (name := path.name.removesuffix(".tar.xz")).startswith("hostile")
+    name
+    for path in ARCHIVES.glob("*.tar.xz")
+    if not (name := path.name.removesuffix(".tar.xz")).startswith(("hostile", "manifests"))
 )
-"""Families of sound cases."""
+"""Families of sound cases that peers wrote."""
 
 TARGETS = ("webdataset", "mds", "parquet", "jsonl", "csv", "media_archive", "arrow", "arrow_cache")
 """Formats, and the shards of caches."""
