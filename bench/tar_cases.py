@@ -203,7 +203,7 @@ def _index_by_lading(corpus: str, fields: tuple[str, ...]) -> Callable[[Place], 
         def work() -> Done:
             members = size = 0
             for path in paths:
-                reader = format_.open_shard(ShardFile(store, path), {})
+                reader = format_.open(ShardFile(store, path), format_.read_options({}))
                 for field in fields:
                     refs = unpack(reader.index().column(field))
                     members += int(refs.valid.sum())

@@ -68,7 +68,7 @@ def test_what_fits() -> None:
 def test_a_format_without_options_says_that_it_has_none() -> None:
     source = ShardFile(MemoryStore({"a.jsonl": b"{}\n"}), "a.jsonl")
     with pytest.raises(UsageError, match="no such option of the format jsonl; expected none, found 'mmap'"):
-        get_format("jsonl").open_shard(source, {"mmap": True})
+        get_format("jsonl").open(source, get_format("jsonl").read_options({"mmap": True}))
 
 
 _VALUES = [

@@ -901,7 +901,7 @@ def test_parts_of_other_processes_make_the_same_dataset(
     for number, rows_of in enumerate(parts):
         folder = f"{writer.building}/{number}"
         shards, closing = FinishedShards(store, folder, "own"), Background("closing")
-        kind = ShardKind(get_format(fmt), "samples", options, Roles())
+        kind = ShardKind(get_format(fmt), "samples", get_format(fmt).write_options(options), Roles())
         part = PartWriter(BuildFolder(store, folder), kind, shards, closing=closing, name=str, shard_bytes=10_000)
         for rows_in in rows_of:
             for batch in rows_in.to_batches():
@@ -1006,7 +1006,9 @@ def test_what_waits_is_not_counted_anew_for_each_batch(fmt: str) -> None:
     batch = pa.record_batch({f"c{n}": pa.array([b"x"], pa.binary_view()) for n in range(40)})
 
     def waiting(count: int) -> ShardWriter:
-        writer = get_format(fmt).create_shard([MemoryStore().put_stream("shard")], batch.schema, {})
+        writer = get_format(fmt).create(
+            [MemoryStore().put_stream("shard")], batch.schema, get_format(fmt).write_options({})
+        )
         for _ in range(count):
             writer.write(batch)
         assert writer.held_bytes() == 40 * count

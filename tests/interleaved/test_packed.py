@@ -221,7 +221,7 @@ def test_other_rows_of_these_columns_are_samples(tmp_path: Path) -> None:
 def test_a_column_that_the_schema_kept_lacks_is_told(tmp_path: Path) -> None:
     out = _packed(tmp_path / "out", ("a", _one(), b""), ("b", _one(more=1), b""))
     store, path = resolve(str(out / "shard.00000.mds"), Stores())
-    view = PackedView(FORMAT.open_shard(ShardFile(store, path), {}), path, InterleavedOptions(), _SCHEMA)
+    view = PackedView(FORMAT.open(ShardFile(store, path), FORMAT.read_options({})), path, InterleavedOptions(), _SCHEMA)
     with pytest.raises(SchemaMismatch) as caught:
         list(view.batches(max_rows=10, max_bytes=1000))
     assert (caught.value.column, caught.value.row, caught.value.file) == ("more", 1, path)

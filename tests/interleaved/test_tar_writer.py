@@ -56,7 +56,7 @@ class Written:
     def __init__(self, *batches: pa.RecordBatch, roles: Roles | None = None) -> None:
         store = MemoryStore()
         sink = store.put_stream("t.tar")
-        tar = FORMAT.create_shard([sink], pa.schema([("__key__", pa.string())]), {})
+        tar = FORMAT.create([sink], pa.schema([("__key__", pa.string())]), FORMAT.write_options({}))
         assert isinstance(tar, WebdatasetWriter)
         writer = TarDocumentsWriter(tar, batches[0].schema, roles or Roles())
         self.tables = [writer.write(batch) for batch in batches]

@@ -39,9 +39,9 @@ def test_features_and_values_survive(datasets: Any, tmp_path: Path) -> None:
     theirs.to_parquet(str(tmp_path / "theirs.parquet"), batch_size=7)
 
     store = LocalStore()
-    reader = FORMAT.open_shard(ShardFile(store, str(tmp_path / "theirs.parquet")), {})
+    reader = FORMAT.open(ShardFile(store, str(tmp_path / "theirs.parquet")), FORMAT.read_options({}))
     sink = store.put_stream(str(tmp_path / "ours.parquet"))
-    writer = FORMAT.create_shard([sink], reader.schema(), {"row_group_bytes": 20_000})
+    writer = FORMAT.create([sink], reader.schema(), FORMAT.write_options({"row_group_bytes": 20_000}))
     for batch in reader.batches(max_rows=10, max_bytes=1 << 20):
         writer.write(batch)
     writer.close()

@@ -66,7 +66,7 @@ def tables(draw: st.DrawFn) -> pa.Table:
 def _written(table: pa.Table, options: dict[str, Any]) -> bytes:
     store = MemoryStore()
     sink = store.put_stream("s.arrow")
-    writer = FORMAT.create_shard([sink], table.schema, options)
+    writer = FORMAT.create([sink], table.schema, FORMAT.write_options(options))
     for batch in table.to_batches():
         writer.write(batch)
     facts = writer.close()
@@ -91,7 +91,9 @@ def test_what_is_written_is_read(
     make = pa.ipc.open_file if layout == "cache" else pa.ipc.open_stream
     assert make(written).read_all().to_pylist() == expected
     mapped = data.draw(st.booleans())
-    reader = FORMAT.open_shard(ShardFile(CountingStore(MemoryStore({"x": written}), mapped=mapped), "x"), {})
+    reader = FORMAT.open(
+        ShardFile(CountingStore(MemoryStore({"x": written}), mapped=mapped), "x"), FORMAT.read_options({})
+    )
     limit = data.draw(st.integers(1, 40))
     batches = list(reader.batches(max_rows=limit, max_bytes=1 << 20))
     assert [row for batch in batches for row in batch.to_pylist()] == expected

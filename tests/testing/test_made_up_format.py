@@ -9,7 +9,7 @@ end        uint32 0, uint32 number of records
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -50,12 +50,10 @@ class ToyFormat(Format[NoOptions, NoOptions]):
     def matches(self, path: str, head: bytes) -> bool:
         return head.startswith(_MAGIC)
 
-    def open_shard(self, source: ShardFile, options: Mapping[str, Any]) -> ShardReader:
-        self.read_options(options)
-        return ToyReader(source)
+    def open(self, file: ShardFile, options: NoOptions) -> ShardReader:
+        return ToyReader(file)
 
-    def create_shard(self, sinks: Sequence[Sink], schema: pa.Schema, options: Mapping[str, Any]) -> ShardWriter:
-        self.write_options(options)
+    def create(self, sinks: Sequence[Sink], schema: pa.Schema, options: NoOptions) -> ShardWriter:
         for field in schema:
             if field.name != _KEY and field.type not in (pa.binary(), pa.large_binary(), pa.binary_view()):
                 raise Unrepresentable("toy holds bytes only", column=field.name, found=field.type)
@@ -246,8 +244,8 @@ class _NoOrder(ToyReader):
 )
 def test_the_kit_catches_a_reader_that(reader: type[ToyReader], test: Callable[[FormatTests], None]) -> None:
     class Broken(ToyFormat):
-        def open_shard(self, source: ShardFile, options: Mapping[str, Any]) -> ShardReader:
-            return reader(source)
+        def open(self, file: ShardFile, options: NoOptions) -> ShardReader:
+            return reader(file)
 
     class Kit(FormatTests):
         fmt = Broken()
@@ -318,11 +316,11 @@ class _Greedy(ToyReader):
 )
 def test_the_kit_catches_what(broken: type[Any], test: Callable[[Any], None]) -> None:
     class Broken(ToyFormat):
-        def open_shard(self, source: ShardFile, options: Mapping[str, Any]) -> ShardReader:
-            reader: ShardReader = broken(source) if issubclass(broken, ToyReader) else ToyReader(source)
+        def open(self, file: ShardFile, options: NoOptions) -> ShardReader:
+            reader: ShardReader = broken(file) if issubclass(broken, ToyReader) else ToyReader(file)
             return reader
 
-        def create_shard(self, sinks: Sequence[Sink], schema: pa.Schema, options: Mapping[str, Any]) -> ShardWriter:
+        def create(self, sinks: Sequence[Sink], schema: pa.Schema, options: NoOptions) -> ShardWriter:
             writer: ShardWriter = broken(*sinks) if issubclass(broken, ToyWriter) else ToyWriter(*sinks)
             return writer
 
@@ -363,7 +361,7 @@ def test_a_name_is_taken_once() -> None:
 def test_a_shard_says_what_it_lacks() -> None:
     written = write_shard(TOY, TestToyFormat().small(), {})
     with pytest.raises(CorruptShard) as caught:
-        TOY.open_shard(ShardFile(MemoryStore({written.path: written.data[:-1]}), written.path), {})
+        TOY.open(ShardFile(MemoryStore({written.path: written.data[:-1]}), written.path), TOY.read_options({}))
     assert caught.value.offset == len(written.data) - 4
 
 

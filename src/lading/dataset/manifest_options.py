@@ -67,7 +67,7 @@ def schema_as_read(schema: pa.Schema, fmt: AnyFormat, view: str, options: Mappin
 def manifest_options(manifest: Manifest | None, fmt: AnyFormat) -> Mapping[str, Any]:
     """Options with which shards are read, as the manifest keeps them: those alone that their format has it keep."""
     kept = None if manifest is None or fmt.name != manifest.format else manifest.options.get("reading")
-    return fmt.written(pa.schema([]), kept).read_options if kept else {}
+    return fmt.written(pa.schema([]), fmt.write_options(kept)).read_options if kept else {}
 
 
 def stored_settings(manifest: Manifest | None) -> InterleavedOptions:

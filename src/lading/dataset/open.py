@@ -198,7 +198,7 @@ def _detect_view(shards: Shards) -> str | None:
 
 
 def _view_of(shards: Shards, number: int) -> str | None:
-    reader = shards.fmt.open_shard(shards.source(number), shards.format_options)
+    reader = shards.fmt.open(shards.source(number), shards.read_options)
     try:
         return detect_view(reader, shards.fetcher, shards.interleaved)
     finally:

@@ -113,6 +113,7 @@ class Shards:
         self.view_is_known = True
         self.stored_schema, self.interleaved, self.named_roots = plan.stored_schema, plan.interleaved, plan.roots
         self.format_options = dict(plan.format_options)
+        self.read_options: Any = fmt.read_options(self.format_options)
         self.fmt, self.stores, self.fetcher, self.limits = fmt, stores, fetcher, fetcher.limits
         self.follower = Follower(stores, self.roots, mmap=fetcher.mmap, limits=self.limits)
         self.kept: ShardTables | None = None
@@ -236,7 +237,7 @@ class Shards:
     def _open_view(self, source: ShardFile) -> View:
         with self.identity.watching():
             view = open_view(
-                self.fmt, source, self.view, self.fetcher, self.follower, self.format_options, self.interleaved,
+                self.fmt, source, self.view, self.fetcher, self.follower, self.read_options, self.interleaved,
                 self.stored_schema, self.members,
             )  # fmt: skip
             self.interleaved = view.settled(self.interleaved)
@@ -268,7 +269,7 @@ class Shards:
         """Read shards with these options where nobody gave others; if that is a change, reopen the open shards."""
         told = {**options, **self.format_options}
         if told != self.format_options:
-            self.format_options = told
+            self.format_options, self.read_options = told, self.fmt.read_options(told)
             self._close_views()
             self.hold()
 
@@ -320,7 +321,7 @@ class Shards:
 
     def layout_findings(self, shard: int) -> Iterator[Finding]:
         """Yield layout findings of a shard, of its format and of its view."""
-        yield from self.fmt.check(self._indexed(shard), self.format_options, Level.LAYOUT, view=self.view)
+        yield from self.fmt.check(self._indexed(shard), self.read_options, Level.LAYOUT, view=self.view)
         if self.view == "interleaved":  # opening samples may take a walk over the file
             yield from self.open_shard(shard).layout_findings()
 

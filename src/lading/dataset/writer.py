@@ -128,7 +128,8 @@ class DatasetWriter:
             raise UsageError("no such checksums", expected=", ".join(CHECKSUMS), found=repr(checksums))
         self._stores = stores or Stores()
         self._store, self._destination = find_destination(destination, self._stores)
-        self._kind = ShardKind(get_format(format), view, dict(options or {}), Roles(dict(roles or {})), checksums)
+        fmt = get_format(format)
+        self._kind = ShardKind(fmt, view, fmt.write_options(options or {}), Roles(dict(roles or {})), checksums)
         self._overwrite = overwrite
         self._rank, self._tags, self._members = rank, dict(tags or {}), members
         self._template = _template(name, rank)

@@ -14,7 +14,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from enum import Enum
 from functools import cached_property
 from typing import Any, ClassVar, Generic, Literal, Protocol, Self, TypeAlias, TypeVar, runtime_checkable
@@ -550,7 +550,7 @@ W = TypeVar("W")
 class Format(ABC, Generic[R, W]):
     """A shard format. `R` and `W` are the dataclasses of its options of reading and of writing.
 
-    A read-only format defines `info` and `open_shard`. See `docs/write-a-format.md`.
+    A read-only format defines `info` and `open`. See `docs/write-a-format.md`.
     """
 
     info: ClassVar[FormatInfo]
@@ -570,6 +570,10 @@ class Format(ABC, Generic[R, W]):
         made: W = parse_options(self.name, self.info.write_options, given)
         return made
 
+    def options_for(self, file: ShardFile, options: R) -> R:
+        """Return the options of reading with those of this shard alone."""
+        return replace(options, **file.options) if file.options else options  # type: ignore[type-var] # a dataclass
+
     def matches(self, path: str, head: bytes) -> bool:
         """Whether a file with this name and these first bytes (up to 1,024) is a shard. By default the name decides."""
         return path.lower().endswith(self.info.extensions)
@@ -577,16 +581,16 @@ class Format(ABC, Generic[R, W]):
     # Reading
 
     @abstractmethod
-    def open_shard(self, source: ShardFile, options: Mapping[str, Any]) -> ShardReader:
-        """Open one shard. Unknown options are a UsageError that lists the known ones."""
+    def open(self, file: ShardFile, options: R) -> ShardReader:
+        """Open one shard."""
 
-    def media_folders(self, options: Mapping[str, Any]) -> tuple[Sequence[str], Sequence[str]]:
+    def media_folders(self, options: R) -> tuple[Sequence[str], Sequence[str]]:
         """Return the folders that hold media of shards, and further folders that shards may lead to."""
         return (), ()
 
     # Writing
 
-    def create_shard(self, sinks: Sequence[Sink], schema: pa.Schema, options: Mapping[str, Any]) -> ShardWriter:
+    def create(self, sinks: Sequence[Sink], schema: pa.Schema, options: W) -> ShardWriter:
         """Begin one shard of rows of this schema, in a sink for each of its files, the shard's own first.
 
         Raises:
@@ -595,11 +599,11 @@ class Format(ABC, Generic[R, W]):
         """
         raise UsageError(f"the format {self.name} is read-only", advice="Write another format.")
 
-    def written(self, schema: pa.Schema, options: Mapping[str, Any]) -> Written:
+    def written(self, schema: pa.Schema, options: W) -> Written:
         """Return what a reader must know of rows of this schema that are written with these options."""
         return Written()
 
-    def schema_read(self, schema: pa.Schema, options: Mapping[str, Any]) -> pa.Schema:
+    def schema_read(self, schema: pa.Schema, options: W) -> pa.Schema:
         """Return the schema with the types in which rows come back that are written with these options."""
         return schema
 
@@ -611,11 +615,11 @@ class Format(ABC, Generic[R, W]):
         """Return the name of a shard, without its ending, unless a user gives another."""
         return f"shard-{number:06d}"
 
-    def extension(self, options: Mapping[str, Any]) -> str:
+    def extension(self, options: W) -> str:
         """Return the ending of a shard's file name under these options, such as `.tar.gz`."""
         return self.info.extensions[0]
 
-    def extra_files(self, name: str, options: Mapping[str, Any]) -> Sequence[str]:
+    def extra_files(self, name: str, options: W) -> Sequence[str]:
         """Return the names of a shard's further files, for a shard of this name (with or without folders)."""
         return ()
 
@@ -624,7 +628,7 @@ class Format(ABC, Generic[R, W]):
     def check(
         self,
         file: ShardFile,
-        options: Mapping[str, Any],
+        options: R,
         level: Level,
         *,
         view: str = "samples",
@@ -664,7 +668,7 @@ class Format(ABC, Generic[R, W]):
         """
         return []
 
-    def count_as_listed(self, file: ShardFile, options: Mapping[str, Any]) -> int | None:
+    def count_as_listed(self, file: ShardFile, options: R) -> int | None:
         """Return the number of samples as the writers of `info.other_indexes` count them; None if nothing does.
 
         Raises:
@@ -672,7 +676,7 @@ class Format(ABC, Generic[R, W]):
         """
         return None
 
-    def sidecar(self, file: ShardFile, options: Mapping[str, Any]) -> str | None:
+    def sidecar(self, file: ShardFile, options: R) -> str | None:
         """Return the path of the sample index next to a shard, if it exists and these options use it."""
         return None
 
@@ -708,7 +712,7 @@ class Format(ABC, Generic[R, W]):
         """Write the peer's own index files for a folder of finished shards; return the paths of the indexes."""
         return []
 
-    def write_splits(self, store: Store, folder: str, splits: Sequence[str], options: Mapping[str, Any]) -> bool:
+    def write_splits(self, store: Store, folder: str, splits: Sequence[str], options: W) -> bool:
         """Write the index of several datasets in folders of these names; return whether there is such an index."""
         return False
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -67,7 +68,7 @@ def open_view(  # noqa: PLR0913, PLR0917 - what a dataset knows of its shards
     view: str,
     fetcher: Fetcher,
     follower: Follower,
-    format_options: Mapping[str, Any],
+    options: Any,
     interleaved: InterleavedOptions,
     schema: pa.Schema | None = None,
     members: pa.Schema | None = None,
@@ -80,14 +81,14 @@ def open_view(  # noqa: PLR0913, PLR0917 - what a dataset knows of its shards
         view: how its rows are taken.
         fetcher: what references are read with.
         follower: what finds the files that `source_ref` texts name.
-        format_options: how it is read.
+        options: how it is read.
         interleaved: names of fields and policies for interleaved data.
         schema: of its rows, where their writer kept it.
         members: of tars: what their members stand for, where that is known; names are in the case they are written in.
     """
     if members is not None and isinstance(fmt, WebdatasetFormat):
-        format_options = {**format_options, "lower_case": False}
-    reader, rows = fmt.open_shard(source, {**format_options, **source.options}), source.rows
+        options = replace(options, lower_case=False)
+    reader, rows = fmt.open(source, fmt.options_for(source, options)), source.rows
     if isinstance(reader, MediaArchiveReader) and rows is not None:
         reader.change_documents(partial(picked, rows=rows))
         rows = None
@@ -203,7 +204,7 @@ def _in_memory(pack_rows: Callable[[pa.RecordBatch], pa.RecordBatch]) -> Packer:
 
 
 def create_view_shard(
-    fmt: AnyFormat, sinks: Sequence[Sink], schema: pa.Schema, view: str, options: Mapping[str, Any], roles: Roles
+    fmt: AnyFormat, sinks: Sequence[Sink], schema: pa.Schema, view: str, options: Any, roles: Roles
 ) -> ShardWriter:
     """Begin one shard of rows taken as a view, in these files, its own first. It is given them as `packer` makes them.
 
@@ -213,13 +214,13 @@ def create_view_shard(
     """
     packing = packer(fmt, view, schema)
     if packing is not None and view == "interleaved":
-        if options.get("columns"):
-            raise UsageError("packed items have the encodings of their layout", found=f"columns={options['columns']!r}")
+        if encodings := getattr(options, "columns", None):
+            raise UsageError("packed items have the encodings of their layout", found=f"columns={encodings!r}")
         check_columns(schema)
     schema = schema if packing is None else packing[1]
     if view == "samples" or fmt.info.fixed_schema:
-        return fmt.create_shard(sinks, schema, options)
-    writer = fmt.create_shard(sinks, _MEMBERS, options)
+        return fmt.create(sinks, schema, options)
+    writer = fmt.create(sinks, _MEMBERS, options)
     if not isinstance(writer, WebdatasetWriter):
         raise Unrepresentable(f"the format {fmt.name} has no layout for interleaved samples")
     return TarDocumentsWriter(writer, schema, roles)

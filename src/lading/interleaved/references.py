@@ -267,7 +267,7 @@ class Follower:
         store, path = resolve(entry.url, self._stores)
         try:
             source = ShardFile(store, path, FileInfo(path, entry.size_bytes, entry.version), limits=self._limits)
-            with closing(TAR.open_shard(source, {"sidecar": "ignore", "mmap": self._mmap})) as reader:
+            with closing(TAR.open(source, TAR.read_options({"sidecar": "ignore", "mmap": self._mmap}))) as reader:
                 parts = list(reader.members())
         except DataError as error:
             return str(error)

@@ -330,7 +330,7 @@ def _of_splits(
 
     def index(store: Store, place: str) -> None:
         target = get_format(asked["format"])
-        if not target.write_splits(store, place, error.splits, asked["options"] or {}):
+        if not target.write_splits(store, place, error.splits, target.write_options(asked["options"] or {})):
             write_splits(store, place, error.splits)
 
     splits = each_split(
@@ -427,7 +427,7 @@ def _begun_digest(target: AnyFormat, schema: pa.Schema | None, options: Mapping[
     Raises:
         UsageError: bytes become text, or a column less than it is, and would never be found to be what the source has.
     """
-    back = None if schema is None else target.written(written_schema(schema), options)
+    back = None if schema is None else target.written(written_schema(schema), target.write_options(options))
     if back is not None and back.text_columns:
         raise UsageError("bytes that are written as text cannot be compared with those of the source",
                          column=back.text_columns[0],
@@ -444,7 +444,8 @@ def _numbered(tasks: list[Task], dataset: Shards, how: Conversion) -> list[Task]
 
     There each is named by its number in the source, whoever does its task: a row that is left out leaves a gap.
     """
-    kind = ShardKind(get_format(how.format), how.view, how.options, Roles(dict(how.roles)), how.checksums)
+    fmt = get_format(how.format)
+    kind = ShardKind(fmt, how.view, fmt.write_options(how.options), Roles(dict(how.roles)), how.checksums)
     schema = how.written or how.schema
     # What a function makes of rows may be more than they were; then one process does it all, and counts on.
     if len(tasks) == 1 or how.change is not None or not kind.takes_members or schema is None or KEY in schema.names:

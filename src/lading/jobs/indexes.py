@@ -143,7 +143,7 @@ class Indexes:
         own = {} if opened_by else self.own
         if not own and not self.others:
             return
-        counted = samples if as_rows else fmt.count_as_listed(dataset.source(number), dataset.format_options)
+        counted = samples if as_rows else fmt.count_as_listed(dataset.source(number), dataset.read_options)
         if counted is None:
             return
         for place, index in (*own.items(), *self.others.items()):

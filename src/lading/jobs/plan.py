@@ -192,7 +192,7 @@ def refuse_inside(dataset: Shards, destination: str | os.PathLike[str], stores: 
         if lies_in(real_place(folder, stores), target):
             raise UsageError("the destination holds files of the source", file=path, found=f"source files in {folder}")
     fmt = get_format(dataset.format)
-    media, roots = fmt.media_folders(dataset.format_options)
+    media, roots = fmt.media_folders(dataset.read_options)
     for folder in (*media, *roots, *dataset.named_roots):
         if lies_in(real_place(folder, stores), target):
             raise UsageError("the destination holds what the source may lead to", file=path, found=f"a root, {folder}")

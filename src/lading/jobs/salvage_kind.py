@@ -51,7 +51,7 @@ def wrong_sidecar(kind: Kind, source: ShardFile) -> LadingError | None:
     path = sidecar_of(kind, source)
     if path is None:
         return None
-    found = kind.format.check(source, {**kind.options, **source.options}, Level.QUICK)
+    found = kind.format.check(source, kind.format.read_options({**kind.options, **source.options}), Level.QUICK)
     return next((one.error for one in found if one.error is not None and one.error.file == path), None)
 
 
@@ -62,7 +62,7 @@ def without_sidecar(kind: Kind, source: ShardFile) -> ShardFile:
 
 def sidecar_of(kind: Kind, source: ShardFile) -> str | None:
     """Return the path of a shard's sidecar, if it exists and the options use it."""
-    return kind.format.sidecar(source, {**kind.options, **source.options})
+    return kind.format.sidecar(source, kind.format.read_options({**kind.options, **source.options}))
 
 
 def index_lies(index_file: str, source: ShardFile, error: LadingError) -> LadingError:

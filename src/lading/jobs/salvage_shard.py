@@ -123,7 +123,7 @@ def find_view(kind: Kind, source: ShardFile, workshop: TemporaryFiles) -> str | 
 
 
 def _view_of(kind: Kind, source: ShardFile) -> str | None:
-    reader = kind.format.open_shard(source, {**kind.options, **source.options})
+    reader = kind.format.open(source, kind.format.read_options({**kind.options, **source.options}))
     try:
         return detect_view(reader, kind.fetcher, kind.interleaved)
     finally:
@@ -323,8 +323,9 @@ class _Search:
         kind = self._kind
         members = kind.members if view == kind.view else None
         schema = kind.schema if view == kind.view else None
+        options = kind.format.read_options(kind.options)
         return open_view(
-            kind.format, source, view, kind.fetcher, kind.follower, kind.options, kind.interleaved, schema, members
+            kind.format, source, view, kind.fetcher, kind.follower, options, kind.interleaved, schema, members
         )
 
     def _count(self, source: ShardFile) -> int:
@@ -332,7 +333,8 @@ class _Search:
         return int(self._with_reader(source, lambda reader: reader.num_rows()))
 
     def _with_reader(self, source: ShardFile, ask: Callable[[ShardReader], Any]) -> Any:
-        reader = self._kind.format.open_shard(source, {**self._kind.options, **source.options})
+        kind = self._kind
+        reader = kind.format.open(source, kind.format.read_options({**kind.options, **source.options}))
         try:
             return ask(reader)
         finally:

@@ -318,7 +318,7 @@ class _Shard:
         dataset = self._dataset
         level = Level.DEEP if self._deep and broken is None else Level.QUICK
         found = get_format(dataset.format).check(
-            file, dataset.format_options, level, view=dataset.view, reported=reported
+            file, dataset.read_options, level, view=dataset.view, reported=reported
         )
         for finding in found:
             if finding.checked:

@@ -154,8 +154,9 @@ def _convert(
         if index is not None:
             dataset.indexes.give(number, index)
     shards, roles = FinishedShards(store, folder, FOLDER), Roles(dict(how.roles))
+    fmt = get_format(how.format)
     writer = PartWriter(
-        BuildFolder(store, folder), ShardKind(get_format(how.format), how.view, how.options, roles, how.checksums),
+        BuildFolder(store, folder), ShardKind(fmt, how.view, fmt.write_options(how.options), roles, how.checksums),
         shards, closing=closing, name="{:06d}".format, shard_bytes=task["shard_bytes"],
         schema=how.written or how.schema, keys=KeyNumbers(task["first_row"] or 0),
     )  # fmt: skip

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
@@ -38,7 +37,7 @@ class ShardKind:
 
     format: AnyFormat
     view: str
-    options: Mapping[str, Any]
+    options: Any
     roles: Roles
     checksums: str = "samples"
 
@@ -48,7 +47,7 @@ class ShardKind:
 
         Members that come from another tar (`fields="given"`) keep the types that they had there.
         """
-        return self.takes_keys and self.options.get("fields", "sorted") == "sorted"
+        return self.takes_keys and self.options.fields == "sorted"
 
     @property
     def takes_keys(self) -> bool:

@@ -59,10 +59,10 @@ class Written:
 
 def write_shard(fmt: AnyFormat, table: pa.Table, options: Mapping[str, Any], *, batch_rows: int = 1 << 30) -> Written:
     """A table as one shard of a format, in memory."""
-    path = f"some/folder/shard-000000{fmt.extension(options)}"
+    path = f"some/folder/shard-000000{fmt.extension(fmt.write_options(options))}"
     store = MemoryStore()
     sink = store.put_stream(path)
-    writer = fmt.create_shard([sink], table.schema, options)
+    writer = fmt.create([sink], table.schema, fmt.write_options(options))
     refs, before = [], writer.bytes_written()
     for batch in table.to_batches(max_chunksize=batch_rows):
         refs.append(writer.write(batch))
@@ -203,7 +203,9 @@ class FormatTests:
 
     def open(self, written: Written, *, mapped: bool = True) -> ShardReader:
         """A reader of a shard in memory."""
-        return self.fmt.open_shard(ShardFile(CountingStore(written.store, mapped=mapped), written.path), {})
+        return self.fmt.open(
+            ShardFile(CountingStore(written.store, mapped=mapped), written.path), self.fmt.read_options({})
+        )
 
     def read_all(self, written: Written, *, mapped: bool = True) -> list[dict[str, Any]]:
         """All rows, by `batches` with views and without, and by `read`, which must agree."""
@@ -284,9 +286,9 @@ class FormatTests:
     def test_one_call_reads_no_more_than_the_file(self) -> None:
         written = write_shard(self.fmt, self._large(), self.options)
         store = CountingStore(written.store)
-        reader = self.fmt.open_shard(ShardFile(store, written.path), {})
+        reader = self.fmt.open(ShardFile(store, written.path), self.fmt.read_options({}))
         calls: dict[str, Callable[[], object]] = {
-            "open_shard": lambda: None,
+            "open": lambda: None,
             "schema": reader.schema,
             "num_rows": reader.num_rows,
             "read of a row": lambda: reader.read(np.array([0])),
@@ -389,7 +391,7 @@ class FormatTests:
         assert index.num_rows == table.num_rows
         assert read_rows(index, written.store) == read_rows(table, written.store)
         reader.close()
-        again = self.fmt.open_shard(ShardFile(written.store, written.path, index=index), {})
+        again = self.fmt.open(ShardFile(written.store, written.path, index=index), self.fmt.read_options({}))
         assert read_rows(again.read(), written.store) == read_rows(table, written.store)
         again.close()
 
@@ -424,7 +426,7 @@ class FormatTests:
     def test_a_file_that_is_not_there(self, mapped: bool) -> None:
         store = CountingStore(MemoryStore(), mapped=mapped)
         with pytest.raises(NotFound, match="no-such-file"):
-            self.fmt.open_shard(ShardFile(store, "no-such-file"), {}).num_rows()
+            self.fmt.open(ShardFile(store, "no-such-file"), self.fmt.read_options({})).num_rows()
 
     def test_a_cut_file_is_an_error_or_whole(self, mapped: bool) -> None:
         written = write_shard(self.fmt, self.small(), self.options)
@@ -453,7 +455,7 @@ class FormatTests:
     def test_reading_writes_nothing(self, mapped: bool) -> None:
         written = write_shard(self.fmt, self.small(), self.options)
         store = CountingStore(written.store, mapped=mapped)
-        reader = self.fmt.open_shard(ShardFile(store, written.path), {})
+        reader = self.fmt.open(ShardFile(store, written.path), self.fmt.read_options({}))
         reader.index()
         reader.read()
         list(reader.batches(max_rows=2, max_bytes=_ALL))
@@ -466,17 +468,16 @@ class FormatTests:
         assert first.data == second.data
 
     def test_an_unknown_option_is_refused(self) -> None:
-        written = write_shard(self.fmt, self.small(), self.options)
         with pytest.raises(UsageError, match="no_such_option"):
-            self.fmt.open_shard(ShardFile(written.store, written.path), {"no_such_option": 1})
+            self.fmt.read_options({"no_such_option": 1})
         with pytest.raises(UsageError, match="no_such_option"):
-            self.fmt.create_shard([MemoryStore().put_stream("x")], self.small().schema, {"no_such_option": 1})
+            self.fmt.write_options({"no_such_option": 1})
 
     def test_what_it_cannot_hold_is_refused_before_a_byte_is_written(self) -> None:
         for column, schema in self.cannot_hold().items():
             sink = MemoryStore().put_stream("x")
             with pytest.raises(Unrepresentable, match=column):
-                self.fmt.create_shard([sink], schema, self.options)
+                self.fmt.create([sink], schema, self.fmt.write_options(self.options))
             assert sink.tell() == 0
 
     def test_it_recognises_its_own_files(self, table: pa.Table) -> None:
@@ -484,7 +485,7 @@ class FormatTests:
         head = written.data[:1024]
         assert self.fmt.matches(written.path, head)
         assert self.fmt.list_shards(written.store, written.path, head) is None
-        assert self.fmt.extension(self.options).startswith(".")
+        assert self.fmt.extension(self.fmt.write_options(self.options)).startswith(".")
         assert written.path.endswith(self.fmt.info.extensions)
         names = {self.fmt.shard_name(number) for number in (0, 1, 99_999, 100_000)}
         assert len(names) == 4

@@ -113,7 +113,7 @@ _PLAIN = {
 def write(table: pa.Table, **options: Any) -> tuple[bytes, ShardFacts]:
     store = MemoryStore()
     sink = store.put_stream("s.arrow")
-    writer = FORMAT.create_shard([sink], table.schema, options)
+    writer = FORMAT.create([sink], table.schema, FORMAT.write_options(options))
     for batch in table.to_batches():
         writer.write(batch)
     facts = writer.close()
@@ -129,7 +129,7 @@ def read_by_pyarrow(data: bytes) -> pa.Table:
 
 def opened(data: bytes, *, mapped: bool = True, **options: Any) -> ArrowReader:
     store = CountingStore(MemoryStore({"s.arrow": data}), mapped=mapped)
-    return FORMAT.open_shard(ShardFile(store, "s.arrow"), options)
+    return FORMAT.open(ShardFile(store, "s.arrow"), FORMAT.read_options(options))
 
 
 def rows_of(data: bytes, *, mapped: bool = True, max_rows: int = 1000, **options: Any) -> list[dict[str, Any]]:
@@ -305,7 +305,7 @@ def test_record_batches_keep_their_limits() -> None:
 
 def test_what_does_not_fit_the_shard_is_refused() -> None:
     schema = pa.schema([pa.field("a", pa.int64(), nullable=False), ("b", pa.large_binary())])
-    writer = FORMAT.create_shard([MemoryStore().put_stream("s.arrow")], schema, {})
+    writer = FORMAT.create([MemoryStore().put_stream("s.arrow")], schema, FORMAT.write_options({}))
     payload = pa.array([b"x", b"y"])
     with pytest.raises(SchemaMismatch, match=r"s.arrow: columns are not those"):
         writer.write(pa.record_batch([payload], names=["b"]))
@@ -321,7 +321,9 @@ def test_times_of_day_that_arrow_does_not_allow_are_refused() -> None:
     times = pa.array([0, 86_399_999_999, 86_400_000_000], pa.int64()).view(pa.time64("us"))
     with pytest.raises(pa.ArrowInvalid):
         times.validate(full=True)
-    writer = FORMAT.create_shard([MemoryStore().put_stream("s.arrow")], pa.schema([("t", times.type)]), {})
+    writer = FORMAT.create(
+        [MemoryStore().put_stream("s.arrow")], pa.schema([("t", times.type)]), FORMAT.write_options({})
+    )
     writer.write(pa.record_batch([times[:2]], names=["t"]))
     with pytest.raises(Unrepresentable, match=r"s.arrow row 4 column 't': a value that time64\[us\] does not allow"):
         writer.write(pa.record_batch([times], names=["t"]))
@@ -342,7 +344,9 @@ def test_times_of_day_that_arrow_does_not_allow_are_refused() -> None:
 )
 def test_options_that_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        FORMAT.create_shard([MemoryStore().put_stream("s.arrow")], pa.schema([("a", pa.int8())]), options)
+        FORMAT.create(
+            [MemoryStore().put_stream("s.arrow")], pa.schema([("a", pa.int8())]), FORMAT.write_options(options)
+        )
 
 
 @pytest.mark.parametrize(
@@ -402,7 +406,7 @@ def test_indexes_tell_of_what_was_written() -> None:
     shards = []
     for name, rows in (("shard-00000.arrow", 2), ("shard-00001.arrow", 3)):
         sink = store.put_stream(f"set/{name}")
-        writer = FORMAT.create_shard([sink], pa.schema([("a", pa.int64())]), {})
+        writer = FORMAT.create([sink], pa.schema([("a", pa.int64())]), FORMAT.write_options({}))
         writer.write(pa.record_batch([pa.array(range(rows))], names=["a"]))
         shards.append((name, writer.close()))
         sink.close()

@@ -110,7 +110,7 @@ def test_batches_of_any_number_of_rows(kinds: list[pa.DataType], counts: list[in
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "any.arrow"
         path.write_bytes(sink.getvalue().to_pybytes())
-        reader = FORMAT.open_shard(ShardFile(LocalStore(), str(path)), {})
+        reader = FORMAT.open(ShardFile(LocalStore(), str(path)), FORMAT.read_options({}))
         found = [reader.get_sample(int(row)) for row in rows]
         assert found == [{k: v for k, v in expected[row].items() if v is not None} for row in rows]
         assert reader.read(rows).to_pylist() == [expected[row] for row in rows]
@@ -165,7 +165,7 @@ def test_a_file_that_became_shorter(tmp_path: Path, source: str) -> None:
 def test_what_is_asked_of_a_closed_shard_is_an_error(tmp_path: Path, source: str) -> None:
     path = tmp_path / "rows.arrow"
     path.write_bytes(arrow_bytes(pa.table({"n": range(9)})))
-    reader = FORMAT.open_shard(ShardFile(LocalStore(), str(path)), {})
+    reader = FORMAT.open(ShardFile(LocalStore(), str(path)), FORMAT.read_options({}))
     assert reader.get_sample(3) == {"n": 3}
     reader.close()
     with pytest.raises(lading.LadingError, match="closed"):

@@ -56,7 +56,7 @@ def _open(
     data: bytes, *, mapped: bool = True, limits: Limits = DEFAULT_LIMITS, **options: Any
 ) -> tuple[ArrowReader, CountingStore]:
     store = CountingStore(MemoryStore({"s.arrow": data}), mapped=mapped)
-    return FORMAT.open_shard(ShardFile(store, "s.arrow", limits=limits), options), store
+    return FORMAT.open(ShardFile(store, "s.arrow", limits=limits), FORMAT.read_options(options)), store
 
 
 def _read(data: bytes, *, mapped: bool = True, **options: Any) -> list[dict[str, Any]]:
@@ -152,7 +152,7 @@ def test_files_without_columns_have_rows() -> None:
 def test_a_file_cut_meanwhile_is_an_error(make: Any, tmp_path: Path) -> None:
     path = tmp_path / "s.arrow"
     path.write_bytes(arrow_bytes(_table(), make))
-    reader = FORMAT.open_shard(ShardFile(LocalStore(), str(path)), {})
+    reader = FORMAT.open(ShardFile(LocalStore(), str(path)), FORMAT.read_options({}))
     batches = reader.batches(max_rows=10, max_bytes=1 << 30)
     next(batches)
     reader.get_sample(1)
@@ -618,9 +618,9 @@ def test_shards_of_one_dataset_have_the_same_columns(tmp_path: Path) -> None:
     store = MemoryStore()
     _cache(store, {"a.arrow": pa.table({"n": [1]}), "b.arrow": pa.table({"n": ["x"]})})
     shards = FORMAT.list_shards(store, "set/_metadata.json", b"") or []
-    FORMAT.open_shard(ShardFile(store, shards[0].path, entry=shards[0].entry), {})
+    FORMAT.open(ShardFile(store, shards[0].path, entry=shards[0].entry), FORMAT.read_options({}))
     with pytest.raises(SidecarMismatch, match=r"set/b.arrow: the columns differ.*found n: string"):
-        FORMAT.open_shard(ShardFile(store, shards[1].path, entry=shards[1].entry), {})
+        FORMAT.open(ShardFile(store, shards[1].path, entry=shards[1].entry), FORMAT.read_options({}))
 
 
 _PAIRS = pa.array([[1, 2]], pa.list_(pa.int8()))
@@ -643,7 +643,7 @@ def test_columns_are_the_same_whatever_types_a_process_has_registered(make: Any)
     pa.register_extension_type(NamedType(_PAIRS.type))
     try:
         [known] = FORMAT.list_shards(store, "set/_metadata.json", b"") or []
-        found = FORMAT.open_shard(ShardFile(store, unknown.path, entry=unknown.entry), {}).read()
+        found = FORMAT.open(ShardFile(store, unknown.path, entry=unknown.entry), FORMAT.read_options({})).read()
     finally:
         pa.unregister_extension_type("tests.named")
     assert known.entry == unknown.entry
@@ -687,7 +687,7 @@ def test_a_first_shard_that_is_gone_is_told_by_whoever_reads_it() -> None:
     [listed] = FORMAT.list_shards(store, "set/_metadata.json", b"") or []
     assert (listed.path, listed.num_samples, listed.entry) == ("set/gone.arrow", 1, "{}")
     with pytest.raises(NotFound, match=r"set/gone\.arrow: no such file"):
-        FORMAT.open_shard(ShardFile(store, listed.path, entry=listed.entry), {})
+        FORMAT.open(ShardFile(store, listed.path, entry=listed.entry), FORMAT.read_options({}))
 
 
 @pytest.mark.parametrize(
@@ -715,7 +715,7 @@ def test_features_beside_streams_that_tell_none() -> None:
         "set/a.arrow": arrow_bytes(pa.table({"n": [1]}), pa.ipc.new_stream),
     })  # fmt: skip
     [shard] = FORMAT.list_shards(store, "set/state.json", b"") or []
-    reader = FORMAT.open_shard(ShardFile(store, shard.path, entry=shard.entry), {})
+    reader = FORMAT.open(ShardFile(store, shard.path, entry=shard.entry), FORMAT.read_options({}))
     told = json.loads(reader.schema().field("n").metadata[b"lading.feature"])
     assert told == {"kind": "class_label", "names": ["no", "yes"]}
 
@@ -817,7 +817,7 @@ def test_large_values_of_a_mapped_file_are_read_not_touched(kind: pa.DataType, t
     table = pa.table({"b": pa.array(values, kind), "n": range(100)})
     (tmp_path / "s.arrow").write_bytes(arrow_bytes(table, max_rows=40))
     store = LocalStore()
-    reader = FORMAT.open_shard(ShardFile(store, str(tmp_path / "s.arrow")), {})
+    reader = FORMAT.open(ShardFile(store, str(tmp_path / "s.arrow")), FORMAT.read_options({}))
     order = [99, 3, 3, 0, 41, 8, 98]
     taken = reader.read(np.array(order))
     taken.validate(full=True)

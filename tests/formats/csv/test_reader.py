@@ -33,7 +33,7 @@ _CELL = st.text(st.sampled_from('a,;"\n\té日🎉 0\ufeff'), max_size=8)
 
 
 def reader(data: bytes, path: str = "t.csv", limits: Limits = DEFAULT_LIMITS, **options: Any) -> CsvReader:
-    return FORMAT.open_shard(ShardFile(MemoryStore({path: data}), path, limits=limits), options)
+    return FORMAT.open(ShardFile(MemoryStore({path: data}), path, limits=limits), FORMAT.read_options(options))
 
 
 def rows(data: bytes, path: str = "t.csv", **options: Any) -> list[list[Any]]:
@@ -286,7 +286,7 @@ def test_long_records_of_too_many_values_are_refused_before_all_of_them_are_read
     data = b"a,b\n1,2\n" + b'"' + b",\n" * 500 + b'",3\n'
     assert reader(data, limits=limits).num_rows() == 2
     store = CountingStore(MemoryStore({"t.csv": data + b"," * 5000 + b"\n"}), mapped=False)
-    opened = FORMAT.open_shard(ShardFile(store, "t.csv", limits=limits), {})
+    opened = FORMAT.open(ShardFile(store, "t.csv", limits=limits), FORMAT.read_options({}))
     with pytest.raises(
         LimitExceeded, match=r"line 504: too many values; expected at most 100, .*table_columns"
     ) as caught:
@@ -305,8 +305,8 @@ def test_times_with_a_zone_and_decimals_are_read_as_what_they_are() -> None:
 def test_random_access_reads_what_lies_around_the_rows() -> None:
     data = b"n,text\n" + b"".join(b'%d,"%s"\n' % (i, b"x\n" * 500) for i in range(20_000))
     store = CountingStore(MemoryStore({"t.csv": data}), mapped=False)
-    index = FORMAT.open_shard(ShardFile(store, "t.csv"), {}).index()
-    again = FORMAT.open_shard(ShardFile(store, "t.csv", index=index), {"types": {"n": "int32"}})
+    index = FORMAT.open(ShardFile(store, "t.csv"), FORMAT.read_options({})).index()
+    again = FORMAT.open(ShardFile(store, "t.csv", index=index), FORMAT.read_options({"types": {"n": "int32"}}))
     again.schema()
     before = store.bytes_read
     assert again.read(np.array([19_999, 5, 5]), ["n"]).column("n").to_pylist() == [19_999, 5, 5]
@@ -318,7 +318,7 @@ def test_random_access_reads_what_lies_around_the_rows() -> None:
 def test_an_index_of_other_rows_is_an_error() -> None:
     index = reader(b"a\n1\n2\n").index()
     for data in (b'a\n"\n"\n', b'a\n1\n"\n'):
-        opened = FORMAT.open_shard(ShardFile(MemoryStore({"t.csv": data}), "t.csv", index=index), {})
+        opened = FORMAT.open(ShardFile(MemoryStore({"t.csv": data}), "t.csv", index=index), FORMAT.read_options({}))
         with pytest.raises(CorruptShard, match=r"t\.csv @ 2: the file is not the one that was looked at"):
             opened.read(np.array([0]))
 

@@ -23,7 +23,7 @@ from lading.storage.memory import MemoryStore
 def write(table: pa.Table, *, batch_rows: int = 3, path: str = "t.csv", **options: Any) -> bytes:
     store = MemoryStore()
     sink = store.put_stream(path)
-    writer = FORMAT.create_shard([sink], table.schema, options)
+    writer = FORMAT.create([sink], table.schema, FORMAT.write_options(options))
     for batch in table.to_batches(max_chunksize=batch_rows):
         writer.write(batch)
     facts = writer.close()
@@ -33,7 +33,7 @@ def write(table: pa.Table, *, batch_rows: int = 3, path: str = "t.csv", **option
 
 
 def read(data: bytes, **options: Any) -> pa.Table:
-    return FORMAT.open_shard(ShardFile(MemoryStore({"t.csv": data}), "t.csv"), options).read()
+    return FORMAT.open(ShardFile(MemoryStore({"t.csv": data}), "t.csv"), FORMAT.read_options(options)).read()
 
 
 _TEXT = st.text(st.characters(exclude_categories=["Cs"]) | st.sampled_from(',"\n\r\t\ufeff'), max_size=6)
@@ -107,9 +107,9 @@ def test_names_that_no_header_can_have(names: list[str]) -> None:
 
 
 def test_endings_and_compression() -> None:
-    assert FORMAT.extension({}) == ".csv"
-    assert FORMAT.extension({"delimiter": "\t", "compression": "gzip"}) == ".tsv.gz"
-    assert FORMAT.extension({"delimiter": "tab"}) == ".tsv"
+    assert FORMAT.extension(FORMAT.write_options({})) == ".csv"
+    assert FORMAT.extension(FORMAT.write_options({"delimiter": "\t", "compression": "gzip"})) == ".tsv.gz"
+    assert FORMAT.extension(FORMAT.write_options({"delimiter": "tab"})) == ".tsv"
     assert write(pa.table({"a": ["1"], "b": ["2"]}), delimiter="tab") == b"a\tb\n1\t2\n"
     table = pa.table({"a": ["x" * 100] * 1000})
     assert gzip.decompress(write(table, compression="gzip")) == write(table)

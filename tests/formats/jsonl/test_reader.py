@@ -51,7 +51,7 @@ _DOCUMENTS = st.lists(st.dictionaries(_NAMES, _VALUES, max_size=5), max_size=12)
 
 
 def reader(data: bytes, path: str = "d.jsonl", limits: Limits = DEFAULT_LIMITS, **options: Any) -> JsonlReader:
-    return FORMAT.open_shard(source_of(data, path, limits), options)
+    return FORMAT.open(source_of(data, path, limits), FORMAT.read_options(options))
 
 
 def source_of(data: bytes, path: str = "d.jsonl", limits: Limits = DEFAULT_LIMITS) -> ShardFile:
@@ -296,8 +296,8 @@ def test_random_access_reads_what_lies_around_the_rows() -> None:
     data = lines(*(json.dumps({"n": i, "text": "x" * 1000}) for i in range(20_000)))
     store = CountingStore(MemoryStore({"d.jsonl": data}), mapped=False)
     source = ShardFile(store, "d.jsonl")
-    index = FORMAT.open_shard(source, {}).index()
-    again = FORMAT.open_shard(ShardFile(store, "d.jsonl", index=index), {})
+    index = FORMAT.open(source, FORMAT.read_options({})).index()
+    again = FORMAT.open(ShardFile(store, "d.jsonl", index=index), FORMAT.read_options({}))
     before = store.bytes_read
     assert again.read(np.array([19_999, 5, 5]), ["n"]).column("n").to_pylist() == [19_999, 5, 5]
     assert again.schema() == reader(data).schema()
@@ -310,7 +310,7 @@ def test_rows_of_a_compressed_file_that_are_read_in_order_unpack_it_once() -> No
     chance = np.random.default_rng(0)
     data = gzip.compress(lines(*(json.dumps({"n": i, "text": chance.bytes(600).hex()}) for i in range(20_000))), 1)
     store = CountingStore(MemoryStore({"d.jsonl.gz": data}), mapped=False)
-    opened = FORMAT.open_shard(ShardFile(store, "d.jsonl.gz"), {})
+    opened = FORMAT.open(ShardFile(store, "d.jsonl.gz"), FORMAT.read_options({}))
     assert opened.num_rows() == 20_000
     before = store.bytes_read
     for first in range(0, 20_000, 1000):
@@ -323,7 +323,7 @@ def test_rows_of_a_compressed_file_that_are_read_in_order_unpack_it_once() -> No
 def test_an_index_of_other_lines_is_an_error() -> None:
     index = reader(lines('{"a": 1}', '{"a": 2}')).index()
     store = MemoryStore({"d.jsonl": b'{"a": 1}\n        \n'})
-    opened = FORMAT.open_shard(ShardFile(store, "d.jsonl", index=index), {})
+    opened = FORMAT.open(ShardFile(store, "d.jsonl", index=index), FORMAT.read_options({}))
     with pytest.raises(CorruptShard, match="not the one that was looked at"):
         opened.read(np.array([0]))
 
@@ -335,10 +335,10 @@ def test_a_file_that_changes_while_it_is_read() -> None:
     sink.write([b'{"b": 1}\n'])
     sink.close()
     with pytest.raises(SchemaMismatch, match=r"d\.jsonl column 'b': a line has a field that"):
-        list(FORMAT.open_shard(source, {}).batches(max_rows=9, max_bytes=_ALL))
+        list(FORMAT.open(source, FORMAT.read_options({})).batches(max_rows=9, max_bytes=_ALL))
     for rows in (None, np.array([0])):
         with pytest.raises(SchemaMismatch, match="was not said to have"):
-            FORMAT.open_shard(source, {}).read(rows)
+            FORMAT.open(source, FORMAT.read_options({})).read(rows)
 
 
 def test_rows_come_in_the_types_asked_for() -> None:

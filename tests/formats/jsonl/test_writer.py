@@ -31,7 +31,7 @@ from registered import NamedType
 def write(table: pa.Table, *, batch_rows: int = 5, **options: Any) -> bytes:
     store = MemoryStore()
     sink = store.put_stream("d.jsonl")
-    writer = FORMAT.create_shard([sink], table.schema, options)
+    writer = FORMAT.create([sink], table.schema, FORMAT.write_options(options))
     for batch in table.to_batches(max_chunksize=batch_rows):
         writer.write(batch)
     facts = writer.close()
@@ -42,7 +42,7 @@ def write(table: pa.Table, *, batch_rows: int = 5, **options: Any) -> bytes:
 
 
 def read(data: bytes) -> pa.Table:
-    return FORMAT.open_shard(ShardFile(MemoryStore({"d.jsonl": data}), "d.jsonl"), {}).read()
+    return FORMAT.open(ShardFile(MemoryStore({"d.jsonl": data}), "d.jsonl"), FORMAT.read_options({})).read()
 
 
 def by_json(data: bytes) -> list[Any]:
@@ -157,7 +157,7 @@ def test_types_that_somebody_registered_are_written_as_they_are_stored() -> None
     assert write(registered, bytes="base64") == write(stored, bytes="base64")
     lines = write(registered.select(["p", "l"]))
     assert by_json(lines) == [{"p": [1, 2], "l": [[1, 2], None]}, {"p": None, "l": []}]
-    reader = FORMAT.open_shard(ShardFile(MemoryStore({"d.jsonl": lines}), "d.jsonl"), {})
+    reader = FORMAT.open(ShardFile(MemoryStore({"d.jsonl": lines}), "d.jsonl"), FORMAT.read_options({}))
     target = registered.select(["p", "l"])
     [batch] = reader.batches(schema=target.schema, max_rows=9, max_bytes=1 << 20)
     assert pa.Table.from_batches([batch]).equals(target)
@@ -211,7 +211,7 @@ def test_compressed_files_are_those_of_the_codec(compression: str) -> None:
     table = pa.table({"n": range(1000)})
     packed = write(table, compression=compression, compression_level=2)
     assert _UNPACK[compression](packed) == write(table)
-    assert FORMAT.extension({"compression": compression}).startswith(".jsonl.")
+    assert FORMAT.extension(FORMAT.write_options({"compression": compression})).startswith(".jsonl.")
 
 
 def test_a_large_batch_is_written_in_parts() -> None:

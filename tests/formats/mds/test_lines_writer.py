@@ -358,7 +358,7 @@ def test_a_shard_that_is_damaged_is_an_error(tmp_path: Path) -> None:
 def test_a_store_that_is_no_disk() -> None:
     store = MemoryStore()
     sinks = [store.put_stream(f"far/shard.00000.tsv{end}") for end in ("", ".meta")]
-    writer = FORMAT.create_shard(sinks, _SCHEMA, {"kind": "tsv"})
+    writer = FORMAT.create(sinks, _SCHEMA, FORMAT.write_options({"kind": "tsv"}))
     [batch] = _table(3).to_batches()
     assert writer.write(batch) is None
     assert writer.write(batch.slice(3)) is None
@@ -368,7 +368,7 @@ def test_a_store_that_is_no_disk() -> None:
     assert next(sink.close().size_bytes for sink in sinks) == facts.size_bytes
     assert facts.payload_bytes == sum(len(f"{i}{i / 7}") + 10 for i in range(3))
     with pytest.raises(UsageError, match="two files"):
-        FORMAT.create_shard([store.put_stream("x")], _SCHEMA, {"kind": "tsv"})
+        FORMAT.create([store.put_stream("x")], _SCHEMA, FORMAT.write_options({"kind": "tsv"}))
 
 
 _WORDS = st.text("ab,\n", max_size=3)
@@ -387,7 +387,9 @@ def test_what_the_peers_reader_would_part_elsewhere_is_refused(
     batch = pa.record_batch(
         [pa.array(column, pa.string()) for column in zip(*rows, strict=True)], names=["X", "Y", "Z"]
     )
-    writer = FORMAT.create_shard(sinks, batch.schema, {"kind": "xsv", "separator": separator, "newline": newline})
+    writer = FORMAT.create(
+        sinks, batch.schema, FORMAT.write_options({"kind": "xsv", "separator": separator, "newline": newline})
+    )
     # As the peer writes and reads: values that hold a mark fail there, others are joined, and parted again.
     marked = any(mark in value for row in rows for value in row for mark in (separator, newline))
     parted = [tuple(separator.join(row).split(separator)) for row in rows]
@@ -399,7 +401,7 @@ def test_what_the_peers_reader_would_part_elsewhere_is_refused(
     facts = writer.close()
     for sink in sinks:
         sink.close()
-    reader = FORMAT.open_shard(ShardFile(store, "s.xsv", entry=facts.entry), {})
+    reader = FORMAT.open(ShardFile(store, "s.xsv", entry=facts.entry), FORMAT.read_options({}))
     assert [tuple(row.values()) for row in reader.read().to_pylist()] == rows
 
 
@@ -412,7 +414,7 @@ def test_lines_of_json_are_those_of_pythons_json(rows: list[tuple[str, int, floa
     sinks = [store.put_stream(f"s.json{end}") for end in ("", ".meta")]
     schema = pa.schema([(name, pa.string()), ("n", pa.int64()), ("f", pa.float64())])
     batch = pa.RecordBatch.from_arrays([*map(pa.array, zip(*rows, strict=True))], names=schema.names).cast(schema)
-    writer = FORMAT.create_shard(sinks, schema, {"kind": "json"})
+    writer = FORMAT.create(sinks, schema, FORMAT.write_options({"kind": "json"}))
     writer.write(batch)
     facts = writer.close()
     sizes = [sink.close().size_bytes for sink in sinks]
@@ -422,7 +424,7 @@ def test_lines_of_json_are_those_of_pythons_json(rows: list[tuple[str, int, floa
     )
     assert body.decode() == "".join(expected)
     assert np.frombuffer(meta, "<u4", len(rows) + 2).tolist() == [len(rows), 0, *np.cumsum([*map(len, expected)])]
-    reader = FORMAT.open_shard(ShardFile(store, "s.json", entry=facts.entry), {})
+    reader = FORMAT.open(ShardFile(store, "s.json", entry=facts.entry), FORMAT.read_options({}))
     assert repr(reader.read(columns=[name, "n", "f"]).select(schema.names).to_pylist()) == repr(
         [dict(zip(schema.names, row, strict=True)) for row in rows]
     )

@@ -135,7 +135,7 @@ def test_snappy_without_its_library_is_an_error_before_a_byte_is_written(
     monkeypatch.setitem(sys.modules, "cramjam", None)
     sinks = [MemoryStore().put_stream(name) for name in ("a", "b")[: 1 if kind == "mds" else 2]]
     with pytest.raises(MissingExtra, match="cramjam"):
-        FORMAT.create_shard(sinks, _SCHEMA, {"kind": kind, "compression": "snappy"})
+        FORMAT.create(sinks, _SCHEMA, FORMAT.write_options({"kind": kind, "compression": "snappy"}))
     assert [sink.tell() for sink in sinks] == [0] * len(sinks)
 
 
@@ -189,7 +189,7 @@ def test_workers_write_the_same_files(golden: Golden, tmp_path: Path) -> None:
 def test_a_store_that_is_no_disk() -> None:
     store = CountingStore(MemoryStore())
     sink = store.put_stream("far://d/shard.00000.mds")
-    writer = FORMAT.create_shard([sink], _SCHEMA, {})
+    writer = FORMAT.create([sink], _SCHEMA, FORMAT.write_options({}))
     writer.write(_table(3).to_batches()[0])
     assert writer.held_bytes() > 0
     facts = writer.close()
@@ -200,7 +200,9 @@ def test_a_store_that_is_no_disk() -> None:
 def test_what_is_held_of_narrow_columns_is_their_bytes(columns: int, rows: int) -> None:
     numbers = pa.array(np.zeros(rows, np.uint8))
     batch = pa.record_batch({f"{n}": numbers for n in range(columns)})
-    writer = FORMAT.create_shard([MemoryStore().put_stream("far://d/shard.00000.mds")], batch.schema, {})
+    writer = FORMAT.create(
+        [MemoryStore().put_stream("far://d/shard.00000.mds")], batch.schema, FORMAT.write_options({})
+    )
     before = pa.total_allocated_bytes()
     tracemalloc.start()
     try:

@@ -502,7 +502,7 @@ def test_options_that_are_none(tmp_path: Path, options: dict[str, Any]) -> None:
     with pytest.raises(UsageError):
         lading.writer(tmp_path / "out", format=NAME, options={"documents": "csv"}).write_batch(table(*_ROWS))
     with pytest.raises(UsageError, match="two files"):
-        FORMAT.create_shard([MemoryStore({}).put_stream("x")], table().schema, {})
+        FORMAT.create([MemoryStore({}).put_stream("x")], table().schema, FORMAT.write_options({}))
 
 
 def test_documents_of_parquet_whose_columns_are_few(tmp_path: Path) -> None:

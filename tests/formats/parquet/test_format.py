@@ -54,7 +54,7 @@ class TestParquet(FormatTests):
 def _write(table: pa.Table, **options: Any) -> tuple[bytes, ShardFacts]:
     store = MemoryStore()
     sink = store.put_stream("s.parquet")
-    writer = FORMAT.create_shard([sink], table.schema, options)
+    writer = FORMAT.create([sink], table.schema, FORMAT.write_options(options))
     for batch in table.to_batches():
         assert writer.write(batch) is None
     facts = writer.close()
@@ -71,7 +71,7 @@ def _by_pyarrow(table: pa.Table, **options: Any) -> bytes:
 
 
 def _open(data: bytes, **options: Any) -> ParquetReader:
-    return FORMAT.open_shard(ShardFile(MemoryStore({"s.parquet": data}), "s.parquet"), options)
+    return FORMAT.open(ShardFile(MemoryStore({"s.parquet": data}), "s.parquet"), FORMAT.read_options(options))
 
 
 def _all(data: bytes, columns: Sequence[str] | None = None, **options: Any) -> pa.Table:
@@ -209,13 +209,13 @@ def test_batches_of_different_payload_types_go_into_one_shard() -> None:
     values = [[b"a" * 30, None], [b"b"], [b"", b"c" * 2000]]
     kinds = [pa.binary_view(), pa.binary(), pa.large_binary()]
     sink = (store := MemoryStore()).put_stream("s.parquet")
-    writer = FORMAT.create_shard([sink], pa.schema([("bin", pa.binary()), ("s", pa.string())]), {})
+    writer = FORMAT.create([sink], pa.schema([("bin", pa.binary()), ("s", pa.string())]), FORMAT.write_options({}))
     for part, kind in zip(values, kinds, strict=True):
         text = pa.array(["t"] * len(part), pa.large_string())
         writer.write(pa.record_batch([text, pa.array(part, kind)], names=["s", "bin"]))
     writer.close()
     sink.close()
-    read = FORMAT.open_shard(ShardFile(store, "s.parquet"), {}).read()
+    read = FORMAT.open(ShardFile(store, "s.parquet"), FORMAT.read_options({})).read()
     assert read.column("bin").to_pylist() == [value for part in values for value in part]
     assert read.column_names == ["bin", "s"]
 
@@ -351,8 +351,10 @@ def test_a_feature_of_a_later_version_is_no_hindrance() -> None:
 
 
 def test_rows_of_errors_count_in_the_shard() -> None:
-    writer = FORMAT.create_shard(
-        [MemoryStore().put_stream("s.parquet")], pa.schema([pa.field("a", pa.int64(), nullable=False)]), {}
+    writer = FORMAT.create(
+        [MemoryStore().put_stream("s.parquet")],
+        pa.schema([pa.field("a", pa.int64(), nullable=False)]),
+        FORMAT.write_options({}),
     )
     writer.write(pa.record_batch([pa.array([1, 2, 3])], names=["a"]))
     with pytest.raises(Unrepresentable, match="row 4 column 'a'"):
@@ -361,7 +363,7 @@ def test_rows_of_errors_count_in_the_shard() -> None:
 
 def test_what_does_not_fit_the_shard_is_refused() -> None:
     schema = pa.schema([pa.field("a", pa.int64(), nullable=False), ("b", pa.large_binary())])
-    writer = FORMAT.create_shard([MemoryStore().put_stream("s.parquet")], schema, {})
+    writer = FORMAT.create([MemoryStore().put_stream("s.parquet")], schema, FORMAT.write_options({}))
     payload = pa.array([b"x", b"y"])
     with pytest.raises(SchemaMismatch, match="columns are not those"):
         writer.write(pa.record_batch([payload], names=["b"]))
@@ -384,12 +386,12 @@ def test_columns_nested_deeper_than_pyarrow_reads(nest: Callable[[pa.DataType], 
         ours = MemoryStore().put_stream("s.parquet")
         if fits:
             assert pq.read_schema(file).field("a").type.num_fields == 1
-            FORMAT.create_shard([ours], pa.schema([("a", deep)]), {})
+            FORMAT.create([ours], pa.schema([("a", deep)]), FORMAT.write_options({}))
         else:
             with pytest.raises(OSError, match="too deeply nested"):
                 pq.read_schema(file)
             with pytest.raises(Unrepresentable, match="column 'a': Parquet has no such type"):
-                FORMAT.create_shard([ours], pa.schema([("a", deep)]), {})
+                FORMAT.create([ours], pa.schema([("a", deep)]), FORMAT.write_options({}))
 
 
 def test_a_value_that_no_reader_could_hold() -> None:
@@ -397,7 +399,9 @@ def test_a_value_that_no_reader_could_hold() -> None:
     buffer = pa.py_buffer(mmap.mmap(-1, 3 << 30))
     ends = pa.py_buffer(np.array([0, 5, 5 + (1 << 31)], np.int64))
     column = pa.Array.from_buffers(pa.large_binary(), 2, [None, ends, buffer])
-    writer = FORMAT.create_shard([MemoryStore().put_stream("s.parquet")], pa.schema([("b", pa.large_binary())]), {})
+    writer = FORMAT.create(
+        [MemoryStore().put_stream("s.parquet")], pa.schema([("b", pa.large_binary())]), FORMAT.write_options({})
+    )
     with pytest.raises(Unrepresentable, match=r"row 1 column 'b': .*expected less than 2 GiB, found 2147483648"):
         writer.write(pa.record_batch([column], names=["b"]))
 
@@ -424,7 +428,9 @@ def test_times_that_milliseconds_do_not_hold_are_refused(
         (pa.MapArray.from_arrays([0, 1, 3, 3], pa.array(["a", "b", "c"]), times), "column 't'"),
         (pa.MapArray.from_arrays([0, 1, 2, 2], times.take([0, 2]), pa.array([1, None])), "column 't'"),
     ):
-        writer = FORMAT.create_shard([MemoryStore().put_stream("s")], pa.schema([pa.field("t", column.type)]), {})
+        writer = FORMAT.create(
+            [MemoryStore().put_stream("s")], pa.schema([pa.field("t", column.type)]), FORMAT.write_options({})
+        )
         with pytest.raises(Unrepresentable, match=said):
             writer.write(pa.record_batch([column], names=["t"]))
     fits = pa.array([most, -most], width).view(kind)
@@ -467,13 +473,15 @@ def test_payload_far_into_a_large_map() -> None:
 )
 def test_options_that_are_none(options: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        FORMAT.create_shard([MemoryStore().put_stream("s.parquet")], pa.schema([("a", pa.int64())]), options)
+        FORMAT.create(
+            [MemoryStore().put_stream("s.parquet")], pa.schema([("a", pa.int64())]), FORMAT.write_options(options)
+        )
 
 
 def test_rows_need_a_column() -> None:
     data, facts = _write(pa.table({}))
     assert (facts.num_samples, _open(data).num_rows(), len(_open(data).schema())) == (0, 0, 0)
-    writer = FORMAT.create_shard([MemoryStore().put_stream("s.parquet")], pa.schema([]), {})
+    writer = FORMAT.create([MemoryStore().put_stream("s.parquet")], pa.schema([]), FORMAT.write_options({}))
     with pytest.raises(SchemaMismatch, match="at least one column"):
         writer.write(pa.record_batch([pa.array([1, 2])], names=["a"]).select([]))
 
@@ -577,7 +585,7 @@ def test_bytes_written_is_near_to_the_size_of_the_file() -> None:
     table = pa.table({"text": texts, "bin": pa.array(payload, pa.large_binary())})
     for size in (256 << 10, 64 * _MB):
         sink = MemoryStore().put_stream("s.parquet")
-        writer = FORMAT.create_shard([sink], table.schema, {"row_group_bytes": size})
+        writer = FORMAT.create([sink], table.schema, FORMAT.write_options({"row_group_bytes": size}))
         for batch in table.to_batches(max_chunksize=100):
             writer.write(batch)
         said = writer.bytes_written()
@@ -588,7 +596,7 @@ def test_a_native_sink_is_written_in_place(tmp_path: Path) -> None:
     store, path = LocalStore(), str(tmp_path / "folder" / "s.parquet")
     table = pa.table({"bin": pa.array([_NOISE[:100_000], None], pa.binary_view())})
     sink = store.put_stream(path)
-    writer = FORMAT.create_shard([sink], table.schema, {"row_group_bytes": 50_000})
+    writer = FORMAT.create([sink], table.schema, FORMAT.write_options({"row_group_bytes": 50_000}))
     writer.write(table.to_batches()[0])
     assert not Path(path).exists()
     facts = writer.close()
@@ -600,7 +608,9 @@ def test_a_dropped_writer_leaves_nothing(tmp_path: Path) -> None:
     stores = [(LocalStore(), str(tmp_path / "s.parquet")), (MemoryStore(), "s.parquet")]
     for store, path in stores:
         sink = store.put_stream(path)
-        writer = FORMAT.create_shard([sink], pa.schema([("bin", pa.large_binary())]), {"row_group_bytes": 10})
+        writer = FORMAT.create(
+            [sink], pa.schema([("bin", pa.large_binary())]), FORMAT.write_options({"row_group_bytes": 10})
+        )
         writer.write(pa.record_batch([pa.array([b"x" * 100] * 3, pa.large_binary())], names=["bin"]))
         sink.abort()
         del writer
@@ -612,7 +622,7 @@ def test_a_full_disk_is_a_store_error() -> None:
         path = "full.parquet"
         native_path = "/dev/full"
 
-    writer = FORMAT.create_shard([Full()], pa.schema([("a", pa.int64())]), {})  # type: ignore[arg-type] # no sink to close
+    writer = FORMAT.create([Full()], pa.schema([("a", pa.int64())]), FORMAT.write_options({}))  # type: ignore[arg-type] # no sink to close
     writer.write(pa.record_batch([pa.array(range(1000))], names=["a"]))
     with pytest.raises(StoreError, match=r"full.parquet: .*No space left"):
         writer.close()

@@ -37,7 +37,7 @@ def _files(view: View) -> list[Path]:
 
 def _rows(files: list[Path]) -> Iterator[dict[str, Any]]:
     for file in files:
-        reader = FORMAT.open_shard(ShardFile(LocalStore(), str(file)), {})
+        reader = FORMAT.open(ShardFile(LocalStore(), str(file)), FORMAT.read_options({}))
         for batch in reader.batches(max_rows=7, max_bytes=1 << 20):
             yield from batch.to_pylist()
         reader.close()

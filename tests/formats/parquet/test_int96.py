@@ -30,7 +30,7 @@ def _open(
     physical = pq.ParquetFile(sink).schema
     assert "INT96" in {physical.column(i).physical_type for i in range(len(physical))}
     source = ShardFile(MemoryStore({"s.parquet": sink.getvalue()}), "s.parquet")
-    return FORMAT.open_shard(source, {} if unit is None else {"int96_unit": unit})
+    return FORMAT.open(source, FORMAT.read_options({} if unit is None else {"int96_unit": unit}))
 
 
 def _check(reader: ParquetReader, expected: pa.Table) -> None:

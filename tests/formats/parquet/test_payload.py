@@ -44,7 +44,7 @@ def parquet(values: list[bytes | None], *, nullable: bool = True, **options: Any
 
 def opened(data: bytes, **options: Any) -> ParquetReader:
     source = ShardFile(MemoryStore({"s.parquet": data}), "s.parquet")
-    return FORMAT.open_shard(source, {"mmap": True, **options})
+    return FORMAT.open(source, FORMAT.read_options({"mmap": True, **options}))
 
 
 def taken(data: bytes, columns: list[str] | None = None, **limits: int) -> tuple[set[pa.DataType], list[Any]]:
@@ -168,7 +168,7 @@ def test_flipped_bits_are_an_error_or_other_values_never_a_crash(
         broken[place] ^= int(random.integers(1, 256))
         path.write_bytes(broken)
         try:
-            reader = FORMAT.open_shard(ShardFile(LocalStore(), str(path)), {})
+            reader = FORMAT.open(ShardFile(LocalStore(), str(path)), FORMAT.read_options({}))
             batches = reader.batches(max_rows=1000, max_bytes=1 << 30, columns=["bin"], views=True)
             found = [value for batch in batches for value in join(batch.column("bin")).to_pylist()]
         except LadingError as error:
@@ -214,7 +214,7 @@ def test_a_remote_file_is_fetched_once() -> None:
     read = []
     for views in (False, True):
         store = CountingStore(MemoryStore({"s.parquet": data}))
-        reader = FORMAT.open_shard(ShardFile(store, "s.parquet"), {})
+        reader = FORMAT.open(ShardFile(store, "s.parquet"), FORMAT.read_options({}))
         assert sum(b.num_rows for b in reader.batches(max_rows=1000, max_bytes=1 << 30, views=views)) == 20
         read.append(store.bytes_read)
     assert read[0] == read[1]

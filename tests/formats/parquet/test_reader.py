@@ -43,7 +43,7 @@ def _file(table: pa.Table, *, row_group_size: int = 1 << 30, **options: Any) -> 
 
 
 def _open(data: bytes, **options: Any) -> ParquetReader:
-    return FORMAT.open_shard(ShardFile(MemoryStore({"s.parquet": data}), "s.parquet"), options)
+    return FORMAT.open(ShardFile(MemoryStore({"s.parquet": data}), "s.parquet"), FORMAT.read_options(options))
 
 
 def _batches(data: bytes, max_bytes: int = 64 * _MB, **options: Any) -> Iterator[pa.RecordBatch]:
@@ -201,7 +201,7 @@ def test_more_rows_than_the_bytes_of_a_file_can_hold_are_refused() -> None:
     with pytest.raises(LimitExceeded, match=rf"s\.parquet @ \d+: more rows than .*found {rows}\. .*--max bare_rows="):
         _open(data)
     source = ShardFile(MemoryStore({"s.parquet": data}), "s.parquet", limits=Limits(bare_rows=rows - most))
-    assert FORMAT.open_shard(source, {}).num_rows() == rows
+    assert FORMAT.open(source, FORMAT.read_options({})).num_rows() == rows
 
 
 @pytest.mark.filterwarnings("error")
@@ -308,7 +308,7 @@ def test_random_access_decodes_no_other_row_group() -> None:
     table = pa.table({"b": pa.array([_NOISE[i : i + 50_000] for i in range(100)])})
     data = _file(table, row_group_size=10, use_dictionary=False)
     store = CountingStore(MemoryStore({"s.parquet": data}))
-    reader = FORMAT.open_shard(ShardFile(store, "s.parquet"), {})
+    reader = FORMAT.open(ShardFile(store, "s.parquet"), FORMAT.read_options({}))
     store.reset()
     rows = np.array([57, 3, 57, 51])
     assert reader.read(rows).column("b").to_pylist() == [_NOISE[i : i + 50_000] for i in (57, 3, 57, 51)]
@@ -392,11 +392,11 @@ def test_a_filter_spares_row_groups_and_payload() -> None:
     data = _file(table, row_group_size=10, use_dictionary=False, write_statistics=["n"])
     store = CountingStore(MemoryStore({"s.parquet": data}))
     source = ShardFile(store, "s.parquet")
-    reader = FORMAT.open_shard(source, {"filter": (pc.field("n") > 33) & (pc.field("n") < 36)})
+    reader = FORMAT.open(source, FORMAT.read_options({"filter": (pc.field("n") > 33) & (pc.field("n") < 36)}))
     assert sum(b.num_rows for b in reader.batches(max_rows=100, max_bytes=_MB)) == 2
     assert store.bytes_read < 1_800_000
     store.reset()
-    reader = FORMAT.open_shard(source, {"filter": pc.field("odd") == 2})
+    reader = FORMAT.open(source, FORMAT.read_options({"filter": pc.field("odd") == 2}))
     assert list(reader.batches(max_rows=100, max_bytes=_MB)) == []
     assert store.bytes_read < 200_000
 
@@ -505,7 +505,7 @@ def test_a_remote_row_group_takes_few_requests() -> None:
     columns = {f"c{i}": range(400) for i in range(20)}
     data = _file(pa.table({**columns, "b": payload, "t": ["text"] * 400}), row_group_size=100, compression="none")
     store = _Remote(data)
-    reader = FORMAT.open_shard(store.source, {})
+    reader = FORMAT.open(store.source, FORMAT.read_options({}))
     assert store.requests == {"get_ranges": 1}
     assert sum(b.num_rows for b in reader.batches(max_rows=50, max_bytes=_MB)) == 400
     assert store.requests == {"get_ranges": 1 + 4}
@@ -519,7 +519,7 @@ def test_a_remote_row_group_takes_few_requests() -> None:
 def test_a_remote_footer_takes_two_requests_at_most() -> None:
     table = pa.table({f"column {i}": [i] for i in range(3000)})
     store = _Remote(_file(table))
-    assert FORMAT.open_shard(store.source, {}).read().num_columns == 3000
+    assert FORMAT.open(store.source, FORMAT.read_options({})).read().num_columns == 3000
     assert store.requests["get_ranges"] <= 3
 
 
@@ -529,7 +529,7 @@ def test_a_large_remote_row_group_is_read_in_windows() -> None:
         pa.table({"n": range(100), "b": payload}), use_dictionary=False, compression="none", write_batch_size=1
     )
     store = _Remote(data)
-    reader = FORMAT.open_shard(store.source, {})
+    reader = FORMAT.open(store.source, FORMAT.read_options({}))
     for i, batch in enumerate(reader.batches(max_rows=1000, max_bytes=4 * _MB)):
         assert batch.get_total_buffer_size() < 6 * _MB
         if i == 0:
@@ -547,7 +547,7 @@ def test_a_local_file_that_shrinks_is_an_error(tmp_path: Path, mmap: bool) -> No
     payload = pa.array([_NOISE[i : i + 100_000] for i in range(300)], pa.large_binary())
     path = tmp_path / "s.parquet"
     path.write_bytes(_file(pa.table({"b": payload}), use_dictionary=False, row_group_size=50))
-    reader = FORMAT.open_shard(ShardFile(LocalStore(), str(path)), {"mmap": mmap})
+    reader = FORMAT.open(ShardFile(LocalStore(), str(path)), FORMAT.read_options({"mmap": mmap}))
     batches = reader.batches(max_rows=1000, max_bytes=_MB)
     next(batches)
     os.truncate(path, 4096)
@@ -566,9 +566,9 @@ def test_to_be_out_of_memory_is_no_damage(damage: Any, kind: type[Exception]) ->
 def test_what_is_no_file(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.parquet")
     with pytest.raises(StoreError, match="a pipe"):
-        FORMAT.open_shard(ShardFile(LocalStore(), str(tmp_path / "pipe.parquet")), {})
+        FORMAT.open(ShardFile(LocalStore(), str(tmp_path / "pipe.parquet")), FORMAT.read_options({}))
     with pytest.raises(NotFound):
-        FORMAT.open_shard(ShardFile(LocalStore(), str(tmp_path / "absent.parquet")), {})
+        FORMAT.open(ShardFile(LocalStore(), str(tmp_path / "absent.parquet")), FORMAT.read_options({}))
 
 
 def test_a_page_with_a_wrong_checksum_is_named() -> None:
@@ -649,13 +649,13 @@ before = threads()
 store = MemoryStore()
 sink = store.put_stream("s.parquet")
 table = pa.table({"n": range(10_000), "b": [b"x" * 100] * 10_000})
-writer = FORMAT.create_shard([sink], table.schema, {"row_group_bytes": 1000})
+writer = FORMAT.create([sink], table.schema, FORMAT.write_options({"row_group_bytes": 1000}))
 for batch in table.to_batches():
     writer.write(batch)
 writer.close()
 sink.close()
 for options in ({}, {"filter": pc.field("n") > 5}, {"mmap": True}):
-    reader = FORMAT.open_shard(ShardFile(store, "s.parquet"), options)
+    reader = FORMAT.open(ShardFile(store, "s.parquet"), FORMAT.read_options(options))
     list(reader.batches(max_rows=100, max_bytes=1 << 20))
     reader.read([5, 3])
 print(threads() - before)

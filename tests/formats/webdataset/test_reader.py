@@ -52,7 +52,7 @@ WAYS = ("batches", "ranges", "read", "one by one")
 def open_tar(
     path: str, store: Store | None = None, limits: Limits = DEFAULT_LIMITS, **options: Any
 ) -> WebdatasetReader:
-    return FORMAT.open_shard(ShardFile(store or LocalStore(), path, limits=limits), options)
+    return FORMAT.open(ShardFile(store or LocalStore(), path, limits=limits), FORMAT.read_options(options))
 
 
 def in_memory(data: bytes, path: str = "t.tar", **options: Any) -> WebdatasetReader:
@@ -563,11 +563,11 @@ def test_an_index_given_is_used_instead_of_a_walk() -> None:
     data = tar_of(("a.x", b"1"), ("b.x", b"2"))
     index = in_memory(data).index()
     store = CountingStore(MemoryStore({"t.tar": data}))
-    reader = FORMAT.open_shard(ShardFile(store, "t.tar", index=index), {})
+    reader = FORMAT.open(ShardFile(store, "t.tar", index=index), FORMAT.read_options({}))
     assert (reader.num_rows(), reader.read(np.array([1])).column("__key__").to_pylist()) == (2, ["b"])
     assert store.bytes_read <= 16
     other = pa.table({"name": ["a.x"]})
-    reader = FORMAT.open_shard(ShardFile(store, "t.tar", index=other), {})
+    reader = FORMAT.open(ShardFile(store, "t.tar", index=other), FORMAT.read_options({}))
     assert reader.num_rows() == 2
 
 
@@ -643,7 +643,7 @@ def test_no_piece_of_a_sample_is_taken_for_one(tmp_path: Path, entries: list[int
     """The tar has samples at 0 and 2048, of two members each, and ends at 4096."""
     (tmp_path / "t.tar").write_bytes(tar_of(("a.x", b"1"), ("a.y", b"2"), ("b.x", b"3"), ("b.y", b"4")))
     (tmp_path / "t.tar.idx").write_bytes(np.array(entries, "<u8").tobytes())
-    reader = FORMAT.open_shard(ShardFile(LocalStore(), str(tmp_path / "t.tar")), {})
+    reader = FORMAT.open(ShardFile(LocalStore(), str(tmp_path / "t.tar")), FORMAT.read_options({}))
     with pytest.raises(SidecarMismatch, match=r"t\.tar\.idx.*t\.tar"):
         reader.read(np.array([row]))
 
@@ -663,7 +663,7 @@ def test_a_sample_beside_a_damaged_one_is_taken(tmp_path: Path) -> None:
     (tmp_path / "t.tar.idx").write_bytes(energon_index(bytes(data)))
     data[2 * 1024] ^= 1
     (tmp_path / "t.tar").write_bytes(data)
-    reader = FORMAT.open_shard(ShardFile(LocalStore(), str(tmp_path / "t.tar")), {})
+    reader = FORMAT.open(ShardFile(LocalStore(), str(tmp_path / "t.tar")), FORMAT.read_options({}))
     assert reader.read(np.array([3, 1])).column("__key__").to_pylist() == ["3", "1"]
     with pytest.raises(SidecarMismatch, match="checksum"):
         reader.read(np.array([2]))
@@ -672,7 +672,7 @@ def test_a_sample_beside_a_damaged_one_is_taken(tmp_path: Path) -> None:
 def test_a_sidecar_costs_a_remote_tar_no_requests_for_neighbours() -> None:
     data = tar_of(*((f"{i:03d}.a", bytes(100_000)) for i in range(40)))
     counted = CountingStore(with_idx(data, np.frombuffer(energon_index(data), "<u8").tolist()))
-    reader = FORMAT.open_shard(ShardFile(counted, "t.tar"), {"mmap": False})
+    reader = FORMAT.open(ShardFile(counted, "t.tar"), FORMAT.read_options({"mmap": False}))
     reader.num_rows()
     before = len(counted.ranges["t.tar"])
     reader.read(np.array([20]))

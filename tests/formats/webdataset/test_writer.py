@@ -35,7 +35,7 @@ def write(*batches: pa.RecordBatch | pa.Table, **options: Any) -> tuple[bytes, S
     store = MemoryStore()
     sink = store.put_stream("t.tar")
     parts = [b for batch in batches for b in (batch.to_batches() if isinstance(batch, pa.Table) else [batch])]
-    writer = FORMAT.create_shard([sink], batches[0].schema, options)
+    writer = FORMAT.create([sink], batches[0].schema, FORMAT.write_options(options))
     refs = [writer.write(part) for part in parts]
     expected = writer.bytes_written()
     facts = writer.close()
@@ -58,7 +58,7 @@ def by_tarfile(data: bytes) -> list[tuple[str, bytes]]:
 
 def read_back(data: bytes) -> list[dict[str, Any]]:
     store = MemoryStore({"t.tar": data})
-    return read_rows(FORMAT.open_shard(ShardFile(store, "t.tar"), {}).read(), store)
+    return read_rows(FORMAT.open(ShardFile(store, "t.tar"), FORMAT.read_options({})).read(), store)
 
 
 def expected_members(samples: pa.Table) -> list[tuple[str, bytes]]:
@@ -109,7 +109,7 @@ def test_escaped_keys_stand_in_the_tar_and_come_back(names: list[str]) -> None:
     data, _, [refs] = write(samples, escape="percent")
     assert [row["__key__"].decode() for row in read_back(data)] == [escape(name) for name in names]
     assert refs.column("__key__").to_pylist() == [escape(name) for name in names]
-    undone = FORMAT.open_shard(ShardFile(MemoryStore({"t.tar": data}), "t.tar"), {"escape": "percent"})
+    undone = FORMAT.open(ShardFile(MemoryStore({"t.tar": data}), "t.tar"), FORMAT.read_options({"escape": "percent"}))
     assert [key for b in undone.batches(max_rows=2, max_bytes=1) for key in b["__key__"].to_pylist()] == names
     if names:
         assert undone.read(columns=["__key__"]).column("__key__").to_pylist() == names
@@ -202,7 +202,7 @@ def test_members_that_are_joined_part_by_part_are_the_same_file(monkeypatch: pyt
 def test_a_sample_of_very_many_members_is_not_joined_at_once(tmp_path: Path) -> None:
     """50,000 members of 80 bytes, 1 KB each in the file: their headers are held, which are half of it."""
     sink = LocalStore().put_stream(str(tmp_path / "t.tar"))
-    writer = FORMAT.create_shard([sink], pa.schema([("__key__", pa.string())]), {})
+    writer = FORMAT.create([sink], pa.schema([("__key__", pa.string())]), FORMAT.write_options({}))
     names = pa.array([f"a.{i}.png" for i in range(50_000)])
     values = views.places(pa.array([b"x" * 80] * 50_000, pa.large_binary()))
     forget_peak()
@@ -227,7 +227,7 @@ def test_references_of_what_was_written() -> None:
 def test_members_by_their_names() -> None:
     store = MemoryStore()
     sink = store.put_stream("t.tar")
-    writer = FORMAT.create_shard([sink], pa.schema([("__key__", pa.string())]), {})
+    writer = FORMAT.create([sink], pa.schema([("__key__", pa.string())]), FORMAT.write_options({}))
     names = ["doc.v1.0.jpg", "doc.v1.json", "é" * 200 + ".x"]
     values = [bytes(9000), memoryview(b"{}"), pa.py_buffer(b"x")]
     offset, length = writer.add(pa.array(names), ByteRanges.of(values), np.array([1, 2]))
@@ -264,7 +264,7 @@ def test_compressed_tars(compression: str) -> None:
     if compression != "zstd":  # tarfile knows the others
         with tarfile.open(fileobj=io.BytesIO(data)) as tar:
             assert len(tar.getmembers()) == 50
-    assert FORMAT.extension({"compression": compression}) in FORMAT.info.extensions
+    assert FORMAT.extension(FORMAT.write_options({"compression": compression})) in FORMAT.info.extensions
 
 
 @pytest.mark.parametrize(
@@ -287,10 +287,14 @@ def test_escapes_are_advised_only_where_they_help(key: str, escape: str) -> None
 def test_columns_that_are_no_members() -> None:
     for column, kind in (("interval", pa.month_day_nano_interval()), ("list", pa.list_(pa.binary()))):
         with pytest.raises(Unrepresentable, match=column):
-            FORMAT.create_shard(
-                [MemoryStore().put_stream("t")], pa.schema([("__key__", pa.string()), (column, kind)]), {}
+            FORMAT.create(
+                [MemoryStore().put_stream("t")],
+                pa.schema([("__key__", pa.string()), (column, kind)]),
+                FORMAT.write_options({}),
             )
-    lazy = FORMAT.open_shard(ShardFile(MemoryStore({"t.tar": write(table(["a"], x=[b"1"]))[0]}), "t.tar"), {}).read()
+    lazy = FORMAT.open(
+        ShardFile(MemoryStore({"t.tar": write(table(["a"], x=[b"1"]))[0]}), "t.tar"), FORMAT.read_options({})
+    ).read()
     with pytest.raises(Unrepresentable, match="Read the bytes first"):
         write(lazy)
 

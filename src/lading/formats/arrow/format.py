@@ -98,57 +98,56 @@ class ArrowFormat(Format[ReadOptions, WriteOptions]):
     def check(
         self,
         file: ShardFile,
-        options: Mapping[str, Any],
+        options: ReadOptions,
         level: Level,
         *,
         view: str = "samples",
         reported: Mapping[str, int] | None = None,
     ) -> Iterator[Finding]:
         """Yield layout findings by the headers of messages, and problems of external videos."""
-        return check_shard(file, self.read_options(options), level)
+        return check_shard(file, options, level)
 
-    def open_shard(self, source: ShardFile, options: Mapping[str, Any]) -> ArrowReader:
+    def open(self, file: ShardFile, options: ReadOptions) -> ArrowReader:
         """Open a file or stream (`ReadOptions`); reads the head of its schema, and a file's footer.
 
         Raises:
-            UsageError: an option that is not known.
             CorruptShard: it is neither, was cut, or its footer is damaged.
             DataError: it is big-endian.
             SidecarMismatch: its columns are not those of the first shard of its dataset.
         """
-        return ArrowReader(source, self.read_options(options))
+        return ArrowReader(file, options)
 
-    def media_folders(self, options: Mapping[str, Any]) -> tuple[Sequence[str], Sequence[str]]:
+    def media_folders(self, options: ReadOptions) -> tuple[Sequence[str], Sequence[str]]:
         """No folder of media; the roots."""
-        return (), self.read_options(options).roots
+        return (), options.roots
 
-    def create_shard(self, sinks: Sequence[Sink], schema: pa.Schema, options: Mapping[str, Any]) -> ArrowWriter:
+    def create(self, sinks: Sequence[Sink], schema: pa.Schema, options: WriteOptions) -> ArrowWriter:
         """Begin a file or stream (`WriteOptions`).
 
         Raises:
             UsageError: an option or value that is not known.
             Unrepresentable: references, two columns of one name, or a type that datasets does not have.
         """
-        [sink], chosen = sinks, self.write_options(options)
+        [sink] = sinks
         check_schema(schema)
-        return ArrowWriter(sink, schema, chosen)
+        return ArrowWriter(sink, schema, options)
 
-    def written(self, schema: pa.Schema, options: Mapping[str, Any]) -> Written:
+    def written(self, schema: pa.Schema, options: WriteOptions) -> Written:
         """Return the columns of videos, of which datasets keep a part; see `left_out`."""
-        for_datasets = self.write_options(options).layout == "huggingface"
+        for_datasets = options.layout == "huggingface"
         return Written(reduced_columns=left_out(schema) if for_datasets else ())
 
-    def schema_read(self, schema: pa.Schema, options: Mapping[str, Any]) -> pa.Schema:
+    def schema_read(self, schema: pa.Schema, options: WriteOptions) -> pa.Schema:
         """Return the types that a file has: without views; for datasets in its types."""
         stored = stored_schema(schema)
-        if self.write_options(options).layout == "huggingface":
+        if options.layout == "huggingface":
             stored = huggingface_schema(stored)
         found = given_schema(stored, "", media="stored")
         return pa.schema([f.with_type(found.field(f.name).type) for f in schema], metadata=schema.metadata)
 
-    def write_splits(self, store: Store, folder: str, splits: Sequence[str], options: Mapping[str, Any]) -> bool:
+    def write_splits(self, store: Store, folder: str, splits: Sequence[str], options: WriteOptions) -> bool:
         """Write `dataset_dict.json`, for datasets; others have none."""
-        listed = self.write_options(options).layout == "huggingface"
+        listed = options.layout == "huggingface"
         if listed:
             write_splits(store, folder, splits)
         return listed
@@ -179,7 +178,7 @@ class ArrowFormat(Format[ReadOptions, WriteOptions]):
 
     def options_like(self, source: ShardFile, view: str) -> dict[str, Any]:
         """Whether it is a stream as Hugging Face's datasets has them."""
-        with closing(self.open_shard(source, {"unended": True})) as reader:
+        with closing(self.open(source, ReadOptions(unended=True))) as reader:
             return {"layout": "huggingface"} if reader.is_huggingface else {}
 
 

@@ -50,26 +50,23 @@ class CsvFormat(Format[ReadOptions, WriteOptions]):
         keeps_types=False,
     )
 
-    def open_shard(self, source: ShardFile, options: Mapping[str, Any]) -> CsvReader:
+    def open(self, file: ShardFile, options: ReadOptions) -> CsvReader:
         """Open a file (`ReadOptions`); reads its first bytes.
 
         Raises:
-            UsageError: an option that is not known.
             NotFound, StoreError: no such file, or no regular file.
         """
-        chosen = self.read_options(options)
-        by_name = "tab" if without_query(source.path).lower().endswith(_TSV) else ","
-        return CsvReader(open_text(source), chosen, parse_delimiter(chosen.delimiter or by_name))
+        by_name = "tab" if without_query(file.path).lower().endswith(_TSV) else ","
+        return CsvReader(open_text(file), options, parse_delimiter(options.delimiter or by_name))
 
-    def create_shard(self, sinks: Sequence[Sink], schema: pa.Schema, options: Mapping[str, Any]) -> CsvWriter:
+    def create(self, sinks: Sequence[Sink], schema: pa.Schema, options: WriteOptions) -> CsvWriter:
         """Begin a file (`WriteOptions`).
 
         Raises:
-            UsageError: an option that is not known.
             Unrepresentable: a column that is no text and has no one text.
         """
         [sink] = sinks
-        return CsvWriter(sink, schema, self.write_options(options))
+        return CsvWriter(sink, schema, options)
 
     def recover(
         self,
@@ -84,22 +81,21 @@ class CsvFormat(Format[ReadOptions, WriteOptions]):
             return None
         data = np.frombuffer(memoryview(map_file(source).buffer), np.uint8)
         names = None if schema is None else schema.names
-        return self.open_shard(source, options).resync(data, names)
+        return self.open(source, self.read_options(options)).resync(data, names)
 
     def rows_stand_alone(self, path: str, head: bytes) -> bool:
         """Yes."""
         return True
 
-    def extension(self, options: Mapping[str, Any]) -> str:
+    def extension(self, options: WriteOptions) -> str:
         """`.csv` or `.tsv`, and the ending of the compression."""
-        chosen = self.write_options(options)
-        return (".tsv" if parse_delimiter(chosen.delimiter) == "\t" else ".csv") + ENDINGS.get(
-            chosen.compression or "", ""
+        return (".tsv" if parse_delimiter(options.delimiter) == "\t" else ".csv") + ENDINGS.get(
+            options.compression or "", ""
         )
 
-    def written(self, schema: pa.Schema, options: Mapping[str, Any]) -> Written:
+    def written(self, schema: pa.Schema, options: WriteOptions) -> Written:
         """Return the delimiter among the options of reading, unless the names of files tell it."""
-        delimiter = self.write_options(options).delimiter
+        delimiter = options.delimiter
         told = {} if parse_delimiter(delimiter) in (",", "\t") else {"delimiter": delimiter}
         return Written(told)
 

@@ -48,26 +48,23 @@ class JsonlFormat(Format[ReadOptions, WriteOptions]):
         keeps_types=False,
     )
 
-    def open_shard(self, source: ShardFile, options: Mapping[str, Any]) -> JsonlReader:
+    def open(self, file: ShardFile, options: ReadOptions) -> JsonlReader:
         """Open a file (`ReadOptions`); reads its first bytes.
 
         Raises:
-            UsageError: an option that is not known.
             NotFound, StoreError: no such file, or no regular file.
         """
-        self.read_options(options)
-        return JsonlReader(open_text(source))
+        return JsonlReader(open_text(file))
 
-    def create_shard(self, sinks: Sequence[Sink], schema: pa.Schema, options: Mapping[str, Any]) -> JsonlWriter:
+    def create(self, sinks: Sequence[Sink], schema: pa.Schema, options: WriteOptions) -> JsonlWriter:
         """Begin a file (`WriteOptions`).
 
         Raises:
-            UsageError: an option that is not known.
             Unrepresentable: a column that JSON does not hold exactly.
         """
         [sink] = sinks
         check_schema(schema)
-        return JsonlWriter(sink, schema, self.write_options(options))
+        return JsonlWriter(sink, schema, options)
 
     def recover(
         self,
@@ -80,22 +77,22 @@ class JsonlFormat(Format[ReadOptions, WriteOptions]):
         """The lines that are documents. Raises LimitExceeded for a line that is too long."""
         if not failed:
             return None
-        return self.open_shard(source, options).resync()
+        return self.open(source, self.read_options(options)).resync()
 
     def rows_stand_alone(self, path: str, head: bytes) -> bool:
         """Yes."""
         return True
 
-    def extension(self, options: Mapping[str, Any]) -> str:
+    def extension(self, options: WriteOptions) -> str:
         """`.jsonl`, and the ending of the compression."""
-        return ".jsonl" + ENDINGS.get(self.write_options(options).compression or "", "")
+        return ".jsonl" + ENDINGS.get(options.compression or "", "")
 
-    def written(self, schema: pa.Schema, options: Mapping[str, Any]) -> Written:
+    def written(self, schema: pa.Schema, options: WriteOptions) -> Written:
         """Return the columns of bytes as text with `bytes=base64`."""
-        as_text = self.write_options(options).bytes == "base64"
+        as_text = options.bytes == "base64"
         return Written(text_columns=[field.name for field in schema if as_text and becomes_base64(field)])
 
-    def schema_read(self, schema: pa.Schema, options: Mapping[str, Any]) -> pa.Schema:
+    def schema_read(self, schema: pa.Schema, options: WriteOptions) -> pa.Schema:
         """Return the schema with these columns as text."""
         texts = self.written(schema, options).text_columns
         fields = [pa.field(f.name, pa.string(), f.nullable) if f.name in texts else f for f in schema]

@@ -107,47 +107,46 @@ class MdsFormat(Format[ReadOptions, WriteOptions]):
         """The shards of split formats below a folder, by the `.meta` beside each."""
         return find_lines(store, folder, limits)
 
-    def open_shard(self, source: ShardFile, options: Mapping[str, Any]) -> MdsReader:
+    def open(self, file: ShardFile, options: ReadOptions) -> MdsReader:
         """Open a shard (`ReadOptions`); reads its head, and all of it if it is compressed.
 
         Raises:
-            UsageError: an option that is not known.
             CorruptShard, SidecarMismatch: it is damaged, or not what the index says.
         """
-        return MdsReader(source, self.read_options(options))
+        return MdsReader(file, options)
 
     def check(
         self,
         file: ShardFile,
-        options: Mapping[str, Any],
+        options: ReadOptions,
         level: Level,
         *,
         view: str = "samples",
         reported: Mapping[str, int] | None = None,
     ) -> Iterator[Finding]:
         """Yield where the header contradicts the index, and a compressed copy with other bytes."""
-        return check_shard(file, self.read_options(options), level, reported)
+        return check_shard(file, options, level, reported)
 
     def compressed_copy(self, file: ShardFile) -> str | None:
         """Return the compressed file of a decompressed one, or the reverse: the peer keeps both with `keep_zip`."""
         return find_compressed_copy(file)
 
-    def extra_files(self, name: str, options: Mapping[str, Any]) -> Sequence[str]:
+    def extra_files(self, name: str, options: WriteOptions) -> Sequence[str]:
         """The `.meta` of a shard of a split format."""
-        told = self.write_options(options)
-        return [] if told.kind == "mds" else [meta_name(name, told.ending)]
+        return [] if options.kind == "mds" else [meta_name(name, options.ending)]
 
-    def create_shard(
-        self, sinks: Sequence[Sink], schema: pa.Schema, options: Mapping[str, Any]
-    ) -> MdsWriter | LineWriter:
+    def create(self, sinks: Sequence[Sink], schema: pa.Schema, options: WriteOptions) -> MdsWriter | LineWriter:
         """Begin a shard of MDS proper, which is written when it is closed, or one of a split format (`WriteOptions`).
 
         Raises:
-            UsageError: an option that is not known, or an encoding for a column that is not there.
+            UsageError: an encoding for a column that is not there.
             Unrepresentable: a column that no encoding of MDS holds.
         """
-        told = self.write_options(options)
-        return MdsWriter(sinks[0], schema, told) if told.kind == "mds" else LineWriter(two_sinks(sinks), schema, told)
+        return (
+            MdsWriter(sinks[0], schema, options)
+            if options.kind == "mds"
+            else LineWriter(two_sinks(sinks), schema, options)
+        )
 
     def recover(
         self,
@@ -171,10 +170,9 @@ class MdsFormat(Format[ReadOptions, WriteOptions]):
         """`shard.00000`, as the peer has it."""
         return f"shard.{number:05d}"
 
-    def extension(self, options: Mapping[str, Any]) -> str:
+    def extension(self, options: WriteOptions) -> str:
         """`.mds`, or the split format's name, and the ending of the compression."""
-        told = self.write_options(options)
-        return f".{told.kind}{told.ending}"
+        return f".{options.kind}{options.ending}"
 
     def rename_entry(self, entry: str, name: str) -> str:
         """The entry with files of this name, as a writer that gives it makes it."""
@@ -201,7 +199,7 @@ class MdsFormat(Format[ReadOptions, WriteOptions]):
         if source.entry:
             config = parse_entry(source.entry, source.limits).config
         else:
-            with closing(self.open_shard(source, {})) as reader:
+            with closing(self.open(source, ReadOptions())) as reader:
                 config = reader.config
         if config.format == self.name:
             marked = list(marks_of(config.columns))

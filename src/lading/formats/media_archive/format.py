@@ -67,33 +67,30 @@ class MediaArchiveFormat(Format[ReadOptions, WriteOptions]):
         """Never: what else is in such files is as good."""
         return False
 
-    def open_shard(self, source: ShardFile, options: Mapping[str, Any]) -> MediaArchiveReader:
+    def open(self, file: ShardFile, options: ReadOptions) -> MediaArchiveReader:
         """Open a file of documents (`ReadOptions`); archives are opened when a record of theirs is read.
 
         Raises:
-            UsageError: an option that is not known.
             NotFound, StoreError: no such file, or no regular file.
         """
-        return MediaArchiveReader(source, self.read_options(options))
+        return MediaArchiveReader(file, options)
 
-    def media_folders(self, options: Mapping[str, Any]) -> tuple[Sequence[str], Sequence[str]]:
+    def media_folders(self, options: ReadOptions) -> tuple[Sequence[str], Sequence[str]]:
         """The folder of the media, if one is named; the roots."""
-        told = self.read_options(options)
-        return (() if told.media is None else (told.media,)), told.roots
+        return (() if options.media is None else (options.media,)), options.roots
 
-    def extra_files(self, name: str, options: Mapping[str, Any]) -> tuple[str, ...]:
+    def extra_files(self, name: str, options: WriteOptions) -> tuple[str, ...]:
         """The archive, called as the documents' file is."""
         return (name.removesuffix(self.extension(options)) + ".bin.zst",)
 
-    def create_shard(self, sinks: Sequence[Sink], schema: pa.Schema, options: Mapping[str, Any]) -> MediaArchiveWriter:
+    def create(self, sinks: Sequence[Sink], schema: pa.Schema, options: WriteOptions) -> MediaArchiveWriter:
         """Begin a file of documents and an archive (`WriteOptions`).
 
         Raises:
-            UsageError: an option that is not known.
             SchemaMismatch: a column `media` that holds no media.
             Unrepresentable: rows that are no documents; a column that the file of documents does not hold.
         """
-        return MediaArchiveWriter(two_sinks(sinks), schema, self.write_options(options))
+        return MediaArchiveWriter(two_sinks(sinks), schema, options)
 
     def recover(
         self,
@@ -113,7 +110,7 @@ class MediaArchiveFormat(Format[ReadOptions, WriteOptions]):
         self, source: ShardFile, options: Mapping[str, Any], known: Mapping[str, Recovered]
     ) -> tuple[Mapping[str, tuple[str, Recovered | None]], Callable[[str], Mapping[str, Any]]] | None:
         """The archives, as `recover` finds them. Raises DataError for documents that cannot be read."""
-        reader = self.open_shard(source, options)
+        reader = self.open(source, self.read_options(options))
         try:
             found = resync_archives(reader, known)
         finally:
@@ -125,9 +122,9 @@ class MediaArchiveFormat(Format[ReadOptions, WriteOptions]):
         """Whether the documents are lines."""
         return not path.endswith(".parquet")
 
-    def extension(self, options: Mapping[str, Any]) -> str:
+    def extension(self, options: WriteOptions) -> str:
         """That of the documents' file."""
-        return self.write_options(options).ending
+        return options.ending
 
     def options_like(self, source: ShardFile, view: str) -> dict[str, Any]:
         """What the documents' file is, and how lines are compressed: JSON does not hold all that Parquet does."""

@@ -88,7 +88,8 @@ class MediaArchiveReader(ShardReader):
         documents = documents_format(source)
         self._sparse = documents == "jsonl"
         self.declares_types = not self._sparse
-        self._documents: ShardReader = get_format(documents).open_shard(source, {})
+        fmt = get_format(documents)
+        self._documents: ShardReader = fmt.open(source, fmt.read_options({}))
         self.media = _record_reader(source, options)
         self.codec = "" if options.archives == "none" else "zstd-magicless"
         self._schema: pa.Schema | None = None

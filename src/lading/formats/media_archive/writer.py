@@ -110,9 +110,8 @@ class MediaArchiveWriter(ShardWriter):
         self._written = stored_columns(self._columns) if self._as_text else self._columns
         told: Mapping[str, Any] = {"compression": options.compression} if self._as_text else {}
         try:
-            self._documents: ShardWriter = get_format(options.documents).create_shard(
-                [self._documents_sink], self._written, told
-            )
+            fmt = get_format(options.documents)
+            self._documents: ShardWriter = fmt.create([self._documents_sink], self._written, fmt.write_options(told))
         except Unrepresentable as error:
             if self._as_text and error.advice is not None:  # which names options that lines have by themselves
                 error.advice = _LINES_ADVICE

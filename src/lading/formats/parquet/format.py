@@ -84,60 +84,59 @@ class ParquetFormat(Format[ReadOptions, WriteOptions]):
         """By the magic; by the name too, so that a damaged file is called damaged, not unknown."""
         return head[:4] in (MAGIC, MAGIC_ENCRYPTED) or path.lower().endswith(self.info.extensions)
 
-    def open_shard(self, source: ShardFile, options: Mapping[str, Any]) -> ParquetReader:
+    def open(self, file: ShardFile, options: ReadOptions) -> ParquetReader:
         """Open a shard (`ReadOptions`); reads its footer.
 
         Raises:
-            UsageError: an option that is not known, a row group that is not there, a filter that does not fit.
+            UsageError: a row group that is not there, a filter that does not fit.
             CorruptShard: the footer is damaged; the file is no Parquet file, or an encrypted one.
             DuplicateField: two columns have one name, or two fields of a struct.
             LimitExceeded: the footer is larger than `footer_bytes`, or has more columns than `table_columns`.
         """
-        chosen = self.read_options(options)
-        file = open_input(source, mmap=chosen.mmap)
+        source = open_input(file, mmap=options.mmap)
         try:
-            return ParquetReader(file, read_footer(file), chosen)
+            return ParquetReader(source, read_footer(source), options)
         except LadingError:
-            file.close()
+            source.close()
             raise
 
     def check(
         self,
         file: ShardFile,
-        options: Mapping[str, Any],
+        options: ReadOptions,
         level: Level,
         *,
         view: str = "samples",
         reported: Mapping[str, int] | None = None,
     ) -> Iterator[Finding]:
         """Yield layout findings of row groups, pages and columns, by the footer."""
-        return check_shard(file, self.read_options(options), level)
+        return check_shard(file, options, level)
 
-    def create_shard(self, sinks: Sequence[Sink], schema: pa.Schema, options: Mapping[str, Any]) -> ParquetWriter:
+    def create(self, sinks: Sequence[Sink], schema: pa.Schema, options: WriteOptions) -> ParquetWriter:
         """Begin a shard (`WriteOptions`).
 
         Raises:
-            UsageError: an option or codec that is not known.
+            UsageError: a codec that is not known.
             Unrepresentable: references, two columns of one name, or a type that Parquet (or datasets) does not have.
         """
-        [sink], chosen = sinks, self.write_options(options)
+        [sink] = sinks
         check_schema(schema)
-        if chosen.huggingface:
+        if options.huggingface:
             with errors_at(file=sink.path):
                 schema = huggingface_schema(schema)
-        return ParquetWriter(sink, schema, chosen)
+        return ParquetWriter(sink, schema, options)
 
-    def written(self, schema: pa.Schema, options: Mapping[str, Any]) -> Written:
+    def written(self, schema: pa.Schema, options: WriteOptions) -> Written:
         """Return the columns of videos, of which datasets keep a part; see `left_out`."""
-        return Written(reduced_columns=left_out(schema) if self.write_options(options).huggingface else ())
+        return Written(reduced_columns=left_out(schema) if options.huggingface else ())
 
-    def schema_read(self, schema: pa.Schema, options: Mapping[str, Any]) -> pa.Schema:
+    def schema_read(self, schema: pa.Schema, options: WriteOptions) -> pa.Schema:
         """Return the types that a file has: bytes as large_binary, few dictionaries."""
         store = MemoryStore()
         with aborting(store.put_stream("rows.parquet")) as sink:
-            self.create_shard([sink], schema, options).close()
+            self.create([sink], schema, options).close()
             sink.close()
-        found = self.open_shard(ShardFile(store, "rows.parquet"), {}).schema()
+        found = self.open(ShardFile(store, "rows.parquet"), ReadOptions()).schema()
         return pa.schema([f.with_type(found.field(f.name).type) for f in schema], metadata=schema.metadata)
 
     def recover(

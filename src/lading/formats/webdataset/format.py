@@ -25,6 +25,7 @@ Source: webdataset 1.0.2, tariterators.py and writer.py; `lading.formats.webdata
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -124,27 +125,24 @@ class WebdatasetFormat(Format[ReadOptions, WriteOptions]):
         """
         return list_wids(store, path, head, limits)
 
-    def open_shard(self, source: ShardFile, options: Mapping[str, Any]) -> WebdatasetReader:
+    def open(self, file: ShardFile, options: ReadOptions) -> WebdatasetReader:
         """Open a tar (`ReadOptions`); reads its first bytes.
 
         Raises:
-            UsageError: an option that is not known.
             NotFound, StoreError: no such file, or no regular file.
         """
-        chosen = self.read_options(options)
-        return WebdatasetReader(open_tar(source, mmap=chosen.mmap), chosen)
+        return WebdatasetReader(open_tar(file, mmap=options.mmap), options)
 
-    def create_shard(self, sinks: Sequence[Sink], schema: pa.Schema, options: Mapping[str, Any]) -> WebdatasetWriter:
+    def create(self, sinks: Sequence[Sink], schema: pa.Schema, options: WriteOptions) -> WebdatasetWriter:
         """Begin a tar (`WriteOptions`).
 
         Raises:
-            UsageError: an option that is not known, or a schema without `__key__`.
+            UsageError: a schema without `__key__`.
             Unrepresentable: a column whose values are not held exactly, or whose name a reader would see differently.
         """
-        chosen = self.write_options(options)
         [sink] = sinks
-        check_schema(schema, as_given=chosen.fields == "given")
-        return WebdatasetWriter(sink, chosen)
+        check_schema(schema, as_given=options.fields == "given")
+        return WebdatasetWriter(sink, options)
 
     def recover(
         self,
@@ -166,26 +164,26 @@ class WebdatasetFormat(Format[ReadOptions, WriteOptions]):
     def check(
         self,
         file: ShardFile,
-        options: Mapping[str, Any],
+        options: ReadOptions,
         level: Level,
         *,
         view: str = "samples",
         reported: Mapping[str, int] | None = None,
     ) -> Iterator[Finding]:
         """Yield problems of the `.tar.idx`, members after a lone block of zeros, and layout findings."""
-        return check_shard(file, self.read_options(options), level, view, reported)
+        return check_shard(file, options, level, view, reported)
 
-    def sidecar(self, file: ShardFile, options: Mapping[str, Any]) -> str | None:
+    def sidecar(self, file: ShardFile, options: ReadOptions) -> str | None:
         """Return the `.tar.idx`; compressed tars have none."""
-        return find_sidecar(file, self.read_options(options))
+        return find_sidecar(file, options)
 
     def list_other(self, store: Store, path: str, limits: Limits = DEFAULT_LIMITS) -> list[ListedShard]:
         """Return the shards in megatron-energon's list of a folder."""
         return list_energon(store, path, limits)
 
-    def count_as_listed(self, file: ShardFile, options: Mapping[str, Any]) -> int:
+    def count_as_listed(self, file: ShardFile, options: ReadOptions) -> int:
         """Return the number of samples by WebDataset's rule."""
-        return self.open_shard(file, {**options, **self.info.without_sidecar}).count_samples()
+        return self.open(file, replace(options, sidecar="ignore")).count_samples()
 
     def cut_off(self, file: ShardFile, options: Mapping[str, Any]) -> int:
         """Return how many samples a longer `.tar.idx` lists after those of the tar."""
@@ -198,13 +196,13 @@ class WebdatasetFormat(Format[ReadOptions, WriteOptions]):
         """Yes."""
         return True
 
-    def extension(self, options: Mapping[str, Any]) -> str:
+    def extension(self, options: WriteOptions) -> str:
         """`.tar`, and the ending of the compression."""
-        return _ENDINGS.get(self.write_options(options).compression or "", ".tar")
+        return _ENDINGS.get(options.compression or "", ".tar")
 
-    def written(self, schema: pa.Schema, options: Mapping[str, Any]) -> Written:
+    def written(self, schema: pa.Schema, options: WriteOptions) -> Written:
         """Return among the options of reading that keys are escaped: nothing in a tar tells them from other keys."""
-        escape = self.write_options(options).escape
+        escape = options.escape
         return Written({"escape": escape} if escape == "percent" else {})
 
     def write_index(self, store: Store, folder: str, shards: Sequence[tuple[str, ShardFacts]]) -> list[str]:
