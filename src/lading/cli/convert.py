@@ -37,9 +37,9 @@ def convert(
     choosing: Values,
     reading: Values,
 ) -> None:
-    """Convert shards to another format, losing nothing.
+    """Convert shards to another format, without loss.
 
-    DST appears in one step at the end; if anything fails, it stays as it was.
+    DST appears in one step at the end. After a failure it stays as it was.
 
     Example: lading convert 'mint/*.tar' out/ --to parquet --verify
     """
@@ -55,8 +55,8 @@ def convert(
         out.show({"destination": destination, **asdict(done)}, _text(destination, done))
 
 
-def _lost(entry: Mapping[str, Any]) -> str:
-    """One row that was not kept, on a line."""
+def _dropped(entry: Mapping[str, Any]) -> str:
+    """Return a row that was dropped, or written without payload, on one line."""
     name = entry.get("sample_id", entry.get("__key__"))
     where = " ".join(
         part
@@ -88,8 +88,8 @@ def _text(destination: str, done: ConvertSummary) -> Iterator[RenderableType]:
         rows.append(("splits", Text(", ".join(told))))
     speed = f", {format_bytes(int(done.payload_bytes / done.seconds))}/s" if done.seconds > 0 else ""
     rows.append(("took", Text(f"{done.seconds:.1f} s{speed}")))
-    rows += [("noticed", Text(f"{number:,} {visible(what)}", "yellow")) for what, number in done.counts.items()]
-    rows += [("lost", Text(_lost(entry), "yellow")) for entry in done.lost]
+    rows += [("warning", Text(f"{number:,} {visible(what)}", "yellow")) for what, number in done.counts.items()]
+    rows += [("dropped", Text(_dropped(entry), "yellow")) for entry in done.lost]
     rows += [("schemas", Text(visible(difference), "yellow")) for difference in done.differences]
     if done.verified:
         read_back = " when read back" + (f": digest {done.digest}" if done.digest else "")

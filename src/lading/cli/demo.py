@@ -28,16 +28,16 @@ __all__ = ["demo"]
 def demo(
     folder: Annotated[
         str | None,
-        typer.Option("--to", metavar="DIR", help="New folder for the datasets, kept; by default a temporary one."),
+        typer.Option("--to", metavar="DIR", help="New folder that keeps the datasets. By default a temporary folder."),
     ] = None,
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Send a small real dataset through every format, and lose nothing.
+    """Convert a small real dataset to every format, and compare digests.
 
     13 pages of documentation with their images go from tar to Parquet, to tar,
-    and to Parquet again. The content digest is taken after each step; the exit
-    status is 1 if one differs.
+    and to Parquet again. Each step prints the content digest. The exit status is 1
+    if a digest differs.
 
     Example: lading demo
     """

@@ -25,28 +25,26 @@ __all__ = ["diff"]
 @takes(READING)
 def diff(  # noqa: PLR0913 - one parameter an option: the signature is the command line
     *,
-    one: Annotated[str, typer.Argument(metavar="A", show_default=False, help="A dataset.")],
-    other: Annotated[str, typer.Argument(metavar="B", show_default=False, help="Another, of any format.")],
-    number: Annotated[int, typer.Option("-n", "--number", min=0, metavar="N", help="Differences to describe.")] = 10,
-    any_order: Annotated[
-        bool, typer.Option("--any-order", metavar="", help="The same samples in another order are no difference.")
-    ] = False,
+    one: Annotated[str, typer.Argument(metavar="A", show_default=False, help="First dataset.")],
+    other: Annotated[str, typer.Argument(metavar="B", show_default=False, help="Second dataset, of any format.")],
+    number: Annotated[int, typer.Option("-n", "--number", min=0, metavar="N", help="Differences to list.")] = 10,
+    any_order: Annotated[bool, typer.Option("--any-order", metavar="", help="Ignore the order of samples.")] = False,
     option_a: Annotated[
         list[str] | None,
-        typer.Option("--option-a", metavar="NAME=VALUE", help="As --option, of A only. Repeatable."),
+        typer.Option("--option-a", metavar="NAME=VALUE", help="Like --option, for A only. Repeatable."),
     ] = None,
     option_b: Annotated[
         list[str] | None,
-        typer.Option("--option-b", metavar="NAME=VALUE", help="As --option, of B only. Repeatable."),
+        typer.Option("--option-b", metavar="NAME=VALUE", help="Like --option, for B only. Repeatable."),
     ] = None,
     as_json: Json = False,
     debug: Debug = False,
     reading: Values,
 ) -> None:
-    """Compare the content of two datasets, whatever their formats.
+    """Compare the content of two datasets of any formats.
 
-    The exit status is 0 if they hold the same, 1 if not. Options of reading hold
-    for both, but --option-a and --option-b.
+    The exit status is 0 if the contents are equal, 1 if not. Reading options apply
+    to both datasets, --option-a and --option-b to one of them.
 
     Example: lading diff mint/ out/
     """
@@ -58,15 +56,18 @@ def diff(  # noqa: PLR0913 - one parameter an option: the signature is the comma
             found = job.diff(one, other, max_differences=number, options=both, on_progress=tell)
         same = found.equal or (any_order and found.same_samples)
         out.status = 0 if same else 1
-        out.show(asdict(found), _text(one, other, found))
+        out.show(asdict(found), _text(one, other, found, any_order=any_order))
 
 
-def _text(one: str, other: str, found: DiffResult) -> Iterator[RenderableType]:
+def _text(one: str, other: str, found: DiffResult, *, any_order: bool) -> Iterator[RenderableType]:
     from rich.text import Text
 
     if found.equal:
         yield Text.assemble(("equal", "bold green"), f": {count(found.counts[0], 'sample')}")
         yield facts([("digest", found.digests[0])])
+        return
+    if found.same_samples and any_order:
+        yield Text.assemble(("equal", "bold green"), f": {count(found.counts[0], 'sample')}, in another order")
         return
     if found.same_samples:
         yield Text.assemble(("different order", "bold yellow"), f": the same {count(found.counts[0], 'sample')}")

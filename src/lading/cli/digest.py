@@ -28,8 +28,8 @@ def digest(
 ) -> None:
     """Print the content digest, which is the same in every format.
 
-    Shard boundaries do not count. The ordered digest depends on the order of
-    samples, the unordered one does not.
+    The digest does not depend on shard boundaries. The ordered digest depends on
+    the order of samples, the unordered digest does not.
 
     Example: lading digest out/
     """

@@ -57,9 +57,9 @@ class FormatDoc:
 
 
 def formats(as_json: Json = False, debug: Debug = False) -> None:
-    """List the formats, their file names and their options.
+    """List the formats with aliases, file extensions and options.
 
-    Options are given as NAME=VALUE: with --option for reading, --to-option for
+    Give options as NAME=VALUE, with --option for reading and --to-option for
     writing.
 
     Example: lading formats

@@ -18,7 +18,10 @@ def head(
     sources: Sources,
     number: Annotated[int, typer.Option("-n", "--number", min=0, metavar="N", help="Samples to show.")] = 5,
     start: Annotated[
-        int, typer.Option("--at", min=0, metavar="N", help="First sample to show, counted from 0; needs an index.")
+        int,
+        typer.Option(
+            "--at", min=0, metavar="N", help="Number of the first sample, from 0. Builds an index if there is none."
+        ),
     ] = 0,
     names: Annotated[
         str | None,
@@ -26,16 +29,16 @@ def head(
     ] = None,
     full: Annotated[
         bool,
-        typer.Option("--full", metavar="", help="Whole texts and all items; with --json also the bytes, in base64."),
+        typer.Option("--full", metavar="", help="Show whole texts and all items; with --json also bytes, in base64."),
     ] = False,
     as_json: Json = False,
     debug: Debug = False,
     reading: Values,
 ) -> None:
-    """Look at samples: fields, sizes, pictures, the beginning of texts.
+    """Show samples: fields, sizes, pictures, the beginning of texts.
 
-    The items of interleaved documents are shown in order.
-    With --json a sample is a line, and media are told by size and type.
+    Items of interleaved documents are shown in order. With --json each sample is a
+    line, and media are described by size and type.
 
     Example: lading head mint/00000.tar -n 2
     """

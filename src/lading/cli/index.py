@@ -1,4 +1,4 @@
-"""`lading index`: look through every shard once, so that random access need not."""
+"""`lading index`: index every shard, so that random access starts at once."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ def index(
     debug: Debug = False,
     reading: Values,
 ) -> None:
-    """Look through every shard once, so that random access need not.
+    """Index every shard, so that random access starts at once.
 
-    What is found is kept in the cache folder ($LADING_CACHE), not beside the data.
+    The indexes are stored in the cache folder ($LADING_CACHE), not next to the data.
 
     Example: lading index 'mint/*.tar'
     """

@@ -29,9 +29,10 @@ def info(
     debug: Debug = False,
     reading: Values,
 ) -> None:
-    """Say what a dataset is: format, shards, samples, bytes, columns.
+    """Show format, shards, samples, bytes and columns of a dataset.
 
-    The items of interleaved documents are counted by modality. Headers and footers are read, payload is not.
+    Reads headers and footers, no payload. Counts items of interleaved documents
+    by modality.
 
     Example: lading info 'mint/*.tar'
     """
@@ -60,7 +61,7 @@ def _text(sources: Sequence[str], found: Info) -> Iterator[RenderableType]:
         rows.append(("items", f"{found.rows:,}: {by_modality}" if by_modality else f"{found.rows:,}"))
     rows.append(("size", format_bytes(found.size_bytes)))
     rows.append(("manifest", "lading's" if found.manifest else "none"))
-    rows += [("noticed", f"{number:,} {visible(what)}") for what, number in found.counts.items()]
+    rows += [("warning", f"{number:,} {visible(what)}") for what, number in found.counts.items()]
     yield facts((name, Text(value)) for name, value in rows)
     yield ""
     yield columns(

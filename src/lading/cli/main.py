@@ -97,10 +97,11 @@ def lading(
         bool, typer.Option("--version", metavar="", callback=_print_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
-    """Training data in shards: look, convert, prove that nothing was lost.
+    """Look at, convert and verify training data in shards.
 
-    Exit status: 0 all is well; 1 the data are bad, differ, or will hurt; 2 the call is
-    wrong; 3 the machine, a store or lading itself failed; 130 interrupted.
+    Exit status: 0 success; 1 bad data, a difference or a layout problem;
+    2 a wrong call; 3 a failure of the machine, a store or lading;
+    130 interrupted.
     """
 
 

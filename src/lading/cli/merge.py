@@ -17,7 +17,7 @@ __all__ = ["merge"]
 @takes(replace(READING, only=("limits",)))
 def merge(
     *,
-    folder: Annotated[str, typer.Argument(metavar="FOLDER", help="Folder of the parts, a path or URL.")],
+    folder: Annotated[str, typer.Argument(metavar="FOLDER", help="Folder with the parts, a path or URL.")],
     overwrite: Annotated[
         bool, typer.Option("--overwrite", metavar="", help="Replace a manifest or index in FOLDER itself.")
     ] = False,
@@ -25,9 +25,10 @@ def merge(
     debug: Debug = False,
     reading: Values,
 ) -> None:
-    """Make one dataset of the parts that lie in a folder.
+    """Make one dataset of the parts in a folder.
 
-    Parts are what writers of different ranks made in it, or datasets in folders below it. No shard is read or moved.
+    Parts come from writers with different ranks, or are datasets in subfolders.
+    No shard is read or moved.
 
     Example: lading merge parts
     """

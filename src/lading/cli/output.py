@@ -3,8 +3,8 @@
 Results go to standard output, everything else to standard error, so that `--json` output is JSON and nothing else.
 Every command runs inside one `Output`, which turns whatever ends it into a status:
 
-    0    all is well, or the reader of a pipe had enough
-    1    the data are bad, two datasets differ, or a layout will hurt
+    0    success, also if the reader of a pipe stops early
+    1    the data are bad, two datasets differ, or the layout has a problem
     2    the call is wrong
     3    the machine, a store, or lading itself failed
     130  interrupted

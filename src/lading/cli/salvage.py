@@ -36,10 +36,10 @@ def salvage(
     writing: Values,
     reading: Values,
 ) -> None:
-    """Write what is intact of a damaged dataset, and list what was lost.
+    """Write the intact samples of a damaged dataset, and list the losses.
 
-    DST has the format of SRC, unless --to names another. The exit status is 1 if anything was lost; DST is written
-    all the same, with the whole list in _lading/lost.jsonl.
+    DST has the format of SRC, unless --to names another. After a loss the exit
+    status is 1, and _lading/lost.jsonl in DST lists every loss.
 
     Example: lading salvage broken/ saved/
     """
