@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
+from difflib import get_close_matches
 from typing import Any, Self
 
 from lading.errors import LimitExceeded, UsageError
@@ -110,7 +111,9 @@ class Limits:
         known = [field.name for field in fields(cls)]
         for name in told:
             if name not in known:
-                raise UsageError("no such limit", expected=", ".join(known), found=repr(name))
+                close = get_close_matches(name, known, n=1)
+                advice = f"Did you mean {close[0]}?" if close else None
+                raise UsageError("no such limit", expected=", ".join(known), found=repr(name), advice=advice)
         sizes = {n: parse_bytes(v) for n, v in told.items() if n.endswith("_bytes") and isinstance(v, str)}
         return cls(**{**told, **sizes})
 

@@ -83,6 +83,8 @@ def test_limits_are_named_as_errors_name_them() -> None:
     assert reading() == {}
     told = reading(readoptions_limits=["line_bytes=1GB", "tar_fields=20000"])
     assert told["limits"] == Limits(line_bytes=1 << 30, tar_fields=20_000)
+    with pytest.raises(UsageError, match="Did you mean page_bytes"):
+        reading(readoptions_limits=["page_byte=1"])
     for wrong in (["lines=1"], ["line_bytes=much"], ["line_bytes=1", "line_bytes=2"], ["line_bytes"]):
         with pytest.raises(UsageError):
             reading(readoptions_limits=wrong)

@@ -74,7 +74,8 @@ def test_a_missing_destination_is_named(place: Path) -> None:
 
 
 def test_options_have_the_names_of_python_too(place: Path) -> None:
-    run("convert", "docs", "out", "--source-format", "wds", "--format=pq", "--limits", "tar_fields=500")
+    run("convert", "docs", "out", "--source-format", "wds", "--format=pq", "--limits", "tar_fields=500",
+        "--shard_size", "1MB", "--on_error", "drop_row")  # fmt: skip
     assert run_json("info", "out", "--format", "parquet")["format"] == "parquet"
     assert "--source-format" not in run("convert", "--help").output
     wrong = run("salvage", "docs", "saved", "--format", "parqet", status=2)

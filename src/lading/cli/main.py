@@ -74,9 +74,14 @@ class _Verb(TyperCommand):
 
 
 def _add(verb: Callable[..., None]) -> None:
-    """Add a verb; its options may be called by their aliases."""
+    """Add a verb; its options may be called by their aliases, and with underscores as in Python."""
     aliases = flag_aliases(verb)
-    app.command(cls=_Verb, context_settings={"token_normalize_func": lambda name: aliases.get(name, name)})(verb)
+
+    def shown(name: str) -> str:
+        spelled = name.replace("_", "-")
+        return aliases.get(spelled, spelled)
+
+    app.command(cls=_Verb, context_settings={"token_normalize_func": shown})(verb)
 
 
 for _verb in (demo, info, head, convert, verify, salvage, doctor, digest, diff, merge, index, formats):
