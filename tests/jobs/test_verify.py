@@ -101,10 +101,10 @@ def test_a_shard_that_says_of_itself_what_is_not_so_is_a_finding(
 
 
 @pytest.mark.parametrize("change, message, said", [
-    (lambda shards: shards.pop(1), "lacks a shard that the manifest lists", "shard.00001.mds, as "),
+    (lambda shards: shards.pop(1), "lacks a shard of the dataset", "shard.00001.mds, as "),
     (lambda shards: shards[0].update(samples=1), "another number of samples", "as "),
     (lambda shards: shards.append({**shards[0], "raw_data": {**shards[0]["raw_data"], "basename": "more.mds"}}),
-     "lists a shard that the manifest lacks", "more.mds, which "),
+     "lists a shard that the dataset lacks", "more.mds, which "),
     (lambda shards: shards.reverse(), "another order", "the order of "),
     (lambda shards: shards[0]["raw_data"].update(bytes=5000), "the size differs", "5000 bytes"),
     (lambda shards: shards[0].update(samples=-1), "not the number of samples", "0 to "),

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Self
 import typer
 
 from lading.cli.text import ESCAPED, plain, visible
-from lading.errors import LadingError, UsageError
+from lading.errors import CorruptShard, LadingError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -38,6 +38,7 @@ __all__ = ["FAILED", "Output", "command_line", "error_lines", "finding_text", "j
 FAILED = 3
 INTERRUPTED = 130
 _STANDARD_OUTPUT = "standard output"
+_SALVAGE = "To save the samples that are whole: lading salvage SRC DST"
 _OURS = (typer.Exit, typer.Abort, typer.BadParameter, SystemExit, GeneratorExit)
 _MISUSE: Any = typer.BadParameter.__base__
 """Any call that is wrong; of which typer has no name of its own."""
@@ -146,7 +147,7 @@ class Output:
         told = self._told(error)
         self.status = told.exit_status
         # For people first: standard output may be what failed.
-        self._say("error", "bold red", error_lines(told))
+        self._say("error", "bold red", [*error_lines(told), *([_SALVAGE] if isinstance(error, CorruptShard) else [])])
         if self.as_json:
             sys.stdout.write(json_text({**told.to_dict(), "error": type(error).__name__}, indent=None) + "\n")
 

@@ -321,7 +321,8 @@ class Shards:
 
     def layout_findings(self, shard: int) -> Iterator[Finding]:
         """Yield layout findings of a shard, of its format and of its view."""
-        yield from self.fmt.check(self._indexed(shard), self.read_options, Level.LAYOUT, view=self.view)
+        file = replace(self._indexed(shard), view=self.view)
+        yield from self.fmt.check(file, self.read_options, Level.LAYOUT)
         if self.view == "interleaved":  # opening samples may take a walk over the file
             yield from self.open_shard(shard).layout_findings()
 

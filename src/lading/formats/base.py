@@ -82,6 +82,9 @@ class ShardFile:
         stands_in: the store where that one lies; None if it is its own.
         stores: what the caller said of other stores, for files elsewhere that this one leads to.
         limits: on what the file may ask for.
+        view: how its rows are taken, as `samples` or as `interleaved` items; for `Format.check`.
+        reported: `ShardReader.counts` after all rows were read; for `Format.check`. None if they were not read, because
+            the file matches its checksum: then only the files next to it need a check.
         passed: takes what a reader passes by that walks over the file's own headers, for who looks at all bytes anyway.
     """
 
@@ -96,6 +99,8 @@ class ShardFile:
     stands_in: Store | None = None
     stores: Stores = field(default_factory=Stores)
     limits: Limits = DEFAULT_LIMITS
+    view: str = "samples"
+    reported: Mapping[str, int] | None = None
     passed: RangeHasher | None = None
 
     @property
@@ -625,24 +630,8 @@ class Format(ABC, Generic[R, W]):
 
     # Checks
 
-    def check(
-        self,
-        file: ShardFile,
-        options: R,
-        level: Level,
-        *,
-        view: str = "samples",
-        reported: Mapping[str, int] | None = None,
-    ) -> Iterator[Finding]:
-        """Yield problems of a shard and of the files next to it that reading the rows does not raise.
-
-        Args:
-            file: the shard.
-            options: options of reading.
-            level: how closely to look.
-            view: how rows are taken, as `samples` or as `interleaved` items.
-            reported: `ShardReader.counts` after reading all rows. None if the rows were not read, because the shard
-                matches its checksum: then only the files next to it need a check.
+    def check(self, file: ShardFile, options: R, level: Level) -> Iterator[Finding]:
+        """Yield problems of a shard, and of the files next to it, that reading its rows does not raise.
 
         Raises:
             DataError, StoreError: the shard cannot be read.

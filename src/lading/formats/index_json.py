@@ -7,6 +7,7 @@ from typing import Any
 
 import orjson
 
+from lading.arrow import json_text
 from lading.errors import DataError, SeveralSplits, ShortRead
 from lading.limits import DEFAULT_LIMITS, Limits
 from lading.storage.base import Store
@@ -47,16 +48,18 @@ def _load(store: Store, path: str, size: int, limits: Limits) -> Any:
         raise DataError("the index is no JSON", file=path, offset=error.pos, found=error.msg) from error
 
 
-def as_text(told: Any) -> str:
-    """A part of an index as JSON, for readers to carry along.
+def as_text(part: Any) -> str:
+    """Return a part of an index as JSON that readers take.
 
     Raises:
-        DataError: it is deeper than orjson writes, which is not as deep as it reads.
+        DataError: it is nested too deeply.
     """
     try:
-        return orjson.dumps(told).decode()
+        text = orjson.dumps(part)
     except orjson.JSONEncodeError as error:
-        raise DataError("objects or lists that lie too deep in each other", found=str(error)) from None
+        raise DataError("JSON is nested too deeply", found=str(error)) from None
+    json_text.loads(text)
+    return text.decode()
 
 
 def several_splits(folder: str, splits: Sequence[str], file: str | None = None) -> SeveralSplits:

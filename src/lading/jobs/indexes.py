@@ -27,17 +27,26 @@ class _Index:
     """An index file.
 
     Attributes:
-        shards: each listed shard, by the path of each of its files.
+        listed: the shards that it lists, in its order.
+        numbers: by the path of each of their files, the number of the shard.
         folders: the folders of these files; of a list in `other_indexes` also the folder of the dataset.
     """
 
-    shards: Mapping[str, ListedShard]
+    listed: Sequence[ListedShard]
+    numbers: Mapping[str, int]
     folders: frozenset[str]
 
     @classmethod
     def of(cls, listed: Sequence[ListedShard], *folders: str) -> _Index:
-        shards = {path: shard for shard in listed for path in _paths(shard)}
-        return cls(shards, frozenset([*folders, *map(posixpath.dirname, shards)]))
+        paths = [
+            (number, path) for number, one in enumerate(listed) for path in (one.path, *(f.path for f in one.beside))
+        ]
+        numbers = {path: number for number, path in paths}
+        return cls(listed, numbers, frozenset([*folders, *map(posixpath.dirname, numbers)]))
+
+    def shard(self, path: str) -> ListedShard | None:
+        """Return the shard that a file is of; None if it is not listed."""
+        return self.listed[self.numbers[path]] if path in self.numbers else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,11 +102,8 @@ class Indexes:
                 self.findings.extend([] if finding.error is None else [finding.error])
         except (DataError, StoreError) as error:
             self.findings.append(error.at(file=path))
-        if dataset.manifest is not None:
-            self.findings.extend(_disagreements(dataset, path, listed))
-        elif dataset.listing.index_file is None:
-            self.findings.extend(_missing_shards(dataset, path, listed))
-            self.findings.extend(_unlisted_shards(dataset, path, index))
+        if dataset.manifest is not None or dataset.listing.index_file is None:
+            self.findings.extend(_compare(dataset, path, index))
 
     def _read_other(self, dataset: Shards, url: str, stores: Stores) -> None:
         """Read a list by which no dataset is opened."""
@@ -109,8 +115,8 @@ class Indexes:
         except LadingError as error:
             self.findings.append(error.at(file=path))
             return
-        self.others[path] = _Index.of(listed, str(dataset.listing.folder))
-        self.findings.extend(_missing_shards(dataset, path, listed))
+        index = self.others[path] = _Index.of(listed, str(dataset.listing.folder))
+        self.findings.extend(_missing_shards(dataset, path, index))
 
     def check_files(self, dataset: Shards, number: int, stores: Stores) -> set[str]:
         """Compare the files of a shard with the sizes and hashes in indexes; return what was compared.
@@ -121,7 +127,7 @@ class Indexes:
         """
         path, checked = dataset.path(number), set[str]()
         for place, index in self.own.items():
-            shard = index.shards.get(path)
+            shard = index.shard(path)
             if shard is not None:
                 own = ListedFile(shard.path, shard.size_bytes, shard.hashes, needed=shard.path == path)
                 for file in (own, *shard.beside):
@@ -147,12 +153,10 @@ class Indexes:
         if counted is None:
             return
         for place, index in (*own.items(), *self.others.items()):
-            if path in index.shards:
-                listed = index.shards[path].num_samples
-                if listed not in (None, counted):
-                    yield SidecarMismatch(f"the index has another number of samples than {path}", file=place,
-                                          expected=counted, found=listed)  # fmt: skip
-            elif place in self.others and counted and posixpath.dirname(path) in index.folders:
+            shard = index.shard(path)
+            if shard is not None and shard.num_samples not in (None, counted):
+                yield _miscounts(place, path, counted, shard.num_samples)
+            if shard is None and place in self.others and counted and posixpath.dirname(path) in index.folders:
                 yield _lacks(place, path)
 
 
@@ -172,52 +176,40 @@ def _places(dataset: Shards) -> dict[str, bool]:
     return {f"{dataset.listing.folder}/{name}": expected for name, expected in names.items()}
 
 
-def _paths(shard: ListedShard) -> list[str]:
-    return [shard.path, *(file.path for file in shard.beside)]
+def _compare(dataset: Shards, path: str, index: _Index) -> Iterator[LadingError]:
+    """Yield shards, counts and an order in an index that differ from those of the manifest, or of the folder."""
+    manifest = f"{dataset.listing.folder}/{FOLDER}" if dataset.manifest is not None else None
+    as_listed = "" if manifest is None else f", as {manifest} has it"
+    ours = dataset.listing.table
+    order = [index.numbers[shard] for shard in ours["path"].to_pylist() if shard in index.numbers]
+    yield from _missing_shards(dataset, path, index, "" if manifest is None else f", which {manifest} does not have")
+    for shard, count in zip(ours["path"].to_pylist(), ours["num_samples"].to_pylist(), strict=True):
+        listed = index.shard(shard)
+        if listed is not None and None not in (listed.num_samples, count) and listed.num_samples != count:
+            yield _miscounts(path, shard, f"{count}{as_listed}", listed.num_samples)
+        if listed is None and (manifest is not None or posixpath.dirname(shard) in index.folders):
+            yield _lacks(path, f"{shard}{as_listed}")
+    if manifest is not None and order != sorted(order):
+        yield SidecarMismatch("the index has the shards in another order than the manifest", file=path,
+                              expected=f"the order of {manifest}")  # fmt: skip
 
 
-def _missing_shards(dataset: Shards, index: str, listed: Sequence[ListedShard]) -> Iterator[LadingError]:
-    """Yield the shards that an index lists and its folder does not hold."""
-    present = {*dataset.listing.table["path"].to_pylist()}
-    for shard in listed:
-        if shard.path not in present:
-            yield SidecarMismatch("the index lists a missing shard", file=index, found=shard.path)
-
-
-def _unlisted_shards(dataset: Shards, path: str, index: _Index) -> Iterator[LadingError]:
-    """Yield the shards of a folder that its index does not list, next to shards that it lists."""
-    for shard in dataset.listing.table["path"].to_pylist():
-        if shard not in index.shards and posixpath.dirname(shard) in index.folders:
-            yield _lacks(path, shard)
+def _missing_shards(dataset: Shards, path: str, index: _Index, why: str = "") -> Iterator[LadingError]:
+    """Yield the shards that an index lists, and the dataset does not have."""
+    present = {index.numbers.get(shard) for shard in dataset.listing.table["path"].to_pylist()}
+    for number, shard in enumerate(index.listed):
+        if number not in present:
+            yield SidecarMismatch("the index lists a shard that the dataset lacks", file=path,
+                                  found=f"{shard.path}{why}")  # fmt: skip
 
 
 def _lacks(index: str, shard: str) -> LadingError:
-    return SidecarMismatch("the index lacks a shard next to those that it lists", file=index, expected=shard)
+    return SidecarMismatch("the index lacks a shard of the dataset", file=index, expected=shard)
 
 
-def _disagreements(dataset: Shards, index: str, listed: Sequence[ListedShard]) -> Iterator[LadingError]:
-    """Yield where an index lists other shards than the manifest, other counts, or another order."""
-    manifest = f"{dataset.listing.folder}/{FOLDER}"
-    place = {path: number for number, shard in enumerate(listed) for path in _paths(shard)}
-    ours = dataset.listing.table.to_pydict()
-    seen: list[int] = []
-    for path, count in zip(ours["path"], ours["num_samples"], strict=True):
-        number = place.get(path)
-        if number is None:
-            yield SidecarMismatch("the index lacks a shard that the manifest lists", file=index,
-                                  expected=f"{path}, as {manifest} has it")  # fmt: skip
-            continue
-        seen.append(number)
-        found = listed[number].num_samples
-        if None not in (found, count) and found != count:
-            yield SidecarMismatch(f"the index has another number of samples than the manifest for {path}", file=index,
-                                  expected=f"{count}, as {manifest} has it", found=found)  # fmt: skip
-    for number in sorted({*range(len(listed))} - {*seen}):
-        yield SidecarMismatch("the index lists a shard that the manifest lacks", file=index,
-                              found=f"{listed[number].path}, which {manifest} does not have")  # fmt: skip
-    if seen != sorted(seen):
-        yield SidecarMismatch("the index has the shards in another order than the manifest", file=index,
-                              expected=f"the order of {manifest}")  # fmt: skip
+def _miscounts(index: str, shard: str, expected: object, found: object) -> LadingError:
+    return SidecarMismatch(f"the index has another number of samples for {shard}", file=index, expected=expected,
+                           found=found)  # fmt: skip
 
 
 def _check_file(file: ListedFile, index: str, stores: Stores) -> set[str]:

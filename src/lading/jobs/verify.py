@@ -317,10 +317,8 @@ class _Shard:
         """Add the findings of the format. Of a broken shard, only the files next to it are checked."""
         dataset = self._dataset
         level = Level.DEEP if self._deep and broken is None else Level.QUICK
-        found = get_format(dataset.format).check(
-            file, dataset.read_options, level, view=dataset.view, reported=reported
-        )
-        for finding in found:
+        file = replace(file, view=dataset.view, reported=reported)
+        for finding in get_format(dataset.format).check(file, dataset.read_options, level):
             if finding.checked:
                 self._checked.add(finding.checked)
             if finding.error is not None and (broken is None or finding.error.file != broken.file):

@@ -39,7 +39,7 @@ def unlisted_shards(dataset: Shards, indexes: Indexes, stores: Stores) -> Iterat
         return
     store, root = resolve(place, stores)
     root = posixpath.dirname(root) if place == lists else root
-    known = {*_files(dataset), *(path for index in indexes.own.values() for path in index.shards)}
+    known = {*_files(dataset), *(path for index in indexes.own.values() for path in index.numbers)}
     folders = {root, *map(posixpath.dirname, known)}
     endings = get_format(dataset.format).info.extensions
     alike = {_numberless(path) for path in known}

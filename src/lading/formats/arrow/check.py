@@ -183,18 +183,15 @@ def _first_schema(store: Store, shards: Sequence[str], limits: Limits) -> tuple[
 
 
 def _differing(schema: pa.Schema, listed: Mapping[str, Any], shard: str, index: str) -> Iterator[Finding]:
-    for name in (name for name in schema.names if name not in listed):
-        yield Finding.of(SidecarMismatch(f"the index lacks a column of {shard}", file=index, column=name,
-                                         expected=str(schema.field(name).type)))  # fmt: skip
-    for name, feature in listed.items():
-        if name not in schema.names:
-            yield Finding.of(SidecarMismatch(f"the index lists a column that {shard} does not have", file=index,
-                                             column=name, found=_spelled(feature)))  # fmt: skip
-        elif not _fits(schema.field(name).type, feature):
-            yield Finding.of(SidecarMismatch(
-                f"the index lists a column with another type than {shard} has", file=index, column=name,
-                expected=str(schema.field(name).type), found=_spelled(feature),
-            ))  # fmt: skip
+    for name in dict.fromkeys([*schema.names, *listed]):
+        stored = schema.field(name).type if name in schema.names else None
+        if stored is not None and name in listed and _fits(stored, listed[name]):
+            continue
+        yield Finding.of(SidecarMismatch(
+            f"the column in the index differs from that of {shard}", file=index, column=name,
+            expected=None if stored is None else str(stored),
+            found=_spelled(listed[name]) if name in listed else None,
+        ))  # fmt: skip
 
 
 def _fits(kind: pa.DataType, feature: Any) -> bool:

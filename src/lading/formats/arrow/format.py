@@ -95,15 +95,7 @@ class ArrowFormat(Format[ReadOptions, WriteOptions]):
         """Yield features in an index, or in `dataset_info.json` next to it, that differ from those of the shards."""
         return check_index_columns(store, path, shards, limits)
 
-    def check(
-        self,
-        file: ShardFile,
-        options: ReadOptions,
-        level: Level,
-        *,
-        view: str = "samples",
-        reported: Mapping[str, int] | None = None,
-    ) -> Iterator[Finding]:
+    def check(self, file: ShardFile, options: ReadOptions, level: Level) -> Iterator[Finding]:
         """Yield layout findings by the headers of messages, and problems of external videos."""
         return check_shard(file, options, level)
 

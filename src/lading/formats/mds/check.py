@@ -9,7 +9,7 @@ Source: mosaicml-streaming 0.13.0, base/stream.py.
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import closing
 
 import orjson
@@ -22,13 +22,11 @@ from lading.formats.mds.reader import MdsReader, ReadOptions, parse_object, same
 __all__ = ["check_shard", "find_compressed_copy"]
 
 
-def check_shard(
-    file: ShardFile, options: ReadOptions, level: Level, reported: Mapping[str, int] | None
-) -> Iterator[Finding]:
+def check_shard(file: ShardFile, options: ReadOptions, level: Level) -> Iterator[Finding]:
     """Yield where the header contradicts the index; with `DEEP`, where the compressed copy has other bytes."""
     if level is Level.LAYOUT:
         return
-    if reported is not None and file.entry and not options.walk_lines:
+    if file.reported is not None and file.entry and not options.walk_lines:
         yield from _check_header(file, options)
     if level is Level.DEEP:
         yield from _check_compressed_copy(file)

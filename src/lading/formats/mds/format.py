@@ -115,17 +115,9 @@ class MdsFormat(Format[ReadOptions, WriteOptions]):
         """
         return MdsReader(file, options)
 
-    def check(
-        self,
-        file: ShardFile,
-        options: ReadOptions,
-        level: Level,
-        *,
-        view: str = "samples",
-        reported: Mapping[str, int] | None = None,
-    ) -> Iterator[Finding]:
+    def check(self, file: ShardFile, options: ReadOptions, level: Level) -> Iterator[Finding]:
         """Yield where the header contradicts the index, and a compressed copy with other bytes."""
-        return check_shard(file, options, level, reported)
+        return check_shard(file, options, level)
 
     def compressed_copy(self, file: ShardFile) -> str | None:
         """Return the compressed file of a decompressed one, or the reverse: the peer keeps both with `keep_zip`."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import suppress
 
 import numpy as np
@@ -30,19 +30,17 @@ _LARGE_WALK_BYTES = 8 << 20
 milliseconds."""
 
 
-def check_shard(
-    file: ShardFile, options: ReadOptions, level: Level, view: str, reported: Mapping[str, int] | None
-) -> Iterator[Finding]:
+def check_shard(file: ShardFile, options: ReadOptions, level: Level) -> Iterator[Finding]:
     """Yield layout findings, or problems of the `.tar.idx`; with `DEEP`, members after a lone block of zeros."""
     if level is Level.LAYOUT:
-        yield from _check_layout(open_tar(file, mmap=options.mmap), options, view)
+        yield from _check_layout(open_tar(file, mmap=options.mmap), options)
         return
     sidecar = find_sidecar(file, options)
     if sidecar is not None:
         yield Finding("", checked="sidecars")
-        if reported is None or view != "samples":  # reading samples compares the sidecar
-            yield from _check_sidecar(file, options, sidecar, read=reported is not None)
-    if level is Level.DEEP and LONE_END in (reported or {}):
+        if file.reported is None or file.view != "samples":  # reading samples compares the sidecar
+            yield from _check_sidecar(file, options, sidecar)
+    if level is Level.DEEP and LONE_END in (file.reported or {}):
         error = behind_end(open_tar(file, mmap=options.mmap))
         if error is not None:
             yield Finding.of(error)
@@ -61,19 +59,19 @@ def find_sidecar(file: ShardFile, options: ReadOptions) -> str | None:
     return None if open_tar(file, mmap=options.mmap).entry.wrap else path
 
 
-def _check_sidecar(file: ShardFile, options: ReadOptions, sidecar: str, *, read: bool) -> Iterator[Finding]:
+def _check_sidecar(file: ShardFile, options: ReadOptions, sidecar: str) -> Iterator[Finding]:
     """Compare the sidecar with the headers. After the rows were read, damage of the tar itself is known."""
     try:
         WebdatasetReader(open_tar(file, mmap=options.mmap), options).count_samples()
     except (DataError, StoreError) as error:
-        if not read or error.file == sidecar:
+        if file.reported is None or error.file == sidecar:
             yield Finding.of(error)
 
 
 # Layout
 
 
-def _check_layout(tar: TarFile, options: ReadOptions, view: str) -> Iterator[Finding]:
+def _check_layout(tar: TarFile, options: ReadOptions) -> Iterator[Finding]:
     """Yield what makes random access slow. Without an index, this walks over the headers of a local tar only."""
     entry, source = tar.entry, tar.source
     size = format_bytes(entry.size_bytes)
@@ -95,7 +93,7 @@ def _check_layout(tar: TarFile, options: ReadOptions, view: str) -> Iterator[Fin
                 weight=entry.size_bytes,
                 fix="index",
             )
-    elif view == "samples" and not options.regroup:
+    elif source.view == "samples" and not options.regroup:
         yield from _split_samples(*(_fields_of(source.index) if source.index is not None else _walked(tar, options)))
 
 

@@ -161,17 +161,9 @@ class WebdatasetFormat(Format[ReadOptions, WriteOptions]):
         usual = None if schema is None else [name for name in schema.names if name != KEY]
         return resync_samples(map_file(source), source.path, lower_case=chosen.lower_case, usual=usual, cut=failed)
 
-    def check(
-        self,
-        file: ShardFile,
-        options: ReadOptions,
-        level: Level,
-        *,
-        view: str = "samples",
-        reported: Mapping[str, int] | None = None,
-    ) -> Iterator[Finding]:
+    def check(self, file: ShardFile, options: ReadOptions, level: Level) -> Iterator[Finding]:
         """Yield problems of the `.tar.idx`, members after a lone block of zeros, and layout findings."""
-        return check_shard(file, options, level, view, reported)
+        return check_shard(file, options, level)
 
     def sidecar(self, file: ShardFile, options: ReadOptions) -> str | None:
         """Return the `.tar.idx`; compressed tars have none."""
