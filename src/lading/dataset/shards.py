@@ -46,6 +46,7 @@ __all__ = ["DETECT_SHARDS", "ReadPlan", "Shards"]
 
 _OPEN_SHARDS = 64
 _HELD_SHARDS = 16
+_DETACHED_BYTES = 64 << 20
 
 DETECT_SHARDS = 16
 """Shards that are looked at to find the view or the schema of a source."""
@@ -127,6 +128,8 @@ class Shards:
         self.replacements: dict[int, ShardFile] = {}
         self.getters: dict[int, Callable[[int], dict[str, Any]]] = {}
         self._views: OrderedDict[int, View] = OrderedDict()
+        self._detached: dict[int, View] = {}
+        self._detached_bytes = 0
         self._lock = RLock()
         self._source: tuple[int, ShardFile] | None = None
         self._ends: NDArray[np.int64] | None = None
@@ -212,6 +215,8 @@ class Shards:
     def open_shard(self, shard: int) -> View:
         """A shard as a view; the last few stay open."""
         with self._lock:
+            if shard in self._detached:
+                return self._detached[shard]
             view = self._views.get(shard)
             if view is None:
                 view = self._views[shard] = self._open_view(self._indexed(shard))
@@ -253,6 +258,8 @@ class Shards:
         """
         self.getters.pop(shard, None)
         view = opened = self._views.pop(shard, None)  # by now another file may be in its place
+        if view is None and passed is None:
+            view = self._detached.pop(shard, None)
         if view is None:
             source = self.source(shard)
             held = self.indexes.held(shard)
@@ -264,6 +271,16 @@ class Shards:
             if opened is None:  # else another thread may be reading from it, and the last one to let go of it closes it
                 view.close()
             self._source = None
+
+    def detach(self, shard: int) -> None:
+        """Keep an open shard for its next pass, without its file, while all such take less than 64 MiB."""
+        with self._lock:
+            view = self._views.get(shard)
+            size = view.detach() if view is not None and self._detached_bytes < _DETACHED_BYTES else None
+            if view is not None and size is not None:
+                self._detached[shard] = self._views.pop(shard)
+                self._detached_bytes += size
+                self.getters.pop(shard, None)
 
     def read_with(self, options: Mapping[str, Any]) -> None:
         """Read shards with these options where nobody gave others; if that is a change, reopen the open shards."""
@@ -302,6 +319,8 @@ class Shards:
             for view in self._views.values():
                 view.close()
             self._views.clear()
+            self._detached.clear()
+            self._detached_bytes = 0
             self.getters.clear()
 
     def whole_samples(self, shard: int) -> SampleReader | None:

@@ -277,6 +277,13 @@ class ShardReader(ABC):
         """This reader, if each sample lies in one piece."""
         return None
 
+    def detach(self) -> int | None:
+        """Close files, and keep in memory what `batches` would look up again; return its bytes.
+
+        None if the reader keeps nothing; it stays as it was then. What is kept serves one call of `batches`.
+        """
+        return None
+
     def close(self) -> None:  # noqa: B027 - a reader of bytes in memory has nothing to close
         """Close files and maps."""
 

@@ -80,6 +80,10 @@ class View(ABC):
     def read(self, samples: NDArray[np.int64], columns: Sequence[str] | None = None) -> pa.Table:
         """The rows of samples by ordinal, in the order asked for."""
 
+    def detach(self) -> int | None:
+        """Close files, and keep what `batches` would look up again; see `ShardReader.detach`."""
+        return None
+
     @abstractmethod
     def close(self) -> None:
         """Give up files and maps."""

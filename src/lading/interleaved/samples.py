@@ -74,6 +74,10 @@ class SamplesView(View):
         """Whether the columns' types are the file's own, and not what its values happen to be."""
         return self._reader.declares_types
 
+    def detach(self) -> int | None:
+        """Close files, and keep what `batches` would look up again; see `ShardReader.detach`."""
+        return self._reader.detach()
+
     def close(self) -> None:
         """Close the reader."""
         self._reader.close()

@@ -119,6 +119,7 @@ def _schemas(dataset: Shards) -> Iterator[tuple[str, pa.Schema]]:
     for number in range(len(dataset.listing)):
         schema = without_source(dataset.open_shard(number).schema())
         dataset.hold_index(number)
+        dataset.detach(number)
         yield dataset.path(number), known.setdefault(schema.serialize().to_pybytes(), schema)
 
 

@@ -28,6 +28,8 @@ _INDEX_ROWS = 1 << 20
 _CELLS_OF_A_MEMBER = 64
 _CHECKED_ENTRIES = 64
 _FEW_ROWS = 64
+_KEPT_BYTES, _KEPT_FIELDS = 1 << 20, 256
+"""Members that a reader keeps from a survey for the reading that follows: those of 10,000 samples, say."""
 _SHOWN_STARTS = 4
 _NO_LIMIT = 1 << 62
 
@@ -98,6 +100,7 @@ class WebdatasetReader(ShardReader):
     def __init__(self, tar: TarFile, options: ReadOptions) -> None:
         self._tar, self._options = tar, options
         self._fields: list[str] | None = None
+        self._surveyed: tuple[Pass, list[Rows]] | None = None
         self._samples = 0
         self._entries: NDArray[np.int64] | None = None
         self._entries_read = options.sidecar == "ignore" or bool(tar.entry.wrap)
@@ -117,8 +120,16 @@ class WebdatasetReader(ShardReader):
         """Whether batches hold values: a compressed file can only be read forward."""
         return bool(self._tar.entry.wrap) and not self._options.regroup
 
+    def detach(self) -> int | None:
+        """Close the tar, and keep the members that `schema` found."""
+        if self._surveyed is None:
+            return None
+        self._tar = TarFile(self._tar.source, self._tar.entry, None)
+        return sum(rows.nbytes for rows in self._surveyed[1])
+
     def close(self) -> None:
         """Give up the map; references and bytes made before stay good."""
+        self._surveyed = None
         self._tar = TarFile(self._tar.source, self._tar.entry, None)
 
     def schema(self) -> pa.Schema:
@@ -209,11 +220,13 @@ class WebdatasetReader(ShardReader):
             CorruptShard: at the first header or stretch of compressed data that is damaged; samples before come first.
             DuplicateField, LimitExceeded, SidecarMismatch: see `ReadOptions`.
         """
-        walk = self._pass()
+        surveyed, self._surveyed = self._surveyed, None
+        walk = self._pass() if surveyed is None else surveyed[0]
         if self.holds_values:
             batches = walk.stream_batches(max_rows=max_rows, max_bytes=max_bytes, columns=columns)
         else:
-            parts = iter(walk.held_rows()) if self._options.regroup else walk.rows()
+            held = surveyed[1] if surveyed is not None else walk.held_rows() if self._options.regroup else None
+            parts = walk.rows() if held is None else iter(held)
             found = self._samples_of(parts, walk, max_rows, max_bytes, columns)
             batches = (walk.batch(rows, columns) for rows in found)
         yield from map(self._with_keys, batches)
@@ -275,9 +288,17 @@ class WebdatasetReader(ShardReader):
         """All fields, by a walk over the headers if there was none yet."""
         if self._fields is None:
             walk = self._pass()
-            for _ in walk.rows():
-                pass
+            kept, size = list[Rows](), 0
+            for rows in walk.rows():
+                size += rows.nbytes
+                if size <= _KEPT_BYTES:
+                    kept.append(rows)
+                else:
+                    kept.clear()
             self._note(walk)
+            # With many fields, batches are bounded by the fields seen so far: they would differ from those of a walk.
+            few = len(walk.splitter.fields) <= _KEPT_FIELDS
+            self._surveyed = (walk, kept) if size <= _KEPT_BYTES and few and not self.holds_values else None
         assert self._fields is not None
         return self._fields
 

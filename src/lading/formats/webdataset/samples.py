@@ -92,6 +92,12 @@ class Rows:
     def __len__(self) -> int:
         return len(self.new)
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory that these take."""
+        arrays = (self.new, self.field, self.start, self.offset, self.length)
+        return sum(array.nbytes for array in arrays) + int(self.keys.nbytes)
+
     def sizes(self) -> NDArray[np.float64]:
         """Bytes of the values, holes filled; whole numbers, but such as tars state may add up to more than 64 bits."""
         sizes = self.length.astype(np.float64)

@@ -73,11 +73,14 @@ def open_tar(source: ShardFile, *, mmap: bool) -> TarFile:
         NotFound, StoreError: it is not there, or is no regular file.
     """
     info = source.info or source.store.head(source.path)
-    [head] = source.store.get_ranges(source.path, [(0, min(info.size_bytes, _HEAD_BYTES))])
-    entry = FileEntry(source.path, sniff_wrap(bytes(head)), info.size_bytes, info.version)
-    if mmap and not entry.wrap and isinstance(source.store, Mapper):
-        return TarFile(source, entry, source.store.map(source.path))
-    return TarFile(source, entry, None)
+    mapped = source.store.map(source.path) if mmap and isinstance(source.store, Mapper) else None
+    if mapped is not None:
+        head = mapped.read(0, _HEAD_BYTES)
+    else:
+        [found] = source.store.get_ranges(source.path, [(0, min(info.size_bytes, _HEAD_BYTES))])
+        head = bytes(found)
+    entry = FileEntry(source.path, sniff_wrap(head), info.size_bytes, info.version)
+    return TarFile(source, entry, None if entry.wrap else mapped)
 
 
 def end_counts(cursor: Cursor) -> dict[str, int]:
