@@ -11,17 +11,14 @@ from __future__ import annotations
 
 import os
 import warnings
+from contextlib import suppress
 
 import pyarrow as pa
 import xxhash
 
 from lading.arrow.references import with_refs
-from lading.errors import StoreError
 from lading.formats.base import ShardFile
-from lading.storage.base import aborting
-from lading.storage.checksum import with_checksum
-from lading.storage.local import LocalStore
-from lading.storage.sink_file import SinkFile
+from lading.storage.base import temporary_name
 
 __all__ = ["IndexCache", "cache_folder"]
 
@@ -74,17 +71,27 @@ class IndexCache:
         return with_refs(pa.ipc.open_file(index).read_all())
 
     def store(self, source: ShardFile, kind: str, index: pa.Table) -> bool:
-        """Store the index of a shard; False (and one warning) if the folder cannot be written."""
+        """Store the index of a shard; False (and one warning) if the folder cannot be written.
+
+        Peak memory: a copy of the index.
+        """
         path = self.path(source, kind) if self._writable else None
         if path is None:
             return False
+        written = pa.BufferOutputStream()
+        with pa.ipc.new_file(written, index.schema) as writer:
+            writer.write_table(index)
+        data = written.getvalue()
+        part = temporary_name(path, ".tmp")
         try:
-            with aborting(with_checksum(LocalStore().put_stream(path))) as sink:
-                with pa.ipc.new_file(SinkFile(sink), index.schema) as writer:
-                    writer.write_table(index)
-                sink.write([sink.checksum().encode()])
-                sink.close()
-        except StoreError as error:
+            os.makedirs(self.folder, exist_ok=True)
+            with open(part, "wb") as file:
+                file.write(data)
+                file.write(xxhash.xxh3_64_hexdigest(data).encode())
+            os.replace(part, path)  # not synced: after a crash of the machine the checksum shows a torn file
+        except OSError as error:
+            with suppress(OSError):
+                os.unlink(part)
             self._writable = False
             warnings.warn(f"indexes are not kept: {error}", stacklevel=2)
             return False
