@@ -1,4 +1,4 @@
-"""Which parts of a damaged file are intact, held against the bytes themselves."""
+"""Which parts of a damaged file are intact, compared with the bytes themselves."""
 
 from __future__ import annotations
 
@@ -10,14 +10,10 @@ import pyarrow as pa
 import pytest
 
 import lading
-from lading.jobs import damage
 from lading.jobs.damage import FileExtents, file_extents
 from lading.manifest.files import ShardTables, load_manifest
-from lading.storage.base import write_file
 from lading.storage.local import LocalStore
-from lading.storage.memory import MemoryStore
 from lading.storage.stores import Stores
-from lading.storage.wrappers import CountingStore
 
 ROWS = pa.table(
     {
@@ -76,52 +72,3 @@ def test_what_is_intact_is_found_where_it_is(fmt: str, kind: str, tmp_path: Path
     path.unlink()
     [gone] = [one for one in found_in(out) if one.path == str(path)]
     assert (gone.info, len(gone.lost)) == (None, len(gone.begin))
-
-
-def twice_damaged(body: bytes, random: Random, *, sizes: tuple[int, ...] = (1, 100, 1024)) -> tuple[bytes, int, int]:
-    """With bytes cut out of it or put into it at two places; where these are, and what lies between them moved by."""
-    one, two = len(body) // 5 + random.randrange(999), len(body) * 4 // 5 - random.randrange(999)
-    damaged, moved = body, []
-    for at in (two, one):
-        size = random.choice(sizes)
-        cut = random.random() < 0.5
-        damaged = damaged[:at] + damaged[at + size :] if cut else damaged[:at] + random.randbytes(size) + damaged[at:]
-        moved.append(-size if cut else size)
-    return damaged, one + (-moved[1] if moved[1] < 0 else 0), moved[1]
-
-
-@pytest.mark.parametrize("fmt", ["webdataset", "mds", "jsonl", "csv", "arrow", "media_archive"])
-def test_what_lies_between_two_places_that_grew_or_shrank_is_found(fmt: str, tmp_path: Path) -> None:
-    path = Path(found_in(written(tmp_path / "out", fmt))[-1].path)
-    body = path.read_bytes()
-    random = Random(fmt)
-    for _ in range(12):
-        damaged, begin, moved = twice_damaged(body, random)
-        path.write_bytes(damaged)
-        [found] = [one for one in found_in(tmp_path / "out") if one.path == str(path)]
-        size = found.extents["size_bytes"].to_numpy()
-        between = np.flatnonzero((found.begin >= begin) & (found.begin + size <= len(body) * 4 // 5 - 999))
-        assert len(between) >= 2
-        assert found.found[between].tolist() == (found.begin[between] + moved).tolist()
-
-
-def test_of_many_damages_inside_large_extents_not_all_are_searched_around(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(damage, "_MOST_SUMMED_IN_FILE", 1)
-    store = CountingStore(MemoryStore())
-    stores = Stores({"box://": store})
-    values = [Random(n).randbytes(30_000) for n in range(40)]
-    with lading.writer("box://out", format="webdataset", stores=stores) as writer:
-        writer.write_batch(pa.table({"__key__": [f"{n:02d}" for n in range(40)], "jpg": values}))
-    kept = load_manifest(store, "box://out")
-    assert kept is not None
-    path = "box://out/shard-000000.tar"
-    [body] = store.get_ranges(path, [(0, store.head(path).size_bytes)])
-    hurt = bytes(body)
-    for number, value in enumerate(values):
-        hurt = hurt if number % 4 == 0 else hurt.replace(value[5000:5064], bytes(64))
-    write_file(store, path, [hurt])
-    before = store.bytes_read
-    [found] = file_extents(ShardTables(store, "box://out", kept[1]), 0, stores)
-    assert len(found.lost) == 30
-    # The file, the extents of it, and what lies around one of ten runs.
-    assert store.bytes_read - before < len(hurt) + 200_000

@@ -27,6 +27,7 @@ from lading.errors import DataError
 __all__ = [
     "INTERLEAVED_SCHEMA",
     "ITEMS_ADVICE",
+    "KEY",
     "LINEAGE_KEY",
     "MEANT_NULLS_KEY",
     "METADATA_POSITION",
@@ -68,6 +69,9 @@ INTERLEAVED_SCHEMA = pa.schema(
 
 ITEMS_ADVICE = "Write Parquet or WebDataset, or rows as they are, with --view samples and --columns."
 """What to do where a format of text refuses the bytes of items: no option leaves their reserved columns out."""
+
+KEY = "__key__"
+"""Column with the keys of samples."""
 
 VIEWS = ("samples", "interleaved")
 """What a row is: a sample, or an item of one."""

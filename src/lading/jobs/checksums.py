@@ -1,4 +1,4 @@
-"""Files that lading wrote, held against their checksums in the manifest."""
+"""Files that lading wrote, compared with their checksums in the manifest."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from lading.dataset.shards import Shards
 from lading.errors import DataError, LadingError, SidecarMismatch, StoreError
-from lading.formats.webdataset.format import KEY
+from lading.features.items import KEY
 from lading.jobs.damage import FileExtents, file_extents
 from lading.manifest.files import ShardTables
 from lading.manifest.values import FOLDER
@@ -25,21 +25,21 @@ __all__ = ["CheckedShard", "check_own_files", "check_shard"]
 
 
 def check_own_files(dataset: Shards, stores: Stores) -> list[LadingError] | None:
-    """What is wrong with list of shards, index files and sidecars; None if the manifest has no checksums of them."""
+    """Return damage of the list of shards, index files and sidecars; None if the manifest has no checksums of them."""
     folder = dataset.listing.own
     if dataset.manifest is None or folder is None or not dataset.manifest.files:
         return None
-    files = {f"{folder}/{name}": taken for name, taken in dataset.manifest.files.items()}
+    files = {f"{folder}/{name}": checksum for name, checksum in dataset.manifest.files.items()}
     return list(_differing(files, folder, stores))
 
 
 @dataclass(frozen=True, slots=True)
 class CheckedShard:
-    """A shard whose files were held against their checksums.
+    """A shard whose files were compared with their checksums.
 
     Attributes:
-        errors: what is wrong with its files, with each sample of them.
-        files: those of which extents are kept, if any file differs; none if they cannot be read.
+        errors: damage of its files, one error for each damaged sample.
+        files: its files with extents in the manifest, if any file differs; empty if the extents cannot be read.
     """
 
     errors: Sequence[LadingError]
@@ -47,19 +47,19 @@ class CheckedShard:
 
 
 def check_shard(kept: ShardTables, number: int, stores: Stores, most: int) -> CheckedShard | None:
-    """Hold the files of a shard against their checksums; None if there are none.
+    """Compare the files of a shard with their checksums; return None if there are none.
 
     Args:
-        kept: what the manifest has of the shards.
-        number: of the shard.
+        kept: the manifest's tables of shards.
+        number: number of the shard.
         stores: which store serves which URL.
-        most: errors, at most, and one a file.
+        most: maximum of errors for samples; damaged files without one add one each.
     """
     row = kept.shards.slice(number, 1).to_pylist()[0]
     if row["xxh3"] is None:
         return None
     path = kept.path(number)
-    beside = {posixpath.join(posixpath.dirname(path), told["name"]): told["xxh3"] for told in row["beside_xxh3"] or ()}
+    beside = {posixpath.join(posixpath.dirname(path), file["name"]): file["xxh3"] for file in row["beside_xxh3"] or ()}
     files = {error.file: error for error in _differing({path: row["xxh3"], **beside}, kept.folder, stores)}
     if not files:
         return CheckedShard([])
@@ -78,34 +78,34 @@ def check_shard(kept: ShardTables, number: int, stores: Stores, most: int) -> Ch
 
 
 def _damaged(file: FileExtents, one: int, keys: Mapping[int, str]) -> LadingError:
-    """What is wrong with an extent; the keys are those of the rows that are alone in one."""
-    told = file.extents.slice(one, 1).to_pylist()[0]
-    first, last = told["first_row"], told["last_row"]
-    what = "bytes that hold no row differ" if first == NO_ROWS else "a row differs"
+    """Return the error of a damaged extent; `keys` are those of rows with an extent of their own."""
+    extent = file.extents.slice(one, 1).to_pylist()[0]
+    first, last = extent["first_row"], extent["last_row"]
+    what = "bytes outside of rows differ" if first == NO_ROWS else "a row differs"
     if last > first:
         what = f"one or more of the rows {first} to {last} differ"
     begin, size = int(file.begin[one]), file.info.size_bytes if file.info is not None else 0
     return SidecarMismatch(
         f"{what} from the checksum", file=file.path, offset=begin, row=None if first == NO_ROWS else first,
         sample=keys.get(first) if first == last else None,
-        expected=f"{told['size_bytes']} bytes with xxh3 {told['xxh3']:016x}",
-        found=f"xxh3 {file.sums[one]:016x}" if begin + told["size_bytes"] <= size else f"a file of {size} bytes",
-        advice="The file was changed or damaged since it was written; 'lading salvage' saves what is whole.",
+        expected=f"{extent['size_bytes']} bytes with xxh3 {extent['xxh3']:016x}",
+        found=f"xxh3 {file.sums[one]:016x}" if begin + extent["size_bytes"] <= size else f"a file of {size} bytes",
+        advice="The file was changed or damaged after it was written.",
     )  # fmt: skip
 
 
 def _rows_alone(file: FileExtents) -> NDArray[np.int64]:
-    """The rows that are damaged, of those that have an extent of their own."""
+    """Return the damaged rows that have an extent of their own."""
     first, last = (file.extents[name].to_numpy()[file.lost] for name in ("first_row", "last_row"))
     rows: NDArray[np.int64] = first[(first == last) & (first != NO_ROWS)]
     return rows
 
 
 def _keys(kept: ShardTables, number: int, rows: NDArray[np.int64]) -> dict[int, str]:
-    """The keys of samples by their rows, where the index of the shard has them; it is loaded once for all."""
+    """Return the keys of samples by row, where the index of the shard has keys."""
     index = None
     if len(rows):
-        with suppress(DataError, StoreError):  # that is told of the file of the index
+        with suppress(DataError, StoreError):  # the comparison of the index file reports it
             index = kept.index(number)
     if index is None or KEY not in index.schema.names:
         return {}
@@ -124,5 +124,5 @@ def _differing(files: Mapping[str, str], folder: str, stores: Stores) -> Iterato
         if found != expected:
             yield SidecarMismatch(
                 f"the file differs from its checksum in {folder}/{FOLDER}", file=path, expected=f"xxh3 {expected}",
-                found=f"xxh3 {found}", advice="The file was changed or damaged since it was written.",
+                found=f"xxh3 {found}", advice="The file was changed or damaged after it was written.",
             )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Pictures of a batch whose first bytes cannot be those of a whole picture."""
+"""Images of a batch whose header is damaged."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from lading.arrow.views import is_bytes, listed_values, slices
 from lading.content.image import image_info, is_image, usual_sizes
 from lading.errors import DataError
 from lading.features.huggingface import is_media
+from lading.features.items import KEY
 from lading.features.types import Image, Sequence, feature_of
-from lading.formats.webdataset.format import KEY
 
 __all__ = ["broken_headers", "key_of"]
 
@@ -22,17 +22,16 @@ _HEAD_BYTES, _USUAL_BYTES = 16, 256
 
 
 def broken_headers(batch: pa.RecordBatch, file: str, first: int) -> Iterator[DataError]:
-    """Of each column of pictures the values that begin as a picture that is known and then tell no size, or with zeros.
+    """Yield images that begin like a known format and have no size in their header, or that begin with zeros.
 
-    Other first bytes say nothing: there are more kinds of pictures than are known here.
-    An empty value is an empty file.
+    Other first bytes are not errors: there are more image formats than are known here. An empty value is an empty file.
 
     Args:
-        batch: with its bytes.
+        batch: rows with their bytes.
         file: the shard.
-        first: number of the batch's first row in it.
+        first: number of the batch's first row in the shard.
     """
-    for name, values in _pictures(batch):
+    for name, values in _images(batch):
         for row, data in _without_usual(values):
             if image_info(data) is not None:
                 continue
@@ -45,7 +44,7 @@ def broken_headers(batch: pa.RecordBatch, file: str, first: int) -> Iterator[Dat
 
 
 def _without_usual(values: Iterable[tuple[int, memoryview | None]]) -> list[tuple[int, memoryview]]:
-    """The values but for empty ones, and those that tell their size to a look at many at once: most, as a rule."""
+    """Return the values that are neither empty nor, by a check of many at once, images with a size."""
     there = [(row, data) for row, data in values if data is not None and len(data)]
     long = [number for number, (_, data) in enumerate(there) if len(data) >= _USUAL_BYTES]
     heads = np.frombuffer(b"".join([there[number][1][:_USUAL_BYTES] for number in long]), np.uint8)
@@ -55,14 +54,14 @@ def _without_usual(values: Iterable[tuple[int, memoryview | None]]) -> list[tupl
 
 
 def key_of(batch: pa.RecordBatch, row: int) -> str | None:
-    """The key of a row's sample, where the batch has keys."""
+    """Return the key of a row's sample, if the batch has keys."""
     name = next((name for name in ("sample_id", KEY) if name in batch.schema.names), None)
     key = None if name is None else batch.column(name)[row].as_py()
     return key if isinstance(key, str) else None
 
 
-def _pictures(batch: pa.RecordBatch) -> Iterator[tuple[str, Iterable[tuple[int, memoryview | None]]]]:
-    """Columns of encoded pictures, by row, Hugging Face's structs and lists too; of items the rows that are such."""
+def _images(batch: pa.RecordBatch) -> Iterator[tuple[str, Iterable[tuple[int, memoryview | None]]]]:
+    """Yield columns of encoded images, by row, with Hugging Face's structs and lists; of items, the rows of images."""
     items = {"modality", "binary_content"} <= {*batch.schema.names}
     for field, column in zip(batch.schema, batch.columns, strict=True):
         if items and field.name == "binary_content" and is_bytes(column.type):
@@ -77,7 +76,7 @@ def _by_row(
 ) -> Iterator[Iterable[tuple[int, memoryview | None]]]:
     kind = column.type
     if isinstance(feature, Sequence) and (pa.types.is_list(kind) or pa.types.is_large_list(kind)):
-        if not _holds_pictures(feature):
+        if not _holds_images(feature):
             return
         values, parents = listed_values(column)
         yield from _by_row(values, feature.feature, np.asarray(rows)[parents].tolist())
@@ -87,8 +86,8 @@ def _by_row(
             yield zip(rows, slices(column), strict=True)
 
 
-def _holds_pictures(feature: object) -> bool:
-    """Whether the items of lists, in lists too, are pictures: of numbers there may be one for each byte."""
+def _holds_images(feature: object) -> bool:
+    """Whether the values in nested lists are images. Lists of numbers may have a value for each byte."""
     while isinstance(feature, Sequence):
         feature = feature.feature
     return isinstance(feature, Image)

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from lading.arrow.text_checks import is_utf8
 from lading.errors import CorruptShard, DuplicateField, LimitExceeded
+from lading.features.items import KEY
 from lading.features.types import tag_by_extension
 from lading.formats.webdataset.headers import REGULAR, Headers, Sparse
 from lading.limits import DEFAULT_LIMITS, Limits
@@ -49,10 +50,6 @@ ColumnMaker: TypeAlias = Callable[
     [NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_], Mapping[int, Sparse]], pa.Array
 ]
 """Makes a column of values by where their payloads lie: offset, length, valid, and the sparse ones by row."""
-
-KEY = "__key__"
-"""Column of the samples' keys."""
-
 
 MAX_CELLS = 1 << 22
 """Most values of a table, filled or not, that is made at once."""
