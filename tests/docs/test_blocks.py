@@ -133,7 +133,7 @@ def _run_python(text: str, at: str, names: dict[str, Any]) -> None:
             assert found == expected, f"{at}: line {statement.lineno}"
         else:
             assert expected is None, f"{at}: line {statement.lineno} has no value to show"
-            exec(compile(ast.Module([statement], []), at, "exec"), names)
+            exec(compile(ast.Module([statement], []), at, "exec", dont_inherit=True), names)
 
 
 def _run_console(text: str, at: str) -> None:

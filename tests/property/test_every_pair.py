@@ -20,7 +20,7 @@ import pytest
 import lading
 from lading.errors import Unrepresentable
 from lading.features.types import Array, Audio, ClassLabel, Feature, Image, Json, Video, with_feature
-from lading.formats.registry import format_names, is_built_in
+from lading.formats.registry import format_names, is_installed
 
 _PAGE = Path(lading.__file__).parents[2] / "docs/features.md"
 _TENSOR = pa.fixed_shape_tensor(pa.float32(), (2,))
@@ -60,7 +60,7 @@ _COLUMNS: dict[str, tuple[pa.Field, pa.Array]] = {
     "arrays of one shape": _tensor(),
     "Array, bytes": _column([bytes(8), b"12345678", b"\xff" * 8], pa.large_binary(), Array("float32", (2,))),
 }  # fmt: skip
-_FORMATS = [name for name in format_names() if is_built_in(name)]
+_FORMATS = [name for name in format_names() if is_installed(name)]
 
 
 def _table(names: list[str]) -> pa.Table:

@@ -1,19 +1,25 @@
-"""The formats that are known, by name and by their first bytes.
+"""Formats by name, and by the name and first bytes of a file.
 
-Built-in formats are named here as text and imported when they are first needed; anybody's format joins by `register`.
+Built-in formats are named here as text and imported when they are first needed. Other packages add a format by an entry
+point of the group `lading.formats`; see docs/write-a-format.md. `register` adds one to this process alone.
 """
 
 from __future__ import annotations
 
+import os
+import sys
+import warnings
 from collections.abc import Iterator
 from difflib import get_close_matches
+from functools import cache
 from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
 
 from lading.errors import UnknownFormat, UsageError
 from lading.formats.base import AnyFormat
 from lading.storage.stores import without_query
 
-__all__ = ["aliases_of", "all_formats", "find_format", "format_names", "get_format", "is_built_in", "register"]
+__all__ = ["aliases_of", "all_formats", "find_format", "format_names", "get_format", "is_installed", "register"]
 
 _BUILT_IN = {
     "webdataset": "lading.formats.webdataset.format",
@@ -44,11 +50,13 @@ _ADVICE = {
 }
 """What to write for names that stand for a format and an option."""
 
+_GROUP = "lading.formats"
+_METADATA = (".dist-info", ".egg-info")
 _registered: dict[str, AnyFormat] = {}
 
 
 def register(new: AnyFormat) -> None:
-    """Make a format known under its name. Raises UsageError if another one has it, loaded or not."""
+    """Add a format to this process. Raises UsageError if another format has its name."""
     taken = import_module(_BUILT_IN[new.name]).FORMAT if new.name in _BUILT_IN else _registered.get(new.name)
     if taken is not None and taken is not new:
         raise UsageError(
@@ -57,9 +65,31 @@ def register(new: AnyFormat) -> None:
     _registered[new.name] = new
 
 
+@cache
+def _entry_points() -> dict[str, EntryPoint]:
+    """Return the formats of other packages by name.
+
+    importlib.metadata parses the metadata of every installed package, which takes 20 ms. So the files are searched for
+    the group first.
+    """
+    folders = [folder for folder in dict.fromkeys(sys.path) if os.path.isdir(folder or ".")]
+    found = (entry for folder in folders for entry in os.scandir(folder or ".") if entry.name.endswith(_METADATA))
+    if not any(_names_group(entry.path) for entry in found):
+        return {}
+    return {point.name: point for point in entry_points(group=_GROUP) if point.name not in _BUILT_IN}
+
+
+def _names_group(metadata: str) -> bool:
+    try:
+        with open(os.path.join(metadata, "entry_points.txt"), encoding="utf-8") as file:
+            return _GROUP in file.read()
+    except (OSError, ValueError):
+        return False
+
+
 def format_names() -> list[str]:
-    """Names of all known formats, sorted."""
-    return sorted({*_BUILT_IN, *_registered})
+    """Return the names of all formats, sorted."""
+    return sorted({*_BUILT_IN, *_registered, *_entry_points()})
 
 
 def aliases_of(name: str) -> list[str]:
@@ -67,16 +97,23 @@ def aliases_of(name: str) -> list[str]:
     return sorted(alias for alias, format_name in _ALIASES.items() if format_name == name)
 
 
-def is_built_in(name: str) -> bool:
-    """Whether every process knows this format, and not only one that registered it."""
-    return name in _BUILT_IN
+def is_installed(name: str) -> bool:
+    """Whether every process has this format: it is built-in, or of an installed package."""
+    return name in _BUILT_IN or name in _entry_points()
 
 
 def get_format(name: str) -> AnyFormat:
-    """Return the format of this name, or of this alias. Raises UnknownFormat, listing the formats."""
+    """Return the format of this name, or of this alias.
+
+    Raises:
+        UnknownFormat: no format has the name; lists the formats.
+        UsageError: the package of the format does not load.
+    """
     name = name if name in _registered else _ALIASES.get(name, name)
     if name not in _registered and name in _BUILT_IN:
         register(import_module(_BUILT_IN[name]).FORMAT)
+    if name not in _registered and name in _entry_points():
+        register(_loaded(_entry_points()[name]))
     if name not in _registered:
         close = get_close_matches(name, [*format_names(), *_ALIASES], n=1)
         advice = _ADVICE.get(name) or (f"Did you mean {close[0]}?" if close else None)
@@ -84,14 +121,36 @@ def get_format(name: str) -> AnyFormat:
     return _registered[name]
 
 
+def _loaded(point: EntryPoint) -> AnyFormat:
+    """Return the format of an entry point. Raises UsageError if it does not load, or has another name."""
+    try:
+        made: AnyFormat = point.load()
+        name = made.info.name
+    except Exception as error:
+        raise UsageError(f"the format {point.name} does not load", found=f"{point.value}: {error}",
+                         advice="Update or uninstall its package.") from error  # fmt: skip
+    if name != point.name:
+        raise UsageError("an entry point and its format have different names", expected=point.name, found=name)
+    return made
+
+
 def all_formats() -> Iterator[AnyFormat]:
-    """All known formats, the built-in ones first; each is imported when its turn comes."""
-    for name in dict.fromkeys([*_BUILT_IN, *_registered]):
-        yield get_format(name)
+    """Yield all formats, the built-in ones first; each is imported when its turn comes.
+
+    A format of another package that does not load is left out with a warning.
+    """
+    yield from map(get_format, _BUILT_IN)
+    for name in dict.fromkeys([*_registered, *_entry_points()]):
+        if name in _BUILT_IN:
+            continue
+        try:
+            yield get_format(name)
+        except UsageError as error:
+            warnings.warn(str(error), stacklevel=2)
 
 
 def find_format(path: str, head: bytes) -> AnyFormat:
-    """The format that recognises a file by its name and first bytes. Raises UnknownFormat."""
+    """Return the format that a file has by its name and first bytes. Raises UnknownFormat."""
     for candidate in all_formats():
         if candidate.matches(without_query(path), head):
             return candidate

@@ -19,7 +19,7 @@ from lading.dataset.open import open_shards
 from lading.dataset.shards import Shards
 from lading.dataset.source import Source
 from lading.errors import StoreError, UsageError
-from lading.formats.registry import is_built_in
+from lading.formats.registry import is_installed
 from lading.jobs.messages import plain_value
 from lading.jobs.pool import Order, Workers
 from lading.jobs.progress import OnProgress, Progress, Speed, Tally
@@ -264,8 +264,8 @@ def refuse_out_of_reach(formats: Sequence[str], paths: Sequence[str], stores: St
     """
     advice = "Work with workers=1."
     for name in formats:
-        if not is_built_in(name):
-            raise UsageError("workers know lading's own formats only", found=repr(name), advice=advice)
+        if not is_installed(name):
+            raise UsageError("workers know formats of installed packages only", found=repr(name), advice=advice)
     if stores is not None and stores.by_prefix:
         raise UsageError(
             "workers open data by URL, and stores of your own are objects of this process",

@@ -1,0 +1,120 @@
+"""A package outside lading adds a format by an entry point; the format is the one that docs/write-a-format.md shows."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+_PAGE = Path(__file__).parents[2] / "docs" / "write-a-format.md"
+_RUN = "from lading.cli import run; run()"
+_TARGETS = [("lading_fasta:FORMAT", "fasta"), ("lading_fasta:GONE", "broken"), ("lading_fasta:FORMAT", "other")]
+
+
+def _install(folder: Path, *points: tuple[str, str]) -> None:
+    [module] = re.findall(r"^```python\n(.*?)^```$", _PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    (folder / "lading_fasta.py").write_text(module)
+    metadata = folder / "lading_fasta-1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: lading-fasta\nVersion: 1.0\n")
+    lines = "".join(f"{name} = {value}\n" for value, name in points)
+    (metadata / "entry_points.txt").write_text(f"[lading.formats]\n{lines}")
+
+
+def _run(packages: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    path = os.pathsep.join([str(packages), os.environ.get("PYTHONPATH", "")])
+    return subprocess.run(
+        [sys.executable, *words], env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, check=False
+    )
+
+
+def _lading(packages: Path, *words: str) -> str:
+    done = _run(packages, "-c", _RUN, *words)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture
+def packages(tmp_path: Path) -> Path:
+    folder = tmp_path / "packages"
+    folder.mkdir()
+    _install(folder, _TARGETS[0])
+    return folder
+
+
+@pytest.fixture
+def genomes(tmp_path: Path) -> Path:
+    folder = tmp_path / "genomes"
+    folder.mkdir()
+    for number in range(3):
+        records = "".join(f">g{number}.{row} of {number}\nacgt\nAC{'GT' * row}\n" for row in range(5))
+        (folder / f"{number}.fasta").write_text(records)
+    return folder
+
+
+def test_the_page_has_a_short_format() -> None:
+    [module] = re.findall(r"^```python\n(.*?)^```$", _PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    assert module.count("\n") <= 80
+
+
+def test_every_verb_takes_the_format(packages: Path, genomes: Path, tmp_path: Path) -> None:
+    assert "fasta" in _lading(packages, "formats")
+    assert '"fasta"' in _lading(packages, "info", str(genomes), "--json")
+    assert "acgtACGTGT" in _lading(packages, "head", str(genomes), "-n", "3")
+    _lading(packages, "verify", str(genomes))
+    digest = _lading(packages, "digest", str(genomes), "--json")
+    assert '"count": 15' in digest
+    for workers in ("1", "2"):
+        out = tmp_path / f"out{workers}"
+        _lading(packages, "convert", str(genomes), str(out), "--to", "parquet", "--workers", workers, "--verify")
+        _lading(packages, "diff", str(genomes), str(out))
+    upper = tmp_path / "upper"
+    _lading(packages, "convert", str(genomes), str(upper), "--to", "jsonl", "--option", "upper_case=true")
+    assert '"ACGTACGTGT"' in next(upper.glob("*.jsonl")).read_text()
+
+
+def test_random_access_and_errors(packages: Path, genomes: Path) -> None:
+    code = (
+        "import lading, sys\n"
+        "from lading.errors import CorruptShard, UsageError\n"
+        "dataset = lading.open(sys.argv[1])\n"
+        "assert len(dataset) == 15\n"
+        "assert dataset[7] == {'id': 'g1.2', 'description': 'of 1', 'sequence': 'acgtACGTGT'}, dataset[7]\n"
+        "assert dataset.take([14, 0, 0], columns=['id']).column('id').to_pylist() == ['g2.4', 'g0.0', 'g0.0']\n"
+        "try:\n"
+        "    lading.convert(sys.argv[1], sys.argv[1] + '-out', format='fasta')\n"
+        "except UsageError as error:\n"
+        "    assert 'read-only' in str(error), error\n"
+        "else:\n"
+        "    raise SystemExit('written')\n"
+    )
+    done = _run(packages, "-c", code, str(genomes))
+    assert done.returncode == 0, done.stderr
+    (genomes / "0.fasta").write_bytes(b"acgt\n")
+    done = _run(packages, "-c", _RUN, "verify", str(genomes))
+    assert "line 1 is no header" in done.stdout + done.stderr
+
+
+def test_a_package_that_does_not_load_costs_its_format_alone(genomes: Path, tmp_path: Path) -> None:
+    packages = tmp_path / "packages"
+    packages.mkdir()
+    _install(packages, *_TARGETS)
+    done = _run(packages, "-c", _RUN, "info", str(genomes), "--json")
+    assert done.returncode == 0, done.stderr
+    done = _run(packages, "-c", _RUN, "convert", "x", "y", "--to", "csv", "--from", "broken")
+    assert "the format broken does not load" in done.stderr, done.stderr
+
+
+def test_no_package_is_searched_where_a_built_in_format_is_named(tmp_path: Path) -> None:
+    code = (
+        "import lading\n"
+        "from lading.formats import registry\n"
+        "registry.get_format('parquet')\n"
+        "assert registry._entry_points.cache_info().currsize == 0\n"
+    )
+    done = _run(tmp_path, "-c", code)
+    assert done.returncode == 0, done.stderr
