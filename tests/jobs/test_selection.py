@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import threading
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -92,6 +94,25 @@ def test_functions_and_workers(source: Path, tmp_path: Path) -> None:
         assert dataset.schema.field("length").type == pa.int64()
 
 
+def test_closures_and_expressions_and_workers(source: Path, tmp_path: Path) -> None:
+    added, counts = 5, []
+
+    def with_more(batch: pa.RecordBatch) -> pa.RecordBatch:
+        return batch.append_column("more", pa.array(np.arange(len(batch)) * 0 + added))
+
+    for workers in (1, 2):
+        done = lading.convert(
+            source, tmp_path / f"{workers}", format="parquet", shard_size="2kb", workers=workers, map=with_more,
+            where=pc.field("position") >= 0, filter=lambda batch: [added > 0] * len(batch),
+        )  # fmt: skip
+        counts.append(done.samples)
+    assert counts[0] == counts[1] > 0
+    shards = [sorted((tmp_path / f"{workers}").glob("*.parquet")) for workers in (1, 2)]
+    assert [s.read_bytes() for s in shards[0]] == [s.read_bytes() for s in shards[1]]
+    with lading.open(tmp_path / "2") as dataset:
+        assert dataset.schema.field("more").type == pa.int64()
+
+
 @pytest.mark.parametrize("target", ["webdataset", "parquet"])
 def test_a_function_that_adds_a_column(target: str, source: Path, tmp_path: Path) -> None:
     lading.convert(source, tmp_path / "out", format=target, map=with_length, limit=1, verify=True)
@@ -99,8 +120,9 @@ def test_a_function_that_adds_a_column(target: str, source: Path, tmp_path: Path
 
 
 def test_functions_that_cannot_be(source: Path, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="cannot find this function"):
-        lading.convert(source, tmp_path / "out", format="parquet", workers=2, shard_size=1, filter=lambda _: [True])
+    lock = threading.Lock()
+    with pytest.raises(UsageError, match=r"cannot be sent.*filter=<function.*workers=1"):
+        lading.convert(source, tmp_path / "out", format="parquet", workers=2, shard_size=1, filter=lambda _: [lock])
     with pytest.raises(UsageError, match="record batch"):
         lading.convert(source, tmp_path / "out", format="parquet", map=lambda batch: batch.to_pydict())
     assert not (tmp_path / "out").exists()
@@ -397,8 +419,8 @@ def test_arrow_expressions_are_conditions_too(source: Path, tmp_path: Path) -> N
     condition = pc.field("score") > 1
     done = lading.convert(source, tmp_path / "out", format="parquet", where=condition)
     assert (done.samples, done.rows) == (9, 24)
-    with pytest.raises(UsageError, match="worker processes"):
-        lading.convert(source, tmp_path / "two", format="parquet", where=condition, workers=2, shard_size=1)
+    again = lading.convert(source, tmp_path / "more", format="parquet", where=condition, workers=2, shard_size="2kb")
+    assert (again.samples, again.rows) == (9, 24)
 
 
 def test_a_condition_that_does_not_fit_is_found_before_rows_are_read(source: Path, tmp_path: Path) -> None:

@@ -188,11 +188,6 @@ def test_what_workers_could_not_reach_is_refused(
     monkeypatch.setitem(registry._registered, "of this process", _Named(registry.get_format("parquet")))
     with pytest.raises(UsageError, match="of this process"):
         lading.convert(source, out, format="of this process", workers=2)
-    import pyarrow.compute as pc
-
-    with pytest.raises(UsageError, match="filter"):
-        lading.convert(str(source / "*"), out, format="parquet", view="samples", workers=2, shard_size="300kb",
-                       source_options={"filter": pc.field("position") >= 0})  # fmt: skip
     assert not out.exists()
     assert children(os.getpid()) == []
     assert [p.name for p in tmp_path.iterdir() if p.name.startswith(".")] == []

@@ -81,6 +81,10 @@ class RefType(pa.ExtensionType):  # type: ignore[misc] # pyarrow has no type inf
     def __arrow_ext_deserialize__(cls, _storage: pa.DataType, _serialized: bytes) -> RefType:
         return _TYPE  # Arrow asks for it each time that a column or field is looked at
 
+    def __reduce__(self) -> tuple[type[RefType], tuple[()]]:
+        """For pickle and cloudpickle, which cannot take the way of Arrow's other types."""
+        return RefType, ()
+
 
 _TYPE = RefType()
 # pyarrow is not told of it: it would take columns that anybody's file calls so for references, and those are followed.

@@ -270,7 +270,7 @@ def dataset_digest(
     source, total = listed_once(source), DatasetDigest()
     with open_shards(source, **opening) as dataset:
         if limit is None:
-            reading = Reading("lading.jobs.digest:begin_digest", source, opening, workers=workers)
+            reading = Reading(begin_digest, source, opening, workers=workers)
             look, shards = begin_digest(dataset), range(len(dataset.listing))
             for _ in look_at_shards(dataset, look, reading, shards, on_digests=total.update, on_progress=on_progress):
                 pass

@@ -1,4 +1,4 @@
-"""What the processes of a job say to each other: JSON lines over pipes, Arrow tables behind them; nothing is pickled.
+"""What the processes of a job say to each other: JSON lines over pipes, Arrow tables behind them.
 
 A message is one line of JSON. Where its field `tables` lists sizes, tables of so many bytes (Arrow IPC streams) follow
 it.

@@ -7,7 +7,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -21,12 +21,11 @@ from lading.dataset.source import Source
 from lading.errors import StoreError, UsageError
 from lading.formats.registry import is_installed
 from lading.jobs.messages import plain_value
+from lading.jobs.pickled import decode_value, encode_value
 from lading.jobs.pool import Order, Workers
 from lading.jobs.progress import OnProgress, Progress, Speed, Tally
-from lading.jobs.spec import decode_interleaved, decode_schema, encode_schema, named_function, refuse_objects
 from lading.jobs.tasks import shard_sizes
 from lading.jobs.threads import threads_each
-from lading.limits import Limits
 from lading.storage.base import store_errors
 from lading.storage.memory import MemoryStore
 from lading.storage.stores import Stores, resolve
@@ -53,41 +52,48 @@ class Reading:
     """What is looked at, and how, for other processes to begin.
 
     Attributes:
-        begin: `module:function`, called with the dataset and the settings; gives a `Look`.
+        begin: called with the dataset and the settings; gives a `Look`.
         source: as `lading.open` takes it.
         opening: the other arguments of `lading.open`.
-        settings: of the job, JSON-able.
+        settings: of the job.
         workers: processes, at most; None takes one a core, up to eight, where they can read the data too.
     """
 
-    begin: str
+    begin: Callable[..., Look]
     source: Source
     opening: Mapping[str, Any]
     settings: Mapping[str, Any] = field(default_factory=dict)
     workers: int | None = None
 
-    def told(self, dataset: Shards) -> dict[str, Any]:
-        """The same as JSON-able values, for a worker that opens the dataset again."""
-        source = self.source
+    def encode(self, dataset: Shards) -> str:
+        """Return the same as text, for a worker that opens the dataset again.
+
+        Raises:
+            UsageError: an option cannot be sent to worker processes; names it.
+        """
         opening = {
             **self.opening,
             "format": dataset.format,
             "view": dataset.view,
             # Of samples there is none to give: what a manifest, or who opened them, says of items would be refused.
-            "interleaved": asdict(dataset.interleaved) if dataset.view == "interleaved" else {},
-            "roots": [os.fspath(root) for root in self.opening.get("roots", ())],
-            "schema": encode_schema(dataset.target),
-            "limits": asdict(dataset.limits),
+            "interleaved": dataset.interleaved if dataset.view == "interleaved" else None,
+            "schema": dataset.target,
+            "limits": dataset.limits,
         }
-        return {
-            "begin": self.begin,
-            "source": os.fspath(source)
-            if isinstance(source, (str, os.PathLike))
-            else [os.fspath(path) for path in source],
-            "opening": {name: value for name, value in opening.items() if name not in ("stores", "schema_overrides")},
-            "settings": dict(self.settings),
-            "listing": _listing_checksum(dataset),
-        }
+        opening = {name: value for name, value in opening.items() if name not in ("stores", "schema_overrides")}
+        sent = _Sent(self.begin, self.source, opening, self.settings, _listing_checksum(dataset))
+        return encode_value(sent, self.opening.get("options") or {})
+
+
+@dataclass(frozen=True, slots=True)
+class _Sent:
+    """A reading as a worker is sent it: as `Reading`, and a checksum of the shards' paths."""
+
+    begin: Callable[..., Look]
+    source: Source
+    opening: Mapping[str, Any]
+    settings: Mapping[str, Any]
+    listing: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +192,7 @@ def _by_workers(
         count = min(count, len(tasks))
         threads = min(threads_each(count), pa.cpu_count())  # who set fewer for this process meant all of the job
         workers = held.enter_context(Workers(count, lock=None, threads=threads))
-        for told in workers.run({"reading": reading.told(dataset)}, tasks, order, tell_all):
+        for told in workers.run({"reading": reading.encode(dataset)}, tasks, order, tell_all):
             for digests in _taken_out(f"{folder}/{told['done']}"):
                 on_digests(digests)
             yield from told["found"]
@@ -248,7 +254,7 @@ def _crew(dataset: Shards, reading: Reading) -> int:
         return 1
     try:
         refuse_out_of_reach([dataset.format], dataset.listing.table["path"].to_pylist(), reading.opening.get("stores"))
-        refuse_objects(reading.opening.get("options") or {})
+        reading.encode(dataset)
     except UsageError:
         if reading.workers is not None:
             raise
@@ -279,23 +285,20 @@ class Taken:
     """A reading as a worker does it: the dataset is opened once, for all tasks.
 
     Args:
-        told: as `Reading.told` gives it.
+        sent: as `Reading.encode` gives it.
         tell: says something to the other process.
 
     Raises:
         StoreError: the dataset has other shards than the other process found.
     """
 
-    def __init__(self, told: Mapping[str, Any], tell: Callable[..., None]) -> None:
-        opening = dict(told["opening"])
-        opening["interleaved"] = decode_interleaved(opening["interleaved"])
-        opening["schema"], opening["limits"] = decode_schema(opening["schema"]), Limits(**opening["limits"])
-        self._dataset = open_shards(told["source"], **opening)
-        if _listing_checksum(self._dataset) != told["listing"]:
+    def __init__(self, sent: str, tell: Callable[..., None]) -> None:
+        reading: _Sent = decode_value(sent)
+        self._dataset = open_shards(reading.source, **reading.opening)
+        if _listing_checksum(self._dataset) != reading.listing:
             raise StoreError("the source changed while it was read", file=self._dataset.listing.folder or None,
                              advice="Read it when nobody writes it.")  # fmt: skip
-        begin: Callable[..., Look] = named_function(told["begin"])
-        self._look = begin(self._dataset, **told["settings"])
+        self._look = reading.begin(self._dataset, **reading.settings)
         self._tell = tell
 
     def do(self, task: Mapping[str, Any], _: Sequence[pa.Table | None]) -> None:

@@ -117,7 +117,7 @@ class Run:
 
         with crew:
             orders = partial(self._order, writer.building)
-            for told in crew.run({"conversion": self._how.to_json()}, tasks, orders, tell):
+            for told in crew.run({"conversion": self._how.encode()}, tasks, orders, tell):
                 folder = _folder(writer.building, told["done"])
                 if self.digest is not None:
                     digests = _stored(store, f"{folder}/{DIGESTS_NAME}")

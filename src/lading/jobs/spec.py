@@ -1,25 +1,22 @@
-"""What every process of a conversion must agree on, as one value that can be sent as JSON."""
+"""What every process of a conversion must agree on, as one value that can be sent to worker processes."""
 
 from __future__ import annotations
 
 import base64
-import sys
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, fields
-from importlib import import_module
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
-import orjson
 import pyarrow as pa
 
 from lading.arrow.references import is_ref, ref_field
 from lading.dataset.steps import Function
-from lading.errors import UsageError
 from lading.jobs.filters import Filters
+from lading.jobs.pickled import decode_value, encode_value
 from lading.limits import DEFAULT_LIMITS, Limits
 from lading.options import InterleavedOptions, OnError
 
-__all__ = ["Conversion", "decode_interleaved", "decode_schema", "encode_schema", "named_function", "refuse_objects"]
+__all__ = ["Conversion", "decode_schema", "encode_schema"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,56 +77,20 @@ class Conversion:
     checksums: str = "samples"
     limits: Limits = DEFAULT_LIMITS
 
-    def to_json(self) -> dict[str, Any]:
-        """The conversion as JSON-able values.
+    def encode(self) -> str:
+        """Return the conversion as text for worker processes.
 
         Raises:
-            UsageError: an option has a value that JSON cannot hold; names it.
+            UsageError: a function or an option cannot be sent to them; names it.
         """
-        told: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(self)}
-        for options in (self.source_options, self.options):
-            refuse_objects(options)
-        if self.filters.where is not None and not isinstance(self.filters.where, str):
-            raise UsageError("an expression cannot be handed to worker processes", found=str(self.filters.where),
-                             advice="Write the condition as text, or convert with workers=1.")  # fmt: skip
-        filters = {f.name: getattr(self.filters, f.name) for f in fields(self.filters)}
-        return {
-            **told,
-            "interleaved": asdict(self.interleaved),
-            "limits": asdict(self.limits),
-            "members": encode_schema(self.members),
-            "stored_schema": encode_schema(self.stored_schema),
-            "schema": encode_schema(self.schema),
-            "written": encode_schema(self.written),
-            "filters": {**filters, "keep": _name_of(self.filters.keep)},
-            "change": _name_of(self.change),
-        }
+        sent = {"filter": self.filters.keep, "map": self.change, "where": self.filters.where}
+        return encode_value(self, {**sent, **self.source_options, **self.options})
 
-    @classmethod
-    def from_json(cls, told: Mapping[str, Any]) -> Conversion:
-        """The conversion that `to_json` gave."""
-        columns, filters = told["columns"], told["filters"]
-        return cls(
-            **{
-                **told,
-                "interleaved": decode_interleaved(told["interleaved"]),
-                "limits": Limits(**told["limits"]),
-                "columns": None if columns is None else tuple(columns),
-                "members": decode_schema(told["members"]),
-                "stored_schema": decode_schema(told["stored_schema"]),
-                "schema": decode_schema(told["schema"]),
-                "written": decode_schema(told["written"]),
-                "roots": tuple(told["roots"]),
-                "filters": Filters(**{**filters, "keep": filters["keep"] and named_function(filters["keep"])}),
-                "change": told["change"] and named_function(told["change"]),
-            }
-        )
-
-
-def decode_interleaved(told: Mapping[str, Any]) -> InterleavedOptions:
-    """The options of which these are the fields, after JSON made lists of tuples."""
-    fields_of: dict[str, Any] = {n: tuple(v) if isinstance(v, list) else v for n, v in told.items()}
-    return InterleavedOptions(**fields_of)
+    @staticmethod
+    def decode(text: str) -> Conversion:
+        """Return the conversion that `encode` was given."""
+        how: Conversion = decode_value(text)
+        return how
 
 
 def encode_schema(schema: pa.Schema | None) -> str | None:
@@ -149,42 +110,3 @@ def decode_schema(text: str | None) -> pa.Schema | None:
     for i in map(int, references):
         schema = schema.set(i, ref_field(schema.field(i)))
     return schema
-
-
-def _name_of(function: Function | None) -> str | None:
-    """A function as `module:name`, by which another process finds it.
-
-    Raises:
-        UsageError: it is none that can be imported.
-    """
-    if function is None:
-        return None
-    module, name = getattr(function, "__module__", None), getattr(function, "__qualname__", "")
-    if module not in (None, "__main__") and getattr(sys.modules.get(module), name, None) is function:
-        return f"{module}:{name}"
-    raise UsageError(
-        "worker processes cannot find this function", found=repr(function),
-        expected="a function that stands in a module, by its own name", advice="Work with workers=1.",
-    )  # fmt: skip
-
-
-def named_function(name: str) -> Callable[..., Any]:
-    """The function that has this name, `module:name`."""
-    module, _, own = name.partition(":")
-    function: Callable[..., Any] = getattr(import_module(module), own)
-    return function
-
-
-def refuse_objects(options: Mapping[str, Any]) -> None:
-    """Raise UsageError for an option whose value JSON does not hold."""
-    for name, value in options.items():
-        plain = list(value) if isinstance(value, tuple) else value
-        try:
-            same = bool(orjson.loads(orjson.dumps(plain)) == plain)
-        except (TypeError, ValueError):
-            same = False
-        if not same:
-            raise UsageError(
-                "this option cannot be handed to worker processes", found=f"{name}={value!r}"[:200],
-                expected="text, numbers and lists of them", advice="Work with workers=1.",
-            )  # fmt: skip

@@ -125,7 +125,7 @@ def verify(
     began = time.perf_counter()
     most = min(max(max_findings, 1), sys.maxsize)
     settings = {"deep": deep, "max_findings": most}
-    reading = Reading("lading.jobs.verify:begin_verify", source, {**opening, "stores": stores}, settings, workers)
+    reading = Reading(begin_verify, source, {**opening, "stores": stores}, settings, workers)
     stores = stores or Stores()
     findings = _Findings(most, _changed(source, stores, opening))
     try:

@@ -130,7 +130,7 @@ def _job(opening: dict[str, Any], closing: Background, tell: Callable[..., None]
     """What is to be done with tasks: they are pieces of a conversion, or of a reading."""
     if "reading" in opening:
         return Taken(opening["reading"], tell).do
-    return partial(_convert, Conversion.from_json(opening["conversion"]), closing, tell)
+    return partial(_convert, Conversion.decode(opening["conversion"]), closing, tell)
 
 
 def _convert(
