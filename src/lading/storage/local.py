@@ -154,7 +154,7 @@ class LocalStore:
             elif replace:
                 os.replace(old, new)
             for parent in {os.path.dirname(old) or ".", os.path.dirname(new) or "."}:
-                _sync_folder(parent)
+                _sync_names(parent)
 
     def delete(self, path: str) -> None:
         """Remove a file, a link (not what it leads to) or a folder with all below it."""
@@ -381,7 +381,7 @@ class LocalSink:
             with store_errors(self.path):
                 final = native_path(self.path)
                 os.replace(self.native_path, final)
-                _sync_folder(os.path.dirname(final) or ".")
+                _sync_names(os.path.dirname(final) or ".")
         except LadingError:
             self.abort()
             raise
@@ -517,6 +517,12 @@ def _sync_folder(path: str) -> None:
             raise
     finally:
         os.close(fd)
+
+
+def _sync_names(folder: str) -> None:
+    """Make the names in a folder durable; of a folder that is still being built, `publish` does it once for all."""
+    if not any(unfinished(part) for part in folder.split("/")):
+        _sync_folder(folder)
 
 
 def _sync_folders(root: str) -> None:
