@@ -37,6 +37,7 @@ from lading.limits import Limits
 from lading.manifest.files import ShardTables
 from lading.manifest.values import FOLDER, Manifest
 from lading.options import InterleavedOptions
+from lading.storage.base import FileInfo
 from lading.storage.fetch import Fetcher
 from lading.storage.range_hasher import RangeHasher
 from lading.storage.roots import folder_of
@@ -128,7 +129,7 @@ class Shards:
         self.replacements: dict[int, ShardFile] = {}
         self.getters: dict[int, Callable[[int], dict[str, Any]]] = {}
         self._views: OrderedDict[int, View] = OrderedDict()
-        self._detached: dict[int, View] = {}
+        self._detached: dict[int, tuple[View, FileInfo | None]] = {}
         self._detached_bytes = 0
         self._lock = RLock()
         self._source: tuple[int, ShardFile] | None = None
@@ -216,7 +217,7 @@ class Shards:
         """A shard as a view; the last few stay open."""
         with self._lock:
             if shard in self._detached:
-                return self._detached[shard]
+                return self._detached[shard][0]
             view = self._views.get(shard)
             if view is None:
                 view = self._views[shard] = self._open_view(self._indexed(shard))
@@ -259,7 +260,7 @@ class Shards:
         self.getters.pop(shard, None)
         view = opened = self._views.pop(shard, None)  # by now another file may be in its place
         if view is None and passed is None:
-            view = self._detached.pop(shard, None)
+            view = self._take_detached(shard)
         if view is None:
             source = self.source(shard)
             held = self.indexes.held(shard)
@@ -278,9 +279,17 @@ class Shards:
             view = self._views.get(shard)
             size = view.detach() if view is not None and self._detached_bytes < _DETACHED_BYTES else None
             if view is not None and size is not None:
-                self._detached[shard] = self._views.pop(shard)
+                self._detached[shard] = self._views.pop(shard), self.source(shard).info
                 self._detached_bytes += size
                 self.getters.pop(shard, None)
+
+    def _take_detached(self, shard: int) -> View | None:
+        """The view of `detach`, if the file of the shard is the same by size and time."""
+        view, info = self._detached.pop(shard, (None, None))
+        if view is None:
+            return None
+        self._source = None  # look again
+        return view if self.source(shard).info == info else None
 
     def read_with(self, options: Mapping[str, Any]) -> None:
         """Read shards with these options where nobody gave others; if that is a change, reopen the open shards."""

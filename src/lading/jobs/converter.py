@@ -172,7 +172,7 @@ class Converter:
         how, fetcher = self._how, self._dataset.fetcher
         since = since_bytes = 0
         for batch in batches:
-            parts = iter([batch]) if self._is_left_to_writer(batch) else self._fetched(batch)
+            parts = iter([batch]) if self._stays_references(batch) else self._fetched(batch)
             for part in parts:
                 if self._on_digests is not None:
                     self._take_digests(part)
@@ -202,9 +202,9 @@ class Converter:
         Of compressed files only few are open at once.
         """
         lies_in_files = not any(holds_bytes(kind) for kind in batch.schema.types)
-        return lies_in_files and self._is_left_to_writer(batch) and not any(f.wrap for f in files_of(batch.schema))
+        return lies_in_files and self._stays_references(batch) and not any(f.wrap for f in files_of(batch.schema))
 
-    def _is_left_to_writer(self, batch: Batch) -> bool:
+    def _stays_references(self, batch: Batch) -> bool:
         """Whether the payload may be left to the writer, which need not have it in memory."""
         how = self._how
         if how.on_error != "error" or how.lazy or self._on_digests is not None:

@@ -63,21 +63,32 @@ class WrittenColumns:
             self.schema = written_schema(batch.schema)
         if self._takes_any:
             self.see(written_schema(batch.schema))
-            fitted = batch
-        else:
-            fitted = self._aligned(batch, self.schema)
-        self._fits = columns if fitted is batch else None
-        return fitted
+            self._fits = columns
+            return batch
+        self._refuse_misfits(columns, self.schema)
+        # Bytes stay as they come, references and views too: to cast them would copy the payload.
+        own = {f.name: f.type for f in columns if is_ref(f.type) or is_bytes(f.type)}
+        target = [f.with_type(own[f.name]) if f.name in own and is_bytes(f.type) else f for f in self.schema]
+        if columns.equals(pa.schema(target)):
+            self._fits = columns
+            return batch
+        try:
+            return align_table(batch, pa.schema(target, metadata=self.schema.metadata))
+        except SchemaMismatch as error:
+            if not self._is_given:
+                error.advice = error.advice or "The first rows said what columns hold: say it with schema= instead."
+            raise
 
-    def _aligned(self, batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    def _refuse_misfits(self, columns: pa.Schema, schema: pa.Schema) -> None:
+        """Raise SchemaMismatch for columns that the schema lacks, or whose values are of another kind there."""
         names = {*schema.names}
-        extra = [name for name in batch.schema.names if name not in names]
+        extra = [name for name in columns.names if name not in names]
         if extra:
             raise SchemaMismatch(
                 "rows hold a column that the schema of this writer does not", column=extra[0],
                 expected=", ".join(schema.names), advice="Give the writer schema= with all columns.",
             )  # fmt: skip
-        for written in written_schema(batch.schema):
+        for written in written_schema(columns):
             known = schema.field(written.name)
             self._refuse_other_meaning(known, written)
             if not (self._is_given or _hold_one_kind(known.type, written.type)):
@@ -85,15 +96,6 @@ class WrittenColumns:
                     "values of another kind than those of the first rows", column=known.name, expected=known.type,
                     found=written.type, advice="Cast them, or say with schema= what the column holds.",
                 )  # fmt: skip
-        # Bytes stay as they come, references and views too: to cast them would copy the payload.
-        own = {f.name: f.type for f in batch.schema if is_ref(f.type) or is_bytes(f.type)}
-        target = pa.schema([f.with_type(own[f.name]) if f.name in own and is_bytes(f.type) else f for f in schema])
-        try:
-            return batch if batch.schema.equals(target) else align_table(batch, target)
-        except SchemaMismatch as error:
-            if not self._is_given:
-                error.advice = error.advice or "The first rows said what columns hold: say it with schema= instead."
-            raise
 
     def see(self, columns: pa.Schema) -> None:
         """Add these columns to those seen.

@@ -13,7 +13,7 @@ from lading.errors import errors_at
 from lading.features.items import duplicate_id_bounds, split_rows
 from lading.options import OnError
 from lading.pipeline.batch import Batch
-from lading.storage.fetch import Fetcher, OnFailure
+from lading.storage.fetch import Fetcher, OnFailure, earlier_errors
 
 __all__ = ["fetched", "fetched_parts"]
 
@@ -34,7 +34,8 @@ def fetched(batch: Batch, fetcher: Fetcher, *, takes_ranges: bool) -> Batch:
     if not references:
         return batch
     ranges = fetcher.file_ranges(batch.rows) if takes_ranges else {}
-    rows = fetcher.materialise(batch.rows, [name for name in references if name not in ranges], views=True)
+    left = [name for name in references if name not in ranges]
+    rows = fetcher.materialise(batch.rows, left, views=True) if left or earlier_errors(batch.rows) else batch.rows
     return batch.with_rows(rows, ranges=ranges)
 
 

@@ -36,10 +36,8 @@ class KeyNumbers:
     next_row: int = 0
     prefix: str = ""
 
-    def keyed(self, batch: Batch, kind: ShardKind) -> Batch:
-        """Return the batch with a key for each row, if its format needs keys and the batch has none."""
-        if not kind.takes_members or KEY in batch.schema.names:
-            return batch
+    def keyed(self, batch: Batch) -> Batch:
+        """Return the batch with a key for each row."""
         numbers = pa.array(np.arange(self.next_row, self.next_row + batch.num_rows)).cast(pa.string())
         self.next_row += batch.num_rows
         keys = pc.binary_join_element_wise(self.prefix, pc.utf8_lpad(numbers, _KEY_DIGITS, "0"), "")
@@ -83,10 +81,6 @@ class Packed:
     def num_samples(self) -> int:
         """Number of samples."""
         return len(self.bounds) - 1
-
-    def samples(self, first: int, stop: int) -> Batch:
-        """Return the rows of samples from `first` to before `stop`."""
-        return self.batch.slice(int(self.bounds[first]), int(self.bounds[stop]))
 
 
 def pack(batch: Batch, kind: ShardKind, writer: ShardWriter, first_row: int) -> Packed:

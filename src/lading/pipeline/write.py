@@ -92,7 +92,8 @@ class PartWriter:
         with errors_at(first_row=self.num_rows):
             refuse_bad_values(rows)
             batch = batch.with_rows(self.columns.fit(rows), same_sizes=True)
-            batch = self._keys.keyed(batch, self._kind)
+            if self._kind.takes_members and KEY not in batch.schema.names:
+                batch = self._keys.keyed(batch)
         self.num_rows += batch.num_rows
         return batch
 
@@ -155,7 +156,7 @@ class PartWriter:
             if not count:
                 self.end_shard()
                 continue
-            rows = packed.samples(done, done + count)
+            rows = packed.batch.slice(int(bounds[done]), int(bounds[done + count]))
             with self._naming_samples(shard, rows):
                 table = shard.write(rows, count, f"{self._folder.final or self._folder.path}/{shard.path}")
             if shard.payload_bytes:
