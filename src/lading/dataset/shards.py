@@ -277,7 +277,9 @@ class Shards:
         """Keep an open shard for its next pass, without its file, while all such take less than 64 MiB."""
         with self._lock:
             view = self._views.get(shard)
-            size = view.detach() if view is not None and self._detached_bytes < _DETACHED_BYTES else None
+            if shard in self.replacements or self._detached_bytes >= _DETACHED_BYTES:
+                return
+            size = None if view is None else view.detach()
             if view is not None and size is not None:
                 self._detached[shard] = self._views.pop(shard), self.source(shard).info
                 self._detached_bytes += size
