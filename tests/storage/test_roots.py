@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from lading.errors import BadReference, UsageError
-from lading.storage.roots import Roots, beside, folder_of
+from lading.storage.roots import Roots, folder_of, sibling_path
 
 
 @pytest.mark.parametrize("url", ["s3://bucket/a/b.tar", "s3://bucket/a/..b/c.tar", "s3://bucket/a"])
@@ -70,7 +70,7 @@ def test_a_root_with_dots_is_on_its_host() -> None:
     ],
 )
 def test_beside(folder: str, path: str, place: str) -> None:
-    assert beside(folder, path) == place
+    assert sibling_path(folder, path) == place
 
 
 def test_links_and_what_is_no_file(tmp_path: Path) -> None:

@@ -1,9 +1,9 @@
-"""Schemas of many files made one, and tables made to fit.
+"""Align schemas: unify the schemas of many files, and make tables fit a schema.
 
-`reconcile_schema`, `align_table` and `resolve_schema` follow the peer's rules for the item table, and hold for any
-other; `union_schema` finds the one schema of files that differ, before any of their rows are read.
+`reconcile_schema`, `align_table` and `resolve_schema` follow the peer's rules for the item table, and also work for any
+other. `union_schema` finds one schema for files that differ, before any of their rows are read.
 
-Columns of references (`lading.ref`) and of views stand for bytes: they are never cast, and fit every binary target.
+Columns of references (`lading.ref`) and of views represent bytes: they are never cast, and fit every binary target.
 
 Source: nemo-curator 1.4.0, stages/interleaved/utils/schema.py.
 """
@@ -42,12 +42,12 @@ _LARGE = {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}
 
 
 def reconcile_schema(schema: pa.Schema) -> pa.Schema:
-    """The schema with the reserved columns of the item table in their own types, and no dictionaries.
+    """Return the schema with the reserved columns of the item table in their own types, and no dictionaries.
 
-    Reserved columns that are large (or references) stay so, since a smaller type might not hold them; other columns
-    keep their types but for dictionary encoding. No column is added; metadata stay.
+    Reserved columns that are large (or references) stay so, because a smaller type might not hold them. Other columns
+    keep their types, without dictionary encoding. No column is added; metadata stay.
     """
-    _refuse_twins(schema)
+    _refuse_repeated_names(schema)
     return pa.schema([_reconciled(field) for field in schema], metadata=schema.metadata)
 
 
@@ -65,10 +65,10 @@ def _reconciled(field: pa.Field) -> pa.Field:
 def resolve_schema(
     schema: pa.Schema | None = None, overrides: Mapping[str, pa.DataType] | pa.Schema | None = None
 ) -> pa.Schema | None:
-    """The item schema that a caller asked for; None if they asked for none.
+    """Return the item schema that a caller asked for; None if the caller gave none.
 
-    `schema` holds as it is, and wins over `overrides` with a warning; `overrides` change the types of reserved columns
-    and add others after them.
+    `schema` is used as it is, and wins over `overrides` with a warning. `overrides` change the types of reserved
+    columns and add other columns after them.
     """
     if schema is not None:
         if overrides:
@@ -85,35 +85,36 @@ def resolve_schema(
 
 
 def align_table(table: _Rows, target: pa.Schema) -> _Rows:
-    """The rows with the columns of the target, in its order: missing ones as nulls, others left out, types cast.
+    """Return the rows with the columns of the target, in its order.
 
-    Every cast is checked. Metadata of the rows stay (theirs wins in the schema, the target's in the fields, and in
-    those inside that are not cast). Columns that are cast take memory; the rest are shared.
+    Missing columns become nulls, other columns are left out, types are cast. Every cast is checked. Metadata of the
+    rows stay: in the schema the rows' metadata win, in fields the target's, also in nested fields that are not cast.
+    Cast columns take memory; the rest are shared.
 
     Raises:
         SchemaMismatch: a value does not fit the type of its column, or a column that may not be null is missing or
             holds a null; names column, first bad row, types.
-        DuplicateField: a column stands twice.
+        DuplicateField: a column appears twice.
         Unrepresentable: rows would be left without a column.
     """
     refuse_bare(table.num_rows, len(target))
-    _refuse_twins(table.schema)
-    _refuse_twins(target)
+    _refuse_repeated_names(table.schema)
+    _refuse_repeated_names(target)
     fields, columns = [], []
     for field in target:
         at = table.schema.get_field_index(field.name)
         column = pa.nulls(table.num_rows, field.type) if at < 0 else _cast(table.column(at), field)
         _refuse_nulls(column, field, missing=at < 0)
-        told = {} if at < 0 else table.schema.field(at).metadata or {}
+        own = {} if at < 0 else table.schema.field(at).metadata or {}
         column = _meaning(column, field.type)
-        fields.append(pa.field(field.name, column.type, field.nullable, {**told, **(field.metadata or {})}))
+        fields.append(pa.field(field.name, column.type, field.nullable, {**own, **(field.metadata or {})}))
         columns.append(column)
     metadata = {**(target.metadata or {}), **(table.schema.metadata or {})}
     return type(table).from_arrays(columns, schema=pa.schema(fields, metadata=metadata))
 
 
 def _meaning(column: Any, kind: pa.DataType) -> Any:
-    """A column of this type with the metadata that the type has inside, and with its own where that has none."""
+    """Return a column of this type, with the metadata nested in the type, or its own where the type has none."""
     alike = column.type != kind or column.type.equals(kind, check_metadata=True)
     if alike or not pa.types.is_nested(kind):
         return column
@@ -124,45 +125,45 @@ def _meaning(column: Any, kind: pa.DataType) -> Any:
 
 
 def refuse_bare(rows: int, columns: int) -> None:
-    """Raise Unrepresentable for rows without a column: Arrow's tables forget how many of them there are."""
+    """Raise Unrepresentable for rows without a column: Arrow's tables lose the number of such rows."""
     if rows and not columns:
         raise Unrepresentable("samples without a field cannot be kept or compared", expected="one column at least",
                               found=f"{rows} samples", advice="Give them a column, such as __key__.")  # fmt: skip
 
 
 def as_text(batch: pa.RecordBatch, target: pa.Schema | None) -> pa.RecordBatch:
-    """The batch with columns of bytes as text where the target says so: what was a reference when it was aligned.
+    """Return the batch with bytes columns as text where the target has text: they were references when aligned.
 
     Raises:
-        SchemaMismatch: bytes that are no UTF-8; names column and row.
+        SchemaMismatch: invalid UTF-8; names column and row.
     """
     wanted = {field.name: field for field in target or () if is_text(field.type)}
     texts = [(i, wanted[f.name]) for i, f in enumerate(batch.schema) if is_bytes(f.type) and f.name in wanted]
     return with_columns(batch, {i: _cast(join(batch.column(i)), field) for i, field in texts})
 
 
-def _refuse_twins(schema: pa.Schema) -> None:
+def _refuse_repeated_names(schema: pa.Schema) -> None:
     name, count = Counter(schema.names).most_common(1)[0] if len(schema) else ("", 1)
     if count > 1:
         raise DuplicateField("the table holds this column more than once", column=name, found=f"{count} times")
 
 
 def refuse_duplicate_names(schema: pa.Schema) -> None:
-    """Raise DuplicateField for two columns of one name, or two fields of a struct, however deep."""
-    _refuse_twins(schema)
+    """Raise DuplicateField for two columns of one name, or two fields of a struct, at any depth."""
+    _refuse_repeated_names(schema)
     for field in schema:
         with errors_at(column=field.name):
-            _refuse_twins_in(field.type)
+            _refuse_repeated_names_in(field.type)
 
 
-def _refuse_twins_in(kind: pa.DataType) -> None:
+def _refuse_repeated_names_in(kind: pa.DataType) -> None:
     if isinstance(kind, pa.BaseExtensionType):
         kind = kind.storage_type
     inner = [kind.field(i) for i in range(kind.num_fields)] if pa.types.is_nested(kind) else []
     if pa.types.is_struct(kind) and len({child.name for child in inner}) < len(inner):
         raise DuplicateField("a struct holds a field more than once", found=", ".join(child.name for child in inner))
     for child in inner:
-        _refuse_twins_in(child.type)
+        _refuse_repeated_names_in(child.type)
 
 
 def _refuse_nulls(column: pa.Array | pa.ChunkedArray, field: pa.Field, *, missing: bool) -> None:
@@ -177,7 +178,7 @@ def _refuse_nulls(column: pa.Array | pa.ChunkedArray, field: pa.Field, *, missin
 def _cast(column: Any, field: pa.Field) -> Any:
     kind = field.type
     if column.type == kind or (is_ref(column.type) and (is_ref(kind) or _is_bytes(kind) or is_text(kind))):
-        return column  # text out of files is cast when it has been read: `as_text`
+        return column  # text of files is cast after it was read: `as_text`
     if pa.types.is_binary_view(column.type) and (is_ref(kind) or _is_bytes(kind)):
         return column  # a cast would copy the payload that a view shares
     if is_ref(kind) and _is_bytes(column.type):
@@ -196,7 +197,7 @@ def _cast(column: Any, field: pa.Field) -> Any:
 
 
 def _first_failure(column: Any, kind: pa.DataType) -> int:
-    """First row that cannot be cast, by halving."""
+    """Return the first row that cannot be cast, by bisection."""
     start, stop = 0, len(column)
     while stop - start > 1:
         middle = (start + stop) // 2
@@ -219,22 +220,22 @@ def _is_text(kind: pa.DataType) -> bool:
 def union_schema(
     schemas: Iterable[tuple[str, pa.Schema]], policy: SchemaPolicy = "union"
 ) -> tuple[pa.Schema, list[str]]:
-    """The one schema of many files, and how they differ, a line a column.
+    """Return one schema for many files, and their differences, one line a column.
 
-    Types that differ become the smallest that holds both: null becomes anything; texts large_string, bytes
-    large_binary; whole numbers grow among the signed or among the unsigned, floats to the wider; lists and structs
-    likewise inside. Columns come in the order in which the files first name them; a column, or a field of a struct,
-    that some file lacks may be null. Of differing metadata, inside too, the first holds; the files table and lineage,
-    which are one file's own, are left out.
+    Types that differ become the smallest type that holds both. Null becomes any type; texts become large_string, bytes
+    large_binary. Integers widen within signed or unsigned types, floats to the wider; lists and structs likewise
+    inside. Columns come in the order of first appearance. A column, or a field of a struct, that some file lacks may be
+    null. If metadata differ, also nested, the first wins. The files table and the lineage, which belong to one file,
+    are left out.
 
     Args:
         schemas: name (for messages) and schema of each file.
         policy: `union` (every column), `intersect` (columns of all files) or `strict` (no difference).
 
     Raises:
-        SchemaMismatch: no type holds both, a number is another label, or, with `strict`, the files differ; names both
+        SchemaMismatch: no type holds both, a number has two labels, or, with `strict`, the files differ; names both
             files, column, types.
-        UsageError: no such policy.
+        UsageError: an unknown policy.
     """
     if policy not in ("union", "strict", "intersect"):
         raise UsageError("no such schema policy", expected="union, strict, intersect", found=repr(policy))
@@ -249,8 +250,8 @@ def union_schema(
         field, difference = _merged(name, found)
         missing = [(file, count) for there, _, file, count in holding if name not in there]
         if missing:
-            fate = "left out" if policy == "intersect" else "null there"
-            lacking = f"missing in {sum(count for _, count in missing)} of {total} files, first {missing[0][0]}: {fate}"
+            then = "left out" if policy == "intersect" else "null there"
+            lacking = f"missing in {sum(count for _, count in missing)} of {total} files, first {missing[0][0]}: {then}"
             difference = "; ".join(filter(None, [f"column {name!r} of {found[0][1]}: {lacking}", difference]))
             field = field.with_nullable(True)  # noqa: FBT003 - pyarrow takes it by position only
         if difference and policy == "strict":
@@ -266,21 +267,21 @@ _ADVICE = "Take every column with --schema union, or those that all files have w
 
 
 def _distinct(schemas: Iterable[tuple[str, pa.Schema]]) -> list[tuple[pa.Schema, str, int]]:
-    """Each schema once, with the first file that has it and how many have it: a million shards are a few schemas."""
+    """Return each schema once, with its first file and the number of its files: a million shards have few schemas."""
     seen: dict[bytes, tuple[pa.Schema, str]] = {}
     counts: Counter[bytes] = Counter()
     for file, schema in schemas:
         own = without_source(schema)
         key = own.serialize().to_pybytes()
         if key not in seen:
-            _refuse_twins(own)
+            _refuse_repeated_names(own)
             seen[key] = (own, file)
         counts[key] += 1
     return [(schema, file, counts[key]) for key, (schema, file) in seen.items()]
 
 
 def _merged(name: str, found: list[tuple[pa.Field, str]]) -> tuple[pa.Field, str]:
-    """One field for a column, of those that files have for it, and in words how the files differ in it."""
+    """Return one field for a column out of the files' fields, and in words how the files differ in it."""
     merged, first_file = found[0]
     kinds = {str(merged.type): f"{merged.type} in {first_file}"}
     for field, file in found[1:]:
@@ -296,7 +297,7 @@ def _merged(name: str, found: list[tuple[pa.Field, str]]) -> tuple[pa.Field, str
         kinds.setdefault(str(field.type), f"{field.type} in {file}")
         merged = wider
     features: dict[str, set[bytes]] = defaultdict(set)
-    for place, feature in {told for field, _ in found for told in _told(field, "")}:
+    for place, feature in {entry for field, _ in found for entry in _features_in(field, "")}:
         features[place].add(feature)
     words = [f"column {name!r}: {', '.join(kinds.values())}; {merged.type} is taken"] if len(kinds) > 1 else []
     if any(len(others) > 1 for others in features.values()):
@@ -305,16 +306,16 @@ def _merged(name: str, found: list[tuple[pa.Field, str]]) -> tuple[pa.Field, str
     return merged, "; ".join(words)
 
 
-def _told(field: pa.Field, place: str) -> Iterator[tuple[str, bytes]]:
-    """What the metadata of a field, and of those inside, say of features, and where."""
+def _features_in(field: pa.Field, place: str) -> Iterator[tuple[str, bytes]]:
+    """Return the features in the metadata of a field and of nested fields, and their places."""
     yield place, (field.metadata or {}).get(FEATURE_KEY, b"")
     named = pa.types.is_struct(field.type)
     for child in child_fields(field.type):
-        yield from _told(child, f"{place}.{child.name}" if named else f"{place}[]")
+        yield from _features_in(child, f"{place}.{child.name}" if named else f"{place}[]")
 
 
 def _refuse_other_labels(name: str, found: list[tuple[pa.Field, str]]) -> None:
-    """Raise SchemaMismatch if a number is one label in a file and another one in the next; more labels are none."""
+    """Raise SchemaMismatch if a number has different labels in two files; additional labels are fine."""
     known: dict[str, tuple[tuple[str, ...], str]] = {}
     for field, file in found:
         for place, names in _labels(feature_of(field), ""):
@@ -328,7 +329,7 @@ def _refuse_other_labels(name: str, found: list[tuple[pa.Field, str]]) -> None:
 
 
 def _labels(feature: Feature, place: str) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """The names of labels in a feature, and where in it they stand."""
+    """Return the names of labels in a feature, and their places in it."""
     match feature:
         case ClassLabel(names):
             yield place, tuple(names)
@@ -341,20 +342,20 @@ def _labels(feature: Feature, place: str) -> Iterator[tuple[str, tuple[str, ...]
 
 def _merged_metadata(metadata: list[dict[bytes, bytes] | None]) -> dict[bytes, bytes] | None:
     merged: dict[bytes, bytes] = {}
-    for told in metadata:
-        merged = {**(told or {}), **merged}
+    for entry in metadata:
+        merged = {**(entry or {}), **merged}
     return merged or None
 
 
 def _joined(a: pa.Field, b: pa.Field) -> pa.Field | None:
-    """The field that holds the values of both, with the metadata of both, the first's before the second's."""
+    """Return the field that holds the values of both, with the metadata of both, the first's before the second's."""
     kind = _widened(a.type, b.type)
     nullable = a.nullable or b.nullable or pa.types.is_null(a.type) or pa.types.is_null(b.type)
     return None if kind is None else pa.field(a.name, kind, nullable, _merged_metadata([a.metadata, b.metadata]))
 
 
 def _widened(a: pa.DataType, b: pa.DataType) -> pa.DataType | None:
-    """The smallest type that holds the values of both; None if there is none."""
+    """Return the smallest type that holds the values of both; None if there is none."""
     if a.equals(b, check_metadata=True) or pa.types.is_null(b):
         return a
     if a == b:

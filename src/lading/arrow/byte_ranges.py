@@ -1,6 +1,6 @@
-"""Where many pieces of bytes lie, by column: in memory, or still in files. What a sink is given.
+"""Byte ranges by column: where many pieces of bytes are, in memory or still in files. Sinks take them.
 
-A thousand pieces are three arrays of numbers, not a thousand objects.
+A thousand ranges are three arrays of numbers, not a thousand objects.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ __all__ = [
 ]
 
 Buffer: TypeAlias = bytes | bytearray | memoryview | pa.Buffer
-"""Bytes in memory, by whatever name."""
+"""Bytes in memory, of any type."""
 
 
 class ReadsInto(Protocol):
-    """An open file that fills buffers with what lies in it."""
+    """An open file that fills buffers with its bytes."""
 
     def read_into(self, targets: Sequence[memoryview], offset: int) -> None:
-        """Fill buffers of bytes, one after another, with what lies from an offset on; without touching a map.
+        """Fill buffers, one after another, with the bytes from an offset on; without touching a map.
 
         Takes up to 1,024 buffers. Raises ShortRead if the file ends before.
         """
 
 
 Source: TypeAlias = Buffer | ReadsInto
-"""What pieces lie in."""
+"""The memory or file of a range."""
 
 _MUCH_BYTES = 512 << 20
 _Result = TypeVar("_Result")
@@ -51,13 +51,13 @@ _MEMORY = (bytes, bytearray, memoryview, pa.Buffer)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ByteRanges:
-    """Pieces of bytes, each somewhere in a source. Nothing is read before somebody needs the bytes.
+    """Ranges of bytes, each in some source. Nothing is read before the bytes are needed.
 
     Attributes:
         sources: memory, and open files.
-        source: place of each piece's source among them, int64; −1 for one that is not there.
-        offset: its first byte there, int64.
-        length: its bytes, int64; 0 where it is not there.
+        source: index of each range's source, int64; −1 for a missing value.
+        offset: first byte in the source, int64.
+        length: number of bytes, int64; 0 for a missing value.
     """
 
     sources: Sequence[Source]
@@ -67,19 +67,19 @@ class ByteRanges:
 
     @classmethod
     def of(cls, buffers: Sequence[Buffer]) -> Self:
-        """One piece a buffer, all of it."""
+        """Return one range for each buffer, covering all of it."""
         length = np.array([memoryview(buffer).nbytes for buffer in buffers], np.int64)
         return cls(buffers, np.arange(len(buffers)), np.zeros(len(buffers), np.int64), length)
 
     @classmethod
     def absent(cls, count: int) -> Self:
-        """Pieces that are not there."""
+        """Return ranges of missing values."""
         none = np.zeros(count, np.int64)
         return cls([], none - 1, none, none)
 
     @classmethod
     def joined(cls, parts: Sequence[ByteRanges]) -> Self:
-        """The pieces of several, one after another."""
+        """Concatenate ranges."""
         before = np.cumsum([0, *(len(part.sources) for part in parts)]).tolist()
         moved = [np.where(part.source < 0, -1, part.source + n) for part, n in zip(parts, before, strict=False)]
         none = np.zeros(0, np.int64)
@@ -94,21 +94,21 @@ class ByteRanges:
         return len(self.length)
 
     def __getitem__(self, rows: slice | NDArray[Any]) -> Self:
-        """The pieces of these rows: a slice, numbers, or a mask."""
+        """Return the ranges of these rows: a slice, numbers, or a mask."""
         return type(self)(self.sources, self.source[rows], self.offset[rows], self.length[rows])
 
     @property
     def there(self) -> NDArray[np.bool_]:
-        """Which pieces are there."""
+        """Return which values are present."""
         return self.source >= 0
 
     @property
     def in_file(self) -> NDArray[np.bool_]:
-        """Which pieces are still in a file."""
+        """Return which ranges are still in a file."""
         return np.array([*(not isinstance(source, _MEMORY) for source in self.sources), False], np.bool_)[self.source]
 
     def views(self) -> list[memoryview | None]:
-        """The bytes of pieces that are all in memory, without a copy; None where one is not there."""
+        """Return the bytes of ranges that are all in memory, without a copy; None for a missing value."""
         bodies = [as_view(source) for source in self.sources]
         places = zip(self.source.tolist(), self.offset.tolist(), (self.offset + self.length).tolist(), strict=True)
         if len(bodies) == 1 and self.there.all():
@@ -117,9 +117,9 @@ class ByteRanges:
         return [bodies[source][start:stop] if source >= 0 else None for source, start, stop in places]
 
     def results(self, work: Callable[[memoryview], _Result]) -> list[_Result]:
-        """What a function makes of the bytes of each piece; all are there, in memory.
+        """Yield the results of a function for the bytes of each range; all are present and in memory.
 
-        Views that nobody keeps cost a third of those in a list, which the garbage collector looks through as it grows.
+        Views that are released at once cost a third of those in a list, which the garbage collector scans as it grows.
         """
         bodies = [as_view(source) for source in self.sources]
         starts, stops = self.offset.tolist(), (self.offset + self.length).tolist()
@@ -132,11 +132,11 @@ class ByteRanges:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ChunkedRanges:
-    """Values that are several pieces each, one after another; all are there.
+    """Values of several ranges each, one after another; all are present.
 
     Attributes:
-        pieces: of all values.
-        bounds: those of value i are `bounds[i]:bounds[i + 1]`, int64.
+        pieces: ranges of all values.
+        bounds: the ranges of value i are `bounds[i]:bounds[i + 1]`, int64.
     """
 
     pieces: ByteRanges
@@ -146,62 +146,62 @@ class ChunkedRanges:
         return len(self.bounds) - 1
 
     def __getitem__(self, rows: slice) -> Self:
-        """Consecutive values."""
+        """Return consecutive values."""
         first, stop, _ = rows.indices(len(self))
         bounds = self.bounds[first : stop + 1]
         return type(self)(self.pieces[bounds[0] : bounds[-1]], bounds - bounds[0])
 
     @property
     def length(self) -> NDArray[np.int64]:
-        """Bytes of each value."""
+        """Return the bytes of each value."""
         ends: NDArray[np.int64] = np.append(0, np.cumsum(self.pieces.length))[self.bounds]
         return np.diff(ends)
 
     @property
     def there(self) -> NDArray[np.bool_]:
-        """Which values are there: all."""
+        """Return which values are present: all."""
         return np.ones(len(self), np.bool_)
 
 
 def is_held(source: Source) -> TypeGuard[Buffer]:
-    """Whether a source is memory."""
+    """Return whether a source is memory."""
     return isinstance(source, _MEMORY)
 
 
 def as_file(source: Source) -> ReadsInto:
-    """A source that is a file."""
+    """Return a source as a file; it must be one."""
     assert not isinstance(source, _MEMORY)
     return source
 
 
 def as_view(source: Source) -> memoryview:
-    """The bytes of a source that is memory."""
+    """Return the bytes of a source in memory."""
     assert isinstance(source, _MEMORY), "files are given to nobody but sinks that take them"
     view = memoryview(source)
     return view.cast("B") if view.nbytes else memoryview(b"")
 
 
 def bitmap(valid: NDArray[np.bool_] | None) -> pa.Buffer | None:
-    """Which values are there, as Arrow's arrays hold it; None where all are."""
+    """Return which values are present, as Arrow's validity bitmap; None if all are."""
     if valid is None or bool(valid.all()):
         return None
     return pa.py_buffer(np.packbits(valid, bitorder="little"))
 
 
 def room_for(size: int) -> pa.Buffer:
-    """Memory to be filled: of pyarrow's pool, which it may have had before, as fresh pages cost more than to read.
+    """Return memory to fill. It comes from pyarrow's pool, because fresh pages cost more than reading.
 
-    What is read from files into a `bytearray` goes at 5 GB/s, and here at 9: a large one begins 16 bytes behind a page,
-    and the processor takes what it stored last for what it is about to load 4 KiB further.
+    Reading from files into a `bytearray` runs at 5 GB/s, and here at 9. A large `bytearray` begins 16 bytes after a
+    page, and the processor confuses its last stores with loads 4 KiB further on.
 
-    So much that it was never there before comes from the system: the pool asks for huge pages, and where the host of a
+    Sizes that were never allocated before come from the system. The pool asks for huge pages; where the host of a
     virtual machine must find them first, they take two to five times as long as small ones.
     """
     return pa.allocate_buffer(size, memory_pool=pa.system_memory_pool() if size >= _MUCH_BYTES else None)
 
 
 def in_memory(pieces: ByteRanges) -> pa.LargeBinaryArray:
-    """The bytes of pieces that lie in files, read; null where one is not there."""
+    """Return the bytes of ranges in files, read; null for a missing value."""
     ends = np.append(0, np.cumsum(pieces.length))
     data = room_for(int(ends[-1]))
     body = as_view(data)

@@ -1,14 +1,15 @@
-"""Values in another type, at any depth: what pyarrow's `cast` does, and what it leaves out or does wrongly.
+"""Cast values at any depth: pyarrow's `cast`, plus what it lacks or does wrongly.
 
-pyarrow 26 casts no list view to another one, nor null to one, and no dictionary of lists, structs or maps. Of list
-views made lists it loses the last values, without a word, and of lists and maps of run ends the place where they begin;
-of lists of nulls or run ends inside others it makes some that are longer than what they hold. So lists are made here,
-of every kind. Of a dictionary made null it loses all values.
+pyarrow 26 casts no list view to another, nor null to one, and no dictionary of lists, structs or maps. From list views
+to lists it silently loses the last values. From lists and maps of run ends it loses their start. Nested lists of nulls
+or run ends become longer than their values. So lists of every kind are built here. A dictionary cast to null loses all
+values.
 
-Some values it makes others without a word, which are refused here: fields that a struct lacks, times cut to days, their
-days or zones left out, numbers other than 0 and 1 as bools, floats rounded to decimals, whole numbers to halves, finite
-ones that become infinite, times and infinite numbers as JSON, which has none, numbers that are no time of a day, and
-nulls in lists that allow none. That texts, decimals and wider floats are rounded to floats is their nature.
+pyarrow silently changes some values; these casts are refused here. They are: fields that a struct lacks; times cut to
+days, or without their days or zones; numbers other than 0 and 1 as bools; floats rounded to decimals; integers as
+halves; finite numbers that become infinite; times and infinite numbers as JSON, which has none; numbers outside the
+times of a day; and nulls in lists that do not allow them. Rounding texts, decimals and wider floats to floats is
+accepted.
 """
 
 from __future__ import annotations
@@ -64,10 +65,10 @@ _WITH_OFFSETS = {
 
 
 def cast(column: _Column, kind: pa.DataType) -> _Column:
-    """The same values in another type.
+    """Return the same values in another type.
 
     Raises:
-        ArrowInvalid, ArrowNotImplementedError, ArrowTypeError: a value does not fit, or none does.
+        ArrowInvalid, ArrowNotImplementedError, ArrowTypeError: a value does not fit, or no value can.
     """
     if column.type == kind:
         return column
@@ -79,16 +80,16 @@ def cast(column: _Column, kind: pa.DataType) -> _Column:
         return pa.nulls(len(column), kind)
     was, becomes = (isinstance(k, pa.BaseExtensionType) for k in (column.type, kind))
     runs = pa.types.is_run_end_encoded(column.type) and isinstance(column.type.value_type, pa.BaseExtensionType)
-    if runs or (was and not becomes):  # of run ends of extensions pyarrow has no cast
+    if runs or (was and not becomes):  # pyarrow cannot cast run ends of extensions
         return cast(without_runs(column) if runs else column.storage, kind)
-    if becomes and not (was or isinstance(kind, pa.JsonType)):  # JSON is not what it is stored in: any text
+    if becomes and not (was or isinstance(kind, pa.JsonType)):  # JSON is not its storage type, which holds any text
         return pa.ExtensionArray.from_storage(kind, cast(column, kind.storage_type))
     nested = pa.types.is_nested(column.type) and pa.types.is_nested(kind)
     return _cast_nested(column, kind) if nested else _cast_plain(column, kind)
 
 
 def first_refused(column: pa.Array, kind: pa.DataType) -> int:
-    """The first row that pyarrow refuses to cast, of a column of which it refuses one."""
+    """Return the first row that pyarrow refuses to cast, of a column that has one."""
     return bisect_left(range(len(column)), 1, key=lambda row: _is_refused(column[: row + 1], kind))
 
 
@@ -125,7 +126,7 @@ def _cast_plain(column: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _loss(one: pa.DataType, other: pa.DataType) -> tuple[Callable[[pa.Array, pa.Array], bool], str] | None:
-    """What pyarrow may lose without a word from one type to the other: how to tell by values and what they became."""
+    """Return the check for silent loss between two types: it compares values and their cast."""
     types = pa.types
     whole, floating = types.is_integer(one), types.is_floating(one)
     if types.is_floating(other) and not (whole or types.is_boolean(one)):
@@ -166,10 +167,10 @@ def _overflow(column: pa.Array, found: pa.Array) -> bool:
     if not pc.any(infinite).as_py():
         return False
     if pa.types.is_floating(column.type):
-        told = pc.is_inf(column)
+        expected = pc.is_inf(column)
     else:
-        told = pc.match_substring(column.cast(pa.large_string()), "inf", ignore_case=True)
-    return not infinite.equals(told)
+        expected = pc.match_substring(column.cast(pa.large_string()), "inf", ignore_case=True)
+    return not infinite.equals(expected)
 
 
 def _outside_day(column: pa.Array, found: pa.Array) -> bool:
@@ -178,7 +179,7 @@ def _outside_day(column: pa.Array, found: pa.Array) -> bool:
 
 
 def _differ(column: pa.Array, found: pa.Array) -> bool:
-    """Whether values are others than they were; decimals go by their text, since pyarrow makes other floats of them."""
+    """Return whether values changed; decimals compare by their text, because pyarrow's floats of them differ."""
     if pa.types.is_decimal(found.type):
         found = found.cast(pa.string())
     common = pa.float64() if pa.float16() in (column.type, found.type) else column.type
@@ -186,10 +187,10 @@ def _differ(column: pa.Array, found: pa.Array) -> bool:
 
 
 def _picked(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    """A struct with the fields of another, in their order; those that it lacks as nulls.
+    """Return a struct with the fields of another, in their order; missing fields as nulls.
 
     Raises:
-        ArrowInvalid: it has values in another field, or a null where none may be.
+        ArrowInvalid: another field has a value, or a field that may not be null is null.
     """
     picked = [(column.type.get_field_index(child.name), child) for child in kind]
     fields = [column.type.field(i) if i >= 0 else pa.field(child.name, child.type) for i, child in picked]
@@ -209,7 +210,7 @@ def _picked(column: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _without_nulls(part: pa.Array, there: NDArray[np.bool_], name: str) -> pa.Array:
-    """Values of a field that allows no nulls: some value in the place of those under nulls of their struct."""
+    """Return the values of a field that allows no nulls; values under nulls of the struct are filled."""
     valid = present(part)
     if (there & ~valid).any():
         raise pa.ArrowInvalid(f"a null in the field {name!r}, which allows none")
@@ -219,11 +220,11 @@ def _without_nulls(part: pa.Array, there: NDArray[np.bool_], name: str) -> pa.Ar
 
 
 def _refuse_null_items(column: pa.Array) -> None:
-    """Raise ArrowInvalid for a null in a list or map whose values may be none: pyarrow looks for none."""
+    """Raise ArrowInvalid for a null in a list or map whose values may not be null: pyarrow does not check."""
     fields, is_map = child_fields(column.type), pa.types.is_map(column.type)
     held = [column.keys, column.items] if is_map else [column.values]
     if not any(part.null_count and not field.nullable for part, field in zip(held, fields, strict=True)):
-        return  # else they may still lie under lists that are null
+        return  # else they may still be under lists that are null
     items = listed_items(column)[0]
     parts = items.flatten() if is_map else [items]
     if any(part.null_count and not field.nullable for part, field in zip(parts, fields, strict=True)):
@@ -231,9 +232,9 @@ def _refuse_null_items(column: pa.Array) -> None:
 
 
 def decoded(column: pa.Array) -> pa.Array:
-    """The values of a dictionary column, each as often as it is there, in their `plain_type`.
+    """Return the values of a dictionary column without dictionary, in their `plain_type`.
 
-    pyarrow 26 has no cast from dictionaries of lists, structs and views. Run ends are undone: it cannot take them.
+    pyarrow 26 cannot cast from dictionaries of lists, structs and views. Run ends are expanded: it cannot take them.
     """
     values = column.dictionary
     values = without_runs(values) if pa.types.is_run_end_encoded(values.type) else values
@@ -241,13 +242,13 @@ def decoded(column: pa.Array) -> pa.Array:
 
 
 def decoded_type(kind: pa.DataType) -> pa.DataType:
-    """The type in which the values of such a dictionary are `decoded`."""
+    """Return the type of the values that `decoded` gives for a dictionary type."""
     value = kind.value_type
     return plain_type(value.value_type if pa.types.is_run_end_encoded(value) else value)
 
 
 def unregistered_type(kind: pa.DataType) -> pa.DataType:
-    """The type as a process has it that knows no types but pyarrow's own and lading's: others as they are stored."""
+    """Return the type as a process sees it that knows only pyarrow's types and lading's: others as their storage."""
     if isinstance(kind, pa.ExtensionType) and not is_ref(kind):
         return unregistered_type(kind.storage_type)
     if pa.types.is_dictionary(kind):
@@ -256,16 +257,16 @@ def unregistered_type(kind: pa.DataType) -> pa.DataType:
         return pa.run_end_encoded(kind.run_end_type, unregistered_type(kind.value_type))
     before = child_fields(kind)
     inner = [field.with_type(unregistered_type(field.type)) for field in before]
-    return kind if inner == before else with_child_fields(kind, inner)  # what is made again loses names inside a map
+    return kind if inner == before else with_child_fields(kind, inner)  # rebuilding loses names inside a map
 
 
 def unregistered(column: pa.Array) -> pa.Array:
-    """The values in the `unregistered_type` of their own."""
+    """Return the values in the `unregistered_type` of their type."""
     return registered(column, unregistered_type(column.type))
 
 
 def registered(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    """The values in another type that has the same `unregistered_type`."""
+    """Return the values in another type that has the same `unregistered_type`."""
     if column.type == kind:
         return column
     if isinstance(column.type, pa.ExtensionType):
@@ -279,7 +280,7 @@ def registered(column: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def without_null_values(column: pa.Array) -> pa.Array:
-    """The same values, those of a dictionary that are null by no index: pyarrow neither joins nor writes them all."""
+    """Return the same values without null dictionary entries: pyarrow can neither join nor write all of them."""
     return _with_dictionaries(column, _without_null_values)
 
 
@@ -293,9 +294,9 @@ def _without_null_values(column: pa.Array) -> pa.Array:
 
 
 def with_referred_values(column: pa.Array) -> pa.Array:
-    """The same values, with one in each dictionary of text or bytes that has none but is referred to.
+    """Return the same values, with one entry in each empty dictionary of text or bytes that is referred to.
 
-    That is how pyarrow reads a field that allows no nulls where all of its structs are null.
+    pyarrow reads a field that allows no nulls this way where all of its structs are null.
     """
     return _with_dictionaries(column, _with_referred_values)
 
@@ -308,7 +309,7 @@ def _with_referred_values(column: pa.Array) -> pa.Array:
 
 
 def _with_dictionaries(column: pa.Array, made: Callable[[pa.Array], pa.Array]) -> pa.Array:
-    """The same column, with what a function makes of each dictionary in it."""
+    """Return the same column, with a function applied to each dictionary in it."""
     if not holds_dictionary(column.type):
         return column
     if pa.types.is_dictionary(column.type):
@@ -319,14 +320,14 @@ def _with_dictionaries(column: pa.Array, made: Callable[[pa.Array], pa.Array]) -
 
 
 def rebuilt(column: pa.Array, kind: pa.DataType, made: Callable[[pa.Array, pa.DataType], pa.Array]) -> pa.Array:
-    """A struct, map or list in another type of as many fields, of what a function makes of the values inside.
+    """Return a struct, map or list in another type of as many fields, with a function applied to the nested values.
 
-    Lists of every kind, and maps, may become lists of any other; values that are in no list are left out. Anything else
-    is cast.
+    Lists of every kind, and maps, may become lists of any other kind; values outside all lists are left out. Anything
+    else is cast.
     """
     if pa.types.is_struct(kind) and kind.num_fields:
-        # Flattened, since under a null there may be anything: an index past a dictionary, say. But a child that allows
-        # no nulls gets some.
+        # Flattened, because under a null anything is possible: an index past a dictionary, say. But a child that allows
+        # no nulls gets some value.
         flat = [part if column.type.field(i).nullable else column.field(i) for i, part in enumerate(flattened(column))]
         parts = [made(part, child.type) for part, child in zip(flat, kind, strict=True)]
         return pa.StructArray.from_arrays(parts, fields=list(kind), mask=column.is_null())
@@ -344,16 +345,16 @@ def rebuilt(column: pa.Array, kind: pa.DataType, made: Callable[[pa.Array, pa.Da
 def _fixed_list(column: pa.Array, kind: pa.DataType, made: Callable[[pa.Array, pa.DataType], pa.Array]) -> pa.Array:
     width = kind.list_size
     values = made(_items_of_size(column, width), kind.value_type)
-    if not width:  # of lists of nothing pyarrow divides by their size
+    if not width:  # pyarrow divides by the list size, even by zero
         return pa.Array.from_buffers(kind, len(column), [bitmap(present(column))], children=[values])
     return pa.FixedSizeListArray.from_arrays(values, type=kind, mask=column.is_null())
 
 
 def _items_of_size(column: pa.Array, width: int) -> pa.Array:
-    """The items of lists, so many of each one: nulls, if need be, under lists that are null.
+    """Return the items of lists, with a fixed number per list: nulls, if needed, under lists that are null.
 
     Raises:
-        ArrowInvalid: a list has more or less.
+        ArrowInvalid: a list has more or fewer.
     """
     items, ends = _items(column)
     sizes = np.diff(ends)
@@ -364,7 +365,7 @@ def _items_of_size(column: pa.Array, width: int) -> pa.Array:
     if len(wrong):
         raise pa.ArrowInvalid(f"a list of {wrong[0]} values where {width} must be")
     at = ends[:-1, None] + np.arange(width)
-    plain = cast(items, plain_type(items.type))  # of views pyarrow takes none
+    plain = cast(items, plain_type(items.type))  # pyarrow cannot take views
     return plain.take(pa.array(at.ravel(), mask=np.repeat(~there, width)))
 
 
@@ -379,9 +380,9 @@ def _list(
 
 
 def _items(column: pa.Array) -> tuple[pa.Array, NDArray[np.int64]]:
-    """The items of lists of any kind, or the entries of maps, and where each one ends, behind a 0: no copy, if it can.
+    """Return the items of lists of any kind, or the entries of maps, and the ends of each, after a 0.
 
-    Those under lists that are null stay, but of list views.
+    Without a copy, if possible. Items under null lists stay, except in list views.
     """
     if isinstance(column.type, _LIST_VIEWS):
         return listed_items(column)
@@ -393,7 +394,7 @@ def _items(column: pa.Array) -> tuple[pa.Array, NDArray[np.int64]]:
 
 
 def _ends(column: pa.Array) -> tuple[int, Any]:
-    """Where the values of lists or maps begin, and from there where each one ends, behind a 0."""
+    """Return the start of the values of lists or maps, and the ends of each relative to it, after a 0."""
     offsets = column.offsets
     first = offsets[0].as_py()
     return first, np.asarray(pc.subtract(offsets, offsets[0]).cast(pa.int64()))  # numpy takes ten times as long

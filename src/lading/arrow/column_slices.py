@@ -1,7 +1,7 @@
-"""Values picked out of many shards, put where they belong before a byte of them moves.
+"""Column slices: values selected from many shards, placed before their bytes move.
 
-A shard gives numbers, and of text and bytes where they lie. When those of all shards are known each value is copied or
-read once, to its place in the result; rows of a shard in between would be copied twice, and put in order.
+A shard gives numbers as values, and text and bytes as ranges. After all shards answered, each value is copied or read
+once, to its place in the result. Intermediate rows of a shard would be copied twice and then reordered.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ __all__ = ["ColumnSlices", "Numbers", "Picked", "as_array", "put"]
 
 _MAX_SMALL = (1 << 31) - 1
 _FEW = 256
-"""Values that Python joins in less time than it takes to make views of them for pyarrow: 25 µs, not 80, for 64."""
+"""Number of values that Python joins faster than pyarrow views are made for them: 25 µs, not 80, for 64."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Numbers:
-    """Numbers, or truth values.
+    """Numbers or bools.
 
     Attributes:
-        values: of each row; of other types than numpy's, unsigned ones of their width.
-        there: which are not null; None where none is.
+        values: of each row; types that numpy lacks are unsigned integers of their width.
+        there: which are not null; None if no value is null.
     """
 
     values: NDArray[Any]
@@ -51,7 +51,7 @@ class ColumnSlices:
     Attributes:
         schema: the columns, in order.
         columns: their values, by name.
-        rest: those of other columns, read; None where there are none.
+        rest: the values of other columns, read; None if there are no other columns.
     """
 
     schema: pa.Schema
@@ -60,11 +60,11 @@ class ColumnSlices:
 
 
 def put(parts: Sequence[Picked], places: Sequence[NDArray[np.int64]], count: int) -> Picked:
-    """Values of several shards as one column of so many rows.
+    """Combine values of several shards into one column.
 
     Args:
-        parts: of each shard.
-        places: for each part, the row of the column that each of its values is; each row is once among them.
+        parts: the values of each shard.
+        places: for each part, the output row of each of its values; each row occurs once among them.
         count: rows of the column.
     """
     if isinstance(parts[0], Numbers):
@@ -90,9 +90,9 @@ def _put_numbers(parts: Sequence[Numbers], places: Sequence[NDArray[np.int64]], 
 
 
 def as_array(picked: Picked, kind: pa.DataType, *, views: bool = False) -> pa.Array:
-    """The values in a type: copied, or read where they lie in files; with `views` bytes stay where they are.
+    """Return the values in a type: copied, or read from files; with `views` bytes are shared.
 
-    Text and bytes of more than 2 GiB come as the large twin of a small type. Text is not looked at.
+    Text and bytes of more than 2 GiB come as the large variant of a small type. Text is not checked.
 
     Raises:
         ShortRead: a file became shorter.
@@ -115,7 +115,7 @@ def as_array(picked: Picked, kind: pa.DataType, *, views: bool = False) -> pa.Ar
 
 
 def _joined(pieces: ByteRanges, kind: pa.DataType, there: NDArray[np.bool_] | None) -> pa.Array:
-    """Values that all lie in memory, one after another."""
+    """Concatenate values that are all in memory."""
     data = b"".join(each for each in pieces.views() if each is not None)
     inner = _bytes_type(kind, len(data))
     ends = np.zeros(len(pieces) + 1, np.int64 if inner == pa.large_binary() else np.int32)
@@ -126,7 +126,7 @@ def _joined(pieces: ByteRanges, kind: pa.DataType, there: NDArray[np.bool_] | No
 
 
 def _read(pieces: ByteRanges, kind: pa.DataType, there: NDArray[np.bool_] | None) -> pa.Array:
-    """Values of which some lie in files, in the order in which they lie there."""
+    """Read values, some of them from files, in file order."""
     ends = np.append(0, np.cumsum(pieces.length))
     inner = _bytes_type(kind, int(ends[-1]))
     data = room_for(int(ends[-1]))
@@ -147,12 +147,12 @@ def _buffers(pieces: ByteRanges) -> list[pa.Buffer]:
 
 
 def _bytes_type(kind: pa.DataType, size: int) -> pa.DataType:
-    """The type of bytes that has offsets as a type, or wider ones where the bytes need them."""
+    """Return the type of bytes with the same offsets as a type, or wider ones if the bytes need them."""
     return pa.binary() if kind in (pa.string(), pa.binary()) and size <= _MAX_SMALL else pa.large_binary()
 
 
 def _fitting(kind: pa.DataType, inner: pa.DataType) -> pa.DataType:
-    """The type of text or bytes with the offsets of a type of bytes."""
+    """Return the type of text or bytes with the offsets of a type of bytes."""
     if inner == pa.binary():
         return kind
     return pa.large_string() if is_text(kind) else pa.large_binary()

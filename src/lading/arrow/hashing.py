@@ -1,6 +1,6 @@
-"""Hashes of whole string columns at once, to look names up and to notice what comes back, in 8 bytes a value.
+"""Hash whole string columns, to look up names and to find duplicates, in 8 bytes a value.
 
-No cryptographic promise, and equal hashes do not prove equal strings: whoever must be sure compares the strings.
+The hashes are not cryptographic, and equal hashes do not prove equal strings: compare the strings where it matters.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _BLOCK_BYTES = 1 << 20
 
 
 def hash_strings(column: pa.Array) -> NDArray[np.uint64]:
-    """A 64-bit hash of every value of a string or binary column; 0 where null. Peak memory: about 25 MB."""
+    """Return a 64-bit hash of every value of a string or binary column; 0 where null. Peak memory: about 25 MB."""
     if column.type not in (pa.large_string(), pa.large_binary()):
         column = column.cast(pa.large_binary() if pa.types.is_binary(column.type) else pa.large_string())
     _, ends_buffer, body = column.buffers()
@@ -39,7 +39,7 @@ def hash_strings(column: pa.Array) -> NDArray[np.uint64]:
 
 
 def _hash_block(data: NDArray[np.uint8], ends: NDArray[np.int64]) -> NDArray[np.uint64]:
-    """Polynomials in `_FACTOR` mod 2⁶⁴ over each value's bytes, all values of a block by one cumulative sum."""
+    """Return polynomials in `_FACTOR` mod 2⁶⁴ over each value's bytes, by one cumulative sum a block."""
     lengths = np.diff(ends)
     powers = np.full(int(lengths.max(initial=0)) + 1, _FACTOR, np.uint64)
     powers[0] = 1
@@ -54,7 +54,7 @@ def _hash_block(data: NDArray[np.uint8], ends: NDArray[np.int64]) -> NDArray[np.
 
 
 class NameTable:
-    """Names to be looked up by the batch: 16 bytes a name beside the names themselves.
+    """A lookup table for batches of names: 16 bytes a name, plus the names themselves.
 
     Args:
         names: strings without null; the first of equal ones wins.
@@ -67,7 +67,7 @@ class NameTable:
         self._sorted = hashes[self._order]
 
     def find(self, wanted: pa.Array) -> NDArray[np.int64]:
-        """Position of each wanted string among the names, −1 where there is none (or it is null)."""
+        """Return the position of each wanted string among the names, −1 where it is missing or null."""
         if not len(self.names) or not len(wanted):
             return np.full(len(wanted), -1, np.int64)
         hashes = hash_strings(wanted)
@@ -78,7 +78,7 @@ class NameTable:
         found = np.where(missed, -1, found)
         there = present(wanted)
         clashing = np.flatnonzero(missed & (self._sorted[at] == hashes) & there)
-        if len(clashing):  # two names of one hash: rare by chance, so exactness may cost a whole look-up
+        if len(clashing):  # two names of one hash: rare by chance, so an exact look-up may be slow
             exact = pc.index_in(wanted.take(pa.array(clashing)), self.names).fill_null(-1)
             found[clashing] = exact.to_numpy(zero_copy_only=False)
         return found

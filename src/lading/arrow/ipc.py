@@ -55,11 +55,11 @@ MAGIC = b"ARROW1"
 CONTINUED = b"\xff\xff\xff\xff"
 START_BYTES, TAIL_BYTES = 8, len(MAGIC) + 4
 MOST_START_BYTES = 64
-"""Up to here a file may have zeros behind the magic: Rust's arrow fills up the alignment that it writes with."""
-"""Of a file: before its messages, and behind its footer."""
+"""A file may have zeros up to here after the magic: Rust's arrow pads to the alignment that it writes with."""
+"""Bytes of a file: before its messages, and after its footer."""
 
 MAX_RATIO = 100
-"""What unpacks to so many times its bytes in the file is not refused, whatever its size."""
+"""Data that expands by less than this factor is always accepted."""
 SCHEMA, DICTIONARY, ROWS = 1, 2, 3
 """Kinds of messages: the schema, values of a dictionary, a record batch."""
 
@@ -76,15 +76,15 @@ class Message:
     """The head of a message.
 
     Attributes:
-        kind: `SCHEMA`, `DICTIONARY`, `ROWS`, or the number of what lading does not read.
-        body_bytes: bytes of buffers behind the head.
+        kind: `SCHEMA`, `DICTIONARY`, `ROWS`, or the number of a kind that lading does not read.
+        body_bytes: bytes of buffers after the head.
         rows: rows of a record batch, or values of a dictionary.
-        values: the most of any array, at any depth; 0 if nobody looked.
-        buffers: `offset` and `length` of each buffer in the body; None if nobody looked.
-        codec: `lz4` or `zstd` if buffers are compressed; else empty, as where nobody looked.
+        values: length of the longest array, at any depth; 0 if not computed.
+        buffers: `offset` and `length` of each buffer in the body; None if not computed.
+        codec: `lz4` or `zstd` if buffers are compressed; else empty, also if not computed.
         big_endian: whether a schema says that the most significant byte of every number comes first.
-        dictionary: number of the dictionary whose values these are.
-        is_delta: whether they come behind those that it has already.
+        dictionary: number of the dictionary to which these values belong.
+        is_delta: whether the values are appended to the dictionary's earlier values.
     """
 
     kind: int
@@ -100,7 +100,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Footer:
-    """What the footer of a file lists: `offset`, `meta` (bytes of the head) and `body` of each block."""
+    """The lists in the footer of a file: `offset`, `meta` (bytes of the head) and `body` of each block."""
 
     dictionaries: NDArray[np.void]
     batches: NDArray[np.void]
@@ -108,12 +108,12 @@ class Footer:
 
 @dataclass(frozen=True, slots=True)
 class RowsHeads:
-    """What the heads of record batches say, batch by batch. Nothing is compressed.
+    """The heads of record batches without compression, by batch.
 
     Attributes:
-        head_bytes: of each, without the prefix.
-        rows: of each.
-        body_bytes: behind each head.
+        head_bytes: length of each head, without the prefix.
+        rows: rows of each batch.
+        body_bytes: bytes after each head.
         nodes: rows and nulls of each array: (batches, arrays, 2).
         buffers: offset and length of each buffer in the body: (batches, buffers, 2).
     """
@@ -136,27 +136,27 @@ class _Table:
         self._size = _number(data, _UINT16, self._vtable)
 
     def number(self, field: int, form: struct.Struct) -> int:
-        """A number; 0 if the table does not hold it."""
+        """Return a number; 0 if the table lacks it."""
         at = self.place(field)
         return 0 if at < 0 else _number(self._data, form, at)
 
     def table(self, field: int) -> _Table | None:
-        """A table; None if it is not there."""
+        """Return a table; None if it is missing."""
         at = self.place(field)
         return None if at < 0 else _Table(self._data, at + _number(self._data, _UINT32, at))
 
     def vector(self, field: int, item: np.dtype[np.void]) -> NDArray[np.void]:
-        """Items of a vector; none if it is not there."""
+        """Return the items of a vector; nothing if it is missing."""
         at, size = self.span(field, item.itemsize)
         return np.frombuffer(self._data, item, size // item.itemsize, at)
 
     def tables(self, field: int) -> list[_Table]:
-        """Tables of a vector; none if it is not there."""
+        """Return the tables of a vector; nothing if it is missing."""
         begin, size = self.span(field, 4)
         return [_Table(self._data, at + _number(self._data, _UINT32, at)) for at in range(begin, begin + size, 4)]
 
     def span(self, field: int, item_bytes: int) -> tuple[int, int]:
-        """Where the items of a vector begin, and all their bytes."""
+        """Return the start of the items of a vector, and their total bytes."""
         at = self.place(field)
         if at < 0:
             return 0, 0
@@ -167,7 +167,7 @@ class _Table:
         return at + 4, count * item_bytes
 
     def place(self, field: int) -> int:
-        """Where a field stands; −1 if the table does not hold it."""
+        """Return the place of a field; −1 if the table lacks it."""
         entry = 4 + 2 * field
         offset = _number(self._data, _UINT16, self._vtable + entry) if entry + 2 <= self._size else 0
         return self._place + offset if offset else -1
@@ -190,15 +190,15 @@ def _root(data: bytes | memoryview) -> _Table:
 
 
 def parse_message(data: bytes | memoryview, *, buffers: bool = True) -> Message:
-    """The head of a message, without the prefix that says its length.
+    """Parse the head of a message, without its length prefix.
 
     Args:
         data: the head.
-        buffers: whether to look at the buffers too; without, it takes a third of the time.
+        buffers: whether to parse the buffers too; without, it takes a third of the time.
 
     Raises:
-        CorruptShard: it points outside itself, or says what cannot be: negative sizes, buffers outside the body, a
-            first column of other rows.
+        CorruptShard: it points outside itself, or has impossible values: negative sizes, buffers outside the body, a
+            first column with another number of rows.
     """
     root = _root(data)
     kind, body_bytes = root.number(1, _UINT8), root.number(3, _INT64)
@@ -229,7 +229,7 @@ def parse_message(data: bytes | memoryview, *, buffers: bool = True) -> Message:
 
 
 def dictionary_ids(data: bytes) -> set[int]:
-    """Numbers of the dictionaries that columns have, by the head of a schema that pyarrow has verified."""
+    """Return the numbers of the dictionaries of columns, from the head of a schema that pyarrow has verified."""
     head = _root(data).table(2)
     return set() if head is None else {number for column in head.tables(1) for number in _ids_of(column)}
 
@@ -243,10 +243,10 @@ def _ids_of(column: _Table) -> Iterator[int]:
 
 
 def rows_heads(heads: NDArray[np.uint8]) -> RowsHeads | None:
-    """The heads of many record batches at once, without the prefix: (batches, bytes).
+    """Parse the heads of many record batches at once, without the prefix: (batches, bytes).
 
-    None unless they differ in numbers alone, as those of one writer do, and nothing is compressed. The first one is
-    parsed, so it is for who gets None to say what is wrong with any of them.
+    Returns None unless they differ only in numbers, as those of one writer do, and nothing is compressed. Only the
+    first head is parsed completely; after None, the caller finds the error of any of them.
     """
     first = heads[0].tobytes()
     try:
@@ -290,16 +290,16 @@ def _codec(head: _Table) -> str:
 
 
 def parse_footer(data: bytes) -> Footer:
-    """What the footer of a file lists. Raises CorruptShard if it points outside itself."""
+    """Parse the footer of a file. Raises CorruptShard if it points outside itself."""
     root = _root(data)
     return Footer(root.vector(2, _BLOCK), root.vector(3, _BLOCK))
 
 
 def footer_bytes(tail: bytes, end: int, start: int) -> int:
-    """Length of the footer that ends before the tail of a file, at `end`, and begins behind `start`.
+    """Return the length of the footer that ends before the tail of a file, at `end`, and begins after `start`.
 
     Raises:
-        CorruptShard: the tail says of none.
+        CorruptShard: the tail does not describe a footer.
     """
     if tail[4:] != MAGIC:
         raise CorruptShard("the file does not end as an Arrow file does", offset=max(end + 4, 0), expected=repr(MAGIC),
@@ -311,7 +311,7 @@ def footer_bytes(tail: bytes, end: int, start: int) -> int:
 
 
 def start_of_file(head: bytes) -> int:
-    """Where the schema of a file begins, by its first bytes, of which `MOST_START_BYTES` are enough; 0 of a stream."""
+    """Return the start of the schema of a file, from its first `MOST_START_BYTES` bytes; 0 for a stream."""
     if len(head) < START_BYTES or not head.startswith(MAGIC):
         return 0
     filled = len(head[START_BYTES:]) - len(head[START_BYTES:].lstrip(b"\0"))
@@ -319,25 +319,25 @@ def start_of_file(head: bytes) -> int:
 
 
 def footer_that_begins(data: bytes, start: int) -> Footer:
-    """The footer that begins at `start` of a file. Raises CorruptShard if its blocks do not lie before it."""
+    """Parse the footer that begins at `start` of a file. Raises CorruptShard if its blocks are not before it."""
     footer = parse_footer(data)
     _check_places(np.concatenate([footer.dictionaries, footer.batches]), start)
     return footer
 
 
 def open_footer(data: bytes) -> pa.ipc.RecordBatchFileReader:
-    """A footer as the end of a file without messages; raises what pyarrow does of one that is damaged."""
+    """Open a footer as the end of a file without messages; raises pyarrow's error if it is damaged."""
     image = b"".join([MAGIC, bytes(START_BYTES - len(MAGIC)), data, _INT32.pack(len(data)), MAGIC])
-    # As it is: rows of a big-endian file are in that order whatever its schema is made to say.
-    as_told = pa.ipc.IpcReadOptions(ensure_native_endian=False, use_threads=False)
-    return pa.ipc.open_file(pa.BufferReader(image), options=as_told)
+    # Unchanged: rows of a big-endian file keep that order, whatever its schema says.
+    options = pa.ipc.IpcReadOptions(ensure_native_endian=False, use_threads=False)
+    return pa.ipc.open_file(pa.BufferReader(image), options=options)
 
 
 def verify_footer(data: bytes) -> None:
-    """Raise CorruptShard if pyarrow finds it damaged: one bit makes a field of it look as if it were not there."""
+    """Raise CorruptShard if pyarrow finds a footer damaged: one flipped bit can make a field appear missing."""
     try:
         open_footer(data)
-    except MemoryError:  # which pyarrow's own is too
+    except MemoryError:  # a subclass of pyarrow's own error
         raise
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         said = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
@@ -345,7 +345,7 @@ def verify_footer(data: bytes) -> None:
 
 
 def _check_places(listed: NDArray[np.void], end: int) -> None:
-    """Raise CorruptShard for blocks outside the file, or over one another: few bytes would say much."""
+    """Raise CorruptShard for blocks outside the file, or overlapping blocks, which would multiply few bytes."""
     offset, meta, body = (listed[name].astype(np.int64) for name in ("offset", "meta", "body"))
     sound = (offset >= START_BYTES) & (meta >= START_BYTES) & (body >= 0) & (offset <= end) & (body <= end)
     if not bool(sound.all()) or bool((offset + meta + body > end).any()):
@@ -359,16 +359,19 @@ def _check_places(listed: NDArray[np.void], end: int) -> None:
 
 
 def prefix_of(start: bytes) -> tuple[int, int]:
-    """Bytes of the prefix of a message, and of its head; by its first eight bytes. Raises CorruptShard if cut."""
+    """Return the bytes of a message's prefix and of its head, from its first eight bytes.
+
+    Raises CorruptShard if cut.
+    """
     old = start[:4] != CONTINUED
-    told = start[:4] if old else start[4:8]
-    if len(told) < len(CONTINUED):
+    length = start[:4] if old else start[4:8]
+    if len(length) < len(CONTINUED):
         raise CorruptShard("a message is cut", found=repr(start))
-    return (4 if old else 8), int.from_bytes(told, "little", signed=True)
+    return (4 if old else 8), int.from_bytes(length, "little", signed=True)
 
 
 def needs_dictionaries(kind: pa.DataType) -> bool:
-    """Whether messages of dictionaries come with values of a type: it is one, or holds one, at any depth."""
+    """Return whether values of a type need dictionary messages: it is a dictionary, or holds one, at any depth."""
     if isinstance(kind, pa.BaseExtensionType):
         kind = kind.storage_type
     inner = (kind.field(i).type for i in range(kind.num_fields))
@@ -376,12 +379,12 @@ def needs_dictionaries(kind: pa.DataType) -> bool:
 
 
 def unpacked_bytes(message: Message, body: memoryview) -> int:
-    """Bytes of a message's buffers, in its body; of compressed ones, what they say they unpack to. Nothing is unpacked.
+    """Return the bytes of a message's buffers; for compressed ones the declared size. Nothing is unpacked.
 
-    A compressed buffer begins with an int64, −1 if it is not compressed after all.
+    A compressed buffer begins with an int64; −1 means that it is stored uncompressed.
 
     Raises:
-        CorruptShard: a buffer says what cannot be.
+        CorruptShard: a buffer declares an impossible size.
     """
     if not message.codec:
         return message.body_bytes
@@ -400,10 +403,10 @@ def unpacked_bytes(message: Message, body: memoryview) -> int:
 
 
 def unpacked_sizes(file: pa.Buffer) -> list[int]:
-    """Bytes of each dictionary and record batch of an Arrow file, unpacked. Nothing is unpacked, only heads are read.
+    """Return the unpacked bytes of each dictionary and record batch of an Arrow file, reading only heads.
 
     Raises:
-        CorruptShard: it is no Arrow file, or its footer or a head is damaged.
+        CorruptShard: it is not an Arrow file, or its footer or a head is damaged.
     """
     view = memoryview(file)
     end = len(view) - TAIL_BYTES
@@ -417,7 +420,7 @@ def unpacked_sizes(file: pa.Buffer) -> list[int]:
             if not 0 < head_bytes <= meta_bytes - prefix:
                 raise CorruptShard("the head of a message runs past its block", expected=f"at most {meta_bytes} bytes",
                                    found=head_bytes)  # fmt: skip
-            # The body begins behind the head, however much of a block the footer grants the head.
+            # The body begins after the head, whatever length the footer declares for the head.
             body = block[prefix + head_bytes :]
             message = parse_message(bytes(block[prefix : prefix + head_bytes]))
             if message.body_bytes > len(body):

@@ -1,8 +1,8 @@
-"""Values out of JSON → Arrow columns that lose nothing.
+"""Convert JSON values to Arrow columns without loss.
 
-A field whose values are all of one JSON type becomes a column of that type. A field that mixes them (whole numbers and
-floats too: `1` and `1.0` differ), or that holds lists, objects, integers beyond 64 bits or text that no UTF-8 holds,
-becomes a string column of JSON texts with the feature Json.
+A field whose values are all of one JSON type becomes a column of that type. A field becomes a string column of JSON
+texts with the feature Json if it mixes types (also integers and floats: `1` and `1.0` differ), or if it holds lists,
+objects, integers beyond 64 bits or text with lone surrogates.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def _kind(value: object) -> int:
 
 
 class Kinds:
-    """Which JSON types the fields of many documents hold; a few bytes a field."""
+    """The JSON types in the fields of many documents; a few bytes a field."""
 
     def __init__(self) -> None:
         self._seen: dict[str, int] = {}
@@ -63,11 +63,11 @@ class Kinds:
 
     @property
     def names(self) -> list[str]:
-        """Names of fields in order of appearance."""
+        """Return the names of fields in order of appearance."""
         return list(self._seen)
 
     def add(self, fields: dict[str, Any], per_item: set[str]) -> None:
-        """Count one document; of the fields in `per_item` the list's entries."""
+        """Count one document; for the fields in `per_item` count the list's entries."""
         for name, value in fields.items():
             self._seen[name] = self._seen.get(name, 0) | _kind(value)
             if name in per_item and isinstance(value, list):
@@ -75,16 +75,16 @@ class Kinds:
                     self._entries[name] = self._entries.get(name, 0) | _kind(entry)
 
     def of(self, name: str, *, per_item: bool) -> int:
-        """The types seen in a field, or in the entries of its lists."""
+        """Return the types seen in a field, or in the entries of its lists."""
         return (self._entries if per_item else self._seen).get(name, 0)
 
 
 def kinds_of(values: Sequence[Any], *, plain: bool = False) -> int:
-    """The types of values, as `column_type` takes them.
+    """Return the types of values, for `column_type`.
 
     Args:
-        values: of one field.
-        plain: they hold no integers beyond 64 bits and no lone surrogates, so that a look at each is spared.
+        values: values of one field.
+        plain: whether integers beyond 64 bits and lone surrogates are excluded, so that values need no check.
     """
     if plain:
         return reduce(or_, (_KINDS.get(kind, _NESTED) for kind in set(map(type, values))), 0)
@@ -92,14 +92,14 @@ def kinds_of(values: Sequence[Any], *, plain: bool = False) -> int:
 
 
 def column_type(name: str, kinds: int) -> pa.Field:
-    """The field of a column that holds all values of these types exactly."""
+    """Return the field of a column that holds all values of these types exactly."""
     if kinds in _TYPES:
         return pa.field(name, _TYPES[kinds])
     return with_feature(pa.field(name, pa.string()), Json())
 
 
 def build_column(target: pa.Field, values: list[Any], path: str) -> pa.Array:
-    """A column of Python values out of JSON, in the target's type.
+    """Return a column of Python values from JSON, in the target's type.
 
     Raises:
         SchemaMismatch: a value does not fit the type; names file and column.
@@ -107,7 +107,7 @@ def build_column(target: pa.Field, values: list[Any], path: str) -> pa.Array:
     try:
         if isinstance(feature_of(target), Json):
             return pa.array([None if v is None else json_text.dumps(v) for v in values], target.type)
-        # pyarrow makes no list of values of a type that somebody registered.
+        # pyarrow cannot make lists of values of a registered extension type.
         column = pa.array(values, unregistered_type(target.type))
         _refuse_others(values, column)
         return registered(column, target.type)
@@ -134,7 +134,7 @@ _MADE_OTHERS: tuple[tuple[Callable[[pa.DataType], bool], frozenset[type]], ...] 
     (pa.types.is_struct, frozenset({list})),
     (lambda kind: isinstance(kind, LIST_TYPES), frozenset({str, dict})),
 )
-"""Of which JSON types pyarrow makes values of another type without a word. What else does not fit it refuses."""
+"""JSON types that pyarrow silently converts to another type. It refuses every other mismatch."""
 
 
 def _made_others(kind: pa.DataType) -> frozenset[type]:
@@ -146,16 +146,16 @@ def _value_type(kind: pa.DataType) -> pa.DataType:
 
 
 def _refuse_others(values: list[Any], column: pa.Array) -> None:
-    """Raise ArrowInvalid if pyarrow made a column of other values: of a text a list of its letters, say.
+    """Raise ArrowInvalid if pyarrow changed values: a text into a list of its letters, for example.
 
-    Values are looked at one by one only where the types among them allow for that.
+    Values are checked one by one only where their types allow such a change.
     """
     others = _made_others(column.type)
     if not others.isdisjoint(map(type, values)):
         odd = next(value for value in values if type(value) in others)
         raise pa.ArrowInvalid(f"{odd!r:.60}")
     if _holds_infinite(column):
-        cast(pa.array(values, pa.float64()), _value_type(column.type))  # which refuses what became infinite
+        cast(pa.array(values, pa.float64()), _value_type(column.type))  # which refuses values that became infinite
     elif pa.types.is_struct(column.type):
         _refuse_others_inside(list(filter(None, values)), column)
     elif isinstance(column.type, LIST_TYPES) and _made_others(column.type.value_type):
@@ -178,14 +178,14 @@ def _refuse_others_inside(objects: list[dict[str, Any]], column: pa.StructArray)
 
 
 def _holds_infinite(column: pa.Array) -> bool:
-    """Whether a column of floats of less than 64 bits does."""
+    """Return whether a column of floats of less than 64 bits holds infinite values."""
     column = column.dictionary if pa.types.is_dictionary(column.type) else column
     narrow = pa.types.is_floating(column.type) and column.type != pa.float64()
     return narrow and bool(pc.any(pc.is_inf(column)).as_py())
 
 
 def union_json_schemas(schemas: Iterable[pa.Schema]) -> pa.Schema:
-    """The schema whose columns hold the values of all: columns that differ in type become JSON texts."""
+    """Return the schema whose columns hold the values of all: columns that differ in type become JSON texts."""
     fields: dict[str, pa.Field] = {}
     metadata = None
     for schema in schemas:
@@ -196,7 +196,7 @@ def union_json_schemas(schemas: Iterable[pa.Schema]) -> pa.Schema:
 
 
 def fit_json(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """The rows with columns made JSON texts where this schema, out of `union_json_schemas`, has those."""
+    """Return the rows with columns as JSON texts where this schema, from `union_json_schemas`, has those."""
     for i, field in enumerate(rows.schema):
         target = schema.field(field.name)
         if isinstance(feature_of(target), Json) and not isinstance(feature_of(field), Json):
@@ -207,7 +207,7 @@ def fit_json(rows: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def wider_column(one: pa.Field, other: pa.Field) -> pa.Field:
-    """The column that holds what either does, as JSON: types that JSON does not tell apart are one."""
+    """Return the column that holds the values of either, as JSON: types that are equal in JSON are merged."""
     if one.type == other.type:
         return one if isinstance(feature_of(one), Json) == isinstance(feature_of(other), Json) else _union(one, other)
     if pa.types.is_dictionary(one.type) or pa.types.is_dictionary(other.type):
@@ -239,7 +239,7 @@ def _union(one: pa.Field, other: pa.Field) -> pa.Field:
 
 
 def is_json_type(kind: pa.DataType) -> bool:
-    """Whether JSON holds the values of a column of this type exactly, each as one text, number, bool or null."""
+    """Return whether JSON holds a column of this type exactly, each value as a text, number, bool or null."""
     if pa.types.is_dictionary(kind):
         return is_json_type(kind.value_type)
     return any(
@@ -256,7 +256,7 @@ def is_json_type(kind: pa.DataType) -> bool:
 
 
 def is_nested_json(kind: pa.DataType) -> bool:
-    """Whether JSON holds the values of a column of lists or structs exactly: inside, there are types that it has."""
+    """Return whether JSON holds a column of lists or structs exactly: their values have types that JSON has."""
     if pa.types.is_struct(kind):
         names = [child.name for child in kind]
         return len({*names}) == len(names) and all(_is_inside_json(child.type) for child in kind)

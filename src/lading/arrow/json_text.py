@@ -1,8 +1,8 @@
-"""JSON that loses nothing.
+"""Read and write JSON without loss.
 
-`orjson` is fast, and silently turns integers beyond 64 bits into floats; it refuses NaN, infinities, numbers that
-overflow, lone surrogates and a byte order mark, all of which stand in real data. Python's `json` keeps them. So texts
-go to orjson where both must give the same value, and to `json` where they might not.
+`orjson` is fast, and silently turns integers beyond 64 bits into floats. It refuses NaN, infinities, numbers that
+overflow, lone surrogates and a byte order mark, which all occur in real data. Python's `json` keeps them. Texts go to
+orjson only if both must give the same value, and otherwise to `json`.
 
 Source: RFC 8259; the spelling of `dumps` is that of Python's `json.dumps(value, ensure_ascii=False)`, as the peers
 write it.
@@ -40,14 +40,14 @@ __all__ = [
 ]
 
 MAX_LEVELS = 200
-"""Levels of lists and objects inside each other: deeper JSON is refused, in reading and in writing."""
+"""Maximum nesting of lists and objects: deeper JSON is refused, in reading and in writing."""
 
 _STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
 _STEPS = np.zeros(256, np.int8)
 _STEPS[[*b"[{"]], _STEPS[[*b"]}"]] = 1, -1
 
-# A text as `0` for a digit and a space for the rest: a search in it says whether a number may be there that orjson
-# reads otherwise (19 digits: near 64 bits).
+# A text with `0` for each digit and a space for the rest. A search in it shows whether it may hold a number that orjson
+# reads differently (19 digits: near 64 bits).
 _SHAPE = bytes(48 if i in b"0123456789" else 32 for i in range(256))
 _LONG_INTEGER = b"0" * 19
 
@@ -58,13 +58,13 @@ _CANONICAL = json.JSONEncoder(ensure_ascii=False, sort_keys=True, separators=(",
 
 
 def loads(data: bytes | bytearray | memoryview | str, *, base: int | None = None) -> Any:
-    """The value of a JSON text in UTF-8: integers of any size, NaN and infinities, lone surrogates, all kept.
+    """Return the value of a JSON text in UTF-8. Integers of any size, NaN, infinities and lone surrogates are kept.
 
-    A leading byte order mark is ignored; of two equal names in one object the last one holds.
+    A leading byte order mark is ignored. Of two equal names in one object, the last one wins.
 
     Args:
         data: the text.
-        base: where it begins in its file; errors then carry the offset in the file.
+        base: its start in its file, so that errors carry the offset in the file.
 
     Raises:
         DataError: the text is invalid JSON, invalid UTF-8, or nested deeper than `MAX_LEVELS`.
@@ -76,18 +76,18 @@ def loads(data: bytes | bytearray | memoryview | str, *, base: int | None = None
         try:
             return orjson.loads(text)
         except orjson.JSONDecodeError:
-            pass  # Python's json gives either the value that orjson refuses, or the error with its place
+            pass  # Python's json returns the value that orjson refuses, or the error with its place
     return _loads_slowly(text, base)
 
 
 def loads_plain(texts: Sequence[bytes]) -> list[Any] | None:
-    """The values of many texts at once, if orjson gives the same as Python's `json`; None if one of them needs `loads`.
+    """Return the values of many texts, if orjson and Python's `json` agree; None if one of them needs `loads`.
 
-    Then no integer among them is beyond 64 bits, and no text holds lone surrogates. 4 MB of documents take 6 ms.
+    Then all integers fit into 64 bits, and no text holds lone surrogates. 4 MB of documents take 6 ms.
     """
     if _LONG_INTEGER in b" ".join(texts).translate(_SHAPE) or any(map(_is_too_deep, texts)):
         return None
-    # Every few hundred new objects Python looks for cycles, which there are none of: two thirds of the time.
+    # Python searches for cycles every few hundred new objects; there are none, and it takes two thirds of the time.
     collects = gc.isenabled()
     gc.disable()
     try:
@@ -100,7 +100,7 @@ def loads_plain(texts: Sequence[bytes]) -> list[Any] | None:
 
 
 def is_unicode(text: str) -> bool:
-    """Whether UTF-8 can hold a text: no lone surrogate is in it, as JSON may have them."""
+    """Return whether a text is valid Unicode: JSON may hold lone surrogates, UTF-8 cannot."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -109,13 +109,13 @@ def is_unicode(text: str) -> bool:
 
 
 def find_repeated_name(texts: Sequence[bytes], values: Sequence[Any]) -> tuple[int, str] | None:
-    """The first text with an object that holds a name twice: its place, and the name; None if there is none.
+    """Return the place of the first text with an object that repeats a name, and the name; None if there is none.
 
     Args:
         texts: JSON texts.
-        values: what they mean.
+        values: their parsed values.
     """
-    # As many names as there are ends of names: none is lost. Otherwise a string may look like the end of one.
+    # If there are as many names as ends of names, none was lost. Otherwise a string may look like the end of a name.
     if _most_names(b"\n".join(texts)) == _count_names(values):
         return None
     for number, (text, value) in enumerate(zip(texts, values, strict=True)):
@@ -127,10 +127,10 @@ def find_repeated_name(texts: Sequence[bytes], values: Sequence[Any]) -> tuple[i
 
 
 def _most_names(text: bytes) -> int:
-    """How many names the objects in a text hold, or more: no fewer than there are."""
+    """Return an upper bound of the number of names in the objects of a text."""
     codes = np.frombuffer(text, np.uint8)
     colons = codes[1:] == ord(":")
-    # A name ends with a quote and a colon. A quote with one backslash before it stands in a string.
+    # A name ends with a quote and a colon. A quote after one backslash is inside a string.
     near = np.flatnonzero(colons & (codes[:-1] == ord('"')))
     near = near[near >= len('\\"')]
     in_string = (codes[near - 1] == ord("\\")) & (codes[near - 2] != ord("\\"))
@@ -139,7 +139,7 @@ def _most_names(text: bytes) -> int:
 
 
 def _count_names(values: Sequence[Any]) -> int:
-    """How many names the objects in these values hold, at any depth."""
+    """Return how many names the objects in these values hold, at any depth."""
     total, level = 0, list(values)
     while level:
         objects = [value for value in level if type(value) is dict]
@@ -166,7 +166,7 @@ def _repeated_name(text: bytes) -> str | None:
 
 
 def _may_repeat(value: Any) -> bool:
-    """Whether two keys of one dict may become the same text: not where all are of one plain type."""
+    """Return whether two keys of one dict may become the same text: not if all are of one plain type."""
     level = [] if type(value) in _NO_KEYS else [value]
     while level:
         dicts = [one for one in level if type(one) is dict]
@@ -181,22 +181,22 @@ def _may_repeat(value: Any) -> bool:
 
 _NO_KEYS = frozenset({str, int, float, bool, type(None)})
 _ONE_TYPE = {frozenset({str}), frozenset({int}), frozenset({bool})}
-"""Of which different keys have different texts; floats may be NaN several times."""
+"""Key types whose different keys have different texts; a float NaN may occur several times."""
 
 
 def dumps(value: Any) -> str:
-    """JSON text of a value, spelled as Python's `json.dumps` does: `", "` and `": "`, non-ASCII left as it is.
+    """Return the JSON text of a value, spelled as Python's `json.dumps` does.
 
-    Lone surrogates, which no UTF-8 holds, are escaped; so the text can always be stored. Keys that are numbers, bools
-    or None become texts, as there.
+    It has `", "` and `": "`, and keeps non-ASCII. Lone surrogates are escaped, so that the text is always valid UTF-8.
+    Keys that are numbers, bools or None become texts, as in `json.dumps`.
 
     Raises:
-        Unrepresentable: the value is none of dict, list, str, int, float, bool, None, or it is nested too deeply; two
+        Unrepresentable: the value is not a dict, list, str, int, float, bool or None, or it is nested too deeply; two
             keys of one dict become the same text.
     """
     text = _dump(_PLAIN, value)
     try:
-        orjson.dumps(value)  # refuses keys that are no texts, in a tenth of the time
+        orjson.dumps(value)  # refuses keys that are not texts, in a tenth of the time
     except TypeError:
         if _may_repeat(value) and (twin := _repeated_name(text.encode())) is not None:
             raise Unrepresentable("JSON cannot hold this value: two keys become one text", found=repr(twin)) from None
@@ -204,10 +204,10 @@ def dumps(value: Any) -> str:
 
 
 def dumps_each(values: pa.Array) -> pa.LargeStringArray:
-    """JSON text of each value, spelled as `dumps` does; a null becomes `null`.
+    """Return the JSON text of each value, spelled as `dumps` does; a null becomes `null`.
 
-    8 MB of English text take 2 ms, and 15 by `dumps` one by one; in other scripts 10. On the way it needs about four
-    times the memory of the values.
+    8 MB of English text take 2 ms, and 15 by `dumps` one by one; in other scripts 10. It needs about four times the
+    memory of the values.
 
     Args:
         values: texts, numbers or bools; no lists or structs.
@@ -216,9 +216,9 @@ def dumps_each(values: pa.Array) -> pa.LargeStringArray:
     if not len(values):
         return pa.array([], pa.large_string())
     if pa.types.is_floating(kind):
-        # Not by orjson: it has `1e16` and `null` where Python has `1e+16` and `NaN`.
+        # Not by orjson: it writes `1e16` and `null` where Python writes `1e+16` and `NaN`.
         return pa.array(_PLAIN.encode(values.to_pylist())[1:-1].split(", "), pa.large_string())
-    # One value a line: no value holds a line end. What stands between two, a comma and the indent, is left out.
+    # One value a line: values hold no line ends. The comma and the indent between two values are removed.
     text = orjson.dumps(values.to_pylist(), option=orjson.OPT_INDENT_2)
     lines = np.flatnonzero(np.frombuffer(text, np.uint8) == ord("\n"))
     ends = np.empty(2 * len(values), np.int64)
@@ -229,12 +229,12 @@ def dumps_each(values: pa.Array) -> pa.LargeStringArray:
 
 
 def glued(*parts: str | pa.LargeStringArray) -> pa.LargeStringArray:
-    """Texts of several columns, one behind the other, row by row; a text by itself stands in every row."""
+    """Concatenate the texts of several columns, row by row; a single text repeats in every row."""
     return pc.binary_join_element_wise(*(_text(p) if isinstance(p, str) else p for p in parts), _text(""))
 
 
 def joined_runs(texts: pa.LargeStringArray, bounds: NDArray[np.int64]) -> pa.LargeStringArray:
-    """The texts of each run, joined as entries of a JSON list are: those of run i are `bounds[i]:bounds[i + 1]`."""
+    """Return the texts of each run, joined as entries of a JSON list; those of run i are `bounds[i]:bounds[i + 1]`."""
     return pc.binary_join(pa.LargeListArray.from_arrays(pa.array(bounds), texts), _text(", "))
 
 
@@ -244,9 +244,10 @@ def _text(text: str) -> pa.LargeStringScalar:
 
 
 def canonical(value: Any) -> str:
-    """The one JSON text of a value: keys sorted by code point, no spaces, non-ASCII left, numbers as Python's `json`.
+    """Return the canonical JSON text of a value.
 
-    `1` and `1.0` differ; `1e+16`, `NaN`, `Infinity` are spelled so.
+    Keys are sorted by code point, there are no spaces, non-ASCII stays, and numbers are spelled as Python's `json`
+    does. `1` and `1.0` differ; other spellings are `1e+16`, `NaN`, `Infinity`.
 
     Raises:
         Unrepresentable: as `dumps`.
@@ -276,7 +277,7 @@ def _loads_slowly(text: bytes, base: int | None) -> Any:
 
 
 def _is_too_deep(text: bytes) -> bool:
-    """Whether a JSON text has more than `MAX_LEVELS` levels."""
+    """Return whether a JSON text has more than `MAX_LEVELS` levels."""
     if text.count(b"[") + text.count(b"{") <= MAX_LEVELS:
         return False
     codes = np.frombuffer(_STRING.sub(b"", text), np.uint8)
@@ -296,7 +297,7 @@ def _dump(encoder: json.JSONEncoder, value: Any) -> str:
         text = encoder.encode(value)
     except TypeError as error:
         raise Unrepresentable(f"JSON cannot hold this value ({error})") from None
-    except (ValueError, RecursionError) as error:  # ValueError: a value that holds itself
+    except (ValueError, RecursionError) as error:  # ValueError: a value that contains itself
         raise Unrepresentable(f"JSON cannot hold this value: it is nested too deeply ({error})") from None
     if _is_too_deep(text.encode("utf-8", "surrogatepass")):
         raise Unrepresentable(

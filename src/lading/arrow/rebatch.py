@@ -1,4 +1,4 @@
-"""Make batches larger or smaller without copying payload: work that is done once a batch costs less then."""
+"""Merge or split batches without copying payload, so that the fixed cost of a batch matters less."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from lading.features.items import split_rows
 __all__ = ["HELD_BATCHES", "joined", "rebatched", "split_samples"]
 
 HELD_BATCHES = 4
-"""Batches that may be in memory at once on their way: one read, one waiting for it, one written, and what is split."""
+"""Batches that may be in memory at once on their way: one read, one waiting, one written, and the one that is split."""
 _SMALL_ROW_BYTES = 32 << 10
 _ENOUGH_BYTES, _LARGE_BYTES = 32 << 20, 4 << 20
 
@@ -25,20 +25,21 @@ _ENOUGH_BYTES, _LARGE_BYTES = 32 << 20, 4 << 20
 def rebatched(
     batches: Iterable[pa.RecordBatch], max_rows: int, max_bytes: int, most_referred: int
 ) -> Iterator[pa.RecordBatch]:
-    """The same rows in batches of some 32 MiB, payload in memory as views; those of references as large as they may be.
+    """Return the same rows in batches of about 32 MiB, with payload in memory as views.
 
-    Never more than `max_rows` together, or `max_bytes`; of references to large values `most_referred`. What goes with
-    small ones (headers, names, copies, since views would hold what lies between) takes as much memory as they do.
+    Batches of references may be as large as the limits allow: never more than `max_rows` or `max_bytes`, and
+    `most_referred` for references to large values. The columns next to small values (headers, names, copies, because
+    views would hold the gaps) take as much memory as the values.
 
-    Other columns are copied; readers give a few MiB at a time, and the work of a batch (some 100 calls of 10 µs) then
-    costs as much as to move its bytes.
+    Other columns are copied. Readers give a few MiB at a time; the fixed work of such a batch (some 100 calls of 10 µs)
+    costs as much as moving its bytes.
     """
     waiting: list[pa.RecordBatch] = []
     rows = size = 0
     for batch in batches:
         more = total_bytes(batch)
         if more >= _LARGE_BYTES and any(pa.types.is_nested(field.type) for field in batch.schema):
-            # What stands in lists can be no view: it would be copied.
+            # Values inside lists cannot be views: they would be copied.
             if waiting:
                 yield joined(waiting)
                 waiting, rows, size = [], 0, 0
@@ -46,7 +47,7 @@ def rebatched(
             continue
         held = _binary_columns(batch)
         shared = with_columns(batch, {i: share(batch.column(i)) for i in held}) if held else batch
-        # References hold nothing in memory, and mean something with the files of their own batch only.
+        # References hold nothing in memory, and are valid only with the files of their own batch.
         refers = any(is_ref(kind) for kind in shared.schema.types)
         enough = max_bytes if refers else min(max_bytes, _ENOUGH_BYTES)
         if refers and more >= _SMALL_ROW_BYTES * batch.num_rows:
@@ -67,14 +68,21 @@ def _binary_columns(batch: pa.RecordBatch) -> list[int]:
 
 
 def joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
-    """One batch of several of one schema; their payload is shared where it comes as views."""
+    """Return one batch of several with one schema; payload that comes as views is shared."""
     return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
 
 
 def split_samples(
     batch: pa.RecordBatch, starts: NDArray[np.int64], max_rows: int, max_bytes: int
 ) -> Iterator[pa.RecordBatch]:
-    """The same rows in batches that keep the limits and cut no sample; `starts` are the first rows of samples."""
+    """Return the same rows in batches within the limits, without cutting samples.
+
+    Args:
+        batch: the rows.
+        starts: first rows of samples.
+        max_rows: limit of rows.
+        max_bytes: limit of bytes.
+    """
     if len(starts) and batch.num_rows <= max_rows and total_bytes(batch) <= max_bytes:
         yield batch
         return

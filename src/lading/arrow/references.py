@@ -1,4 +1,4 @@
-"""The reference: where the bytes of a value lie.
+"""The reference: the place of the bytes of a value.
 
 A column of references is an Arrow extension array named `lading.ref` over
 
@@ -6,9 +6,9 @@ A column of references is an Arrow extension array named `lading.ref` over
 
 `file` is a row of a *files table*, which travels in the schema's metadata (`with_files`, `files_of`); `member` names a
 tar member whose range is not known yet; `offset` and `length` are a half-open range in bytes, counted in the unwrapped
-stream if the file has a wrap, and −1 where unknown (length −1 with offset 0: the whole file); `codec` says how the
-range itself is compressed; `frame` is one picture of a multi-frame file, −1 for all of it. A null reference means that
-there is no value.
+stream if the file has a wrap, and −1 where unknown (length −1 with offset 0: the whole file); `codec` is the
+compression of the range itself; `frame` is one image of a multi-frame file, −1 for all of it. A null reference is a
+missing value.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ __all__ = [
 ]
 
 FILES_KEY = b"lading.files"
-"""Key of a schema's metadata: JSON list of `[url, wrap, size_bytes, version]`, the files table."""
+"""Key of a schema's metadata for the files table: a JSON list of `[url, wrap, size_bytes, version]`."""
 
 _EXTENSION_KEYS = (b"ARROW:extension:name", b"ARROW:extension:metadata")
 
 CODECS = ("", "zstd", "zstd-magicless", "gzip")
-"""How a range is compressed, by the reference's `codec` number; 0 = not at all."""
+"""Compression of a range, by the reference's `codec` number; 0 = none."""
 
 _STORAGE = pa.struct(
     [
@@ -79,7 +79,7 @@ class RefType(pa.ExtensionType):  # type: ignore[misc] # pyarrow has no type inf
 
     @classmethod
     def __arrow_ext_deserialize__(cls, _storage: pa.DataType, _serialized: bytes) -> RefType:
-        return _TYPE  # Arrow asks for it each time that a column or field is looked at
+        return _TYPE  # Arrow requests it whenever a column or field is inspected
 
     def __reduce__(self) -> tuple[type[RefType], tuple[()]]:
         """For pickle and cloudpickle, which cannot take the way of Arrow's other types."""
@@ -87,7 +87,7 @@ class RefType(pa.ExtensionType):  # type: ignore[misc] # pyarrow has no type inf
 
 
 _TYPE = RefType()
-# pyarrow is not told of it: it would take columns that anybody's file calls so for references, and those are followed.
+# Not registered in pyarrow: it would turn columns with this name in any file into references, which are followed.
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +96,9 @@ class FileEntry:
 
     Attributes:
         url: path or URL, as it was opened.
-        wrap: compression of the whole file (`""`, `"gzip"`, `"zstd"`, `"bz2"`, `"xz"`); offsets count in its stream.
-        size_bytes: size of the file as it lies there, −1 if unknown.
+        wrap: compression of the whole file (`""`, `"gzip"`, `"zstd"`, `"bz2"`, `"xz"`); offsets count in its unpacked
+            stream.
+        size_bytes: size of the file as stored, −1 if unknown.
         version: etag, or modification time in nanoseconds; empty if unknown. A change means another file.
     """
 
@@ -121,24 +122,24 @@ class Refs:
 
 
 def is_ref(data_type: pa.DataType) -> bool:
-    """Whether a column of this type holds references."""
+    """Return whether columns of this type hold references."""
     return isinstance(data_type, RefType)
 
 
 def ref_field(field: pa.Field) -> pa.Field:
-    """A field of references to the values of this one.
+    """Return a field of references to the values of this field.
 
-    Of an extension type that pyarrow does not know, a field has the type's name in its metadata: a file would then name
-    two types for one column, and the first is read.
+    A field of an extension type that pyarrow does not know has the type's name in its metadata. A file would then name
+    two types for one column, and readers use the first.
     """
     metadata = {key: value for key, value in (field.metadata or {}).items() if key not in _EXTENSION_KEYS}
     return pa.field(field.name, RefType(), field.nullable, metadata or None)
 
 
 def with_refs(table: pa.Table) -> pa.Table:
-    """A table out of a file of lading's own, with references where it was written with them.
+    """Return a table from a file of lading with references where they were written as such.
 
-    Arrow gives such columns as structs, whose fields say what they were. Never for a file that others speak for.
+    Arrow reads such columns as structs, whose fields mark them as references. Never use it for files of other writers.
     """
     for i, field in enumerate(table.schema):
         if (field.metadata or {}).get(_EXTENSION_KEYS[0]) == b"lading.ref" and field.type == _STORAGE:
@@ -148,7 +149,7 @@ def with_refs(table: pa.Table) -> pa.Table:
 
 
 def has_codec(batch: pa.RecordBatch) -> bool:
-    """Whether some references are to ranges that must be unpacked, to how much nobody knows."""
+    """Return whether some references need unpacking, to an unknown size."""
     return any(bool(unpack(column).codec.any()) for column in batch.columns if is_ref(column.type))
 
 
@@ -162,7 +163,7 @@ def make_refs(
     frame: int | NDArray[np.int32] = -1,
     valid: NDArray[np.bool_] | None = None,
 ) -> pa.ExtensionArray:
-    """A reference column; `valid` is False where there is nothing."""
+    """Return a reference column; `valid` is False for missing values."""
     count = len(offset)
     children = [
         _column(file, count, np.int32),
@@ -182,7 +183,7 @@ def _column(value: int | NDArray[Any], count: int, dtype: type[np.generic]) -> p
 
 
 def unpack(column: pa.Array | pa.ChunkedArray) -> Refs:
-    """A reference column as numpy arrays; no copy where Arrow allows it."""
+    """Return a reference column as numpy arrays; no copy where Arrow allows it."""
     if isinstance(column, pa.ChunkedArray):
         column = column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
     storage = column.storage
@@ -190,7 +191,7 @@ def unpack(column: pa.Array | pa.ChunkedArray) -> Refs:
 
     def part(name: str) -> NDArray[Any]:
         child = storage.field(name)
-        # Under a null reference Arrow may have nulls too, and numpy has integers without them only as floats.
+        # Arrow may have nulls under a null reference, and numpy can hold integers with nulls only as floats.
         numbers: NDArray[Any] = (child.fill_null(0) if child.null_count else child).to_numpy()
         return numbers
 
@@ -200,7 +201,7 @@ def unpack(column: pa.Array | pa.ChunkedArray) -> Refs:
 
 
 def files_of(schema: pa.Schema) -> tuple[FileEntry, ...]:
-    """The files table of a schema; empty if it has none. Raises DataError for one that is broken."""
+    """Return the files table of a schema; empty if it has none. Raises DataError if it is invalid."""
     text = (schema.metadata or {}).get(FILES_KEY)
     try:
         rows = orjson.loads(text) if text else []
@@ -215,18 +216,18 @@ def files_of(schema: pa.Schema) -> tuple[FileEntry, ...]:
 
 
 def with_files(schema: pa.Schema, files: Sequence[FileEntry]) -> pa.Schema:
-    """The schema with this files table in its metadata; other metadata stay."""
+    """Return the schema with this files table in its metadata; other metadata stay."""
     rows = [[f.url, f.wrap, f.size_bytes, f.version] for f in files]
     return schema.with_metadata({**(schema.metadata or {}), FILES_KEY: orjson.dumps(rows)})
 
 
 def without_files(metadata: Mapping[bytes, bytes] | None) -> dict[bytes, bytes]:
-    """Metadata of a schema but the files table."""
+    """Return the metadata of a schema without the files table."""
     return {key: value for key, value in (metadata or {}).items() if key != FILES_KEY}
 
 
 def concat(tables: Sequence[pa.Table | pa.RecordBatch]) -> pa.Table:
-    """One table of all rows, with the columns of all and one files table; references are renumbered.
+    """Return one table of all rows, with all columns and one files table; references are renumbered.
 
     Columns that some tables lack are null there. Metadata other than the files table come from the first.
     """

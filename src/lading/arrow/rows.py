@@ -1,7 +1,7 @@
-"""Samples as dicts → record batches.
+"""Convert samples (dicts) to record batches.
 
-Without a schema the values say what a column holds. With one, each is stored as the column's feature and type say
-(`Encoders`), so that a sample as `ds[i]` gives it becomes what it was.
+Without a schema, the values decide the type of a column. With a schema, each value is stored as the column's feature
+and type require (`Encoders`), so that a sample from `ds[i]` is stored as it was.
 """
 
 from __future__ import annotations
@@ -53,25 +53,26 @@ _SUBCLASSES: tuple[tuple[Any, Callable[[Any], Any]], ...] = (
     (int, int.__int__),
     (float, float.__float__),
 )
-"""What is stored as a plain value of Python, and how."""
+"""Plain Python types, and how they are stored."""
 _JSON, _NPY, _NUMBER = "JSON", "an array", "a number"
 _OF_NUMPY = (bytes, str, bool, int, float, date, timedelta, type(None))
 _MEDIA = (Image, Audio, Video)
 _REFUSED = (pa.ArrowException, TypeError, ValueError)
 _LARGE_BYTES = 4 << 10
-"""Bytes of a value in the mean above which a view costs less than a copy."""
+"""Average bytes of a value above which a view costs less than a copy."""
 
 
 def encode_value(value: Any) -> Any:
-    """A value as it is stored: bytes, text and numbers as they are, arrays as `.npy`, lists and dicts as JSON text.
+    """Return the stored form of a value.
 
-    Pickle is never used. Raises UsageError for what has no such form.
+    Bytes, text and numbers are unchanged, arrays become `.npy`, lists and dicts JSON text. Pickle is never used. Raises
+    UsageError for other values.
     """
     if type(value) in _PLAIN:
         return value
     if isinstance(value, np.generic):
         plain = value.item()
-        # Of nanoseconds numpy gives a number that is no time any more, of what Python lacks the value itself.
+        # numpy converts nanoseconds to a plain number, and a time that Python lacks stays a numpy value.
         if isinstance(plain, _OF_NUMPY) and not (isinstance(plain, int) and value.dtype.kind in "mM"):
             return plain
     for kind, made in _SUBCLASSES:
@@ -86,36 +87,37 @@ def encode_value(value: Any) -> Any:
 
 
 class Encoders:
-    """How values become what the columns of a schema store; those of columns that it does not name say it themselves.
+    """Convert values into those that the columns of a schema store; other columns are typed by their values.
 
     Args:
-        schema: of the rows; None if it names no column.
+        schema: schema of the rows; None if it names no column.
 
     Attributes:
-        fields: of the columns that the schema names.
-        kinds: what values of other columns are; numbers, text and bytes mean what they are, or what the name says.
+        fields: the columns that the schema names.
+        kinds: logical types of the other columns; numbers, text and bytes have the type of the value or of the name.
     """
 
     def __init__(self, schema: pa.Schema | None) -> None:
         self.fields = {} if schema is None else {field.name: field for field in schema}
         self.kinds: dict[str, str] = {}
         self._plain: set[tuple[str, type]] = set()
-        """Fields and types of values that are stored as they are, of those seen."""
+        """Fields and types of seen values that are stored unchanged."""
         self._others: dict[tuple[str, type], Callable[[Any], Any]] = {}
-        """Fields and types of the other values seen, and what makes of them those that are stored."""
+        """Fields and types of the other seen values, and their encoders."""
         self._encode = {name: _encoder(feature_of(field), field.type) for name, field in self.fields.items()}
 
     def row(self, sample: Mapping[str, Any]) -> dict[str, Any]:
-        """A sample as its columns store it, of which nothing is kept.
+        """Return a sample as its columns store it; no state is kept of it.
 
         Raises:
-            UsageError: this is no dict of named fields, or a value is of another kind than those before in its column.
-            LadingError: a value that cannot be stored, as `lading.features.encode` says.
+            UsageError: the sample is not a dict of named fields, or a value differs in kind from earlier ones in its
+                column.
+            LadingError: a value that cannot be stored, as in `lading.features.encode`.
         """
         if type(sample) is not dict and not isinstance(sample, Mapping):
             raise UsageError("a sample is a dict of its fields", found=f"{type(sample).__name__} {sample!r:.80}")
         row = dict(sample)
-        if not self._others and self._plain.issuperset(_kinds(row)):  # a little faster than to look for others
+        if not self._others and self._plain.issuperset(_kinds(row)):  # a little faster than a search for others
             return row
         new: list[str] = []
         for pair in filterfalse(self._plain.__contains__, _kinds(row)):
@@ -133,13 +135,13 @@ class Encoders:
         return row
 
     def _encoder(self, name: str, value: Any) -> Callable[[Any], Any]:
-        """What makes those that are stored of values of this field and type."""
+        """Return the encoder for values of this field and type."""
         if not isinstance(name, str) or not json_text.is_unicode(name):
             raise UsageError("a field's name is a text", found=f"{type(name).__name__} {name!a:.80}")
         return _as_it_is if value is None else self._encode.get(name, encode_value)
 
     def _learn(self, sample: Mapping[str, Any], row: Mapping[str, Any], new: Sequence[str]) -> None:
-        """Note the fields and types that are new, and what kinds of values the columns hold that no schema names."""
+        """Record new fields and types, and the kinds of values in columns that no schema names."""
         own = [name for name in new if name not in self.fields and row[name] is not None]
         kinds = {name: _kind(sample[name], row[name]) for name in own}
         for name, kind in kinds.items():
@@ -151,17 +153,17 @@ class Encoders:
             value = sample[name]
             if value is None or (name not in self._encode and type(value) in _PLAIN):
                 self._plain.add((name, type(value)))
-            elif name in self.fields or name in kinds:  # else it is a null of numpy's, which tells no kind
+            elif name in self.fields or name in kinds:  # otherwise it is a null of numpy, which has no kind
                 self._others[name, type(value)] = self._encode.get(name, encode_value)
 
 
 def _kinds(row: Mapping[str, Any]) -> Iterable[tuple[str, type]]:
-    """Fields and types of their values."""
+    """Return fields and the types of their values."""
     return zip(row, map(type, row.values()))  # noqa: B905 - to count them takes as long as to look them up
 
 
 def _kind(value: Any, stored: Any) -> str:
-    """What a value is besides what is stored of it. Numbers go together where floats hold all of them."""
+    """Return the kind of a value. Numbers share a kind where floats hold all of them exactly."""
     if isinstance(value, np.ndarray):
         return _NPY
     if isinstance(value, (list, tuple, dict)):
@@ -170,7 +172,7 @@ def _kind(value: Any, stored: Any) -> str:
 
 
 def _encoder(feature: Feature, kind: pa.DataType) -> Callable[[Any], Any]:
-    """What makes of values those that pyarrow takes for a type, of what a column of that type and feature means."""
+    """Return the function that converts values to those that pyarrow takes for a column's type and feature."""
     found: Callable[[Any], Any] = _as_it_is
     if isinstance(kind, pa.FixedShapeTensorType) and isinstance(feature, Array):
         found = partial(_tensor_items, feature, _items_dtype(kind.value_type))
@@ -207,7 +209,7 @@ def _struct_encoder(feature: Feature, kind: pa.StructType) -> Callable[[Any], An
 
 
 def _is_plain(feature: Value) -> bool:
-    """Whether it is of a type that `encode` knows; pyarrow judges values of the others."""
+    """Return whether `encode` knows the type; pyarrow checks values of the others."""
     try:
         python_types(feature.dtype)
     except UsageError:
@@ -235,7 +237,7 @@ def _in_text(feature: Feature, value: Any) -> Any:
 
 
 def _in_media(feature: Feature, value: Any) -> dict[str, Any]:
-    """What is a struct already stays: its path is another's, and is not read."""
+    """Existing structs stay: their path belongs to another dataset, and is not read."""
     if isinstance(value, Mapping):
         return {"bytes": value.get("bytes"), "path": value.get("path")}
     return {"bytes": media_bytes(value) if isinstance(feature, Video) else encode(feature, value), "path": None}
@@ -246,7 +248,7 @@ def _in_video(value: Any) -> Any:
 
 
 def _items_dtype(kind: pa.DataType) -> np.dtype[Any] | None:
-    """The type of numbers in lists, however deep; None for other items."""
+    """Return the type of numbers in lists, at any depth; None for other items."""
     while isinstance(kind, LIST_TYPES):
         kind = kind.value_type
     is_number = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
@@ -254,7 +256,7 @@ def _items_dtype(kind: pa.DataType) -> np.dtype[Any] | None:
 
 
 def _array_items(feature: Array, stored: np.dtype[Any] | None, value: Any) -> Any:
-    """Numbers as the feature says, and as those of another type in which they are stored: pyarrow would cut them."""
+    """Return numbers as the feature has them, and in the storage type; pyarrow would cut them."""
     array = array_of(value, feature.dtype or stored, feature.shape)
     return (array if stored is None else array_of(array, stored)).tolist()
 
@@ -275,47 +277,48 @@ def _struct_items(encoders: Mapping[str, Callable[[Any], Any]], value: Any) -> d
 
 
 def rows_to_batch(rows: Sequence[Mapping[str, Any]], encoders: Encoders) -> pa.RecordBatch:
-    """One batch of encoded rows, a column a field in order of first appearance; missing fields are null.
+    """Return one batch of encoded rows, a column a field in order of first appearance; missing fields are null.
 
-    Large bytes come as `binary_view` over the values given, other bytes as `large_binary`.
+    Large bytes become `binary_view` over the given values, other bytes `large_binary`.
 
     Args:
-        rows: samples as `encoders` gave them.
-        encoders: which know what the columns hold.
+        rows: samples, encoded by `encoders`.
+        encoders: the encoders, which know the types of the columns.
 
     Raises:
         UsageError: the values of one field are of several kinds.
-        Unrepresentable: no row has a field; a text is no Unicode, a number has more than 64 bits, with row and column.
-        SchemaMismatch: a value does not fit the type that was told of its column; with row and column.
+        Unrepresentable: no row has a field; a text is invalid Unicode, a number has more than 64 bits, with row and
+            column.
+        SchemaMismatch: a value does not fit the given type of its column; with row and column.
     """
-    told = encoders.fields
-    names = list(dict.fromkeys(name for row in rows for name in row)) or list(told)
+    known = encoders.fields
+    names = list(dict.fromkeys(name for row in rows for name in row)) or list(known)
     refuse_bare(len(rows), len(names))
     arrays, fields = [], []
     for name in names:
         values = [row.get(name) for row in rows]
         try:
-            array = _array(name, values) if name not in told else _array_of(told[name].type, name, values)
+            array = _array(name, values) if name not in known else _array_of(known[name].type, name, values)
         except LadingError:
             raise
         except (UnicodeEncodeError, OverflowError):
             raise _misfit(name, values) from None
         except _REFUSED:
-            raise _refused(told[name].type if name in told else None, name, values) from None
-        if name in told:
-            field = told[name].with_type(_type_of(told[name].type, array))
+            raise _refused(known[name].type if name in known else None, name, values) from None
+        if name in known:
+            field = known[name].with_type(_type_of(known[name].type, array))
         else:
             field = _tagged(pa.field(name, array.type), encoders.kinds.get(name))
         arrays.append(array)
         fields.append(field)
     schema = pa.schema(fields)
-    if not told:
+    if not known:
         return pa.record_batch(arrays, schema=schema)
     return align_table(pa.RecordBatch.from_arrays(arrays, names), schema)
 
 
 def _array_of(kind: pa.DataType, name: str, values: list[Any]) -> pa.Array:
-    """The values in a type, or in one that `align_table` casts to it with more care than pyarrow takes them."""
+    """Return the values in a type, or in a type that `align_table` casts more carefully than pyarrow would."""
     if isinstance(kind, pa.BaseExtensionType) and not is_ref(kind):
         return pa.ExtensionArray.from_storage(kind, _array_of(kind.storage_type, name, values).cast(kind.storage_type))
     if pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):
@@ -324,28 +327,28 @@ def _array_of(kind: pa.DataType, name: str, values: list[Any]) -> pa.Array:
         return _array(name, values)
     if not pa.types.is_floating(kind):
         return array_of_values(values, kind)
-    pa.array([value for value in values if type(value) is int], kind)  # refuses whole numbers that would be rounded
+    pa.array([value for value in values if type(value) is int], kind)  # refuses integers that would be rounded
     return pa.array(values, pa.float64())
 
 
 def _refused(kind: pa.DataType | None, name: str, values: list[Any]) -> Unrepresentable:
-    """The error for the first value that pyarrow does not take for a type, or for any; then for that of all numbers."""
-    told = "Arrow" if kind is None else kind
+    """Return the error for the first value that pyarrow refuses; otherwise the error for all the numbers together."""
+    type_name = "Arrow" if kind is None else kind
     for row, value in enumerate(values):
         try:
             _array(name, [value]) if kind is None else _array_of(kind, name, [value])
         except OverflowError:
             return _misfit(name, values)
         except _REFUSED as error:
-            return Unrepresentable(f"a value that {told} cannot hold", row=row, column=name,
+            return Unrepresentable(f"a value that {type_name} cannot hold", row=row, column=name,
                                    found=f"{value!r:.80} ({error})")  # fmt: skip
-    if kind is None:  # each alone is taken, so they are whole numbers beside floats
+    if kind is None:  # each alone is accepted, so the error is integers mixed with floats
         return _refused(pa.float64(), name, values)
     return Unrepresentable(f"values that {kind} cannot hold in one batch", column=name)
 
 
 def _type_of(kind: pa.DataType, array: pa.Array) -> pa.DataType:
-    """The type of a column, but bytes of any length as they come: views share them."""
+    """Return the type of a column; bytes of any length keep their type, because views share them."""
     if not (is_ref(kind) or is_bytes(kind)):
         return kind
     return array.type if is_bytes(array.type) else pa.large_binary()
@@ -370,7 +373,7 @@ def _array(name: str, values: list[Any]) -> pa.Array:
 
 
 def _misfit(name: str, values: list[Any]) -> Unrepresentable:
-    """The error for the first value that Arrow's text and numbers cannot hold."""
+    """Return the error for the first value that Arrow's text and numbers cannot hold."""
     for row, value in enumerate(values):
         try:
             _array(name, [value])
@@ -388,7 +391,7 @@ def _misfit(name: str, values: list[Any]) -> Unrepresentable:
 
 
 def _tagged(field: pa.Field, kind: str | None) -> pa.Field:
-    """The field with what its values mean; bytes are what a member of their name is in a tar, but never numbers."""
+    """Return the field with the feature of its values; bytes get that of a tar member of this name, never numbers."""
     if kind == _JSON:
         return with_feature(field, Json())
     if kind == _NPY:

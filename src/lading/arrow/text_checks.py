@@ -1,8 +1,8 @@
-"""Values that are none: pyarrow takes any bytes of a buffer for what its type says, and who reads them does not.
+"""Refuse invalid values: pyarrow accepts any bytes in a buffer, and readers do not.
 
-Text that is no UTF-8, decimals of more digits than their precision, and parts of days in milliseconds are refused by
-whoever writes rows, in any format: of the others pyarrow writes other values into a Parquet file. A time of day of 24
-hours is more than Arrow allows, and Parquet and tars keep it: only Arrow files are refused it.
+Every writer, in any format, refuses invalid UTF-8, decimals with more digits than their precision, and partial days in
+milliseconds: pyarrow would write other values into a Parquet file. A time of day of 24 hours is more than Arrow allows,
+but Parquet and tars keep it; only Arrow files refuse it.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ _CHECKED = {kind.id for kind in (*_TEXTS, *_DECIMALS, pa.date64())}
 
 
 def holds_text(kind: pa.DataType) -> bool:
-    """Whether it is a type of text, or has text inside, as `holds` looks there."""
+    """Return whether a type is text, or has text inside, as `holds` defines it."""
     return holds(kind, is_text)
 
 
 def is_checked(kind: pa.DataType) -> bool:
-    """Whether not all that fits into a type of values is one in every format: text, decimals, days in milliseconds."""
+    """Return whether a type can hold invalid values in any format: text, decimals, days in milliseconds."""
     return kind.id in _CHECKED
 
 
 def holds(kind: pa.DataType, test: _Test) -> bool:
-    """Whether a type passes, or one inside it: in lists, structs, maps, dictionaries, run ends, extensions."""
+    """Return whether a type, or one inside it, passes: in lists, structs, maps, dictionaries, run ends, extensions."""
     if isinstance(kind, pa.BaseExtensionType):
         return holds(kind.storage_type, test)
     if pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):
@@ -45,7 +45,7 @@ def holds(kind: pa.DataType, test: _Test) -> bool:
 
 
 def check_names(fields: Iterable[pa.Field]) -> None:
-    """Raise UnicodeDecodeError if a name is no text, of a field inside another too: pyarrow says so when asked."""
+    """Raise UnicodeDecodeError if the name of a field, also a nested one, is invalid UTF-8."""
     for field in fields:
         _check_name(field)
 
@@ -63,12 +63,12 @@ def _check_name(field: pa.Field) -> None:
 def refuse_bad_values(rows: pa.RecordBatch | pa.Table, test: _Test = is_checked) -> None:
     """Raise Unrepresentable for values that their type does not allow; names column and row.
 
-    What lies under nulls, and between the lists of a column, is not looked at. Text takes 0.04 s a GB of ASCII, 0.3 of
+    Values under nulls, and between the lists of a column, are not checked. Text takes 0.04 s a GB of ASCII, 0.3 of
     other, decimals 0.2.
 
     Args:
         rows: the rows.
-        test: the types to look at, inside others too.
+        test: selects the types to check, also nested ones.
     """
     for field, column in zip(rows.schema, rows.columns, strict=True):
         if not holds(field.type, test):
@@ -87,7 +87,7 @@ def refuse_bad_values(rows: pa.RecordBatch | pa.Table, test: _Test = is_checked)
 
 
 def _bad_value(column: pa.Array, test: _Test, *, referred: bool = False) -> tuple[pa.DataType, str] | None:
-    """Type and value of the first that is none, a text as Python has its bytes; None if all are sound."""
+    """Return type and value of the first invalid value, a text as Python has its bytes; None if all are valid."""
     for values in _leaves(column, test, referred=referred):
         try:
             values.validate(full=True)
@@ -100,7 +100,7 @@ def _bad_value(column: pa.Array, test: _Test, *, referred: bool = False) -> tupl
 
 
 def is_utf8(value: bytes | memoryview) -> bool:
-    """Whether bytes are text."""
+    """Return whether bytes are valid UTF-8."""
     try:
         bytes(value).decode()
     except UnicodeDecodeError:
@@ -109,7 +109,7 @@ def is_utf8(value: bytes | memoryview) -> bool:
 
 
 def _leaves(column: pa.Array, test: _Test, *, referred: bool) -> Iterator[pa.Array]:
-    """The arrays of such types in a column; of dictionaries all there is, or in order what is `referred` to."""
+    """Yield the arrays of such types in a column; of a dictionary all entries, or in order those `referred` to."""
     kind = column.type
     if not holds(kind, test):
         return
@@ -134,7 +134,7 @@ def _leaves(column: pa.Array, test: _Test, *, referred: bool) -> Iterator[pa.Arr
 
 
 def _first_row(column: pa.Array, test: _Test) -> int | None:
-    """The first row with such a value, by halving; None if no row has one: a dictionary may hold more than rows do."""
+    """Return the first row with an invalid value, by bisection; None if only unused dictionary entries are invalid."""
     if not _bad_value(column, test, referred=True):
         return None
     start, stop = 0, len(column)

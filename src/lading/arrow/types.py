@@ -1,8 +1,8 @@
-"""Arrow types by their names, values of Python that one of them holds exactly, and values of Arrow in Python.
+"""Arrow types by name; exact conversion of Python values to Arrow and back.
 
-Told a type, pyarrow takes a number, a day or a time of another zone for a time without a word, and leaves out what is
-finer than its unit; left to find a type, it goes by the first of many values. So times, days and decimals are checked
-one by one before it sees them. Into Python it takes times of a day without their nanoseconds.
+With a given type, pyarrow silently takes a number, a day or a time of another zone as a time, and drops everything
+finer than the unit. Without a type, it decides by the first of many values. Therefore times, days and decimals are
+checked one by one before pyarrow sees them. Converting to Python, pyarrow drops the nanoseconds of times of day.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ _NANOSECONDS = {"D": 86_400 * 10**9, "h": 3_600 * 10**9, "m": 60 * 10**9, "s": 1
 
 @lru_cache(256)
 def arrow_type(name: str) -> pa.DataType:
-    """The type that has this name, or prints as it: `int64`, `timestamp[us, tz=UTC]`, `decimal128(10, 2)`.
+    """Return the type with this name, as Arrow prints it: `int64`, `timestamp[us, tz=UTC]`, `decimal128(10, 2)`.
 
     Raises:
-        UsageError: there is none, or no such zone.
+        UsageError: an unknown type or time zone.
     """
     try:
         if zoned := _ZONED.fullmatch(name):
@@ -51,11 +51,11 @@ def arrow_type(name: str) -> pa.DataType:
 
 
 def array_of_values(values: Sequence[Any], kind: pa.DataType) -> pa.Array | pa.ChunkedArray:
-    """Values of Python in a type; in chunks where they pass 2 GB.
+    """Return Python values in a type; in chunks if they exceed 2 GB.
 
     Raises:
-        ArrowException, TypeError, ValueError, OverflowError: pyarrow does not take them, or a float, inside too, is too
-            large for its type.
+        ArrowException, TypeError, ValueError, OverflowError: pyarrow refuses them, or a float, also a nested one, is
+            too large for its type.
     """
     array = pa.array(values, kind)
     if (found := _infinities(array)) and found > _infinities_of(values):
@@ -64,7 +64,7 @@ def array_of_values(values: Sequence[Any], kind: pa.DataType) -> pa.Array | pa.C
 
 
 def _infinities(array: pa.Array | pa.ChunkedArray) -> int:
-    """How many there are, inside too: a float that is too large for its type becomes one without a word."""
+    """Return the number of infinite floats, also nested: pyarrow silently turns a float that is too large into one."""
     if isinstance(array, pa.ChunkedArray):
         return sum(map(_infinities, array.chunks))
     if pa.types.is_map(array.type):
@@ -87,12 +87,12 @@ def _infinities_of(value: Any) -> int:
 
 
 def exact_value(kind: pa.DataType, value: Any) -> Any:
-    """A value that is none of text, bytes, numbers and bools, as pyarrow stores it in this type without a loss.
+    """Return a value (not text, bytes, a number or a bool) as pyarrow stores it in this type without loss.
 
-    A time that is none (NaT) is null.
+    NaT becomes null.
 
     Raises:
-        Unrepresentable: it is of another kind, of no zone or of one where the type says otherwise, or finer than the
+        Unrepresentable: the value is of another kind, has no zone or has one contrary to the type, or is finer than the
             type's unit.
     """
     if isinstance(value, (np.datetime64, np.timedelta64)):
@@ -109,10 +109,10 @@ def exact_value(kind: pa.DataType, value: Any) -> Any:
 
 
 def _belongs(kind: pa.DataType, value: Any) -> bool:
-    """Whether a value is of the kind that a type holds, however fine it is."""
+    """Return whether a value is of the kind that a type holds, whatever its precision."""
     types = pa.types
     if types.is_timestamp(kind):
-        # pyarrow leaves out what a zone is finer than seconds.
+        # pyarrow drops the part of a zone offset that is finer than seconds.
         zone = value.utcoffset() if isinstance(value, datetime) else None
         zoned = zone is not None and not zone.microseconds
         return isinstance(value, datetime) and (zone is None if kind.tz is None else zoned)
@@ -128,7 +128,7 @@ def _belongs(kind: pa.DataType, value: Any) -> bool:
 
 
 def _fraction(value: Any) -> int:
-    """Nanoseconds beyond the last second; of pandas' times too, which have more than microseconds."""
+    """Return the nanoseconds after the last full second; also of pandas' times, which are finer than microseconds."""
     if isinstance(value, timedelta):
         return value.microseconds * 1000 + int(getattr(value, "nanoseconds", 0))
     return int(getattr(value, "microsecond", 0)) * 1000 + int(getattr(value, "nanosecond", 0))
@@ -150,24 +150,24 @@ def _of_numpy(kind: pa.DataType, value: np.datetime64 | np.timedelta64) -> Any:
 
 
 def uncut_values(column: pa.Array) -> list[Any]:
-    """The values of a column as Python's.
+    """Return the values of a column as Python values.
 
     Raises:
-        ValueError, OverflowError, ArrowException: Python cannot have one, or it would be cut.
+        ValueError, OverflowError, ArrowException: Python cannot hold a value, or would cut it.
     """
     found: list[Any] = list(map(_exactly, column)) if _is_cut(column.type) else column.to_pylist()
     return found
 
 
 def uncut_getter(column: pa.Array) -> Callable[[int], Any]:
-    """What gives one value of a column, by its row, as Python's. Raises as `uncut_values`."""
+    """Return a function from a row to its value as a Python value. The function raises as `uncut_values`."""
     if _is_cut(column.type):
         return lambda row: _exactly(column[row])
     return lambda row: column[row].as_py()
 
 
 def _is_cut(kind: pa.DataType) -> bool:
-    """Whether a type is one, or has one inside, of which pyarrow leaves digits out where Python has none."""
+    """Return whether a type, or one inside it, has digits that pyarrow drops because Python cannot hold them."""
     return _FINE in str(kind)
 
 
@@ -178,7 +178,7 @@ def _exactly(value: pa.Scalar) -> Any:
 
 
 def _has_nanoseconds(value: pa.Scalar) -> bool:
-    """Whether a time of a day, at any depth, is finer than microseconds."""
+    """Return whether a time of day, at any depth, is finer than microseconds."""
     if not value.is_valid or not _is_cut(value.type):
         return False
     if isinstance(value, pa.Time64Scalar):
@@ -198,25 +198,25 @@ def _misfit(kind: pa.DataType, value: Any) -> Unrepresentable:
 
 
 def python_values(column: pa.Array | pa.ChunkedArray) -> list[Any]:
-    """The values of a column; times that Python cannot have, and those with nanoseconds, as texts.
+    """Return the values of a column; times that Python cannot hold, and times with nanoseconds, as texts.
 
-    What is a text does not depend on pandas being there.
+    The result does not depend on whether pandas is installed.
     """
     if "[ns" not in str(column.type):
-        with suppress(ValueError, OverflowError):  # beyond the year 9999, or of a zone that is not known here
+        with suppress(ValueError, OverflowError):  # after the year 9999, or of a zone that this machine lacks
             found: list[Any] = column.to_pylist()
             return found
     return [_python(value) for value in column]
 
 
 def names_of(column: pa.Array | pa.ChunkedArray) -> list[str | int | None]:
-    """What names rows, for people and for JSON: texts and whole numbers as they are, all else as texts."""
+    """Return names of rows for people and for JSON: texts and integers unchanged, everything else as text."""
     values = python_values(column)
     return values if is_text(column.type) else [v if v is None or isinstance(v, (str, int)) else str(v) for v in values]
 
 
 def _python(value: pa.Scalar) -> Any:
-    """A value as Python has it; a time with nanoseconds, or that Python cannot have, as Arrow prints it."""
+    """Return a value as a Python value; times with nanoseconds, or outside Python's range, as Arrow prints them."""
     if not value.is_valid or "[ns" not in str(value.type):
         with suppress(ValueError, OverflowError):
             return value.as_py()
@@ -232,8 +232,8 @@ def _python(value: pa.Scalar) -> Any:
 
 
 def _printed(value: pa.Scalar) -> str:
-    """A value as Arrow prints it."""
+    """Return a value as Arrow prints it."""
     try:
         return str(value.cast(pa.string()).as_py())
-    except pa.ArrowInvalid:  # of a zone that nobody knows: the same moment, told in UTC
+    except pa.ArrowInvalid:  # of an unknown zone: the same moment in UTC
         return str(value.cast(pa.timestamp(value.type.unit, "UTC")).cast(pa.string()).as_py())

@@ -1,9 +1,9 @@
-"""Binary views: payloads without a copy. The only code that builds, takes, measures and compacts them.
+"""Binary views: payloads without a copy. Only this module builds, takes, measures and compacts them.
 
 A `binary_view` value is 16 bytes: `int32 length`, then either up to 12 bytes inline, or a 4-byte prefix, `int32 buffer`
 and `int32 offset` (Arrow columnar format, "Variable-size Binary View Layout"). pyarrow 26 has no `take`, `filter`,
-`concat` of lengths … for them, and hangs every buffer on whatever is pickled, so a view is made at the last step before
-a sink and goes no further. Offsets are 32 bits: a larger buffer is given as overlapping segments.
+`concat` of lengths … for them, and pickles every buffer with each view. So views are made at the last step before a
+sink and go no further. Offsets are 32 bits: a larger buffer is given as overlapping segments.
 """
 
 from __future__ import annotations
@@ -67,10 +67,10 @@ __all__ = [
 ]
 
 SEGMENT_BYTES = 1 << 30
-"""Segments of a large buffer start at multiples of this and are twice as long, so any shorter value lies in one."""
+"""Segments of a large buffer start at multiples of this and are twice as long, so every shorter value fits into one."""
 
 LIST_TYPES = (pa.ListType, pa.LargeListType, pa.FixedSizeListType, pa.ListViewType, pa.LargeListViewType)
-"""Types of lists, whatever the variant."""
+"""Types of lists, of all variants."""
 
 _INLINE_BYTES = 12
 _MAX_OFFSET = (1 << 31) - 1
@@ -92,59 +92,59 @@ _LIST_TYPES = {
 
 
 def is_bytes(kind: pa.DataType) -> bool:
-    """Whether it is a type of bytes of any length: binary, large_binary or binary_view."""
+    """Return whether a type is bytes of any length: binary, large_binary or binary_view."""
     return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind))
 
 
 def holds_bytes(kind: pa.DataType) -> bool:
-    """Whether it is a type of bytes, or a struct, map or list that holds one; references hold none."""
+    """Return whether a type is bytes, or a struct, map or list that holds bytes; references hold none."""
     return is_bytes(kind) or any(holds_bytes(child.type) for child in child_fields(kind))
 
 
 def is_text(kind: pa.DataType) -> bool:
-    """Whether it is a type of text: string, large_string or string_view."""
+    """Return whether a type is text: string, large_string or string_view."""
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
 
 
 def is_list(kind: pa.DataType) -> bool:
-    """Whether it is a type of lists, whatever the variant, or of maps."""
+    """Return whether a type is a list of any variant, or a map."""
     return isinstance(kind, _LISTS)
 
 
 def is_view(kind: pa.DataType) -> bool:
-    """Whether it is a type of views: binary_view or string_view."""
+    """Return whether a type is a view: binary_view or string_view."""
     return kind in _WITHOUT_VIEWS
 
 
 def plain_type(kind: pa.DataType) -> pa.DataType:
-    """The type as which readers give values and files keep them, so that batches of a column can always be joined.
+    """Return the type in which readers give values and files keep them, so that batches can always be joined.
 
-    At any depth: large strings and binaries in place of views, dictionaries only of values that pyarrow `joins`, and
-    with indices of 32 bits at least. Rows that come later may bring more values than 8 or 16 bits can number. No
-    dictionaries of run ends, into most of which pyarrow 26 has no cast, nor run ends of extensions, which it does not
-    join. Extensions that hold a dictionary are what they are stored in: nobody can give them another.
+    At any depth, large strings and binaries replace views. Dictionaries stay only if pyarrow `joins` their values, with
+    indices of at least 32 bits: later rows may bring more values than 8 or 16 bits can number. Dictionaries of run ends
+    are replaced, because pyarrow 26 mostly cannot cast them. Run ends of extensions are replaced, because it cannot
+    join them. Extensions that hold a dictionary become their storage type, because their storage cannot be changed.
     """
     return _swapped(kind, _WITHOUT_VIEWS)
 
 
 def joins(kind: pa.DataType) -> bool:
-    """Whether pyarrow 26 makes one of two dictionaries of such values.
+    """Return whether pyarrow 26 can merge two dictionaries of such values.
 
-    Of lists, structs, extensions and nulls it makes none, and of halves others, without a word.
+    It cannot for lists, structs, extensions and nulls, and it silently changes half floats.
     """
     plain = pa.types.is_primitive(kind) or pa.types.is_decimal(kind) or pa.types.is_fixed_size_binary(kind)
     return bool(is_text(kind) or is_bytes(kind) or (plain and not pa.types.is_float16(kind)))
 
 
 def holds_dictionary(kind: pa.DataType) -> bool:
-    """Whether it is a dictionary, or a struct, map, list or extension that holds one."""
+    """Return whether a type is a dictionary, or a struct, map, list or extension that holds one."""
     if isinstance(kind, pa.BaseExtensionType):
         return holds_dictionary(kind.storage_type)
     return bool(pa.types.is_dictionary(kind)) or any(holds_dictionary(child.type) for child in child_fields(kind))
 
 
 def same_values(one: pa.DataType, other: pa.DataType) -> bool:
-    """Whether two types differ at most in how strings, binaries (small, large, view) and indices are laid out."""
+    """Return whether two types differ at most in the layout of strings, binaries (small, large, view) and indices."""
     return bool(_swapped(plain_type(one), _SMALL) == _swapped(plain_type(other), _SMALL))
 
 
@@ -165,7 +165,7 @@ def _swapped(kind: pa.DataType, leaves: Mapping[pa.DataType, pa.DataType]) -> pa
 
 
 def child_fields(kind: pa.DataType) -> list[pa.Field]:
-    """The fields inside a struct, a map (key and item) or a list of any kind; none inside other types."""
+    """Return the fields inside a struct, a map (key and item) or a list of any kind; nothing for other types."""
     if pa.types.is_struct(kind):
         return list(kind)
     if pa.types.is_map(kind):
@@ -174,7 +174,7 @@ def child_fields(kind: pa.DataType) -> list[pa.Field]:
 
 
 def with_child_fields(kind: pa.DataType, fields: Sequence[pa.Field]) -> pa.DataType:
-    """The type with others of `child_fields`, of which it has some."""
+    """Return the type with its `child_fields` replaced; it must have some."""
     if pa.types.is_struct(kind):
         return pa.struct(fields)
     if pa.types.is_map(kind):
@@ -184,15 +184,15 @@ def with_child_fields(kind: pa.DataType, fields: Sequence[pa.Field]) -> pa.DataT
 
 
 def present(column: pa.Array) -> NDArray[np.bool_]:
-    """Which values are not null."""
+    """Return which values are not null."""
     return np.asarray(column.is_valid().to_numpy(zero_copy_only=False), np.bool_)
 
 
 def flattened(column: pa.StructArray) -> list[pa.Array]:
-    """The values of each field of a struct, null where the struct is.
+    """Return the values of each field of a struct, null where the struct is null.
 
-    Run ends and unions are as they are: of the ones pyarrow 26 makes arrays that are none, of the others it ends the
-    process. So are all fields where no struct is null: of no structs it makes such arrays of what holds run ends too.
+    Run ends and unions stay unchanged: pyarrow 26 makes invalid arrays of the former and crashes on the latter. All
+    fields stay if no struct is null: for no structs at all, pyarrow makes invalid arrays of nested run ends too.
     """
     fields = [column.field(i) for i in range(column.type.num_fields)]
     if not column.null_count:
@@ -201,7 +201,7 @@ def flattened(column: pa.StructArray) -> list[pa.Array]:
     rest = [i for i, kind in enumerate(kinds) if not (pa.types.is_run_end_encoded(kind) or pa.types.is_union(kind))]
     if len(rest) == len(kinds):
         return list(column.flatten())  # all at once: one by one they take ten times as long
-    if rest:  # not by `struct_field`, which gives an extension over views without their bytes
+    if rest:  # not by `struct_field`, which returns an extension over views without their bytes
         parts = pa.StructArray.from_arrays([fields[i] for i in rest], list(map(str, rest)), mask=column.is_null())
         for i, part in zip(rest, parts.flatten(), strict=True):
             fields[i] = part
@@ -209,7 +209,7 @@ def flattened(column: pa.StructArray) -> list[pa.Array]:
 
 
 def with_gaps(column: pa.FixedShapeTensorArray) -> NDArray[np.bool_]:
-    """Which arrays of one shape have a null among their values."""
+    """Return which arrays of one shape have a null among their values."""
     stored, width = column.storage, column.type.storage_type.list_size
     items = stored.values[stored.offset * width : (stored.offset + len(stored)) * width]
     if not items.null_count:
@@ -223,10 +223,10 @@ def from_ranges(
     length: NDArray[np.int64],
     valid: NDArray[np.bool_] | None = None,
 ) -> pa.Array:
-    """Views of the ranges `[offset, offset + length)` of a buffer; null where `valid` is False.
+    """Return views of the ranges `[offset, offset + length)` of a buffer; null where `valid` is False.
 
-    Gives `large_binary` (a copy) if one value is 2 GiB or more, which no view can be. The caller has checked that every
-    range lies inside the buffer. Touches the first bytes of every value.
+    Returns `large_binary` (a copy) if one value is 2 GiB or more, which a view cannot be. The caller has checked that
+    every range is inside the buffer. Touches the first bytes of every value.
     """
     return gather([buffer], np.zeros(len(offset), np.int32), offset, length, valid)
 
@@ -240,10 +240,11 @@ def gather(
     *,
     prefixes: bool = True,
 ) -> pa.Array:
-    """Views of ranges of several buffers: value i is `buffers[which[i]][offset[i] : offset[i] + length[i]]`.
+    """Return views of ranges of several buffers.
 
-    Without `prefixes` only what lies inside the views themselves is touched: for who copies them at once, in a thread
-    that does not hold Python's lock. Such views are good for nothing else.
+    Value i is `buffers[which[i]][offset[i] : offset[i] + length[i]]`. Without `prefixes`, only the views themselves are
+    filled, and no payload is touched. Such views are valid only for copying, at once, in a thread that does not hold
+    Python's lock.
     """
     count = len(offset)
     if valid is not None:
@@ -269,14 +270,14 @@ def gather(
     view[long, 2] = first[which[long]] + (offset[long] // SEGMENT_BYTES).astype(np.int32)
     view[long, 3] = offset[long] % SEGMENT_BYTES
     for i in np.flatnonzero(length >= SEGMENT_BYTES).tolist():
-        # Too long for a shared segment: it has one to itself.
+        # Too long for a shared segment: it has its own.
         view[i, 2:] = len(segments), 0
         segments.append(buffers[which[i]].slice(int(offset[i]), int(length[i])))
     return pa.Array.from_buffers(pa.binary_view(), count, [bitmap(valid), pa.py_buffer(view), *segments])
 
 
 def over(values: Sequence[bytes | None]) -> pa.Array:
-    """Views of Python's bytes where they are; `large_binary` (a copy) if one is 2 GiB or more."""
+    """Return views of Python's bytes in place; `large_binary` (a copy) if one is 2 GiB or more."""
     length = np.array([0 if value is None else len(value) for value in values], np.int64)
     if int(length.max(initial=0)) > _MAX_OFFSET:
         return pa.array(values, pa.large_binary())
@@ -333,7 +334,7 @@ def _joined(
 
 
 def byte_lengths(column: pa.Array | pa.ChunkedArray) -> NDArray[np.int64]:
-    """Lengths in bytes of the values of a string, binary, large or view column; 0 where null."""
+    """Return the lengths in bytes of the values of a string, binary, large or view column; 0 where null."""
     if isinstance(column, pa.ChunkedArray):
         parts = [byte_lengths(chunk) for chunk in column.chunks]
         return np.concatenate(parts) if parts else np.zeros(0, np.int64)
@@ -356,16 +357,16 @@ def byte_lengths(column: pa.Array | pa.ChunkedArray) -> NDArray[np.int64]:
 
 
 def _items(buffer: pa.Buffer, kind: type[np.signedinteger[Any]], first: int, count: int) -> NDArray[Any]:
-    """Numbers in a buffer, which may end with a part of one."""
+    """Return the numbers in a buffer, which may end with an incomplete one."""
     return np.frombuffer(buffer, kind, count, first * np.dtype(kind).itemsize)
 
 
 def row_bytes(batch: pa.RecordBatch, each: int = 0) -> NDArray[np.int64]:
-    """Bytes of the values of each row: text, payload (of references too), numbers, and what lists and structs hold.
+    """Return the bytes of each row: text, payload (of references too), numbers, and the contents of lists and structs.
 
     Args:
         batch: the rows.
-        each: what each value is reckoned to take besides, and each inside it.
+        each: additional bytes counted for each value, also for nested ones.
     """
     total = np.zeros(batch.num_rows, np.int64)
     for column in batch.columns:
@@ -374,7 +375,7 @@ def row_bytes(batch: pa.RecordBatch, each: int = 0) -> NDArray[np.int64]:
 
 
 def total_bytes(batch: pa.RecordBatch) -> int:
-    """Sum of `row_bytes`: many batches have few rows, and then it costs as much as a batch's other work."""
+    """Return the sum of `row_bytes`, computed directly: for batches of few rows, row sizes would dominate the cost."""
     return sum(map(_all_bytes, batch.columns))
 
 
@@ -403,11 +404,11 @@ def _value_bytes(column: pa.Array, each: int = 0) -> NDArray[np.int64]:
         sizes = byte_lengths(column)
     elif pa.types.is_dictionary(kind):
         known = np.append(_value_bytes(column.dictionary, each), 0)
-        places = column.indices.cast(pa.int64())  # 8 bits number no place behind 128 values
+        places = column.indices.cast(pa.int64())  # 8 bits cannot number a place after 128 values
         sizes = known[places.fill_null(len(known) - 1).to_numpy(zero_copy_only=False)]
     elif pa.types.is_struct(kind):
         sizes = sum((_value_bytes(child, each) for child in flattened(column)), np.zeros(len(column), np.int64))
-    elif pa.types.is_fixed_size_list(kind):  # nulls take as much as others
+    elif pa.types.is_fixed_size_list(kind):  # nulls take as much as other values
         bounds = _fixed_bounds(column)
         sizes = _range_bytes(column.values, bounds[:-1], bounds[1:], each)
     elif is_list(kind):
@@ -418,7 +419,7 @@ def _value_bytes(column: pa.Array, each: int = 0) -> NDArray[np.int64]:
 
 
 def _width(kind: pa.DataType) -> int | None:
-    """Bytes of any value of a type, null or not; None where their sizes may differ."""
+    """Return the bytes of any value of a type, null or not; None if sizes may differ."""
     if pa.types.is_primitive(kind) or pa.types.is_fixed_size_binary(kind) or pa.types.is_decimal(kind):
         return int((kind.bit_width + 7) // 8)
     return 0 if pa.types.is_null(kind) else None
@@ -427,9 +428,9 @@ def _width(kind: pa.DataType) -> int | None:
 def _range_bytes(
     values: pa.Array, starts: NDArray[np.int64], ends: NDArray[np.int64], each: int = 0
 ) -> NDArray[np.int64]:
-    """Bytes of ranges of values: of numbers by how many they are, so that nothing is made for each of them.
+    """Return the bytes of ranges of values; for numbers from their count, without a temporary for each value.
 
-    Of others, such as text, by a running sum, its difference between start and end.
+    For others, such as text, as the difference of a running sum between start and end.
     """
     kind, width = values.type, _width(values.type)
     if width is not None:
@@ -453,7 +454,7 @@ def _is_list_view(kind: pa.DataType) -> bool:
 
 
 def _list_bounds(column: pa.Array) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Where each list of any kind starts and ends among all values; nulls have none."""
+    """Return the start and end of each list of any kind among all values; nulls are empty."""
     if pa.types.is_fixed_size_list(column.type):
         bounds = _fixed_bounds(column)
     else:
@@ -465,12 +466,12 @@ def _list_bounds(column: pa.Array) -> tuple[NDArray[np.int64], NDArray[np.int64]
 
 
 def _fixed_bounds(column: pa.Array) -> NDArray[np.int64]:
-    """Where the lists of a fixed size begin among all values, and where the last ends."""
+    """Return the starts of fixed-size lists among all values, and the end of the last."""
     return np.arange(column.offset, column.offset + len(column) + 1) * int(column.type.list_size)
 
 
 def take(column: pa.Array, indices: NDArray[np.int64]) -> pa.Array:
-    """Rows of a view column, in the order asked for; shares the payload."""
+    """Return rows of a view column, in the given order; the payload is shared."""
     buffers = column.buffers()
     view = _items(buffers[1], np.int32, 4 * column.offset, 4 * len(column)).reshape(-1, 4)
     valid = None
@@ -481,7 +482,10 @@ def take(column: pa.Array, indices: NDArray[np.int64]) -> pa.Array:
 
 
 def take_values(column: pa.Array, rows: NDArray[np.int64]) -> pa.Array:
-    """Values in the order asked for, of any type: pyarrow 26 has no kernel for run ends, nor for views inside lists."""
+    """Return values in the given order, of any type.
+
+    pyarrow 26 has no kernel for run ends, nor for views inside lists.
+    """
     return _copied(column, rows) if _is_large([column]) else _taken(column, rows)
 
 
@@ -497,7 +501,7 @@ def _taken(column: pa.Array, rows: NDArray[np.int64]) -> pa.Array:
 
 
 def _taken_runs(column: pa.Array, rows: NDArray[np.int64]) -> pa.Array:
-    """Rows of a run-end encoded column: a run of each row of rows that lie in one run."""
+    """Return rows of a run-end encoded column: adjacent rows of one run become one run."""
     runs = _runs_of(column, rows)
     last = np.flatnonzero(np.append(np.diff(runs) != 0, True)) if len(runs) else runs
     ends = pa.array(last + 1, column.type.run_end_type)
@@ -505,16 +509,16 @@ def _taken_runs(column: pa.Array, rows: NDArray[np.int64]) -> pa.Array:
 
 
 def _runs_of(column: pa.Array, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The number of the run that each row lies in."""
+    """Return the number of the run of each row."""
     runs: NDArray[np.int64] = np.searchsorted(column.run_ends.to_numpy(), column.offset + rows, side="right")
     return runs
 
 
 def listed_items(column: pa.Array) -> tuple[pa.Array, NDArray[np.int64]]:
-    """The items of a column of lists of any kind, one list after another, and where each list ends, behind a 0.
+    """Return the items of a list column of any kind, one list after another, and the ends of the lists, after a 0.
 
-    Nulls have none. pyarrow's `flatten` cannot make an array without items of every type. Nothing is made for each item
-    where they lie so already.
+    Null lists are empty. pyarrow's `flatten` cannot make an empty array of every type. No item is copied if the items
+    are in this order already.
     """
     starts, stops = _list_bounds(column)
     sizes = stops - starts
@@ -528,18 +532,18 @@ def listed_items(column: pa.Array) -> tuple[pa.Array, NDArray[np.int64]]:
 
 
 def listed_values(column: pa.Array) -> tuple[pa.Array, NDArray[np.int64]]:
-    """The items of a column of lists of any kind, and the row of each; nulls have none, whatever lies under them."""
+    """Return the items of a list column of any kind, and the row of each; null lists have no items."""
     values, ends = listed_items(column)
     return values, np.repeat(np.arange(len(column)), np.diff(ends))
 
 
 def without_runs(column: pa.Array) -> pa.Array:
-    """The values of a run-end encoded column, each as often as it is there; pyarrow 26 has no kernel for views."""
+    """Return the values of a run-end encoded column, repeated; pyarrow 26 has no kernel for views."""
     return take_values(column.values, _runs_of(column, np.arange(len(column))))
 
 
 def _is_large(chunks: Sequence[pa.Array]) -> bool:
-    """Whether they are of bytes, large in the mean: of all that lies in their buffers."""
+    """Return whether values are bytes with a large average size, counting everything in their buffers."""
     if not chunks or not is_bytes(chunks[0].type) or pa.types.is_binary_view(chunks[0].type):
         return False
     size = sum(data.size for chunk in chunks if (data := chunk.buffers()[2]) is not None)
@@ -547,7 +551,7 @@ def _is_large(chunks: Sequence[pa.Array]) -> bool:
 
 
 def _copied(column: pa.Array | pa.ChunkedArray, rows: NDArray[np.int64]) -> pa.Array:
-    """As `take_values`, of large values: chunks need not be joined."""
+    """As `take_values`, for large values: chunks need not be joined."""
     found = places(column)
     sources = [as_view(source) for source in found.sources]
 
@@ -563,16 +567,16 @@ def picked(
     rows: NDArray[np.int64],
     copy: Callable[[memoryview, int, int], None],
 ) -> pa.Array:
-    """Rows of a binary or large_binary column, in the order asked for, in memory of just their size.
+    """Return rows of a binary or large_binary column, in the given order, in memory of the exact size.
 
-    pyarrow's `take` grows its memory as it goes, up to twice what is needed. Where the type cannot hold so much, it is
-    for that to say so.
+    pyarrow's `take` grows its memory step by step, up to twice the need. If the type cannot hold the total, the type
+    raises.
 
     Args:
         column: the column.
-        found: where the values of these rows lie.
-        rows: which.
-        copy: fills a target with what lies in the bytes of a chunk, by its number, from an offset on.
+        found: where the values of these rows are.
+        rows: the row numbers.
+        copy: fills a target with bytes of a chunk, by its number, from an offset on.
     """
     ends = np.zeros(len(rows) + 1, np.int64)
     np.cumsum(found.length, out=ends[1:])
@@ -590,9 +594,9 @@ def picked(
 
 
 def reorder(table: pa.Table, rows: NDArray[np.int64]) -> pa.Table:
-    """Rows by number, in the order asked for; text and bytes that would not fit 32-bit offsets become large.
+    """Return rows by number, in the given order; text and bytes beyond 32-bit offsets become large.
 
-    Chunks of large values are not joined for it, so that no more memory is taken than what is asked for needs.
+    Chunks of large values are not joined, so that memory is taken only for the requested rows.
     """
     fields, columns, index = [], [], pa.array(rows)
     for field, column in zip(table.schema, table.columns, strict=True):
@@ -611,7 +615,10 @@ def reorder(table: pa.Table, rows: NDArray[np.int64]) -> pa.Table:
 
 
 def take_rows(batch: pa.RecordBatch, rows: NDArray[np.int64]) -> pa.RecordBatch:
-    """Rows of a batch, in the order asked for; views share their payload, other columns are copied if not all are."""
+    """Return rows of a batch, in the given order; views share their payload, other columns are copied.
+
+    A batch whose rows are all taken in order is returned without a copy.
+    """
     if not batch.num_columns:
         return batch.slice(0, len(rows))
     if len(rows) == batch.num_rows and bool((np.diff(rows) == 1).all()):
@@ -620,20 +627,20 @@ def take_rows(batch: pa.RecordBatch, rows: NDArray[np.int64]) -> pa.RecordBatch:
 
 
 def compacted(batch: pa.RecordBatch, before_bytes: int) -> pa.RecordBatch:
-    """The rows with views copied as `large_binary` where they show no more than half of so many bytes.
+    """Return the rows with views copied as `large_binary` where they show at most half of the given bytes.
 
-    For who holds what is left of a batch: a few views keep whole pages, or whatever they lie in.
+    For callers that hold the rest of a batch: a few views keep whole pages, or whatever buffer they point into.
     """
     return batch if 2 * shown_bytes(batch) > before_bytes else without_views(batch)
 
 
 def shown_bytes(batch: pa.RecordBatch) -> int:
-    """Bytes that the views of a batch show."""
+    """Return the bytes that the views of a batch show."""
     return sum(int(byte_lengths(c).sum()) for c in batch.columns if pa.types.is_binary_view(c.type))
 
 
 def without_views(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The rows with views as `large_binary` or `large_string`, copied, for whoever needs every kernel of Arrow's."""
+    """Return the rows with views copied as `large_binary` or `large_string`, as most Arrow kernels need them."""
     for i, field in enumerate(batch.schema):
         column = join(batch.column(i))
         if column.type != field.type:
@@ -642,9 +649,9 @@ def without_views(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def filled(column: pa.Array, other: pa.Array) -> pa.Array:
-    """The values of one column of bytes, and where it is null those of another, as views of both.
+    """Return the values of one bytes column, and where it is null those of another, as views of both.
 
-    Gives `large_binary` (a copy) if one value is 2 GiB or more.
+    Returns `large_binary` (a copy) if one value is 2 GiB or more.
     """
     first, second = share(column), share(other)
     if not (pa.types.is_binary_view(first.type) and pa.types.is_binary_view(second.type)):
@@ -662,7 +669,7 @@ def filled(column: pa.Array, other: pa.Array) -> pa.Array:
 
 
 def masked(column: pa.Array, keep: NDArray[np.bool_]) -> pa.Array:
-    """The values of a column of bytes where `keep` is True, null elsewhere; views stay views."""
+    """Return the values of a bytes column where `keep` is True, null elsewhere; views stay views."""
     if not pa.types.is_binary_view(column.type):
         return pa.compute.if_else(pa.array(keep), column, None)
     buffers = column.buffers()
@@ -671,9 +678,9 @@ def masked(column: pa.Array, keep: NDArray[np.bool_]) -> pa.Array:
 
 
 def share(column: pa.Array) -> pa.Array:
-    """The values of a binary or large_binary column as views of the same bytes; a view column comes back as it is.
+    """Return a binary or large_binary column as views of the same bytes; a view column unchanged.
 
-    Gives `large_binary` if one value is 2 GiB or more.
+    Returns `large_binary` if one value is 2 GiB or more.
     """
     if pa.types.is_binary_view(column.type) or not len(column):
         return column.cast(pa.binary_view())
@@ -687,7 +694,7 @@ def share(column: pa.Array) -> pa.Array:
 
 
 def cut_out(column: pa.Array) -> pa.Array:
-    """The values of a binary, string or large column in buffers that hold nothing else; shares their bytes."""
+    """Return the values of a binary, string or large column in buffers without other bytes; the bytes are shared."""
     buffers, count = column.buffers(), len(column)
     wide = pa.types.is_large_binary(column.type) or pa.types.is_large_string(column.type)
     kind = np.int64 if wide else np.int32
@@ -698,7 +705,7 @@ def cut_out(column: pa.Array) -> pa.Array:
 
 
 def join(column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
-    """The same values as `large_binary` (or `large_string`), in memory of their own."""
+    """Return the same values as `large_binary` (or `large_string`), in memory of their own."""
     kind = column.type
     if pa.types.is_binary_view(kind):
         return column.cast(pa.large_binary())
@@ -706,12 +713,12 @@ def join(column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
 
 
 def slices(column: pa.Array | pa.ChunkedArray) -> list[memoryview | None]:
-    """The values of a string, binary, large or view column as memory views of bytes; None where null. No copy."""
+    """Return the values of a string, binary, large or view column as memory views; None where null. No copy."""
     return places(column).views()
 
 
 def places(column: pa.Array | pa.ChunkedArray) -> ByteRanges:
-    """Where the values of a string, binary, large or view column lie."""
+    """Return where the values of a string, binary, large or view column are."""
     if isinstance(column, pa.ChunkedArray):
         return ByteRanges.joined([places(chunk) for chunk in column.chunks])
     buffers, first, count = column.buffers(), column.offset, len(column)

@@ -1,4 +1,4 @@
-"""Bytes to bytes: compression, one file each; hashes."""
+"""Codecs: compression, one file each; and hashes."""
 
 from lading.codecs.brotli_ import begins_brotli, pieces_of_brotli
 from lading.codecs.hashes import Hash, new_hash

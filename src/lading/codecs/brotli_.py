@@ -1,6 +1,6 @@
-"""Brotli: one stream, with no mark to be known by. Read only, and whole, or up to its damage.
+"""Brotli: one stream, without a magic number. Read only: completely, or up to the damage.
 
-Pieces are read as buffers: pyarrow's `read` loses the bytes it makes room for where it raises.
+The stream is read through buffers: pyarrow's `read` loses bytes that it has unpacked when it raises.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from lading.errors import CorruptShard, LimitExceeded
 __all__ = ["begins_brotli", "pieces_of_brotli", "unpack_brotli"]
 
 _CUT = "Truncated"
-"""In what pyarrow says of a stream that is sound so far."""
+"""Part of pyarrow's message about a stream that is valid so far."""
 _FED_BYTES = 64 << 10
 _READ_BYTES = (64 << 10, 64, 1)
-"""Read at once: where that fails nothing comes out, so that it is asked for again in smaller steps."""
+"""Bytes read at once. A failing read gives nothing, so it is repeated in smaller steps."""
 
 
 def unpack_brotli(data: Data, max_bytes: int) -> bytes:
-    """What a stream unpacks to. Raises CorruptShard; LimitExceeded if more than `max_bytes` come out."""
+    """Unpack a stream. Raises CorruptShard; LimitExceeded for more than `max_bytes`."""
     if not memoryview(data).nbytes:
         raise CorruptShard("the brotli stream is empty", offset=0)
     pieces: list[pa.Buffer] = []
@@ -42,7 +42,7 @@ def unpack_brotli(data: Data, max_bytes: int) -> bytes:
 
 
 def begins_brotli(begin: Data) -> bool:
-    """Whether a stream may begin with these bytes. Of texts that are none, one in twenty may by its first 64 bytes."""
+    """Return whether a stream may begin with these bytes. One in twenty other texts passes by its first 64 bytes."""
     try:
         with pa.CompressedInputStream(pa.BufferReader(pa.py_buffer(begin)), "brotli") as stream:
             stream.read_buffer(PIECE_BYTES)
@@ -52,9 +52,9 @@ def begins_brotli(begin: Data) -> bool:
 
 
 def pieces_of_brotli(data: Data) -> Iterator[pa.Buffer]:
-    """What comes out of a stream up to its damage, to the last byte. Raises CorruptShard there.
+    """Yield the unpacked stream up to its damage, to the last byte. Raises CorruptShard there.
 
-    Of a damaged one all before the damage is unpacked three times.
+    Everything before the damage is unpacked three times.
     """
     total, fast = 0, memoryview(data).nbytes
     found = _CUT
@@ -62,7 +62,7 @@ def pieces_of_brotli(data: Data) -> Iterator[pa.Buffer]:
         fed = _Fed(data, fast)
         try:
             with pa.CompressedInputStream(pa.PythonFile(fed, "r"), "brotli") as stream:
-                for at in range(0, total, _READ_BYTES[0]):  # which has come out already
+                for at in range(0, total, _READ_BYTES[0]):  # which was yielded already
                     stream.read_buffer(min(_READ_BYTES[0], total - at))
                 while piece := stream.read_buffer(size):
                     total += len(piece)
@@ -75,10 +75,9 @@ def pieces_of_brotli(data: Data) -> Iterator[pa.Buffer]:
 
 
 class _Fed(io.RawIOBase):
-    """A file of these bytes, which gives single ones from a place on: what the decoder is given with a damage is lost.
+    """A file of these bytes that gives single bytes from a place on.
 
-    Attributes:
-        at: how many were read.
+    The decoder loses the input that it reads along with damage.
     """
 
     def __init__(self, data: Data, fast: int) -> None:
@@ -86,11 +85,11 @@ class _Fed(io.RawIOBase):
         self.at = 0
 
     def readable(self) -> bool:
-        """It is."""
+        """Return True."""
         return True
 
     def read(self, size: int = -1, /) -> bytes:  # noqa: ARG002 - the reader takes fewer than it asks for
-        """The next bytes."""
+        """Return the next bytes."""
         some = bytes(self._view[self.at : self.at + (_FED_BYTES if self.at < self._fast else 1)])
         self.at += len(some)
         return some

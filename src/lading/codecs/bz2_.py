@@ -1,6 +1,7 @@
 """bz2: streams one after another.
 
-Zero bytes between and after them are let pass (bzip2 ignores whatever follows, with a warning); all else is damage.
+Zero bytes between and after streams are accepted (bzip2 ignores any trailing bytes, with a warning); everything else is
+damage.
 
 Source: the file format of bzip2 1.0.8, as Python's `bz2` reads it.
 """
@@ -23,5 +24,5 @@ def _packer(level: int, _size_bytes: int | None) -> Packer:
     return bz2.BZ2Compressor(level)
 
 
-# BZ2Decompressor says OSError for damaged data; it does no I/O.
+# BZ2Decompressor raises OSError for damaged data; it does no I/O.
 CODEC = Codec("bz2", _member, (OSError,), padding=True, packer=_packer, levels=(1, 9, 9))

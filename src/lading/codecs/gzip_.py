@@ -1,4 +1,4 @@
-"""gzip: members one after another; zero bytes between and after them are let pass, as `gzip -d` does.
+"""gzip: members one after another; zero bytes between and after them are accepted, as in `gzip -d`.
 
 Source: RFC 1952.
 """
@@ -16,7 +16,7 @@ _GZIP_BITS = 31  # largest window, and the gzip header and trailer around the de
 
 
 class _Member:
-    """`zlib.decompressobj` with the interface of the other unpackers: it gives unread input back, they keep it."""
+    """`zlib.decompressobj` with the interface of the other decompressors: it returns unread input, they keep it."""
 
     __slots__ = ("_inner", "_kept", "needs_input")
 
@@ -36,7 +36,7 @@ class _Member:
     def decompress(self, data: bytes, max_length: int = -1, /) -> bytes:
         piece = self._inner.decompress(self._kept + data if self._kept else data, max(max_length, 0))
         self._kept = self._inner.unconsumed_tail
-        # A full piece may mean that zlib holds more of what it has taken in already.
+        # A full output may mean that zlib holds more of the input it has taken.
         self.needs_input = not self._kept and len(piece) != max_length
         return piece
 

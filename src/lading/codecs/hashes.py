@@ -1,4 +1,4 @@
-"""Hashes of files, by the names that the peers' index files give them."""
+"""Hashes of files, by the names in the index files of peers."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ _XXHASHES: dict[str, Callable[[], Hash]] = {
 
 
 class Hash(Protocol):
-    """A hash being taken."""
+    """A hash in progress."""
 
     def update(self, data: Data, /) -> None:
-        """Take more bytes."""
+        """Add bytes."""
 
     def hexdigest(self) -> str:
-        """The hash of what was taken, as hex digits."""
+        """Return the hash of all bytes, as hex digits."""
 
 
 def new_hash(name: str) -> Hash:
-    """A new hash: any that Python guarantees but those of variable length, and xxHash's.
+    """Return a new hash: any that Python guarantees except those of variable length, and xxHash's.
 
     Raises:
-        DataError: there is no such hash.
+        DataError: an unknown hash.
 
     Source: mosaicml-streaming 0.13.0, base/hashing.py.
     """

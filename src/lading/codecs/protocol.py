@@ -1,7 +1,7 @@
 """The codec contract, and the one loop that unpacks every kind of stream.
 
-A compressed file is one member after another (gzip members, zstd frames, bz2 and xz streams). A codec says how to
-unpack one member; `StreamDecoder` does the rest: further members, bounded output, the end.
+A compressed file is one member after another (gzip members, zstd frames, bz2 and xz streams). A codec unpacks one
+member. `StreamDecoder` does the rest: further members, bounded output, the end.
 """
 
 from __future__ import annotations
@@ -28,14 +28,15 @@ __all__ = [
 ]
 
 Data: TypeAlias = bytes | bytearray | memoryview | pa.Buffer
-"""Bytes in memory, by whatever name."""
+"""Bytes in memory, of any type."""
 
 PIECE_BYTES = 1 << 20
-"""Largest piece that unpacking gives at once."""
+"""Largest output of one unpacking step."""
 
 _STEP_BYTES = 64 << 10
 _LACKS_OF_MEMORY = ("Allocation error", "Error -4 ")
-"""In what libzstd (`ZSTD_error_memory_allocation`) and zlib (`Z_MEM_ERROR`) say; others raise MemoryError."""
+"""Parts of the messages of libzstd (`ZSTD_error_memory_allocation`) and zlib (`Z_MEM_ERROR`); others raise MemoryError.
+"""
 
 
 class Member(Protocol):
@@ -43,28 +44,28 @@ class Member(Protocol):
 
     @property
     def eof(self) -> bool:
-        """Whether the end of the member has been reached."""
+        """Return whether the end of the member has been reached."""
 
     @property
     def needs_input(self) -> bool:
-        """Whether nothing more comes out without more input."""
+        """Return whether more input is needed for more output."""
 
     @property
     def unused_data(self) -> bytes:
-        """Input after the end of the member."""
+        """Return the input after the end of the member."""
 
     def decompress(self, data: bytes, max_length: int = -1, /) -> bytes:
-        """Take input (it may be empty), give at most `max_length` bytes."""
+        """Take input (it may be empty); return at most `max_length` bytes."""
 
 
 class Packer(Protocol):
     """Packs one member. The interface of the compressor objects of `zlib`, `bz2`, `lzma` and `zstandard`."""
 
     def compress(self, data: Data, /) -> bytes:
-        """Take input, give the packed bytes that are ready, perhaps none."""
+        """Take input; return the packed bytes that are ready, perhaps none."""
 
     def flush(self) -> bytes:
-        """The rest of the member."""
+        """Return the rest of the member."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,13 +73,13 @@ class Codec:
     """A kind of compressed stream.
 
     Attributes:
-        name: what files tables and options call it.
-        member: a new unpacker for the next member, within limits of the memory it takes.
-        errors: what an unpacker raises for damaged input.
-        padding: whether zero bytes may stand between and after members, as this codec's own tool has it.
-        packer: a packer for a level and, where it is known, the size of the whole input.
+        name: its name in files tables and options.
+        member: return a decompressor for the next member, within memory limits.
+        errors: exceptions of the decompressor for damaged input.
+        padding: whether zero bytes between and after members are accepted, as in the codec's own tool.
+        packer: return a compressor for a level and, if known, the size of the whole input.
         levels: lowest, usual and highest level.
-        limit: name of the limit of the memory that unpacking takes; empty if that is small in any case.
+        limit: name of the limit of the memory for unpacking; empty if that memory is always small.
     """
 
     name: str
@@ -91,12 +92,12 @@ class Codec:
 
 
 class StreamDecoder:
-    """Unpacks a stream of members given in parts. Peak memory: the codec's window and two pieces.
+    """Unpack a stream of members given in parts. Peak memory: the codec's window and two output pieces.
 
-    Errors have the offset in the unpacked stream, which is what references count in.
+    Errors have the offset in the unpacked stream, which is also the offset in references.
 
     Attributes:
-        whole_bytes: compressed bytes up to the end of the last member that was unpacked to its end.
+        whole_bytes: compressed bytes up to the end of the last complete member.
     """
 
     def __init__(self, codec: Codec, limits: Limits = DEFAULT_LIMITS) -> None:
@@ -105,29 +106,28 @@ class StreamDecoder:
         self._taken = self._given = self._members = self.whole_bytes = 0
 
     def feed(self, data: Data) -> Iterator[bytes]:
-        """What comes out of the next part of the stream, in pieces of at most `PIECE_BYTES`.
+        """Yield the unpacked bytes of the next part of the stream, in pieces of at most `PIECE_BYTES`.
 
-        Use up the iterator before the next call: unpacking goes on only as pieces are asked for, so a small input
-        that unpacks to terabytes costs nothing until somebody wants them.
+        Exhaust the iterator before the next call. Unpacking is lazy, so a small input that unpacks to terabytes costs
+        nothing until it is consumed.
 
         Raises:
             CorruptShard: the stream is damaged.
-            LimitExceeded: unpacking it would take too large a window (`zstd_window_bytes`, `xz_memory_bytes`).
+            LimitExceeded: unpacking it needs too large a window (`zstd_window_bytes`, `xz_memory_bytes`).
             MemoryError: the machine has no memory left.
         """
         view = memoryview(data)
         if view.nbytes:
             view = view.cast("B")
-        # In small steps: a codec hands back what follows a member as a copy, which a file of many small members would
-        # otherwise make quadratic.
+        # In small steps: a codec copies the input after a member, which would be quadratic for many small members.
         for start in range(0, view.nbytes, _STEP_BYTES):
             yield from self._step(bytes(view[start : start + _STEP_BYTES]))
 
     def finish(self) -> None:
-        """Say that the input is at its end.
+        """Mark the end of the input.
 
         Raises:
-            CorruptShard: the stream ends in the middle of a member, or there was none.
+            CorruptShard: the stream ends inside a member, or has no member.
         """
         if self._member is not None or not self._members:
             raise CorruptShard(
@@ -170,7 +170,7 @@ class StreamDecoder:
     def _failed(self, error: Exception) -> DataError:
         found = f"{error}, in its first {self._taken} compressed bytes"
         if self._codec.limit and "memory" in str(error).lower():
-            # How liblzma and libzstd say that the stream asks for a larger window than they were allowed.
+            # Messages of liblzma and libzstd for a stream that needs a larger window than allowed.
             return self._limits.exceeded(
                 self._codec.limit, f"the {self._codec.name} stream needs too much memory", offset=self._given,
                 found=found,
@@ -179,28 +179,28 @@ class StreamDecoder:
 
 
 def refuse_lack_of_memory(error: Exception) -> None:
-    """Raise MemoryError for what a library says where the machine has none left: it says nothing of the stream."""
-    if any(told in str(error) for told in _LACKS_OF_MEMORY):
+    """Raise MemoryError for a library's out-of-memory message, which says nothing about the stream."""
+    if any(text in str(error) for text in _LACKS_OF_MEMORY):
         raise MemoryError(str(error)) from error
 
 
 class StreamEncoder:
-    """Packs a stream into one member. Equal input in equal parts gives equal bytes."""
+    """Pack a stream into one member. Equal input in equal parts gives equal bytes."""
 
     def __init__(self, packer: Packer) -> None:
         self._packer = packer
 
     def feed(self, data: Data) -> bytes:
-        """Take the next part; get the packed bytes that are ready, perhaps none."""
+        """Take the next part; return the packed bytes that are ready, perhaps none."""
         return self._packer.compress(data)
 
     def finish(self) -> bytes:
-        """The rest of the packed stream."""
+        """Return the rest of the packed stream."""
         return self._packer.flush()
 
 
 def unpack(codec: Codec, data: Data, max_bytes: int, limits: Limits = DEFAULT_LIMITS) -> bytes:
-    """A whole stream, at most `max_bytes`. Raises CorruptShard, LimitExceeded."""
+    """Unpack a whole stream of at most `max_bytes`. Raises CorruptShard, LimitExceeded."""
     decoder = StreamDecoder(codec, limits)
     pieces, total = [], 0
     for piece in decoder.feed(data):

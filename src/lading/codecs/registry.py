@@ -1,4 +1,4 @@
-"""The codecs by name, and what a file's first bytes say."""
+"""The codecs by name, and detection by the first bytes of a file."""
 
 from __future__ import annotations
 
@@ -29,27 +29,27 @@ WRAPS = tuple(_CODECS)
 """Names of the compressions of whole files."""
 
 ENDINGS = {"gzip": ".gz", "zstd": ".zst", "bz2": ".bz2", "xz": ".xz"}
-"""What file names end with, by compression."""
+"""File name extensions, by compression."""
 
 _WRAP_OF = {ending: wrap for wrap, ending in ENDINGS.items()} | {".tgz": "gzip", ".zstd": "zstd"}
 
-_GZIP_RANGE = replace(gzip_.CODEC, padding=False)  # padding belongs to files; a range ends where its bytes end
+_GZIP_RANGE = replace(gzip_.CODEC, padding=False)  # only files have padding; a range ends with its last byte
 _BZ2_BLOCKS = (b"1AY&SY", b"\x17rE8P\x90")
 
 
 def stream_decoder(name: str, limits: Limits = DEFAULT_LIMITS) -> StreamDecoder:
-    """A decoder for a stream that comes in parts. Raises UsageError for an unknown name."""
+    """Return a decoder for a stream that comes in parts. Raises UsageError for an unknown name."""
     return StreamDecoder(_codec(name), limits)
 
 
 def unpack_file(name: str, data: Data, max_bytes: int, limits: Limits = DEFAULT_LIMITS) -> bytes:
-    """What a whole compressed file unpacks to: one of `WRAPS`, `brotli` or `snappy`.
+    """Unpack a whole compressed file: one of `WRAPS`, `brotli` or `snappy`.
 
-    Peak memory: what comes out, at most `max_bytes`, twice at the end.
+    Peak memory: the output, at most `max_bytes`, twice at the end.
 
     Raises:
         CorruptShard: it is damaged or cut.
-        LimitExceeded: more than `max_bytes` come out, or too large a window is asked for.
+        LimitExceeded: the output exceeds `max_bytes`, or the window is too large.
         UsageError: an unknown name.
     """
     if name == "brotli":
@@ -58,13 +58,13 @@ def unpack_file(name: str, data: Data, max_bytes: int, limits: Limits = DEFAULT_
 
 
 def stream_encoder(name: str, level: int | None = None, *, size_bytes: int | None = None) -> StreamEncoder:
-    """An encoder for a stream that comes in parts; the same parts give the same bytes.
+    """Return an encoder for a stream that comes in parts; equal parts give equal bytes.
 
     Args:
         name: one of `WRAPS`.
-        level: None = the usual one of the codec's own tool.
-        size_bytes: size of the whole input, if it is known; zstd writes it into its header, where some readers want
-            it, and then fails if it was wrong.
+        level: None = the usual level of the codec's own tool.
+        size_bytes: size of the whole input, if known. zstd writes it into its header, as some readers require, and
+            fails if it was wrong.
 
     Raises:
         UsageError: an unknown name, or a level that the codec does not have.
@@ -77,7 +77,7 @@ def stream_encoder(name: str, level: int | None = None, *, size_bytes: int | Non
 
 
 def sniff_wrap(head: bytes) -> str:
-    """How a file with these first bytes is compressed: `""`, or one of `WRAPS`. Ten bytes are enough."""
+    """Return the compression of a file with these first bytes: `""`, or one of `WRAPS`. Ten bytes are enough."""
     if head.startswith(b"\x1f\x8b\x08"):
         return "gzip"
     if head.startswith(zstd_.MAGIC) or zstd_.is_skippable(head):
@@ -90,7 +90,7 @@ def sniff_wrap(head: bytes) -> str:
 
 
 def unpacked_name(path: str) -> tuple[str, str]:
-    """What a file would be called if it were not compressed, and how its name says it is: `""`, or one of `WRAPS`."""
+    """Return a file name without its compression extension, and the compression: `""`, or one of `WRAPS`."""
     stem, ending = posixpath.splitext(path)
     wrap = _WRAP_OF.get(ending.lower(), "")
     if ending.lower() == ".tgz":
@@ -99,20 +99,20 @@ def unpacked_name(path: str) -> tuple[str, str]:
 
 
 def decode_range(codec: str, data: Data, max_bytes: int, limits: Limits = DEFAULT_LIMITS) -> bytes:
-    """What the bytes of one range unpack to, by its codec (`lading.arrow.references.CODECS`).
+    """Unpack the bytes of one range, by its codec (`lading.arrow.references.CODECS`).
 
-    The range must be used up exactly; one that should be a zstd frame without magic number may have it. Peak memory:
-    what comes out, at most `max_bytes`.
+    The whole range must be used. A zstd frame that should have no magic number may have one. Peak memory: the output,
+    at most `max_bytes`.
 
     Raises:
-        CorruptShard: the range is damaged, cut, or goes on after its end.
-        LimitExceeded: more than `max_bytes` come out, or too large a window is asked for.
+        CorruptShard: the range is damaged, cut, or continues after its end.
+        LimitExceeded: the output exceeds `max_bytes`, or the window is too large.
         UsageError: an unknown codec.
     """
     if codec == "gzip":
         return unpack(_GZIP_RANGE, data, max_bytes, limits)
     if codec in ("zstd", "zstd-magicless"):
-        # No frame without magic number can begin as one that has it: its first byte has the reserved bit set.
+        # A frame without magic number cannot begin with those bytes: its first byte would have the reserved bit set.
         magicless = codec == "zstd-magicless" and data[:4] != zstd_.MAGIC
         return zstd_.decode_frame(data, max_bytes, magicless=magicless, limits=limits)
     if codec:

@@ -1,7 +1,7 @@
-"""Snappy: one raw block, its length as a variable-length number and then the data. Whole.
+"""Snappy: one raw block, its length as a variable-length number and then the data. No streaming.
 
-What packs is not what unpacks: each library has its own bytes, and ours are to be those of python-snappy, the one that
-MosaicML Streaming uses. It is cramjam under another name.
+Packing and unpacking use different libraries. The packed bytes of libraries differ, and ours must equal those of
+python-snappy, which MosaicML Streaming uses: a wrapper around cramjam.
 
 Source: snappy's format_description.txt.
 """
@@ -20,7 +20,7 @@ _MORE = 128
 
 
 def pack_snappy(data: Data) -> bytes:
-    """The block of these bytes, as python-snappy makes it. Raises MissingExtra if cramjam is not installed."""
+    """Pack bytes into a block, as python-snappy does. Raises MissingExtra if cramjam is not installed."""
     try:
         from cramjam import snappy
     except ImportError:
@@ -29,7 +29,7 @@ def pack_snappy(data: Data) -> bytes:
 
 
 def unpack_snappy(data: Data, max_bytes: int) -> bytes:
-    """What a block unpacks to. Raises CorruptShard; LimitExceeded if it says more than `max_bytes`, before memory."""
+    """Unpack a block. Raises CorruptShard; LimitExceeded before allocation if it declares more than `max_bytes`."""
     head, length = bytes(memoryview(data)[:_MOST_LENGTH_BYTES]), 0
     for at, byte in enumerate(head):
         length |= byte % _MORE << 7 * at

@@ -1,6 +1,6 @@
-"""xz: streams one after another, with the zero padding between and after them that the format has.
+"""xz: streams one after another, with the format's zero padding between and after them.
 
-Source: The .xz File Format 1.2.1, section 2.2 (padding comes in fours there; any number will do here).
+Source: The .xz File Format 1.2.1, section 2.2 (padding is a multiple of four there; any number is accepted here).
 """
 
 from __future__ import annotations

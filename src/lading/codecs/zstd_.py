@@ -41,23 +41,24 @@ _BLOCK_HEADER_BYTES = 3
 _MAX_BLOCK_BYTES = 128 << 10
 _RAW, _REPEATED, _COMPRESSED = 0, 1, 2
 _SIZE_BITS = 0xE0
-"""Of a descriptor: set if the header gives the content size."""
+"""Bit of a descriptor: the header has the content size."""
 _MOST_RAW_BLOCKS = 1 << 14
-"""Of which it is remembered where they lie: a gigabyte of whole ones has half as many, a hostile frame millions."""
+"""Number of stored blocks whose places are remembered: a gigabyte of them has half as many, a hostile frame millions.
+"""
 _NOT_PLAIN_BITS = 0x0F
-"""Of a descriptor: set if there is a checksum or a dictionary, or what no frame has."""
+"""Bits of a descriptor: a checksum, a dictionary, or a reserved bit."""
 
 _RESERVED_BIT = 0x08
-"""Of a descriptor: set in none."""
+"""Bits of a descriptor that no frame sets."""
 
 _LIMIT = "zstd_window_bytes"
 _LEAST_WINDOW_BYTES, _LARGEST_WINDOW_BYTES = 1 << 10, 1 << 31
-"""The windows that libzstd can be told to allow."""
+"""The smallest and largest window that libzstd can be configured to allow."""
 
-_SHORT = 2  # bytes of a content size that counts from 256, since a smaller one fits into one byte
+_SHORT = 2  # bytes of a content size that counts from 256, because a smaller one fits into one byte
 
 _own = threading.local()
-"""Decompressors of this thread: one takes 8 µs to make and serves any number of frames, one at a time."""
+"""Decompressors of this thread: creating one takes 8 µs, and it serves any number of frames, one at a time."""
 
 
 def _content_size_bytes(descriptor: int) -> int:
@@ -65,7 +66,7 @@ def _content_size_bytes(descriptor: int) -> int:
 
 
 def _header_size(descriptor: int) -> int:
-    """Length of a frame header by its first byte, without the magic number."""
+    """Return the length of a frame header from its first byte, without the magic number."""
     window = 1 - (descriptor >> 5 & 1)
     return 1 + window + (0, 1, 2, 4)[descriptor & 3] + _content_size_bytes(descriptor)
 
@@ -75,7 +76,7 @@ _HEADER_LENGTHS = np.array(list(_HEADER_SIZES), np.int64)
 
 
 def _content_size(header: memoryview) -> int | None:
-    """The size of the content that a frame header gives."""
+    """Return the content size in a frame header."""
     digits = _content_size_bytes(header[0])
     if not digits:
         return None
@@ -92,19 +93,19 @@ def _member(limits: Limits) -> zstd.ZstdDecompressor:
 
 
 def is_skippable(head: bytes | bytearray) -> bool:
-    """Whether a skippable frame begins here, by its first four bytes."""
+    """Return whether a skippable frame begins here, by its first four bytes."""
     return len(head) >= len(MAGIC) and head[0] >> 4 == _SKIPPABLE_NIBBLE and head[1:4] == _SKIPPABLE_TAIL
 
 
 @dataclass(slots=True)
 class _Survey:
-    """A frame without its magic number, by its headers.
+    """A frame without its magic number, measured by its headers.
 
     Attributes:
-        end: where it ends; behind the bytes that are there if it is cut.
-        most: the most it gives.
-        declared: the content size that its header gives.
-        raw: where its content lies, if all its blocks hold it as it is and nothing else is to be checked.
+        end: its end; beyond the data if it is cut.
+        most: an upper bound of its unpacked size.
+        declared: the content size in its header.
+        raw: places of its content, if all blocks are stored raw and nothing else needs checking.
     """
 
     end: int
@@ -146,15 +147,15 @@ def _survey_whole(frame: memoryview) -> _Survey:
     if survey.end > len(frame):
         raise zstandard.ZstdError(f"the frame ends too early, after {len(frame)} bytes")
     if survey.declared is not None and survey.declared > survey.most:
-        told, most = survey.declared, survey.most
-        raise zstandard.ZstdError(f"the header says {told} bytes, and the blocks give {most} at most")
+        declared, most = survey.declared, survey.most
+        raise zstandard.ZstdError(f"the header says {declared} bytes, and the blocks give {most} at most")
     return survey
 
 
 def _unpacked(view: memoryview, survey: _Survey, size_bytes: int, *, magicless: bool) -> bytes:
-    """What a whole frame gives, at most so many bytes.
+    """Unpack a whole frame to at most the given size.
 
-    What does not compress, such as most pictures, lies there as it is: to pass it through zstd takes twice as long.
+    Incompressible data, such as most images, is stored raw: passing it through zstd takes twice as long.
     """
     if survey.declared == 0:
         # python-zstandard 0.25 gives nothing for such a frame, whatever its blocks hold: one flipped bit is enough.
@@ -166,9 +167,9 @@ def _unpacked(view: memoryview, survey: _Survey, size_bytes: int, *, magicless: 
 
 
 def frame_end(data: Data) -> int | None:
-    """Length of the frame without a magic number that begins here, by its headers; None if it goes on after the data.
+    """Return the length of the frame without magic number that begins here; None if it is cut.
 
-    Raises CorruptShard for what is no frame.
+    Reads only headers. Raises CorruptShard if it is not a frame.
     """
     view = memoryview(data)
     try:
@@ -179,7 +180,7 @@ def frame_end(data: Data) -> int | None:
 
 
 def frames_of_length(data: Data, length: int) -> NDArray[np.int64]:
-    """Where frames of this length without a magic number may begin, by their headers.
+    """Return the places where frames of this length without a magic number may begin, by their headers.
 
     Peak memory: some 30 times the data.
     """
@@ -204,14 +205,14 @@ def frames_of_length(data: Data, length: int) -> NDArray[np.int64]:
 
 
 def decode_frame(data: Data, max_bytes: int, *, magicless: bool = False, limits: Limits = DEFAULT_LIMITS) -> bytes:
-    """What one range unpacks to: exactly one frame without its magic number, or any frames that have theirs.
+    """Unpack a range: exactly one frame without its magic number, or any number of frames with theirs.
 
-    Sets aside no more than the blocks of the frame can give, whatever its header says; where that is more than
-    `max_bytes`, what comes out is counted before it is kept. Peak memory: what comes out.
+    Allocates no more than the blocks of the frame can give, whatever its header declares. If that exceeds `max_bytes`,
+    the output is counted before it is kept. Peak memory: the output.
 
     Raises:
-        CorruptShard: the range is damaged, or is not used up exactly.
-        LimitExceeded: more than `max_bytes` come out, or too large a window is asked for.
+        CorruptShard: the range is damaged, or is not used completely.
+        LimitExceeded: the output exceeds `max_bytes`, or the window is too large.
     """
     view = memoryview(data)
     view = view.cast("B") if view.nbytes else view
@@ -235,9 +236,9 @@ def decode_frame(data: Data, max_bytes: int, *, magicless: bool = False, limits:
 
 
 def decode_sized_frame(data: Data, size_bytes: int, *, magicless: bool = False) -> bytes:
-    """What exactly one frame unpacks to, which is known to be so many bytes. Peak memory: that.
+    """Unpack exactly one frame of known size. Peak memory: that size.
 
-    Raises CorruptShard if the frame is damaged, gives more or less, or is not used up exactly.
+    Raises CorruptShard if the frame is damaged, gives more or less, or is not used completely.
     """
     view = memoryview(data)
     view = view.cast("B") if view.nbytes else view
@@ -258,7 +259,7 @@ def decode_sized_frame(data: Data, size_bytes: int, *, magicless: bool = False) 
 
 
 def _check_size(stream: Data, max_bytes: int, limits: Limits) -> None:
-    """Raise LimitExceeded if more comes out of a stream, keeping none of it."""
+    """Raise LimitExceeded if a stream gives more than allowed, without keeping the output."""
     total = 0
     for piece in StreamDecoder(CODEC, limits).feed(stream):
         total += len(piece)

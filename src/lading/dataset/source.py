@@ -31,7 +31,7 @@ from lading.formats.index_json import load_index, several_splits
 from lading.formats.registry import all_formats, get_format
 from lading.limits import DEFAULT_LIMITS, Limits
 from lading.manifest.values import FOLDER, MANIFEST_NAME
-from lading.storage.base import FileInfo, Store, look_at, native_path, write_file
+from lading.storage.base import FileInfo, Store, file_infos, native_path, write_file
 from lading.storage.braces import expand_braces
 from lading.storage.local import LocalStore
 from lading.storage.stores import Stores, is_local, resolve, without_query
@@ -236,7 +236,7 @@ def _look_together(names: Sequence[str], stores: Stores) -> list[ListedShard] | 
     store = places[0][0]
     if all(own is store and claimed_by(path) is not None for own, path in places):
         with suppress(StoreError):  # folders with a shard's ending, perhaps, or one is missing: told one by one
-            infos = look_at(store, [path for _, path in places])
+            infos = file_infos(store, [path for _, path in places])
             return [ListedShard(info.path, size_bytes=info.size_bytes) for info in infos]
     return None
 

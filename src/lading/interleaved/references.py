@@ -33,7 +33,7 @@ from lading.limits import DEFAULT_LIMITS, Limits
 from lading.storage.base import FileInfo, Store, native_path
 from lading.storage.concurrent import concurrent_map, is_remote
 from lading.storage.fetch import Fetcher
-from lading.storage.roots import Roots, beside, folder_of
+from lading.storage.roots import Roots, folder_of, sibling_path
 from lading.storage.stores import Stores, is_local, resolve
 
 __all__ = ["Followed", "Follower"]
@@ -324,7 +324,7 @@ def _candidates(path: str, folder: str) -> list[str]:
     """Where a path may lead: beside the table, then from the current directory."""
     if "://" in path or path.startswith("pipe:") or os.path.isabs(path):
         return [path]
-    return [beside(folder, path), path] if folder else [path]
+    return [sibling_path(folder, path), path] if folder else [path]
 
 
 def _wrap(store: Store, path: str, info: FileInfo) -> str:

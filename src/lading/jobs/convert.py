@@ -43,7 +43,7 @@ from lading.pipeline.columns import written_schema
 from lading.pipeline.shard_kind import ShardKind
 from lading.storage.base import Sink, Store, aborting
 from lading.storage.memory import MemoryStore
-from lading.storage.roots import lies_in, real_place
+from lading.storage.roots import is_inside, real_place
 from lading.storage.stores import Stores, resolve
 from lading.units import parse_bytes
 
@@ -370,7 +370,7 @@ def _refuse_harm(
         return
     place = real_place(replaced, stores)
     for folder in [real_place(root, stores) for root in dataset.roots()]:
-        if lies_in(place, folder) or lies_in(folder, place):
+        if is_inside(place, folder) or is_inside(folder, place):
             raise UsageError(
                 "the destination may hold what references would lead to", file=replaced, found=f"a root, {folder}",
                 advice="Write to another folder, and remove this one when you have looked.",
@@ -390,7 +390,7 @@ def _refuse_lazy(dataset: Shards, target: AnyFormat, *, lazy: bool) -> None:
 
 def _refuse_ledger(ledger: str, destination: str | os.PathLike[str], stores: Stores) -> None:
     """A ledger replaces no file, and does not lie in the destination."""
-    if not ledger or lies_in(real_place(ledger, stores), real_place(os.fspath(destination), stores)):
+    if not ledger or is_inside(real_place(ledger, stores), real_place(os.fspath(destination), stores)):
         raise UsageError("the ledger needs a file of its own, outside the destination", found=repr(ledger))
     if is_there(ledger, stores):
         raise DestinationExists("the file for the ledger is there already", file=ledger)

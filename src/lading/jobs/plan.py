@@ -23,7 +23,7 @@ from lading.interleaved.tar_items import refuse_modalities
 from lading.interleaved.tar_writer import find_roles
 from lading.manifest.commit import is_there
 from lading.options import SchemaPolicy
-from lading.storage.roots import folder_of, lies_in, real_place
+from lading.storage.roots import folder_of, is_inside, real_place
 from lading.storage.stores import Stores
 
 __all__ = ["Plan", "as_members", "make_plan", "refuse_inside", "take_files_in"]
@@ -186,19 +186,19 @@ def refuse_inside(dataset: Shards, destination: str | os.PathLike[str], stores: 
     """
     path = os.fspath(destination)
     target, named = real_place(path, stores), dataset.listing.folder
-    if named is not None and lies_in(target, real_place(named, stores)):
+    if named is not None and is_inside(target, real_place(named, stores)):
         raise UsageError("the destination lies inside the source", file=path, found=f"the source is {named}")
     folders = {folder_of(shard) for shard in dataset.listing.table.column("path").to_pylist()}
     for folder in folders:
-        if lies_in(real_place(folder, stores), target):
+        if is_inside(real_place(folder, stores), target):
             raise UsageError("the destination holds files of the source", file=path, found=f"source files in {folder}")
     fmt = get_format(dataset.format)
     media, roots = fmt.media_folders(dataset.read_options)
     for folder in (*media, *roots, *dataset.named_roots):
-        if lies_in(real_place(folder, stores), target):
+        if is_inside(real_place(folder, stores), target):
             raise UsageError("the destination holds what the source may lead to", file=path, found=f"a root, {folder}")
     for place in [real_place(folder, stores) for folder in media]:
         # Where the source lies in that folder too, beside it is a place as good as any, if nothing is there.
-        around = any(lies_in(real_place(folder, stores), place) for folder in folders)
-        if lies_in(target, place) and (not around or is_there(path, stores)):
+        around = any(is_inside(real_place(folder, stores), place) for folder in folders)
+        if is_inside(target, place) and (not around or is_there(path, stores)):
             raise UsageError("the destination lies inside the folder of the source's media", file=path, found=place)

@@ -12,7 +12,7 @@ from lading.dataset.source import SPLITS_NAME, Source, source_names
 from lading.errors import SeveralSplits, UsageError
 from lading.manifest.commit import Staging, check_destination, find_destination
 from lading.storage.base import Store
-from lading.storage.roots import folder_of, lies_in, real_place
+from lading.storage.roots import folder_of, is_inside, real_place
 from lading.storage.stores import Stores
 
 __all__ = ["each_split", "folder_of_splits", "refuse_each_other"]
@@ -40,7 +40,7 @@ def refuse_each_other(folder: str, destination: str | os.PathLike[str], stores: 
     """
     path = os.fspath(destination)
     source, target = (real_place(place, stores) for place in (folder, path))
-    if lies_in(source, target) or lies_in(target, source):
+    if is_inside(source, target) or is_inside(target, source):
         raise UsageError("the destination lies inside the source, or holds it", file=path,
                          found=f"the source is {folder}")  # fmt: skip
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from lading.dataset.source import Listing
-from lading.storage.base import look_at
+from lading.storage.base import file_infos
 from lading.storage.stores import Stores, resolve
 
 __all__ = ["Task", "plan_tasks", "shard_sizes"]
@@ -79,7 +79,7 @@ def shard_sizes(listing: Listing, stores: Stores) -> Iterator[int]:
     for at, (store, _) in enumerate(places):
         by_store.setdefault(id(store), []).append(at)
     for mine in by_store.values():
-        infos = look_at(places[mine[0]][0], [places[at][1] for at in mine])
+        infos = file_infos(places[mine[0]][0], [places[at][1] for at in mine])
         for at, info in zip(mine, infos, strict=True):
             sizes[unknown[at]] = info.size_bytes
     return iter(sizes)

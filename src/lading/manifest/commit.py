@@ -17,7 +17,7 @@ from lading.errors import DataError, DestinationExists, LadingError, UsageError
 from lading.manifest.files import files_listed
 from lading.manifest.values import FOLDER, MANIFEST_NAME, SHARDS_NAME
 from lading.storage.base import Store, has_file, native_path
-from lading.storage.roots import lies_in, real_place
+from lading.storage.roots import is_inside, real_place
 from lading.storage.staging import StagedFolder, stage_folder, sweep_stale
 from lading.storage.stores import Stores, is_local, named_folder, resolve
 
@@ -103,7 +103,7 @@ def _refuse_where_we_are(destination: str) -> None:
     """A folder that is replaced takes the current directory along, if that is it or lies in it."""
     with suppress(FileNotFoundError):  # no current directory any more: what lies elsewhere may be written
         here = os.getcwd()
-        if lies_in(here, real_place(destination)):
+        if is_inside(here, real_place(destination)):
             raise UsageError("the destination is the current directory, or holds it", file=destination, found=here,
                              advice="Name a folder in it, or go to another one first.")  # fmt: skip
 

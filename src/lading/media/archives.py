@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from lading.errors import BadReference, CorruptShard, NotFound, StoreError, UsageError
 from lading.storage.base import Buffer, Mapper, Store, store_errors
 from lading.storage.concurrent import is_remote
-from lading.storage.roots import Roots, beside
+from lading.storage.roots import Roots, sibling_path
 from lading.storage.stores import Stores, resolve
 
 __all__ = ["Archive", "MediaFolder", "outside"]
@@ -120,7 +120,7 @@ class MediaFolder:
         if not isinstance(path, str) or not path or len(path) > _MOST_CHARACTERS or _NO_TEXT.search(path):
             raise BadReference("the media's path is no path", file=self._folder, found=ascii(path)[:80])
         alone = "://" in path or path.startswith("pipe:") or os.path.isabs(path)
-        name = path if alone else beside(self._folder, path)
+        name = path if alone else sibling_path(self._folder, path)
         try:
             self._roots.check(name)
         except UsageError as error:

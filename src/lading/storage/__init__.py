@@ -1,1 +1,1 @@
-"""Where files live: local disk, memory, anything that fsspec opens; and stores around stores."""
+"""Stores of files: local disk, memory, every fsspec backend, and stores that wrap other stores."""

@@ -1,8 +1,8 @@
-"""Pieces in memory and in files → a file, in few calls.
+"""Append byte ranges of memory and files to a file, in few system calls.
 
-A call that moves a few megabytes costs what copying them costs, and lets other threads run meanwhile; thousands of
-small ones cost half as much again, and each has to wait for its turn with the interpreter: up to 5 ms. For the same
-reason everything is laid out beforehand, by column: between two calls nearly nothing is left to do.
+A call that moves a few megabytes costs as much as the copy itself, and lets other threads run meanwhile. Thousands of
+small calls cost half as much again. Each of them waits up to 5 ms for the interpreter lock. Therefore the layout is
+computed beforehand, by column: nearly nothing is left to do between two calls.
 """
 
 from __future__ import annotations
@@ -22,31 +22,32 @@ __all__ = ["Appender"]
 _T = TypeVar("_T")
 
 _BLOCK_BYTES = 2 << 20
-"""Bytes of one call. What is written goes through a block that stays in the cache: `writev` from where the bytes lie
-takes a sixth longer on tmpfs, and from mapped files twice as long on ext4. Blocks of 1 to 8 MB are equally fast."""
+"""Bytes of one call. Writes go through a block that stays in the CPU cache. `writev` from the source memory takes a
+sixth longer on tmpfs, and from mapped files twice as long on ext4. Blocks of 1 to 8 MB are equally fast."""
 _AS_THEY_ARE_BYTES = 32 << 10
-"""`bytes` of this length on average are written from where they lie all the same: while they are copied into the block,
-nobody else runs Python, and threads that compress wait for it a sixth of their time. Other memory may be a map."""
+"""`bytes` objects of this average length are written without the block. Copying them into the block holds the
+interpreter lock, and threads that compress wait a sixth of their time. Other memory may be a map, and always uses the
+block."""
 _MOST_BUFFERS = 1000
-"""Of one call that writes."""
+"""Number of buffers of one writing call."""
 _MOST_RUNS = 500
-"""Of one call that reads, each with a buffer for what lies before it; the system takes 1,024 buffers."""
+"""Number of ranges of one reading call. Each needs a second buffer for the gap before it; the system accepts 1,024."""
 _GAP_BYTES = 32 << 10
-"""Between two pieces of one file that are read by one call, at most: a header of a tar, a little JSON."""
+"""Largest gap between two ranges of one file that are read in one call: a tar header, a little JSON."""
 
 _Run: TypeAlias = tuple[int, int, int]
-"""Bytes of the file to pass over, and the part of the block to fill."""
+"""Bytes of the file to skip, and the part of the block to fill."""
 _Read: TypeAlias = tuple[ReadsInto, int, list[_Run]]
-"""A call: the file, where it begins there, and what it fills."""
+"""One call: the file, its start offset there, and the parts it fills."""
 _Copy: TypeAlias = tuple[memoryview, int, int, int]
-"""The memory, where to begin there, and the part of the block to fill."""
+"""The memory, the start offset there, and the part of the block to fill."""
 
 
 class Appender:
-    """Appends pieces to an open file. Holds a block of up to 2 MB, which no other thread may use meanwhile.
+    """Append byte ranges to an open file. Holds a block of up to 2 MB, which no other thread may use meanwhile.
 
     Args:
-        see: called with all bytes, in order, while they are in the cache.
+        see: called with all bytes, in order, while they are in the CPU cache.
     """
 
     def __init__(self, see: Callable[[Buffer], None] | None = None) -> None:
@@ -55,11 +56,11 @@ class Appender:
         self._between = memoryview(bytearray(_GAP_BYTES))
 
     def append(self, fd: int, pieces: ByteRanges) -> None:
-        """Write the pieces in order where the descriptor stands.
+        """Write the ranges in order at the current position of the descriptor.
 
         Raises:
-            OSError: of the system.
-            ShortRead: a file ends before a piece does.
+            OSError: from the system.
+            ShortRead: a file ends before its range does.
         """
         total = int(pieces.length.sum())
         if not total:
@@ -79,7 +80,7 @@ class Appender:
             for file, offset, runs in reads[number]:
                 targets = [view for gap, a, b in runs for view in (between[:gap], block[a:b]) if view]
                 file.read_into(targets, offset)
-            for body, first, a, b in copies[number]:  # behind the reads, which fill what stands between pieces too
+            for body, first, a, b in copies[number]:  # after the reads, which also fill the gaps between ranges
                 block[a:b] = body[first : first + b - a]
             data = block[: min(size, total - start)]
             if self._see is not None:
@@ -95,7 +96,7 @@ class Appender:
 
 
 def _write_all(fd: int, views: list[memoryview]) -> None:
-    """Write what lies in several places, none of it empty; the system may take less at once."""
+    """Write several non-empty buffers completely; one system call may write less."""
     while views:
         written = os.writev(fd, views[:_MOST_BUFFERS])
         while views and written >= len(views[0]):
@@ -105,7 +106,7 @@ def _write_all(fd: int, views: list[memoryview]) -> None:
 
 
 def _cut(pieces: ByteRanges, size: int, total: int) -> tuple[ByteRanges, NDArray[np.int64]]:
-    """The pieces, cut where a block ends, and where each begins in what is written."""
+    """Return the ranges, cut at the ends of blocks, and the output offset of each."""
     pieces = pieces[pieces.length > 0]
     start = np.cumsum(pieces.length) - pieces.length
     at = np.union1d(start, np.arange(0, total, size))
@@ -115,7 +116,7 @@ def _cut(pieces: ByteRanges, size: int, total: int) -> tuple[ByteRanges, NDArray
 
 
 def _copies(pieces: ByteRanges, at: NDArray[np.int64], size: int, total: int) -> list[list[_Copy]]:
-    """What comes from memory into each block."""
+    """Return the copies from memory into each block."""
     bodies = {number: as_view(pieces.sources[number]) for number in np.unique(pieces.source).tolist()}
     start = at % size
     places = zip(
@@ -126,10 +127,10 @@ def _copies(pieces: ByteRanges, at: NDArray[np.int64], size: int, total: int) ->
 
 
 def _reads(pieces: ByteRanges, at: NDArray[np.int64], size: int, total: int) -> list[list[_Read]]:
-    """What is read into each block: pieces that are near each other in one file by one call.
+    """Return the reads into each block: one call reads neighbouring ranges of one file.
 
-    Neighbours that are as far apart in the block as in the file are one run, and so is what lies between them: a header
-    of a tar is read into the place of another, since to pass over it costs more.
+    Two neighbours share a run if their distance in the block equals their distance in the file. The gap is read too: a
+    tar header lands in the place of another header, because skipping it costs more.
     """
     if not len(pieces):
         return [[] for _ in range(0, total, size)]
@@ -157,6 +158,6 @@ def _reads(pieces: ByteRanges, at: NDArray[np.int64], size: int, total: int) -> 
 
 
 def _by_block(found: list[_T], at: NDArray[np.int64], size: int, total: int) -> list[list[_T]]:
-    """What stands in each block, by where it begins."""
+    """Return the entries of each block, by start offset."""
     bounds = np.searchsorted(at, np.arange(0, total + size, size)).tolist()
     return [found[a:b] for a, b in pairwise(bounds)]

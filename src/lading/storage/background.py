@@ -1,4 +1,4 @@
-"""Work on files that goes on while its owner does something else, in order, one piece at a time."""
+"""Background work on files: in order, one task at a time, while the owner continues."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ __all__ = ["Background"]
 
 
 class Background:
-    """One thread for work that mostly waits for the system; started with the first piece of work.
+    """One thread for work that mostly waits for the system; started with the first task.
 
     Args:
-        name: of the thread.
+        name: name of the thread.
     """
 
     def __init__(self, name: str) -> None:
@@ -21,11 +21,11 @@ class Background:
         self._pending: list[Future[None]] = []
 
     def start(self, work: Callable[[], None]) -> None:
-        """Do this out of sight, when what came before is done: so it cannot pile up. Raises what that raised.
+        """Wait for the previous task, then start this one, so that tasks do not pile up. Raises the previous error.
 
-        It has begun when this comes back: the thread would wait for its turn with the interpreter for up to 5 ms, or
-        until its owner waits for it here, and then the two took turns. Pictures out of dicts took a fifth to a half
-        longer.
+        The task has begun when the call returns. Otherwise the thread would wait up to 5 ms for the interpreter lock,
+        or until its owner waits for it, and the two would take turns. Converting images from dicts then took a fifth to
+        a half longer.
         """
         self.wait()
         begun = Event()
@@ -38,23 +38,23 @@ class Background:
         begun.wait()
 
     def then(self, work: Callable[[], None]) -> None:
-        """Do this out of sight as soon as what came before is done, and only if nothing failed."""
+        """Run this task after the previous one, and only if none failed."""
         before = list(self._pending)
 
         def follow() -> None:
-            for earlier in before:  # done, since there is one thread
+            for earlier in before:  # done, because there is one thread
                 earlier.result()
             work()
 
         self._pending.append(self._thread.submit(follow))
 
     def wait(self, but: int = 0) -> None:
-        """Wait for all of it but the last few. Raises what it raised first."""
+        """Wait for all tasks except the last few. Raises the first error."""
         count = max(len(self._pending) - but, 0)
         pending, self._pending = self._pending[:count], self._pending[count:]
         for work in pending:
             work.result()
 
     def stop(self) -> None:
-        """Wait, whatever came of it, and end the thread."""
+        """Wait for all tasks, ignore their errors, and end the thread."""
         self._thread.shutdown()

@@ -1,12 +1,11 @@
-"""The store contract: where files live, in few verbs.
+"""The store contract: files behind few operations.
 
-Local disk, memory, S3 or whatever fsspec opens are one shape: stateless reads by range, on a *batch* of ranges, since
-that is where concurrency lives; writes that show nothing until they are published. Behaviour (counting, retries,
-length checks) comes from stores wrapped around stores (`lading.storage.wrappers`). Optional abilities are protocols of
-their own, asked for with `isinstance`. No store starts a thread or a runtime before it is used, so that a process may
-fork after it was made.
+Local disk, memory, S3 and every fsspec backend share one shape. Reads are stateless and take a *batch* of ranges,
+because a batch allows concurrency. Writes stay invisible until they are published. Counting, retries and length checks
+are stores that wrap other stores (`lading.storage.wrappers`). Optional abilities are separate protocols, tested with
+`isinstance`. No store starts a thread or a runtime before its first use, so a process may fork after it made a store.
 
-What stores have in common stands at the end: names of unfinished files, errors of the system, ranges that cannot be.
+Shared helpers are at the end: names of unfinished files, errors of the system, checks of ranges.
 """
 
 from __future__ import annotations
@@ -42,9 +41,9 @@ __all__ = [
     "aborting",
     "check_inside",
     "extents_of",
+    "file_infos",
     "final_place",
     "has_file",
-    "look_at",
     "name_taken",
     "native_path",
     "store_errors",
@@ -57,11 +56,11 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class FileInfo:
-    """What a store knows of a file without opening it.
+    """Facts of a file that a store knows without opening it.
 
     Attributes:
-        path: as the store names it.
-        size_bytes: its size; −1 in a listing for what is no regular file and cannot be read (a dangling link, a pipe).
+        path: the path as the store names it.
+        size_bytes: size of the file; −1 in a listing for a path that is not a regular file (a dangling link, a pipe).
         version: etag, or modification time in nanoseconds; empty if the store has neither.
     """
 
@@ -71,90 +70,91 @@ class FileInfo:
 
 
 class Sink(Protocol):
-    """A file being written. Nothing is visible under its path before `close`, and nothing is left after `abort`."""
+    """A file being written. It is invisible under its path before `close`, and `abort` leaves nothing."""
 
     path: str
 
     def write(self, buffers: Sequence[Buffer]) -> None:
-        """Append the buffers in order, all of them or an error. A sink keeps no buffer after the call."""
+        """Append the buffers in order: all of them, or raise an error. A sink keeps no buffer after the call."""
 
     def tell(self) -> int:
-        """Bytes written so far."""
+        """Return the number of bytes written so far."""
 
     def close(self) -> FileInfo:
-        """Make the file durable and visible under `path`, replacing what was there; give its facts.
+        """Make the file durable and visible under `path`, replacing an existing file; return its facts.
 
         May be called in another thread than `write` was.
         """
 
     def abort(self) -> None:
-        """Drop what was written. Does nothing after `close` or a second time."""
+        """Drop the written bytes. Does nothing after `close` or on a second call."""
 
 
 class Store(Protocol):
-    """Files by path. Paths are the store's own: a local path, an object key with its scheme.
+    """Files by path. Each store has its own paths: a local path, or an object key with its scheme.
 
     Attributes:
-        request_bytes: how many bytes take as long to come as one request takes to be answered. Who can do with fewer
-            requests by reading more goes by it.
+        request_bytes: number of bytes whose transfer takes as long as the latency of one request. Callers use it to
+            decide whether to read a gap or to make another request.
     """
 
     request_bytes: int
 
     def head(self, path: str) -> FileInfo:
-        """Size and version. Raises NotFound."""
+        """Return size and version. Raises NotFound."""
 
     def walk(self, prefix: str) -> Iterator[FileInfo]:
-        """Every file below a folder, at any depth, by path in code-point order; nothing if the folder is not there.
+        """Yield every file below a folder, at any depth, by path in code-point order; nothing if the folder is missing.
 
         Unfinished files are left out.
         """
 
     def get_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[Buffer]:
-        """One buffer per `(offset, length)` in bytes, each of exactly that length, in the order asked for.
+        """Return one buffer of exactly `length` bytes per `(offset, length)`, in the given order.
 
         Raises NotFound; ShortRead if a range ends past the end of the file.
         """
 
     def put_stream(self, path: str) -> Sink:
-        """A sink for a new file; parent folders come by themselves."""
+        """Return a sink for a new file; missing parent folders are created."""
 
     def publish(self, source: str, target: str, *, replace: bool = True) -> None:
         """Give a finished file or folder its final name, replacing a file or folder of that name.
 
-        Atomic where the store can (`lading.storage.local`); elsewhere file by file, `_lading/manifest.json` last.
+        Atomic where the store supports it (`lading.storage.local`). Other stores publish file by file,
+        `_lading/manifest.json` last.
 
         Raises:
             DestinationExists: `replace` is not set, and a file, or a folder with files in it, has that name.
         """
 
     def delete(self, path: str) -> None:
-        """Remove a file, or a folder with all below it; nothing happens if it is not there."""
+        """Remove a file, or a folder with everything below it; do nothing if it is missing."""
 
 
 class MappedFile(ReadsInto, Protocol):
-    """A file in the address space. Closing is by dropping every buffer made of it."""
+    """A file in the address space. It is closed when every buffer made of it is dropped."""
 
     size_bytes: int
     buffer: pa.Buffer
 
     def check(self) -> None:
-        """Raise CorruptShard if the file's size has changed since it was mapped: a touch would kill the process."""
+        """Raise CorruptShard if the file's size changed since it was mapped: touching lost pages kills a process."""
 
     def read(self, offset: int, length: int) -> bytes:
-        """Bytes of a small range, without touching the map: a fault brings 64 KiB into memory and costs more.
+        """Return the bytes of a small range, without touching the map: a page fault reads 64 KiB and costs more.
 
-        Fewer only at the end of the file.
+        The result is shorter only at the end of the file.
         """
 
     def read_each(self, offset: Sequence[int], length: Sequence[int]) -> Iterator[bytes]:
-        """Bytes of many ranges, one after another and each only when it is asked for, without touching the map.
+        """Yield the bytes of many ranges, each read on demand, without touching the map.
 
         Raises ShortRead for a range past the end.
         """
 
     def release(self, start: int, stop: int) -> None:
-        """Give the pages of `[start, stop)` back; they are read again if touched again."""
+        """Release the pages of `[start, stop)`; they are read again when they are touched again."""
 
 
 @runtime_checkable
@@ -162,64 +162,67 @@ class Mapper(Protocol):
     """A store that can map its files."""
 
     def map(self, path: str) -> MappedFile:
-        """The file as one buffer. Raises NotFound."""
+        """Return the file as one buffer. Raises NotFound."""
 
 
 @runtime_checkable
 class NativePath(Protocol):
-    """A sink whose file a native library may write by itself, at `native_path`, before `close` publishes it."""
+    """A sink whose file a native library may write itself, at `native_path`, before `close` publishes it."""
 
     native_path: str
 
 
 @runtime_checkable
 class WritesBehind(Protocol):
-    """A sink that may write after the call, while its owner reads and builds what comes next; and from file to file.
+    """A sink that may write in the background, also from file to file, while its owner reads and builds the next batch.
 
-    What fails then is raised by what is asked of the sink next, but for a few bytes more to be written, and again by
-    whatever is asked later. `write`, `tell` and `close` wait for what was given before.
+    If a background write fails, a later call raises the error, and so does every call after that one; small writes may
+    succeed before. `write`, `tell` and `close` wait for earlier writes.
     """
 
     def write_pieces(self, pieces: ByteRanges) -> None:
-        """Append pieces in order. What they lie in stays as it is until `settle`."""
+        """Append ranges in order. Their source memory and files must stay unchanged until `settle`."""
 
     def later(self, work: Callable[[], None]) -> None:
-        """Have a native library write the file at `native_path`, when all that was given before is in it."""
+        """Let a native library write the file at `native_path`, after all earlier writes."""
 
     def settle(self) -> None:
-        """Wait until all that was given is in the file."""
+        """Wait until all earlier writes are in the file."""
 
 
 def writes_behind(sink: Sink) -> TypeGuard[WritesBehind]:
-    """Whether a sink has that ability itself: one that hands on whatever it lacks would be gone round."""
+    """Return whether a sink itself writes in the background; a wrapper that only forwards would be bypassed."""
     return isinstance(sink, WritesBehind) and not hasattr(type(sink), "__getattr__")
 
 
 @runtime_checkable
 class Seals(Protocol):
-    """A sink that holds next to nothing between its last bytes and `close`, where many files are published at once."""
+    """A sink that holds almost no resources between its last bytes and `close`, for publishing many files at once."""
 
     def seal(self) -> None:
-        """Make the file durable, under no name yet; only `close` or `abort` comes next. May be called in a thread."""
+        """Make the file durable without its final name. Only `close` or `abort` may follow.
+
+        May be called in a thread.
+        """
 
 
 @runtime_checkable
 class TakesChecksum(Protocol):
-    """A sink that takes the checksum (`lading.storage.checksum`) of its file while the bytes go by.
+    """A sink that takes the checksum (`lading.storage.checksum`) of its file while the bytes pass.
 
     Attributes:
-        extents: takes those of its extents too, where whoever writes it tells of them.
+        extents: takes the checksums of extents too, if the writer marks the ends of rows.
     """
 
     extents: ExtentSums
 
     def take_checksum(self, *, extents: bool) -> None:
-        """Do so, and perhaps take those of extents. Called before anything is written."""
+        """Take the checksum, and those of extents if given. Called before the first write."""
 
     def checksum(self) -> str:
-        """Of all that is in the file. Called when all was given, before `close`, and perhaps in another thread.
+        """Return the checksum of the whole file. Called after the last write, before `close`, in any thread.
 
-        What a native library wrote by itself is read again.
+        Bytes that a native library wrote itself are read again.
         """
 
 
@@ -228,7 +231,7 @@ class SummedSink(Sink, TakesChecksum, Protocol):
 
 
 def extents_of(sink: Sink) -> ExtentSums:
-    """What is to be told where rows end in the file of a sink: nobody asks it, if the sink takes no checksum."""
+    """Return the object to mark ends of rows in the file of a sink; one that nobody reads if it takes no checksum."""
     return sink.extents if isinstance(sink, TakesChecksum) else ExtentSums()
 
 
@@ -238,10 +241,10 @@ _UNFINISHED = re.compile(r"\..*\.lading-[0-9a-f]{16}(\.tmp|\.lock)?", re.DOTALL)
 
 
 def native_path(path: str) -> str:
-    """A path as the operating system takes it: without `file://`.
+    """Return a path as the operating system accepts it: without `file://`.
 
     Raises:
-        StoreError: no file can have this name (it holds a NUL, or is no text).
+        StoreError: no file can have this name (it holds a NUL, or is not valid text).
     """
     name = path[len(_FILE_SCHEME) :] if path[: len(_FILE_SCHEME)].lower() == _FILE_SCHEME else path
     try:
@@ -254,15 +257,15 @@ def native_path(path: str) -> str:
 
 
 def final_place(target: str) -> str:
-    """Where a folder of this name is to lie: behind the link, if the name is a link to a folder."""
+    """Return the final place of a folder: the target of the link, if the name is a link to a folder."""
     name = native_path(target.rstrip("/"))
     return os.path.realpath(name) if os.path.islink(name) and os.path.isdir(name) else name
 
 
 def temporary_name(path: str, ending: str = "") -> str:
-    """A new hidden name beside a path: `.{name}.lading-{16 hex digits}{ending}`.
+    """Return a new hidden name next to a path: `.{name}.lading-{16 hex digits}{ending}`.
 
-    Long names are cut, since file systems take no more than 255 bytes.
+    Long names are cut, because file systems accept at most 255 bytes.
     """
     folder, slash, name = path.rstrip("/").rpartition("/")
     short = name.encode(errors="surrogateescape")[:200].decode(errors="ignore")
@@ -270,7 +273,7 @@ def temporary_name(path: str, ending: str = "") -> str:
 
 
 def unfinished(name: str) -> bool:
-    """Whether a base name is that of a file or folder still being written, or left by a process that died."""
+    """Return whether a base name belongs to an unfinished file or folder, perhaps of a process that died."""
     return _UNFINISHED.fullmatch(name) is not None
 
 
@@ -287,7 +290,7 @@ _ADVICE = {
 
 @contextmanager
 def store_errors(path: str, *others: type[Exception]) -> Iterator[None]:
-    """Errors of the operating system, and of the classes named, as lading's own about this path.
+    """Convert errors of the operating system, and of the given classes, into lading's own errors about this path.
 
     `errno` is kept, and the original is the cause. Lading's own errors pass.
 
@@ -306,14 +309,14 @@ def store_errors(path: str, *others: type[Exception]) -> Iterator[None]:
         raise NotFound("a part of the path is no folder", file=path) from error
     except foreign as error:
         number = getattr(error, "errno", None)
-        told = getattr(error, "strerror", None) or str(error) or type(error).__name__
-        failed = StoreError(told[:1].lower() + told[1:].rstrip("."), file=path, advice=_ADVICE.get(number or 0))
+        message = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        failed = StoreError(message[:1].lower() + message[1:].rstrip("."), file=path, advice=_ADVICE.get(number or 0))
         failed.errno = number
         raise failed from error
 
 
 def name_taken(path: str) -> DestinationExists:
-    """The error of what may not replace what has its name."""
+    """Return the error for a name that exists and must not be replaced."""
     return DestinationExists("something lies there", file=path,
                              advice="Choose another place, or replace what is there with --overwrite.")  # fmt: skip
 
@@ -323,7 +326,7 @@ _AnySink = TypeVar("_AnySink", bound=Sink)
 
 @contextmanager
 def aborting(sink: _AnySink) -> Iterator[_AnySink]:
-    """Drop what a sink holds if the body fails."""
+    """Abort a sink if the body fails."""
     with ExitStack() as failed:
         failed.callback(sink.abort)
         yield sink
@@ -331,25 +334,25 @@ def aborting(sink: _AnySink) -> Iterator[_AnySink]:
 
 
 def write_file(store: Store, path: str, buffers: Sequence[Buffer]) -> FileInfo:
-    """A whole file at once; nothing is left of it on failure."""
+    """Write a whole file at once; leave nothing on failure."""
     with aborting(store.put_stream(path)) as sink:
         sink.write(buffers)
         return sink.close()
 
 
-def look_at(store: Store, paths: Sequence[str]) -> Iterator[FileInfo]:
-    """Facts of files, in order: a look at each, or of many in one folder one listing of it.
+def file_infos(store: Store, paths: Sequence[str]) -> Iterator[FileInfo]:
+    """Return facts of files, in order: one request a file, or one listing for many files of one folder.
 
-    A look is a request to a remote store, and a listing gives a thousand files for one.
+    On a remote store, one listing returns a thousand files for the cost of one request.
 
     Raises:
-        NotFound: one is not there.
+        NotFound: one file is missing.
     """
     known: dict[str, FileInfo] = {}
     wanted = set(paths)
     for folder, count in Counter(path[: path.rfind("/") + 1] for path in paths).items():
         if count > _FEW_FILES:
-            with suppress(StoreError):  # some servers show their files and no lists of them
+            with suppress(StoreError):  # some servers serve files and no listings
                 known |= {info.path: info for info in store.walk(folder) if info.path in wanted}
     for path in paths:
         info = known.get(path)
@@ -357,7 +360,7 @@ def look_at(store: Store, paths: Sequence[str]) -> Iterator[FileInfo]:
 
 
 def has_file(store: Store, path: str) -> bool:
-    """Whether a file is there."""
+    """Return whether a file exists."""
     with suppress(NotFound):
         store.head(path)
         return True
@@ -365,9 +368,9 @@ def has_file(store: Store, path: str) -> bool:
 
 
 def check_inside(path: str, ranges: Sequence[tuple[int, int]], size_bytes: int) -> None:
-    """Raise ShortRead unless every `(offset, length)` lies inside a file of this size.
+    """Raise ShortRead unless every `(offset, length)` is inside a file of this size.
 
-    For stores to call before they set memory aside: a range may come out of a damaged index.
+    Stores call it before they allocate memory: a range may come from a damaged index.
     """
     for offset, length in ranges:
         if offset < 0 or length < 0 or offset + length > size_bytes:

@@ -1,9 +1,9 @@
-"""Brace patterns: names that a shell and the peers make of `{train,val}-{00..09}.tar`.
+"""Brace patterns: expand `{train,val}-{00..09}.tar` as a shell and the peers do.
 
-The rules are those of braceexpand 0.1.7, which webdataset uses, but for its escapes: a backslash stands for itself.
-`{a,b}` is each of these, which may hold further braces; `{1..3}` and `{a..c}` all of a range, `{0..8..4}` every fourth.
-Where one end of a range of numbers begins with a zero, all are as wide as the wider end. Braces around anything else,
-and one without its other, stand for themselves.
+The rules are those of braceexpand 0.1.7, which webdataset uses, except for escapes: a backslash stands for itself.
+`{a,b}` is each of the choices, which may hold further braces. `{1..3}` and `{a..c}` are ranges; `{0..8..4}` is every
+fourth number. If one end of a numeric range begins with a zero, all numbers have the width of the wider end. Braces
+around anything else, and an unmatched brace, stand for themselves.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _ALPHABET = ascii_uppercase + ascii_lowercase
 
 @dataclass(frozen=True, slots=True)
 class _Choice:
-    """What a pair of braces stands for: so many texts; of each the text, or a pattern and which of its names."""
+    """The choices of one pair of braces: their number; of each its text, or its pattern and the index in that."""
 
     size: int
     pick: Callable[[int], tuple[_Pattern | str, int]]
@@ -41,10 +41,10 @@ _Pattern: TypeAlias = "list[str | _Choice]"
 
 
 def expand_braces(pattern: str) -> Iterator[str]:
-    """Names of a brace pattern, in order, one by one.
+    """Yield the names of a brace pattern, in order.
 
     Raises:
-        UsageError: there are more than ten million, or braces stand more than 300 deep in each other.
+        UsageError: there are more than ten million names, or braces are nested more than 300 deep.
     """
     parsed = _parse(pattern)
     for number in range(_count(parsed)):
@@ -75,7 +75,7 @@ def _parse(pattern: str) -> _Pattern:
 
 
 def _pairs(signs: Sequence[str]) -> dict[int, int]:
-    """Where braces that have another stand, with the place of that."""
+    """Return the places of matched opening braces, with the place of each match."""
     opened, pairs = [], {}
     for at, sign in enumerate(signs):
         if sign == "{":
@@ -87,7 +87,7 @@ def _pairs(signs: Sequence[str]) -> dict[int, int]:
 
 
 def _range(text: str) -> _Choice | None:
-    """A range of numbers or letters; None if it is none."""
+    """Return a range of numbers or letters; None if the text is not a range."""
     show: Callable[[int], str]
     if found := _LETTERS.fullmatch(text):
         first, last = _ALPHABET.index(found[1]), _ALPHABET.index(found[2])
@@ -104,7 +104,7 @@ def _range(text: str) -> _Choice | None:
 
 
 def _either(patterns: Sequence[_Pattern]) -> _Choice:
-    """The names of one pattern after those of another."""
+    """Combine the names of one pattern with those of another, one after the other."""
     starts = [0, *accumulate(map(_count, patterns))]
 
     def pick(at: int) -> tuple[_Pattern, int]:
@@ -115,7 +115,7 @@ def _either(patterns: Sequence[_Pattern]) -> _Choice:
 
 
 def _count(pattern: _Pattern) -> int:
-    """How many names a pattern has."""
+    """Return how many names a pattern has."""
     total = 1
     for part in pattern:
         total *= 1 if isinstance(part, str) else part.size
@@ -125,7 +125,7 @@ def _count(pattern: _Pattern) -> int:
 
 
 def _name(pattern: _Pattern, number: int) -> str:
-    """One of the names of a pattern: of several choices the last goes first. Without recursion, however they nest."""
+    """Return one name of a pattern; the last choice varies fastest. Without recursion, at any nesting."""
     texts: list[str] = []
     todo: list[tuple[_Pattern | _Choice | str, int]] = [(pattern, number)]
     while todo:

@@ -7,29 +7,29 @@ from collections.abc import Sequence
 import xxhash
 
 from lading.arrow.byte_ranges import as_view, room_for
-from lading.storage.base import Buffer, FileInfo, Mapper, Sink, Store, SummedSink, TakesChecksum, look_at
+from lading.storage.base import Buffer, FileInfo, Mapper, Sink, Store, SummedSink, TakesChecksum, file_infos
 from lading.storage.extents import ExtentSums
 
 __all__ = ["Checksum", "ChecksumSink", "add_file", "file_checksum", "file_checksums", "with_checksum"]
 
 _STEP_BYTES = 64 << 10
-"""Of one call. Of 100 KB and more, xxhash lets other threads run meanwhile, and then waits up to 5 ms for its turn with
-the interpreter: 500 times as long as the step takes."""
+"""Bytes of one call. From 100 KB on, xxhash releases the interpreter lock, and then waits up to 5 ms to get it back:
+500 times as long as the step takes."""
 _CACHED_BYTES = 512 << 10
-"""Seen by the checksums of file and extents in turn."""
+"""Bytes that the checksums of file and extents see in turn."""
 _CHUNK_BYTES = 1 << 20
-"""Read at once: it stays in the cache until it is looked at. Chunks of 8 MB take a fifth longer."""
+"""Bytes read at once: they stay in the CPU cache until they are hashed. Chunks of 8 MB take a fifth longer."""
 _FAR_CHUNK_BYTES = 8 << 20
 
 
 class Checksum:
-    """The checksum of bytes as they come.
+    """The checksum of a stream of bytes.
 
     Args:
-        extents: what takes those of extents.
+        extents: object that takes the checksums of extents.
 
     Attributes:
-        size_bytes: how many came.
+        size_bytes: number of bytes seen.
     """
 
     __slots__ = ("_extents", "_hash", "size_bytes")
@@ -39,7 +39,7 @@ class Checksum:
         self.size_bytes = 0
 
     def update(self, data: Buffer) -> None:
-        """Take more bytes."""
+        """Add bytes."""
         view = memoryview(data).cast("B")
         for start in range(0, len(view), _CACHED_BYTES):
             block = view[start : start + _CACHED_BYTES]
@@ -50,12 +50,12 @@ class Checksum:
         self.size_bytes += len(view)
 
     def hexdigest(self) -> str:
-        """Of all that came."""
+        """Return the checksum of all bytes seen, in hex."""
         return self._hash.hexdigest()
 
 
 class ChecksumSink:
-    """A sink around one that takes no checksum by itself.
+    """A sink that adds a checksum to a sink without one.
 
     Attributes:
         path: the final name.
@@ -74,16 +74,16 @@ class ChecksumSink:
         self._inner.write(buffers)
 
     def take_checksum(self, *, extents: bool) -> None:
-        """Take the checksum of what is written from now on, and perhaps those of its extents."""
+        """Take the checksum of all later writes, and those of extents if given."""
         self._sum = Checksum(self.extents if extents else None)
 
     def checksum(self) -> str:
-        """Of all that was written."""
+        """Return the checksum of all written bytes."""
         return self._sum.hexdigest()
 
 
 def with_checksum(sink: Sink, *, extents: bool = False) -> SummedSink:
-    """A sink that nothing was written to yet, with a checksum of what will be, and perhaps those of its extents."""
+    """Return a checksumming sink around a new sink; with `extents`, also take the checksums of extents."""
     if not isinstance(sink, TakesChecksum):
         sink = ChecksumSink(sink)
     sink.take_checksum(extents=extents)
@@ -91,18 +91,19 @@ def with_checksum(sink: Sink, *, extents: bool = False) -> SummedSink:
 
 
 def file_checksums(store: Store, folder: str, paths: Sequence[str]) -> dict[str, str]:
-    """Checksums of files below a folder, by path below it."""
+    """Return the checksums of the files below a folder, by relative path."""
     return {
         path.removeprefix(f"{folder}/"): file_checksum(store, info)
-        for path, info in zip(paths, look_at(store, paths), strict=True)
+        for path, info in zip(paths, file_infos(store, paths), strict=True)
     }
 
 
 def file_checksum(store: Store, info: FileInfo) -> str:
-    """The checksum of a file: a second pass over it. Holds a piece of 1 MB, or 8 MB of a store that is far.
+    """Return the checksum of a file, in a pass of its own. Holds 1 MB, or 8 MB for a remote store.
 
     Raises:
-        NotFound: it is not there. ShortRead: it became shorter.
+        NotFound: the file is missing.
+        ShortRead: the file became shorter.
     """
     total = Checksum()
     add_file(total, store, info)
@@ -110,7 +111,7 @@ def file_checksum(store: Store, info: FileInfo) -> str:
 
 
 def add_file(total: Checksum, store: Store, info: FileInfo) -> None:
-    """Take the bytes of a file. Memory and errors as of `file_checksum`."""
+    """Add the bytes of a file to a checksum. Memory and errors are those of `file_checksum`."""
     if isinstance(store, Mapper):
         file, block = store.map(info.path), as_view(room_for(min(_CHUNK_BYTES, info.size_bytes)))
         for at in range(0, info.size_bytes, _CHUNK_BYTES):

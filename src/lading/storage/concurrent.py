@@ -1,4 +1,4 @@
-"""Calls of stores made at the same time, where it is the answers that take long."""
+"""Concurrent calls of stores, for stores whose latency is high."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _T = TypeVar("_T")
 
 
 def is_remote(store: Store) -> bool:
-    """Whether a request to this store waits so long that others should be made meanwhile."""
+    """Return whether requests to this store have high latency, so that concurrent ones are faster."""
     return store.request_bytes >= _REMOTE_BYTES
 
 
 def concurrent_map(calls: Sequence[Callable[[], _T]], *, remote: bool) -> Iterator[_T]:
-    """What the calls give, in order; up to 16 at once in threads of their own if `remote`, else one by one.
+    """Return the results of the calls, in order; up to 16 at once in threads if `remote`, else one by one.
 
-    Raises what the first failing call raises, when the others have ended.
+    Raises the error of the first failing call, after the others have ended.
     """
     if not remote or len(calls) == 1:
         yield from (call() for call in calls)

@@ -1,8 +1,8 @@
-"""Extents: the parts of a shard's file that stand or fall together, each with its rows and its checksum.
+"""Extents: consecutive parts of a shard's file, each with its rows and its checksum.
 
-Those of a file follow each other and cover it. A row that lies in one place is an extent of its own, and so is what is
-read at once (a row group); of many rows smaller than 8 KB some share one. What holds no rows (a header, an index at
-the end) is kept as a copy, so that it can be put back where it is damaged.
+The extents of a file follow each other and cover it. A row in one contiguous range is an extent of its own, and so are
+rows that are read together (a row group). Rows smaller than 8 KB share extents. A part without rows (a header, an index
+at the end) is also stored as a copy, so that salvage can restore it.
 """
 
 from __future__ import annotations
@@ -27,36 +27,36 @@ EXTENTS_SCHEMA = pa.schema(
         pa.field("copy", pa.large_binary()),
     ]
 )
-"""An extent a row, file by file, in order: `file` is 0 for the shard's own and then counts those beside it; `first_row`
-and `last_row` are the rows that lie in it, as the format's reader counts them, both −1 where it holds none; `xxh3`-64
-of its bytes, and where it holds no rows these themselves, if they are not too many."""
+"""One row per extent, file by file, in order. `file` is 0 for the shard's own file and then counts the files next to
+it. `first_row` and `last_row` are the rows inside, as the format's reader counts them; both are −1 if there are none.
+`xxh3` is the xxh3-64 of the bytes. Parts without rows also hold their bytes, if these are not too many."""
 
 NO_ROWS = -1
-"""The row of what holds none."""
+"""Row number of a part without rows."""
 
 _SMALL_BITS = 13
-"""Rows smaller than 8 KB share an extent, behind the first of a file: to take a sum takes 0.1 to 0.3 µs a row, as long
-as it takes to write one of 100 bytes, and half of what it takes for one of 2 KB."""
+"""Rows smaller than 8 KB share an extent, after the first rows of a file. A checksum takes 0.1 to 0.3 µs a row: as long
+as writing a row of 100 bytes, and half as long as writing one of 2 KB."""
 _ALONE_ROWS = 4096
-"""The first rows of a file, which do not share: it takes a ms a shard, and in a small one no row goes with another.
-"""
+"""Number of first rows of a file that do not share. They cost a millisecond a shard, and no row of a small shard takes
+another with it."""
 _STEP_BYTES = 64 << 10
-"""As of `lading.storage.checksum`."""
+"""As in `lading.storage.checksum`."""
 _MOST_COPIED_BYTES = 16 << 20
 _SUM_BYTES = 8
 
 
 class ExtentSums:
-    """Takes the checksums of extents while the bytes of their file go by. Memory: some 40 bytes an extent.
+    """Take the checksums of extents while the bytes of their file pass. Memory: some 40 bytes an extent.
 
-    Whoever writes the file tells where rows end before their bytes come, or when no more than these have come. The
-    bytes may come in another thread.
+    The writer marks the ends of rows before their bytes arrive, or at the latest when only these have arrived. The
+    bytes may arrive in another thread.
     """
 
     def __init__(self) -> None:
         self._marked = self._rows = 0
         self._small: tuple[int, int] | None = None
-        self._told: deque[NDArray[np.int64]] = deque()
+        self._marks: deque[NDArray[np.int64]] = deque()
         self._known: list[NDArray[np.int64]] = []
         self._ends = np.zeros(0, np.int64)
         self._heads = np.zeros(0, np.bool_)
@@ -66,7 +66,7 @@ class ExtentSums:
         self._copies: dict[int, bytes] = {}
 
     def mark(self, ends: NDArray[np.int64], rows: NDArray[np.int64]) -> None:
-        """Tell where rows end in the file, in order, and which these are; `NO_ROWS` for what is between them."""
+        """Mark the ends of rows in the file, in order, with their numbers; `NO_ROWS` for the parts between them."""
         size = np.diff(ends, prepend=self._marked)
         if not size.all():
             there = np.flatnonzero(size)
@@ -80,7 +80,7 @@ class ExtentSums:
         self._rows += len(ends)
         if alone[0]:
             self._end_small(last)
-        # Small rows are together until one passes a multiple of 8 KB: the same ones, whatever the batches.
+        # Small rows share until one crosses a multiple of 8 KB: the grouping does not depend on batches.
         passes = np.diff(ends >> _SMALL_BITS, prepend=last >> _SMALL_BITS) != 0
         cut = np.flatnonzero(passes | alone | np.append(alone[1:], np.False_))
         begin = np.append(0, cut + 1)
@@ -91,7 +91,7 @@ class ExtentSums:
         self._small = (int(first[-1]), int(rows[-1])) if len(first) > len(cut) else None
 
     def mark_extents(self, ends: ArrayLike, first: ArrayLike, last: ArrayLike) -> None:
-        """Tell where extents end, in order, and their first and last rows: of rows that are read at once."""
+        """Mark the ends of extents, in order, with their first and last rows: for rows that are read together."""
         self._end_small(self._marked)
         self._marked = int(np.max(ends, initial=self._marked))
         self._tell(ends, first, last)
@@ -103,15 +103,15 @@ class ExtentSums:
 
     def _tell(self, end: ArrayLike, first: ArrayLike, last: ArrayLike) -> None:
         if np.size(end):
-            self._told.append(np.array([end, first, last], np.int64).reshape(3, -1))
+            self._marks.append(np.array([end, first, last], np.int64).reshape(3, -1))
 
     def update(self, data: memoryview) -> None:
-        """Take more bytes of the file; nothing is done with them if nobody told of any row."""
+        """Add bytes of the file; do nothing as long as no row was marked."""
         if not self._marked:
             self._at += len(data)
             return
-        while self._told:
-            self._known.append(self._told.popleft())
+        while self._marks:
+            self._known.append(self._marks.popleft())
             self._ends = np.append(self._ends, self._known[-1][0])
             self._heads = np.append(self._heads, self._known[-1][1] == NO_ROWS)
         count = int(np.searchsorted(self._ends, self._at + len(data), "right"))
@@ -128,7 +128,7 @@ class ExtentSums:
                 self._feed(data[done:cut], head=head)
                 self._end(head=head)
                 done = cut
-        # As long as nobody told what this is, it may be what is copied.
+        # Until this part is marked, it may be one that is copied.
         self._feed(data[done:], head=not len(self._heads) or bool(self._heads[0]))
         self._at += len(data)
 
@@ -146,7 +146,7 @@ class ExtentSums:
         self._sum, self._copy, self._fed_bytes = xxhash.xxh3_64(), bytearray(), 0
 
     def extents(self, file: int) -> pa.RecordBatch | None:
-        """All extents, when all bytes came and were told of, as rows of `EXTENTS_SCHEMA`; None if nobody told of any.
+        """Return all extents as rows of `EXTENTS_SCHEMA`, after all bytes and marks; None if nothing was marked.
 
         Args:
             file: number of the file among those of its shard.

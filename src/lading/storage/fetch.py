@@ -1,7 +1,7 @@
-"""Materialise: references → bytes, in bulk.
+"""Materialise references: read the bytes of references in bulk.
 
-Local files are mapped and values are views of the map; other stores are asked for few coalesced ranges; a compressed
-file is read forward through one decompressor. An error is tied to its row before the policy `on_error` is applied.
+Local files are mapped, and values are views of the map. Other stores get few coalesced range requests. A compressed
+file is read forward through one decompressor. Each error is tied to its row before the policy `on_error` is applied.
 """
 
 from __future__ import annotations
@@ -39,38 +39,38 @@ from lading.storage.unwrap import UnwrappedFile
 __all__ = ["ERROR_COLUMN", "Fetcher", "OnFailure", "earlier_errors", "materialise", "write_errors"]
 
 OnFailure: TypeAlias = Callable[[pa.RecordBatch, dict[int, str]], None]
-"""Called with a batch and, by row in order, why rows of it have no bytes, before such rows are dropped."""
+"""Called with a batch and the errors by row, in order, before the rows are dropped."""
 
 ERROR_COLUMN = "materialize_error"
 """Column of interleaved items that holds a row's error as text."""
 
 _MAX_STREAMS = 2
-"""Compressed files kept open: each holds up to 64 MiB of what came out of it last."""
+"""Number of compressed files kept open: each holds up to 64 MiB of its latest output."""
 
 _Opened = TypeVar("_Opened")
 _Answer: TypeAlias = tuple[NDArray[np.int64], FetchPlan, list[pa.Buffer]] | LadingError
 _Range: TypeAlias = tuple[int, int, int, int]
 """File, offset, length and codec of a reference."""
 _OF_THE_FILE = (NotFound, CorruptShard, BadReference)
-"""What concerns the references into one file; anything else that a store says concerns the store."""
+"""Errors about the references into one file; every other error of a store concerns the store itself."""
 
 _ALL_BYTES = (1 << 63) - 1
 _MIN_VIEW_BYTES = 1 << 10
-"""Values of fewer bytes in the mean are copied: views of them would keep all that lies between them in memory."""
+"""Values with a smaller average size are copied: views of them would keep the gaps between them in memory."""
 _MIN_RANGE_BYTES = 8 << 10
-"""Values of fewer bytes in the mean are read together: a range costs a microsecond or two wherever it goes."""
+"""Values with a smaller average size are read together: a single range costs a microsecond or two."""
 _GAPS_A_REQUEST = 16
-"""Requests of a batch wait for each other little, so a gap is worth one only at a part of what a lone request costs."""
+"""Requests of a batch barely wait for each other, so a gap pays off only at a fraction of a lone request's cost."""
 _MAX_REQUEST_BYTES = 64 << 20
 _UNPACKED_BYTES = 32 << 20
-"""Of values that are packed, for who takes them one at a time."""
+"""Bytes of packed values that are unpacked at once, for callers that take values one at a time."""
 
 
 @dataclass(slots=True)
 class _Located:
     """Where the values of a column are in memory: `buffers[which[i]]` from `offset[i]`, `length[i]` bytes.
 
-    Of each value at most `most_bytes[i]` are wanted, if that is told.
+    If `most_bytes` is given, at most `most_bytes[i]` bytes of value i are wanted.
     """
 
     buffers: list[pa.Buffer]
@@ -82,7 +82,7 @@ class _Located:
     most_bytes: NDArray[np.int64] | None = None
 
     def fail(self, rows: Iterable[int], error: LadingError) -> None:
-        """Tie an error to rows that have none yet; a file that is not there is the fault of what names it."""
+        """Tie an error to rows that have none yet; a missing file is an error of the reference to it."""
         if isinstance(error, NotFound):
             error = BadReference("the reference names no file", file=error.file, found=error.message)
         for row in rows:
@@ -90,13 +90,13 @@ class _Located:
             self.valid[row] = False
 
     def replace(self, row: int, data: bytes) -> None:
-        """Put other bytes in the place of a value."""
+        """Replace the bytes of a value."""
         self.which[row] = len(self.buffers)
         self.buffers.append(pa.py_buffer(data))
         self.offset[row], self.length[row] = 0, len(data)
 
     def part(self, first: int, stop: int) -> _Located:
-        """That of some rows, with the buffers of these alone."""
+        """Return the part for some rows, with only their buffers."""
         rows = slice(first, stop)
         errors = {row - first: error for row, error in self.errors.items() if first <= row < stop}
         used, which = np.unique(self.which[rows], return_inverse=True)
@@ -106,17 +106,17 @@ class _Located:
 
 @dataclass(frozen=True, slots=True)
 class _PlainRanges:
-    """References that are ranges of mapped files: how long each is, 0 where null, and the rows of each file."""
+    """References that are ranges of mapped files: the length of each (0 where null), and the rows of each file."""
 
     length: NDArray[np.int64]
     files: list[tuple[MappedFile, NDArray[np.int64]]]
 
     def pieces(self, refs: Refs) -> ByteRanges:
-        """The same as pieces of files."""
+        """Return the same values as byte ranges of files."""
         return ByteRanges([mapped for mapped, _ in self.files], self._file_of(refs), refs.offset, self.length)
 
     def read_each(self, refs: Refs, most_bytes: int = _ALL_BYTES) -> Iterator[bytes | None]:
-        """The first bytes of each value, all by default, each read when it is asked for; None where null."""
+        """Yield the first bytes of each value, all by default, each read on demand; None where null."""
         readings: list[Iterator[bytes]] = []
         for mapped, rows in self.files:
             length = np.minimum(self.length[rows], most_bytes)
@@ -126,7 +126,7 @@ class _PlainRanges:
         return (None if number < 0 else next(readings[number]) for number in self._file_of(refs).tolist())
 
     def _file_of(self, refs: Refs) -> NDArray[np.int64]:
-        """Number of the file of each row, -1 where null."""
+        """Return the file number of each row, −1 where null."""
         which = np.full(len(refs.valid), -1)
         for number, (_, rows) in enumerate(self.files):
             which[rows] = number
@@ -134,14 +134,14 @@ class _PlainRanges:
 
 
 class Fetcher:
-    """Open files behind references, kept between batches; close it when done.
+    """Open files behind references, kept between batches; close the fetcher when done.
 
     Args:
-        stores: which store serves which URL.
-        mmap: False reads local files through `pread` into memory, so that a file truncated by somebody else cannot
-            kill the process.
-        max_open: mapped files kept at once.
-        limits: on what files may ask for.
+        stores: store of each URL.
+        mmap: False reads local files through `pread` into memory, so that a file truncated by another process cannot
+            kill this one.
+        max_open: number of mapped files kept at once.
+        limits: limits on the resources that files may take.
     """
 
     def __init__(
@@ -161,7 +161,7 @@ class Fetcher:
         self._touched: deque[tuple[MappedFile, int, int, int]] = deque()
 
     def close(self) -> None:
-        """Give up maps and streams; views made before stay good."""
+        """Close maps and streams; existing views stay valid."""
         self._maps.clear()
         self._touched.clear()
         self._unwrapped.clear()
@@ -173,10 +173,10 @@ class Fetcher:
         self.close()
 
     def release(self, held_bytes: int = 0) -> None:
-        """Give back the mapped pages behind views made before: mapped pages count as resident memory.
+        """Release the mapped pages behind existing views: mapped pages count as resident memory.
 
-        Views of them stay good; their pages are read again if they are touched again. So what somebody still holds
-        and will touch, the latest `held_bytes` of payload, is left alone.
+        Existing views stay valid; touching them reads their pages again. The latest `held_bytes` of payload are
+        therefore not released: the caller still holds and touches them.
         """
         behind = sum(payload for *_, payload in self._touched)
         while self._touched and behind - self._touched[0][3] >= held_bytes:
@@ -194,18 +194,17 @@ class Fetcher:
         earlier: bool = True,
         on_failure: OnFailure | None = None,
     ) -> pa.RecordBatch:
-        """The batch with its reference columns (all, or those named) as bytes.
+        """Return the batch with its reference columns (all, or the named ones) as bytes.
 
-        Gives `large_binary` columns in memory of their own, or with `views`, of large values, `binary_view` columns
-        over mapped files: those go to a sink or a consumer and nowhere else. Fields keep their metadata; the files
-        table stays.
+        The columns are `large_binary` in memory of their own. With `views`, large values become `binary_view` columns
+        over mapped files; pass these to a sink or a consumer only. Fields keep their metadata; the files table stays.
 
-        The policy covers errors that came with the rows too (in `materialize_error`); with `earlier=False` such rows
-        are taken as they are. Rows that fail under another policy than `error` are told to `on_failure`; without it,
-        `warn` warns.
+        The policy also covers errors that the rows already have (in `materialize_error`); with `earlier=False` such
+        rows are kept unchanged. Under policies other than `error`, failed rows are reported to `on_failure`; without
+        it, `warn` warns.
 
         Raises:
-            BadReference: under `on_error="error"`, for the first row whose bytes cannot be had.
+            BadReference: under `on_error="error"`, for the first row whose payload is unavailable.
             StoreError: the store failed; no policy covers that.
         """
         [whole] = self.materialise_parts(
@@ -225,16 +224,16 @@ class Fetcher:
         earlier: bool = True,
         on_failure: OnFailure | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """As `materialise`, in parts: what ranges with a codec unpack to is not known before.
+        """Yield the result of `materialise` in parts: the unpacked size of ranges with a codec is unknown beforehand.
 
-        A part ends with the sample that brings what was unpacked for it to `max_bytes`; samples with nothing to unpack
-        go along. Raises as `materialise`.
+        A part ends with the sample whose unpacked bytes reach `max_bytes`. Samples without packed values are included.
+        Raises as `materialise`.
 
         Args:
             batch: the rows.
             starts: first row of each sample; None gives one part.
             max_bytes: of unpacked values, after which a part ends.
-            columns: as of `materialise`, and so all that follow.
+            columns: as in `materialise`; so are all that follow.
             on_error: see there.
             views: see there.
             earlier: see there.
@@ -252,8 +251,8 @@ class Fetcher:
             one = first == 0 and stop == len(batch)
             rows = batch if one else batch.slice(first, stop - first)
             mine = located if one else {name: at.part(first, stop) for name, at in located.items()}
-            told = {row - first: text for row, text in came.items() if first <= row < stop}
-            part, keep = _apply_policy(rows, mine, told, on_error, on_failure, first)
+            earlier_here = {row - first: text for row, text in came.items() if first <= row < stop}
+            part, keep = _apply_policy(rows, mine, earlier_here, on_error, on_failure, first)
             made = {}
             for name in wanted:
                 at = mine[name] if keep is None else _kept(mine[name], keep)
@@ -269,10 +268,10 @@ class Fetcher:
     def heads(
         self, column: pa.Array, files: Sequence[FileEntry], most_bytes: int | None
     ) -> Iterator[bytes | memoryview | None]:
-        """The first bytes of each value (all with None); None where it is null or cannot be had.
+        """Return the first bytes of each value (all with None); None where it is null or unavailable.
 
-        Of a value that must be unwrapped first (a compressed range, one picture of several) all is read, and what comes
-        out of it is let go of before much more does.
+        A value that must be unpacked first (a compressed range, one image of several) is read completely. Its unpacked
+        bytes are released before many more are produced.
 
         Raises:
             StoreError: the store failed.
@@ -280,28 +279,28 @@ class Fetcher:
         refs = unpack(column)
         ranges = None if most_bytes is None else self._plain_ranges(refs, files)
         if ranges is not None and most_bytes is not None:
-            # Not from the map: a page fault costs twice as much as a small read, and a page that is to be given back.
+            # Not through the map: a page fault costs twice as much as a small read, and leaves a page to release.
             return ranges.read_each(refs, most_bytes)
         return self._heads(refs, files, _ALL_BYTES if most_bytes is None else most_bytes)
 
     def _heads(self, refs: Refs, files: Sequence[FileEntry], most_bytes: int) -> Iterator[bytes | memoryview | None]:
         most = np.where((refs.codec == 0) & (refs.frame < 0), most_bytes, _ALL_BYTES)
         at = self._locate(replace(refs, length=np.minimum(refs.length, most)), files, most)
-        each = np.arange(len(refs.valid))  # those of one sample are not in memory together
+        each = np.arange(len(refs.valid))  # the values of one sample are not in memory together
         for first, stop in _unpacked({"": at}, {"": refs}, files, self.limits, len(each), each, _UNPACKED_BYTES):
             for value in slices(_build(at.part(first, stop), views=True)):
-                # A copy, since a view would hold all that was unpacked.
+                # A copy, because a view would hold all unpacked bytes.
                 yield value if value is None or len(value) <= most_bytes else bytes(value[:most_bytes])
 
     def fetch(
         self, column: pa.Array, files: Sequence[FileEntry], starts: NDArray[np.int64] | None = None
     ) -> tuple[pa.Array, dict[int, LadingError]]:
-        """The values of a reference column as views, null where they cannot be had, and why, by row.
+        """Return the values of a reference column as views, null where unavailable, and the errors by row.
 
         Args:
             column: the references.
             files: their files table.
-            starts: first row of each sample; None takes each value for one.
+            starts: first row of each sample; None treats each value as a sample.
 
         Raises:
             StoreError: the store failed.
@@ -313,12 +312,12 @@ class Fetcher:
         return _build(at, views=True), at.errors
 
     def values(self, column: pa.Array, files: Sequence[FileEntry]) -> Iterator[bytes | None]:
-        """The values of a reference column one at a time, each read when it is asked for; None where null.
+        """Yield the values of a reference column one at a time, each read on demand; None where null.
 
-        For a loop over samples: a value that is let go before the next makes room for it, and costs no fresh memory.
+        For loops over samples: a value that is released before the next one leaves its memory for reuse.
 
         Raises:
-            BadReference: a range lies outside its file.
+            BadReference: a range is outside its file.
         """
         refs = unpack(column)
         found = self._plain_ranges(refs, files)
@@ -327,7 +326,7 @@ class Fetcher:
         return self._unpacked_values(column, refs, files)
 
     def _unpacked_values(self, column: pa.Array, refs: Refs, files: Sequence[FileEntry]) -> Iterator[bytes | None]:
-        """Values a few at a time: neither what is packed nor what comes out of it may grow with the column."""
+        """Yield values, unpacking a few at a time: neither packed nor unpacked bytes may grow with the column."""
         schema = with_files(pa.schema([("value", column.type)]), files)
         rows = np.arange(len(column))
         bounds = split_rows(rows, np.where(refs.valid, refs.length, 0).clip(0), max_bytes=_UNPACKED_BYTES).tolist()
@@ -343,10 +342,10 @@ class Fetcher:
             self.release()
 
     def file_ranges(self, batch: pa.RecordBatch) -> dict[str, ByteRanges]:
-        """Where the values of reference columns lie in files of this machine, checked.
+        """Return the checked local byte ranges of reference columns.
 
-        For a sink that takes them from there. Columns of other references are left out, and those of small values,
-        which are better read together; nothing is given if rows came with an error.
+        For a sink that copies from files. Two kinds of columns are left out: those with other references, and those
+        with small values, which are faster to read together. Nothing is returned if rows arrived with an error.
         """
         found: dict[str, ByteRanges] = {}
         if earlier_errors(batch):
@@ -361,11 +360,11 @@ class Fetcher:
         return found
 
     def pieces_to_read(self, batch: pa.RecordBatch, wanted: Mapping[str, NDArray[np.bool_]]) -> dict[str, ByteRanges]:
-        """Where values of reference columns lie in files of this machine, for who looks at all of their bytes once.
+        """Return the local byte ranges of reference columns, for callers that read all their bytes once.
 
-        Files are read in their order then (`lading.storage.windows`). Columns that do not lie in such files as
-        they are, are left out; and those of which most is wanted, where values are so small that a call for each
-        costs more.
+        Files are then read in their own order (`lading.storage.windows`). Columns that are not plain ranges of local
+        files are left out. So are columns of which most values are wanted, if the values are so small that a call for
+        each costs more.
 
         Args:
             batch: the references.
@@ -374,14 +373,14 @@ class Fetcher:
         files = files_of(batch.schema)
         refs = {name: unpack(batch.column(name)) for name in wanted}
         count = {name: int(np.count_nonzero(one.valid)) for name, one in refs.items()}
-        # How long a whole file is, its reference does not say.
+        # The reference to a whole file does not hold its length.
         size = sum(
             int(np.where(one.length < 0, _MIN_RANGE_BYTES, one.length)[one.valid].sum()) for one in refs.values()
         )
         small = size < _MIN_RANGE_BYTES * sum(count.values())
-        told = {name: replace(one, valid=one.valid & wanted[name]) for name, one in refs.items()}
+        wanted_refs = {name: replace(one, valid=one.valid & wanted[name]) for name, one in refs.items()}
         found = {}
-        for name, one in told.items():
+        for name, one in wanted_refs.items():
             few = 2 * np.count_nonzero(one.valid) <= count[name]
             plain = self._plain_ranges(one, files) if few or not small else None
             if plain is not None:
@@ -389,12 +388,12 @@ class Fetcher:
         return found
 
     def read_large(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The batch with columns of large values read, where `file_ranges` says where they lie; no map is touched."""
+        """Return the batch with its columns of large values read, as `file_ranges` allows; no map is touched."""
         found = self.file_ranges(batch).items()
         return with_columns(batch, {batch.schema.get_field_index(name): in_memory(pieces) for name, pieces in found})
 
     def _plain_ranges(self, refs: Refs, files: Sequence[FileEntry]) -> _PlainRanges | None:
-        """The references by file, if all are ranges of few files that can be mapped, and lie inside them."""
+        """Return the references by file, if all are ranges of few mappable files and are inside them."""
         rows = np.flatnonzero(refs.valid)
         numbers = np.unique(refs.file[rows]).tolist()
         if not self.mmap or refs.codec[rows].any() or (refs.frame[rows] >= 0).any() or len(numbers) > self._max_open:
@@ -421,7 +420,7 @@ class Fetcher:
         return found
 
     def _locate(self, refs: Refs, files: Sequence[FileEntry], most_bytes: NDArray[np.int64] | None = None) -> _Located:
-        """Where the ranges are in memory."""
+        """Return where the ranges are in memory."""
         count = len(refs.offset)
         at = _Located(
             [], np.zeros(count, np.int32), refs.offset.copy(), np.where(refs.valid, refs.length, 0), refs.valid.copy(),
@@ -429,7 +428,7 @@ class Fetcher:
         )  # fmt: skip
         asked: list[tuple[NDArray[np.int64], Callable[[], _Answer], bool]] = []
         numbers = np.unique(refs.file[refs.valid]).tolist()
-        few = len(numbers) <= self._max_open  # a map holds its file open as long as its bytes are looked at
+        few = len(numbers) <= self._max_open  # a map keeps its file open as long as its bytes are in use
         for number in numbers:
             rows = np.flatnonzero(refs.valid & (refs.file == number))
             if not 0 <= number < len(files):
@@ -477,7 +476,7 @@ class Fetcher:
 
 
 def _recent(kept: OrderedDict[str, _Opened], path: str, opened: Callable[[], _Opened], most: int) -> _Opened:
-    """What was opened for a path, kept with the `most` used last."""
+    """Return the opened object of a path from a cache that keeps the `most` last used."""
     if path not in kept:
         while len(kept) >= most:
             kept.popitem(last=False)
@@ -489,13 +488,13 @@ def _recent(kept: OrderedDict[str, _Opened], path: str, opened: Callable[[], _Op
 def _clipped(
     offset: NDArray[np.int64], length: NDArray[np.int64], size: int
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Lengths of ranges of a file of this size, and which lie inside it. A length of −1 is the rest of the file."""
+    """Return the lengths of ranges clipped to a file, and which are inside it. Length −1 is the rest of the file."""
     length = np.where(length == -1, size - offset, length)
     return length, (offset >= 0) & (length >= 0) & (offset <= size) & (length <= size - offset)
 
 
 def _inside(at: _Located, rows: NDArray[np.int64], entry: FileEntry, size: int) -> NDArray[np.int64]:
-    """Rows whose ranges lie inside the file, of which no more than is wanted; the others fail."""
+    """Return the rows whose ranges are inside the file, cut to the wanted bytes; the others fail."""
     at.length[rows], good = _clipped(at.offset[rows], at.length[rows], size)
     for row in rows[~good].tolist():
         at.fail([row], BadReference(
@@ -510,9 +509,9 @@ def _inside(at: _Located, rows: NDArray[np.int64], entry: FileEntry, size: int) 
 
 
 def _ask(at: _Located, rows: NDArray[np.int64], entry: FileEntry, store: Store, path: str) -> _Answer:
-    """The rows of one file that lie inside it, the plan of their ranges and the bytes; or what is wrong with the file.
+    """Return the valid rows of one file, the plan of their ranges and the bytes; or the error of the file.
 
-    May run beside others of the same column: it touches its own rows only.
+    May run concurrently with others of the same column: it touches only its own rows.
     """
     try:
         size = entry.size_bytes if entry.size_bytes >= 0 else store.head(path).size_bytes
@@ -522,7 +521,7 @@ def _ask(at: _Located, rows: NDArray[np.int64], entry: FileEntry, store: Store, 
             now = store.head(path).size_bytes
             if now >= size:
                 raise
-            return _asked(at, _inside(at, rows, entry, now), store, path)  # it was cut since it was listed
+            return _asked(at, _inside(at, rows, entry, now), store, path)  # the file became shorter since it was listed
     except _OF_THE_FILE as error:
         return error
 
@@ -552,10 +551,10 @@ def _unpacked(
     samples: NDArray[np.int64],
     max_bytes: int | None,
 ) -> Iterator[tuple[int, int]]:
-    """Decompress ranges that have a codec and pick frames, one by one; give the bounds of rows of which all is there.
+    """Unpack ranges with a codec and pick frames, one by one; yield the bounds of complete rows.
 
-    So many samples at once, by their first rows, as bring what was unpacked to `max_bytes`, or all; the bytes of the
-    ones before go.
+    Each yield covers so many samples, by their first rows, that their unpacked bytes reach `max_bytes`, or all of them.
+    The bytes of earlier samples are released.
     """
     names = list(located)
     packed = [np.flatnonzero(at.valid & ((refs[n].codec != 0) | (refs[n].frame >= 0))) for n, at in located.items()]
@@ -587,10 +586,10 @@ _GONE = pa.py_buffer(b"")
 
 
 class _Tiffs:
-    """Takes frames out of image files; where those of a TIFF stand is looked up once, however many rows name one.
+    """Extract frames of image files; the frame table of a TIFF is read once, however many rows refer to it.
 
     Args:
-        limits: on what such files may ask for.
+        limits: limits on the resources that such files may take.
     """
 
     def __init__(self, limits: Limits) -> None:
@@ -598,7 +597,7 @@ class _Tiffs:
         self._found: dict[_Range, NDArray[np.int64] | LadingError | None] = {}
 
     def frame(self, place: _Range, data: bytes | memoryview, index: int) -> bytes:
-        """One frame of the file that stands at a place. Raises as `extract_frame`."""
+        """Return one frame of the image file at a location. Raises as `extract_frame`."""
         if place not in self._found:
             try:
                 self._found[place] = tiff_frames(data, self.limits)
@@ -606,14 +605,14 @@ class _Tiffs:
                 self._found[place] = error
         found = self._found[place]
         if isinstance(found, LadingError):
-            raise copy(found)  # each row names its own place in it
+            raise copy(found)  # the location in the message is that of the row
         return extract_frame(data, index, self.limits, found)
 
 
 def _unpack_value(
     at: _Located, refs: Refs, files: Sequence[FileEntry], tiffs: _Tiffs, growth: Growth, row: int
 ) -> bool:
-    """Whether it could be."""
+    """Return whether the value could be unpacked."""
     limits = tiffs.limits
     body = memoryview(at.buffers[at.which[row]]).cast("B")
     data: bytes | memoryview = body[at.offset[row] : at.offset[row] + at.length[row]]
@@ -655,9 +654,9 @@ def _apply_policy(
     on_failure: OnFailure | None,
     first: int,
 ) -> tuple[pa.RecordBatch, NDArray[np.bool_] | None]:
-    """The batch with errors written down and rows dropped, and which rows were kept (None = all).
+    """Return the batch with errors recorded or rows dropped, and which rows were kept (None = all).
 
-    What is raised counts rows from `first` on, where the batch begins in what it is a part of.
+    Errors count rows from `first` on, the place of the batch in its source.
     """
     if on_error not in get_args(OnError):
         raise UsageError("no such policy", expected=", ".join(get_args(OnError)), found=repr(on_error))
@@ -672,45 +671,45 @@ def _apply_policy(
     if not errors and not earlier:
         return batch, None
     for error in errors.values():
-        error.row = None  # it stands beside the text, and counts in this batch
-    told = dict(sorted({**{row: str(error) for row, error in errors.items()}, **earlier}.items()))
-    batch = write_errors(batch, told)
+        error.row = None  # the row number is next to the text, and counts in this batch
+    messages = dict(sorted({**{row: str(error) for row, error in errors.items()}, **earlier}.items()))
+    batch = write_errors(batch, messages)
     if on_failure is not None:
-        on_failure(batch, told)
+        on_failure(batch, messages)
     elif on_error == "warn":
-        warnings.warn(f"{len(told)} rows have no bytes; the first: {next(iter(told.values()))}", stacklevel=3)
+        warnings.warn(f"{len(messages)} rows have no bytes; the first: {next(iter(messages.values()))}", stacklevel=3)
     if on_error == "warn":
         return batch, None
     bad = np.zeros(batch.num_rows, np.bool_)
-    bad[list(told)] = True
+    bad[list(messages)] = True
     if on_error == "drop_sample" and "sample_id" in batch.schema.names:
         bad = samples_with(bad, sample_starts(batch.column("sample_id")))
     return take_rows(batch, np.flatnonzero(~bad)), ~bad
 
 
 def _empty(batch: pa.RecordBatch, located: dict[str, _Located]) -> dict[int, LadingError]:
-    """Items of a table that should have bytes, and have neither them nor a source.
+    """Return which items of a table lack payload and source, although they should have payload.
 
-    No reading failed, so `error` lets them pass, as it does every null; the other policies name or drop them.
+    No read failed, so `error` accepts them, as it accepts every null. The other policies name or drop them.
     """
-    told = MEANT_NULLS_KEY in (batch.schema.metadata or {})
-    if told or not {"modality", "binary_content"} <= set(batch.schema.names):
+    nulls_are_meant = MEANT_NULLS_KEY in (batch.schema.metadata or {})
+    if nulls_are_meant or not {"modality", "binary_content"} <= set(batch.schema.names):
         return {}
     at = located.get("binary_content")
     there = present(batch.column("binary_content")) if at is None else at.valid
-    modality = batch.column("modality").cast(pa.string())  # pyarrow looks nothing up of views
+    modality = batch.column("modality").cast(pa.string())  # pyarrow cannot look up values in views
     without = pc.is_in(modality, value_set=pa.array(WITHOUT_BYTES))
     rows = np.flatnonzero(~there & ~np.asarray(without.to_numpy(zero_copy_only=False), np.bool_))
     return {row: BadReference("the item has no bytes, and names no source", row=row) for row in rows.tolist()}
 
 
 def _lineage(batch: pa.RecordBatch) -> str | None:
-    """The files that a batch came from, if it says so."""
+    """Return the files that a batch came from, if it records them."""
     return ", ".join(lineage_of(batch.schema)) or None
 
 
 def earlier_errors(batch: pa.RecordBatch) -> dict[int, str]:
-    """What the column `materialize_error` says, by row."""
+    """Return the errors in the column `materialize_error`, by row."""
     if ERROR_COLUMN not in batch.schema.names:
         return {}
     column = batch.column(ERROR_COLUMN)
@@ -720,7 +719,7 @@ def earlier_errors(batch: pa.RecordBatch) -> dict[int, str]:
 
 
 def write_errors(batch: pa.RecordBatch, errors: Mapping[int, str]) -> pa.RecordBatch:
-    """The batch with these errors in its column `materialize_error`, by row; what stands there stays."""
+    """Return the batch with these errors in its column `materialize_error`, by row; existing errors stay."""
     if not errors or ERROR_COLUMN not in batch.schema.names:
         return batch
     texts = batch.column(ERROR_COLUMN).to_pylist()
@@ -740,6 +739,9 @@ def materialise(
     stores: Stores | None = None,
     limits: Limits = DEFAULT_LIMITS,
 ) -> pa.RecordBatch:
-    """The batch with its reference columns as `large_binary`. See `Fetcher.materialise`; opens and closes files."""
+    """Return the batch with its reference columns as `large_binary`. See `Fetcher.materialise`.
+
+    Opens and closes files.
+    """
     with Fetcher(stores, limits=limits) as fetcher:
         return fetcher.materialise(batch, columns, on_error)

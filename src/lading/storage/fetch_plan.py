@@ -1,6 +1,6 @@
-"""Ranges in, fetch plan out. No I/O.
+"""Plan fetches: turn ranges into requests. No I/O.
 
-A store is asked for few large ranges rather than many small ones: equal ranges are fetched once, near ones together.
+A store gets few large requests rather than many small ones. Equal ranges are fetched once, near ranges together.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["FetchPlan", "plan_ranges"]
 
 @dataclass(frozen=True, slots=True)
 class FetchPlan:
-    """Which requests to make of one file, and where in their answers every range lies.
+    """Requests for one file, and where in their answers each range is.
 
     Range i of the input is `answers[request_of[i]][offset_in[i] : offset_in[i] + length[i]]`.
 
@@ -26,7 +26,7 @@ class FetchPlan:
         offset: first byte of every request, ascending.
         length: bytes of every request.
         request_of: for every input range, the request that covers it.
-        offset_in: for every input range, where in that request's answer it begins.
+        offset_in: for every input range, its start in the answer of that request.
     """
 
     offset: NDArray[np.int64]
@@ -36,18 +36,18 @@ class FetchPlan:
 
     @property
     def requests(self) -> list[tuple[int, int]]:
-        """The requests as `(offset, length)`, as `Store.get_ranges` takes them."""
+        """Return the requests as `(offset, length)`, as `Store.get_ranges` takes them."""
         return list(zip(self.offset.tolist(), self.length.tolist(), strict=True))
 
 
 def plan_ranges(
     offset: NDArray[np.int64], length: NDArray[np.int64], *, max_gap_bytes: int, max_request_bytes: int
 ) -> FetchPlan:
-    """The requests that cover ranges of one file, given in any order, with repeats and overlaps.
+    """Return requests that cover ranges of one file, given in any order, with repeats and overlaps.
 
-    A range joins the request before it if at most `max_gap_bytes` lie between them and the request stays within
-    `max_request_bytes`. A single longer range is one request. Requests overlap only where ranges do that could not be
-    joined. Empty ranges are not fetched: they are nothing in some request. O(n log n) and O(n) memory.
+    A range joins the request before it if at most `max_gap_bytes` are between them and the request stays within
+    `max_request_bytes`. A single longer range is one request. Requests overlap only where overlapping ranges could not
+    be joined. Empty ranges are not fetched: they are empty slices of some request. O(n log n) time and O(n) memory.
 
     Raises:
         BadReference: a range is negative, or ends past 2⁶³ − 1.
@@ -62,7 +62,7 @@ def plan_ranges(
         return FetchPlan(start[:1], size[:1], request_of, offset_in)
     order = filled[np.lexsort((-size[filled], start[filled]))]
     starts, stops = start[order], start[order] + size[order]
-    # A range that ends no later than one before it lies inside that one. The rest ascend in both start and stop.
+    # A range that ends no later than an earlier one is inside that one. The rest ascend in both start and stop.
     reach = np.maximum.accumulate(stops)
     outer = np.concatenate(([True], stops[1:] > reach[:-1]))
     first = _first_of_requests(starts[outer], stops[outer], max_gap_bytes, max_request_bytes)
@@ -85,7 +85,7 @@ def _check(start: NDArray[np.int64], size: NDArray[np.int64]) -> None:
 def _first_of_requests(
     starts: NDArray[np.int64], stops: NDArray[np.int64], max_gap_bytes: int, max_request_bytes: int
 ) -> NDArray[np.int64]:
-    """Which of these ranges, ascending in start and stop, begin a request."""
+    """Return which of these ranges, ascending in start and stop, begin a request."""
     apart = starts[1:] - stops[:-1] > max_gap_bytes
     runs = np.concatenate(([0], np.flatnonzero(apart) + 1))
     after = np.append(runs[1:], len(starts))
@@ -101,7 +101,7 @@ def _first_of_requests(
 def _cuts(
     starts: NDArray[np.int64], stops: NDArray[np.int64], run: int, end: int, max_request_bytes: int
 ) -> Iterator[int]:
-    """Where to cut a run of near ranges that is too long for one request; a step a request."""
+    """Return where to cut a run of near ranges that is too long for one request; one step a request."""
     largest = int(np.iinfo(np.int64).max)
     while True:
         limit = min(int(starts[run]) + max_request_bytes, largest)

@@ -1,10 +1,10 @@
-"""Whatever fsspec opens: S3, GCS, Azure, HTTP, SFTP and so on.
+"""Every fsspec backend: S3, GCS, Azure, HTTP, SFTP and others.
 
-Paths are full URLs. A backend is imported, and connects, at the first call in a process: a store that was made before a
+Paths are full URLs. A backend is imported, and connects, at the first call in a process. A store that was made before a
 fork makes a new connection in the child.
 
-Where a backend's upload shows nothing before it is complete (object stores), files are written in place. Elsewhere they
-are written under a hidden name and moved; a folder is published file by file there, `_lading/manifest.json` last.
+If uploads of a backend are invisible until complete (object stores), files are written in place. Other backends write
+under a hidden name and rename. There a folder is published file by file, `_lading/manifest.json` last.
 """
 
 from __future__ import annotations
@@ -40,11 +40,12 @@ __all__ = ["FsspecSink", "FsspecStore"]
 FileSystem: TypeAlias = "AbstractFileSystem"
 
 _ATOMIC = frozenset(("s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "adl", "oss", "oci", "tos", "r2"))
-"""Schemes whose uploads show nothing before they are complete."""
+"""Schemes whose uploads are invisible until they are complete."""
 _PART_BYTES = 8 << 20
-"""Largest piece handed to a backend at once: it may hold a copy of a whole piece."""
+"""Largest buffer passed to a backend at once: the backend may copy all of it."""
 _UNCHECKED_BYTES = 64 << 20
-"""A longer range is compared with the file's size first: some backends set its memory aside whatever the file holds."""
+"""A longer range is checked against the file's size first: some backends allocate its memory whatever the file holds.
+"""
 _VERSION_KEYS = ("ETag", "etag", "generation", "mtime", "LastModified", "last_modified", "updated", "created")
 _MANIFEST = "_lading/manifest.json"
 _GLOB = re.compile(r"[*?\[]")
@@ -57,16 +58,16 @@ _FOREIGN = (
     ("google.auth.exceptions", "GoogleAuthError"),
     ("paramiko.ssh_exception", "SSHException"),
 )
-"""What backends raise that is no OSError, by module and name."""
+"""Exceptions of backends that are not OSErrors, by module and name."""
 
 
 class FsspecStore:
-    """Files behind one fsspec file system.
+    """Files of one fsspec file system.
 
     Args:
-        place: a URL, whose scheme and host say which file system; or a file system (not to be used across forks if it
-            is an asynchronous one).
-        atomic_put: whether an upload shows nothing before it is complete; None = as is known of the scheme.
+        place: a URL, whose scheme and host select the file system; or a file system (not to be used across forks if it
+            is asynchronous).
+        atomic_put: whether an upload is invisible until it is complete; None = the known behaviour of the scheme.
     """
 
     request_bytes = 1 << 20
@@ -78,7 +79,7 @@ class FsspecStore:
 
     @property
     def fs(self) -> FileSystem:
-        """The file system, as this process has it. Raises MissingExtra, UsageError."""
+        """Return the file system of this process. Raises MissingExtra, UsageError."""
         if not isinstance(self._place, str):
             return self._place
         if self._made is None or self._made[0] != os.getpid():
@@ -87,14 +88,14 @@ class FsspecStore:
 
     @property
     def atomic_put(self) -> bool:
-        """Whether an upload shows nothing before it is complete."""
+        """Return whether an upload is invisible until it is complete."""
         if self._atomic_put is not None:
             return self._atomic_put
         schemes = self.fs.protocol
         return bool(_ATOMIC.intersection([schemes] if isinstance(schemes, str) else schemes))
 
     def head(self, path: str) -> FileInfo:
-        """Size, and the etag or modification time as the version. Raises NotFound, or StoreError if no file."""
+        """Return size, and etag or modification time as the version. Raises NotFound, or StoreError if not a file."""
         fs = self.fs
         with _errors(path):
             fs.invalidate_cache(path)
@@ -106,7 +107,10 @@ class FsspecStore:
         return _info(path, found)
 
     def walk(self, prefix: str) -> Iterator[FileInfo]:
-        """Every file below a folder, by path in code-point order. Holds the listing; leaves unfinished files out."""
+        """Yield every file below a folder, by path in code-point order.
+
+        Holds the listing; leaves unfinished files out.
+        """
         fs = self.fs
         lead = prefix if prefix.endswith("/") or not prefix else prefix + "/"
         root = _stripped(fs, prefix)
@@ -121,12 +125,12 @@ class FsspecStore:
         yield from sorted(infos, key=lambda info: info.path)
 
     def get_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[Buffer]:
-        """One `bytes` per range, all asked for at once where the backend can."""
+        """Return one `bytes` per range, requested concurrently where the backend supports it."""
         fs = self.fs
         wanted = [(offset, length) for offset, length in ranges if length]
         for offset, length in wanted:
             if offset < 0 or length < 0:
-                # To fsspec, an offset below zero counts from the end.
+                # In fsspec, a negative offset counts from the end.
                 raise ShortRead("no range of a file", file=path, offset=offset, found=f"{length} bytes")
         if any(length > _UNCHECKED_BYTES for _, length in wanted):
             check_inside(path, wanted, self.head(path).size_bytes)
@@ -141,18 +145,19 @@ class FsspecStore:
         return [_exactly(path, offset, length, next(answers)) if length else b"" for offset, length in ranges]
 
     def put_stream(self, path: str) -> FsspecSink:
-        """A sink for a new file. It holds what the backend buffers: some 5 to 50 MB."""
+        """Return a sink for a new file. It holds the buffer of the backend: some 5 to 50 MB."""
         return FsspecSink(self, path)
 
     def publish(self, source: str, target: str, *, replace: bool = True) -> None:
-        """Give a file or folder its final name, a file at a time.
+        """Give a file or folder its final name, one file at a time.
 
-        Of a folder, the target's old manifest goes first and the new one comes last, so that whoever reads by manifest
-        never takes a half-moved folder for a whole one. Files of the old folder that the new one lacks are deleted.
-        Without `replace`, what appears there after the look at it is not seen.
+        For a folder, the target's old manifest is deleted first, and the new manifest is moved last. A reader that
+        opens by manifest therefore never sees a half-moved folder as complete. Files of the old folder that the new one
+        lacks are deleted. Without `replace`, files that appear after the check are not noticed.
 
         Raises:
-            NotFound: no such source. DestinationExists.
+            NotFound: the source does not exist.
+            DestinationExists: the target exists, and `replace` is not set.
         """
         old, new = source.rstrip("/"), target.rstrip("/")
         there = [info.path.removeprefix(new + "/") for info in self.walk(new)]
@@ -176,7 +181,7 @@ class FsspecStore:
         self.delete(old)
 
     def move(self, source: str, target: str) -> None:
-        """Rename one file; where the backend has no rename, copy and delete it."""
+        """Rename one file; copy and delete it if the backend has no rename."""
         fs = self.fs
         with _errors(source):
             self.make_parent(target)
@@ -187,17 +192,17 @@ class FsspecStore:
                 fs.rm_file(source)
 
     def make_parent(self, path: str) -> None:
-        """Make the folder of a file, where there are folders."""
+        """Create the folder of a file, if the backend has folders."""
         parent = path.rpartition("/")[0].rstrip("/")
         if parent and not parent.endswith(":") and not self.atomic_put:
             self.fs.makedirs(parent, exist_ok=True)
 
     def delete(self, path: str) -> None:
-        """Remove a file, or a folder with all below it."""
+        """Remove a file, or a folder with everything below it."""
         fs = self.fs
         with _errors(path), suppress(FileNotFoundError):
             if _GLOB.search(path):
-                # `rm` would take the name for a pattern.
+                # `rm` would interpret the name as a pattern.
                 for name in [path] if fs.isfile(path) else fs.find(path):
                     fs.rm_file(name)
             else:
@@ -231,11 +236,11 @@ class FsspecSink:
                 self._written += view.nbytes
 
     def tell(self) -> int:
-        """Bytes written so far."""
+        """Return the number of bytes written so far."""
         return self._written
 
     def close(self) -> FileInfo:
-        """Complete the upload, or give the file its name; on failure nothing is left."""
+        """Complete the upload, or rename the file; leave nothing on failure."""
         named = False
         try:
             with _errors(self.path):
@@ -246,7 +251,7 @@ class FsspecSink:
             info = self._store.head(self.path)
             _check_size(info, self._written)
         except StoreError:
-            if named:  # what failed first is told, whether or not the file can be deleted
+            if named:  # the first error is reported, whether or not the file can be deleted
                 with suppress(LadingError), _errors(self.path):
                     self._store.fs.rm_file(self.path)
             self.abort()
@@ -255,13 +260,13 @@ class FsspecSink:
         return info
 
     def abort(self) -> None:
-        """Drop what was written."""
+        """Drop the written bytes."""
         if not self._open:
             return
         self._open = False
         with _errors(self.path):
             if self._written_as == self.path:
-                # Closing is what completes an upload, also when the file object is collected: it must think it is done.
+                # Closing completes the upload, even during garbage collection: mark the file object as closed.
                 if not self._file.closed:
                     self._file.discard()
                     self._file.closed = True
@@ -273,14 +278,14 @@ class FsspecSink:
 
 @contextmanager
 def _errors(path: str) -> Iterator[None]:
-    """Errors of a backend as lading's own."""
+    """Convert errors of a backend into lading's own."""
     loaded = ((sys.modules.get(module), name) for module, name in _FOREIGN)
     with store_errors(path, *(getattr(module, name) for module, name in loaded if module is not None)):
         try:
             yield
         except FileNotFoundError as error:
             hidden = error.__cause__
-            # fsspec's HTTP says "not found" whatever it was that failed.
+            # fsspec's HTTP raises "not found" for every failure.
             if type(hidden).__module__.startswith("aiohttp") and getattr(hidden, "status", 0) != HTTPStatus.NOT_FOUND:
                 raise hidden from None  # type: ignore[misc] # an exception, since it has a module of aiohttp's
             raise
@@ -289,7 +294,7 @@ def _errors(path: str) -> Iterator[None]:
 
 
 def _file_system(url: str) -> FileSystem:
-    """The file system of a URL."""
+    """Return the file system of a URL."""
     from fsspec.core import url_to_fs
 
     scheme = urlsplit(url).scheme
@@ -314,14 +319,14 @@ def _cure(scheme: str) -> str:
 
 
 def _renames(fs: FileSystem) -> bool:
-    """Whether a file system has a rename of its own; the inherited one takes names with `[` for patterns."""
+    """Return whether a file system has its own rename; the inherited one interprets names with `[` as patterns."""
     from fsspec import AbstractFileSystem
 
     return type(fs).mv is not AbstractFileSystem.mv
 
 
 def _stripped(fs: FileSystem, path: str) -> str:
-    """A path as the file system itself names it."""
+    """Return a path as the file system itself names it."""
     name: str = fs._strip_protocol(path)  # noqa: SLF001 - fsspec's own hook for this; the public forms add a scheme back
     return name.rstrip("/")
 
@@ -329,7 +334,7 @@ def _stripped(fs: FileSystem, path: str) -> str:
 def _info(path: str, found: dict[str, Any]) -> FileInfo:
     version = next((found[key] for key in _VERSION_KEYS if found.get(key)), "")
     if isinstance(version, datetime):
-        version = version.timestamp()  # a backend may give a time as such here and as seconds there
+        version = version.timestamp()  # a backend may return a datetime here and seconds there
     odd = found.get("type") == "other" and not found.get("islink")
     return FileInfo(path, -1 if odd or found.get("size") is None else int(found["size"]), str(version))
 
@@ -345,7 +350,7 @@ def _check_size(info: FileInfo, written: int) -> None:
 
 
 def _outside(error: StoreError) -> bool:
-    """Whether a server refused a range, which it does where no byte of it is there: HTTP 416, by s3fs as EINVAL."""
+    """Return whether a server refused a range without any byte in the file: HTTP 416, from s3fs as EINVAL."""
     statuses = (getattr(error.__cause__, name, None) for name in ("status", "code"))
     return error.errno == errno.EINVAL or HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE in statuses
 

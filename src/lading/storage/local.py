@@ -1,10 +1,10 @@
 """Files of this machine.
 
-A path is what the operating system takes, relative or absolute, or `file://` and an absolute path as it stands (no
-percent-decoding, as fsspec). Only regular files are files: a pipe, socket, device or folder is refused before it is
-opened, since opening some of them blocks or does things. Links to files and folders are followed.
+A path is a path of the operating system, relative or absolute, or `file://` and an absolute path (no percent-decoding,
+as in fsspec). Only regular files are files. A pipe, socket, device or folder is refused before it is opened, because
+opening some of them blocks or has effects. Links to files and folders are followed.
 
-A file being written lies under a hidden name in its own folder, a folder being built beside its place
+A file being written has a hidden name in its own folder; a folder being built has one next to its place
 (`lading.storage.staging`). Listings leave both out.
 """
 
@@ -46,11 +46,10 @@ from lading.storage.lock import lock_file
 __all__ = ["LocalMap", "LocalSink", "LocalStore"]
 
 _MOST_HELD_BYTES = 96 << 20
-"""Bytes in memory that may wait to be written while the next are being made."""
+"""Bytes in memory that may wait to be written while the next are produced."""
 _LITTLE_BYTES, _MOST_LITTLE = 4 << 20, 4
-"""Bytes in memory of a batch that may wait behind others, and how many may: what lies in files takes no memory, and
-who reads and who writes take turns in being the slower one. With one batch at a time each waits for the other a tenth
-of the time."""
+"""Bytes in memory of a batch that may wait behind others, and how many such batches may wait. Bytes in files take no
+memory. Reader and writer take turns in being the slower one: with one waiting batch, each waits a tenth of the time."""
 _RENAME_EXCHANGE = 2
 _AT_FDCWD = -100
 _KINDS = {
@@ -63,22 +62,25 @@ _KINDS = {
 
 
 class LocalStore:
-    """The file system. Holds nothing open; may be shared by threads and inherited by forks."""
+    """The local file system. Holds nothing open; threads may share it, and forks may inherit it."""
 
     request_bytes = 16 << 10
 
     def head(self, path: str) -> FileInfo:
-        """Size, and modification time in nanoseconds as the version. Raises NotFound, or StoreError if no file."""
+        """Return size, and modification time in nanoseconds as the version.
+
+        Raises NotFound, or StoreError if not a file.
+        """
         with store_errors(path):
             status = os.stat(native_path(path))
         _require_file(path, status)
         return _info(path, status)
 
     def walk(self, prefix: str) -> Iterator[FileInfo]:
-        """Everything below a folder that is no folder, by path in code-point order; links to folders are entered.
+        """Yield everything below a folder except folders, by path in code-point order; links to folders are entered.
 
-        What is no regular file, or a link to nothing, has `size_bytes` −1. Left out are unfinished files and folders
-        of lading's own, and a link to a folder above itself. Nothing if `prefix` is no folder.
+        A path that is not a regular file, or a dangling link, has `size_bytes` −1. Unfinished files and folders of
+        lading are left out, and so is a link to a folder above itself. Nothing is yielded if `prefix` is not a folder.
         """
         root = native_path(prefix) or "."
         with store_errors(prefix):
@@ -91,11 +93,11 @@ class LocalStore:
             yield from _walk(root, lead)
 
     def get_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[Buffer]:
-        """One read-only memory view per range. They share one buffer, so whoever keeps one keeps them all."""
+        """Return one read-only memory view per range. The views share one buffer: keeping one keeps all."""
         with _open_file(path) as (fd, size), store_errors(path):
             check_inside(path, ranges, size)
-            # Into one buffer of pyarrow's pool: memory that was used before costs no page faults. Four times as fast
-            # as bytes objects for batches of 64 MB (8 GB/s against 1.9).
+            # Into one buffer of pyarrow's pool: reused memory costs no page faults. Four times as fast as bytes objects
+            # for batches of 64 MB (8 GB/s against 1.9).
             total = sum(length for _, length in ranges)
             body = memoryview(pa.allocate_buffer(total)).cast("B") if total else memoryview(bytearray())
             answers: list[Buffer] = []
@@ -108,9 +110,9 @@ class LocalStore:
             return answers
 
     def map(self, path: str) -> LocalMap:
-        """The file as one read-only buffer over its pages. Nothing is read until it is touched.
+        """Return the file as one read-only buffer over its pages. Nothing is read until it is touched.
 
-        Who maps a file that somebody has mapped under this name gets the same map, while it is the same file.
+        If the same file is already mapped under this name, the same map is returned.
         """
         with _open_file(path) as (fd, size), store_errors(path):
             status = os.fstat(fd)
@@ -122,19 +124,19 @@ class LocalStore:
             return found
 
     def put_stream(self, path: str) -> LocalSink:
-        """A sink for a new file; folders above it are made, and stay if the sink is aborted."""
+        """Return a sink for a new file; missing parent folders are created, and stay if the sink is aborted."""
         return LocalSink(path)
 
     def publish(self, source: str, target: str, *, replace: bool = True) -> None:
         """Move a file or folder to its final name, in one step, and make that durable.
 
-        A folder in the target's place, or behind a link there, is exchanged for the new one in one step and then
-        deleted. Where the file system cannot exchange two names (some network ones), nothing is changed. Without
-        `replace` what lies there stays, whenever it came, but for empty folders and unfinished files.
+        An existing folder there, also behind a link, is exchanged for the new one in one step and then deleted. On file
+        systems that cannot exchange two names (some network ones), nothing is changed. Without `replace`, existing data
+        stays, whenever it appeared; only empty folders and unfinished files are replaced.
 
         Raises:
             NotFound: no such source.
-            DestinationExists: something lies there that is not to be replaced.
+            DestinationExists: the target exists and must not be replaced.
             StoreError: among others, the file system cannot exchange names.
         """
         old, new = native_path(source.rstrip("/")), final_place(target)
@@ -157,7 +159,7 @@ class LocalStore:
                 _sync_names(parent)
 
     def delete(self, path: str) -> None:
-        """Remove a file, a link (not what it leads to) or a folder with all below it."""
+        """Remove a file, a link (not its target) or a folder with everything below it."""
         name = native_path(path.rstrip("/"))
         with store_errors(path):
             try:
@@ -171,10 +173,10 @@ class LocalStore:
 
 
 class _Descriptor:
-    """Closes what it was given when it goes.
+    """Close a descriptor when this object is collected.
 
-    Not the map itself: `__del__` runs while weak references still lead there, so that another thread could get a map
-    that is just being closed.
+    A separate object from the map: `__del__` runs while weak references to the map still work, so that another thread
+    could get a map that is being closed.
     """
 
     __slots__ = ("_fd",)
@@ -190,9 +192,9 @@ class LocalMap:
     """A mapped file. It lives as long as a buffer made of it.
 
     Attributes:
-        path: as it was asked for.
-        size_bytes: its size when it was mapped.
-        buffer: all of it.
+        path: the path as given.
+        size_bytes: size when the file was mapped.
+        buffer: the whole file.
     """
 
     __slots__ = ("__weakref__", "_fd", "_map", "_open", "buffer", "path", "size_bytes")
@@ -204,7 +206,7 @@ class LocalMap:
         self.buffer: pa.Buffer = pa.py_buffer(b"" if mapped is None else mapped)
 
     def check(self) -> None:
-        """Raise CorruptShard if the file's size has changed: to touch pages that are gone kills the process."""
+        """Raise CorruptShard if the file's size has changed: touching lost pages kills the process."""
         now = self.size_bytes if self._map is None else self._map.size()
         if now != self.size_bytes:
             raise CorruptShard(
@@ -216,12 +218,12 @@ class LocalMap:
             )
 
     def read(self, offset: int, length: int) -> bytes:
-        """Bytes of a range by `pread`; fewer at the end of the file."""
+        """Return the bytes of a range by `pread`; fewer at the end of the file."""
         data = os.pread(self._fd, length, offset)
         return data if len(data) == length else self._continued(data, offset, length)
 
     def read_each(self, offset: Sequence[int], length: Sequence[int]) -> Iterator[bytes]:
-        """Bytes of many ranges by `pread`, each when it is asked for; from the page cache faster than by the map."""
+        """Yield the bytes of many ranges by `pread`, each on demand: the map is slower, even in the page cache."""
         found = map(os.pread, repeat(self._fd), length, offset)
         for data, size, at in zip(found, length, offset, strict=True):
             whole = data if len(data) == size else self._continued(data, at, size)
@@ -230,7 +232,10 @@ class LocalMap:
             yield whole
 
     def _continued(self, data: bytes, offset: int, length: int) -> bytes:
-        """A range of which one call gave the beginning: 2 GiB at most. Fewer bytes at the end of the file."""
+        """Return a range after one call gave its beginning: a call reads 2 GiB at most.
+
+        The range is shorter at the end of the file.
+        """
         parts, have = [data], len(data)
         while have < length and (more := os.pread(self._fd, length - have, offset + have)):
             parts.append(more)
@@ -249,7 +254,7 @@ class LocalMap:
                     found = max(found - len(target), 0)
 
     def release(self, start: int, stop: int) -> None:
-        """Give back the whole pages inside `[start, stop)`; the last page of the file counts as whole."""
+        """Release the whole pages inside `[start, stop)`; the last page of the file counts as whole."""
         page = mmap.PAGESIZE
         first = -(-max(start, 0) // page) * page
         last = self.size_bytes if stop >= self.size_bytes else stop // page * page
@@ -258,18 +263,17 @@ class LocalMap:
 
 
 _mapped: WeakValueDictionary[tuple[str, int, int, int], LocalMap] = WeakValueDictionary()
-"""Maps that somebody holds, by path, device, inode and size. Page faults cost as much as copying what lies in the
-pages: a reader and who follows its references should not both have them. A file that is mapped is open, so that no
-other gets its inode."""
+"""Live maps, by path, device, inode and size. Page faults cost as much as copying the pages, so a reader and the
+resolver of its references share one map. A mapped file is open, so no other file gets its inode."""
 
 
 class LocalSink:
-    """A file being written under a hidden name, locked so that `lading.storage.staging` does not sweep it away.
+    """A file being written under a hidden name, locked so that a sweep of `lading.storage.staging` leaves it.
 
     Attributes:
         path: the final name.
         native_path: the hidden name. A native library may open it and write it in place instead of calling `write`.
-        extents: the checksums of the file's extents, if it takes one of the file.
+        extents: the checksums of the file's extents, if a checksum of the file is taken.
     """
 
     __slots__ = ("_appender", "_behind", "_failed", "_fd", "_sealed", "_size", "_sum", "extents", "native_path", "path")
@@ -292,15 +296,15 @@ class LocalSink:
         self._fd = locked
 
     def write(self, buffers: Sequence[Buffer]) -> None:
-        """Append the buffers in order. Raises StoreError, with advice where the disk is full."""
+        """Append the buffers in order. Raises StoreError, with advice if the disk is full."""
         self.settle()
         with self._remembering():
             self._append(ByteRanges.of(buffers))
 
     def write_pieces(self, pieces: ByteRanges) -> None:
-        """Append pieces in order; in a thread, if pyarrow may use several.
+        """Append ranges in order; in a thread, if pyarrow may use several.
 
-        More than 96 MB in memory are waited for, so that they are not held while the next come.
+        If more than 96 MB of memory are waiting, the call waits, so that they are freed before the next batch.
         """
         held = int(pieces.length[~pieces.in_file].sum())
         if self._behind is not None and held <= _LITTLE_BYTES:
@@ -312,7 +316,7 @@ class LocalSink:
             self.settle()
 
     def later(self, work: Callable[[], None]) -> None:
-        """Do this when all that was given before is in the file; in a thread, if pyarrow may use several."""
+        """Run this after all earlier writes are in the file; in a thread, if pyarrow may use several."""
         if self._fd < 0:
             raise ValueError(f"the sink of {self.path} is closed")
         self.settle()
@@ -325,11 +329,14 @@ class LocalSink:
         self._behind.start(work)
 
     def settle(self) -> None:
-        """Wait until all that was given is in the file. Raises what failed, each time: a file with a hole is none."""
+        """Wait until all earlier writes are in the file.
+
+        Raises the error of a failed write on every call, because the file has a hole.
+        """
         self._wait(but=0)
 
     def _wait(self, but: int) -> None:
-        """Wait for all that was given but the last few."""
+        """Wait for all writes except the last few."""
         if self._failed is not None:
             raise self._failed
         if self._behind is not None:
@@ -351,16 +358,16 @@ class LocalSink:
             self._appender.append(self._fd, pieces)
 
     def tell(self) -> int:
-        """Bytes in the file, by whomever written."""
+        """Return the size of the file, also of bytes that a native library wrote."""
         self.settle()
         return self._size if self._fd < 0 else os.fstat(self._fd).st_size
 
     def take_checksum(self, *, extents: bool) -> None:
-        """Take the checksum of what is written from now on, and perhaps those of its extents."""
+        """Take the checksum of all later writes, and those of extents if given."""
         self._sum = Checksum(self.extents if extents else None)
 
     def checksum(self) -> str:
-        """Of the file; read again if a native library wrote some of it."""
+        """Return the checksum of the file; read the file again if a native library wrote some of it."""
         total, size = self._sum, self.tell()
         if total is None or total.size_bytes not in (0, size):
             total = Checksum()
@@ -370,12 +377,12 @@ class LocalSink:
         return total.hexdigest()
 
     def seal(self) -> None:
-        """Bring the bytes to disk, and hold neither memory nor the file, nor its lock: `close` gives it its name."""
+        """Make the bytes durable and release memory, file and lock; `close` gives the file its name."""
         self._sealed = self._on_disk()
         self._drop(self._sealed.size_bytes)
 
     def close(self) -> FileInfo:
-        """Bring the bytes to disk, then give the file its name; on failure nothing is left."""
+        """Make the bytes durable, then rename the file; leave nothing on failure."""
         try:
             info = self._sealed or self._on_disk()
             with store_errors(self.path):
@@ -390,7 +397,7 @@ class LocalSink:
         return info
 
     def abort(self) -> None:
-        """Drop what was written; its place on the disk is free from then on, whoever still has it open."""
+        """Drop the written bytes; their disk space is free at once, even if another process has the file open."""
         if self._fd >= 0 or self._sealed is not None:
             try:
                 with store_errors(self.path), suppress(FileNotFoundError):
@@ -401,10 +408,10 @@ class LocalSink:
                 self._drop(0)
 
     def _empty(self) -> None:
-        """Take the bytes out of the file, which a native library may keep open until it is collected."""
+        """Truncate the file, which a native library may keep open until it is collected."""
         self._stop()
         if self._fd >= 0:
-            with suppress(OSError):  # then they go when it is closed
+            with suppress(OSError):  # then the bytes are freed when the file is closed
                 os.ftruncate(self._fd, 0)
 
     def _on_disk(self) -> FileInfo:
@@ -437,11 +444,11 @@ def _require_file(path: str, status: os.stat_result) -> None:
 
 @contextmanager
 def _open_file(path: str) -> Iterator[tuple[int, int]]:
-    """Descriptor and size of a regular file."""
+    """Return descriptor and size of a regular file."""
     name = native_path(path)
     with store_errors(path):
-        # Looked at before it is opened: opening a device may already do something. Once more after: the name may
-        # have been given to a pipe in between, and then O_NONBLOCK keeps the opening from waiting.
+        # Check before opening: opening a device may have effects. Check again after: the name may belong to a pipe by
+        # now, and O_NONBLOCK keeps the opening from waiting.
         _require_file(path, os.stat(name))
         fd = os.open(name, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
     try:
@@ -465,7 +472,7 @@ def _fill(path: str, fd: int, target: memoryview, offset: int) -> None:
 
 
 def _walk(root: str, lead: str) -> Iterator[FileInfo]:
-    """Files below `root`, named with `lead`. A stack of iterators, since folders may nest deeper than Python calls."""
+    """Yield files below `root`, with `lead` before their names. Uses a stack: folders may nest deeper than calls."""
     status = os.stat(root)
     above = [(status.st_dev, status.st_ino)]
     stack = [_entries(root, lead)]
@@ -484,7 +491,7 @@ def _walk(root: str, lead: str) -> Iterator[FileInfo]:
 
 
 def _entries(folder: str, lead: str) -> Iterator[tuple[os.DirEntry[str], str]]:
-    """Entries of one folder and their paths; folders end in `/`, so that they sort as the paths below them do."""
+    """Return the entries of one folder and their paths; folders end in `/`, so that they sort like the paths below."""
     with os.scandir(folder) as found:
         named = [(e, lead + e.name + ("/" if _is_folder(e) else "")) for e in found if not unfinished(e.name)]
     return iter(sorted(named, key=lambda pair: pair[1]))
@@ -512,7 +519,7 @@ def _sync_folder(path: str) -> None:
     try:
         os.fsync(fd)
     except OSError as error:
-        # Some file systems have nothing to sync for a folder and say so with EINVAL.
+        # Some file systems cannot sync a folder and report EINVAL.
         if error.errno != errno.EINVAL:
             raise
     finally:
@@ -531,7 +538,7 @@ def _sync_folders(root: str) -> None:
 
 
 def _renamed_if_free(old: str, new: str, *, folder: bool) -> bool:
-    """Give a name that nothing has, or an empty folder if it is for a folder; whether it could be had."""
+    """Rename to a name that is free or an empty folder (if a folder is renamed); return whether it worked."""
     try:
         if folder:
             os.rename(old, new)

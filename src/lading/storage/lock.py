@@ -1,4 +1,4 @@
-"""Files that say, by the kernel's lock on them, that whoever made them still lives."""
+"""Lock files: the kernel's lock on a file shows that its owner still lives."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ __all__ = ["lock_file"]
 
 
 def lock_file(path: str, *, create: bool) -> int | None:
-    """The descriptor of a locked file, for reading and writing; None if somebody else has the lock or deletes it.
+    """Return the descriptor of a locked file; None if another process holds the lock or deletes the file.
 
-    With `create` the file is new, and None means that a sweep took it for an abandoned one: try another name. Where
-    there are no locks (some network file systems), building goes on without, and nothing is swept.
+    The descriptor is for reading and writing. With `create` the file is new, and None means that a sweep took it for an
+    abandoned one: try another name. Without lock support (some network file systems), building continues, and nothing
+    is swept.
 
     Raises:
-        StoreError: with `create`, the folder is not there, or is one in which there are no new files (`/proc`).
+        StoreError: with `create`, the folder is missing, or does not accept new files (`/proc`).
     """
     try:
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT | os.O_EXCL if create else 0), 0o666)
@@ -27,7 +28,7 @@ def lock_file(path: str, *, create: bool) -> int | None:
         return None
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        # A sweep may have come between making the file and locking it: then the lock is one on nothing.
+        # A sweep may have come between making the file and locking it: then the locked file has no name.
         if os.fstat(fd).st_nlink:
             return fd
     except BlockingIOError:

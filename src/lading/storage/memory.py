@@ -1,4 +1,4 @@
-"""Files in memory: for tests, examples and small things. Any text is a path; `/` parts it into folders."""
+"""Files in memory: for tests, examples and small data. Any text is a path; `/` separates folders."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ __all__ = ["MemoryMap", "MemorySink", "MemoryStore"]
 
 
 class MemoryStore:
-    """A store of its own; a forked process has a copy. A file's version is a number that grows with every change.
+    """An independent store; a forked process has a copy. A file's version is a number that grows with every change.
 
     Args:
-        files: contents to begin with, by path.
+        files: initial contents, by path.
     """
 
     request_bytes = 16 << 10
@@ -29,35 +29,35 @@ class MemoryStore:
         self._files = {path: (bytes(data), next(self._versions)) for path, data in (files or {}).items()}
 
     def head(self, path: str) -> FileInfo:
-        """Size and version. Raises NotFound."""
+        """Return size and version. Raises NotFound."""
         data, version = self._get(path)
         return FileInfo(path, len(data), str(version))
 
     def walk(self, prefix: str) -> Iterator[FileInfo]:
-        """Files below a folder as it is now, by path in code-point order."""
+        """Yield the files below a folder as it is now, by path in code-point order."""
         with self._lock:
             found = sorted(path for path in self._files if path.startswith(_folder(prefix)))
             infos = [FileInfo(path, len(self._files[path][0]), str(self._files[path][1])) for path in found]
         yield from infos
 
     def get_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[Buffer]:
-        """Memory views of the file, without a copy."""
+        """Return memory views of the file, without a copy."""
         data, _ = self._get(path)
         check_inside(path, ranges, len(data))
         view = memoryview(data)
         return [view[offset : offset + length] for offset, length in ranges]
 
     def map(self, path: str) -> MemoryMap:
-        """The file as one buffer; it stays as it is now whatever happens to the path."""
+        """Return the file as one buffer; later changes to the path do not change it."""
         data, _ = self._get(path)
         return MemoryMap(data)
 
     def put_stream(self, path: str) -> MemorySink:
-        """A sink for a new file."""
+        """Return a sink for a new file."""
         return MemorySink(self, path)
 
     def put(self, path: str, data: bytes) -> FileInfo:
-        """Set the whole of a file."""
+        """Set the contents of a file."""
         with self._lock:
             self._files[path] = (data, next(self._versions))
         return self.head(path)
@@ -89,13 +89,13 @@ class MemoryStore:
         return found
 
     def _below(self, path: str) -> list[str]:
-        """What follows `path` in the names of the files that are it, or lie below it. The caller holds the lock."""
+        """Return the rest of each name that is `path` or below it. The caller holds the lock."""
         stem = path.rstrip("/")
         return [p[len(stem) :] for p in self._files if p == stem or p.startswith(stem + "/")]
 
 
 class MemoryMap:
-    """A file's bytes as a mapped file; there are no pages to give back, and nothing can change them."""
+    """A file's bytes as a mapped file. It has no pages to release, and its bytes cannot change."""
 
     __slots__ = ("buffer", "size_bytes")
 
@@ -104,31 +104,31 @@ class MemoryMap:
         self.buffer: pa.Buffer = pa.py_buffer(data)
 
     def check(self) -> None:
-        """Nothing: the bytes cannot change."""
+        """Do nothing: the bytes cannot change."""
 
     def read(self, offset: int, length: int) -> bytes:
-        """Bytes of a range."""
+        """Return the bytes of a range."""
         return bytes(self.buffer[offset : offset + length])
 
     def read_each(self, offset: Sequence[int], length: Sequence[int]) -> Iterator[bytes]:
-        """Bytes of many ranges."""
+        """Yield the bytes of many ranges."""
         body = memoryview(self.buffer)
         for at, size in zip(offset, length, strict=True):
             yield bytes(body[at : at + size])
 
     def read_into(self, targets: Sequence[memoryview], offset: int) -> None:
-        """Copies of what lies from an offset on."""
+        """Copy the bytes from an offset on into the targets."""
         body = memoryview(self.buffer).cast("B")
         for target in targets:
             target[:] = body[offset : offset + len(target)]
             offset += len(target)
 
     def release(self, start: int, stop: int) -> None:
-        """Nothing: there are no pages."""
+        """Do nothing: there are no pages."""
 
 
 class MemorySink:
-    """A file being written; it holds a copy of what it is given."""
+    """A file being written; it holds a copy of the written bytes."""
 
     __slots__ = ("_body", "_open", "_store", "path")
 
@@ -146,7 +146,7 @@ class MemorySink:
             self._body += memoryview(buffer)
 
     def tell(self) -> int:
-        """Bytes written so far."""
+        """Return the number of bytes written so far."""
         return len(self._body)
 
     def close(self) -> FileInfo:
@@ -155,7 +155,7 @@ class MemorySink:
         return self._store.put(self.path, bytes(self._body))
 
     def abort(self) -> None:
-        """Drop what was written."""
+        """Drop the written bytes."""
         if self._open:
             self._open = False
             self._body.clear()

@@ -1,7 +1,7 @@
-"""Values of files that are hashed while a reader walks over the headers between them: every byte is read once.
+"""Hash values of a file while a reader walks over the headers between them: every byte is read once.
 
-`RangeHasher` lends a reader windows of 1 MB to look for headers in, and hashes the values there; short ones it keeps.
-Who wants hashes of values then asks for them by their references, and reads what is not known.
+`RangeHasher` gives a reader windows of 1 MB to look for headers in, and hashes the values inside; it stores short
+values. Callers that need hashes of values look them up by their references, and read the values that are unknown.
 """
 
 from __future__ import annotations
@@ -25,35 +25,35 @@ __all__ = ["HashedValues", "Hasher", "PassingBy", "RangeHasher"]
 _WINDOW_BYTES = 1 << 20
 """As large as in `lading.storage.windows`, for the same reason."""
 _HEADER_BYTES, _NEAR_BYTES = 512, 2 << 10
-"""A header, and what is read where nobody looks at the values: it often has the next one too."""
+"""Bytes read for a header when values are skipped: often enough for the next header too."""
 _TEXT_BYTES = 16 << 10
-"""Values up to so long are kept as they are, if more is wanted of them than a hash."""
+"""Longest value that is stored as it is, if a caller needs its bytes."""
 _MOST_KEPT_BYTES, _MOST_VALUES = 16 << 20, 1 << 20
-"""Of a file."""
+"""Bytes of stored values of one file."""
 _MOST_FILES, _MOST_BYTES = 64, 24 << 20
-"""Files that there may be beside the one walked over, and what is held of them."""
+"""Number of files known next to the current one, and the bytes held for them."""
 _OFFSET_BITS = 48
 """Values are looked up by file and offset as one number; beyond 256 TiB they are read."""
 
 
 class Hasher(Protocol):
-    """A hash of bytes that come in parts, as `hashlib` and xxhash have it."""
+    """A hash of bytes that arrive in parts, with the interface of `hashlib` and xxhash."""
 
     def update(self, data: memoryview, /) -> object:
-        """More bytes."""
+        """Add bytes."""
 
     def digest(self) -> bytes:
-        """The hash of all that came."""
+        """Return the hash of all bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class HashedValues:
-    """What is known of the values of a column.
+    """The known values of a column.
 
     Attributes:
-        hashed: of which values there is a hash.
-        hashes: of these, `(values, bytes of a hash)`.
-        kept: the values that were kept, in memory; the others are not there.
+        hashed: which values have a hash.
+        hashes: their hashes, `(values, bytes of a hash)`.
+        kept: the stored values, in memory; the others are missing.
     """
 
     hashed: NDArray[np.bool_]
@@ -62,23 +62,23 @@ class HashedValues:
 
     @property
     def known(self) -> NDArray[np.bool_]:
-        """Of which values there is a hash, or the value."""
+        """Return which values have a hash or are stored."""
         known: NDArray[np.bool_] = self.hashed | self.kept.there
         return known
 
 
 class RangeHasher:
-    """Hashes of values in files that somebody walks over from front to back, and short values as they are.
+    """Hashes of values in files that a reader walks over from front to back; short values are stored as they are.
 
-    Takes a window of 1 MB; of a file, until it is asked for, up to 56 MB; and 24 MB of up to 64 files walked over
-    before. No file is held open.
+    Memory: a window of 1 MB, up to 56 MB for the current file until it is looked up, and 24 MB for up to 64 earlier
+    files. No file is held open.
 
     Args:
-        hash_value: hash of bytes that are all there.
-        hasher: begins the same hash of bytes that come in parts.
-        hash_bytes: its length.
-        short_bytes: values up to so long are kept, and not hashed.
-        keep_text: keep values of up to 16 KB of which a walk says that they are text; other text is not looked at.
+        hash_value: return the hash of complete bytes.
+        hasher: begin the same hash for bytes that arrive in parts.
+        hash_bytes: length of a hash.
+        short_bytes: values up to this length are stored, and not hashed.
+        keep_text: store values of up to 16 KB that a walk marks as text; other text is skipped.
     """
 
     def __init__(
@@ -96,12 +96,12 @@ class RangeHasher:
         self._records: OrderedDict[FileEntry, _Record] = OrderedDict()
 
     def walk(self, file: MappedFile, entry: FileEntry) -> PassingBy:
-        """For a walk over a file; what an earlier one found there is forgotten."""
+        """Begin a walk over a file; the results of an earlier walk over it are dropped."""
         self._records.pop(entry, None)
         while len(self._records) > _MOST_FILES:
             self._records.popitem(last=False)
         held = sum(record.nbytes for record in self._records.values())
-        for record in self._records.values():  # the oldest first: of what is kept there is most
+        for record in self._records.values():  # the oldest first: it holds the most
             if held > _MOST_BYTES:
                 held -= len(record.kept)
                 record.forget_kept()
@@ -111,12 +111,12 @@ class RangeHasher:
     def look_up(
         self, columns: Mapping[str, Refs], files: Sequence[FileEntry], texts: Collection[str]
     ) -> dict[str, HashedValues]:
-        """What is known of the values of columns, and is forgotten then.
+        """Return the known values of columns, and forget them.
 
         Args:
             columns: references to the values.
             files: their files table.
-            texts: names of the columns for which no hash will do.
+            texts: names of the columns that need the bytes, not hashes.
         """
         entries = [entry for entry in dict.fromkeys(files) if entry in self._records]
         records = [self._records[entry] for entry in entries]
@@ -144,11 +144,11 @@ class RangeHasher:
 
 
 class _Window:
-    """Memory that walks share: one at a time has it.
+    """Memory that walks share, one at a time.
 
     Attributes:
-        memory: of 1 MB.
-        turn: number of the walk that has it.
+        memory: 1 MB.
+        turn: number of the walk that uses it.
     """
 
     __slots__ = ("memory", "turn")
@@ -159,7 +159,7 @@ class _Window:
 
 
 class PassingBy:
-    """A walk over a file, through a window that goes along with it."""
+    """A walk over a file, through a window that moves along."""
 
     __slots__ = ("_base", "_file", "_hash_value", "_hasher", "_most_kept_bytes", "_part", "_record", "_turn", "_window")
 
@@ -177,9 +177,9 @@ class PassingBy:
         self._turn, self._base, self._part = -1, 0, window.memory[:0]
 
     def part(self, at: int) -> tuple[memoryview, int]:
-        """A part of the file with the header at `at`, if the file has as much; and where the part begins.
+        """Return a part of the file that holds the header at `at`, if the file is long enough, and the part's start.
 
-        It is good until `take` says otherwise, the next one, or that of another walk.
+        The part is valid until `take` says otherwise, and until the next part of this or another walk.
 
         Raises:
             ShortRead: the file became shorter.
@@ -187,15 +187,15 @@ class PassingBy:
         here = self._base + len(self._part)
         if self._turn != self._window.turn or not self._base <= at <= here - _HEADER_BYTES:
             if not self._base <= at < here + _HEADER_BYTES:
-                # Values were left out, and will be again: of each a header is read.
+                # Values were skipped, and will be again: read only a header of each.
                 return memoryview(self._file.read(at, _NEAR_BYTES)), at
             self._read(at)
         return self._part, self._base
 
     def take(self, at: int, size: int, *, text: bool) -> bool:
-        """Look at a value; gives whether the part at hand is no longer good.
+        """Process a value; return whether the current part is no longer valid.
 
-        A value that an earlier walk looked at, or that is cut, is left out.
+        A value that an earlier walk processed, or that is cut, is skipped.
 
         Raises:
             ShortRead: the file became shorter.
@@ -227,7 +227,7 @@ class PassingBy:
         return hasher.digest()
 
     def _read(self, at: int) -> None:
-        """Make the window begin at `at`; what of it is in memory already is not read again."""
+        """Move the window to `at`; bytes that are in memory already are not read again."""
         window, size = self._window, min(_WINDOW_BYTES, self._file.size_bytes - at)
         if self._turn != window.turn:
             window.turn += 1
@@ -241,13 +241,13 @@ class PassingBy:
 
 @dataclass(frozen=True, slots=True)
 class _Table:
-    """What is known of a file.
+    """The known values of a file.
 
     Attributes:
         offset: of each value, ascending.
         length: of each.
-        place: of each, a row of the hashes, or if it is kept, the complement of where.
-        hashes: a row each.
+        place: of each, a row of the hashes, or if it is stored, the complement of its place there.
+        hashes: one row each.
     """
 
     offset: NDArray[np.int64]
@@ -257,10 +257,10 @@ class _Table:
 
 
 class _Record:
-    """What is known of a file, and grows.
+    """The known values of a file during a walk.
 
     Attributes:
-        known_bytes: values that begin before were looked at.
+        known_bytes: values that begin before this offset were processed.
         kept: the short values, one after another.
     """
 
@@ -277,26 +277,26 @@ class _Record:
 
     @property
     def nbytes(self) -> int:
-        """Memory that it takes."""
+        """Return the bytes of memory in use."""
         return len(self._hashes) + len(self.kept) + 3 * self._offset.itemsize * len(self._offset)
 
     @property
     def has_place(self) -> bool:
-        """Whether one more value may be taken."""
+        """Return whether one more value fits."""
         return len(self._offset) < _MOST_VALUES
 
     @property
     def has_room(self) -> bool:
-        """Whether one more short value may be kept."""
+        """Return whether one more short value fits."""
         return len(self._offset) < _MOST_VALUES and len(self.kept) < _MOST_KEPT_BYTES
 
     def add(self, at: int, size: int, made: bytes) -> None:
-        """A value, by its hash."""
+        """Add a value by its hash."""
         self._tell(at, size, len(self._hashes) // self._hash_bytes)
         self._hashes += made
 
     def keep(self, at: int, value: memoryview) -> None:
-        """A value as it is."""
+        """Store a value as it is."""
         self._tell(at, len(value), ~len(self.kept))
         self.kept += value
 
@@ -307,7 +307,7 @@ class _Record:
         self.known_bytes, self._table = at + 1, None
 
     def table(self) -> _Table:
-        """What there is, as arrays: made again only when there is more."""
+        """Return the values as arrays, rebuilt only after additions."""
         if self._table is None:
             offset, length, place = (np.array(part, np.int64) for part in (self._offset, self._length, self._place))
             hashes = np.frombuffer(bytes(self._hashes), np.uint8).reshape(-1, self._hash_bytes)
@@ -315,7 +315,7 @@ class _Record:
         return self._table
 
     def forget(self, mine: NDArray[np.bool_]) -> None:
-        """Let go of values: at once, or later, when so much is to go that it is worth to move the others."""
+        """Forget values: at once, or later, when enough are dropped that moving the others pays off."""
         gone = mine.copy()
         gone[: len(self._gone)] |= self._gone
         self._gone = gone
@@ -323,7 +323,7 @@ class _Record:
             self._keep_only(~gone)
 
     def forget_kept(self) -> None:
-        """Let go of the short values."""
+        """Forget the short values."""
         if self.kept:
             self._keep_only(self.table().place >= 0)
 
@@ -342,20 +342,20 @@ class _Record:
 
 
 def _one(parts: list[NDArray[Any]]) -> NDArray[Any]:
-    """All parts behind the first, which is empty; of one, that itself: there may be a million of values."""
+    """Join all parts after the first, which is empty; return a single part unchanged. There may be a million values."""
     return parts[1] if len(parts) == 2 else np.concatenate(parts)  # noqa: PLR2004 - the first, and one
 
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """What is known of several files, by file and offset.
+    """The known values of several files, by file and offset.
 
     Attributes:
         key: file and offset of each value, ascending.
         length: of each.
-        place: of each, a row of the hashes; if it is kept, the complement of where in its file's.
+        place: of each, a row of the hashes; if it is stored, the complement of its place in its file's values.
         hashes: of all files.
-        bounds: those of file i are `bounds[i]:bounds[i + 1]`.
+        bounds: the values of file i are `bounds[i]:bounds[i + 1]`.
     """
 
     key: NDArray[np.int64]
@@ -366,7 +366,7 @@ class _Known:
 
     @classmethod
     def of(cls, records: Sequence[_Record], hash_bytes: int) -> _Known:
-        """Of these files."""
+        """Collect the values of these files."""
         keys, lengths, places = ([np.zeros(0, np.int64)] for _ in range(3))
         hashes = [np.zeros((0, hash_bytes), np.uint8)]
         rows = 0
@@ -383,7 +383,7 @@ class _Known:
     def find(
         self, file: NDArray[np.int64], offset: NDArray[np.int64], length: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Which of these ranges are known (a file below 0 is none), and the number of each of them."""
+        """Return which of these ranges are known, and the number of each of them. A negative file is never known."""
         if not len(self.key):
             return np.zeros(0, np.int64), np.zeros(0, np.int64)
         key = (file << _OFFSET_BITS) + offset

@@ -1,7 +1,7 @@
-"""Which files untrusted data may name: those below certain folders, the roots.
+"""Roots: the folders to which references of untrusted data are limited.
 
-A reference that stands in somebody's table must not read what its owner could not: not through `..`, a link, an
-absolute path, a URL, or a spelling that a server takes for another place.
+A reference in somebody's table must not read files that its owner could not read: not through `..`, a link, an absolute
+path, a URL, or a spelling that a server takes for another place.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from lading.errors import BadReference
 from lading.storage.base import native_path
 from lading.storage.stores import Stores, is_local, resolve
 
-__all__ = ["Roots", "beside", "folder_of", "lies_in", "real_place"]
+__all__ = ["Roots", "folder_of", "is_inside", "real_place", "sibling_path"]
 
 _ON_DISK = ("", "file", "local")
 _OTHERWISE_READ = re.compile(r"[\x00-\x1f\x7f\\]|%2e|%2f|%5c|(?:^|[/?#;])\.\.?(?:[/?#;]|$)", re.IGNORECASE)
-"""What makes servers and their libraries take a URL for another one than it seems to be."""
+"""Characters that make servers and their libraries read a URL as another place than it appears to be."""
 
 
 class Roots:
@@ -27,9 +27,10 @@ class Roots:
 
     Args:
         folders: paths and URLs.
-        stores: which store serves which URL.
-        inside: the folder in each of them that is meant; what it is a link to is none of it.
-        others: further folders, meant as they are.
+        stores: store of each URL.
+        inside: subfolder of each folder to which references are limited; the target of a link of that name is not
+            included.
+        others: further folders, used as they are.
     """
 
     def __init__(
@@ -41,10 +42,10 @@ class Roots:
         self._places |= {real_place(folder, stores) for folder in others}
 
     def check(self, url: str) -> None:
-        """Raise BadReference for what lies below none of the roots, and for what is there and no regular file.
+        """Raise BadReference for a path below none of the roots, and for an existing path that is not a regular file.
 
         Raises:
-            UsageError: a command, or one URL inside another.
+            UsageError: the path is a command, or one URL inside another.
         """
         store, path = resolve(url, self._stores)
         local = is_local(store)
@@ -60,39 +61,39 @@ class Roots:
 
 
 def real_place(url: str, stores: Stores | None = None) -> str:
-    """A path or URL without links, dots and a slash at its end; one on this machine as an absolute path.
+    """Return a path or URL without links, dots and a final slash; a local one as an absolute path.
 
     Raises:
-        UsageError: a command, or one URL inside another.
+        UsageError: the path is a command, or one URL inside another.
     """
     store, path = resolve(url or ".", stores)
     if is_local(store):
         return os.path.realpath(native_path(path))
     scheme, mark, rest = path.rpartition("://")
-    if scheme in _ON_DISK:  # a store of another kind, over the same files
+    if scheme in _ON_DISK:  # a store of another type, over the same files
         return os.path.realpath(rest)
-    host, _, inside = rest.partition("/")  # no dots lead from one host to another
+    host, _, inside = rest.partition("/")  # dots do not lead from one host to another
     return f"{scheme}{mark}{host}{_plain(inside)}"
 
 
 def _plain(inside: str) -> str:
-    """A path on some host, with a slash before it and without dots, none of which lead above the host."""
+    """Return a path of some host, with a leading slash and without dots; dots may not lead above the host."""
     return posixpath.normpath(f"/{inside.lstrip('/')}").rstrip("/")
 
 
-def lies_in(place: str, folder: str) -> bool:
-    """Whether a place is a folder, or lies in it: both as `real_place` gives them."""
+def is_inside(place: str, folder: str) -> bool:
+    """Return whether a place is a folder or is inside it: both as `real_place` returns them."""
     return f"{place}/".startswith(f"{folder.rstrip('/')}/")
 
 
 def folder_of(path: str) -> str:
-    """The folder that a file lies in; empty for one of the current directory."""
+    """Return the folder of a file; empty for a file of the current directory."""
     scheme, mark, rest = path.rpartition("://")
     return f"{scheme}{mark}{posixpath.dirname(rest)}"
 
 
-def beside(folder: str, path: str) -> str:
-    """The path of a file that is named as seen from a folder; of a URL without dots, as `Roots.check` wants it."""
+def sibling_path(folder: str, path: str) -> str:
+    """Return the path of a file whose name is relative to a folder; a URL without dots, as `Roots.check` needs it."""
     name = posixpath.join(folder, path)
     scheme, mark, rest = name.rpartition("://")
     if scheme in _ON_DISK or not {".", ".."}.intersection(path.split("/")):
@@ -102,7 +103,7 @@ def beside(folder: str, path: str) -> str:
 
 
 def _upwards(place: str) -> Iterator[str]:
-    """A place and all that it lies in."""
+    """Yield a place and all its parents."""
     yield place
     while (above := folder_of(place)) != place:
         yield above

@@ -1,4 +1,4 @@
-"""A sink as the file that libraries want to write to."""
+"""A sink as the Python file object that libraries write to."""
 
 from __future__ import annotations
 
@@ -10,45 +10,45 @@ _SMALL_BYTES = 64 << 10
 
 
 class SinkFile:
-    """What `pyarrow` needs of a Python file that is only written, forward. Closing it leaves the sink to its owner."""
+    """The file interface that `pyarrow` needs for sequential writing. Closing it leaves the sink to its owner."""
 
     def __init__(self, sink: Sink) -> None:
         self._sink = sink
         self.closed = False
 
     def write(self, data: Buffer) -> int:
-        """Append bytes; give their number."""
+        """Append bytes; return their number."""
         self._sink.write([data])
         return len(data)
 
     def tell(self) -> int:
-        """Bytes written so far."""
+        """Return the number of bytes written so far."""
         return self._sink.tell()
 
     def flush(self) -> None:
-        """Nothing is held back here."""
+        """Do nothing: there is no buffer."""
 
     def close(self) -> None:
-        """Take no more bytes."""
+        """Refuse further writes."""
         self.closed = True
 
     def writable(self) -> bool:
-        """Yes."""
+        """Return True."""
         return True
 
     def readable(self) -> bool:
-        """No."""
+        """Return False."""
         return False
 
     def seekable(self) -> bool:
-        """No."""
+        """Return False."""
         return False
 
 
 class GatheringFile(SinkFile):
-    """A `SinkFile` that writes what is small together: `pyarrow` gives each buffer of a column by itself.
+    """A `SinkFile` that collects small writes: `pyarrow` writes each buffer of a column by itself.
 
-    Who has written all settles it.
+    Call `settle` after the last write.
     """
 
     def __init__(self, sink: Sink) -> None:
@@ -56,7 +56,7 @@ class GatheringFile(SinkFile):
         self._held = bytearray()
 
     def write(self, data: Buffer) -> int:
-        """Take bytes; give their number."""
+        """Take bytes; return their number."""
         size = memoryview(data).nbytes
         if size < _SMALL_BYTES:
             self._held += data
@@ -67,11 +67,11 @@ class GatheringFile(SinkFile):
         return size
 
     def tell(self) -> int:
-        """Bytes taken so far."""
+        """Return the number of bytes taken so far."""
         return self._sink.tell() + len(self._held)
 
     def settle(self) -> None:
-        """Give the sink what is held."""
+        """Write the collected bytes to the sink."""
         held, self._held = self._held, bytearray()
         if held:
             self._sink.write([held])

@@ -1,9 +1,9 @@
-"""Folders of this machine that are built beside their place, and the remains of processes that died while they built.
+"""Folders of this machine that are built next to their final place, and the cleanup after dead processes.
 
-A folder is built as `.{name}.lading-{token}` with a lock file `.{name}.lading-{token}.lock` next to it; a file as
-`.{name}.lading-{token}.tmp`, which is its own lock until it is sealed. The kernel gives a lock back when its process
-ends, however it ends: what can be locked has no owner any more. Forked children share a lock with their parent,
-processes that it starts as programs only if they inherit its descriptor.
+A folder is built as `.{name}.lading-{token}` with a lock file `.{name}.lading-{token}.lock` next to it. A file is built
+as `.{name}.lading-{token}.tmp`, which is its own lock until it is sealed. The kernel releases a lock when its process
+ends, however it ends: a lock that can be taken has no owner. Forked children share a lock with their parent; started
+programs share it only if they inherit its descriptor.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ _TOKEN_DIGITS = 16
 
 
 class StagedFolder:
-    """A new, empty folder to build in; with `with`, whatever is left of it at the end is deleted.
+    """A new, empty folder to build in; a `with` block deletes what is left of it at the end.
 
-    `LocalStore().publish(staged.path, staged.place)` gives it its name; what it replaces comes here instead, and is
-    deleted. Both paths are absolute, so that they hold if the process goes to another folder meanwhile.
+    `LocalStore().publish(staged.path, staged.place)` gives it its name. The replaced folder moves here, and is deleted.
+    Both paths are absolute, so that they hold if the process changes its directory meanwhile.
 
     Attributes:
         path: where to build.
-        place: where it is to lie.
-        lock: descriptor of the lock; −1 once it was given back.
+        place: the final path.
+        lock: descriptor of the lock; −1 after its release.
     """
 
     def __init__(self, path: str, place: str, lock: int) -> None:
         self.path, self.place, self.lock = path, place, lock
 
     def release(self) -> None:
-        """Delete the folder, if it still has its temporary name, and give the lock back."""
+        """Delete the folder, if it still has its temporary name, and release the lock."""
         if self.lock >= 0:
             with store_errors(self.path):
                 _delete(self.path)
@@ -54,11 +54,11 @@ class StagedFolder:
 
 
 def stage_folder(target: str) -> StagedFolder:
-    """A folder beside `target` (behind it, if it is a link to a folder), on the same file system.
+    """Create a folder next to `target` (next to its target, if it is a link), on the same file system.
 
     Raises:
-        UsageError: its place is no UTF-8: nobody could name its files.
-        StoreError: the folder cannot be made.
+        UsageError: the name is invalid UTF-8, so that its files could not be named.
+        StoreError: the folder cannot be created.
     """
     place = final_place(target)
     with store_errors(target):
@@ -80,10 +80,10 @@ def stage_folder(target: str) -> StagedFolder:
 
 
 def sweep_stale(target: str) -> list[str]:
-    """Delete what dead processes left while they built this file or folder; give the paths that are gone.
+    """Delete the remains of dead processes that built this file or folder; return the deleted paths.
 
-    What has a living owner stays, and what this user may not delete. A folder goes before its lock file, so that a
-    sweep that is killed is done again.
+    Remains with a living owner stay, and so do those that this user may not delete. A folder goes before its lock file,
+    so that an interrupted sweep can be repeated.
     """
     place = final_place(target)
     folder = os.path.dirname(place)

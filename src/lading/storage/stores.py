@@ -31,27 +31,27 @@ _MEMORY = MemoryStore()
 
 @dataclass(frozen=True, slots=True)
 class Stores:
-    """Stores for URLs that begin in a certain way; the longest beginning wins, and `""` is every URL's.
+    """Stores for URLs with a given prefix; the longest prefix wins, and `""` matches every URL.
 
     Attributes:
-        by_prefix: store by beginning of the URL, such as `{"s3://bucket/": RetryingStore(…)}`.
+        by_prefix: store by prefix of the URL, such as `{"s3://bucket/": RetryingStore(…)}`.
     """
 
     by_prefix: Mapping[str, Store] = field(default_factory=dict)
 
     def find(self, url: str) -> Store | None:
-        """The store that serves this URL; None if it is nobody's here."""
+        """Return the store of this URL; None if no prefix matches."""
         prefixes = [prefix for prefix in self.by_prefix if url.startswith(prefix)]
         return self.by_prefix[max(prefixes, key=len)] if prefixes else None
 
 
 def resolve(url: str, stores: Stores | None = None) -> tuple[Store, str]:
-    """The store that serves a path or URL, and the path by which the store knows the file.
+    """Return the store of a path or URL, and the path by which the store knows the file.
 
-    Equal places give the same store. Nothing is opened, imported or connected to before the store is used.
+    Equal places give the same store. Nothing is opened, imported or connected before the first use of the store.
 
     Raises:
-        UsageError: a command (`pipe:`), or one URL inside another (`::`).
+        UsageError: the path is a command (`pipe:`), or one URL inside another (`::`).
     """
     own = stores.find(url) if stores else None
     if own is not None:
@@ -70,16 +70,16 @@ def resolve(url: str, stores: Stores | None = None) -> tuple[Store, str]:
 
 
 def without_query(path: str) -> str:
-    """What names the file in a URL of the web: `?` and what follows is asked of the server. Other paths as they are."""
+    """Return a web URL without its query (`?` and what follows); other paths unchanged."""
     return path.partition("?")[0] if path.startswith(("http://", "https://")) else path
 
 
 def named_folder(name: str) -> str:
-    """The path or URL of a folder to write, without a slash at the end.
+    """Return the path or URL of a folder to write, without a final slash.
 
     Raises:
-        UsageError: an empty name, as of a variable that is not set, or nothing but slashes or a scheme: the path would
-            be another place, such as the current directory.
+        UsageError: the name is empty (an unset variable, for example), or only slashes or a scheme: the path would be
+            another place, such as the current directory.
     """
     path = name.rstrip("/")
     if not path or ("://" in name and "://" not in path):
@@ -88,7 +88,7 @@ def named_folder(name: str) -> str:
 
 
 def is_local(store: Store) -> bool:
-    """Whether a store's files are files of this machine, also when it is wrapped."""
+    """Return whether a store's files are files of this machine, also through a wrapper."""
     while isinstance(store, WrappedStore):
         store = store.inner
     return isinstance(store, LocalStore)

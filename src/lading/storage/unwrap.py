@@ -1,8 +1,8 @@
-"""A compressed file read as the stream that comes out of it.
+"""Random reads in the decompressed stream of a compressed file.
 
-Offsets count in the unwrapped stream. Reading goes forward; the last `keep_bytes` that went by are kept, so that to
-look a little back (an image before its JSON) costs nothing. A read further back starts again from the beginning:
-correct, counted in `restarts`, and as slow as it sounds.
+Offsets count in the decompressed stream. Reading goes forward. The last `keep_bytes` stay in memory, so that a short
+step back (an image before its JSON) costs nothing. A read further back starts again from the beginning: correct,
+counted in `restarts`, and slow.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ _PLAUSIBLE_RATIO = 1000
 
 
 def plausible_bytes(size_bytes: int, limits: Limits) -> int:
-    """The most that a compressed file of this size may unpack to."""
+    """Return the largest plausible decompressed size of a compressed file of this size."""
     return max(limits.stream_bytes, _PLAUSIBLE_RATIO * size_bytes)
 
 
 def unwrapped(store: Store, path: str, wrap: str, size_bytes: int, limits: Limits = DEFAULT_LIMITS) -> Iterator[bytes]:
-    """What a compressed file of this size unpacks to, in pieces of at most 1 MiB; it is read by the MiB.
+    """Yield the decompressed bytes in parts of at most 1 MiB; the file is read by the MiB.
 
     Raises:
         CorruptShard: the compressed stream is damaged or cut.
-        LimitExceeded: unpacking it would take too large a window, or gives much more than such a file should.
+        LimitExceeded: decompression needs too large a window, or gives much more than such a file should.
     """
     decoder = stream_decoder(wrap, limits)
     most, given = plausible_bytes(size_bytes, limits), 0
@@ -50,10 +50,10 @@ def unwrapped(store: Store, path: str, wrap: str, size_bytes: int, limits: Limit
 
 
 class UnwrappedFile:
-    """Random reads in the unwrapped stream of one file. Peak memory: `keep_bytes` plus the range asked for.
+    """Random reads in the decompressed stream of one file. Peak memory: `keep_bytes` plus the requested range.
 
     Attributes:
-        restarts: how often a read went further back than what was kept.
+        restarts: number of reads further back than `keep_bytes`.
     """
 
     def __init__(
@@ -73,11 +73,11 @@ class UnwrappedFile:
         self.restarts = 0
 
     def _from_start(self) -> Iterator[bytes]:
-        # No generator of its own: one that holds its owner would keep what was read until a collection.
+        # Not a generator of this object: one that holds its owner would keep the bytes until a collection.
         return unwrapped(self._store, self._path, self._wrap, self._size, self._limits)
 
     def read(self, offset: int, length: int) -> bytes:
-        """Bytes of one range.
+        """Return the bytes of one range.
 
         Raises:
             BadReference: the stream ends before the range does.
@@ -92,7 +92,7 @@ class UnwrappedFile:
             self._stream = self._from_start()
         self._forward(offset, offset + length)
         parts = []
-        for start, piece in reversed(self._byte_ranges):  # what is asked for mostly came last
+        for start, piece in reversed(self._byte_ranges):  # most reads are of the latest bytes
             if start + len(piece) <= offset:
                 break
             if start < offset + length:

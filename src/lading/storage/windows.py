@@ -1,7 +1,7 @@
-"""Files read once and in their order, a window at a time, for functions that look at every byte of values.
+"""Read files once and in their order, a window at a time, for functions that process every byte of values.
 
-Here it is known where the values lie. Where a reader has to look for them, `lading.storage.range_hasher` works on them
-as it passes by.
+The places of the values are known here. Where a reader still has to find them, `lading.storage.range_hasher` processes
+them during the walk.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from lading.storage.fetch_plan import FetchPlan, plan_ranges
 __all__ = ["Work", "results_in_windows"]
 
 Work = Callable[[memoryview], bytes]
-"""What is made of a value, which is there for the call only."""
+"""Return a result for a value; the value is valid only during the call."""
 
 _WINDOW_BYTES = 1 << 20
 """Half of a usual second-level cache. Of 20,000 pictures of 100 KB: read into a window of up to 4 MB and hashed there
-at 10.6 GB/s, into one of 128 MB at 5, in a map at 6.5, for page faults."""
+at 10.6 GB/s, into one of 128 MB at 5, in a map at 6.5, because of page faults."""
 _GAP_BYTES = 32 << 10
-"""A gap that costs as much as a read."""
+"""A gap that costs as much to read as another call."""
 
 
 def results_in_windows(columns: Mapping[str, ByteRanges], works: Mapping[str, Work]) -> dict[str, pa.Array]:
-    """What functions make of the values of columns, as `large_binary`; null where there is no value.
+    """Return the results of functions on the values of columns, as `large_binary`; null where the value is null.
 
-    Takes memory for a window of 1 MB or one longer value, and for the results.
+    Memory: a window of 1 MB or one longer value, and the results.
 
     Args:
-        columns: where the values lie, in memory or in open files.
-        works: for each column its function.
+        columns: where the values are, in memory or in open files.
+        works: the function of each column.
 
     Raises:
         StoreError: a file became shorter.
@@ -72,7 +72,7 @@ def results_in_windows(columns: Mapping[str, ByteRanges], works: Mapping[str, Wo
 
 
 def _of_memory(pieces: ByteRanges) -> ByteRanges:
-    """Pieces that are all in memory, without the files that others of their column lie in."""
+    """Return ranges that are all in memory, without the other files of their column."""
     held = [source if is_held(source) else b"" for source in pieces.sources]
     return ByteRanges(held, pieces.source, pieces.offset, pieces.length)
 
@@ -80,7 +80,7 @@ def _of_memory(pieces: ByteRanges) -> ByteRanges:
 def _worked(
     file: ReadsInto, plan: FetchPlan, order: NDArray[np.int64], length: NDArray[np.int64], functions: Sequence[Work]
 ) -> Iterator[bytes]:
-    """What functions make of ranges of a file, in the order of the plan's requests."""
+    """Yield the results for ranges of a file, in the order of the plan's requests."""
     starts, stops = plan.offset_in[order].tolist(), (plan.offset_in + length)[order].tolist()
     bounds = np.searchsorted(plan.request_of[order], np.arange(len(plan.length) + 1)).tolist()
     window = as_view(room_for(min(_WINDOW_BYTES, int(plan.length.max(initial=1)))))

@@ -1,4 +1,4 @@
-"""Stores around stores: count requests, try again."""
+"""Stores that wrap other stores: count requests, retry."""
 
 from __future__ import annotations
 
@@ -36,61 +36,62 @@ _TRANSIENT = frozenset(
 )
 _TRANSIENT_STATUS = frozenset((408, 425, 429, 500, 502, 503, 504))
 _TRANSIENT_NAMES = ("Connect", "Disconnect", "Timeout", "IncompleteRead", "Payload")
-"""Parts of the names of what libraries raise, without a number, when a connection breaks."""
+"""Parts of the class names of exceptions without errno that libraries raise when a connection breaks."""
 
 
 class WrappedStore:
-    """A store that hands every call on; a wrapper overrides those it changes.
+    """A store that forwards every call; a wrapper overrides the calls that it changes.
 
     Args:
-        inner: the store inside.
-        mapped: whether files may be mapped, if the store inside can.
+        inner: the wrapped store.
+        mapped: whether files may be mapped, if the wrapped store can.
     """
 
     def __init__(self, inner: Store, *, mapped: bool = True) -> None:
         self.inner = inner
         if mapped and isinstance(inner, Mapper):
-            # An attribute of the object, not a method: what is no Mapper inside is none outside.
+            # An attribute of the object, not a method: if the wrapped store is not a Mapper, the wrapper is not one
+            # either.
             self.map = inner.map
         self.request_bytes = inner.request_bytes
 
     def head(self, path: str) -> FileInfo:
-        """As the store inside."""
+        """Forward to the wrapped store."""
         return self.inner.head(path)
 
     def walk(self, prefix: str) -> Iterator[FileInfo]:
-        """As the store inside."""
+        """Forward to the wrapped store."""
         return self.inner.walk(prefix)
 
     def get_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[Buffer]:
-        """As the store inside."""
+        """Forward to the wrapped store."""
         return self.inner.get_ranges(path, ranges)
 
     def put_stream(self, path: str) -> Sink:
-        """As the store inside."""
+        """Forward to the wrapped store."""
         return self.inner.put_stream(path)
 
     def publish(self, source: str, target: str, *, replace: bool = True) -> None:
-        """As the store inside."""
+        """Forward to the wrapped store."""
         self.inner.publish(source, target, replace=replace)
 
     def delete(self, path: str) -> None:
-        """As the store inside."""
+        """Forward to the wrapped store."""
         self.inner.delete(path)
 
 
 class CountingStore(WrappedStore):
-    """Counts what is asked of a store; threads may share it.
+    """Count the requests to a store; threads may share it.
 
     Args:
-        inner: the store inside.
-        mapped: whether files may be mapped: what is read through a map is counted by nobody.
+        inner: the wrapped store.
+        mapped: whether files may be mapped: reads through a map are not counted.
 
     Attributes:
-        requests: calls by verb; for `get_ranges` the number of ranges, since each is a request to a remote store.
-        bytes_read: bytes given by `get_ranges`.
-        bytes_written: bytes of the files closed.
-        ranges: the ranges asked for, by path, in order.
+        requests: calls by verb; for `get_ranges` the number of ranges, because each is a request to a remote store.
+        bytes_read: bytes returned by `get_ranges`.
+        bytes_written: bytes of the closed files.
+        ranges: the requested ranges, by path, in order.
     """
 
     def __init__(self, inner: Store, *, mapped: bool = False) -> None:
@@ -99,24 +100,24 @@ class CountingStore(WrappedStore):
         self.reset()
 
     def reset(self) -> None:
-        """Count from zero again."""
+        """Reset all counts to zero."""
         with self._lock:
             self.requests: Counter[str] = Counter()
             self.bytes_read = self.bytes_written = 0
             self.ranges: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
 
     def head(self, path: str) -> FileInfo:
-        """As the store inside, counted."""
+        """Forward and count."""
         self.count("head")
         return self.inner.head(path)
 
     def walk(self, prefix: str) -> Iterator[FileInfo]:
-        """As the store inside, counted once."""
+        """Forward and count once."""
         self.count("walk")
         return self.inner.walk(prefix)
 
     def get_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[Buffer]:
-        """As the store inside; every range is counted, with its bytes, also if the answer is an error."""
+        """Forward; count every range with its bytes, also if the answer is an error."""
         with self._lock:
             self.requests["get_ranges"] += len(ranges)
             self.bytes_read += sum(length for _, length in ranges)
@@ -124,17 +125,17 @@ class CountingStore(WrappedStore):
         return self.inner.get_ranges(path, ranges)
 
     def put_stream(self, path: str) -> Sink:
-        """As the store inside, counted; the bytes when it is closed."""
+        """Forward and count; the bytes when the sink is closed."""
         self.count("put_stream")
         return _CountedSink(self, self.inner.put_stream(path))
 
     def publish(self, source: str, target: str, *, replace: bool = True) -> None:
-        """As the store inside, counted."""
+        """Forward and count."""
         self.count("publish")
         self.inner.publish(source, target, replace=replace)
 
     def delete(self, path: str) -> None:
-        """As the store inside, counted."""
+        """Forward and count."""
         self.count("delete")
         self.inner.delete(path)
 
@@ -165,15 +166,15 @@ class _CountedSink:
 
 
 class RetryingStore(WrappedStore):
-    """Asks again when a store failed in a way that may pass: a broken connection, a busy server, a cut answer.
+    """Retry calls that failed in a transient way: a broken connection, a busy server, a cut answer.
 
-    `head`, `walk`, `get_ranges` and `delete` are tried again. Writing is not: what a sink was given is gone.
+    `head`, `walk`, `get_ranges` and `delete` are retried. Writing is not: the bytes given to a sink are gone.
 
     Args:
-        inner: the store inside.
-        attempts: calls at most, the first included.
-        backoff_s: longest wait before the second call, in seconds; doubled before each further one. The wait is a
-            random part, from half to all, of that, so that many workers do not come back at once.
+        inner: the wrapped store.
+        attempts: maximum number of calls, the first included.
+        backoff_s: longest wait before the second call, in seconds; doubled before each further one. The actual wait is
+            random, from half to all of that, so that many workers do not retry at the same moment.
         sleep: how to wait.
     """
 
@@ -184,15 +185,15 @@ class RetryingStore(WrappedStore):
         self._attempts, self._backoff_s, self._sleep = attempts, backoff_s, sleep
 
     def head(self, path: str) -> FileInfo:
-        """As the store inside, tried again."""
+        """Forward, with retries."""
         return self._retry(lambda: self.inner.head(path))
 
     def walk(self, prefix: str) -> Iterator[FileInfo]:
-        """As the store inside, tried again. Holds the listing, so that none is given twice or not at all."""
+        """Forward, with retries. Holds the listing, so that no file is missing or repeated."""
         yield from self._retry(lambda: list(self.inner.walk(prefix)))
 
     def get_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[Buffer]:
-        """As the store inside, tried again; not if a range lies outside the file, which no waiting mends."""
+        """Forward, with retries; a range outside the file is not retried."""
 
         def worth(error: StoreError) -> bool:
             if isinstance(error, ShortRead):
@@ -203,7 +204,7 @@ class RetryingStore(WrappedStore):
         return self._retry(lambda: self.inner.get_ranges(path, ranges), worth)
 
     def delete(self, path: str) -> None:
-        """As the store inside, tried again."""
+        """Forward, with retries."""
         self._retry(lambda: self.inner.delete(path))
 
     def _retry(self, call: Callable[[], _T], worth: Callable[[StoreError], bool] | None = None) -> _T:
@@ -218,7 +219,7 @@ class RetryingStore(WrappedStore):
 
 
 def _transient(error: StoreError) -> bool:
-    """Whether a failure may pass by itself."""
+    """Return whether a failure may be transient."""
     if isinstance(error, NotFound):
         return False
     cause = error.__cause__
