@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 
@@ -11,6 +12,7 @@ import pytest
 
 import lading
 from lading.jobs import verify
+from tars import tar_of
 
 SHARD_ROWS = 200
 
@@ -74,3 +76,19 @@ def test_a_shard_whose_end_was_not_read_is_not_said_to_have_other_counts(tmp_pat
     found = lading.verify(out, deep=True, max_findings=5)
     assert {finding["message"] for finding in found.findings} == {"a picture has no whole header"}
     assert (len(found.findings), found.digest) == (5, None)
+
+
+def test_small_shards_are_read_together_and_reported_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(70):
+        (tmp_path / f"{number:02d}.tar").write_bytes(tar_of((f"{number}.txt", b"text"), (f"{number}.cls", b"1")))
+    monkeypatch.setattr(verify, "_TOGETHER_SHARDS", 1)
+    alone = lading.verify(tmp_path)
+    monkeypatch.undo()
+    together = lading.verify(tmp_path)
+    assert replace(together, seconds=0) == replace(alone, seconds=0)
+    assert (together.samples, together.ok) == (70, True)
+    body = (tmp_path / "40.tar").read_bytes()
+    (tmp_path / "40.tar").write_bytes(body[:1024] + b"?" * 512 + body[1536:])
+    found = lading.verify(tmp_path)
+    assert [finding["file"] for finding in found.findings] == [str(tmp_path / "40.tar")]
+    assert (found.shards, found.digest) == (70, None)

@@ -95,6 +95,7 @@ class Shards:
         indexes: finds and holds the indexes of shards.
         identity: recognises a dataset that took the place of this one.
         counts: what was noticed while reading, by a short phrase.
+        read_samples: by number, samples of the shards that were read to their end.
         replacements: by number, what is read in place of shards that are damaged.
         getters: of open shards, by number, functions that give one sample by its ordinal; dropped with their shard.
     """
@@ -134,7 +135,7 @@ class Shards:
         self._lock = RLock()
         self._source: tuple[int, ShardFile] | None = None
         self._ends: NDArray[np.int64] | None = None
-        self._read_samples: dict[int, int] = {}
+        self.read_samples: dict[int, int] = {}
         self._schema: pa.Schema | None = None
 
     @property
@@ -322,7 +323,7 @@ class Shards:
         """Close all shards, and forget what was found in them: the listing or `replacements` was changed."""
         self._close_views()
         self.indexes.forget()
-        self._read_samples.clear()
+        self.read_samples.clear()
         self._source = self._ends = self._schema = None
 
     def _close_views(self) -> None:
@@ -390,7 +391,7 @@ class Shards:
         """Number of samples in each shard and all before it: 8 bytes a shard."""
         if self._ends is None:
             listed = self.listing.table.column("num_samples").to_pylist()
-            known = [self._read_samples.get(i, n) for i, n in enumerate(listed)]
+            known = [self.read_samples.get(i, n) for i, n in enumerate(listed)]
             counts = [self.open_shard(i).num_samples() if n is None else n for i, n in enumerate(known)]
             self._ends = np.cumsum(np.array(counts, np.int64))
         return self._ends
@@ -412,7 +413,7 @@ class Shards:
     def count_read(self, shard: int, samples: int) -> None:
         """Take note that a whole shard was read and held so many samples. Raises as `counted_samples`."""
         _check_count(self.listing, shard, samples)
-        self._read_samples[shard] = samples
+        self.read_samples[shard] = samples
 
 
 def _listed_schema(fmt: AnyFormat, index: str | None, view: str, stores: Stores, limits: Limits) -> pa.Schema:
