@@ -8,8 +8,6 @@ from typing import Any
 import pyarrow as pa
 
 from lading.formats.base import AnyFormat
-from lading.formats.mds.format import MdsFormat
-from lading.formats.webdataset.format import encoder_of
 from lading.interleaved.tar import field_name
 from lading.manifest.values import Manifest
 from lading.options import AUTO, ROLES, InterleavedOptions
@@ -27,14 +25,13 @@ def members_of(manifest: Manifest | None, fmt: AnyFormat, view: str | None) -> p
         return None
     if (view or manifest.view) != "samples" or fmt.name != manifest.format:
         return None
-    for field in manifest.schema if fmt.name == "webdataset" else ():
-        encoder_of(field)
+    fmt.restored_schema(manifest.schema)
     return manifest.schema
 
 
 def _restores(fmt: AnyFormat, manifest: Manifest) -> bool:
     """Whether every manifest of rows says more of them than their shards do."""
-    return isinstance(fmt, MdsFormat) and manifest.view == "samples"
+    return fmt.info.restores_types and manifest.view == "samples"
 
 
 def stored_schema(
@@ -44,7 +41,7 @@ def stored_schema(
 
     Of tars of documents without the columns whose fields are now taken for other items than when they were written.
     """
-    if manifest is None or fmt.name != "webdataset" or (view or manifest.view) != "interleaved":
+    if manifest is None or fmt.info.interleaved != "members" or (view or manifest.view) != "interleaved":
         return None if manifest is None else manifest.schema
     if (manifest.format, manifest.view) != (fmt.name, "interleaved"):
         return None
@@ -52,16 +49,9 @@ def stored_schema(
     return pa.schema([f for f in manifest.schema if was.get(field_name(f.name)) == now.get(field_name(f.name))])
 
 
-def schema_as_read(schema: pa.Schema, fmt: AnyFormat, view: str, options: Mapping[str, Any]) -> pa.Schema:
-    """The columns of a manifest by the names that batches have.
-
-    Tars that are copied keep the names of their members, and a reader gives fields in lower case unless told otherwise.
-    """
-    if fmt.name != "webdataset" or view != "samples" or not options.get("lower_case", True):
-        return schema
-    named = {field.name.lower(): field for field in reversed(schema)}
-    names = dict.fromkeys(field.name.lower() for field in schema)
-    return pa.schema([named[name].with_name(name) for name in names], metadata=schema.metadata)
+def schema_as_read(schema: pa.Schema, fmt: AnyFormat, view: str, options: Any) -> pa.Schema:
+    """The columns of a manifest by the names that batches have."""
+    return fmt.names_read(schema, options) if view == "samples" else schema
 
 
 def manifest_options(manifest: Manifest | None, fmt: AnyFormat) -> Mapping[str, Any]:

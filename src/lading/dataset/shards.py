@@ -31,7 +31,7 @@ from lading.formats.base import (
     ShardFile,
 )
 from lading.interleaved.base import View
-from lading.interleaved.open import open_view, restored
+from lading.interleaved.open import open_view
 from lading.interleaved.references import Follower
 from lading.limits import Limits
 from lading.manifest.files import ShardTables
@@ -377,9 +377,9 @@ class Shards:
         if self.target is not None:
             return self.target
         if self.members is not None:
-            return restored(self.fmt, self.members)
+            return self.fmt.restored_schema(self.members)
         if self.manifest is not None and (self.manifest.view, self.manifest.format) == (self.view, self.format):
-            return schema_as_read(self.manifest.schema, self.fmt, self.view, self.format_options)
+            return schema_as_read(self.manifest.schema, self.fmt, self.view, self.read_options)
         if not len(self.listing):
             return _listed_schema(self.fmt, self.listing.index_file, self.view, self.stores, self.limits)
         looked_at = range(min(len(self.listing), DETECT_SHARDS))

@@ -405,7 +405,8 @@ class DatasetWriter:
         options: dict[str, Any] = {}
         if self._members is not None or kind.restores(schema):
             schema, options = self._members or schema, {"members": "typed"}
-        roles = {**_READING.get((kind.format.name, kind.view), {}), **kind.roles.options(schema.names)}
+        of_members = kind.view == "interleaved" and kind.format.info.interleaved == "members"
+        roles = {**(_DOCUMENTS if of_members else {}), **kind.roles.options(schema.names)}
         if roles:
             options = {"interleaved": roles}
         # Options of rows say nothing of tars of documents, whose members have names by a rule of their own.
@@ -469,8 +470,8 @@ class DatasetWriter:
             self.abort()
 
 
-_READING = {("webdataset", "interleaved"): {"sample_id_field": "sample_id"}}
-"""Options with which lading's reader gets back what its writer was given."""
+_DOCUMENTS = {"sample_id_field": "sample_id"}
+"""Options with which lading's reader of documents in tars gets back what its writer was given."""
 
 
 def _weight(value: Any) -> int:

@@ -26,22 +26,29 @@ from numpy.typing import NDArray
 from lading.arrow.align import align_table
 from lading.arrow.byte_ranges import ByteRanges, ChunkedRanges
 from lading.arrow.column_slices import ColumnSlices
-from lading.arrow.references import concat
-from lading.errors import LadingError, UsageError
+from lading.arrow.references import FileEntry, concat
+from lading.errors import LadingError, Unrepresentable, UsageError
+from lading.features.stored_values import rows_schema
 from lading.limits import DEFAULT_LIMITS, Limits
 from lading.options import check_types
 from lading.storage.base import FileInfo, MappedFile, Mapper, Sink, Store
+from lading.storage.fetch import Fetcher
 from lading.storage.range_hasher import RangeHasher
 from lading.storage.stores import Stores
 
 __all__ = [
     "AnyFormat",
+    "DocumentReader",
     "Finding",
     "Format",
     "FormatInfo",
+    "JoinedIndex",
     "Level",
     "ListedFile",
     "ListedShard",
+    "MemberReader",
+    "MemberWriter",
+    "Members",
     "NoOptions",
     "Ranges",
     "ReadsUnits",
@@ -59,6 +66,7 @@ __all__ = [
     "parse_options",
     "read_rows",
     "single_ranges",
+    "sparse_member",
     "two_sinks",
 ]
 
@@ -85,6 +93,7 @@ class ShardFile:
         view: how its rows are taken, as `samples` or as `interleaved` items; for `Format.check`.
         reported: `ShardReader.counts` after all rows were read; for `Format.check`. None if they were not read, because
             the file matches its checksum: then only the files next to it need a check.
+        stored_schema: columns of its rows as the manifest keeps them; None if no manifest does.
         passed: takes what a reader passes by that walks over the file's own headers, for who looks at all bytes anyway.
     """
 
@@ -101,6 +110,7 @@ class ShardFile:
     limits: Limits = DEFAULT_LIMITS
     view: str = "samples"
     reported: Mapping[str, int] | None = None
+    stored_schema: pa.Schema | None = None
     passed: RangeHasher | None = None
 
     @property
@@ -277,6 +287,29 @@ class ShardReader(ABC):
         """This reader, if each sample lies in one piece."""
         return None
 
+    @property
+    def member_reader(self) -> MemberReader | None:
+        """This reader, if the shard is an archive of named members."""
+        return None
+
+    @property
+    def document_reader(self) -> DocumentReader | None:
+        """This reader, if rows are documents with media."""
+        return None
+
+    def select(self, rows: NDArray[np.int64]) -> bool:
+        """Give only these rows from now on, as rows 0, 1, …; return False if the reader cannot do that."""
+        return False
+
+    def as_written(self, rows: pa.Schema, fetcher: Fetcher) -> ShardReader | None:
+        """Return a reader of the rows that were written, with these columns; None if rows need only a cast.
+
+        Args:
+            rows: columns of the rows that were written.
+            fetcher: reads references.
+        """
+        return None
+
     def detach(self) -> int | None:
         """Close files, and keep in memory what `batches` would look up again; return its bytes.
 
@@ -325,6 +358,97 @@ class SampleReader(ShardReader):
                 raise error.at(row=row) from None
 
         return get
+
+
+@dataclass(frozen=True, slots=True)
+class Members:
+    """Regular members of an archive, in file order, as columns of one length.
+
+    Attributes:
+        name: full names (`pa.string`).
+        header_offset: where each begins, extension records included.
+        offset: where its payload begins.
+        length: bytes of payload.
+        sparse: which are files with holes, whose payload is no range of the archive.
+    """
+
+    name: pa.Array
+    header_offset: NDArray[np.int64]
+    offset: NDArray[np.int64]
+    length: NDArray[np.int64]
+    sparse: NDArray[np.bool_]
+
+
+class MemberReader(ShardReader):
+    """An open archive of named members. Layouts other than one sample a key read the members themselves."""
+
+    @property
+    def member_reader(self) -> MemberReader:
+        """This reader."""
+        return self
+
+    @property
+    @abstractmethod
+    def files(self) -> tuple[FileEntry, ...]:
+        """The files table of references into this shard: its one file."""
+
+    @abstractmethod
+    def members(self, max_members: int = _MANY_ROWS) -> Iterator[Members]:
+        """Yield all regular members, whatever their names, at most `max_members` at a time.
+
+        Raises:
+            CorruptShard: the archive is damaged, or a name is not UTF-8.
+        """
+
+
+class DocumentReader(ShardReader):
+    """An open file of documents with media, whose bytes may lie in archives.
+
+    Attributes:
+        path: name of the file.
+        codec: how records are compressed, as references name it.
+        media: reads records (`lading.media.reader.RecordReader`).
+    """
+
+    path: str
+    codec: str
+    media: Any
+
+    @property
+    def document_reader(self) -> DocumentReader:
+        """This reader."""
+        return self
+
+    @abstractmethod
+    def located(
+        self, *, max_rows: int, max_bytes: int, columns: Sequence[str] | None = None, schema: pa.Schema | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield all documents in order. Their media have no bytes, except bytes that lie in the documents.
+
+        With a schema, documents have its columns in its types.
+        """
+
+    @abstractmethod
+    def read_located(
+        self, rows: NDArray[np.int64], schema: pa.Schema | None = None, columns: Sequence[str] | None = None
+    ) -> pa.RecordBatch:
+        """Return documents by ordinal, as `located`."""
+
+    @abstractmethod
+    def filled(self, batch: pa.RecordBatch, max_bytes: int | None) -> Iterator[pa.RecordBatch]:
+        """Yield the documents with the bytes of their media, in parts within the limit."""
+
+    @abstractmethod
+    def is_ranges(self, documents: pa.RecordBatch) -> bool:
+        """Whether the bytes of all media lie as ranges of archives, so that nothing must be read to find them."""
+
+
+def sparse_member(path: str, start: int) -> Unrepresentable:
+    """Return the error that a member is a file with holes where only a range of the archive will do."""
+    return Unrepresentable(
+        "a sparse member has no range in the tar", file=path, offset=start,
+        advice="Convert the shard first, as --view samples: batches hold the member's bytes.",
+    )  # fmt: skip
 
 
 def read_rows(
@@ -478,9 +602,38 @@ class ShardWriter(ABC):
         """Return the bytes of views that the sink does not have yet: the writer refers to their memory."""
         return 0
 
+    @property
+    def member_writer(self) -> MemberWriter | None:
+        """This writer, if the shard is an archive of named members."""
+        return None
+
     @abstractmethod
     def close(self) -> ShardFacts:
         """Finish the shard's bytes. The sink stays open: its owner publishes it."""
+
+
+class MemberWriter(ShardWriter):
+    """An archive of named members being written. Layouts other than one sample a key add the members themselves."""
+
+    @property
+    def member_writer(self) -> MemberWriter:
+        """This writer."""
+        return self
+
+    @abstractmethod
+    def add(
+        self, members: pa.StringArray, values: ByteRanges, last: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Append members by their full names, in this order; return offsets and lengths of their payloads.
+
+        Args:
+            members: names.
+            values: payloads.
+            last: the last member of each sample.
+
+        Raises:
+            Unrepresentable: a name that an archive cannot hold.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -517,6 +670,7 @@ class FormatInfo:
         keeps_types: files say which types their columns had; otherwise the manifest keeps them.
         self_contained: items hold their bytes. No `source_ref` leads to these bytes, nor from items to bytes elsewhere.
         opens_at_once: opening a shard looks at its end only, and an open shard stays readable when it is replaced.
+        restores_types: rows come back as they were only with the columns of the manifest, in every dataset.
         files_name_each_other: the files of a shard contain each other's names, so they cannot be renamed.
     """
 
@@ -537,6 +691,7 @@ class FormatInfo:
     keeps_types: bool = True
     self_contained: bool = False
     opens_at_once: bool = False
+    restores_types: bool = False
     files_name_each_other: bool = False
 
 
@@ -548,11 +703,31 @@ class Written:
         read_options: options that a reader needs and that the files do not tell; the manifest keeps them.
         text_columns: columns of bytes that become text.
         reduced_columns: columns that come back with less than was written.
+        needs_schema: these rows come back as they were only with their columns, which the manifest keeps. A format with
+            `keeps_types=False` needs no mention.
     """
 
     read_options: Mapping[str, Any] = field(default_factory=dict)
     text_columns: Sequence[str] = ()
     reduced_columns: Sequence[str] = ()
+    needs_schema: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class JoinedIndex:
+    """The indexes of several datasets as one index.
+
+    Attributes:
+        shards: number of shards.
+        samples: number of samples.
+        files: all files that the index names.
+        write: writes the index.
+    """
+
+    shards: int
+    samples: int
+    files: Sequence[str]
+    write: Callable[[], object]
 
 
 R = TypeVar("R")
@@ -599,6 +774,18 @@ class Format(ABC, Generic[R, W]):
     def media_folders(self, options: R) -> tuple[Sequence[str], Sequence[str]]:
         """Return the folders that hold media of shards, and further folders that shards may lead to."""
         return (), ()
+
+    def restored_schema(self, rows: pa.Schema) -> pa.Schema:
+        """Return the schema in which rows come back that were written with these columns (`as_written`).
+
+        Raises:
+            Unrepresentable: a column that the format does not hold.
+        """
+        return rows_schema(rows)
+
+    def names_read(self, schema: pa.Schema, options: R) -> pa.Schema:
+        """Return the columns of a manifest by the names that a reader gives them."""
+        return schema
 
     # Writing
 
@@ -707,6 +894,16 @@ class Format(ABC, Generic[R, W]):
     def write_index(self, store: Store, folder: str, shards: Sequence[tuple[str, ShardFacts]]) -> list[str]:
         """Write the peer's own index files for a folder of finished shards; return the paths of the indexes."""
         return []
+
+    def join_indexes(
+        self, store: Store, folder: str, parts: Sequence[str], limits: Limits = DEFAULT_LIMITS
+    ) -> JoinedIndex | None:
+        """Read the format's own indexes in folders below a folder, as one index of the folder; None if it has none.
+
+        Raises:
+            DataError: an index is broken, or of another format.
+        """
+        return None
 
     def write_splits(self, store: Store, folder: str, splits: Sequence[str], options: W) -> bool:
         """Write the index of several datasets in folders of these names; return whether there is such an index."""

@@ -16,40 +16,24 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lading.arrow.align import align_table
-from lading.arrow.references import FileEntry, RefType, ref_field, with_files
-from lading.arrow.views import is_bytes, join, present
+from lading.arrow.references import FileEntry, ref_field, with_files
+from lading.arrow.views import join, present
 from lading.errors import DataError, errors_at
-from lading.features.types import Audio, Bytes, Image, Video, feature_of
-from lading.formats.media_archive.format import MEDIA, PLAIN_ROWS, MediaArchiveReader, media_lists, media_parts
+from lading.features.stored_values import MEDIA_TYPES, is_payload_field, rows_schema
+from lading.features.types import feature_of
+from lading.formats.base import DocumentReader
+from lading.formats.documents import MEDIA, PLAIN_ROWS, media_lists, media_parts
 from lading.formats.text_lines import without_dictionary
-from lading.formats.webdataset.format import restored_type
 from lading.interleaved.documents import FromDocuments
 
 __all__ = [
     "RowsOfDocuments",
     "documents_of_rows",
     "documents_schema",
-    "is_documents",
-    "is_payload_field",
-    "rows_schema",
 ]
 
-_TYPES: tuple[type, ...] = (Image, Video, Audio)
+_TYPES = MEDIA_TYPES
 _OTHER = len(_TYPES)
-
-
-def is_documents(schema: pa.Schema) -> bool:
-    """Whether rows are documents with media already."""
-    return "media" in schema.names
-
-
-def rows_schema(schema: pa.Schema) -> pa.Schema:
-    """The schema in which rows of this one come back: without dictionaries and views, bytes as large_binary."""
-    return pa.schema([field.with_type(_restored_type(field)) for field in schema], metadata=schema.metadata)
-
-
-def _restored_type(field: pa.Field) -> pa.DataType:
-    return pa.large_binary() if is_payload_field(field) else restored_type(field.type)
 
 
 def documents_schema(schema: pa.Schema) -> pa.Schema:
@@ -63,14 +47,6 @@ def documents_of_rows(batch: pa.RecordBatch) -> pa.RecordBatch:
     schema = documents_schema(batch.schema)
     columns = [batch.column(field.name) for field in schema if field.name != "media"]
     return pa.RecordBatch.from_arrays([*columns, _media(batch)], schema=schema)
-
-
-def is_payload_field(field: pa.Field) -> bool:
-    """Whether the values of a column are bytes that text cannot be, in a dictionary or not."""
-    kind = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
-    if not (is_bytes(kind) or pa.types.is_fixed_size_binary(kind) or isinstance(kind, RefType)):
-        return False
-    return isinstance(feature_of(field), (Bytes, *_TYPES))
 
 
 def _media(batch: pa.RecordBatch) -> pa.ListArray:
@@ -96,7 +72,7 @@ class RowsOfDocuments(FromDocuments):
         schema: of the rows.
     """
 
-    def __init__(self, reader: MediaArchiveReader, schema: pa.Schema) -> None:
+    def __init__(self, reader: DocumentReader, schema: pa.Schema) -> None:
         self._rows = rows_schema(schema)
         super().__init__(reader, documents_schema(self._rows))
 

@@ -38,17 +38,8 @@ from lading.features.items import (
     sample_starts,
 )
 from lading.features.types import Json, feature_of
-from lading.formats.base import ShardReader
-from lading.formats.media_archive.format import (
-    BYTES,
-    FAILED,
-    MEDIA,
-    MISSING,
-    PLACE,
-    MediaArchiveReader,
-    by_number,
-    media_parts,
-)
+from lading.formats.base import DocumentReader, ShardReader
+from lading.formats.documents import BYTES, FAILED, MEDIA, MISSING, PLACE, by_number, media_parts
 from lading.interleaved.absent_fields import tell_absent
 from lading.interleaved.base import View
 from lading.interleaved.packed import CONTENT, ITEMS, PACKED_SCHEMA
@@ -92,7 +83,7 @@ class DocumentsView(View):
 
     has_errors = False
 
-    def __init__(self, reader: MediaArchiveReader, options: InterleavedOptions, fetcher: Fetcher) -> None:
+    def __init__(self, reader: DocumentReader, options: InterleavedOptions, fetcher: Fetcher) -> None:
         self._reader, self._options, self._fetcher = reader, options, fetcher
         self._missing = 0
 
@@ -229,7 +220,7 @@ class FromDocuments(ShardReader):
         written: the columns of the documents, if they are known.
     """
 
-    def __init__(self, reader: MediaArchiveReader, written: pa.Schema | None = None) -> None:
+    def __init__(self, reader: DocumentReader, written: pa.Schema | None = None) -> None:
         self._reader, self._written = reader, written
         self._missing = 0
 
@@ -383,7 +374,7 @@ def _no_media(count: int) -> pa.ListArray:
 
 
 def _references(
-    reader: MediaArchiveReader, media: pa.StructArray
+    reader: DocumentReader, media: pa.StructArray
 ) -> tuple[pa.Array, list[FileEntry], dict[int, DataError]]:
     """References to the records of media, null where there is none; the files; and why some have none, by media.
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from lading.arrow.views import byte_lengths, join, present
 from lading.features.types import Json, with_feature
-from lading.formats.media_archive.format import MEDIA, media_lists
+from lading.formats.documents import MEDIA, media_lists
 from lading.interleaved.documents import ITEMS_COLUMN, MODALITIES
 from lading.interleaved.packed_writer import packed_ids, packed_items
 

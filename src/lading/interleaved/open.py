@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import pyarrow as pa
 
 from lading.errors import LadingError, Unrepresentable, UsageError
 from lading.features.items import VIEWS, is_interleaved_schema
+from lading.features.stored_values import rows_schema
 from lading.formats.base import (
     AnyFormat,
     Ranges,
@@ -20,18 +20,11 @@ from lading.formats.base import (
     ShardReader,
     ShardWriter,
 )
-from lading.formats.mds.format import MdsFormat, MdsReader, written_schema
-from lading.formats.media_archive.format import MediaArchiveFormat, MediaArchiveReader
-from lading.formats.webdataset.format import WebdatasetFormat, WebdatasetReader, WebdatasetWriter, restored_schema
-from lading.formats.webdataset.stored_types import TypedReader
+from lading.formats.documents import is_documents
+from lading.formats.selection import picked
+from lading.formats.stored_types import StoredTypes
 from lading.interleaved.base import View
-from lading.interleaved.document_rows import (
-    RowsOfDocuments,
-    documents_of_rows,
-    documents_schema,
-    is_documents,
-    rows_schema,
-)
+from lading.interleaved.document_rows import RowsOfDocuments, documents_of_rows, documents_schema
 from lading.interleaved.documents import ITEMS_COLUMN, DocumentsView, PackedDocuments
 from lading.interleaved.documents_writer import ITEM_DOCUMENTS, documents_of_items
 from lading.interleaved.packed import PACKED_SCHEMA, PackedView, is_packed_schema
@@ -39,8 +32,6 @@ from lading.interleaved.packed_writer import check_columns, pack
 from lading.interleaved.references import Follower
 from lading.interleaved.rows import ItemsView
 from lading.interleaved.samples import SamplesView
-from lading.interleaved.selection import picked
-from lading.interleaved.stored_types import StoredTypes
 from lading.interleaved.tar import TarDocuments, looks_interleaved
 from lading.interleaved.tar_recover import recover_documents
 from lading.interleaved.tar_writer import Roles, TarDocumentsWriter
@@ -54,7 +45,6 @@ __all__ = [
     "open_view",
     "packer",
     "recover_shard",
-    "restored",
     "stored_errors",
 ]
 
@@ -86,51 +76,35 @@ def open_view(  # noqa: PLR0913, PLR0917 - what a dataset knows of its shards
         schema: of its rows, where their writer kept it.
         members: of tars: what their members stand for, where that is known; names are in the case they are written in.
     """
-    if members is not None and isinstance(fmt, WebdatasetFormat):
-        options = replace(options, lower_case=False)
+    if view == "samples" and members is None and schema is not None:
+        source = replace(source, stored_schema=schema)
     reader, rows = fmt.open(source, fmt.options_for(source, options)), source.rows
-    if isinstance(reader, MediaArchiveReader) and rows is not None:
-        reader.change_documents(partial(picked, rows=rows))
+    if rows is not None and reader.select(rows):
         rows = None
     if view == "samples":
-        if members is not None:
-            return SamplesView(picked(_restoring(reader, fetcher, members, source.path), rows))
-        if schema is not None and isinstance(reader, MediaArchiveReader):
-            reader.keep(schema.names)
-        return SamplesView(picked(reader, rows))
-    if isinstance(reader, WebdatasetReader):
-        return TarDocuments(reader, fetcher, source, interleaved, schema)
+        given = reader if members is None else _restoring(reader, fetcher, members, source.path)
+        return SamplesView(picked(given, rows))
+    if reader.member_reader is not None:
+        return TarDocuments(reader.member_reader, fetcher, source, interleaved, schema)
     packed = _packed_rows(reader)
     if packed is not None:
         return PackedView(picked(packed, rows), source.path, interleaved, schema)
-    if isinstance(reader, MediaArchiveReader):
-        return DocumentsView(reader, interleaved, fetcher)
+    if reader.document_reader is not None:
+        return DocumentsView(reader.document_reader, interleaved, fetcher)
     return ItemsView(picked(reader, rows), source.place, interleaved, follower, fetcher)
-
-
-def restored(fmt: AnyFormat, rows: pa.Schema) -> pa.Schema:
-    """The schema of rows that come back from shards of a format which has them in another form."""
-    if isinstance(fmt, MdsFormat):
-        return written_schema(rows)
-    return restored_schema(rows) if isinstance(fmt, WebdatasetFormat) else rows_schema(rows)
 
 
 def _restoring(reader: ShardReader, fetcher: Fetcher, rows: pa.Schema, path: str) -> ShardReader:
     """A reader of the rows that a shard was written from, where it has them in another form."""
-    if isinstance(reader, WebdatasetReader):
-        return TypedReader(reader, fetcher, rows, path)
-    if isinstance(reader, MediaArchiveReader):
-        return RowsOfDocuments(reader, rows)
-    if isinstance(reader, MdsReader):
-        reader.as_written(rows)
-        return reader
-    return StoredTypes(reader, rows_schema(rows), path)
+    if reader.document_reader is not None:
+        return RowsOfDocuments(reader.document_reader, rows)
+    return reader.as_written(rows, fetcher) or StoredTypes(reader, rows_schema(rows), path)
 
 
 def _packed_rows(reader: ShardReader) -> ShardReader | None:
     """The rows of a shard whose interleaved samples are a row each; None if they are not."""
-    if isinstance(reader, MediaArchiveReader):
-        return PackedDocuments(reader) if _were_items(reader.first_schema()) else None
+    if reader.document_reader is not None:
+        return PackedDocuments(reader.document_reader) if _were_items(reader.first_schema()) else None
     return reader if reader.declares_types and is_packed_schema(reader.schema()) else None
 
 
@@ -162,7 +136,7 @@ def recover_shard(
     Raises:
         DataError: nothing of it can be read.
     """
-    if isinstance(fmt, WebdatasetFormat) and view == "interleaved":
+    if fmt.info.interleaved == "members" and view == "interleaved":
         return recover_documents(source, interleaved, error)
     if not isinstance(fmt, Recoverable):
         return None
@@ -191,7 +165,7 @@ Packer = Callable[[pa.RecordBatch, Ranges], tuple[pa.RecordBatch, Ranges]]
 
 def packer(fmt: AnyFormat, view: str, schema: pa.Schema) -> tuple[Packer, pa.Schema] | None:
     """What packs rows of a view for a format, and the schema of what comes of it; None where rows stay as they are."""
-    if isinstance(fmt, MediaArchiveFormat):
+    if fmt.info.interleaved == "documents":
         if view == "interleaved":
             return _in_memory(documents_of_items), ITEM_DOCUMENTS
         return None if is_documents(schema) else (_in_memory(documents_of_rows), documents_schema(schema))
@@ -221,18 +195,18 @@ def create_view_shard(
     if view == "samples" or fmt.info.fixed_schema:
         return fmt.create(sinks, schema, options)
     writer = fmt.create(sinks, _MEMBERS, options)
-    if not isinstance(writer, WebdatasetWriter):
+    if writer.member_writer is None:
         raise Unrepresentable(f"the format {fmt.name} has no layout for interleaved samples")
-    return TarDocumentsWriter(writer, schema, roles)
+    return TarDocumentsWriter(writer.member_writer, schema, roles)
 
 
 def detect_view(reader: ShardReader, fetcher: Fetcher, interleaved: InterleavedOptions) -> str | None:
     """The view that a shard's first samples ask for; None if the shard says nothing: an empty one, say."""
-    if isinstance(reader, WebdatasetReader):
-        found = looks_interleaved(reader, fetcher, interleaved)
+    if reader.member_reader is not None:
+        found = looks_interleaved(reader.member_reader, fetcher, interleaved)
         return None if found is None else VIEWS[found]
     schema = reader.first_schema()
     if schema is None:
         return None
-    documents = isinstance(reader, MediaArchiveReader) and _were_items(schema)
+    documents = reader.document_reader is not None and _were_items(schema)
     return VIEWS[documents or is_interleaved_schema(schema) or is_packed_schema(schema)]

@@ -28,7 +28,7 @@ from lading.codecs import sniff_wrap
 from lading.errors import BadReference, DataError, LadingError, NotFound, StoreError, UsageError
 from lading.features.items import SourceRefs, format_source_ref, lineage_of, parse_source_ref
 from lading.formats.base import ShardFile
-from lading.formats.webdataset.format import FORMAT as TAR
+from lading.formats.registry import get_format
 from lading.limits import DEFAULT_LIMITS, Limits
 from lading.storage.base import FileInfo, Store, native_path
 from lading.storage.concurrent import concurrent_map, is_remote
@@ -267,8 +267,11 @@ class Follower:
         store, path = resolve(entry.url, self._stores)
         try:
             source = ShardFile(store, path, FileInfo(path, entry.size_bytes, entry.version), limits=self._limits)
-            with closing(TAR.open(source, TAR.read_options({"sidecar": "ignore", "mmap": self._mmap}))) as reader:
-                parts = list(reader.members())
+            tar = get_format("webdataset")
+            options = tar.read_options({**tar.info.without_sidecar, "mmap": self._mmap})
+            with closing(tar.open(source, options)) as reader:
+                assert reader.member_reader is not None, "a tar has members"
+                parts = list(reader.member_reader.members())
         except DataError as error:
             return str(error)
         plain = np.concatenate([np.zeros(0, np.bool_), *(~part.sparse for part in parts)])

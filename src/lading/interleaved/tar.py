@@ -34,8 +34,7 @@ from lading.features.items import (
     RESERVED,
     format_source_ref,
 )
-from lading.formats.base import ShardFile
-from lading.formats.webdataset.format import WebdatasetReader
+from lading.formats.base import MemberReader, ShardFile
 from lading.interleaved.absent_fields import tell_absent, tell_unnamed
 from lading.interleaved.base import View
 from lading.interleaved.tar_members import TELLING_DOCUMENTS, Members, document_of, id_field_of, sample_ids
@@ -76,7 +75,7 @@ class TarDocuments(View):
 
     def __init__(
         self,
-        reader: WebdatasetReader,
+        reader: MemberReader,
         fetcher: Fetcher,
         source: ShardFile,
         options: InterleavedOptions,
@@ -382,7 +381,7 @@ def field_name(column: str) -> str:
     return column.removeprefix(RENAMED)
 
 
-def looks_interleaved(reader: WebdatasetReader, fetcher: Fetcher, options: InterleavedOptions) -> bool | None:
+def looks_interleaved(reader: MemberReader, fetcher: Fetcher, options: InterleavedOptions) -> bool | None:
     """Whether a tar's first samples are interleaved ones: each JSON has `texts` and `images`, lists of one length.
 
     Looks at 16 JSON members of up to 1 MiB among the tar's first thousand members; where none says anything, as broken

@@ -14,7 +14,7 @@ from lading.arrow import json_text
 from lading.arrow.hashing import NameTable
 from lading.arrow.references import FileEntry, make_refs, unpack, with_files
 from lading.errors import DataError, LimitExceeded
-from lading.formats.webdataset.format import WebdatasetReader, sparse_member
+from lading.formats.base import MemberReader, sparse_member
 from lading.limits import Limits
 from lading.options import AUTO, InterleavedOptions
 
@@ -46,9 +46,7 @@ class Members:
     table: NameTable
 
     @classmethod
-    def of(
-        cls, reader: WebdatasetReader, index: pa.Table | None, options: InterleavedOptions, limits: Limits
-    ) -> Members:
+    def of(cls, reader: MemberReader, index: pa.Table | None, options: InterleavedOptions, limits: Limits) -> Members:
         """Of the tar, or of an index made of it before (`as_index`); one of the tar's samples is no help.
 
         Raises:
@@ -142,9 +140,7 @@ def sample_ids(documents: Sequence[dict[str, Any]], names: Sequence[str], id_fie
     ]
 
 
-def _places(
-    reader: WebdatasetReader, limits: Limits
-) -> Iterator[tuple[pa.Array, NDArray[np.int64], NDArray[np.int64]]]:
+def _places(reader: MemberReader, limits: Limits) -> Iterator[tuple[pa.Array, NDArray[np.int64], NDArray[np.int64]]]:
     size = 0
     for part in reader.members():
         size += part.name.nbytes

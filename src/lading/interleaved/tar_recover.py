@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from lading.errors import CorruptShard, DataError, LadingError
 from lading.formats.base import Recovered, ShardFile, map_file
-from lading.formats.webdataset.format import FoundMembers, find_members, laid_out
 from lading.formats.webdataset.headers import REGULAR
+from lading.formats.webdataset.recover import FoundMembers, find_members, laid_out
 from lading.interleaved.tar_members import Members, document_of, id_field_of, refuse_names, sample_ids
 from lading.interleaved.tar_rows import Window, make_rows
 from lading.options import AUTO, InterleavedOptions

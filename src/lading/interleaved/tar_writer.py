@@ -26,8 +26,7 @@ from lading.arrow.views import is_text, join, places, row_bytes
 from lading.content.image import is_one_frame
 from lading.errors import Unrepresentable
 from lading.features.items import MODALITIES, RESERVED, extension_of, quote_key, split_rows
-from lading.formats.base import Ranges, ShardFacts, ShardWriter, single_ranges
-from lading.formats.webdataset.format import WebdatasetWriter
+from lading.formats.base import MemberWriter, Ranges, ShardFacts, ShardWriter, single_ranges
 from lading.interleaved.tar import field_name
 from lading.interleaved.tar_items import IMAGE, MAX_POSITIONS, Clash, Items, clashes
 from lading.interleaved.tar_json import ContentTypes, Passthrough, documents, kinds_of
@@ -101,7 +100,7 @@ class TarDocumentsWriter(ShardWriter):
         Unrepresentable: a column of a type that JSON does not have.
     """
 
-    def __init__(self, writer: WebdatasetWriter, schema: pa.Schema, roles: Roles) -> None:
+    def __init__(self, writer: MemberWriter, schema: pa.Schema, roles: Roles) -> None:
         self._writer, self._roles = writer, roles
         self.takes_ranges = writer.takes_ranges
         self._passthrough = _passthrough(schema)

@@ -21,9 +21,9 @@ from lading.dataset.source import Source, listed_once, write_splits
 from lading.dataset.steps import Function
 from lading.dataset.writer import DatasetWriter, WriteSummary
 from lading.errors import DataError, DestinationExists, SeveralSplits, UsageError
+from lading.features.items import KEY
 from lading.formats.base import AnyFormat
 from lading.formats.registry import get_format
-from lading.formats.webdataset.format import KEY
 from lading.interleaved.tar_writer import Roles
 from lading.jobs.converter import bounded_options, changed_schema
 from lading.jobs.digest import check_limit, dataset_digest

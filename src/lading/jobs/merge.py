@@ -14,8 +14,7 @@ import pyarrow as pa
 from lading.dataset.source import claimed_by, is_hidden, lists_of_splits
 from lading.errors import DestinationExists, SourceNotFound, UsageError, errors_at
 from lading.formats.base import AnyFormat, ShardFacts
-from lading.formats.mds.format import files_named, joined_entries, save_index
-from lading.formats.registry import get_format
+from lading.formats.registry import all_formats, get_format
 from lading.limits import DEFAULT_LIMITS, Limits
 from lading.manifest import values as mf
 from lading.manifest.commit import find_destination
@@ -97,11 +96,12 @@ def merge(
         found = f"{len(below)} files of other kinds" if below else "no file, or no such folder"
         raise SourceNotFound("the folder holds no parts of a dataset", file=path,
                              expected="ranks, or datasets in folders of their own", found=found)  # fmt: skip
-    entries = joined_entries(store, path, sorted(indexed), limits)
-    merged = [name for entry in entries for name in files_named(entry)]
-    _refuse_others(path, below, get_format("mds"), merged, indexed)
-    save_index(store, path, entries)
-    return MergeSummary(path, len(indexed), len(entries), sum(entry["samples"] for entry in entries), (_INDEX,))
+    fmt = next(known for known in all_formats() if _INDEX in known.info.index_names)
+    joined = fmt.join_indexes(store, path, sorted(indexed), limits)
+    assert joined is not None, "formats with this index join it"
+    _refuse_others(path, below, fmt, joined.files, indexed)
+    joined.write()
+    return MergeSummary(path, len(indexed), joined.shards, joined.samples, (_INDEX,))
 
 
 def _folders_with(file: str, below: Sequence[str]) -> set[str]:

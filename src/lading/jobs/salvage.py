@@ -24,10 +24,9 @@ from lading.dataset.shards import Shards
 from lading.dataset.source import Source
 from lading.dataset.writer import DatasetWriter
 from lading.errors import CorruptShard, DataError, LadingError, SidecarMismatch, StoreError, Unrepresentable
-from lading.features.items import sample_firsts
+from lading.features.items import KEY, sample_firsts
 from lading.formats.base import AnyFormat, ShardFile
 from lading.formats.registry import get_format
-from lading.formats.webdataset.format import KEY
 from lading.jobs.checksums import check_shard
 from lading.jobs.converter import bounded_options, refuse_unknown
 from lading.jobs.plan import as_members, make_plan, refuse_inside, take_files_in

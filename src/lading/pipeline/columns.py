@@ -14,9 +14,9 @@ from lading.arrow.json_columns import wider_column
 from lading.arrow.references import is_ref
 from lading.arrow.views import LIST_TYPES, child_fields, is_bytes, is_text, plain_type
 from lading.errors import SchemaMismatch
-from lading.features.items import RESERVED, without_source
+from lading.features.items import KEY, RESERVED, without_source
+from lading.features.stored_values import npy_head
 from lading.features.types import FEATURE_KEY, Audio, ClassLabel, Feature, Image, Struct, Text, Value, Video, feature_of
-from lading.formats.webdataset.format import KEY, npy_head
 from lading.pipeline.shard_kind import ShardKind
 
 __all__ = ["WrittenColumns", "written_schema"]

@@ -13,8 +13,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from lading.arrow.references import FileEntry, concat, with_files
+from lading.features.items import KEY
 from lading.formats.base import ShardWriter
-from lading.formats.webdataset.format import KEY
 from lading.interleaved.open import create_view_shard
 from lading.pipeline.batch import Batch
 from lading.pipeline.finished import FinishedShard, ShardSums

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from lading.arrow.hashing import hash_strings
 from lading.arrow.views import is_text
+from lading.features.items import KEY
 from lading.formats.base import ShardWriter
-from lading.formats.webdataset.format import KEY
 from lading.interleaved.open import packer
 from lading.pipeline.batch import Batch
 from lading.pipeline.shard_kind import ShardKind

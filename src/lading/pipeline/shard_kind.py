@@ -8,9 +8,6 @@ from typing import Any, Literal, TypeAlias
 import pyarrow as pa
 
 from lading.formats.base import AnyFormat
-from lading.formats.media_archive.format import MediaArchiveFormat
-from lading.formats.webdataset.format import WebdatasetFormat
-from lading.interleaved.document_rows import is_documents
 from lading.interleaved.tar_writer import Roles
 
 __all__ = ["CHECKSUMS", "OnDuplicateId", "ShardKind"]
@@ -21,6 +18,8 @@ tar, the rule applies to neighbours with the same key."""
 
 CHECKSUMS = ("samples", "files", "none")
 """Which checksums are kept: of files and their extents, of files, or of lading's own files only."""
+
+_NO_COLUMNS = pa.schema([])
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,16 +46,15 @@ class ShardKind:
 
         Members that come from another tar (`fields="given"`) keep the types that they had there.
         """
-        return self.takes_keys and self.options.fields == "sorted"
+        return self.takes_keys and self.format.written(_NO_COLUMNS, self.options).needs_schema
 
     @property
     def takes_keys(self) -> bool:
         """Whether rows become members of tars, whose readers join neighbours of one key to one sample."""
-        return isinstance(self.format, WebdatasetFormat) and self.view == "samples"
+        return self.format.info.interleaved == "members" and self.view == "samples"
 
     def restores(self, schema: pa.Schema) -> bool:
         """Whether rows of this schema are read back unchanged only with the types that the manifest keeps."""
         if self.view != "samples":
             return False
-        is_archive = isinstance(self.format, MediaArchiveFormat) and not is_documents(schema)
-        return self.takes_members or is_archive or not self.format.info.keeps_types
+        return not self.format.info.keeps_types or self.format.written(schema, self.options).needs_schema

@@ -12,7 +12,7 @@ from lading.arrow.align import refuse_bare, refuse_duplicate_names
 from lading.arrow.references import concat
 from lading.arrow.text_checks import refuse_bad_values
 from lading.errors import DataError, errors_at
-from lading.formats.webdataset.format import KEY
+from lading.features.items import KEY
 from lading.pipeline.batch import Batch
 from lading.pipeline.columns import WrittenColumns, written_schema
 from lading.pipeline.fetch import fetched

@@ -29,7 +29,8 @@ from lading.errors import (
     UsageError,
 )
 from lading.features.types import Json, with_feature
-from lading.formats.media_archive.format import BYTES, FORMAT, PLACE, by_number
+from lading.formats.documents import BYTES, PLACE, by_number
+from lading.formats.media_archive.format import FORMAT
 from lading.limits import DEFAULT_LIMITS, Limits
 from lading.storage.base import write_file
 from lading.storage.memory import MemoryStore

@@ -6,7 +6,7 @@ import tarfile
 
 from cost import costs_at_most
 from lading.formats.base import ShardFile, map_file
-from lading.formats.webdataset.format import find_members
+from lading.formats.webdataset.recover import find_members
 from lading.storage.memory import MemoryStore
 from tars import tar_of
 

@@ -24,6 +24,7 @@ import json
 import posixpath
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -32,6 +33,7 @@ from lading.formats.base import (
     Finding,
     Format,
     FormatInfo,
+    JoinedIndex,
     Level,
     ListedShard,
     Recovered,
@@ -95,6 +97,7 @@ class MdsFormat(Format[ReadOptions, WriteOptions]):
         unlisted=tuple(f".{kind}{end}" for kind in KINDS[1:] for end in ("", *map(".{}".format, COMPRESSIONS))),
         interleaved="packed",
         self_contained=True,
+        restores_types=True,
     )
 
     def list_shards(
@@ -173,6 +176,19 @@ class MdsFormat(Format[ReadOptions, WriteOptions]):
     def entry_files(self, entry: str) -> list[str]:
         """The raw file, the packed one, and the `.meta`s, as far as the entry has them."""
         return files_named(json.loads(entry))
+
+    def restored_schema(self, rows: pa.Schema) -> pa.Schema:
+        """Return the columns without dictionaries and views, bytes and arrays as large_binary."""
+        return written_schema(rows)
+
+    def join_indexes(
+        self, store: Store, folder: str, parts: Sequence[str], limits: Limits = DEFAULT_LIMITS
+    ) -> JoinedIndex:
+        """Read the `index.json` of each part."""
+        entries = joined_entries(store, folder, parts, limits)
+        files = [name for entry in entries for name in files_named(entry)]
+        samples = sum(entry["samples"] for entry in entries)
+        return JoinedIndex(len(entries), samples, files, partial(save_index, store, folder, entries))
 
     def write_index(self, store: Store, folder: str, shards: Sequence[tuple[str, ShardFacts]]) -> list[str]:
         """Write `index.json`."""

@@ -38,6 +38,7 @@ from lading.formats.mds.samples import Part, SampleLayout
 from lading.formats.mds.stored_schema import given_field, in_type, written_schema
 from lading.limits import Limits, raised_by
 from lading.storage.base import MappedFile, Mapper
+from lading.storage.fetch import Fetcher
 from lading.storage.fetch_plan import plan_ranges
 from lading.storage.unwrap import unwrapped
 
@@ -252,12 +253,13 @@ class MdsReader(SampleReader):
         """Give up the map; references and bytes made before stay good."""
         self._body.close()
 
-    def as_written(self, rows: pa.Schema) -> None:
-        """Give the columns of rows of this schema as they were: see `lading.formats.mds.stored_schema`."""
+    def as_written(self, rows: pa.Schema, fetcher: Fetcher) -> MdsReader:
+        """Give the columns of these rows as they were, from now on: see `lading.formats.mds.stored_schema`."""
         self._written = written_schema(rows)
         self._layout.as_written(self._written)
         order = {name: i for i, name in enumerate(rows.names)}
         self._names.sort(key=lambda name: order.get(name, len(order)))
+        return self
 
     def num_rows(self) -> int:
         """Number of samples: as the shard's head says."""

@@ -20,9 +20,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from lading.formats.base import Format, FormatInfo, Recoverable, Recovered, ShardFile, two_sinks
-from lading.formats.media_archive.documents import BYTES, MEDIA, PLACE, PLAIN_ROWS, by_number, media_lists, media_parts
-from lading.formats.media_archive.reader import FAILED, MISSING, MediaArchiveReader, ReadOptions, documents_format
+from lading.formats.base import Format, FormatInfo, Recoverable, Recovered, ShardFile, Written, two_sinks
+from lading.formats.documents import is_documents
+from lading.formats.media_archive.reader import MediaArchiveReader, ReadOptions, documents_format
 from lading.formats.media_archive.recover import resync_archives
 from lading.formats.media_archive.writer import MediaArchiveWriter, WriteOptions
 from lading.formats.registry import get_format
@@ -30,23 +30,7 @@ from lading.formats.text_lines import open_text
 from lading.storage.base import Sink
 from lading.storage.roots import folder_of
 
-__all__ = [
-    "BYTES",
-    "FAILED",
-    "FORMAT",
-    "MEDIA",
-    "MISSING",
-    "PLACE",
-    "PLAIN_ROWS",
-    "MediaArchiveFormat",
-    "MediaArchiveReader",
-    "MediaArchiveWriter",
-    "ReadOptions",
-    "WriteOptions",
-    "by_number",
-    "media_lists",
-    "media_parts",
-]
+__all__ = ["FORMAT", "MediaArchiveFormat", "MediaArchiveReader", "MediaArchiveWriter", "ReadOptions", "WriteOptions"]
 
 
 class MediaArchiveFormat(Format[ReadOptions, WriteOptions]):
@@ -78,6 +62,10 @@ class MediaArchiveFormat(Format[ReadOptions, WriteOptions]):
     def media_folders(self, options: ReadOptions) -> tuple[Sequence[str], Sequence[str]]:
         """The folder of the media, if one is named; the roots."""
         return (() if options.media is None else (options.media,)), options.roots
+
+    def written(self, schema: pa.Schema, options: WriteOptions) -> Written:
+        """Return that rows which are no documents come back only with their columns."""
+        return Written(needs_schema=not is_documents(schema))
 
     def extra_files(self, name: str, options: WriteOptions) -> tuple[str, ...]:
         """The archive, called as the documents' file is."""

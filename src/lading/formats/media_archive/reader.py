@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -13,9 +13,11 @@ from numpy.typing import NDArray
 
 from lading.arrow.views import present, row_bytes
 from lading.errors import LadingError, UsageError, errors_at
-from lading.formats.base import ShardFile, ShardReader
-from lading.formats.media_archive.documents import (
+from lading.formats.base import DocumentReader, ShardFile, ShardReader
+from lading.formats.documents import (
     BYTES,
+    FAILED,
+    MISSING,
     PLACE,
     document_columns,
     documents_of,
@@ -24,6 +26,7 @@ from lading.formats.media_archive.documents import (
     with_bytes,
 )
 from lading.formats.registry import get_format
+from lading.formats.selection import picked
 from lading.media.reader import MediaReader, RecordReader
 from lading.media.warc import WarcReader
 from lading.storage.roots import folder_of
@@ -31,7 +34,6 @@ from lading.storage.stores import Stores, resolve
 
 __all__ = ["FAILED", "MISSING", "MediaArchiveReader", "ReadOptions", "documents_format"]
 
-MISSING, FAILED = "media without path or offset, without bytes", "media that could not be read"
 """What is counted of media."""
 
 _MAGIC_BYTES = 4
@@ -72,7 +74,7 @@ class ReadOptions:
             raise UsageError("no such archives", expected="zstd, none or warc", found=f"archives={self.archives!r}")
 
 
-class MediaArchiveReader(ShardReader):
+class MediaArchiveReader(DocumentReader):
     """An open file of documents, and the archives that hold their media.
 
     Attributes:
@@ -93,7 +95,7 @@ class MediaArchiveReader(ShardReader):
         self.media = _record_reader(source, options)
         self.codec = "" if options.archives == "none" else "zstd-magicless"
         self._schema: pa.Schema | None = None
-        self._kept: Collection[str] | None = None
+        self._kept = None if source.stored_schema is None else source.stored_schema.names
 
     def schema(self) -> pa.Schema:
         """The columns of documents; of JSON Lines this takes a pass over the file."""
@@ -108,13 +110,10 @@ class MediaArchiveReader(ShardReader):
         with errors_at(file=self.path):
             return None if found is None else self._columns(found)
 
-    def keep(self, columns: Collection[str]) -> None:
-        """Say which columns were written, so that no others are made up for what lines leave out."""
-        self._kept = columns
-
-    def change_documents(self, change: Callable[[ShardReader], ShardReader]) -> None:
-        """Read the documents through another reader of their file, that has some of them only."""
-        self._documents = change(self._documents)
+    def select(self, rows: NDArray[np.int64]) -> bool:
+        """Read these documents alone."""
+        self._documents = picked(self._documents, rows)
+        return True
 
     def _columns(self, schema: pa.Schema) -> pa.Schema:
         return document_columns(schema, sparse=self._sparse, kept=self._kept)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from lading.codecs.zstd_ import frame_end, frames_of_length
 from lading.errors import CorruptShard, DataError
 from lading.formats.base import Recovered
-from lading.formats.media_archive.documents import PLACE, by_number, media_parts
+from lading.formats.documents import PLACE, by_number, media_parts
 from lading.formats.media_archive.reader import MediaArchiveReader
 from lading.media.archives import Archive
 

@@ -17,7 +17,7 @@ from lading.codecs import ENDINGS
 from lading.errors import CorruptShard, SchemaMismatch, Unrepresentable, UsageError, errors_at
 from lading.features.types import Json, Place, decode, feature_of
 from lading.formats.base import ShardFacts, ShardWriter
-from lading.formats.media_archive.documents import (
+from lading.formats.documents import (
     BYTES,
     PLACE,
     PLAIN_ROWS,

@@ -50,45 +50,19 @@ from lading.formats.webdataset.energon import INFO_NAME, list_energon
 from lading.formats.webdataset.header_walk import Pass
 from lading.formats.webdataset.headers import BLOCK, is_header
 from lading.formats.webdataset.index import list_wids, samples_behind, write_wids
-from lading.formats.webdataset.reader import Members, ReadOptions, WebdatasetReader, sparse_member
-from lading.formats.webdataset.recover import FoundMembers, find_members, laid_out, resync_samples
-from lading.formats.webdataset.samples import KEY, MAX_CELLS
+from lading.formats.webdataset.reader import ReadOptions, WebdatasetReader
+from lading.formats.webdataset.recover import resync_samples
+from lading.formats.webdataset.samples import KEY
 from lading.formats.webdataset.values import (
-    decode_column,
     encoder_of,
-    is_payload,
-    npy_head,
-    payload_of,
     restored_schema,
-    restored_type,
 )
 from lading.formats.webdataset.walk import open_tar
 from lading.formats.webdataset.writer import WebdatasetWriter, WriteOptions, check_schema
 from lading.limits import DEFAULT_LIMITS, Limits
 from lading.storage.base import Sink, Store
 
-__all__ = [
-    "FORMAT",
-    "KEY",
-    "MAX_CELLS",
-    "FoundMembers",
-    "Members",
-    "ReadOptions",
-    "WebdatasetFormat",
-    "WebdatasetReader",
-    "WebdatasetWriter",
-    "WriteOptions",
-    "decode_column",
-    "encoder_of",
-    "find_members",
-    "is_payload",
-    "laid_out",
-    "npy_head",
-    "payload_of",
-    "restored_schema",
-    "restored_type",
-    "sparse_member",
-]
+__all__ = ["FORMAT", "ReadOptions", "WebdatasetFormat", "WebdatasetReader", "WebdatasetWriter", "WriteOptions"]
 
 _ENDINGS = {wrap: f".tar{ending}" for wrap, ending in ENDINGS.items()}
 
@@ -194,8 +168,22 @@ class WebdatasetFormat(Format[ReadOptions, WriteOptions]):
 
     def written(self, schema: pa.Schema, options: WriteOptions) -> Written:
         """Return among the options of reading that keys are escaped: nothing in a tar tells them from other keys."""
-        escape = options.escape
-        return Written({"escape": escape} if escape == "percent" else {})
+        told = {"escape": "percent"} if options.escape == "percent" else {}
+        return Written(told, needs_schema=options.fields == "sorted")
+
+    def restored_schema(self, rows: pa.Schema) -> pa.Schema:
+        """Return the columns without dictionaries, bytes as large_binary."""
+        for field in rows:
+            encoder_of(field)
+        return restored_schema(rows)
+
+    def names_read(self, schema: pa.Schema, options: ReadOptions) -> pa.Schema:
+        """Return the columns in lower case: tars that are copied keep the names of their members."""
+        if not options.lower_case:
+            return schema
+        named = {field.name.lower(): field for field in reversed(schema)}
+        names = dict.fromkeys(field.name.lower() for field in schema)
+        return pa.schema([named[name].with_name(name) for name in names], metadata=schema.metadata)
 
     def write_index(self, store: Store, folder: str, shards: Sequence[tuple[str, ShardFacts]]) -> list[str]:
         """Write `index.json` (wids)."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, TypeVar
 
 import numpy as np
@@ -12,17 +12,19 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from lading.arrow.references import FileEntry, RefType, make_refs, with_files
-from lading.errors import CorruptShard, DataError, Unrepresentable, UsageError, errors_at
+from lading.errors import CorruptShard, DataError, UsageError, errors_at
 from lading.features.types import tag_by_extension
-from lading.formats.base import ShardReader
+from lading.formats.base import MemberReader, Members, sparse_member
 from lading.formats.webdataset.header_walk import Pass
 from lading.formats.webdataset.headers import BLOCK, REGULAR, Headers, is_header
 from lading.formats.webdataset.index import read_idx, sidecar_mismatch
 from lading.formats.webdataset.keys import unescaped
 from lading.formats.webdataset.samples import KEY, Rows, cut, join_rows, regroup, texts
+from lading.formats.webdataset.stored_types import TypedReader
 from lading.formats.webdataset.walk import TarFile, Walk, end_counts
+from lading.storage.fetch import Fetcher
 
-__all__ = ["Members", "ReadOptions", "WebdatasetReader"]
+__all__ = ["ReadOptions", "WebdatasetReader"]
 
 _INDEX_ROWS = 1 << 20
 _CELLS_OF_A_MEMBER = 64
@@ -71,26 +73,7 @@ class ReadOptions:
                 raise UsageError("no such policy", expected=" or ".join(known), found=f"{name}={value!r}")
 
 
-@dataclass(frozen=True, slots=True)
-class Members:
-    """Regular members of a tar, in file order, as columns of one length.
-
-    Attributes:
-        name: full names (`pa.string`).
-        header_offset: where each begins, extension records included.
-        offset: where its payload begins.
-        length: bytes of payload.
-        sparse: which are files with holes, whose payload is no range of the tar.
-    """
-
-    name: pa.Array
-    header_offset: NDArray[np.int64]
-    offset: NDArray[np.int64]
-    length: NDArray[np.int64]
-    sparse: NDArray[np.bool_]
-
-
-class WebdatasetReader(ShardReader):
+class WebdatasetReader(MemberReader):
     """An open tar.
 
     Attributes:
@@ -119,6 +102,11 @@ class WebdatasetReader(ShardReader):
     def holds_values(self) -> bool:
         """Whether batches hold values: a compressed file can only be read forward."""
         return bool(self._tar.entry.wrap) and not self._options.regroup
+
+    def as_written(self, rows: pa.Schema, fetcher: Fetcher) -> TypedReader:
+        """Return a reader that makes values of members; it takes names in the case they were written in."""
+        given = WebdatasetReader(self._tar, replace(self._options, lower_case=False))
+        return TypedReader(given, fetcher, rows, self._tar.path, holds_values=self.holds_values)
 
     def detach(self) -> int | None:
         """Close the tar, and keep the members that `schema` found."""
@@ -388,14 +376,6 @@ class WebdatasetReader(ShardReader):
         if columns is None and self._fields is not None:
             columns = [KEY, *self._fields]
         return pa.Table.from_batches([walk.batch(whole, columns)]).take(pa.array(back))
-
-
-def sparse_member(path: str, start: int) -> Unrepresentable:
-    """The error that a member which begins here is a file with holes, where only a range of the tar will do."""
-    return Unrepresentable(
-        "a sparse member has no range in the tar", file=path, offset=start,
-        advice="Convert the shard first, as --view samples: batches hold the member's bytes.",
-    )  # fmt: skip
 
 
 def _join_members(parts: Sequence[Members]) -> Members:

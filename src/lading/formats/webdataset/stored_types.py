@@ -10,17 +10,10 @@ from numpy.typing import NDArray
 
 from lading.arrow.rebatch import split_samples
 from lading.arrow.references import RefType, is_ref, with_files
-from lading.formats.base import ShardReader
-from lading.formats.webdataset.format import (
-    KEY,
-    MAX_CELLS,
-    WebdatasetReader,
-    decode_column,
-    is_payload,
-    npy_head,
-    payload_of,
-    restored_schema,
-)
+from lading.features.stored_values import is_payload, npy_head
+from lading.formats.base import MemberReader, ShardReader
+from lading.formats.webdataset.samples import KEY, MAX_CELLS
+from lading.formats.webdataset.values import decode_column, payload_of, restored_schema
 from lading.storage.fetch import Fetcher
 
 __all__ = ["TypedReader"]
@@ -40,20 +33,24 @@ class TypedReader(ShardReader):
         fetcher: what values are read with.
         schema: of the rows that were written.
         path: of the tar, for errors.
+        holds_values: batches of the reader hold values, not references.
 
     Attributes:
         counts: as those of the reader.
     """
 
-    def __init__(self, reader: WebdatasetReader, fetcher: Fetcher, schema: pa.Schema, path: str) -> None:
+    def __init__(
+        self, reader: MemberReader, fetcher: Fetcher, schema: pa.Schema, path: str, *, holds_values: bool
+    ) -> None:
         self._reader, self._fetcher, self._path = reader, fetcher, path
+        self._holds_values = holds_values
         self._schema = restored_schema(schema)
         self._members = [KEY, *(name for name in schema.names if name != KEY)]
         self._headed = {field.name for field in self._schema if npy_head(field) is not None}
 
     def schema(self) -> pa.Schema:
         """The columns as they were written: bytes as references, or `large_binary` in a compressed tar."""
-        kind = pa.large_binary() if self._reader.holds_values else RefType()
+        kind = pa.large_binary() if self._holds_values else RefType()
         fields = [field.with_type(kind) if is_payload(field.type) else field for field in self._schema]
         return with_files(pa.schema(fields, metadata=self._schema.metadata), self._reader.files)
 

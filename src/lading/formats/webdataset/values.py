@@ -19,7 +19,6 @@ Source: numpy lib/format.py for `.npy`; ISO 8601-1:2019, 5.2.2 and 5.3 for dates
 
 from __future__ import annotations
 
-import io
 import math
 from collections.abc import Callable
 from typing import Any, TypeAlias
@@ -36,7 +35,6 @@ from lading.arrow.json_columns import is_nested_json
 from lading.arrow.references import Refs, is_ref, make_refs, unpack
 from lading.arrow.views import (
     byte_lengths,
-    child_fields,
     from_ranges,
     is_bytes,
     is_text,
@@ -44,22 +42,19 @@ from lading.arrow.views import (
     places,
     present,
     slices,
-    with_child_fields,
     with_gaps,
     without_runs,
 )
 from lading.errors import DataError, Unrepresentable
-from lading.features.types import FEATURE_KEY, NUMBER_TYPES, Array, Json, decode, feature_of, tag_by_extension
+from lading.features.stored_values import is_payload, npy_head, npy_header, restored_type
+from lading.features.types import FEATURE_KEY, Array, Json, decode, feature_of, tag_by_extension
 
 __all__ = [
     "Encoder",
     "decode_column",
     "encoder_of",
-    "is_payload",
-    "npy_head",
     "payload_of",
     "restored_schema",
-    "restored_type",
 ]
 
 Encoder: TypeAlias = Callable[[pa.Array], pa.Array]
@@ -73,11 +68,6 @@ _FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
 """Days from 1970 to the first one of year 1, and to the last one of year 9999."""
 
 _FIRST_NS = -((1 << 63) // 10**9) * 10**9
-
-
-def is_payload(kind: pa.DataType) -> bool:
-    """Whether the values are bytes of any length, which need not be read to be given: they stay references."""
-    return is_ref(kind) or is_bytes(kind)
 
 
 def restored_schema(schema: pa.Schema) -> pa.Schema:
@@ -96,19 +86,6 @@ def _tagged(field: pa.Field) -> pa.Field:
         return field
     told = field.with_metadata({**(field.metadata or {}), **tag_by_extension(field.name)})
     return field if isinstance(feature_of(told), Json) else told
-
-
-def restored_type(kind: pa.DataType) -> pa.DataType:
-    """The type in which values of this one come back: without dictionaries and views, bytes as large_binary."""
-    types = pa.types
-    if types.is_dictionary(kind) or types.is_run_end_encoded(kind):
-        return restored_type(kind.value_type)
-    if is_payload(kind):
-        return _BYTES
-    if types.is_string_view(kind):
-        return _TEXT
-    inner = [child.with_type(restored_type(child.type)) for child in child_fields(kind)]
-    return with_child_fields(kind, inner) if inner else kind
 
 
 # Columns → members
@@ -203,20 +180,6 @@ def _is_plain(kind: pa.DataType, counts: NDArray[np.int64]) -> NDArray[np.bool_]
     return plain & (counts == days * day) if pa.types.is_date(kind) else plain
 
 
-def npy_head(field: pa.Field) -> tuple[bytes, int] | None:
-    """For bytes that are the values of arrays of one type and shape: what is put before them, and their length.
-
-    So a member is a `.npy` file, and the value a range of it. None for all other fields.
-    """
-    feature = feature_of(field) if is_payload(field.type) else None
-    if not isinstance(feature, Array) or feature.dtype not in NUMBER_TYPES or feature.shape is None:
-        return None
-    if any(extent is None for extent in feature.shape):
-        return None
-    dtype, shape = np.dtype(feature.dtype).newbyteorder("<"), tuple(int(extent or 0) for extent in feature.shape)
-    return _head_of(dtype, shape), math.prod(shape) * dtype.itemsize
-
-
 def _head_encoder(field: pa.Field, head: bytes, size: int) -> Encoder:
     def encode(column: pa.Array) -> pa.Array:
         wrong = np.flatnonzero((byte_lengths(column) != size) & present(column))
@@ -259,15 +222,7 @@ def _npy_encoder(field: pa.Field) -> Encoder:
 def _tensor_head(kind: pa.FixedShapeTensorType) -> tuple[bytes, np.dtype[Any], int]:
     """What the `.npy` file of such an array begins with, the type of its values, and the length of these."""
     dtype = np.dtype(kind.value_type.to_pandas_dtype()).newbyteorder("<")
-    return _head_of(dtype, tuple(kind.shape)), dtype, math.prod(kind.shape) * dtype.itemsize
-
-
-def _head_of(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
-    """What a `.npy` file begins with."""
-    told = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
-    buffer = io.BytesIO()
-    np.lib.format.write_array_header_1_0(buffer, told)
-    return buffer.getvalue()
+    return npy_header(dtype, tuple(kind.shape)), dtype, math.prod(kind.shape) * dtype.itemsize
 
 
 _ENCODERS: tuple[tuple[Callable[[pa.DataType], bool], Encoder], ...] = (

@@ -21,12 +21,13 @@ from lading.arrow.references import FileEntry, make_refs, ref_field, with_files
 from lading.arrow.views import byte_lengths, is_bytes, is_text, places, present
 from lading.codecs import WRAPS, stream_encoder
 from lading.errors import Unrepresentable, UsageError, errors_at
-from lading.formats.base import Ranges, ShardFacts, ShardWriter, single_ranges
+from lading.features.stored_values import npy_head
+from lading.formats.base import MemberWriter, Ranges, ShardFacts, single_ranges
 from lading.formats.webdataset.header_writer import END, make_heads
 from lading.formats.webdataset.headers import BLOCK
 from lading.formats.webdataset.keys import escaped
 from lading.formats.webdataset.samples import KEY, split_name
-from lading.formats.webdataset.values import Encoder, encoder_of, npy_head
+from lading.formats.webdataset.values import Encoder, encoder_of
 from lading.limits import DEFAULT_LIMITS
 from lading.storage.base import Sink, extents_of, writes_behind
 from lading.storage.extents import NO_ROWS
@@ -85,7 +86,7 @@ class WriteOptions:
             raise UsageError("no such order", expected="sorted or given", found=f"fields={self.fields!r}")
 
 
-class WebdatasetWriter(ShardWriter):
+class WebdatasetWriter(MemberWriter):
     """A tar being written. Memory: one batch's headers, and its payload where values are small."""
 
     def __init__(self, sink: Sink, options: WriteOptions) -> None:

@@ -26,12 +26,15 @@ from lading.features.types import Json, Place, feature_of, with_feature
 
 __all__ = [
     "BYTES",
+    "FAILED",
     "MEDIA",
+    "MISSING",
     "PLACE",
     "PLAIN_ROWS",
     "by_number",
     "document_columns",
     "documents_of",
+    "is_documents",
     "media_column",
     "media_lists",
     "media_parts",
@@ -40,6 +43,9 @@ __all__ = [
     "with_bytes",
     "with_fields",
 ]
+
+MISSING, FAILED = "media without path or offset, without bytes", "media that could not be read"
+"""What is counted of media that come without bytes."""
 
 BYTES, PLACE = "media_bytes", ("path", "offset", "length")
 """Fields of a media: its bytes, and where they lie."""
@@ -363,3 +369,8 @@ def with_fields(media: pa.Array, fields: Mapping[str, pa.Array]) -> pa.Array:
     items, bounds = media_parts(media)
     children = [fields[own.name] if own.name in fields else items.field(own.name) for own in items.type]
     return _listed(pa.StructArray.from_arrays(children, fields=list(items.type)), bounds)
+
+
+def is_documents(schema: pa.Schema) -> bool:
+    """Whether rows are documents with media already."""
+    return "media" in schema.names
