@@ -16,9 +16,9 @@ from PIL import Image
 import lading
 from documents import SAMPLES, WIDE, documents, picture
 from lading.dataset.outcomes import RowOutcome
+from lading.dataset.steps import Filter, ImageBounds, Step, Where
 from lading.dataset.transform import Transform
 from lading.errors import UsageError
-from lading.jobs.filters import Filters
 from lading.limits import Limits
 from lading.storage.fetch import Fetcher
 from lading.storage.memory import MemoryStore
@@ -35,11 +35,18 @@ def mint(tmp_path: Path) -> Path:
     return path
 
 
+def steps_of(where: Any = None, keep: Any = None, drop: Any = "row", **bounds: Any) -> list[Step]:
+    """The steps that `lading.convert` makes of its arguments."""
+    steps: list[Step] = [] if where is None else [Where(where, drop)]
+    steps += [ImageBounds(**bounds, drop=drop)] if bounds or drop != "row" else []
+    return [*steps, *([] if keep is None else [Filter(keep, drop)])]
+
+
 def applied(
     batch: pa.RecordBatch, view: str, fetcher: Fetcher, **filters: Any
 ) -> tuple[pa.RecordBatch, list[RowOutcome]]:
     """Rows that stay, and what was filtered."""
-    portion = Transform(Filters(**filters).steps, view, fetcher).apply(batch)
+    portion = Transform(steps_of(**filters), view, fetcher).apply(batch)
     return portion.batch, [outcome for _, outcome in portion.outcomes]
 
 
@@ -156,7 +163,7 @@ RUNS = pc.run_end_encode(pa.array([1, 1, None, 2, 2, 2]))
 def test_columns_that_pyarrow_takes_no_rows_of(column: pa.Array, where: str, left: list[Any]) -> None:
     batch = pa.record_batch({"c": column})
     with Fetcher() as fetcher:
-        transform = Transform(Filters(where=where).steps, "samples", fetcher)
+        transform = Transform(steps_of(where=where), "samples", fetcher)
         transform.check(batch.schema)
         kept = transform.apply(batch).batch
     assert kept["c"].to_pylist() == left
@@ -187,7 +194,7 @@ def test_what_metadata_rows_say_in_runs_and_views() -> None:
 )
 def test_filters_that_cannot_be(bad: dict[str, Any]) -> None:
     with pytest.raises(UsageError):
-        Filters(**bad)
+        steps_of(**bad)
 
 
 def test_samples_with_images(tmp_path: Path) -> None:
@@ -224,7 +231,7 @@ def test_what_is_left_out_is_not_read() -> None:
     box = CountingStore(MemoryStore({"box://d.tar": tar}))
     with lading.open("box://d.tar", stores=Stores({"box://": box})) as dataset:
         fetcher = Fetcher(Stores({"box://": box}))
-        transform = Transform(Filters(min_aspect_ratio=1).steps, dataset.view, fetcher)
+        transform = Transform(steps_of(min_aspect_ratio=1), dataset.view, fetcher)
         left = [transform.apply(batch).batch for batch in dataset.batches(lazy=True)]
         kept = [value for batch in left for value in fetcher.materialise(batch)["binary_content"].to_pylist() if value]
     assert kept == [wide.getvalue()] * 10

@@ -13,7 +13,9 @@ import pyarrow.compute as pc
 import pytest
 
 from lading import errors
-from lading.arrow.references import RefType
+from lading.arrow.references import RefType, ref_field
+from lading.dataset.shards import ReadPlan
+from lading.dataset.steps import Limit, Map, Where
 from lading.errors import CorruptShard, LadingError, StoreError, UsageError
 from lading.jobs.messages import (
     decode_error,
@@ -23,8 +25,9 @@ from lading.jobs.messages import (
     repeat_warning,
     write_message,
 )
+from lading.jobs.plan import Plan
 from lading.jobs.spec import Conversion, decode_schema, encode_schema
-from lading.options import InterleavedOptions
+from lading.options import InterleavedOptions, WriteOptions
 
 
 @pytest.mark.parametrize("name", [n for n in errors.__all__ if n not in ("errors_at", "without_frames")])
@@ -114,39 +117,42 @@ def test_messages_and_tables_through_a_pipe() -> None:
         assert read_message(pipe) is None
 
 
+PLAIN = Conversion("a", ReadPlan("samples"), WriteOptions(format="b"))
+
+
 def test_a_conversion_crosses_whole() -> None:
+    schema = pa.schema(
+        [pa.field("a", pa.string(), metadata={"k": "v"}), ref_field(pa.field("b", RefType()))], {"m": "n"}
+    )
+    interleaved = InterleavedOptions(fields=("a",), sample_id_field=None)
     how = Conversion(
-        source_format="webdataset", view="interleaved", format="parquet", max_batch_bytes=5,
-        source_options={"regroup": True}, interleaved=InterleavedOptions(fields=("a",), sample_id_field=None),
-        columns=("a", "b"), schema=pa.schema([pa.field("a", pa.string(), metadata={"k": "v"})], {"m": "n"}),
-        options={"compression_level": 3}, roles={"a": "image"}, index_file="i.json", digests=True, checksums="files",
+        "webdataset", ReadPlan("interleaved", {"regroup": True}, interleaved, ("root",)),
+        WriteOptions(format="parquet", options={"compression_level": 3}, checksums="files", max_batch_bytes=5),
+        (Where("a == 'b'"), Limit(3)), Plan(schema, {"a": "image"}, ("a",), columns=("a", "b")),
+        digests=True, index_file="i.json",
     )  # fmt: skip
-    told = Conversion.decode(how.encode())
-    assert told == how
-    assert told.schema.equals(how.schema, check_metadata=True)
-    plain = Conversion(source_format="a", view="samples", format="b", max_batch_bytes=1)
-    assert Conversion.decode(plain.encode()) == plain
+    found = Conversion.decode(how.encode())
+    assert found == how
+    assert found.plan.schema.equals(schema, check_metadata=True)
+    assert Conversion.decode(PLAIN.encode()) == PLAIN
 
 
 @pytest.mark.parametrize("value", [pc.field("a") > 1, b"x", {1, 2}, RefType()])
 def test_an_option_of_any_type_crosses(value: object) -> None:
-    how = Conversion(source_format="a", view="samples", format="b", max_batch_bytes=1, source_options={"filter": value})
-    told = Conversion.decode(how.encode()).source_options["filter"]
-    assert str(told) == str(value)
+    how = replace(PLAIN, read=ReadPlan("samples", {"filter": value}))
+    assert str(Conversion.decode(how.encode()).read.format_options["filter"]) == str(value)
 
 
 def test_a_function_crosses_whatever_it_is_made_of() -> None:
     least = 3
-    plain = Conversion(source_format="a", view="samples", format="b", max_batch_bytes=1)
-    told = Conversion.decode(replace(plain, change=lambda number: number + least).encode())
-    assert told.change is not None
-    assert told.change(4) == 7  # type: ignore[arg-type]
+    [step] = Conversion.decode(replace(PLAIN, steps=(Map(lambda number: number + least),)).encode()).steps
+    assert isinstance(step, Map)
+    assert step.function(4) == 7  # type: ignore[arg-type]
 
 
 def test_a_value_that_cannot_be_pickled_is_named() -> None:
     lock = threading.Lock()
-    plain = Conversion(source_format="a", view="samples", format="b", max_batch_bytes=1)
     with pytest.raises(UsageError, match=r"map=<function.*workers=1"):
-        replace(plain, change=lambda batch: lock and batch).encode()
+        replace(PLAIN, steps=(Map(lambda batch: lock and batch),)).encode()
     with pytest.raises(UsageError, match=r"filter=<unlocked.*workers=1"):
-        replace(plain, source_options={"filter": lock}).encode()
+        replace(PLAIN, read=ReadPlan("samples", {"filter": lock})).encode()

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
-from typing import Any, get_args
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,35 +16,34 @@ import pyarrow.compute as pc
 from lading.content.digests import DatasetDigest
 from lading.dataset.iteration import hidden_columns
 from lading.dataset.open import open_shards
-from lading.dataset.shards import Shards
+from lading.dataset.shards import ReadPlan, Shards
 from lading.dataset.source import Source, listed_once, write_splits
-from lading.dataset.steps import Function
+from lading.dataset.steps import Filter, Function, ImageBounds, Limit, Map, Step, Where
 from lading.dataset.writer import DatasetWriter, WriteSummary
-from lading.errors import DataError, DestinationExists, SeveralSplits, UsageError
+from lading.errors import DataError, SeveralSplits, UsageError
 from lading.features.items import KEY
 from lading.formats.base import AnyFormat
 from lading.formats.registry import get_format
 from lading.interleaved.tar_writer import Roles
-from lading.jobs.converter import bounded_options, changed_schema
-from lading.jobs.digest import check_limit, dataset_digest
-from lading.jobs.filters import Filters
-from lading.jobs.plan import as_members, make_plan, refuse_inside, take_files_in
+from lading.jobs.converter import Converter, bounded_options
+from lading.jobs.digest import dataset_digest
+from lading.jobs.plan import as_members, make_plan, take_files_in
 from lading.jobs.progress import OnProgress, Progress
 from lading.jobs.reading import refuse_out_of_reach
+from lading.jobs.refusals import ledger_file, refuse_harm, refuse_references
 from lading.jobs.run import LazyWorkerPool, Run, is_quick
 from lading.jobs.spec import Conversion
 from lading.jobs.splits import each_split, folder_of_splits, refuse_each_other
 from lading.jobs.tasks import Task, plan_tasks
 from lading.jobs.threads import threads_each, using_threads
 from lading.limits import DEFAULT_LIMITS, Limits
-from lading.manifest.commit import Staging, check_destination, find_destination, is_there
-from lading.options import Drop, InterleavedOptions, OnError, SchemaPolicy
+from lading.manifest.commit import Staging, check_destination, find_destination
+from lading.options import Checksums, Drop, InterleavedOptions, OnError, ReadOptions, SchemaPolicy, WriteOptions
 from lading.pipeline.columns import written_schema
 from lading.pipeline.shard_kind import ShardKind
-from lading.storage.base import Sink, Store, aborting
+from lading.storage.base import Sink, Store
 from lading.storage.memory import MemoryStore
-from lading.storage.roots import is_inside, real_place
-from lading.storage.stores import Stores, resolve
+from lading.storage.stores import Stores
 from lading.units import parse_bytes
 
 __all__ = ["ConvertSummary", "Progress", "convert"]
@@ -111,10 +110,11 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
     max_side: int | None = None,
     drop: Drop = "row",
     on_error: OnError = "error",
+    on_materialize_error: OnError | None = None,
     ledger: str | os.PathLike[str] | None = None,
     lazy: bool = False,
     shard_size: int | str = "256MB",
-    checksums: str = "samples",
+    checksums: Checksums = "samples",
     max_batch_bytes: int | str = "512MB",
     limit: int | None = None,
     schema: pa.Schema | None = None,
@@ -152,8 +152,8 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
         columns: columns to keep (beside keys and reserved ones); None keeps all.
         where: condition on rows (`lading.content.conditions`), or an Arrow expression; other rows are left out.
         filter: called with each batch, payload as references or as `large_binary`; gives a truth value a row.
-        map: called with each batch that is left; gives the batch to be written in its place. Called once with no rows,
-            to find its columns.
+        map: called with each batch that is left; gives the batch to be written in its place. The first of them
+            is mapped once more beforehand, to find its columns; later ones are cast to these.
         min_aspect_ratio: least width / height of images, which are looked at by their first bytes.
         max_aspect_ratio: most of it.
         min_side: least pixels of an image's shorter side.
@@ -161,6 +161,7 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
         drop: whether a row that a filter leaves out goes alone, or takes its interleaved `sample` along.
         on_error: for a row whose bytes cannot be had, or that came with an error: `error`, `warn` (it is written
             without them), `drop_row`, `drop_sample`.
+        on_materialize_error: NeMo Curator's name of `on_error`.
         ledger: file to be written with a line of JSON for every row that was not kept as it was.
         lazy: leave bytes where they are, and write references to them. Only for items in a format with columns.
         shard_size: about the size of a shard. A new one begins there, and where a task ends (`lading.jobs.tasks`).
@@ -193,149 +194,242 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
         DataError: the data are bad; with `verify`, the destination does not hold what the source does.
         StoreError: among others, a worker died; names the source shards it had.
     """
-    asked = {name: value for name, value in locals().items() if name not in ("source", "destination")}
-    source, began = listed_once(source), time.perf_counter()
-    _refuse_misuse(on_error, schema_policy, limit, workers=workers, threads=threads)
-    stores, max_bytes, shard_bytes = stores or Stores(), parse_bytes(max_batch_bytes), parse_bytes(shard_size)
+    asked = {**locals(), "on_error": on_materialize_error or on_error}
+    bounds = ImageBounds(min_side, max_side, min_aspect_ratio, max_aspect_ratio, drop)
+    steps = (
+        None if where is None else Where(where, drop),
+        None if bounds == ImageBounds(drop=drop) else bounds,
+        None if filter is None else Filter(filter, drop),
+        None if limit is None else Limit(limit),
+        None if map is None else Map(map),
+    )
+    job = _Job(
+        ReadOptions(
+            format=source_format, view=view, options=source_options, interleaved=interleaved, roots=roots,
+            schema=schema, schema_overrides=schema_overrides, stores=stores or Stores(), limits=limits,
+        ),
+        WriteOptions(**{each.name: asked[each.name] for each in fields(WriteOptions)}),
+        None if columns is None else tuple(columns),
+        tuple(step for step in steps if step is not None),
+        on_progress,
+    )  # fmt: skip
+    source = listed_once(source)
     try:
-        opened = _opened(source, asked)
+        return _convert(job, source, destination)
     except SeveralSplits as error:
-        return _of_splits(error, source, destination, asked)
-    with using_threads(threads), ExitStack() as held, opened as dataset:
-        source_options = take_files_in(dataset, source_options)
+        return _convert_splits(job, error, source, destination)
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """A conversion as its user asked for it.
+
+    Attributes:
+        read: how the source is read.
+        write: how the destination is written.
+        columns: columns to keep; None keeps all.
+        steps: which rows are kept, and how they change.
+        on_progress: called after every batch.
+    """
+
+    read: ReadOptions
+    write: WriteOptions
+    columns: tuple[str, ...] | None
+    steps: tuple[Step, ...]
+    on_progress: OnProgress | None
+
+    @property
+    def stores(self) -> Stores:
+        """Which store serves which URL."""
+        assert self.read.stores is not None, "given with all options of reading"
+        return self.read.stores
+
+    @property
+    def limit(self) -> int | None:
+        """The most samples to convert."""
+        return next((step.count for step in self.steps if isinstance(step, Limit)), None)
+
+    @property
+    def chooses(self) -> bool:
+        """Whether rows are left out or changed, but for those behind a limit."""
+        return not all(isinstance(step, Limit) for step in self.steps)
+
+    @property
+    def opening(self) -> dict[str, Any]:
+        """Arguments of `open_shards`."""
+        return {each.name: getattr(self.read, each.name) for each in fields(self.read)}
+
+    def has(self, *kinds: type[Step]) -> bool:
+        """Whether a step is of one of these kinds."""
+        return any(isinstance(step, kinds) for step in self.steps)
+
+    def copies(self, shards: Shards) -> bool:
+        """Whether samples become samples of the same format, and nothing changes."""
+        kept = self.keeps_columns(shards) and not self.chooses
+        return kept and shards.format == get_format(self.write.format).name and shards.view == "samples"
+
+    def keeps_columns(self, shards: Shards) -> bool:
+        """Whether every column of the source is written."""
+        return self.columns is None and shards.target is None and self.write.schema_policy == "union"
+
+
+def _convert(job: _Job, source: Source, destination: str | os.PathLike[str]) -> ConvertSummary:
+    """Convert a source that is one dataset."""
+    began, write, stores = time.perf_counter(), job.write, job.stores
+    with using_threads(write.threads), ExitStack() as held, open_shards(source, **job.opening) as shards:
+        job = replace(job, read=replace(job.read, options=take_files_in(shards, job.read.options)))
+        target = get_format(write.format)
         store, path = find_destination(destination, stores)
-        _refuse_harm(dataset, destination, stores, lazy=lazy, overwrite=overwrite)
-        check_destination(store, path, overwrite=overwrite)
-        told = held.enter_context(_kept_ledger(ledger, destination, stores, dry_run=dry_run))
-        target = get_format(format)
-        filters = Filters(where, min_aspect_ratio, max_aspect_ratio, min_side, max_side, filter, drop)
-        _refuse_lazy(dataset, target, lazy=lazy)
-        if workers > 1:
-            refuse_out_of_reach(
-                [dataset.format, target.name],
-                [*dataset.listing.table["path"].to_pylist(), os.fspath(destination)],
-                asked["stores"],
-            )
-        filtered = map is not None or filters.active
-        whole = columns is None and dataset.target is None and schema_policy == "union"
-        copying = whole and not filtered and dataset.format == target.name and dataset.view == "samples"
-        options, members = as_members(dataset, target, options) if copying else (options, None)
-        tasks = plan_tasks(dataset.listing, shard_bytes, stores)
-        alone = (
-            dry_run
-            or limit is not None
-            # Which items a column of a function's own belongs to in tars is found on the way, by who writes all of it.
-            or (map is not None and not target.info.fixed_schema)
-            # Workers do not know what their shards will be called.
-            or target.info.files_name_each_other
-        )
-        helpers = 1 if alone else min(workers, len(tasks))
-        staging = hiring = None
-        if helpers > 1:
-            staging = Staging.begin(store, path, shared=False)
-            held.callback(staging.drop)  # nothing is left to drop after the commit
-            hiring = LazyWorkerPool(held, helpers, staging.lock, threads or threads_each(workers))
-            if map or verify or filters.looks or not is_quick(dataset, store, options or {}, tasks, helpers):
-                hiring.begin()  # before the plan: what workers import takes as long as a look at a few GB
-        plan = make_plan(dataset, target, columns=columns, policy=schema_policy, filtered=filtered,
-                         looked_at=map is not None or filters.looks)  # fmt: skip
-        written = _written(plan.schema, hidden_columns(dataset, None), map)
-        digest = _begun_digest(target, written or plan.schema, options or {}) if verify and not dry_run else None
-        how = Conversion(
-            source_format=dataset.format,
-            source_options=dataset.format_options,
-            view=dataset.view,
-            interleaved=dataset.interleaved,
-            members=dataset.members,
-            stored_schema=dataset.stored_schema,
-            index_file=dataset.listing.index_file,
-            columns=None if columns is None else tuple(columns),
-            whole=whole,
-            schema=plan.schema,
-            format=target.name,
-            options=bounded_options(target, options or {}, max_bytes),
-            roles=plan.roles,
-            max_batch_bytes=max_bytes,
-            digests=digest is not None and not copying,
-            asked=dataset.target is not None,
-            # A worker sees the shards of its task only; references may lead to the folders of all.
-            roots=tuple(dataset.roots()),
-            filters=filters,
-            change=map,
-            written=written,
-            on_error=on_error,
-            lazy=lazy,
-            ledger=told is not None,
-            checksums=checksums,
-            limits=limits,
-        )
-        run = Run(dataset, how, tasks if dry_run else _numbered(tasks, dataset, how),
-                  DatasetDigest() if how.digests else None, told, on_progress)  # fmt: skip
-        summary = WriteSummary(0, 0, 0, 0)
-        if dry_run:
-            _rehearse(run, how, path, shard_bytes, limit)
+        refuse_harm(shards, destination, stores, write)
+        check_destination(store, path, overwrite=write.overwrite)
+        ledger = held.enter_context(ledger_file(destination, stores, write))
+        if write.lazy:
+            refuse_references(shards, target)
+        if write.workers > 1:
+            paths = [*shards.listing.table["path"].to_pylist(), os.fspath(destination)]
+            refuse_out_of_reach([shards.format, target.name], paths, job.read.stores)
+        copies, members = job.copies(shards), None
+        if copies:
+            options, members = as_members(shards, target, write.options)
+            write = replace(write, options=options)
+        tasks = plan_tasks(shards.listing, parse_bytes(write.shard_size), stores)
+        staging, pool = _workers(job, shards, held, tasks, (store, path))
+        how = _settled(replace(job, write=write), shards)
+        checked = write.verify and not write.dry_run
+        if checked:
+            _refuse_unverifiable(target, how)
+            how = replace(how, digests=not copies)
+        run = Run(shards, how, tasks if write.dry_run else _numbered(tasks, shards, how),
+                  DatasetDigest() if how.digests else None, ledger, job.on_progress)  # fmt: skip
+        summary, digest = WriteSummary(0, 0, 0, 0), None
+        if write.dry_run:
+            _rehearse(run, how, path)
         else:
-            writer = DatasetWriter(
-                destination, format=format, view=how.view, schema=how.written or how.schema, shard_size=shard_bytes,
-                overwrite=overwrite, options=how.options, roles=how.roles, members=members, checksums=checksums,
-                stores=stores, staging=staging,
-            )  # fmt: skip
-            with writer:
-                run.into(writer, store, hiring, limit)
-                if digest is not None:
+            with _writer(how, destination, job, members=members, staging=staging) as writer:
+                run.into(writer, store, pool)
+                if checked:
                     # A copy is read again as others read it: names that were kept as they are show in a digest.
-                    digest = run.digest or dataset_digest(
-                        source, limit=limit, view=view, format=source_format, options=source_options,
-                        interleaved=interleaved, roots=roots, stores=stores, limits=limits, workers=workers,
-                    )  # fmt: skip
-                    _compare(digest, writer, stores, how.roots if lazy else (), limits, workers)
-                _end(writer, told)
+                    digest = run.digest or dataset_digest(source, limit=job.limit, workers=write.workers, **job.opening)
+                    _compare(digest, writer, job, how.read.roots if write.lazy else ())
+                _end(writer, ledger)
             summary = writer.close()
         return ConvertSummary(
-            dataset.format, target.name, dataset.view, run.tally.shards, summary.num_shards, run.tally.samples,
+            shards.format, target.name, shards.view, run.tally.shards, summary.num_shards, run.tally.samples,
             run.tally.rows, summary.size_bytes, run.tally.payload_bytes, time.perf_counter() - began,
             digest=None if digest is None else digest.ordered, verified=digest is not None,
-            counts=dict(Counter(summary.counts) + dataset.counts + run.losses.counts), lost=run.losses.first,
-            differences=plan.differences, dry_run=dry_run,
+            counts=dict(Counter(summary.counts) + shards.counts + run.losses.counts), lost=run.losses.first,
+            differences=how.plan.differences, dry_run=write.dry_run,
         )  # fmt: skip
 
 
-def _opened(source: Source, asked: Mapping[str, Any]) -> Shards:
-    """The source as the arguments of `convert` say."""
-    names = ("view", "interleaved", "roots", "schema", "schema_overrides", "stores", "limits")
-    told = {name: asked[name] for name in names}
-    return open_shards(source, format=asked["source_format"], options=asked["source_options"], **told)
+def _workers(
+    job: _Job, shards: Shards, held: ExitStack, tasks: Sequence[Task], place: tuple[Store, str]
+) -> tuple[Staging | None, LazyWorkerPool | None]:
+    """The folder to build in and the workers, if several processes may do the work."""
+    write, target = job.write, get_format(job.write.format)
+    alone = (
+        write.dry_run
+        or job.has(Limit)
+        # Which items a column of a function's own belongs to in tars is found on the way, by who writes all of it.
+        or (job.has(Map) and not target.info.fixed_schema)
+        # Workers do not know what their shards will be called.
+        or target.info.files_name_each_other
+    )
+    count = 1 if alone else min(write.workers, len(tasks))
+    if count == 1:
+        return None, None
+    store, path = place
+    staging = Staging.begin(store, path, shared=False)
+    held.callback(staging.drop)  # nothing is left to drop after the commit
+    pool = LazyWorkerPool(held, count, staging.lock, write.threads or threads_each(write.workers))
+    slow = write.verify or job.has(Map, Where, Filter)
+    if slow or not is_quick(shards, store, write.options or {}, tasks, count):
+        pool.begin()  # before the plan: what workers import takes as long as a look at a few GB
+    return staging, pool
 
 
-def _of_splits(
-    error: SeveralSplits, source: Source, destination: str | os.PathLike[str], asked: Mapping[str, Any]
+def _settled(job: _Job, shards: Shards) -> Conversion:
+    """The conversion as every process does it, found by a look at all shards; of a function by its first rows."""
+    write, target = job.write, get_format(job.write.format)
+    plan = make_plan(
+        shards, target, columns=job.columns, policy=write.schema_policy, filtered=job.chooses,
+        looked_at=job.has(Map, Where, Filter),
+    )  # fmt: skip
+    hidden, written = hidden_columns(shards, None), None
+    if plan.schema is not None and hidden:
+        written = pa.schema([f for f in plan.schema if f.name not in hidden], metadata=plan.schema.metadata)
+    plan = replace(plan, columns=job.columns, whole=job.keeps_columns(shards), written=written)
+    options = bounded_options(target, write.options or {}, parse_bytes(write.max_batch_bytes))
+    read = ReadPlan(
+        shards.view, shards.format_options, shards.interleaved,
+        tuple(shards.roots()),  # a worker sees the shards of its task only; references may lead to the folders of all
+        None if shards.target is None else plan.schema, shards.members, shards.stored_schema,
+    )  # fmt: skip
+    how = Conversion(
+        shards.format, read, replace(write, options=options), job.steps, plan,
+        index_file=shards.listing.index_file, limits=job.read.limits,
+    )  # fmt: skip
+    mapped = _mapped(how, shards) if job.has(Map) else ()
+    return replace(how, plan=replace(plan, mapped=mapped, written=mapped[-1])) if mapped else how
+
+
+def _mapped(how: Conversion, shards: Shards) -> tuple[pa.Schema, ...]:
+    """The schemas that functions give their rows, found by their first rows; empty if there are no rows."""
+    before, look = Counter(shards.counts), Converter(shards, how)
+    for _ in look.rows(range(len(shards.listing))):
+        if all(each.schema is not None for each in look.transform.maps):
+            break
+    shards.counts.clear()
+    shards.counts.update(before)
+    found = [each.schema for each in look.transform.maps]
+    return tuple(found) if None not in found else ()
+
+
+def _writer(
+    how: Conversion,
+    destination: str | os.PathLike[str],
+    job: _Job,
+    *,
+    members: pa.Schema | None,
+    staging: Staging | None,
+) -> DatasetWriter:
+    write = how.write
+    return DatasetWriter(
+        destination, format=write.format, view=how.view, schema=how.plan.schema_written, shard_size=write.shard_size,
+        overwrite=write.overwrite, options=write.options, roles=how.plan.roles, members=members,
+        checksums=write.checksums, stores=job.stores, staging=staging,
+    )  # fmt: skip
+
+
+def _convert_splits(
+    job: _Job, error: SeveralSplits, source: Source, destination: str | os.PathLike[str]
 ) -> ConvertSummary:
-    """Convert each split of a source; gives what was done of all, as of one dataset."""
-    began, stores = time.perf_counter(), asked["stores"] or Stores()
+    """Convert each split of a source; the summary is of all of them, as of one dataset."""
+    began, stores, write = time.perf_counter(), job.stores, job.write
     folder = folder_of_splits(source, error, stores)
     if folder is None:
         raise error
-    for name in ("limit", "ledger"):
-        if asked[name] is not None:
+    for name, asked in (("limit", job.has(Limit)), ("ledger", write.ledger is not None)):
+        if asked:
             raise UsageError(f"a {name} is of one split", file=folder, found=", ".join(error.splits),
                              advice=f"Convert one of their folders, such as {folder}/{error.splits[0]}.")  # fmt: skip
     refuse_each_other(folder, destination, stores)
     for name in error.splits:  # before each is written into a folder out of sight, which holds nothing of it
-        with _opened(f"{folder}/{name}", asked) as dataset:
-            take_files_in(dataset, asked["source_options"])
-            _refuse_harm(dataset, destination, stores, lazy=asked["lazy"], overwrite=asked["overwrite"])
+        with open_shards(f"{folder}/{name}", **job.opening) as shards:
+            take_files_in(shards, job.read.options)
+            refuse_harm(shards, destination, stores, write)
 
-    def write(one: str, to: str, stores: Stores) -> ConvertSummary:
-        return convert(one, to, **{**asked, "stores": stores})
+    def convert_one(one: str, to: str, stores: Stores) -> ConvertSummary:
+        return _convert(replace(job, read=replace(job.read, stores=stores)), one, to)
 
     def index(store: Store, place: str) -> None:
-        target = get_format(asked["format"])
-        if not target.write_splits(store, place, error.splits, target.write_options(asked["options"] or {})):
+        target = get_format(write.format)
+        if not target.write_splits(store, place, error.splits, target.write_options(write.options or {})):
             write_splits(store, place, error.splits)
 
     splits = each_split(
-        folder, error.splits, destination, write, index, stores=stores, overwrite=asked["overwrite"],
-        dry_run=asked["dry_run"],
+        folder, error.splits, destination, convert_one, index, stores=stores, overwrite=write.overwrite,
+        dry_run=write.dry_run,
     )  # fmt: skip
     each = list(splits.values())
     counts: Counter[str] = Counter()
@@ -346,122 +440,55 @@ def _of_splits(
         each[0], **{name: sum(getattr(one, name) for one in each) for name in numbers},
         seconds=time.perf_counter() - began, digest=None, verified=all(one.verified for one in each),
         counts=dict(counts), lost=[row for one in each for row in one.lost],
-        differences=[told for one in each for told in one.differences], splits=splits,
+        differences=[found for one in each for found in one.differences], splits=splits,
     )  # fmt: skip
 
 
-def _refuse_misuse(on_error: str, schema_policy: str, limit: int | None, **counts: int | None) -> None:
-    for word, known in ((on_error, get_args(OnError)), (schema_policy, get_args(SchemaPolicy))):
-        if word not in known:
-            raise UsageError("no such policy", expected=", ".join(known), found=repr(word))
-    check_limit(limit)
-    for name, count in counts.items():
-        if count is not None and count < 1:
-            raise UsageError("a job has one process, and that one thread, at least", found=f"{name}={count}")
-
-
-def _refuse_harm(
-    dataset: Shards, destination: str | os.PathLike[str], stores: Stores, *, lazy: bool, overwrite: bool
-) -> None:
-    """The destination must not replace what the source leads to, nor what `lazy` references in it would lead to."""
-    refuse_inside(dataset, destination, stores)
-    replaced = os.fspath(destination)
-    if not lazy or not overwrite or not is_there(replaced, stores):
-        return
-    place = real_place(replaced, stores)
-    for folder in [real_place(root, stores) for root in dataset.roots()]:
-        if is_inside(place, folder) or is_inside(folder, place):
-            raise UsageError(
-                "the destination may hold what references would lead to", file=replaced, found=f"a root, {folder}",
-                advice="Write to another folder, and remove this one when you have looked.",
-            )  # fmt: skip
-
-
-def _refuse_lazy(dataset: Shards, target: AnyFormat, *, lazy: bool) -> None:
-    """Raise UsageError for bytes that cannot be left elsewhere: only tables of items hold references."""
-    if not lazy:
-        return
-    if not target.info.fixed_schema or dataset.view != "interleaved" or target.info.self_contained:
-        raise UsageError(
-            "only tables of items hold references to bytes elsewhere", found=f"{target.name}, as {dataset.view}",
-            advice="Write Parquet, or the bytes too.",
-        )  # fmt: skip
-
-
-def _refuse_ledger(ledger: str, destination: str | os.PathLike[str], stores: Stores) -> None:
-    """A ledger replaces no file, and does not lie in the destination."""
-    if not ledger or is_inside(real_place(ledger, stores), real_place(os.fspath(destination), stores)):
-        raise UsageError("the ledger needs a file of its own, outside the destination", found=repr(ledger))
-    if is_there(ledger, stores):
-        raise DestinationExists("the file for the ledger is there already", file=ledger)
-
-
-@contextmanager
-def _kept_ledger(
-    ledger: str | os.PathLike[str] | None, destination: str | os.PathLike[str], stores: Stores, *, dry_run: bool
-) -> Iterator[Sink | None]:
-    """The file for the ledger, if there is to be one; who writes it closes it, and on failure nothing is left of it."""
-    if ledger is not None:
-        _refuse_ledger(os.fspath(ledger), destination, stores)
-    if ledger is None or dry_run:
-        yield None
-        return
-    store, own = resolve(os.fspath(ledger), stores)
-    sink = store.put_stream(own)
-    with aborting(sink):
-        yield sink
-
-
-def _written(schema: pa.Schema | None, hidden: Sequence[str], change: Function | None) -> pa.Schema | None:
-    """The schema of what is written, where it differs from that of the rows read."""
-    if schema is None:
-        return None
-    if change is not None:
-        return changed_schema(schema, change)
-    return pa.schema([f for f in schema if f.name not in hidden], metadata=schema.metadata) if hidden else None
-
-
-def _begun_digest(target: AnyFormat, schema: pa.Schema | None, options: Mapping[str, Any]) -> DatasetDigest:
-    """The digest by which what is written will be compared.
+def _refuse_unverifiable(target: AnyFormat, how: Conversion) -> None:
+    """Refuse to verify where bytes become text, or a column becomes less: the digests would always differ.
 
     Raises:
-        UsageError: bytes become text, or a column less than it is, and would never be found to be what the source has.
+        UsageError: names the column.
     """
-    back = None if schema is None else target.written(written_schema(schema), target.write_options(options))
-    if back is not None and back.text_columns:
+    schema = how.plan.schema_written
+    if schema is None:
+        return
+    back = target.written(written_schema(schema), target.write_options(how.write.options or {}))
+    if back.text_columns:
         raise UsageError("bytes that are written as text cannot be compared with those of the source",
                          column=back.text_columns[0],
                          advice="Convert without --verify, or to a format that holds bytes.")  # fmt: skip
-    if back is not None and back.reduced_columns:
+    if back.reduced_columns:
         raise UsageError("videos for datasets are less than the structs of the source, and cannot be compared",
                          column=back.reduced_columns[0],
                          advice="Read the source with media=bytes, or leave out --verify.")  # fmt: skip
-    return DatasetDigest()
 
 
-def _numbered(tasks: list[Task], dataset: Shards, how: Conversion) -> list[Task]:
+def _numbered(tasks: list[Task], shards: Shards, how: Conversion) -> list[Task]:
     """The tasks, with the numbers of their first rows where rows without keys are to be members of tars.
 
     There each is named by its number in the source, whoever does its task: a row that is left out leaves a gap.
     """
-    fmt = get_format(how.format)
-    kind = ShardKind(fmt, how.view, fmt.write_options(how.options), Roles(dict(how.roles)), how.checksums)
-    schema = how.written or how.schema
+    fmt, write = get_format(how.write.format), how.write
+    roles = Roles(dict(how.plan.roles))
+    kind = ShardKind(fmt, how.view, fmt.write_options(write.options or {}), roles, write.checksums)
+    schema, changes = how.plan.schema_written, any(isinstance(step, Map) for step in how.steps)
     # What a function makes of rows may be more than they were; then one process does it all, and counts on.
-    if len(tasks) == 1 or how.change is not None or not kind.takes_members or schema is None or KEY in schema.names:
+    if len(tasks) == 1 or changes or not kind.takes_members or schema is None or KEY in schema.names:
         return tasks
-    ends = [0, *dataset.sample_ends().tolist()]
+    ends = [0, *shards.sample_ends().tolist()]
     return [replace(task, first_row=ends[task.first]) for task in tasks]
 
 
-def _rehearse(run: Run, how: Conversion, place: str, shard_bytes: int, limit: int | None) -> None:
+def _rehearse(run: Run, how: Conversion, place: str) -> None:
     """Write a dataset without rows, in memory: options or columns may be refused. Then read the rows."""
+    write = how.write
     with DatasetWriter(
-        place, format=how.format, view=how.view, schema=how.written or how.schema, shard_size=shard_bytes,
-        options=how.options, roles=how.roles, checksums=how.checksums, stores=Stores({place: MemoryStore()}),
+        place, format=write.format, view=how.view, schema=how.plan.schema_written, shard_size=write.shard_size,
+        options=write.options, roles=how.plan.roles, checksums=write.checksums, stores=Stores({place: MemoryStore()}),
     ):  # fmt: skip
         pass
-    run.look(limit)
+    run.look()
 
 
 def _end(writer: DatasetWriter, ledger: Sink | None) -> None:
@@ -471,13 +498,11 @@ def _end(writer: DatasetWriter, ledger: Sink | None) -> None:
         ledger.close()
 
 
-def _compare(
-    digest: DatasetDigest, writer: DatasetWriter, stores: Stores, roots: Sequence[str], limits: Limits, workers: int
-) -> None:
+def _compare(digest: DatasetDigest, writer: DatasetWriter, job: _Job, roots: Sequence[str]) -> None:
     """Read back what was written, with its digest, before anybody sees it."""
     writer.add_digest(digest)
     folder = writer.finish()
-    found = dataset_digest(folder, stores=stores, roots=roots, limits=limits, workers=workers)
+    found = dataset_digest(folder, stores=job.stores, roots=roots, limits=job.read.limits, workers=job.write.workers)
     if found.ordered != digest.ordered or found.count != digest.count:
         raise DataError(
             "the destination does not hold what the source does", file=folder,

@@ -13,14 +13,14 @@ from numpy.typing import NDArray
 from lading.arrow.align import as_text
 from lading.arrow.rebatch import HELD_BATCHES
 from lading.arrow.references import files_of, has_codec, is_ref
-from lading.arrow.views import compacted, holds_bytes, is_text, shown_bytes, without_views
+from lading.arrow.views import compacted, holds_bytes, is_text, shown_bytes
 from lading.dataset.iteration import scan_shard
 from lading.dataset.outcomes import ALONG, DROPPED, DROPPED_ALONG, KEPT, Outcomes, RowOutcome
 from lading.dataset.shards import Shards
-from lading.dataset.steps import Function, Limit
+from lading.dataset.steps import Limit
 from lading.dataset.transform import Transform
-from lading.errors import SchemaMismatch, UsageError
-from lading.features.items import duplicate_id_bounds, sample_starts, samples_with, without_source
+from lading.errors import SchemaMismatch
+from lading.features.items import duplicate_id_bounds, sample_starts, samples_with
 from lading.formats.base import AnyFormat
 from lading.formats.registry import get_format
 from lading.jobs.digest import batch_digests
@@ -33,7 +33,7 @@ from lading.pipeline.write import PartWriter, write_rows
 from lading.storage.fetch import earlier_errors
 from lading.units import parse_bytes
 
-__all__ = ["Converter", "bounded_options", "changed_schema", "refuse_unknown"]
+__all__ = ["Converter", "bounded_options", "refuse_unknown"]
 
 _TOGETHER_BYTES, _TOGETHER_SHARDS = 64 << 20, 64
 """Payload and shards of a batch of what is left of several small ones; so many files are mapped at once."""
@@ -42,7 +42,7 @@ _MAX_ROWS = 16_384
 
 
 class Converter:
-    """What one process of a conversion does with its shards: scan → select → transform → join → fetch → write.
+    """What one process of a conversion does with its shards: scan → transform → join → fetch → write.
 
     Each stage takes an iterator of batches and gives one.
 
@@ -56,6 +56,7 @@ class Converter:
     Attributes:
         tally: what went by; of rows, those that were kept.
         losses: what was not kept.
+        transform: the steps.
     """
 
     def __init__(
@@ -69,103 +70,85 @@ class Converter:
     ) -> None:
         self.tally, self.losses = Tally(), Outcomes(write_ledger)
         self._dataset, self._how, self._on_digests, self._tell = dataset, how, on_digests, tell
-        self._texts = {f.name for f in how.schema or () if is_text(f.type)}
-        self._holds_rows = get_format(how.format).info.fixed_schema
-        self._filters = Transform(how.filters.steps, how.view, dataset.fetcher)
-        self._limit: int | None = None
-        if how.schema is not None:
-            self._filters.check(how.schema)
+        self._schema = how.plan.schema
+        self._texts = {f.name for f in self._schema or () if is_text(f.type)}
+        self._holds_rows = get_format(how.write.format).info.fixed_schema
+        self.transform = Transform(how.steps, how.view, dataset.fetcher, map_schemas=how.plan.mapped)
+        if self._schema is not None:
+            self.transform.check(self._schema)
 
-    def copy(self, shards: range, writer: PartWriter, limit: int | None = None) -> None:
+    def copy(self, shards: range, writer: PartWriter) -> None:
         """Write the rows of some shards, with their payload or with references, as the conversion says."""
         how = self._how
         # The fixed costs of a batch equal the time to move 5 MB: shards of 240 KB are converted 1.6 times as fast so.
         most = min(_TOGETHER_BYTES, how.max_batch_bytes // 4)
-        batches = join(self.rows(shards, limit), _MAX_ROWS, most, _TOGETHER_SHARDS, self._may_join)
+        batches = join(self.rows(shards), _MAX_ROWS, most, _TOGETHER_SHARDS, self._may_join)
         for batch in self._fetch(batches):
             with batch.naming_files():
-                written = batch if how.written is None else batch.aligned(how.written)
+                written = batch if how.plan.written is None else batch.aligned(how.plan.written)
                 write_rows(writer, self._dataset.fetcher, written, behind=True, duplicate_ids="apart")
 
-    def rows(self, shards: range, limit: int | None = None) -> Iterator[Batch]:
-        """Give the rows of some shards that are kept, payload as references or views.
-
-        Args:
-            shards: which shards, by number.
-            limit: samples that filters keep in all, at most.
-        """
-        if limit != self._limit:
-            self._limit = limit
-            steps = [*self._how.filters.steps, Limit(limit or 0)]
-            self._filters = Transform(steps, self._how.view, self._dataset.fetcher)
-        batches = self._select(self._scan(shards))
-        return batches if self._how.change is None else self._transform(batches, self._how.change)
+    def rows(self, shards: range) -> Iterator[Batch]:
+        """Give the rows of some shards behind the steps, payload as references or views."""
+        batches = self._scan(shards)
+        return self._transform(batches) if self._how.steps else self._counted(batches)
 
     # Stages
 
     def _scan(self, shards: range) -> Iterator[Batch]:
         """Give the rows of some shards, with the columns of the conversion."""
         for number in shards:
-            if self._filters.is_done():
+            if self.transform.is_done():
                 return
             for batch in self._scan_shard(number):
                 yield batch
-                if self._filters.is_done():
+                if self.transform.is_done():
                     break
             self.tally.shards += 1
             self._tell()
 
     def _scan_shard(self, number: int) -> Iterator[Batch]:
-        how = self._how
-        columns = None if how.columns is None else [*how.columns, "__key__"]
-        if how.schema is not None and not how.whole:
-            columns = how.schema.names
-        apart = how.view == "interleaved" and (how.filters.active or how.change is not None)
+        how, plan, schema = self._how, self._how.plan, self._schema
+        columns = None if plan.columns is None else [*plan.columns, "__key__"]
+        if schema is not None and not plan.whole:
+            columns = schema.names
+        apart = how.view == "interleaved" and not all(isinstance(step, Limit) for step in how.steps)
         for batch in scan_shard(
-            self._dataset, number, _MAX_ROWS, how.max_batch_bytes, columns, how.schema, views=True, drifting=True
+            self._dataset, number, _MAX_ROWS, how.max_batch_bytes, columns, schema, views=True, drifting=True
         ):
-            if how.schema is not None and how.whole:
-                refuse_unknown(batch.schema, how.schema, self._dataset.path(number))
+            if schema is not None and plan.whole:
+                refuse_unknown(batch.schema, schema, self._dataset.path(number))
             # If rows between two samples of one id were dropped, the two would become one.
             bounds = duplicate_id_bounds(batch.rows.column("sample_id")) if apart else [0, batch.num_rows]
             for part in (batch.slice(first, stop) for first, stop in pairwise(bounds)):
                 with part.naming_files():
-                    aligned = part if how.schema is None else part.aligned(how.schema)
+                    aligned = part if schema is None else part.aligned(schema)
                 yield aligned
 
-    def _select(self, batches: Iterator[Batch]) -> Iterator[Batch]:
-        """Give the rows that filters and the limit leave; rows behind the limit are not counted."""
-        for batch in batches:
-            kept = batch
-            if self._how.filters.active or self._limit is not None:
-                portion = self._filters.apply(batch.rows)
+    def _transform(self, batches: Iterator[Batch]) -> Iterator[Batch]:
+        """Give the rows that the steps leave, as they make them; rows behind a limit are not counted."""
+
+        def left() -> Iterator[Batch]:
+            for batch in batches:
+                portion = self.transform.apply(batch.rows)
                 for _, outcome in portion.outcomes:
                     self.losses.add(outcome)
                 rows = portion.batch
                 if portion.outcomes and self._holds_rows:
                     # Views at this stage are of pages in memory, and a table holds its rows until a row group is full.
                     rows = compacted(rows, shown_bytes(batch.rows))
-                kept = batch if rows is batch.rows else Batch(rows, batch.view)
-            self.tally.samples += kept.num_samples
-            self.tally.rows += kept.num_rows
-            self.tally.payload_bytes += kept.size_bytes
-            yield kept
-            self._tell()
+                yield batch if rows is batch.rows else Batch(rows, batch.view)
 
-    def _transform(self, batches: Iterator[Batch], change: Function) -> Iterator[Batch]:
-        """Give what a function of the user's makes of the rows."""
-        how = self._how
+        return self._counted(left())
+
+    def _counted(self, batches: Iterator[Batch]) -> Iterator[Batch]:
+        """Give the rows as they are, and count them."""
         for batch in batches:
-            if not batch.num_rows:
-                yield batch
-                continue
-            made = Batch(_made_by(change, batch.rows), how.view)
-            if how.view == "interleaved":
-                _refuse_broken(made)
-            made = made if how.written is None else made.aligned(how.written)
-            self.tally.rows += made.num_rows - batch.num_rows
-            self.tally.samples += made.num_samples - batch.num_samples
-            yield made
+            self.tally.samples += batch.num_samples
+            self.tally.rows += batch.num_rows
+            self.tally.payload_bytes += batch.size_bytes
+            yield batch
+            self._tell()
 
     def _fetch(self, batches: Iterator[Batch]) -> Iterator[Batch]:
         """Give the rows with their payload, or with references that are left to the writer or to readers."""
@@ -176,7 +159,9 @@ class Converter:
             for part in parts:
                 if self._on_digests is not None:
                     self._take_digests(part)
-                yield part.with_rows(self._dataset.follower.to_references(part.rows, fetcher)) if how.lazy else part
+                yield (
+                    part.with_rows(self._dataset.follower.to_references(part.rows, fetcher)) if how.write.lazy else part
+                )
                 del part  # before as much is unpacked again
             since += batch.num_rows
             since_bytes += batch.size_bytes
@@ -189,7 +174,7 @@ class Converter:
     def _take_digests(self, batch: Batch) -> None:
         assert self._on_digests is not None, "asked for"
         how, parts = self._how, iter([batch])
-        if how.lazy:
+        if how.write.lazy:
             parts = fetched_parts(batch, self._dataset.fetcher, how.max_batch_bytes, views=True, earlier=False)
         for part in parts:
             self._on_digests(batch_digests(part.rows, how.view))
@@ -207,7 +192,7 @@ class Converter:
     def _stays_references(self, batch: Batch) -> bool:
         """Whether the payload may be left to the writer, which need not have it in memory."""
         how = self._how
-        if how.on_error != "error" or how.lazy or self._on_digests is not None:
+        if how.write.on_error != "error" or how.write.lazy or self._on_digests is not None:
             return False
         references = {f.name for f in batch.schema if is_ref(f.type)}
         if not references or references & self._texts or earlier_errors(batch.rows):
@@ -218,18 +203,18 @@ class Converter:
         """The rows whose payload is available, in parts, where they unpack to more than is to be held."""
         how, tally = self._how, self.tally
         # Payload that stays where it is, is not fetched: only rows with an error already fail.
-        stays = how.lazy and not get_format(self._dataset.format).info.self_contained
+        stays = how.write.lazy and not get_format(self._dataset.format).info.self_contained
         held = how.max_batch_bytes if stays else how.max_batch_bytes // HELD_BATCHES
-        drops = how.on_error in ("drop_row", "drop_sample")
+        drops = how.write.on_error in ("drop_row", "drop_sample")
         rows, samples, size = batch.num_rows, batch.num_samples, batch.size_bytes if drops else 0
         for part in fetched_parts(
-            batch, self._dataset.fetcher, held, columns=[] if stays else None, views=True, on_error=how.on_error,
+            batch, self._dataset.fetcher, held, columns=[] if stays else None, views=True, on_error=how.write.on_error,
             on_failure=self._failed,
         ):  # fmt: skip
             rows -= part.num_rows
             samples -= part.num_samples
             size -= part.size_bytes if drops else 0
-            yield part if how.schema is None else part.with_rows(as_text(part.rows, how.schema))
+            yield part if self._schema is None else part.with_rows(as_text(part.rows, self._schema))
             del part  # before as much is unpacked again
         if rows:
             tally.rows -= rows
@@ -237,7 +222,7 @@ class Converter:
             tally.payload_bytes -= size
 
     def _failed(self, batch: pa.RecordBatch, errors: Mapping[int, str]) -> None:
-        outcome = {"warn": KEPT, "drop_row": DROPPED, "drop_sample": DROPPED_ALONG}[self._how.on_error]
+        outcome = {"warn": KEPT, "drop_row": DROPPED, "drop_sample": DROPPED_ALONG}[self._how.write.on_error]
         rows = np.array(list(errors), np.int64)
         self.losses.add(RowOutcome("rows whose bytes cannot be had", outcome, batch, rows, list(errors.values())))
         if outcome == DROPPED_ALONG and "sample_id" in batch.schema.names:
@@ -254,16 +239,6 @@ def bounded_options(fmt: AnyFormat, options: Mapping[str, Any], max_bytes: int) 
     return {**options, "row_group_bytes": max(min(parse_bytes(usual), max_bytes // 4), 1)}
 
 
-def changed_schema(schema: pa.Schema, change: Function) -> pa.Schema:
-    """The columns that a function of the user's gives for rows of this schema, found by giving it none.
-
-    Raises:
-        UsageError: it gives something else than a batch.
-    """
-    empty = pa.record_batch([pa.array([], f.type) for f in schema], schema)
-    return without_source(_made_by(change, empty).schema)
-
-
 def refuse_unknown(found: pa.Schema, known: pa.Schema, file: str) -> None:
     """Raise SchemaMismatch for a column that nobody knew of: to read on would leave it out without a word."""
     unknown = [name for name in found.names if known.get_field_index(name) < 0]
@@ -273,21 +248,3 @@ def refuse_unknown(found: pa.Schema, known: pa.Schema, file: str) -> None:
             expected=", ".join(known.names),
             advice="A manifest or index beside it is wrong, or it changed since it was looked at.",
         )  # fmt: skip
-
-
-def _refuse_broken(batch: Batch) -> None:
-    """Raise UsageError for rows that a function of the user's made of whole samples, and that are none any more."""
-    missing = [name for name in ("sample_id", "position", "modality") if name not in batch.schema.names]
-    if missing:
-        raise UsageError("the function leaves out a column that items need", column=missing[0])
-    if len(batch.rows.column("sample_id").unique()) < batch.num_samples:
-        raise UsageError("the function takes rows of one sample apart", column="sample_id",
-                         advice="Rows of a sample stand together, and samples have different ids.")  # fmt: skip
-
-
-def _made_by(change: Function, batch: pa.RecordBatch) -> pa.RecordBatch:
-    """What a function of the user's makes of a batch. Raises UsageError if that is no batch."""
-    made = change(without_views(batch))
-    if not isinstance(made, pa.RecordBatch):
-        raise UsageError("the function gives a record batch", found=type(made).__name__)
-    return made.replace_schema_metadata({**(batch.schema.metadata or {}), **(made.schema.metadata or {})})

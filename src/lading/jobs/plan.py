@@ -37,14 +37,27 @@ class Plan:
     """The parts of a conversion that depend on all of the source.
 
     Attributes:
-        schema: of the rows to be written; None if the target takes rows as they come.
+        schema: of the rows before any function changes them; None if the target takes rows as they come.
         roles: which rows each passthrough column of interleaved data belongs to.
         differences: how the shards' schemas differ, as text.
+        columns: columns to read where there is no schema; None reads all.
+        whole: whether the schema must hold every column of the source, so that another column is an error.
+        written: schema of the rows to be written, where it differs from `schema`.
+        mapped: of each function that changes rows, the schema of its rows.
     """
 
-    schema: pa.Schema | None
+    schema: pa.Schema | None = None
     roles: Mapping[str, str] = field(default_factory=dict)
     differences: Sequence[str] = ()
+    columns: tuple[str, ...] | None = None
+    whole: bool = False
+    written: pa.Schema | None = None
+    mapped: tuple[pa.Schema, ...] = ()
+
+    @property
+    def schema_written(self) -> pa.Schema | None:
+        """Schema of the rows to be written; None if the target takes rows as they come."""
+        return self.schema if self.written is None else self.written
 
 
 def make_plan(
@@ -74,16 +87,16 @@ def make_plan(
     loose = dataset.view == "samples" and not target.info.fixed_schema and dataset.takes_any_fields
     free = loose and policy == "union"
     if free and columns is None and not filtered:
-        return Plan(None)
+        return Plan()
     asked = aligned_to(dataset, None)
     as_it_comes = asked is None and columns is None and policy == "union" and not looked_at
     if as_it_comes and not target.info.fixed_schema and _holds_documents(dataset):
         # Documents become documents: what columns they would make is known only when all have been read.
-        return Plan(None, {column_name(name): role for name, role in dataset.interleaved.roles.items()})
+        return Plan(roles={column_name(name): role for name, role in dataset.interleaved.roles.items()})
     schema, differences = _found(dataset, policy) if asked is None else (asked, [])
     schema = _selected(schema, columns, dataset.view)
     if free and not filtered:
-        return Plan(None)
+        return Plan()
     roles = (
         _roles(dataset, schema, filtered=filtered)
         if dataset.view == "interleaved" and not target.info.fixed_schema

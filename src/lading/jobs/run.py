@@ -85,25 +85,25 @@ class Run:
         )  # fmt: skip
         self.tally, self.losses = self._copier.tally, self._copier.losses
 
-    def look(self, limit: int | None) -> None:
+    def look(self) -> None:
         """Read the rows, and leave it at that."""
-        for _ in self._copier.rows(range(len(self._dataset.listing)), limit):
+        for _ in self._copier.rows(range(len(self._dataset.listing))):
             pass
 
-    def into(self, writer: DatasetWriter, store: Store, hiring: LazyWorkerPool | None, limit: int | None) -> None:
+    def into(self, writer: DatasetWriter, store: Store, pool: LazyWorkerPool | None) -> None:
         """Do the tasks: in this process, or have workers do them, once there are some.
 
         They are begun when the tasks left would take so long, as the first ones went, that it is worth the wait.
         """
         speed = Speed(sum(task.source_bytes for task in self._tasks))
         for number, task in enumerate(self._tasks):
-            if hiring is not None and hiring.workers is None and speed.is_worth_workers():
-                hiring.begin()
-            if hiring is not None and hiring.workers is not None:
-                self._by(hiring.workers, self._tasks[number:], writer, store)
+            if pool is not None and pool.workers is None and speed.is_worth_workers():
+                pool.begin()
+            if pool is not None and pool.workers is not None:
+                self._by(pool.workers, self._tasks[number:], writer, store)
                 return
             writer.end_part(task.shard_bytes, task.first_row)
-            self._copier.copy(range(task.first, task.stop), writer.part, limit)
+            self._copier.copy(range(task.first, task.stop), writer.part)
             speed.add(task.source_bytes)
 
     def _by(self, crew: Workers, tasks: Sequence[Task], writer: DatasetWriter, store: Store) -> None:

@@ -27,7 +27,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from lading.dataset.outcomes import LEDGER_NAME
-from lading.dataset.shards import ReadPlan, Shards
+from lading.dataset.shards import Shards
 from lading.dataset.source import LISTING_SCHEMA, Listing
 from lading.formats.registry import all_formats, get_format
 from lading.interleaved.tar_writer import Roles
@@ -145,27 +145,24 @@ def _convert(
     store, folder = resolve(task["folder"], stores)
     listing = Listing(pa.Table.from_pylist(task["shards"], LISTING_SCHEMA), index_file=how.index_file)
     fetcher = Fetcher(stores, limits=how.limits)
-    plan = ReadPlan(
-        how.view, how.source_options, how.interleaved, how.roots, how.schema if how.asked else None, how.members,
-        how.stored_schema,
-    )  # fmt: skip
-    dataset = Shards(listing, get_format(how.source_format), plan, fetcher=fetcher, stores=stores)
+    dataset = Shards(listing, get_format(how.source_format), how.read, fetcher=fetcher, stores=stores)
     for number, index in enumerate(indexes):
         if index is not None:
             dataset.indexes.give(number, index)
-    shards, roles = FinishedShards(store, folder, FOLDER), Roles(dict(how.roles))
-    fmt = get_format(how.format)
+    shards, roles = FinishedShards(store, folder, FOLDER), Roles(dict(how.plan.roles))
+    fmt, write = get_format(how.write.format), how.write
     writer = PartWriter(
-        BuildFolder(store, folder), ShardKind(fmt, how.view, fmt.write_options(how.options), roles, how.checksums),
+        BuildFolder(store, folder),
+        ShardKind(fmt, how.view, fmt.write_options(write.options or {}), roles, write.checksums),
         shards, closing=closing, name="{:06d}".format, shard_bytes=task["shard_bytes"],
-        schema=how.written or how.schema, keys=KeyNumbers(task["first_row"] or 0),
+        schema=how.plan.schema_written, keys=KeyNumbers(task["first_row"] or 0),
     )  # fmt: skip
     digests: list[NDArray[np.uint8]] = []
 
     def progress() -> None:
         tell(progress=task["number"], tally=copier.tally.as_list())
 
-    ledger = store.put_stream(f"{folder}/{LEDGER_NAME}") if how.ledger else None
+    ledger = store.put_stream(f"{folder}/{LEDGER_NAME}") if write.ledger is not None else None
     copier = Converter(
         dataset, how, write_ledger=None if ledger is None else lambda lines: ledger.write([lines]),
         on_digests=digests.append if how.digests else None, tell=progress,

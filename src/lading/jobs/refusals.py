@@ -1,0 +1,71 @@
+"""What a conversion must not do to its source, its destination and its ledger, found before a byte is written."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from lading.dataset.shards import Shards
+from lading.errors import DestinationExists, UsageError
+from lading.formats.base import AnyFormat
+from lading.jobs.plan import refuse_inside
+from lading.manifest.commit import is_there
+from lading.options import WriteOptions
+from lading.storage.base import Sink, aborting
+from lading.storage.roots import is_inside, real_place
+from lading.storage.stores import Stores, resolve
+
+__all__ = ["ledger_file", "refuse_harm", "refuse_references"]
+
+_Place = str | os.PathLike[str]
+
+
+def refuse_harm(shards: Shards, destination: _Place, stores: Stores, write: WriteOptions) -> None:
+    """Refuse to replace files of the source, or files that written references would lead to.
+
+    Raises:
+        UsageError: the destination holds such files, or lies inside the source.
+    """
+    refuse_inside(shards, destination, stores)
+    replaced = os.fspath(destination)
+    if not write.lazy or not write.overwrite or not is_there(replaced, stores):
+        return
+    place = real_place(replaced, stores)
+    for folder in [real_place(root, stores) for root in shards.roots()]:
+        if is_inside(place, folder) or is_inside(folder, place):
+            raise UsageError(
+                "the destination may hold what references would lead to", file=replaced, found=f"a root, {folder}",
+                advice="Write to another folder, and remove this one when you have looked.",
+            )  # fmt: skip
+
+
+def refuse_references(shards: Shards, target: AnyFormat) -> None:
+    """Raise UsageError if the target cannot hold references: only tables of items can."""
+    if not target.info.fixed_schema or shards.view != "interleaved" or target.info.self_contained:
+        raise UsageError(
+            "only tables of items hold references to bytes elsewhere", found=f"{target.name}, as {shards.view}",
+            advice="Write Parquet, or the bytes too.",
+        )  # fmt: skip
+
+
+@contextmanager
+def ledger_file(destination: _Place, stores: Stores, write: WriteOptions) -> Iterator[Sink | None]:
+    """The file for the ledger, if one is asked for; its writer closes it. Nothing of it is left on failure.
+
+    Raises:
+        UsageError: the ledger lies in the destination.
+        DestinationExists: a file has its name.
+    """
+    ledger = None if write.ledger is None else os.fspath(write.ledger)
+    if ledger is not None:
+        if not ledger or is_inside(real_place(ledger, stores), real_place(os.fspath(destination), stores)):
+            raise UsageError("the ledger needs a file of its own, outside the destination", found=repr(ledger))
+        if is_there(ledger, stores):
+            raise DestinationExists("the file for the ledger is there already", file=ledger)
+    if ledger is None or write.dry_run:
+        yield None
+        return
+    store, own = resolve(ledger, stores)
+    with aborting(store.put_stream(own)) as sink:
+        yield sink
