@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import lading
+from lading.formats.registry import format_names
 
 _ROOT = Path(lading.__file__).parent
 
@@ -93,3 +94,80 @@ def test_no_cycle() -> None:
 def test_the_lowest_layer_stands_on_few_libraries(module: str) -> None:
     foreign = {name.split(".")[0] for name in _imports(_FILES[module])} - {"lading"}
     assert foreign - LOWEST_MAY_IMPORT == set()
+
+
+# Formats: only the registry knows their packages, and nobody asks for their classes or compares their names.
+
+_PACKAGES = {path.parent.name for path in (_ROOT / "formats").glob("*/__init__.py")}
+
+KNOW_A_FORMAT = {
+    "lading.formats.registry": "names the built-in formats",
+    "lading.compat.mosaicml": "has the names and the behaviour of one peer's reader",
+    "lading.interleaved.tar_recover": "lays out what is left of a damaged tar",
+    "lading.jobs.salvage_shard": "looks at views of damaged shards",
+}
+"""Modules outside the format packages that name one, and why."""
+
+
+def _format_package(module: str) -> str | None:
+    parts = module.split(".")
+    return parts[2] if parts[:2] == ["lading", "formats"] and len(parts) > 2 and parts[2] in _PACKAGES else None
+
+
+_TREES = {module: ast.parse(path.read_text()) for module, path in _FILES.items()}
+
+
+def _outside() -> Iterator[tuple[str, ast.AST]]:
+    """Every node of the modules that may not know a format."""
+    for module, tree in _TREES.items():
+        if module not in KNOW_A_FORMAT and not _format_package(module):
+            yield from ((f"{module}:{getattr(node, 'lineno', 0)}", node) for node in ast.walk(tree))
+
+
+def _concrete() -> set[str]:
+    """Names of the classes of format packages, and of views, that no other module has."""
+    found, others = set[str](), set[str]()
+    for module, tree in _TREES.items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef):
+                is_view = any(isinstance(base, ast.Name) and base.id == "View" for base in node.bases)
+                (found if is_view or _format_package(module) else others).add(node.name)
+    return found - others
+
+
+def test_nobody_imports_a_format_package_but_the_registry() -> None:
+    for module in _FILES.keys() - KNOW_A_FORMAT.keys():
+        packages = {target: _format_package(target) for target in _EDGES[module]}
+        assert [target for target, name in packages.items() if name not in (None, _format_package(module))] == [], (
+            module
+        )
+
+
+def test_nobody_asks_for_a_class_of_a_format_or_view() -> None:
+    concrete = _concrete()
+    assert {"ParquetFormat", "MdsReader", "WebdatasetWriter", "ItemsView"} <= concrete
+    for place, node in _outside():
+        if (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Name)
+            and node.func.id in ("isinstance", "issubclass")
+        ):
+            asked = {part.id for part in ast.walk(node.args[1]) if isinstance(part, ast.Name)}
+            assert asked & concrete == set(), place
+
+
+def test_nobody_compares_the_name_of_a_format() -> None:
+    names = {*format_names()}
+    for place, node in _outside():
+        if isinstance(node, ast.Compare):
+            sides = (node.left, *node.comparators)
+            of_format = any(isinstance(side, ast.Attribute) and side.attr in ("name", "format") for side in sides)
+            told = {part.value for part in ast.walk(node) if isinstance(part, ast.Constant) and part.value in names}
+            assert not (of_format and told), place
+
+
+def test_every_exemption_is_needed() -> None:
+    concrete = _concrete()
+    for module in KNOW_A_FORMAT.keys() - {"lading.formats.registry"}:
+        asked = {part.id for part in ast.walk(_TREES[module]) if isinstance(part, ast.Name)}
+        assert any(map(_format_package, _EDGES[module])) or asked & concrete, module

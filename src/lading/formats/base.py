@@ -1,12 +1,13 @@
 """The format contract: one shard in, batches out; batches in, one shard out.
 
-A format is a translator between record batches and the bytes of one shard file. It knows nothing of jobs, processes,
-progress or datasets, and does I/O only through the store it is given. A new format is one new file here and one
-`register()` (`lading.formats.registry`).
+A format translates between record batches and the bytes of one shard file. It knows nothing of jobs, processes,
+progress or datasets, and does I/O only through the store it is given. `Format`, `ShardReader` and `ShardWriter` have
+defaults for all but a few methods, and `FormatInfo` holds facts as data, so callers ask no format what it is.
+docs/write-a-format.md shows a whole format.
 
 A batch holds one row a sample. A payload column is either a *reference column* (`lading.ref`: the bytes are still in
-the file) or `large_binary` (they exist only in memory, e.g. came out of a compressed page). The schema of a batch with
-references carries its files table (`lading.arrow.references.with_files`).
+the file) or `large_binary` (they exist only in memory, such as bytes of a compressed page). The schema of a batch
+with references carries its files table (`lading.arrow.references.with_files`).
 """
 
 from __future__ import annotations
