@@ -79,23 +79,23 @@ class ShardFile:
     """One file to be read as a shard.
 
     Attributes:
-        store: where it lies.
-        path: its path in the store; also the name that errors and references give.
-        info: its size and version, where they are known already.
-        index: what `ShardReader.index()` gave for this very file before; a reader may use it instead of looking again.
-        entry: what the dataset's own index says of the shard (`ListedShard.entry`); empty if there is none.
+        store: the store that holds it.
+        path: its path in the store; also its name in errors and references.
+        info: its size and version, if they are known.
+        index: an earlier result of `ShardReader.index()` for this file, which a reader may use.
+        entry: the shard's entry in the dataset's own index (`ListedShard.entry`); empty if there is none.
         options: options of the format for this shard alone.
-        rows: the rows to be read, ascending, where the others cannot be; None for all. Views pass the others over
-            (`lading.interleaved.open`), a format knows nothing of it.
-        stands_for: the file that this one was made of, and that relative paths in it go by; empty if it is its own.
-        stands_in: the store where that one lies; None if it is its own.
-        stores: what the caller said of other stores, for files elsewhere that this one leads to.
-        limits: on what the file may ask for.
+        rows: the rows to read, ascending, if other rows are damaged; None for all rows. Readers ignore it: views skip
+            the other rows (`lading.interleaved.open`).
+        stands_for: the file that this one was made from; relative paths in it start there. Empty for an original.
+        stands_in: the store of that file; None for an original.
+        stores: further stores, for files that this one refers to.
+        limits: limits on what the file may ask for.
         view: how its rows are taken, as `samples` or as `interleaved` items; for `Format.check`.
         reported: `ShardReader.counts` after all rows were read; for `Format.check`. None if they were not read, because
             the file matches its checksum: then only the files next to it need a check.
         stored_schema: columns of its rows as the manifest keeps them; None if no manifest does.
-        passed: takes what a reader passes by that walks over the file's own headers, for who looks at all bytes anyway.
+        passed: takes the bytes that a reader passes while it walks over headers, for a caller that hashes all bytes.
     """
 
     store: Store
@@ -116,24 +116,24 @@ class ShardFile:
 
     @property
     def place(self) -> str:
-        """The path that relative paths in the file go by."""
+        """The path from which relative paths in the file start."""
         return self.stands_for or self.path
 
     @property
     def place_store(self) -> Store:
-        """The store where the files lie that relative paths lead to."""
+        """The store of the files that relative paths lead to."""
         return self.stands_in or self.store
 
 
 @dataclass(frozen=True, slots=True)
 class ListedFile:
-    """A further file of a shard as a dataset's own index lists it: a second one, or another form of one.
+    """A further file of a shard in a dataset's own index: a second file, or a compressed copy.
 
     Attributes:
-        path: where it lies.
-        size_bytes: size it should have; None where the index does not say.
-        hashes: hex digests it should have, by algorithm.
-        needed: whether the shard is read with it; others may be missing.
+        path: its path.
+        size_bytes: its expected size; None if the index gives none.
+        hashes: expected hex digests, by algorithm.
+        needed: whether reading the shard needs it; other files may be missing.
     """
 
     path: str
@@ -144,15 +144,15 @@ class ListedFile:
 
 @dataclass(frozen=True, slots=True)
 class ListedShard:
-    """A shard as a dataset's own index lists it; None where the index does not say.
+    """A shard in a dataset's own index; None where the index gives no value.
 
     Attributes:
-        path: where it lies, resolved against the folder of the index.
-        num_samples: rows it should hold.
-        size_bytes: size its file should have.
-        hashes: hex digests its file should have, by algorithm (`{"md5": …}`).
-        entry: all that the index says of it, in a form that the format's reader understands; empty if there is no more.
-        beside: its other files.
+        path: its path, resolved against the folder of the index.
+        num_samples: expected number of rows.
+        size_bytes: expected size of its file.
+        hashes: expected hex digests of its file, by algorithm (`{"md5": …}`).
+        entry: its whole entry, in a form that the format's reader understands; empty if there is no more to know.
+        beside: its further files.
     """
 
     path: str
@@ -171,8 +171,8 @@ class ShardFacts:
         num_samples: rows written.
         size_bytes: size of the file.
         payload_bytes: bytes of values, before framing and compression.
-        entry: what the dataset's own index says of it (`ListedShard.entry`); empty where there is none.
-        beside_bytes: size of the files beside it.
+        entry: its entry in the dataset's own index (`ListedShard.entry`); empty if there is none.
+        beside_bytes: size of its further files.
     """
 
     num_samples: int
@@ -183,7 +183,7 @@ class ShardFacts:
 
     @classmethod
     def of(cls, row: Mapping[str, Any]) -> Self:
-        """Those that a manifest keeps as a row of its shards."""
+        """Return the facts in a row of a manifest's shards."""
         told = (row["num_samples"], row["size_bytes"], row["payload_bytes"], row["entry"] or "", row["beside_bytes"])
         return cls(*told)
 
@@ -531,12 +531,12 @@ class Finding:
 
 
 Ranges: TypeAlias = Mapping[str, ByteRanges | ChunkedRanges]
-"""By the name of a column: where each value lies in a file of this machine; for formats that pack items (`PacksItems`)
-also in several places."""
+"""By the name of a column: where each value lies in a file of this machine. For formats that pack the items of a sample
+into one row, a value may lie in several places."""
 
 
 def single_ranges(ranges: Ranges) -> dict[str, ByteRanges]:
-    """Ranges of values that lie in one place each: whatever was not packed."""
+    """Return the ranges of values that lie in one place each, as rows do that were not packed."""
     found = {name: where for name, where in ranges.items() if isinstance(where, ByteRanges)}
     assert len(found) == len(ranges), "only rows that were packed have values in several places"
     return found

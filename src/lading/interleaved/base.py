@@ -29,12 +29,14 @@ class View(ABC):
         picks: the shard's reader, if it may leave values where they lie in a file.
         copies: `read` returns copies, so that nothing keeps the file open.
         has_errors: rows may have errors that an earlier job wrote down.
+        holds_items: a row of the shard is an item.
         has_members: rows are made of members of a tar.
     """
 
     picks: ShardReader | None = None
     copies: bool = False
     has_errors: bool = True
+    holds_items: bool = False
     has_members: bool = False
 
     @cached_property

@@ -75,6 +75,8 @@ class ItemsView(View):
         fetcher: reads it, where a batch holds other items with their bytes in it.
     """
 
+    holds_items = True
+
     def __init__(
         self, reader: ShardReader, path: str, options: InterleavedOptions, follower: Follower, fetcher: Fetcher
     ) -> None:

@@ -2,11 +2,11 @@
 
     file       "ARROW1", a stream, a footer that lists its messages, "ARROW1"      (`lading.formats.arrow.blocks`)
     stream     messages: the schema, dictionaries, record batches
-    dataset    files and `_metadata.json`, or streams, `state.json` and `dataset_info.json`    (`_arrow_index`)
+    dataset    files and `_metadata.json`, or streams, `state.json` and `dataset_info.json`    (`index.py`)
 
 A record batch is the unit: of a mapped file it is used where it lies, nothing copied; of a file on a store that cannot
 map, or one whose buffers are compressed, it is fetched and unpacked as a whole. Places and sizes are checked before
-they are believed, and what a batch holds before it is touched (`_arrow_decode`).
+they are believed, and what a batch holds before it is touched (`lading.formats.arrow.decode`).
 
 Source: https://arrow.apache.org/docs/format/Columnar.html; stable-datasets f38ac71; datasets 5.2.0; pyarrow 26.0.1.
 """
@@ -72,7 +72,7 @@ class ArrowFormat(Format[ReadOptions, WriteOptions]):
     )
 
     def matches(self, path: str, head: bytes) -> bool:
-        """By the first bytes; by the name too, so that a damaged file is called damaged, not unknown."""
+        """Whether the first bytes or the name are Arrow's. By its name, a damaged file is reported as damaged."""
         return head.startswith((MAGIC, CONTINUED)) or path.lower().endswith(self.info.extensions)
 
     def list_shards(
@@ -82,11 +82,11 @@ class ArrowFormat(Format[ReadOptions, WriteOptions]):
         head: bytes,
         limits: Limits = DEFAULT_LIMITS,
     ) -> list[ListedShard] | None:
-        """The shards of a `_metadata.json`, `state.json` or `dataset_dict.json`; see `list_arrow`."""
+        """Return the shards of a `_metadata.json`, `state.json` or `dataset_dict.json`."""
         return list_arrow(store, path, limits)
 
     def listed_schema(self, store: Store, path: str, limits: Limits = DEFAULT_LIMITS) -> pa.Schema | None:
-        """The columns of a dataset without a shard, where an index tells them; see `listed_schema`."""
+        """Return the columns that an index gives for a dataset without shards."""
         return listed_schema(store, path, limits)
 
     def check_index(
@@ -100,7 +100,7 @@ class ArrowFormat(Format[ReadOptions, WriteOptions]):
         return check_shard(file, options, level)
 
     def open(self, file: ShardFile, options: ReadOptions) -> ArrowReader:
-        """Open a file or stream (`ReadOptions`); reads the head of its schema, and a file's footer.
+        """Open a file or stream; read the head of its schema, and a file's footer.
 
         Raises:
             CorruptShard: it is neither, was cut, or its footer is damaged.
@@ -110,11 +110,11 @@ class ArrowFormat(Format[ReadOptions, WriteOptions]):
         return ArrowReader(file, options)
 
     def media_folders(self, options: ReadOptions) -> tuple[Sequence[str], Sequence[str]]:
-        """No folder of media; the roots."""
+        """Return no folder of media, and the roots."""
         return (), options.roots
 
     def create(self, sinks: Sequence[Sink], schema: pa.Schema, options: WriteOptions) -> ArrowWriter:
-        """Begin a file or stream (`WriteOptions`).
+        """Begin a file or stream.
 
         Raises:
             UsageError: an option or value that is not known.
@@ -138,7 +138,7 @@ class ArrowFormat(Format[ReadOptions, WriteOptions]):
         return pa.schema([f.with_type(found.field(f.name).type) for f in schema], metadata=schema.metadata)
 
     def write_splits(self, store: Store, folder: str, splits: Sequence[str], options: WriteOptions) -> bool:
-        """Write `dataset_dict.json`, for datasets; others have none."""
+        """Write `dataset_dict.json` for the layout of datasets; there is no other such index."""
         listed = options.layout == "huggingface"
         if listed:
             write_splits(store, folder, splits)
@@ -161,18 +161,18 @@ class ArrowFormat(Format[ReadOptions, WriteOptions]):
         return resync_messages(mapped, source.path, schema) if failed else resync_stream(mapped, source.path)
 
     def shard_name(self, number: int) -> str:
-        """`shard-00000`, as stable-datasets has it; datasets takes any."""
+        """Return `shard-00000`, the name that stable-datasets gives; datasets takes any name."""
         return f"shard-{number:05d}"
 
     def write_index(self, store: Store, folder: str, shards: Sequence[tuple[str, ShardFacts]]) -> list[str]:
-        """Write `_metadata.json`, or of streams `state.json` and `dataset_info.json`."""
+        """Write `_metadata.json`; for streams `state.json` and `dataset_info.json`."""
         return write_indexes(store, folder, shards)
 
     def options_like(self, source: ShardFile, view: str) -> dict[str, Any]:
-        """Whether it is a stream as Hugging Face's datasets has them."""
+        """Return the layout of Hugging Face's datasets for a stream of theirs."""
         with closing(self.open(source, ReadOptions(unended=True))) as reader:
             return {"layout": "huggingface"} if reader.is_huggingface else {}
 
 
 FORMAT = ArrowFormat()
-"""The format, as the registry finds it."""
+"""The format that the registry loads."""

@@ -40,7 +40,7 @@ _TSV = tuple(".tsv" + packed for packed in ("", *ENDINGS.values()))
 
 
 class CsvFormat(Format[ReadOptions, WriteOptions]):
-    """CSV, and TSV. They have no sidecars and no index of a dataset."""
+    """CSV and TSV."""
 
     info = FormatInfo(
         name="csv",
@@ -51,7 +51,7 @@ class CsvFormat(Format[ReadOptions, WriteOptions]):
     )
 
     def open(self, file: ShardFile, options: ReadOptions) -> CsvReader:
-        """Open a file (`ReadOptions`); reads its first bytes.
+        """Open a file; read its first bytes.
 
         Raises:
             NotFound, StoreError: no such file, or no regular file.
@@ -60,7 +60,7 @@ class CsvFormat(Format[ReadOptions, WriteOptions]):
         return CsvReader(open_text(file), options, parse_delimiter(options.delimiter or by_name))
 
     def create(self, sinks: Sequence[Sink], schema: pa.Schema, options: WriteOptions) -> CsvWriter:
-        """Begin a file (`WriteOptions`).
+        """Begin a file.
 
         Raises:
             Unrepresentable: a column that is no text and has no one text.
@@ -88,7 +88,7 @@ class CsvFormat(Format[ReadOptions, WriteOptions]):
         return True
 
     def extension(self, options: WriteOptions) -> str:
-        """`.csv` or `.tsv`, and the ending of the compression."""
+        """Return `.csv` or `.tsv`, and the ending of the compression."""
         return (".tsv" if parse_delimiter(options.delimiter) == "\t" else ".csv") + ENDINGS.get(
             options.compression or "", ""
         )
@@ -100,11 +100,11 @@ class CsvFormat(Format[ReadOptions, WriteOptions]):
         return Written(told)
 
     def options_like(self, source: ShardFile, view: str) -> dict[str, Any]:
-        """The compression, and the tab of a `.tsv`."""
+        """Return the compression, and the tab of a `.tsv`."""
         wrap = open_text(source).entry.wrap
         tab = {"delimiter": "tab"} if without_query(source.path).lower().endswith(_TSV) else {}
         return {"compression": wrap, **tab} if wrap else tab
 
 
 FORMAT = CsvFormat()
-"""The format, as the registry finds it."""
+"""The format that the registry loads."""

@@ -38,7 +38,7 @@ __all__ = ["FORMAT", "JsonlFormat", "JsonlReader", "JsonlWriter", "ReadOptions",
 
 
 class JsonlFormat(Format[ReadOptions, WriteOptions]):
-    """JSON Lines. They have no sidecars and no index of a dataset."""
+    """JSON Lines."""
 
     info = FormatInfo(
         name="jsonl",
@@ -49,7 +49,7 @@ class JsonlFormat(Format[ReadOptions, WriteOptions]):
     )
 
     def open(self, file: ShardFile, options: ReadOptions) -> JsonlReader:
-        """Open a file (`ReadOptions`); reads its first bytes.
+        """Open a file; read its first bytes.
 
         Raises:
             NotFound, StoreError: no such file, or no regular file.
@@ -57,7 +57,7 @@ class JsonlFormat(Format[ReadOptions, WriteOptions]):
         return JsonlReader(open_text(file))
 
     def create(self, sinks: Sequence[Sink], schema: pa.Schema, options: WriteOptions) -> JsonlWriter:
-        """Begin a file (`WriteOptions`).
+        """Begin a file.
 
         Raises:
             Unrepresentable: a column that JSON does not hold exactly.
@@ -84,7 +84,7 @@ class JsonlFormat(Format[ReadOptions, WriteOptions]):
         return True
 
     def extension(self, options: WriteOptions) -> str:
-        """`.jsonl`, and the ending of the compression."""
+        """Return `.jsonl`, and the ending of the compression."""
         return ".jsonl" + ENDINGS.get(options.compression or "", "")
 
     def written(self, schema: pa.Schema, options: WriteOptions) -> Written:
@@ -99,10 +99,10 @@ class JsonlFormat(Format[ReadOptions, WriteOptions]):
         return pa.schema(fields, metadata=schema.metadata)
 
     def options_like(self, source: ShardFile, view: str) -> dict[str, Any]:
-        """The compression."""
+        """Return the compression."""
         wrap = open_text(source).entry.wrap
         return {"compression": wrap} if wrap else {}
 
 
 FORMAT = JsonlFormat()
-"""The format, as the registry finds it."""
+"""The format that the registry loads."""

@@ -11,7 +11,7 @@ Python values. Counts, sizes and columns are held against the index, hashes too 
 unpacked in memory when it is opened; offsets never count in the packed file. An unpacked copy beside a packed shard is
 read instead of it. Nothing is written beside what is read.
 
-What is written has the peer's bytes, split formats too (`_mds_write`, `_mds_lines_write`).
+Written shards have the peer's bytes, also in split formats (`writer.py`, `lines_writer.py`).
 
 A shard by itself (`shard.00000.mds`) opens by what its own head says; one of a split format by its index only.
 
@@ -103,15 +103,15 @@ class MdsFormat(Format[ReadOptions, WriteOptions]):
     def list_shards(
         self, store: Store, path: str, head: bytes, limits: Limits = DEFAULT_LIMITS
     ) -> list[ListedShard] | None:
-        """The shards of an `index.json`; see `lading.formats._mds_index.list_mds`."""
+        """Return the shards of an `index.json`."""
         return list_mds(store, path, head, limits)
 
     def find_shards(self, store: Store, folder: str, limits: Limits = DEFAULT_LIMITS) -> list[ListedShard]:
-        """The shards of split formats below a folder, by the `.meta` beside each."""
+        """Return the shards of split formats below a folder, by the `.meta` next to each."""
         return find_lines(store, folder, limits)
 
     def open(self, file: ShardFile, options: ReadOptions) -> MdsReader:
-        """Open a shard (`ReadOptions`); reads its head, and all of it if it is compressed.
+        """Open a shard; read its head, and all of it if it is compressed.
 
         Raises:
             CorruptShard, SidecarMismatch: it is damaged, or not what the index says.
@@ -127,11 +127,11 @@ class MdsFormat(Format[ReadOptions, WriteOptions]):
         return find_compressed_copy(file)
 
     def extra_files(self, name: str, options: WriteOptions) -> Sequence[str]:
-        """The `.meta` of a shard of a split format."""
+        """Return the `.meta` of a shard of a split format."""
         return [] if options.kind == "mds" else [meta_name(name, options.ending)]
 
     def create(self, sinks: Sequence[Sink], schema: pa.Schema, options: WriteOptions) -> MdsWriter | LineWriter:
-        """Begin a shard of MDS proper, which is written when it is closed, or one of a split format (`WriteOptions`).
+        """Begin a shard of MDS, which is written when it is closed, or of a split format.
 
         Raises:
             UsageError: an encoding for a column that is not there.
@@ -162,19 +162,19 @@ class MdsFormat(Format[ReadOptions, WriteOptions]):
         return resync_samples(map_file(source), source)
 
     def shard_name(self, number: int) -> str:
-        """`shard.00000`, as the peer has it."""
+        """Return `shard.00000`, the name that the peer gives."""
         return f"shard.{number:05d}"
 
     def extension(self, options: WriteOptions) -> str:
-        """`.mds`, or the split format's name, and the ending of the compression."""
+        """Return `.mds` or the split format's name, and the ending of the compression."""
         return f".{options.kind}{options.ending}"
 
     def rename_entry(self, entry: str, name: str) -> str:
-        """The entry with files of this name, as a writer that gives it makes it."""
+        """Return the entry with files of this name, as a writer makes it."""
         return json.dumps(named(json.loads(entry), name), sort_keys=True)
 
     def entry_files(self, entry: str) -> list[str]:
-        """The raw file, the packed one, and the `.meta`s, as far as the entry has them."""
+        """Return the unpacked file, the packed file and the `.meta` files that the entry names."""
         return files_named(json.loads(entry))
 
     def restored_schema(self, rows: pa.Schema) -> pa.Schema:
@@ -195,7 +195,7 @@ class MdsFormat(Format[ReadOptions, WriteOptions]):
         return write_index(store, folder, shards)
 
     def options_like(self, source: ShardFile, view: str) -> dict[str, Any]:
-        """The compression, by the file's ending; by index or head the columns with marks of nulls, or the lines.
+        """Return the compression by the ending; by index or head, the columns with marks of nulls, or the lines.
 
         Items that are packed into samples have no columns to mark.
 
@@ -219,4 +219,4 @@ class MdsFormat(Format[ReadOptions, WriteOptions]):
 
 
 FORMAT = MdsFormat()
-"""The format, as the registry finds it."""
+"""The format that the registry loads."""

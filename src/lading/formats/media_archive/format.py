@@ -34,7 +34,7 @@ __all__ = ["FORMAT", "MediaArchiveFormat", "MediaArchiveReader", "MediaArchiveWr
 
 
 class MediaArchiveFormat(Format[ReadOptions, WriteOptions]):
-    """Documents and media archives. They have no sidecars and no index of a dataset."""
+    """Documents and media archives."""
 
     info = FormatInfo(
         name="media_archive",
@@ -48,11 +48,11 @@ class MediaArchiveFormat(Format[ReadOptions, WriteOptions]):
     )
 
     def matches(self, path: str, head: bytes) -> bool:
-        """Never: what else is in such files is as good."""
+        """Return False: any JSON Lines and any Parquet file may hold documents. Users name this format."""
         return False
 
     def open(self, file: ShardFile, options: ReadOptions) -> MediaArchiveReader:
-        """Open a file of documents (`ReadOptions`); archives are opened when a record of theirs is read.
+        """Open a file of documents. An archive is opened when a record in it is read.
 
         Raises:
             NotFound, StoreError: no such file, or no regular file.
@@ -60,19 +60,19 @@ class MediaArchiveFormat(Format[ReadOptions, WriteOptions]):
         return MediaArchiveReader(file, options)
 
     def media_folders(self, options: ReadOptions) -> tuple[Sequence[str], Sequence[str]]:
-        """The folder of the media, if one is named; the roots."""
+        """Return the folder of the media, if one is named, and the roots."""
         return (() if options.media is None else (options.media,)), options.roots
 
     def written(self, schema: pa.Schema, options: WriteOptions) -> Written:
-        """Return that rows which are no documents come back only with their columns."""
+        """Return whether rows need their columns to come back: rows that are not documents do."""
         return Written(needs_schema=not is_documents(schema))
 
     def extra_files(self, name: str, options: WriteOptions) -> tuple[str, ...]:
-        """The archive, called as the documents' file is."""
+        """Return the archive, which has the name of the documents' file."""
         return (name.removesuffix(self.extension(options)) + ".bin.zst",)
 
     def create(self, sinks: Sequence[Sink], schema: pa.Schema, options: WriteOptions) -> MediaArchiveWriter:
-        """Begin a file of documents and an archive (`WriteOptions`).
+        """Begin a file of documents and an archive.
 
         Raises:
             SchemaMismatch: a column `media` that holds no media.
@@ -111,15 +111,15 @@ class MediaArchiveFormat(Format[ReadOptions, WriteOptions]):
         return not path.endswith(".parquet")
 
     def extension(self, options: WriteOptions) -> str:
-        """That of the documents' file."""
+        """Return the ending of the documents' file."""
         return options.ending
 
     def options_like(self, source: ShardFile, view: str) -> dict[str, Any]:
-        """What the documents' file is, and how lines are compressed: JSON does not hold all that Parquet does."""
+        """Return the format of the documents' file, and how lines are compressed: Parquet holds more than JSON does."""
         if documents_format(source) == "parquet":
             return {"documents": "parquet"}
         return {"compression": open_text(source).entry.wrap or None}
 
 
 FORMAT = MediaArchiveFormat()
-"""The format, as the registry finds it."""
+"""The format that the registry loads."""

@@ -83,7 +83,7 @@ class WebdatasetFormat(Format[ReadOptions, WriteOptions]):
     )
 
     def matches(self, path: str, head: bytes) -> bool:
-        """By the first header; by the name too, so that a damaged file is called damaged, not unknown."""
+        """Whether the first header or the name is that of a tar. By its name, a damaged file is reported as damaged."""
         if is_header(head[:BLOCK]) or path.lower().endswith(self.info.extensions):
             return True
         return bool(sniff_wrap(head)) and _begins_with_header(head)
@@ -91,7 +91,7 @@ class WebdatasetFormat(Format[ReadOptions, WriteOptions]):
     def list_shards(
         self, store: Store, path: str, head: bytes, limits: Limits = DEFAULT_LIMITS
     ) -> list[ListedShard] | None:
-        """The shards of a wids index.
+        """Return the shards of a wids index.
 
         Raises:
             DataError: a broken index, or one that lists a shard twice.
@@ -100,7 +100,7 @@ class WebdatasetFormat(Format[ReadOptions, WriteOptions]):
         return list_wids(store, path, head, limits)
 
     def open(self, file: ShardFile, options: ReadOptions) -> WebdatasetReader:
-        """Open a tar (`ReadOptions`); reads its first bytes.
+        """Open a tar; read its first bytes.
 
         Raises:
             NotFound, StoreError: no such file, or no regular file.
@@ -108,7 +108,7 @@ class WebdatasetFormat(Format[ReadOptions, WriteOptions]):
         return WebdatasetReader(open_tar(file, mmap=options.mmap), options)
 
     def create(self, sinks: Sequence[Sink], schema: pa.Schema, options: WriteOptions) -> WebdatasetWriter:
-        """Begin a tar (`WriteOptions`).
+        """Begin a tar.
 
         Raises:
             UsageError: a schema without `__key__`.
@@ -163,11 +163,11 @@ class WebdatasetFormat(Format[ReadOptions, WriteOptions]):
         return True
 
     def extension(self, options: WriteOptions) -> str:
-        """`.tar`, and the ending of the compression."""
+        """Return `.tar`, and the ending of the compression."""
         return _ENDINGS.get(options.compression or "", ".tar")
 
     def written(self, schema: pa.Schema, options: WriteOptions) -> Written:
-        """Return among the options of reading that keys are escaped: nothing in a tar tells them from other keys."""
+        """Return that keys are escaped, which nothing in a tar says, and that members keep no types."""
         told = {"escape": "percent"} if options.escape == "percent" else {}
         return Written(told, needs_schema=options.fields == "sorted")
 
@@ -204,4 +204,4 @@ def _begins_with_header(head: bytes) -> bool:
 
 
 FORMAT = WebdatasetFormat()
-"""The format, as the registry finds it."""
+"""The format that the registry loads."""
