@@ -198,8 +198,8 @@ def dumps(value: Any) -> str:
     try:
         orjson.dumps(value)  # refuses keys that are not texts, in a tenth of the time
     except TypeError:
-        if _may_repeat(value) and (twin := _repeated_name(text.encode())) is not None:
-            raise Unrepresentable("JSON cannot hold this value: two keys become one text", found=repr(twin)) from None
+        if _may_repeat(value) and (twice := _repeated_name(text.encode())) is not None:
+            raise Unrepresentable("JSON cannot hold this value: two keys become one text", found=repr(twice)) from None
     return text
 
 

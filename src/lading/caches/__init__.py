@@ -1,4 +1,4 @@
-"""Arrow shard caches: a generator of rows becomes a folder of Arrow files once, and later runs map these files.
+"""Arrow shard caches: a generator of rows becomes a folder of Arrow files once, and later runs map them.
 
 The layout is that of stable-datasets, so each opens the other's caches (`docs/arrow-caches.md`).
 """

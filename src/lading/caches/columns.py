@@ -1,8 +1,8 @@
-"""One column of a cache: how its values are encoded, weighed and become an array.
+"""One column of a cache: encode its values, measure them, and build an array.
 
-Told a type, pyarrow takes some values for others without a word (1.5 for 1, a time for a day, a text for a list of
-letters). So values go to it only if they are of the types that the column holds, and the others are encoded first:
-times, days and decimals always, one by one.
+With a given type, pyarrow silently changes some values (1.5 to 1, a time to a day, a text to a list of letters). So
+pyarrow gets only values of the types that the column holds. Other values are encoded first: times, days and decimals
+always, one by one.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _READY: dict[type, frozenset[type]] = {
     ClassLabel: frozenset((int, type(None))),
     Text: frozenset((str, type(None))),
 }
-"""Types of values that are stored as they are."""
+"""Types of values that are stored unchanged."""
 _LISTS = frozenset((list, tuple, type(None)))
 _COSTLY = (Image, Audio, Video, Array)
 _LIST_TYPES = (pa.ListType, pa.LargeListType, pa.FixedSizeListType)
@@ -55,19 +55,19 @@ _LIST_TYPES = (pa.ListType, pa.LargeListType, pa.FixedSizeListType)
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A value as it is stored, among others that are to be encoded."""
+    """A value in its stored form, among others that are yet to be encoded."""
 
     value: Any
 
 
 class Column:
-    """How the values of one column are encoded and weighed.
+    """Encode and measure the values of one column.
 
     Attributes:
-        costly: whether threads are worth while.
-        changing: whether its values may be objects that change, or files that go.
-        ready: types of values that are stored as they are, whatever they hold.
-        text: whether it holds texts, which pyarrow takes as bytes too.
+        costly: whether encoding in threads pays off.
+        changing: whether its values may be mutable objects, or files that disappear.
+        ready: types of values that are stored unchanged, whatever they hold.
+        text: whether it holds texts, which pyarrow also accepts as bytes.
     """
 
     def __init__(self, name: str, feature: Feature, assets: str | None) -> None:
@@ -85,27 +85,27 @@ class Column:
         )
 
     def encoded(self, values: Values, keys: Values, first_row: int) -> Values:
-        """The values as they are stored. Raises as `encode`."""
+        """Return the values in their stored form. Raises as `encode`."""
         if self.text or _is_ready(self._feature, values):
-            return values  # to pyarrow only texts are texts
+            return values  # pyarrow accepts only texts as texts
         rows = enumerate(zip(values, keys, strict=True), first_row)
         return [self.encode(value, row, key) for row, (value, key) in rows]
 
     def encode(self, value: Any, row: int, key: Any) -> Any:
-        """One value as it is stored. Raises as `lading.features.encode`, with row, key and column."""
+        """Return one value in its stored form. Raises as `lading.features.encode`, with row, key and column."""
         if type(value) is Stored:
             return value.value
         if self._codes and type(value) is str and value in self._codes:
             return self._codes[value]
         if self.text and isinstance(value, (bytes, bytearray, memoryview)):
-            return bytes(value)  # weighs the same whether it was encoded here or goes to pyarrow as it came
+            return bytes(value)  # has the same weight whether it was encoded here or goes to pyarrow unchanged
         try:
             return encode(self._feature, value, assets=self._assets)
         except LadingError as error:
             raise error.at(column=self.name, **place_of(row, key)) from None
 
     def weight(self, values: Values) -> int:
-        """Bytes of encoded values, about."""
+        """Return the approximate bytes of encoded values."""
         if self._weigh is None:
             return 0
         try:
@@ -114,12 +114,12 @@ class Column:
             return sum(self.weights(values))
 
     def weights(self, values: Values) -> list[int]:
-        """Of each value, the same that `weight` adds up."""
+        """Return the weight of each value; `weight` is their sum."""
         weigh = self._weigh
         return [0] * len(values) if weigh is None else [_weight(weigh, value) for value in values]
 
     def array(self, values: Values, kind: pa.DataType, keys: Values, first_row: int) -> pa.Array:
-        """The column, its values checked by pyarrow.
+        """Return the column as an array, its values checked by pyarrow.
 
         Raises:
             Unrepresentable: a value does not fit; with its place.
@@ -139,14 +139,14 @@ class Column:
 
 
 def place_of(row: int, key: Any) -> dict[str, Any]:
-    """Where a value is, for errors."""
+    """Return the place of a value, for errors."""
     return {"row": row} if key is None else {"row": row, "sample": str(key)}
 
 
 def _is_ready(feature: Feature, values: Values) -> bool:
-    """Whether all values are stored as they are."""
+    """Return whether all values are stored unchanged."""
     types = set(map(type, values))
-    if isinstance(feature, Sequence):  # of a text, pyarrow would make a list of letters
+    if isinstance(feature, Sequence):  # pyarrow would make a list of letters of a text
         inner = feature.feature
         return types <= _LISTS and isinstance(inner, (Value, Text)) and _is_ready(
             inner, list(chain.from_iterable(filter(None, values)))
@@ -157,7 +157,7 @@ def _is_ready(feature: Feature, values: Values) -> bool:
 
 
 def _array(values: Values, kind: pa.DataType) -> pa.Array:
-    """The values as an array of this type. Raises one of `_REFUSED`."""
+    """Return the values as an array of this type. Raises one of `_REFUSED`."""
     if kind == pa.large_binary() and None not in values:
         return _joined(values)
     array = array_of_values(values, kind)
@@ -167,7 +167,7 @@ def _array(values: Values, kind: pa.DataType) -> pa.Array:
 
 
 def _joined(values: list[bytes]) -> pa.Array:
-    """Bytes as an array. pyarrow copies them bit by bit into memory that it enlarges, at half the speed."""
+    """Return bytes as an array. pyarrow copies them in parts into memory that it enlarges, at half the speed."""
     ends = np.fromiter(accumulate(map(len, values), initial=0), np.int64, len(values) + 1)
     parts = [None, pa.py_buffer(ends), pa.py_buffer(b"".join(values))]
     return pa.Array.from_buffers(pa.large_binary(), len(values), parts)
@@ -182,7 +182,7 @@ def _is_costly(feature: Feature) -> bool:
 def _weight(weigh: Callable[[Any], int], value: Any) -> int:
     try:
         return weigh(value)
-    except TypeError:  # null, or a value that is told of when the array is made
+    except TypeError:  # null, or a value that is reported when the array is made
         return 0
 
 
@@ -215,12 +215,12 @@ def _weigh_any(value: Any) -> int:
 
 
 def cast_column(column: Any, kind: pa.DataType, feature: Feature) -> Any:
-    """A column in the type of the cache, if that loses nothing."""
+    """Return a column in the type of the cache, if that loses nothing."""
     try:
         if pa.types.is_dictionary(column.type):
             return cast_column(_decoded(column), kind, feature)
         if isinstance(feature, ClassLabel) and _family(column.type) == "text":
-            column = column.cast(pa.large_string())  # views are not looked up
+            column = column.cast(pa.large_string())  # views cannot be looked up
             codes = pc.index_in(column, pa.array(feature.names, column.type))
             if codes.null_count > column.null_count:
                 [unknown] = column.filter(pc.and_(pc.is_null(codes), pc.is_valid(column))).slice(0, 1).to_pylist()
@@ -240,7 +240,7 @@ def _decoded(column: Any) -> Any:
 
 
 def _fits(kind: pa.DataType, other: pa.DataType) -> bool:
-    """Whether a cast from one type to another, if it succeeds, keeps the meaning; nulls become anything."""
+    """Return whether a successful cast between two types keeps the meaning; nulls become anything."""
     if pa.types.is_null(kind):
         return True
     if isinstance(kind, _LIST_TYPES) and isinstance(other, _LIST_TYPES):
@@ -252,7 +252,7 @@ def _fits(kind: pa.DataType, other: pa.DataType) -> bool:
 
 
 def _family(kind: pa.DataType) -> str:
-    """Types among which a cast keeps the meaning."""
+    """Return the group of types within which a cast keeps the meaning."""
     if pa.types.is_timestamp(kind):
         return "time" if kind.tz is None else "time of a zone"
     return next((name for name, belongs in _FAMILIES.items() if belongs(kind)), str(kind))

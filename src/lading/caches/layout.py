@@ -1,7 +1,7 @@
-"""What a feature is in a cache: its Arrow type, its field, how the peer spells it.
+"""The form of features in a cache: Arrow types, fields, the peer's spelling.
 
-Types, and the metadata `stable_datasets.feature`, are the peer's; the feature itself stands beside it under
-`lading.feature`, since the peer's files do not tell shapes, dtypes and names of labels.
+Types, and the metadata `stable_datasets.feature`, are the peer's. The feature itself is next to it under
+`lading.feature`, because the peer's files lack shapes, dtypes and names of labels.
 
 Source: stable-datasets at f38ac71 (schema.py, cache.py).
 """
@@ -64,10 +64,10 @@ _MAX_EXTENT = 1 << 63
 
 
 def schema_of(features: Features) -> pa.Schema:
-    """The schema of a cache's shards.
+    """Return the schema of a cache's shards.
 
     Raises:
-        UsageError: no columns, or a feature that no cache stores; names the column.
+        UsageError: no columns, or a feature that caches cannot store; names the column.
     """
     if not features or not isinstance(features, Mapping):
         raise UsageError("a cache needs a column", expected="features: a dict of names and what they hold",
@@ -115,10 +115,10 @@ def _type(feature: Feature) -> pa.DataType:
 def _check_texts(names: Collection[Any], what: str, *, twice: bool = False) -> None:
     for name in names:
         try:
-            told = isinstance(name, str) and name.encode()
+            encoded = isinstance(name, str) and name.encode()
         except UnicodeEncodeError:
-            told = False
-        if told is False:
+            encoded = False
+        if encoded is False:
             raise UsageError(f"no {what}", expected="a text", found=ascii(name))
     if not twice and len(set(names)) < len(names):
         raise UsageError(f"a {what} stands twice", found=repr(names))
@@ -139,7 +139,7 @@ def _check_array(dtype: str | None, shape: tuple[int | None, ...] | None) -> Non
 
 
 def _normal(feature: Feature) -> Feature:
-    """The feature in the one spelling that its field gives back: `Value("string")` is `Text`."""
+    """Return the feature in the spelling that its field gives back: `Value("string")` is `Text`."""
     match feature:
         case Value(dtype):
             return feature_of(pa.field("", arrow_type(dtype)))
@@ -159,16 +159,16 @@ def _peer_name(feature: Feature) -> str:
 
 
 def fingerprint(features: Features) -> str:
-    """16 hex digits of the features in the peer's spelling; the same as its own, for features that it has.
+    """Return 16 hex digits of the features in the peer's spelling; equal to the peer's, for features that it has.
 
     The peer leaves out the names of more than five labels: equal fingerprints do not prove equal features.
     """
-    told = ", ".join(f"{name!r}: {_spelled(feature)}" for name, feature in features.items())
-    return hashlib.sha256(f"{{{told}}}".encode()).hexdigest()[:16]
+    text = ", ".join(f"{name!r}: {_spelled(feature)}" for name, feature in features.items())
+    return hashlib.sha256(f"{{{text}}}".encode()).hexdigest()[:16]
 
 
 def _spelled(feature: Feature) -> str:
-    """The feature as the peer's prints; one that the peer does not have, as ours does."""
+    """Return the feature as the peer's prints; one that the peer lacks, as ours prints."""
     text = repr(feature)
     match feature:
         case Video("bytes"):
@@ -191,26 +191,26 @@ def _spelled(feature: Feature) -> str:
 
 
 def to_description(features: Features) -> list[list[Any]]:
-    """The features as JSON: name and feature of each column, in order. All that tells one from another."""
+    """Return the features as JSON: name and feature of each column, in order, completely."""
     fields = [with_feature(pa.field(name, pa.null()), _normal(feature)) for name, feature in features.items()]
     return [[field.name, orjson.loads(field.metadata[FEATURE_KEY])] for field in fields]
 
 
-def from_description(told: Any) -> dict[str, Feature]:
-    """What `to_description` gave.
+def from_description(rows: Any) -> dict[str, Feature]:
+    """Parse the JSON of `to_description`.
 
     Raises:
-        DataError: it is no such thing, or holds a feature that this version does not know, or that no cache stores.
+        DataError: it is invalid, or holds a feature that this version does not know, or that caches cannot store.
     """
-    if not isinstance(told, list) or not all(isinstance(row, list) and len(row) == 2 for row in told):  # noqa: PLR2004 - pairs
-        raise DataError("no description of features", expected="a list of pairs", found=repr(told)[:80])
+    if not isinstance(rows, list) or not all(isinstance(row, list) and len(row) == 2 for row in rows):  # noqa: PLR2004 - pairs
+        raise DataError("no description of features", expected="a list of pairs", found=repr(rows)[:80])
     features = {}
-    for name, feature in told:
+    for name, feature in rows:
         with errors_at(column=str(name)):
             made = feature_from(feature)
             try:
                 _type(made)
-            except UsageError as error:  # here it is the file that is wrong, and nobody's call
+            except UsageError as error:  # here the file is wrong, and not the call
                 raise DataError(error.message, expected=error.expected, found=error.found) from None
         features[str(name)] = made
     return features
@@ -222,7 +222,7 @@ def _short(feature: Feature) -> str:
 
 
 def _label(one: Feature, other: Feature) -> str:
-    """The first label that has another name, in words: there may be a million of them."""
+    """Return the first label that differs, in words: there may be a million of them."""
     if not (isinstance(one, ClassLabel) and isinstance(other, ClassLabel)):
         return ""
     pairs = enumerate(zip_longest(one.names, other.names))
@@ -231,7 +231,7 @@ def _label(one: Feature, other: Feature) -> str:
 
 
 def differences(found: Features, expected: Features) -> list[str]:
-    """What tells features of a cache from those expected, in words, a line a column; empty if nothing does."""
+    """Return in words how a cache's features differ from the expected ones, a line a column; empty if equal."""
     names = [*found, *(name for name in expected if name not in found)]
     lines = []
     for name in names:

@@ -56,12 +56,12 @@ class CacheMeta:
 
     @property
     def num_shards(self) -> int:
-        """Number of shards; 0 if there are no rows."""
+        """Return the number of shards; 0 if there are no rows."""
         return len(self.shard_filenames)
 
     @property
     def shard_paths(self) -> tuple[str, ...]:
-        """Path of each shard."""
+        """Return the path of each shard."""
         return tuple(os.path.join(self.cache_dir, name) for name in self.shard_filenames)
 
 
@@ -78,8 +78,8 @@ def new_meta(
 
 
 def meta_text(meta: CacheMeta) -> bytes:
-    """The file's text."""
-    told = {
+    """Return the file's text."""
+    fields = {
         "cache_format_version": _VERSION,
         "format": "arrow",
         "layout": "arrow-shards",
@@ -90,10 +90,10 @@ def meta_text(meta: CacheMeta) -> bytes:
         "shard_filenames": meta.shard_filenames,
         "shard_size_target_bytes": meta.shard_size_target_bytes,
     }
-    told |= {"compression": meta.compression} if meta.compression else {}
-    told |= {"lineage": meta.lineage} if meta.lineage else {}
-    told |= {_OWN: {"features": to_description(meta.features)}} if meta.features else {}
-    return json.dumps(told, indent=2).encode()
+    fields |= {"compression": meta.compression} if meta.compression else {}
+    fields |= {"lineage": meta.lineage} if meta.lineage else {}
+    fields |= {_OWN: {"features": to_description(meta.features)}} if meta.features else {}
+    return json.dumps(fields, indent=2).encode()
 
 
 def read_cache_meta(cache_dir: str | os.PathLike[str], *, limits: Limits = DEFAULT_LIMITS) -> CacheMeta:
@@ -107,7 +107,7 @@ def read_cache_meta(cache_dir: str | os.PathLike[str], *, limits: Limits = DEFAU
     """
     folder = os.fspath(cache_dir)
     path = os.path.join(folder, META_NAME)
-    mapped = LocalStore().map(path)  # one file from here on, whatever has its name
+    mapped = LocalStore().map(path)  # one file from here on, whatever happens to its name
     size = mapped.size_bytes
     if size > limits.index_bytes:
         raise limits.exceeded("index_bytes", "metadata of this size are not read", file=path, found=size)
@@ -115,19 +115,19 @@ def read_cache_meta(cache_dir: str | os.PathLike[str], *, limits: Limits = DEFAU
         text = mapped.read(0, size)
         limits.check_values(text)
         try:
-            told = json_text.loads(text)
+            fields = json_text.loads(text)
         except DataError as error:
             raise CorruptShard(error.message, offset=error.offset, found=error.found) from None
-        if not isinstance(told, dict):
-            raise SidecarMismatch("no metadata of a cache", expected="an object", found=type(told).__name__)
-        return _checked(folder, told)
+        if not isinstance(fields, dict):
+            raise SidecarMismatch("no metadata of a cache", expected="an object", found=type(fields).__name__)
+        return _checked(folder, fields)
 
 
-def _checked(folder: str, told: dict[str, Any]) -> CacheMeta:
-    _expect(told, "cache_format_version", {_VERSION})
-    _expect(told, "format", {"arrow", None})  # older files have neither
-    _expect(told, "layout", {"arrow-shards", None})
-    names, counts, rows = (told.get(key) for key in ("shard_filenames", "shard_row_counts", "num_rows"))
+def _checked(folder: str, fields: dict[str, Any]) -> CacheMeta:
+    _expect(fields, "cache_format_version", {_VERSION})
+    _expect(fields, "format", {"arrow", None})  # older files have neither
+    _expect(fields, "layout", {"arrow-shards", None})
+    names, counts, rows = (fields.get(key) for key in ("shard_filenames", "shard_row_counts", "num_rows"))
     if not isinstance(names, list) or not all(map(_plain_name, names)):
         raise SidecarMismatch("no names of shards", column="shard_filenames", expected="names of files in this folder",
                               found=repr(names)[:120])  # fmt: skip
@@ -136,7 +136,7 @@ def _checked(folder: str, told: dict[str, Any]) -> CacheMeta:
     if not isinstance(counts, list) or not all(map(_count, counts)) or len(counts) != len(names):
         raise SidecarMismatch("no rows of each shard", column="shard_row_counts",
                               expected=f"{len(names)} whole numbers", found=repr(counts)[:120])  # fmt: skip
-    shards = told.get("num_shards", len(names))
+    shards = fields.get("num_shards", len(names))
     if not _count(shards) or shards != len(names):
         raise SidecarMismatch("another number of shards", column="num_shards", expected=len(names),
                               found=repr(shards)[:40])  # fmt: skip
@@ -144,7 +144,7 @@ def _checked(folder: str, told: dict[str, Any]) -> CacheMeta:
         raise SidecarMismatch("another number of rows than its shards have", column="num_rows", expected=sum(counts),
                               found=repr(rows)[:40])  # fmt: skip
     hashed, target, codec, lineage, own = (
-        told.get(key) for key in ("schema_fingerprint", "shard_size_target_bytes", "compression", "lineage", _OWN)
+        fields.get(key) for key in ("schema_fingerprint", "shard_size_target_bytes", "compression", "lineage", _OWN)
     )
     if not isinstance(hashed, str | None):  # None: caches of older versions have none
         raise SidecarMismatch("no fingerprint", column="schema_fingerprint", expected="16 hex digits",
@@ -159,8 +159,8 @@ def _checked(folder: str, told: dict[str, Any]) -> CacheMeta:
     )  # fmt: skip
 
 
-def _expect(told: Mapping[str, Any], key: str, known: set[Any]) -> None:
-    value = told.get(key)
+def _expect(fields: Mapping[str, Any], key: str, known: set[Any]) -> None:
+    value = fields.get(key)
     if isinstance(value, (bool, float, list, dict)) or value not in known:
         raise SidecarMismatch("a cache of another kind", column=key, expected=", ".join(map(str, known - {None})),
                               found=repr(value)[:80])  # fmt: skip

@@ -1,8 +1,7 @@
-"""Rows → record batches of a cache: few at a time, columns at a time.
+"""Rows → record batches of a cache: few rows at a time, column by column.
 
-Rows are taken from the generator in chunks, encoded column by column, perhaps in threads, and cut into batches by
-their number and bytes. Cuts fall where the rows and their sizes say, wherever the chunks ended and whoever encoded
-them.
+Rows are taken from the generator in chunks, encoded column by column, perhaps in threads, and cut into batches by their
+number and bytes. The cuts depend only on rows and sizes, not on chunks and threads.
 """
 
 from __future__ import annotations
@@ -55,10 +54,10 @@ def encode_example(example: Mapping[str, Any], features: Features, *, assets: st
 def batches_of(
     generator: Iterable[Any], features: Features, rules: Rules, *, settle: Callable[[], None]
 ) -> Iterator[tuple[pa.RecordBatch, int]]:
-    """Rows of the cache's schema, and how many make a batch: of rows, pairs of a key and a row, or batches and tables.
+    """Yield rows of the cache's schema, and how many make a batch.
 
-    Before the generator is asked for more, `settle` is called if what it gave was given on: it may lie in memory that
-    the generator uses again.
+    The rows are pairs of a key and a row, or batches and tables. Before the generator continues, `settle` is called if
+    its values were passed on: their memory may be reused by the generator.
 
     Raises:
         SchemaMismatch, Unrepresentable: a row does not fit; with its number, key and column.
@@ -83,14 +82,14 @@ def batches_of(
 
 @dataclass(slots=True)
 class _Chunk:
-    """Some rows that follow each other.
+    """Some consecutive rows.
 
     Attributes:
         first_row: number of the first.
-        keys: of the rows; None where one has none.
+        keys: keys of the rows; None for a row without key.
         columns: a list of values a column.
-        weight: bytes of the encoded values, about.
-        held: bytes of what they were encoded from.
+        weight: approximate bytes of the encoded values.
+        held: bytes of the values before encoding.
     """
 
     first_row: int
@@ -101,7 +100,7 @@ class _Chunk:
 
 
 def _encoded(items: Iterator[Any], features: Features, rules: Rules) -> Iterator[_Chunk]:
-    """Chunks in order. With several workers as many more are being encoded as there are threads."""
+    """Yield chunks in order. With several workers, as many more are being encoded as there are threads."""
     size = _ChunkSize(rules)
     taker = _Taker(items, features, rules)
     if not taker.later:
@@ -128,7 +127,7 @@ def _encoded(items: Iterator[Any], features: Features, rules: Rules) -> Iterator
 
 
 class _ChunkSize:
-    """How many rows to take at once: few of large ones, and no more than twice as many as last time."""
+    """How many rows to take at once: few of large ones, and at most twice as many as last time."""
 
     def __init__(self, rules: Rules) -> None:
         self.rows = 1
@@ -141,13 +140,13 @@ class _ChunkSize:
 
 
 class _Taker:
-    """Takes rows from the generator and encodes their values.
+    """Take rows from the generator and encode their values.
 
-    A generator may do with its row, its arrays and its files what it likes once it goes on: what can change is encoded
-    before that, or copied where threads encode it later.
+    A generator may change its row, its arrays and its files once it continues. Mutable values are therefore encoded
+    before that, or copied if threads encode them later.
 
     Attributes:
-        later: whether threads are to encode.
+        later: whether threads encode.
     """
 
     def __init__(self, items: Iterator[Any], features: Features, rules: Rules) -> None:
@@ -158,19 +157,19 @@ class _Taker:
         self._features, self._rules = features, rules
         self._columns = [Column(name, feature, rules.assets) for name, feature in features.items()]
         self._changing = [(at, column) for at, column in enumerate(self._columns) if column.changing]
-        names = [*features] if len(features) > 1 else [*features] * 2  # so that there are tuples even of one column
+        names = [*features] if len(features) > 1 else [*features] * 2  # so that even one column gives tuples
         self._getter, self._width = itemgetter(*names), len(names)
         self._row = 0
         self.later = rules.workers > 1 and any(column.costly for column in self._columns)
 
     def take(self, count: int) -> _Chunk | None:
-        """The next rows, no more than this; None if there are none."""
+        """Return the next rows, at most this many; None at the end."""
         wanted, getter, changing = len(self._columns), self._getter, self._changing
         keys: Values = []
-        # Row behind row, not a tuple of each: memory that is used again at once, and a third less time.
+        # Row after row, not a tuple of each: memory is reused at once, and it takes a third less time.
         flat: Values = []
         add_key = keys.append
-        # No further than where a batch ends if none ended by its bytes: then nothing is left to be moved.
+        # No further than where a batch ends if none ended by its bytes: then nothing is left to move.
         for item in islice(self._items, min(count, self._rules.batch_rows - self._row % self._rules.batch_rows)):
             try:
                 key, row = item
@@ -191,7 +190,10 @@ class _Taker:
         return chunk
 
     def _odd(self, item: Any, at: int) -> tuple[Any, tuple[Any, ...]]:
-        """Key and values of a row that is no dict of exactly the columns. An error, unless it may be mended."""
+        """Return key and values of a row that is not a dict of exactly the columns.
+
+        Raises, unless it can be corrected.
+        """
         key, row = item if isinstance(item, tuple) and len(item) == 2 else (None, item)  # noqa: PLR2004 - a pair
         if isinstance(row, tuple) and len(row) == 2:  # noqa: PLR2004 - a pair among rows without keys
             key, row = row
@@ -207,7 +209,7 @@ class _Taker:
         return key, self._getter(kept)
 
     def _fixed(self, values: Values, key: Any, at: int) -> Values:
-        """The row's values, where they could change encoded, or copied for later."""
+        """Return the row's values; mutable ones encoded, or copied for later."""
         for i, column in self._changing:
             if type(values[i]) not in column.ready:
                 values[i] = self._kept(column, values[i], self._row + at, key)
@@ -222,10 +224,10 @@ class _Taker:
             return Stored(column.encode(value, row, key))
 
     def _fix_found(self, chunk: _Chunk) -> None:
-        """Find values that may change in columns that had none, such as arrays without a dimension among numbers.
+        """Find mutable values in columns that had none, such as zero-dimensional arrays among numbers.
 
-        They have not changed yet where the chunk is one row, as the first is; in others an object that stands for
-        several rows has. To look at each row for what is hardly ever there would cost a tenth.
+        They have not changed yet if the chunk is one row, as the first chunk is. In other chunks, an object shared by
+        several rows has changed. Checking each row for such rare values would cost a tenth.
         """
         for at, column in enumerate(self._columns):
             values = chunk.columns[at]
@@ -246,7 +248,7 @@ class _Taker:
                 values[i] = self._kept(column, value, *place)
 
     def encode(self, chunk: _Chunk) -> _Chunk:
-        """Encode what is not yet, and weigh it. Raises what is wrong with the first bad row of the first bad column."""
+        """Encode the remaining values, and measure them. Raises for the first bad row of the first bad column."""
         for at, column in enumerate(self._columns):
             if not column.changing or self.later:
                 if column.costly:
@@ -257,7 +259,7 @@ class _Taker:
 
 
 def _held_bytes(value: Any) -> int:
-    """Memory of a value that is to be encoded, about."""
+    """Return the approximate memory of a value that is to be encoded."""
     if isinstance(value, np.ndarray):
         return int(value.nbytes)
     size = getattr(value, "size", None)  # of a Pillow image
@@ -265,7 +267,7 @@ def _held_bytes(value: Any) -> int:
 
 
 class _Pending:
-    """Encoded rows that wait to be a batch."""
+    """Encoded rows that wait to become a batch."""
 
     def __init__(self, features: Features, rules: Rules) -> None:
         self._rules = rules
@@ -282,17 +284,17 @@ class _Pending:
         self._weight += chunk.weight
 
     def full(self) -> Iterator[pa.RecordBatch]:
-        """Batches for as long as there are enough rows or bytes for one."""
+        """Yield batches while there are enough rows or bytes for one."""
         while self._weight >= self._rules.batch_bytes or len(self._values[0]) >= self._rules.batch_rows:
             yield self._cut(self._end())
 
     def rest(self) -> Iterator[pa.RecordBatch]:
-        """What is left, if anything is."""
+        """Yield the remaining rows, if any."""
         if self._values[0]:
             yield self._cut(len(self._values[0]))
 
     def _end(self) -> int:
-        """Rows of the next batch: the fewest with enough bytes, or the most that it may have."""
+        """Return the rows of the next batch: the fewest with enough bytes, or the maximum."""
         rows = min(len(self._values[0]), self._rules.batch_rows)
         if self._weight < self._rules.batch_bytes:
             return rows

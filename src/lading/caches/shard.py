@@ -26,7 +26,7 @@ _BROKEN = (pa.ArrowException, OSError, EOFError, MemoryError, ValueError, Overfl
 _REBUILD = "Build the cache again (lading.caches.write_cache)."
 _TURNS = 100
 _FILM_ROWS = 4096
-"""Whose cells are looked at together."""
+"""Number of cells that are checked together."""
 _OLDER = {pa.binary(): pa.large_binary(), pa.string(): pa.large_string()}
 
 
@@ -54,7 +54,7 @@ def read_shard(path: str | os.PathLike[str], *, limits: Limits = DEFAULT_LIMITS)
         table.validate(full=True)
         check_names(table.schema)
         with errors_at(file=name):
-            refuse_duplicate_names(table.schema)  # a value of such a struct nobody can have
+            refuse_duplicate_names(table.schema)  # Python cannot represent a value of such a struct
         return table
 
 
@@ -62,7 +62,7 @@ def read_shard(path: str | os.PathLike[str], *, limits: Limits = DEFAULT_LIMITS)
 def _opened(
     path: str, limits: Limits = DEFAULT_LIMITS, *, at_once: bool = False
 ) -> Iterator[pa.ipc.RecordBatchFileReader]:
-    """A reader over a map of the file, for its batches one by one, or at once; what fails is the file's fault."""
+    """Return a reader over a map of the file, for batches one by one or at once; errors name the file."""
     mapped = LocalStore().map(path)
     with errors_at(file=path):
         packed, unpacked = mapped.buffer.size, unpacked_sizes(mapped.buffer)
@@ -139,13 +139,13 @@ def _validated(folder: str, features: Features) -> CacheMeta:
 
 
 def _compare(meta: CacheMeta, features: Features) -> None:
-    """Raise SchemaMismatch, with what differs, unless the cache is of these features."""
+    """Raise SchemaMismatch, with the difference, unless the cache has these features."""
     file = os.path.join(meta.cache_dir, META_NAME)
     if meta.features is not None:
         lines = differences(meta.features, features)
         if lines:
             raise SchemaMismatch("the cache is of other features", file=file, found="; ".join(lines), advice=_REBUILD)
-        return  # the fingerprint says no more, and of dtypes perhaps other names
+        return  # the fingerprint says no more, and may have other names of dtypes
     expected = fingerprint(features)
     if meta.schema_fingerprint not in ("", expected):
         raise SchemaMismatch("the cache is of other features", file=file, expected=expected,
@@ -153,7 +153,7 @@ def _compare(meta: CacheMeta, features: Features) -> None:
 
 
 def _guess(meta: CacheMeta, features: Features) -> str:
-    """What the types of a peer's shard tell of its features, which its metadata do not."""
+    """Return features guessed from the types of a peer's shard, because its metadata lack them."""
     if not meta.shard_paths:
         return "without a shard that tells more"
     with _opened(meta.shard_paths[0]) as reader:
@@ -172,7 +172,7 @@ def _same_type(one: pa.Field, other: pa.Field) -> bool:
 
 
 def _check_videos(folder: str, path: str, reader: pa.ipc.RecordBatchFileReader, features: Features) -> None:
-    """Raise SidecarMismatch, or BadReference, if a video is to lie in a file that is not there, or not that one."""
+    """Raise SidecarMismatch or BadReference if the external file of a video is missing or differs."""
     kept = {name: feature for name, feature in features.items() if keeps_files(feature)}
     if not kept:
         return

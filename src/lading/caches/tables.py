@@ -1,4 +1,4 @@
-"""Record batches and tables given for a cache → batches of its schema: fitted, and cut where they are large."""
+"""Fit record batches and tables to the schema of a cache, and cut large ones."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from lading.features.types import Array, Feature, Json, Sequence, Struct, Video,
 __all__ = ["Rules", "check_keys", "cut_tables"]
 
 _MOST_BYTES = 32 << 20
-"""That are written by one call, which no signal interrupts."""
+"""Batches written by one call, which no signal interrupts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """How rows become batches.
+    """Rules from rows to batches.
 
     Attributes:
-        batch_rows, batch_bytes: a batch ends when it has as many of either.
+        batch_rows, batch_bytes: a batch ends when it reaches either.
         workers: threads that encode.
-        drop_unknown: leave out keys that are no column.
+        drop_unknown: leave out keys that are not columns.
         fill_missing: null for columns that a row does not have.
         assets: folder for the files of videos.
     """
@@ -61,13 +61,14 @@ def check_keys(row: Mapping[str, Any], features: Features) -> None:
 def cut_tables(
     items: Iterable[Any], features: Features, rules: Rules, settle: Callable[[], None]
 ) -> Iterator[tuple[pa.RecordBatch, int]]:
-    """Rows with the columns of the cache, in its types and order, and how many make a batch of it.
+    """Yield rows with the columns of the cache, in its types and order, and how many make a batch.
 
-    They are slices of those given where nothing must change. Between two of the items `settle` is called.
+    They are slices of the given ones if nothing must change. Between two items `settle` is called.
 
     Raises:
-        SchemaMismatch: columns are missing or too many. Unrepresentable: values do not fit. Both name the row; of a
-            table of which none fits, by its columns or their types, the first.
+        SchemaMismatch: columns are missing or unknown.
+        Unrepresentable: values do not fit. Both name the row; if no row of a table fits, because of its columns or
+            types, the first.
         UsageError: something else than batches and tables.
     """
     schema = schema_of(features)
@@ -77,14 +78,14 @@ def cut_tables(
             if not isinstance(item, (pa.RecordBatch, pa.Table)):
                 raise UsageError("rows and batches do not go together", row=row, expected="a batch or a table",
                                  found=type(item).__name__)  # fmt: skip
-            # Beside the writing, of which it takes a fifth; an error ends the build all the same.
+            # Concurrent with the writing, of which it takes a fifth; an error ends the build all the same.
             looked = thread.submit(refuse_bad_values, item, _is_checked)
             try:
                 try:
                     for batch in _batches(_fitted(item, features, schema, rules)):
                         yield from _cut(batch, rules)
                 finally:
-                    looked.result()  # first, since it names the row of what is no value
+                    looked.result()  # first, because it names the row of an invalid value
             except LadingError as error:
                 error.row = row + (error.row or 0)
                 raise
@@ -103,7 +104,7 @@ def _batches(given: pa.RecordBatch | pa.Table) -> list[pa.RecordBatch]:
 def _cut(batch: pa.RecordBatch, rules: Rules) -> Iterator[tuple[pa.RecordBatch, int]]:
     each = batch.nbytes // max(len(batch), 1) + 1
     step = max(min(rules.batch_rows, rules.batch_bytes // each), 1)
-    # Many at once: what Python does for each of 500 batches of 1,000 small rows is a tenth of the time to write them.
+    # Many at once: Python's work for each of 500 batches of 1,000 small rows is a tenth of the time to write them.
     many = step * max(_MOST_BYTES // (step * each), 1)
     return ((batch.slice(start, many), step) for start in range(0, len(batch), many))
 
@@ -111,7 +112,7 @@ def _cut(batch: pa.RecordBatch, rules: Rules) -> Iterator[tuple[pa.RecordBatch, 
 def _fitted(
     given: pa.RecordBatch | pa.Table, features: Features, schema: pa.Schema, rules: Rules
 ) -> pa.RecordBatch | pa.Table:
-    """A batch or table with the columns of the cache, in its types."""
+    """Return a batch or table with the columns of the cache, in its types."""
     names = given.schema.names
     if len(set(names)) < len(names):
         raise SchemaMismatch("a column stands twice", found=names)
@@ -131,14 +132,14 @@ def _fitted(
 
 
 def _fitted_column(column: Any, kind: pa.DataType, feature: Feature) -> Any:
-    """A column in the type of the cache, its values checked. Raises Unrepresentable, with the first bad row."""
+    """Return a column in the type of the cache, its values checked. Raises Unrepresentable, with the first bad row."""
     try:
         return _fit(column, kind, feature)
     except Unrepresentable:
         row = _refused_row(column, kind, feature)
         if row is not None:
             with errors_at(row=row):
-                _fit(column.slice(row, 1), kind, feature)  # that says what is wrong with this one
+                _fit(column.slice(row, 1), kind, feature)  # that names the error of this value
         raise
 
 
@@ -149,7 +150,7 @@ def _fit(column: Any, kind: pa.DataType, feature: Feature) -> Any:
 
 
 def _refused_row(column: Any, kind: pa.DataType, feature: Feature) -> int | None:
-    """The first row of a column that does not fit; None if even no rows of it do. Looks at each row twice, about."""
+    """Return the first bad row of a column; None if even zero rows fail. Checks each row about twice."""
 
     def fits(first: int, count: int) -> bool:
         try:
@@ -168,9 +169,9 @@ def _refused_row(column: Any, kind: pa.DataType, feature: Feature) -> int | None
 
 
 def _check_values(column: Any, feature: Feature) -> None:
-    """Raise Unrepresentable if values, inside lists and structs too, are of the right type and yet none of a feature.
+    """Raise Unrepresentable if values, also nested ones, have the right type and are invalid for their feature.
 
-    Rows are checked as they are encoded; these are taken as they come.
+    Rows are checked while they are encoded; tables are not encoded.
     """
     match feature:
         case Sequence(inner):
@@ -193,7 +194,7 @@ def _check_values(column: Any, feature: Feature) -> None:
 
 
 def _check_stored_videos(column: pa.StructArray) -> None:
-    """Raise Unrepresentable if videos are not inside, or are others than their size and SHA-256 say."""
+    """Raise Unrepresentable if videos are not inline, or do not match their size and SHA-256."""
     parts = dict(zip(VIDEO_FIELDS, column.flatten(), strict=True))
     path = parts["path"].drop_null()
     if len(path):
@@ -213,7 +214,7 @@ def _check_stored_videos(column: pa.StructArray) -> None:
 
 
 def _check_sizes(column: Any, dtype: str, shape: tuple[int | None, ...]) -> None:
-    """Raise Unrepresentable if bytes given for arrays are not as long as their shape says."""
+    """Raise Unrepresentable if bytes of arrays do not have the length of their shape."""
     size = math.prod(n for n in shape if n is not None) * np.dtype(dtype).itemsize
     lengths = pc.unique(pc.binary_length(column)).drop_null().to_numpy(zero_copy_only=False)
     wrong = lengths[lengths % size != 0 if None in shape else lengths != size]

@@ -87,11 +87,11 @@ class VideoFolder:
         return self.head(film).size_bytes if film.size_bytes is None else max(film.size_bytes, 0)
 
     def head(self, film: ExternalVideo) -> FileInfo:
-        """The file as it is.
+        """Return the facts of the file.
 
         Raises:
             BadReference: the name leads out of the folder, or to something other than a regular file.
-            NotFound, StoreError: the file is missing, or cannot be looked at.
+            NotFound, StoreError: the file is missing, or cannot be inspected.
             SidecarMismatch: the file has another size than its cell says.
         """
         place = self._place(film.name)
@@ -145,7 +145,7 @@ class VideoFolder:
         return place
 
     def _is_plain(self, place: str) -> bool:
-        """Whether neither a file of this machine nor its folder is a link, so that it lies where it seems to."""
+        """Return whether neither a file of this machine nor its folder is a link."""
         try:
             return self._is_real and is_local(self._store) and stat.S_ISREG(os.lstat(native_path(place)).st_mode)
         except OSError:
@@ -153,7 +153,7 @@ class VideoFolder:
 
 
 def is_video_cell(kind: pa.DataType) -> bool:
-    """Whether values are cells of videos."""
+    """Return whether values are cells of videos."""
     if not pa.types.is_struct(kind) or kind.get_field_index("bytes") < 0:
         return False
     places = [kind.get_field_index(name) for name in _TEXTS]
@@ -162,20 +162,20 @@ def is_video_cell(kind: pa.DataType) -> bool:
 
 def external_videos(column: pa.StructArray) -> list[ExternalVideo | None]:
     """Return the external video of each cell; None for others. Raises ArrowInvalid for invalid UTF-8."""
-    # Under a null, a field of its own may hold anything: `flatten` makes it null too.
+    # Under a null struct, a field may hold anything: `flatten` makes it null too.
     parts = dict(zip((child.name for child in column.type), column.flatten(), strict=True))
-    told = []
+    columns = []
     for name in (*_TEXTS, "size", "checksum"):
         part = parts.get(name, pa.nulls(len(column)))
         part.validate(full=True)
-        told.append(part.to_pylist())
+        columns.append(part.to_pylist())
     return [
         ExternalVideo(
             name or "", size if isinstance(size, int) else None, checksum if isinstance(checksum, str) else None
         )
         if mode == "path"
         else None
-        for mode, name, size, checksum in zip(*told, strict=True)
+        for mode, name, size, checksum in zip(*columns, strict=True)
     ]
 
 
@@ -210,8 +210,8 @@ def wrong_cells(column: pa.StructArray) -> Iterator[tuple[int, SidecarMismatch]]
         column: of `VIDEO_FIELDS`.
     """
     parts = dict(zip((child.name for child in column.type), column.flatten(), strict=True))
-    told = zip(slices(parts["bytes"]), parts["size"].to_pylist(), parts["checksum"].to_pylist(), strict=True)
-    for at, (data, size, checksum) in enumerate(told):
+    cells = zip(slices(parts["bytes"]), parts["size"].to_pylist(), parts["checksum"].to_pylist(), strict=True)
+    for at, (data, size, checksum) in enumerate(cells):
         if data is None:
             continue
         if size not in (None, len(data)):
@@ -223,12 +223,12 @@ def wrong_cells(column: pa.StructArray) -> Iterator[tuple[int, SidecarMismatch]]
 
 
 def broken_videos(batch: pa.RecordBatch, file: str, first: int) -> Iterator[SidecarMismatch]:
-    """Of each column of videos as a cache has them, inside lists and structs too, the `wrong_cells`.
+    """Yield the `wrong_cells` of each column of videos in a cache's form, inside lists and structs too.
 
     Args:
         batch: with its bytes.
         file: the shard.
-        first: number of the batch's first row in it.
+        first: row number of the batch's first row in the shard.
     """
     rows = np.arange(first, first + len(batch))
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
@@ -238,7 +238,7 @@ def broken_videos(batch: pa.RecordBatch, file: str, first: int) -> Iterator[Side
 
 
 def _cells(column: pa.Array, rows: NDArray[np.int64]) -> Iterator[tuple[pa.StructArray, NDArray[np.int64]]]:
-    """The cells of videos in a column, inside such lists and structs as a cache has too, and the row of each."""
+    """Return the cells of videos in a column, inside the lists and structs of a cache too, and the row of each."""
     kind = column.type
     if _is_cell(kind):
         yield column, rows
@@ -253,7 +253,7 @@ def _cells(column: pa.Array, rows: NDArray[np.int64]) -> Iterator[tuple[pa.Struc
 
 
 def _types_inside(kind: pa.DataType) -> Iterator[pa.DataType]:
-    """The types inside structs and lists, at any depth, and of each of these."""
+    """Return the types inside structs and lists, at any depth."""
     if pa.types.is_struct(kind) or pa.types.is_list(kind) or pa.types.is_large_list(kind):
         for child in child_fields(kind):
             yield child.type
@@ -265,7 +265,7 @@ def _is_cell(kind: pa.DataType) -> bool:
     return names == {*VIDEO_FIELDS} and is_bytes(kind.field("bytes").type)
 
 
-def _digests(film: ExternalVideo) -> set[str]:
-    """What the SHA-256 of the file is to be."""
-    told = (film.name.partition(".")[0], film.checksum or "")
-    return {text.lower() for text in told if is_sha256(text)}
+def _digests(video: ExternalVideo) -> set[str]:
+    """Return the expected SHA-256 of the file."""
+    texts = (video.name.partition(".")[0], video.checksum or "")
+    return {text.lower() for text in texts if is_sha256(text)}

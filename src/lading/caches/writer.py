@@ -50,7 +50,8 @@ __all__ = ["cache_fingerprint", "write_cache"]
 _COMPRESSIONS = (None, "zstd", "lz4")
 _OWN_NAME = re.compile(rf"{re.escape(META_NAME)}|{ASSETS.split('/')[0]}|shard-\d+\.arrow")
 _BEHIND_BYTES = 1 << 20
-"""Of a batch that a thread writes. Of less it would wait longer for its turn with the interpreter than it writes."""
+"""Minimum bytes of a batch that a thread writes. For less, waiting for the interpreter lock takes longer than writing.
+"""
 
 
 def cache_fingerprint(cls_name: str, version: str, config_name: str, split: str, storage: str | None = "arrow") -> str:
@@ -63,8 +64,8 @@ def cache_fingerprint(cls_name: str, version: str, config_name: str, split: str,
         split: `train`, `test` …
         storage: `arrow` or `lance`; None gives the digits of older stable-datasets versions.
     """
-    told = [cls_name, version, config_name, split, *([] if storage is None else [storage])]
-    digest = hashlib.sha256(":".join(map(str, told)).encode()).hexdigest()[:16]
+    parts = [cls_name, version, config_name, split, *([] if storage is None else [storage])]
+    digest = hashlib.sha256(":".join(map(str, parts)).encode()).hexdigest()[:16]
     return f"{cls_name.lower()}_{config_name}_{split}_{digest}"
 
 
@@ -119,7 +120,7 @@ def write_cache(  # noqa: PLR0913 - one argument a decision of the user; all but
     if compression not in _COMPRESSIONS:
         raise UsageError("no compression of Arrow's", expected="zstd, lz4 or None", found=repr(compression))
     schema = schema_of(features)
-    told = None if lineage is None else _plain_lineage(lineage)
+    lineage_json = None if lineage is None else _plain_lineage(lineage)
     place = _place(cache_dir)
     _check_place(place)
     before = None if reuse else identity(place)
@@ -142,7 +143,7 @@ def write_cache(  # noqa: PLR0913 - one argument a decision of the user; all but
             except BaseException:
                 shards.abort()
                 raise
-            meta = new_meta(os.fspath(cache_dir), counts, features, target, compression, told)
+            meta = new_meta(os.fspath(cache_dir), counts, features, target, compression, lineage_json)
             store = LocalStore()
             write_file(store, f"{staged.path}/{META_NAME}", [meta_text(meta)])
             store.publish(staged.path, staged.place)
@@ -177,7 +178,7 @@ def _plain_lineage(lineage: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _place(told: str | os.PathLike[str]) -> str:
-    """Where the cache is to lie: an absolute path if its last part is no name."""
+    """Return the place of the cache: an absolute path if its last part is not a name."""
     folder = os.fspath(told) if isinstance(told, os.PathLike) else told
     if not isinstance(folder, str) or not folder or not is_local(resolve(folder)[0]):
         raise UsageError("a cache is a folder of this machine", expected="a path", found=repr(folder))
@@ -205,11 +206,11 @@ def _check_place(place: str) -> None:
 
 
 def _is_cache(place: str, held: list[str]) -> bool:
-    """Whether a folder of these names is a cache; a damaged one too, if nothing but a cache's files lies in it."""
+    """Return whether a folder with these names is a cache; also a damaged one that holds only files of a cache."""
     try:
         read_cache_meta(place)
     except SidecarMismatch as error:
-        if error.column in (None, "cache_format_version"):  # of another tool, or of a version to come
+        if error.column in (None, "cache_format_version"):  # of another tool, or of a later version
             return False
     except (DataError, NotFound):  # broken; or another process removes the folder
         pass
@@ -219,7 +220,7 @@ def _is_cache(place: str, held: list[str]) -> bool:
 
 
 def _check_exchange(folder: str, place: str) -> None:
-    """Find out before the work whether an old cache can be exchanged for the new one."""
+    """Check before the work whether an old cache can be exchanged for the new one."""
     if not os.path.isdir(place):
         return
     with store_errors(folder):
@@ -234,7 +235,7 @@ def _check_exchange(folder: str, place: str) -> None:
 
 
 def _finished(place: str, features: Features, before: tuple[int, int, int] | None) -> CacheMeta | None:
-    """The cache that was built since `before`, if it is whole and of these features."""
+    """Return the cache that was built since `before`, if it is complete and has these features."""
     if identity(place) in (None, before):
         return None
     try:
@@ -247,7 +248,7 @@ def _finished(place: str, features: Features, before: tuple[int, int, int] | Non
 def _locked(place: str) -> Iterator[None]:
     """Hold `{name}.lock` next to the cache. The file stays; the lock ends with its owner, however that ends.
 
-    Where there are no locks (some network file systems), several may build, and the last one stays.
+    Without locks (on some network file systems), several may build, and the last one stays.
     """
     path = place + ".lock"
     with store_errors(path):
@@ -265,7 +266,7 @@ def _locked(place: str) -> Iterator[None]:
             fcntl.flock(fd, fcntl.LOCK_EX)
         yield
     finally:
-        if fd in _held:  # not in a process forked meanwhile, which let go of it
+        if fd in _held:  # not in a process forked meanwhile, which released it
             del _held[fd]
             with suppress(OSError):
                 fcntl.flock(fd, fcntl.LOCK_UN)
@@ -273,11 +274,11 @@ def _locked(place: str) -> Iterator[None]:
 
 
 _held: dict[int, tuple[int, int, int]] = {}
-"""Descriptors of the locks of this process, and whose each is: the thread, and the device and number of the file."""
+"""Descriptors of this process's locks, with their owners: the thread, and the device and number of the file."""
 
 
 def _let_go() -> None:
-    """In a forked process: a lock goes with its last holder, and the children of a builder may live on when it died."""
+    """Release locks in a forked process: a lock ends with its last holder, and children may outlive a builder."""
     while _held:
         os.close(_held.popitem()[0])
 
@@ -286,7 +287,7 @@ os.register_at_fork(after_in_child=_let_go)
 
 
 class _Shards:
-    """Shards being written in a folder, one after another; the next begins when there is a batch for it."""
+    """The shards being written in a folder, one after another; the next begins with its first batch."""
 
     def __init__(self, folder: str, schema: pa.Schema, target: int | None, compression: str | None) -> None:
         self._folder, self._schema, self._target = folder, schema, target
@@ -296,7 +297,7 @@ class _Shards:
         self._bytes = self._rows = 0
 
     def write(self, rows: pa.RecordBatch, batch_rows: int) -> None:
-        """Add rows, in batches of so many; what they lie in stays as it is until `settle`."""
+        """Add rows, in batches of the given sizes; their memory must stay unchanged until `settle`."""
         size = rows.nbytes
         if self._target is not None and len(rows) > batch_rows and self._bytes + size >= self._target:
             for start in range(0, len(rows), batch_rows):
@@ -333,7 +334,7 @@ class _Shards:
                 self._sink.settle()
 
     def close(self) -> dict[str, int]:
-        """Names and rows of all shards."""
+        """Return names and rows of all shards."""
         if self._sink is not None:
             self._finish()
         return self._counts
@@ -350,6 +351,6 @@ class _Shards:
         self._bytes = 0
 
     def abort(self) -> None:
-        """Drop the shard being written; the folder goes with its owner."""
+        """Abort the shard being written; the owner deletes the folder."""
         if self._sink is not None:
             self._sink.abort()

@@ -1,1 +1,1 @@
-"""What samples contain: canonical form, digests, conditions, image headers."""
+"""Content of samples: canonical form, digests, conditions, image headers."""

@@ -84,7 +84,7 @@ FORM = pa.large_binary()
 
 
 class _FormType(pa.ExtensionType):  # type: ignore[misc] # pyarrow has no type information
-    """Forms in the place of values. It is not registered: no file has columns of it."""
+    """Forms that replace values. The type is not registered: no file has columns of it."""
 
     def __init__(self) -> None:
         super().__init__(FORM, "lading.form")
@@ -98,25 +98,25 @@ class _FormType(pa.ExtensionType):  # type: ignore[misc] # pyarrow has no type i
 
 
 FORMS = _FormType()
-"""Arrow type of a column that holds forms in the place of values, for who took them while the values went by."""
+"""Arrow type of a column that holds forms instead of values, computed while the values passed."""
 
 SHORT_BYTES = 64
-"""Longer values stand as their hash."""
+"""Longer values are represented by their hash."""
 _JSON_BYTES = 8 << 20
-"""JSON texts whose values are in memory at once."""
+"""Number of JSON texts whose values are in memory at once."""
 _DEEP = 100
 _MANY_VALUES, _DEEP_COLUMNS, _MOSTLY_THERE = 64, 8, 4
-"""Values out of JSON are taken by the column from so many on, above this depth, and if one field in four is there."""
+"""JSON values are processed by column from this many on, down to this depth, if one field in four is present."""
 hash_value: Callable[[Any], bytes] = xxhash.xxh3_128_digest
-"""What a long value stands as: `HASH_BYTES` bytes."""
+"""Hash of a long value: `HASH_BYTES` bytes."""
 HASH_BYTES = 16
 hasher: Callable[[], Any] = xxhash.xxh3_128
-"""Begins the same hash of a value that comes in parts."""
+"""Begins the same hash for a value that comes in parts."""
 
 
 def hash_forms(forms: pa.Array) -> NDArray[np.uint8]:
-    """xxh3-128 of each form: shape (rows, 16), big-endian."""
-    # Rows that take no bytes are all alike, and 85 KB of Parquet can be 50 million of them.
+    """Return the xxh3-128 of each form: shape (rows, 16), big-endian."""
+    # Empty rows are all equal, and 85 KB of Parquet can hold 50 million of them.
     if len(forms) > 1 and forms[0] == forms[-1] and _all_alike(forms):
         return np.repeat(_hashes(places(forms.slice(0, 1))), len(forms), axis=0)
     return _hashes(places(forms))
@@ -137,7 +137,7 @@ def _hashes(pieces: ByteRanges) -> NDArray[np.uint8]:
 
 
 def field_forms(columns: Iterable[tuple[pa.Field, pa.Array | pa.ChunkedArray]]) -> dict[str, pa.Array]:
-    """Forms of columns by name, names in order; places are left out.
+    """Return forms of columns by name, sorted by name; places are left out.
 
     Raises:
         UsageError: a column holds references.
@@ -156,20 +156,20 @@ def field_forms(columns: Iterable[tuple[pa.Field, pa.Array | pa.ChunkedArray]]) 
 
 
 def column_forms(column: pa.Array | pa.ChunkedArray, feature: Feature) -> pa.Array:
-    """Forms of a column's values, one array. Raises as `field_forms`."""
+    """Return forms of a column's values, in one array. Raises as `field_forms`."""
     chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
     made = [chunk.storage if chunk.type == FORMS else _forms(chunk, feature) for chunk in chunks]
     return pa.concat_arrays(made or [pa.array([], FORM)])
 
 
 def struct_forms(forms: Mapping[str, pa.Array], count: int) -> pa.Array:
-    """Forms of structs, one a row, of the forms of their fields, which stand in the order of names."""
+    """Return forms of structs, one a row, from the forms of their fields, sorted by name."""
     if not forms:
         return pa.array([b"{}"] * count, FORM)
     named: list[Any] = []
     for name, form in forms.items():
         label = pa.scalar(_bytes_form(name.encode()), FORM)
-        # Put before a form only where it must go with it: otherwise the join below does it, and copies once less.
+        # Prepended to a form only where it must stay with it: otherwise the join below does it, with one copy less.
         named += [joined(label, form)] if form.null_count else [label, form]
     return pc.binary_join_element_wise(
         pa.scalar(b"{", FORM),
@@ -182,16 +182,16 @@ def struct_forms(forms: Mapping[str, pa.Array], count: int) -> pa.Array:
 
 
 def joined(*parts: Any) -> pa.Array:
-    """Forms put together row by row; null where one of them is."""
+    """Concatenate forms row by row; null where one of them is null."""
     return pc.binary_join_element_wise(*parts, pa.scalar(b"", FORM))
 
 
 def value_form(feature: Feature, *, long: bool) -> tuple[bytes, Callable[[memoryview], bytes]] | None:
-    """What makes the form of a column's values out of their bytes alone, and what stands before it; None for no such.
+    """Return the function from bytes to form and the bytes before it; None if the form needs more than bytes.
 
     Args:
-        feature: of the column.
-        long: whether all values have more than `SHORT_BYTES`; then no Python is run for each.
+        feature: feature of the column.
+        long: whether all values have more than `SHORT_BYTES`; then no Python runs for each value.
     """
     if isinstance(feature, Json):
         return None
@@ -199,12 +199,12 @@ def value_form(feature: Feature, *, long: bool) -> tuple[bytes, Callable[[memory
 
 
 def hashed_forms(feature: Feature, hashes: NDArray[np.uint8]) -> pa.Array:
-    """Forms of long values of a column, but JSON, of their hashes."""
+    """Return forms of long values of a column, other than JSON, from their hashes."""
     return _fixed(_head_of(feature) + b"h", hashes)
 
 
 def _head_of(feature: Feature) -> bytes:
-    """What stands before the forms of bytes: dtype and shape, where all values of a column of arrays have the same."""
+    """Return the prefix of the forms of bytes: dtype and shape, if all values of an array column share them."""
     if isinstance(feature, Array) and feature.dtype is not None and feature.shape and None not in feature.shape:
         return _array_head(feature.dtype, feature.shape)
     return b""
@@ -232,12 +232,12 @@ def _forms(column: pa.Array, feature: Feature) -> pa.Array:
 
 
 def _stored(column: pa.Array) -> pa.Array:
-    """What an extension type stores; of Arrow's bools in bytes the bools, whatever byte stands for true."""
+    """Return the storage of an extension type; for Arrow's bools in bytes the bools, whatever byte means true."""
     return pc.not_equal(column.storage, 0) if isinstance(column.type, pa.Bool8Type) else column.storage
 
 
 def _of_dictionary(column: pa.Array, feature: Feature) -> pa.Array:
-    """Each value is looked at once, and of a dictionary that is longer than the rows those in use alone."""
+    """Process each value once; if a dictionary is longer than the rows, only its used entries."""
     values, indices = column.dictionary, column.indices
     if len(values) > len(indices):
         used = indices.dictionary_encode()
@@ -246,7 +246,7 @@ def _of_dictionary(column: pa.Array, feature: Feature) -> pa.Array:
 
 
 def _of_text(column: pa.Array, feature: Feature) -> pa.Array:
-    """Text and bytes, by what they mean."""
+    """Return forms of text and bytes, by their feature."""
     if isinstance(feature, Json):
         return _of_json(column)
     head = _head_of(feature)
@@ -277,7 +277,7 @@ def _of_short(column: pa.Array, sizes: NDArray[np.int64]) -> pa.Array:
 
 
 def _scattered(count: int, parts: Sequence[tuple[NDArray[np.int64], pa.Array]]) -> pa.Array:
-    """One column of parts that know their rows; null elsewhere."""
+    """Combine parts that know their rows into one column; null elsewhere."""
     at = np.full(count, -1, np.int64)
     done = 0
     for rows, part in parts:
@@ -287,7 +287,7 @@ def _scattered(count: int, parts: Sequence[tuple[NDArray[np.int64], pa.Array]]) 
 
 
 def _fixed(tag: bytes, values: NDArray[Any], like: pa.Array | None = None) -> pa.Array:
-    """Forms of one length: the tag and the bytes of a row; null where `like` is."""
+    """Return forms of fixed length: the tag and the bytes of a row; null where `like` is null."""
     width = values.dtype.itemsize * math.prod(values.shape[1:])
     raw = np.ascontiguousarray(values).view(np.uint8).reshape(len(values), width)
     form = np.empty((len(raw), len(tag) + width), np.uint8)
@@ -298,7 +298,7 @@ def _fixed(tag: bytes, values: NDArray[Any], like: pa.Array | None = None) -> pa
 
 
 def _over(data: Any, ends: NDArray[np.int64], like: pa.Array | None) -> pa.Array:
-    """A large_binary column over bytes that are there already."""
+    """Return a large_binary column over existing bytes."""
     valid = present(like) if like is not None and like.null_count else None
     return pa.Array.from_buffers(FORM, len(ends) - 1, [bitmap(valid), pa.py_buffer(ends), pa.py_buffer(data)])
 
@@ -324,7 +324,7 @@ def _of_scalar(column: pa.Array) -> pa.Array:
 
 
 def _numbers(column: pa.Array) -> NDArray[Any]:
-    """A primitive column as numpy; anything where it is null."""
+    """Return a primitive column as numpy; null rows hold arbitrary values."""
     buffer, width = column.buffers()[1], column.type.bit_width // 8
     kind = np.dtype(f"<i{width}" if pa.types.is_temporal(column.type) else column.type.to_pandas_dtype())
     if not len(column):
@@ -371,12 +371,12 @@ def _of_time(column: pa.Array) -> pa.Array:
 
 
 def _of_tensor(column: pa.Array) -> pa.Array:
-    """As arrays; as lists in lists what no array is: values that are no numbers, and rows with a null among theirs."""
+    """Return forms of tensors as arrays; as nested lists if values are not numbers, or a row holds a null."""
     kind, width = column.type, column.type.storage_type.list_size
     first = column.storage.offset * width
     items = column.storage.values[first : first + len(column) * width]
     axes = range(len(kind.shape)) if kind.permutation is None else kind.permutation
-    place = np.arange(width).reshape(kind.shape).transpose(axes)  # of each value in what is stored
+    place = np.arange(width).reshape(kind.shape).transpose(axes)  # of each value in the storage array
     if not (pa.types.is_integer(items.type) or pa.types.is_floating(items.type) or pa.types.is_boolean(items.type)):
         return _tensor_lists(column, items, place, np.arange(len(column)))
     forms = _tensor_arrays(column, items, place)
@@ -422,8 +422,8 @@ def _of_nested(column: pa.Array, feature: Feature) -> pa.Array:
 
 
 def _list_parts(column: pa.Array) -> tuple[pa.Array, NDArray[np.int64]]:
-    """All items of the rows, and where those of each row begin."""
-    # No casts among the kinds of list: pyarrow 26 makes offsets that go backwards of list views.
+    """Return all items of the rows, and the bounds of each row's items."""
+    # No casts between kinds of lists: pyarrow 26 makes decreasing offsets of list views.
     types, kind = pa.types, column.type
     if types.is_fixed_size_list(kind):
         width = kind.list_size
@@ -441,9 +441,9 @@ def _list_parts(column: pa.Array) -> tuple[pa.Array, NDArray[np.int64]]:
 
 
 def list_forms(items: pa.Array, bounds: NDArray[np.int64], like: pa.Array | None = None) -> pa.Array:
-    """Forms of lists: list i of the items with forms `[bounds[i], bounds[i + 1])`; null where `like` is.
+    """Return forms of lists: list i has the items with forms `[bounds[i], bounds[i + 1])`; null where `like` is null.
 
-    The forms of a list's items lie one after another already, so they are not copied but to put the count before them.
+    The forms of a list's items are contiguous, so they are copied only to prepend the count.
     """
     forms = pc.fill_null(items, b"n")
     ends, data = np.zeros(1, np.int64), pa.py_buffer(b"")
@@ -466,7 +466,7 @@ def _of_texts(texts: list[memoryview | None]) -> pa.Array:
 
 
 def _loaded(text: bytes) -> Any:
-    """The value of a JSON text; of what is no JSON the bytes themselves."""
+    """Return the value of a JSON text; invalid JSON stays bytes."""
     try:
         return json_text.loads(text)
     except DataError:
@@ -474,7 +474,7 @@ def _loaded(text: bytes) -> Any:
 
 
 def _value_forms(values: list[Any], depth: int = 0) -> pa.Array:
-    """Forms of values out of JSON: by the column where many are of one type, else one by one; null for None."""
+    """Return forms of JSON values: by column where many have one type, else one by one; null for None."""
     kinds = {*map(type, values)} - {type(None)}
     if len(values) >= _MANY_VALUES and len(kinds) == 1 and depth < _DEEP_COLUMNS:
         found = _column_of(kinds.pop(), values, depth)
@@ -484,7 +484,7 @@ def _value_forms(values: list[Any], depth: int = 0) -> pa.Array:
 
 
 def _column_of(kind: type, values: list[Any], depth: int) -> pa.Array | None:
-    """Forms of values of one type or None; None where no column holds them."""
+    """Return forms of values of one type or None; None if no column can hold them."""
     try:
         if kind is dict:
             return _of_objects(values, depth)
@@ -500,7 +500,7 @@ def _column_of(kind: type, values: list[Any], depth: int) -> pa.Array | None:
 
 
 def _of_objects(values: list[dict[str, Any] | None], depth: int) -> pa.Array | None:
-    """Forms of objects, a field at a time; None where most of them lack most of the fields."""
+    """Return forms of objects, field by field; None if most of them lack most fields."""
     there: list[dict[str, Any]] = [{} if value is None else value for value in values]
     names = dict.fromkeys(name for value in there for name in value)
     if len(names) * len(there) > _MOSTLY_THERE * sum(map(len, there)):
@@ -512,12 +512,12 @@ def _of_objects(values: list[dict[str, Any] | None], depth: int) -> pa.Array | N
 
 
 def _nulls_of(values: list[Any]) -> pa.Array:
-    """A column that is null where the values are None."""
+    """Return a column that is null where the values are None."""
     return pa.array([None if value is None else True for value in values], pa.bool_())
 
 
 def _scalar_form(value: Any, depth: int = 0) -> bytes:
-    """The form of one value that came out of JSON."""
+    """Return the form of one JSON value."""
     return _JSON_FORMS[type(value)](value, depth)
 
 

@@ -139,7 +139,7 @@ def parse_where(text: str) -> Where:
 
 
 def as_where(condition: str | pc.Expression | Where) -> Where:
-    """The condition of a text, or of a pyarrow expression, which keeps pyarrow's own rules for types and nulls.
+    """Return the condition of a text, or of a pyarrow expression, which keeps pyarrow's own rules for types and nulls.
 
     Raises:
         UsageError: as `parse_where`, or it is neither.
@@ -153,7 +153,7 @@ def as_where(condition: str | pc.Expression | Where) -> Where:
     return parse_where(condition)
 
 
-# What a condition is made of, once read.
+# The nodes of a parsed condition.
 
 _Place: TypeAlias = tuple[int, int]
 """Line, from 1, and byte of the UTF-8 of that line, from 0, as `ast` counts."""
@@ -170,7 +170,7 @@ class _Column:
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """What `_FUNCTIONS` has under this name, of these arguments; one of them at least comes from a column."""
+    """A call of the function with this name in `_FUNCTIONS`; at least one argument comes from a column."""
 
     function: str
     args: tuple[_Node, ...]
@@ -199,7 +199,7 @@ def _columns(node: _Node) -> Iterator[str]:
 
 
 class _Wrong(Exception):
-    """What is wrong at a place of the text; becomes a UsageError where the whole text is known."""
+    """An error at a place of the text; becomes a UsageError where the whole text is known."""
 
     def __init__(self, message: str, at: _Place | None, column: str | None = None) -> None:
         super().__init__(message)
@@ -225,7 +225,7 @@ def _lines(text: str) -> list[str]:
 
 
 def _misfit(call: _Call, which: int, value: Any, complaint: str) -> _Wrong:
-    """The error that an argument of a call, with this value, is not what it takes."""
+    """Return the error for an argument that a call does not accept, with its value."""
     node = call.args[which]
     if isinstance(node, _Column):
         return _Wrong(f"{value.type} {complaint}", node.at, ".".join((node.name, *node.path)))
@@ -238,7 +238,7 @@ def _shown(literal: _Literal) -> str:
     return text if len(text) <= _SHOWN_LITERAL else f"{text[:_SHOWN_LITERAL]}…"
 
 
-# Reading the text
+# Parsing
 
 
 def _parse(text: str) -> ast.expr:
@@ -248,7 +248,7 @@ def _parse(text: str) -> ast.expr:
         raise _Wrong(f"the condition has {len(text):,} characters; {MAX_CHARACTERS:,} are allowed", None)
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of '\d' and the like, which mean in a pattern what they say
+            warnings.simplefilter("ignore")  # of '\d' and the like, whose meaning in a pattern is intended
             tree = ast.parse(text, mode="eval").body
     except SyntaxError as error:
         raise _syntax_error(text, error) from None
@@ -265,7 +265,7 @@ def _parse(text: str) -> ast.expr:
 
 
 def _decimal(text: str) -> Decimal | None:
-    """The number that a text says exactly; None if it says none."""
+    """Return the number that a text spells exactly; None if it is not a number."""
     try:
         value = Decimal(text)
     except InvalidOperation:
@@ -313,7 +313,7 @@ def _read(node: ast.expr) -> _Node:
 
 
 def _read_condition(tree: ast.expr) -> _Node:
-    """What may be true or false."""
+    """Parse an expression that may be true or false."""
     node = _read(tree)
     if isinstance(node, _Call) and node.function not in _CONDITIONS:
         raise _Wrong(f"{node.function!r} gives a value, not a condition; compare it with something", node.at)
@@ -343,7 +343,7 @@ def _read_arithmetic(node: ast.BinOp) -> _Node:
 
 
 def _computed(name: str, left: _Node, right: _Node, at: _Place) -> _Node:
-    """The call; or, of two numbers, the result."""
+    """Return the call; for two numbers, the result."""
     for side in (left, right):
         if isinstance(side, bool | str) or (isinstance(side, _Call) and side.function in _CONDITIONS):
             what = "a condition" if isinstance(side, _Call) else _shown(side)
@@ -516,7 +516,7 @@ _CONDITIONS = {"and", "or", "not", "is null", "in", "startswith", "endswith", "c
 }
 
 
-# Evaluating it on a batch
+# Evaluation on a batch
 
 _ARROW_ERRORS = (
     pa.ArrowInvalid,
@@ -535,7 +535,7 @@ def _evaluate_condition(condition: _Node | pc.Expression, batch: pa.RecordBatch)
 
 
 def _evaluate_expression(expression: pc.Expression, batch: pa.RecordBatch) -> pa.Array:
-    """By a projection: a filter would copy every column, and has no kernels for some."""
+    """Evaluate by a projection: a filter would copy every column, and lacks kernels for some types."""
     from pyarrow import acero
 
     rows = acero.Declaration("table_source", acero.TableSourceNodeOptions(pa.Table.from_batches([batch])))
@@ -550,7 +550,7 @@ def _evaluate_expression(expression: pc.Expression, batch: pa.RecordBatch) -> pa
 
 
 def _evaluate(node: _Node, batch: pa.RecordBatch) -> Any:
-    """An Arrow array of one value a row; of a literal, itself."""
+    """Return an Arrow array of one value a row; a literal is returned unchanged."""
     if isinstance(node, _Column):
         return _load(node, batch)
     if not isinstance(node, _Call):
@@ -601,7 +601,7 @@ def _part(column: pa.Array, name: str, node: _Column) -> pa.Array:
 
 
 def _plain(column: pa.Array) -> pa.Array:
-    """The values in a type that pyarrow has kernels for; references and views of bytes stay as they are."""
+    """Return the values in a type that pyarrow has kernels for; references and views of bytes stay unchanged."""
     kind = column.type
     if isinstance(kind, pa.BaseExtensionType):
         return column if is_ref(kind) else _plain(column.storage)
@@ -615,7 +615,7 @@ def _plain(column: pa.Array) -> pa.Array:
 
 
 def _widened(values: Any) -> Any:
-    """An array or a scalar in a type that pyarrow 26 compares: it has no kernels for halves, few for small decimals."""
+    """Return an array or a scalar in a type that pyarrow 26 can compare: it lacks halves and many small decimals."""
     kind = values.type
     if pa.types.is_float16(kind):
         return values.cast(pa.float32())
@@ -624,7 +624,7 @@ def _widened(values: Any) -> Any:
 
 
 def _without_runs(kind: pa.DataType) -> pa.DataType:
-    """The type of the values alone: pyarrow 26 makes no valid empty array of run ends inside other types."""
+    """Return the type without run ends: pyarrow 26 makes invalid empty arrays of run ends inside other types."""
     if pa.types.is_run_end_encoded(kind):
         return _without_runs(kind.value_type)
     inner = [field.with_type(_without_runs(field.type)) for field in child_fields(kind)]
@@ -644,7 +644,7 @@ _KINDS: tuple[tuple[str, Callable[[pa.DataType], bool]], ...] = (
 _NUMBERS = {"integer", "float", "decimal"}
 _COMPARABLE = {"bool", "text", "time"} | _NUMBERS
 _OF = {bool: {"bool"}, str: {"text", "time", "decimal"}, int: _NUMBERS, float: _NUMBERS}
-"""Kinds of columns that a literal of a Python type is compared with."""
+"""Kinds of columns that a literal of a Python type can be compared with."""
 
 
 def _kind(kind: pa.DataType) -> str:
@@ -652,12 +652,12 @@ def _kind(kind: pa.DataType) -> str:
 
 
 def _settled(column: pa.Array, value: bool) -> pa.Array:
-    """One answer for all rows, but null where the column is null."""
+    """Return one answer for all rows, but null where the column is null."""
     return pa.array(np.full(len(column), value), mask=~present(column))
 
 
 def _truth(call: _Call, which: int, value: Any) -> Any:
-    """An argument as true, false or null."""
+    """Return an argument as true, false or null."""
     if isinstance(value, bool):
         return pa.scalar(value)
     if pa.types.is_null(value.type):
@@ -692,7 +692,8 @@ _BETWEEN = {
     1: {"<": "<=", "<=": "<=", ">": ">", ">=": ">"},
     -1: {"<": "<", "<=": "<", ">": ">=", ">=": ">="},
 }
-"""The comparison with the value of `_in_type` that answers for one a little more (1) or less (−1)."""
+"""The comparison with the result of `_in_type` that is correct if the literal is slightly above (1) or below (−1) it.
+"""
 
 
 def _compare(call: _Call, args: Sequence[Any]) -> pa.Array:
@@ -716,9 +717,9 @@ def _compare_literal(call: _Call, which: int, column: pa.Array, sign: str, liter
 
 
 def _in_type(call: _Call, which: int, column: pa.Array, literal: _Literal) -> tuple[pa.Scalar, int]:
-    """The literal in the column's type, and 0.
+    """Return the literal in the column's type, and 0.
 
-    If the type has no such value: its neighbour, and on which side of it the literal lies, 1 above, −1 below.
+    If the type cannot hold the value, return its neighbour, and the side of the literal: 1 above, −1 below.
     """
     kind = column.type
     if _kind(kind) not in _OF[type(literal)]:
@@ -738,19 +739,19 @@ def _in_type(call: _Call, which: int, column: pa.Array, literal: _Literal) -> tu
 
 
 def _near_text(literal: str, kind: pa.DataType) -> tuple[pa.Scalar, int]:
-    """As `_in_type`, of a text in a type of texts or times."""
+    """As `_in_type`, for a text compared with a type of texts or times."""
     try:
         return pa.scalar(literal).cast(kind), 0
     except pa.ArrowInvalid:
-        told = _timestamp(literal, kind.tz) if pa.types.is_timestamp(kind) else None
-        if told is None:
+        moment = _timestamp(literal, kind.tz) if pa.types.is_timestamp(kind) else None
+        if moment is None:
             raise
-        value, more = _near_integer(told / _NANOSECONDS[kind.unit], pa.int64())
+        value, more = _near_integer(moment / _NANOSECONDS[kind.unit], pa.int64())
         return pa.scalar(value, kind), more
 
 
 def _timestamp(text: str, zone: str | None) -> Fraction | None:
-    """The nanoseconds since 1970 of a text that says a time, in whatever unit; None if it says none."""
+    """Return the nanoseconds since 1970 of a text that is a time, in any unit; None if it is not a time."""
     for unit, nanoseconds in _NANOSECONDS.items():
         try:
             return Fraction(pa.scalar(text).cast(pa.timestamp(unit, zone)).value * nanoseconds)
@@ -785,7 +786,7 @@ def _near_float(literal: float, kind: pa.DataType) -> tuple[float, int]:
         value = float(narrow.type(literal))
     if math.isinf(value):
         return math.copysign(float(np.finfo(narrow).max), value), 1 if value > 0 else -1
-    exact = isinstance(literal, int)  # a fraction stands for the nearest value
+    exact = isinstance(literal, int)  # a fraction means the nearest value
     return value, (literal > value) - (literal < value) if exact else 0
 
 
@@ -825,7 +826,7 @@ def _compare_columns(call: _Call, left: pa.Array, right: pa.Array) -> pa.Array:
 
 
 def _as_decimals(left: pa.Array, right: pa.Array) -> tuple[pa.Array, pa.Array]:
-    """Numbers in types that can be compared: integers where all of 64 bits fit, signed or not."""
+    """Return numbers in comparable types: integers if all fit into 64 bits, signed or not."""
     left, right = (c.cast(pa.decimal128(20, 0)) if pa.types.is_integer(c.type) else c for c in (left, right))
     kinds = left.type, right.type
     digits = max(kind.precision - kind.scale for kind in kinds) + max(kind.scale for kind in kinds)
@@ -846,7 +847,7 @@ def _in(call: _Call, args: Sequence[Any]) -> pa.Array:
     values = _widened(pa.array([value for value, more in found if not more], column.type))
     column = _widened(column)
     if pa.types.is_floating(column.type):
-        column, values = pc.add(column, 0.0), pc.add(values, 0.0)  # is_in tells −0.0 from 0.0
+        column, values = pc.add(column, 0.0), pc.add(values, 0.0)  # is_in distinguishes −0.0 from 0.0
     kept = pc.is_in(column, values)
     return pc.if_else(column.is_valid(), kept, pa.scalar(None, pa.bool_()))
 
@@ -921,4 +922,4 @@ _FUNCTIONS: dict[str, Callable[[_Call, Sequence[Any]], Any]] = {
     "contains": partial(_text, pc.match_substring),
     "matches": partial(_text, pc.match_substring_regex),
 }
-"""By name: the call and its evaluated arguments in, one value a row out."""
+"""By name: a function from the call and its evaluated arguments to one value a row."""

@@ -1,10 +1,10 @@
-"""The content digest: what samples hold, whatever format, shard or batch they lie in.
+"""The content digest: a hash of the contents of samples, independent of format, shard and batch.
 
 A sample's digest is xxh3-128 (16 bytes, big-endian) over the canonical form (`lading.content.canonical`) of the struct
 of its fields; `__key__` is one of them. An interleaved sample's is taken of its items (`interleaved_digests`).
 
-A dataset has two: `ordered` is xxh3-128 over the sample digests in order; `unordered` is their sum modulo 2¹²⁸, which
-any number of processes can add up. Bounds of shards and batches do not show in either.
+A dataset has two digests: `ordered` is xxh3-128 over the sample digests in order; `unordered` is their sum modulo 2¹²⁸,
+which any number of processes can add up. Bounds of shards and batches change neither.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ __all__ = ["DatasetDigest", "differing_columns", "interleaved_digests", "sample_
 
 _SLICE_ROWS, _SLICE_BYTES = 1 << 16, 64 << 20
 _FORM_BYTES = 32
-"""What the form of a number takes, about, with its bounds and its copy in the form of the list."""
+"""Approximate bytes of the form of a number, with its bounds and its copy in the form of the list."""
 
 
 def sample_digests(rows: pa.Table | pa.RecordBatch) -> NDArray[np.uint8]:
-    """Digests of rows, each a sample: shape (rows, 16).
+    """Return digests of rows, each a sample: shape (rows, 16).
 
-    Takes memory for the short values of 65,536 rows, or fewer: of those that hold 2 million numbers in lists. A single
-    row of more takes some 26 bytes for each.
+    Memory: the short values of 65,536 rows, or of fewer that hold 2 million numbers in lists. A single row with more
+    numbers takes some 26 bytes for each.
 
     Args:
         rows: rows with their bytes, not references.
@@ -55,7 +55,7 @@ def sample_digests(rows: pa.Table | pa.RecordBatch) -> NDArray[np.uint8]:
     for first, last in pairwise(_bounds(table, np.arange(table.num_rows)).tolist()):
         some = table.slice(first, last - first)
         if some.num_rows > 1 and all(column.null_count == some.num_rows for column in some.columns):
-            # Nulls take no bytes: there may be any number of them.
+            # Nulls take no bytes: a batch may have any number of them.
             parts.append(np.repeat(sample_digests(some.slice(0, 1)), some.num_rows, axis=0))
             continue
         columns = zip(some.schema, some.columns, strict=True)
@@ -64,7 +64,7 @@ def sample_digests(rows: pa.Table | pa.RecordBatch) -> NDArray[np.uint8]:
 
 
 def _bounds(table: pa.Table, starts: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Rows between which samples are digested at once; `starts` are their first rows."""
+    """Return bounds of rows whose samples are digested together; `starts` are the first rows of samples."""
     lists = [i for i, kind in enumerate(table.schema.types) if _is_listed(kind)]
     sizes = [row_bytes(batch, _FORM_BYTES) for batch in table.select(lists).to_batches()] if lists else []
     size = np.concatenate(sizes) if sizes else np.zeros(table.num_rows, np.int64)
@@ -72,7 +72,7 @@ def _bounds(table: pa.Table, starts: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def _is_listed(kind: pa.DataType) -> bool:
-    """Whether it has lists in it, whose items have forms of their own, each longer than a number."""
+    """Return whether a type contains lists, whose items have forms of their own, each longer than a number."""
     return not isinstance(kind, pa.FixedShapeTensorType) and holds(kind, is_list)
 
 
@@ -115,13 +115,15 @@ _ITEM_KEYS = ("position", "modality", "content_type")
 
 
 def interleaved_digests(rows: pa.Table | pa.RecordBatch) -> NDArray[np.uint8]:
-    """Digests of the samples that items make up: shape (samples, 16), in order of the runs of one `sample_id`.
+    """Return digests of the samples of an item table: shape (samples, 16), in order of the runs of one `sample_id`.
 
-    The form is that of `sample_id`, of the list of metadata rows (their values: all columns but position, modality and
-    content type, which readers make up), and of the list of the other rows as structs of all their columns. Rows are
-    taken by position, text before others, else as they come, since a tar has no other order. `source_ref` and
-    `materialize_error` say where bytes lie, not what they are. Rows that carry nothing are left out, since a tar cannot
-    tell them from none: a metadata row without a value, and a text row without text or value (a gap).
+    The form covers three parts. The first is `sample_id`. The second is the list of metadata rows: all columns except
+    position, modality and content type, which readers generate. The third is the list of the other rows, as structs of
+    all their columns.
+
+    Rows are sorted by position, text before others, and otherwise keep their order, because a tar has no other order.
+    `source_ref` and `materialize_error` describe places, not content. Empty rows are left out, because a tar cannot
+    represent them: a metadata row without a value, and a text row without text or value (a gap).
 
     Args:
         rows: whole samples, materialised. Takes memory for the short values of some 65,536 rows.
@@ -149,10 +151,10 @@ def _of_items(table: pa.Table) -> NDArray[np.uint8]:
     position = np.asarray(pc.fill_null(table["position"], 0).to_numpy(), np.int64)
     order = np.lexsort((~text, position, ~metadata, sample))
     order = order[(carries | ~(metadata | text))[order]]
-    for name in forms.keys() & _ITEM_KEYS:  # a form without them is that of the values alone
+    for name in forms.keys() & _ITEM_KEYS:  # a form without them covers only the values
         forms[name] = pc.if_else(pa.array(metadata), pa.scalar(None, FORM), forms[name])
     rows = struct_forms(forms, len(sample))
-    # Of each sample the metadata rows come first: two lists that lie one after the other.
+    # The metadata rows of each sample come first: two adjacent lists.
     counts = np.bincount(sample[order] * 2 + ~metadata[order], minlength=2 * len(starts))
     lists = list_forms(rows.take(pa.array(order)), np.concatenate([[0], np.cumsum(counts)]))
     ids = column_forms(table["sample_id"], Text()).take(pa.array(starts))
@@ -181,7 +183,7 @@ class DatasetDigest:
         self._ordered: xxhash.xxh3_128 | str | None = xxhash.xxh3_128()
 
     def update(self, digests: NDArray[np.uint8]) -> None:
-        """Add samples, in order: their digests, shape (samples, 16).
+        """Add the digests of samples, in order: shape (samples, 16).
 
         Raises:
             UsageError: this digest was read from JSON, so nothing can follow in order.
@@ -199,7 +201,7 @@ class DatasetDigest:
 
     @property
     def ordered(self) -> str | None:
-        """32 hex digits: the samples in their order; None where that is not known."""
+        """Return 32 hex digits: the samples in their order; None if the order is unknown."""
         return self._ordered if isinstance(self._ordered, str | None) else self._ordered.hexdigest()
 
     @property
@@ -218,15 +220,15 @@ class DatasetDigest:
         return {"ordered": self.ordered, "unordered": self.unordered, "count": self.count}
 
     @classmethod
-    def from_json(cls, told: Mapping[str, Any]) -> Self:
+    def from_json(cls, state: Mapping[str, Any]) -> Self:
         """The digest that `to_json` gave.
 
         Raises:
             DataError: the value is not a digest.
         """
-        total, ordered, count = (told.get(name, "") for name in ("unordered", "ordered", "count"))
+        total, ordered, count = (state.get(name, "") for name in ("unordered", "ordered", "count"))
         if not (_is_hex(total) and (ordered is None or _is_hex(ordered)) and type(count) is int and count >= 0):
-            raise DataError("not a dataset digest", found=repr(told)[:100])
+            raise DataError("not a dataset digest", found=repr(state)[:100])
         digest = cls()
         digest._add(int(total, 16), count)
         digest._ordered = ordered

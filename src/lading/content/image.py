@@ -1,7 +1,7 @@
-"""Images from their headers: kind and size without decoding, and one frame of a multi-frame file.
+"""Images from their headers: kind and size without decoding, and extract one frame of a multi-frame file.
 
-A frame of a TIFF is moved, not decoded: its directory and strips go into a file of their own, so its pixels stay bit by
-bit what they were, whatever their compression and depth, and a file that declares a huge picture costs nothing.
+A frame of a TIFF is copied, not decoded: its directory and strips go into a file of their own. The compressed pixels
+stay bit by bit the same, and a file that declares a huge image costs nothing.
 
 Source: PNG 1.2 §11.2.2; ITU T.81 §B.2.2; GIF89a §18; RFC 9649 (WebP); BITMAPINFOHEADER; TIFF 6.0 §2 and BigTIFF;
 ISO/IEC 23008-12 §6.5.3 (`ispe`).
@@ -23,10 +23,10 @@ from lading.limits import DEFAULT_LIMITS, Limits
 __all__ = ["ImageInfo", "extract_frame", "image_info", "is_image", "is_one_frame", "tiff_frames", "usual_sizes"]
 
 _MOST_SEGMENTS = 4096
-"""JPEG segments or ISO boxes that are walked; real files have a few dozen before what is looked for."""
+"""Maximum number of JPEG segments or ISO boxes to walk; real files have a few dozen before the size."""
 
 _SLACK_BYTES = 4096
-"""What a frame may be larger than twice its file: header and padding of a tiny one."""
+"""Bytes by which a frame may exceed twice the size of its file: header and padding of a tiny one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class ImageInfo:
 
 
 def is_image(head: bytes | bytearray | memoryview) -> bool:
-    """Whether a file with these first bytes (16 are enough) is an image of a kind that `image_info` knows."""
+    """Return whether a file with these first bytes (16 are enough) is an image of a type that `image_info` knows."""
     view = memoryview(head).cast("B")
     return any(view[at : at + len(magic)] == magic for magic, at, _ in _PARSERS)
 
@@ -155,7 +155,7 @@ _JPEG_ENDS = frozenset({0xD9, 0xDA})
 
 _PNG, _JPEG = np.frombuffer(b"\x89PNG\r\n\x1a\n", np.uint8), np.frombuffer(b"\xff\xd8\xff", np.uint8)
 _PNG_BYTES, _JPEG_BYTES = 24, 9
-"""Where the size ends: in the file, in its segment."""
+"""End of the size field: in the file, in its segment."""
 _FEW_SEGMENTS = 8
 _IS_FRAME = np.isin(np.arange(256), list(_JPEG_FRAMES))
 _HAS_LENGTH = ~_IS_FRAME & ~np.isin(np.arange(256), [*_JPEG_ENDS, *_JPEG_BARE, 0xFF])
@@ -167,9 +167,9 @@ def _heif(view: memoryview) -> ImageInfo | None:
     brands = {bytes(view[at : at + 4]) for at in (8, *range(16, min(len(view), _box_end(view, 0), 256), 4))}
     mime = next((mime for mime, known in _BRANDS.items() if brands & known), None)
     if any(_box_end(view, at - 12) > len(view) for at in _boxes(view, 0, len(view), _ISPE[:1])):
-        return None  # cut: a larger picture may come
+        return None  # cut: a larger image may follow
     sizes = [struct.unpack_from(">II", view, at + 4) for at in _boxes(view, 0, len(view), _ISPE)]
-    # Tiles, thumbnails and masks have a size too: the picture is the largest.
+    # Tiles, thumbnails and masks have a size too: the main image is the largest.
     return ImageInfo(mime, *max(sizes, key=lambda size: size[0] * size[1])) if mime and sizes else None
 
 
@@ -178,7 +178,7 @@ _BRANDS = {
     "image/heic": {b"heic", b"heix", b"hevc", b"hevx", b"heim", b"heis"},
     "image/heif": {b"mif1", b"msf1"},
 }
-# Where sizes stand: boxes in boxes; `meta` has four bytes before its children.
+# Places of sizes: boxes in boxes; `meta` has four bytes before its children.
 _ISPE = ((b"meta", 4), (b"iprp", 0), (b"ipco", 0), (b"ispe", 0))
 
 
@@ -188,7 +188,7 @@ def _box_end(view: memoryview, at: int) -> int:
 
 
 def _boxes(view: memoryview, at: int, end: int, path: tuple[tuple[bytes, int], ...]) -> Iterator[int]:
-    """Where the contents of boxes at a path begin."""
+    """Yield the starts of the contents of boxes at a path."""
     (name, skip), *rest = path
     for _ in range(_MOST_SEGMENTS):
         if at + 8 > end:
@@ -232,13 +232,13 @@ _PARSERS: tuple[tuple[bytes, int, Callable[[memoryview], ImageInfo | None]], ...
 _TIFFS = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
 _WIDTH, _HEIGHT = 256, 257
 _DATA = {273: 279, 324: 325}
-"""Tags of places in the file that picture data stand at, and of their lengths: strips, tiles."""
+"""Tags with offsets of image data, and with their lengths: strips, tiles."""
 
 _INNER = {34665, 34853, 40965}
-"""Tags of a directory within: Exif, GPS, interoperability."""
+"""Tags of nested directories: Exif, GPS, interoperability."""
 
 _DROPPED = {330, 400}
-"""Further pictures (thumbnails, pyramids) and fax parameters: directories that stand for more than this frame."""
+"""Further images (thumbnails, pyramids) and fax parameters: directories that describe more than this frame."""
 
 _OLD_JPEG = {513, 514, 519, 520, 521}
 _SIZES = np.array([0, 1, 1, 2, 4, 8, 1, 1, 2, 4, 8, 4, 8, 4, 0, 0, 8, 8, 8], np.int64)
@@ -247,7 +247,7 @@ _LONG, _LONG8 = 4, 16
 
 
 class _Tiff:
-    """A TIFF file's directories. Raises BadReference where they lead out of the file."""
+    """The directories of a TIFF file. Raises BadReference if they point outside the file."""
 
     def __init__(self, view: memoryview, limits: Limits = DEFAULT_LIMITS) -> None:
         self.view, self.limits = view, limits
@@ -261,13 +261,13 @@ class _Tiff:
         )
 
     def read(self, kind: np.dtype[Any], at: int, count: int) -> NDArray[Any]:
-        """Numbers or entries at a place."""
+        """Return numbers or entries at a place."""
         if at < 0 or count < 0 or at + count * kind.itemsize > len(self.view):
             raise BadReference("a TIFF file that leads past its end", expected=f"{len(self.view)} bytes", found=at)
         return np.frombuffer(self.view, kind, count, at)
 
     def frames(self) -> list[int]:
-        """Where the directories of the frames stand; a chain that bites its tail ends there."""
+        """Return the offsets of the directories of the frames; a cyclic chain ends where it repeats."""
         word, count = (struct.Struct(self.order + code) for code in ("QQ" if self.big else "IH"))
         found: dict[int, None] = {}
         try:
@@ -285,13 +285,13 @@ class _Tiff:
         return list(found)
 
     def entries(self, at: int) -> NDArray[Any]:
-        """The entries of a directory, one a tag."""
+        """Return the entries of a directory, one a tag."""
         count = int(self.read(self.count, at, 1)[0])
         entries = self.read(self.entry, at + self.count.itemsize, count)
         return entries[np.unique(entries["tag"], return_index=True)[1]]
 
     def value(self, entry: Any) -> NDArray[np.uint8]:
-        """The bytes of an entry's value, wherever they stand."""
+        """Return the bytes of an entry's value, inline or elsewhere."""
         kind = int(entry["kind"])
         size = int(entry["count"]) * (int(_SIZES[kind]) if kind < len(_SIZES) else 0)
         if size <= self.word.itemsize:
@@ -299,7 +299,7 @@ class _Tiff:
         return self.read(np.dtype("u1"), int(entry["at"]), size)
 
     def numbers(self, entries: NDArray[Any], tag: int) -> NDArray[np.int64]:
-        """A tag's whole numbers; none if it is not there."""
+        """Return a tag's integers; nothing if the tag is missing."""
         for entry in entries[entries["tag"] == tag]:
             kind = _UNSIGNED.get(int(entry["kind"]))
             if kind is not None:
@@ -308,10 +308,10 @@ class _Tiff:
 
 
 def tiff_frames(data: bytes | bytearray | memoryview, limits: Limits = DEFAULT_LIMITS) -> NDArray[np.int64] | None:
-    """Where the directories of a TIFF file's frames stand; None for a file that is no TIFF.
+    """Return the offsets of the directories of a TIFF file's frames; None for another file.
 
     Raises:
-        BadReference: the file is broken where they should be.
+        BadReference: the file is broken at a directory.
         LimitExceeded: it has too many frames.
     """
     view = memoryview(data).cast("B")
@@ -349,7 +349,7 @@ def extract_frame(
 
 
 def is_one_frame(data: bytes | bytearray | memoryview) -> bool:
-    """Whether an image file is what `extract_frame` gives for its frame 0: no TIFF, or a whole one with one frame."""
+    """Return whether an image file equals its own frame 0: not a TIFF, or a complete TIFF with one frame."""
     view = memoryview(data).cast("B")
     try:
         return bytes(view[:4]) not in _TIFFS or len(_Tiff(view, _ONE_FRAME).frames()) == 1
@@ -361,7 +361,7 @@ _ONE_FRAME = Limits(image_frames=1)
 
 
 class _Copy:
-    """A TIFF file being made of one frame of another, in the same byte order and width."""
+    """A TIFF file being built from one frame of another, in the same byte order and width."""
 
     def __init__(self, source: _Tiff) -> None:
         self.source = source
@@ -374,7 +374,7 @@ class _Copy:
         return bytes(self.out)
 
     def append(self, data: NDArray[np.uint8]) -> int:
-        """Put data at the next even place; give the place."""
+        """Put data at the next even offset; return the offset."""
         self.out += b"\0" * (len(self.out) % 2)
         at = len(self.out)
         most = 2 * len(self.source.view) + _SLACK_BYTES
@@ -384,20 +384,20 @@ class _Copy:
         return at
 
     def directory(self, at: int, depth: int) -> int:
-        """Copy a directory and what it names; give its new place."""
+        """Copy a directory and the values it names; return its new offset."""
         source = self.source
         entries = source.entries(at)
         if depth == 0:
             if np.isin(entries["tag"], list(_OLD_JPEG)).any():
                 raise BadReference("a TIFF frame in the old JPEG form, which cannot be taken out of its file")
             entries = entries[~np.isin(entries["tag"], list(_DROPPED))]
-        kept = [self.copied(entries, entry, depth) for entry in entries]
-        new = np.array([tuple(entry) for entry in kept], source.entry)
+        entries_copied = [self.copied(entries, entry, depth) for entry in entries]
+        new = np.array([tuple(entry) for entry in entries_copied], source.entry)
         body = np.array([len(new)], source.count).tobytes() + new.tobytes() + bytes(source.word.itemsize)
         return self.append(np.frombuffer(body, np.uint8))
 
     def copied(self, entries: NDArray[Any], entry: Any, depth: int) -> Any:
-        """An entry that says where its value stands now."""
+        """Return an entry with the new offset of its value."""
         source, tag = self.source, int(entry["tag"])
         entry = entry.copy()
         if tag in _INNER and depth < len(_INNER) and len(inner := source.numbers(entries, tag)):
@@ -416,7 +416,7 @@ class _Copy:
         return entry
 
     def pictures(self, places: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Copy strips or tiles; give their new places."""
+        """Copy strips or tiles; return their new offsets."""
         total = len(self.source.view)
         limits = self.source.limits
         if len(places) > limits.image_strips:

@@ -1,4 +1,4 @@
-"""Logical types of columns: images, text, audio, video, arrays, labels, and how they are stored."""
+"""Logical types of columns (images, text, audio, video, arrays, labels) and their storage."""
 
 from lading.features.types import (
     FEATURE_KEY,

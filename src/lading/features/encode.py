@@ -38,14 +38,14 @@ __all__ = [
 ]
 
 VIDEO_FIELDS = ("mode", "path", "bytes", "extension", "media_type", "size", "checksum")
-"""Fields of the struct in which a cache keeps a video."""
+"""Fields of the struct in which a cache stores a video."""
 
 _BUFFERS = (bytes, bytearray, memoryview)
 _PATHS = (str, os.PathLike)
 _UNCHANGING = (type(None), bool, int, float, complex, *_PATHS, bytes, Decimal, date, time, timedelta, np.generic)
 _BLOCK_BYTES = 1 << 20
 _FIRST_INEXACT = 1 << 53
-"""From here on floats of 64 bits leave out whole numbers."""
+"""From here on, 64-bit floats skip some integers."""
 _PICTURE_DTYPES = ("bool", "uint8", "uint16")
 _PNG_MODES = ("RGBA", "LA", "PA", "P")
 _HOLDS_WHAT_IT_TAKES = ("PNG", "JPEG", "MPO", "TIFF")
@@ -60,7 +60,7 @@ _NOT_ENCODED = (
     AssertionError,
     struct.error,
 )
-"""What Pillow raises for an image that a format does not hold; AssertionError of a file that was closed."""
+"""Errors of Pillow for an image that a format cannot hold; AssertionError for a file that was closed."""
 _SHA256 = re.compile("[0-9a-fA-F]{64}")
 _FIRST_VIDEO_EXTENSION = ".mp4"
 _VIDEO_TYPES = {
@@ -126,7 +126,7 @@ def image_bytes(value: Any, encode_format: str = "PNG") -> bytes:
 
 
 def _source_bytes(image: Any) -> bytes | None:
-    """Bytes of the file that an image was read from, if it is still what they show."""
+    """Return the bytes of the file that an image was read from, if the image still shows them."""
     if not image.format or (hasattr(image, "tell") and image.tell() != 0):
         return None
     from PIL import Image
@@ -140,7 +140,7 @@ def _source_bytes(image: Any) -> bytes | None:
             file.seek(at)
             with Image.open(io.BytesIO(data)) as again:
                 return data if _seen_alike(image, again) else None
-    with suppress(OSError, ValueError, AssertionError, StoreError):  # of one that was closed, anything may come
+    with suppress(OSError, ValueError, AssertionError, StoreError):  # a closed file may raise anything
         name = getattr(image, "filename", "")
         data = media_bytes(name) if name else b""
         with Image.open(io.BytesIO(data)) as again:
@@ -150,26 +150,29 @@ def _source_bytes(image: Any) -> bytes | None:
 
 
 def _is_unread(image: Any) -> bool:
-    """Whether no pixel was read yet, so that none was changed. Some formats, as WebP, have no tiles before that."""
+    """Return whether no pixel was read yet, so that none was changed.
+
+    Some formats, such as WebP, have no tiles then.
+    """
     if getattr(image, "tile", None):
         return True
     try:
         return getattr(image, "im", None) is None
-    except AssertionError:  # how Pillow says that there are no pixels yet
+    except AssertionError:  # Pillow's sign that no pixels are loaded
         return True
     except ValueError:  # it was closed
         return False
 
 
 def _seen_alike(image: Any, other: Any) -> bool:
-    """Whether two images of one file, of which no pixel was read, show the same: `draft` and palettes change it."""
+    """Return whether two unread images of one file show the same: `draft` and palettes change an image."""
     palettes = [None if each.palette is None else (each.palette.mode, each.palette.palette) for each in (image, other)]
     one, two = ((each.mode, each.size, each.tile, each.info.get("transparency")) for each in (image, other))
     return bool(one == two and palettes[0] == palettes[1])
 
 
 def _encoded_alike(image: Any) -> bytes:
-    """A Pillow image in its own format, or as PNG; where both fail, errors are of its own."""
+    """Return a Pillow image in its own format, or as PNG. If both fail, the error is that of its own format."""
     from PIL import Image
 
     Image.init()
@@ -184,7 +187,7 @@ def _encoded_alike(image: Any) -> bytes:
 
 
 def _picture(array: NDArray[Any]) -> Any:
-    """An array as a Pillow image, if it comes back as it was: other types would be cut to 8 or 16 bits."""
+    """Return an array as a Pillow image, if that preserves it: other types would be cut to 8 or 16 bits."""
     from PIL import Image
 
     if np.ma.is_masked(array):
@@ -217,11 +220,11 @@ def _encoded(image: Any, encode_format: str) -> bytes:
 
 
 def _refuse_another(image: Any, file: IO[bytes], encode_format: str) -> None:
-    """Raise ValueError, or what Pillow does, unless a file shows the image: its size, its depth, its pixels.
+    """Raise ValueError, or Pillow's error, unless a file shows the image: its size, its depth, its pixels.
 
-    Formats that are known to take nothing they cannot hold are not looked into, and of lossy ones pixels differ.
+    Formats that are known to refuse images they cannot hold are not checked; lossy formats change pixels.
     """
-    if encode_format in _HOLDS_WHAT_IT_TAKES and image.mode != "I":  # of which older Pillows cut PNG to 16 bits
+    if encode_format in _HOLDS_WHAT_IT_TAKES and image.mode != "I":  # older Pillows cut these to 16 bits in PNG
         return
     from PIL import Image
 
@@ -237,19 +240,19 @@ def _refuse_another(image: Any, file: IO[bytes], encode_format: str) -> None:
 
 
 def _depth(image: Any) -> int:
-    """Bytes of a band's value. Of four there are hardly ever more than two in use; pixels tell."""
+    """Return the bytes of a band's value. Of four bytes, rarely more than two are in use; pixels decide."""
     from PIL import ImageMode
 
     return np.dtype(ImageMode.getmode(image.mode).typestr).itemsize
 
 
 def held(value: Any) -> Any:
-    """The value, of which nothing changes when its owner changes or closes what it gave: arrays, images, lists copied.
+    """Return a copy of a value that its owner may change or close: arrays, images, lists.
 
     Paths stay paths.
 
     Raises:
-        TypeError: nothing is known of such a value; it may look at what others change.
+        TypeError: an unknown kind of value; it may refer to data that others change.
         ValueError: an image that was closed.
     """
     if isinstance(value, _UNCHANGING):
@@ -257,7 +260,7 @@ def held(value: Any) -> Any:
     if isinstance(value, (bytearray, np.ndarray)):
         return value.copy()
     if isinstance(value, memoryview) and value.format == "B" and value.ndim == 1:
-        return memoryview(bytes(value))  # of bytes numpy would make a text
+        return memoryview(bytes(value))  # numpy would make a text of bytes
     if isinstance(value, (list, tuple)):
         return [held(item) for item in value]
     if isinstance(value, Mapping):
@@ -268,18 +271,18 @@ def held(value: Any) -> Any:
 
 
 def _image_copy(image: Any) -> Any:
-    """A copy of an image of Pillow."""
+    """Return a copy of a Pillow image."""
     copied = image.copy()
-    copied.format = image.format  # a copy has none, and no file
+    copied.format = image.format  # a copy has neither format nor file
     return copied
 
 
 def array_of(
     value: Any, dtype: str | np.dtype[Any] | None = None, shape: Sequence[int | None] | None = None
 ) -> NDArray[Any]:
-    """The array that a value is, of this dtype and shape if they are given. What `np.asarray` takes is taken.
+    """Return the value as an array, of this dtype and shape if given. Everything that `np.asarray` takes is accepted.
 
-    Floats may round to narrower ones, as the dtype asks; any other value must be kept exactly.
+    Floats may round to narrower ones, as the dtype requires; any other value must be kept exactly.
 
     Raises:
         Unrepresentable: another shape, or values that the dtype cannot hold.
@@ -292,13 +295,13 @@ def array_of(
 
 
 def array_bytes(value: Any, dtype: str, shape: Sequence[int | None]) -> bytes:
-    """Values of an array of this type and shape: C order, little-endian. Raises as `array_of`."""
+    """Return the values of an array of this type and shape: C order, little-endian. Raises as `array_of`."""
     return array_of(value, np.dtype(dtype).newbyteorder("<"), shape).tobytes()
 
 
 def has_shape(array: NDArray[Any], shape: Sequence[int | None]) -> bool:
-    """Whether an array has these extents; None stands for any."""
-    return array.ndim == len(shape) and all(told in (None, n) for told, n in zip(shape, array.shape, strict=True))
+    """Return whether an array has these extents; None matches any."""
+    return array.ndim == len(shape) and all(extent in (None, n) for extent, n in zip(shape, array.shape, strict=True))
 
 
 def _refuse_shape(array: NDArray[Any], shape: Sequence[int | None]) -> None:
@@ -315,7 +318,7 @@ def _cast(array: NDArray[Any], kind: np.dtype[Any]) -> NDArray[Any]:
         if array.dtype.kind == kind.kind and kind.kind in "fc":
             same = np.array_equal(np.isinf(cast), np.isinf(array))
         else:
-            back = cast.astype(array.dtype, casting="unsafe")  # 2**53 + 1 equals its float, but not the way back
+            back = cast.astype(array.dtype, casting="unsafe")  # 2**53 + 1 equals its float, but not the other way round
             same = np.array_equal(cast, array, equal_nan=True) and np.array_equal(back, array, equal_nan=True)
     if not same:
         raise Unrepresentable(f"values that {kind} cannot hold", found=f"an array of {array.dtype}")
@@ -323,14 +326,14 @@ def _cast(array: NDArray[Any], kind: np.dtype[Any]) -> NDArray[Any]:
 
 
 def npy_bytes(value: Any, dtype: str | None = None, shape: Sequence[int | None] | None = None) -> bytes:
-    """An array as a `.npy` file, of this dtype and shape if they are given. Raises as `array_of`."""
+    """Return an array as a `.npy` file, of this dtype and shape if given. Raises as `array_of`."""
     out = io.BytesIO()
     np.save(out, array_of(value, dtype, shape), allow_pickle=False)
     return out.getvalue()
 
 
 def _as_array(value: Any, kind: np.dtype[Any] | None = None) -> NDArray[Any]:
-    """What numpy makes of a value, if all of it is kept; whole numbers that only the type wanted holds as that type."""
+    """Return numpy's array of a value, if that keeps it exactly; integers may need the requested type."""
     try:
         array = np.asarray(value)
     except (ValueError, TypeError, RuntimeError, np.ma.MaskError) as error:  # a tensor with a gradient, a masked number
@@ -345,14 +348,14 @@ def _as_array(value: Any, kind: np.dtype[Any] | None = None) -> NDArray[Any]:
         raise _misfit("texts and other values do not go together in one array", "an array of one type", value)
     if listed and not _keeps_whole_numbers(array, value):
         if kind is not None and kind.kind in "iu" and _types_in(value) == {int}:
-            with suppress(OverflowError):  # of Python's own numbers; numpy's would wrap around
+            with suppress(OverflowError):  # for Python's own numbers; numpy's would wrap around
                 return np.array(_plain_items(value), kind).reshape(array.shape)
         raise _misfit("whole numbers of this size do not go with floats in one array", "an array of one type", value)
     return array
 
 
 def _plain_items(value: Sequence[Any]) -> list[Any]:
-    """The items of lists, however deep, as Python's own."""
+    """Return the items of lists, at any depth, as Python objects."""
     return [plain_item(item) for item in np.asarray(value, object).ravel()]
 
 
@@ -361,7 +364,7 @@ def _types_in(value: Sequence[Any]) -> set[type]:
 
 
 def _is_of_arrays(value: Any) -> bool:
-    """Whether this is a list of arrays, however deep, by the first: to look at each number would take long."""
+    """Return whether this is a list of arrays, at any depth, judged by the first: checking each number is slow."""
     listed = False
     while isinstance(value, (list, tuple)) and value:
         listed, value = True, value[0]
@@ -373,14 +376,14 @@ def _has_masked(value: Any) -> bool:
 
 
 def _keeps_whole_numbers(array: NDArray[Any], value: Sequence[Any]) -> bool:
-    """Whether lists of which numpy makes floats hold no whole number that becomes another by it.
+    """Return whether lists that numpy turns into floats keep all their integers exactly.
 
-    So it does of whole numbers beside floats, and of the widest without a sign beside others.
+    numpy makes floats of integers mixed with floats, and of uint64 mixed with other integers.
     """
     if not (np.abs(array) >= _FIRST_INEXACT).any():
         return True
     pairs = zip(_plain_items(value), array.ravel().tolist(), strict=True)
-    return all(type(kept) is not int or kept == made for kept, made in pairs)
+    return all(type(number) is not int or number == made for number, made in pairs)
 
 
 def _spelled(shape: Sequence[int | None]) -> str:
@@ -388,29 +391,29 @@ def _spelled(shape: Sequence[int | None]) -> str:
 
 
 def video_cell(value: Any, assets: str | None = None) -> dict[str, Any]:
-    """A video as a struct of `VIDEO_FIELDS`: its bytes inside, or kept as a file in `assets`.
+    """Return a video as a struct of `VIDEO_FIELDS`: its bytes inside, or stored as a file in `assets`.
 
-    Such a file is called after its content: `{sha256}{extension}`, and its name is the struct's `path`.
+    The file is named after its content, `{sha256}{extension}`, and its name is the struct's `path`.
 
     Args:
-        value: a path, bytes (`.mp4`, unless said otherwise), or a mapping with `path` or `bytes`, and perhaps
-            `extension` and `checksum`, which are kept as they are; a SHA-256 is to be that of the bytes.
-        assets: the folder; without it the bytes come inside. It is made when it is needed.
+        value: a path, bytes (`.mp4` by default), or a mapping with `path` or `bytes`, and optional `extension` and
+            `checksum`, which are kept; a SHA-256 must be that of the bytes.
+        assets: the folder, created when needed; without it the bytes are stored inside.
 
     Raises:
-        Unrepresentable: something else, or a SHA-256 of other bytes.
+        Unrepresentable: the value is something else, or a SHA-256 does not match the bytes.
         NotFound, StoreError: as `media_bytes`, or the file cannot be written.
     """
-    told = value if isinstance(value, Mapping) else {}
-    if told.keys() - {*VIDEO_FIELDS}:
-        raise _misfit("no video", "a mapping of " + ", ".join(VIDEO_FIELDS), sorted(told.keys() - {*VIDEO_FIELDS}))
+    fields = value if isinstance(value, Mapping) else {}
+    if fields.keys() - {*VIDEO_FIELDS}:
+        raise _misfit("no video", "a mapping of " + ", ".join(VIDEO_FIELDS), sorted(fields.keys() - {*VIDEO_FIELDS}))
     source = value
-    if told:
-        source = told.get("path") if told.get("bytes") is None else told["bytes"]
+    if fields:
+        source = fields.get("path") if fields.get("bytes") is None else fields["bytes"]
     if not isinstance(source, (*_BUFFERS, *_PATHS)):
         raise _misfit("no video", "bytes, or the path of a file", source)
     ending = os.path.splitext(os.fspath(source))[1] if isinstance(source, _PATHS) else _FIRST_VIDEO_EXTENSION
-    extension = _extension(told.get("extension") or ending)
+    extension = _extension(fields.get("extension") or ending)
     with _open(source) if isinstance(source, _PATHS) else io.BytesIO(source) as file:
         data, name = None, None
         if assets is None:
@@ -421,28 +424,31 @@ def video_cell(value: Any, assets: str | None = None) -> dict[str, Any]:
             name = digest + extension
     media_type = _VIDEO_TYPES.get(extension, "application/octet-stream")
     mode = "bytes" if assets is None else "path"
-    checksum = told.get("checksum") or digest
-    if is_sha256(checksum) and checksum.lower() != digest:  # nobody could tell the video from a damaged one
+    checksum = fields.get("checksum") or digest
+    if is_sha256(checksum) and checksum.lower() != digest:  # otherwise the video would look damaged
         raise Unrepresentable("a video with the checksum of another", expected=f"sha256 {digest}", found=checksum)
     return dict(zip(VIDEO_FIELDS, (mode, name, data, extension, media_type, size, checksum), strict=True))
 
 
-def is_sha256(told: Any) -> bool:
-    """Whether a checksum is a SHA-256, as 64 hex digits."""
-    return isinstance(told, str) and _SHA256.fullmatch(told) is not None
+def is_sha256(checksum: Any) -> bool:
+    """Return whether a checksum is a SHA-256, as 64 hex digits."""
+    return isinstance(checksum, str) and _SHA256.fullmatch(checksum) is not None
 
 
-def _extension(told: Any) -> str:
-    extension = "." + str(told).lower().removeprefix(".")
+def _extension(name: Any) -> str:
+    extension = "." + str(name).lower().removeprefix(".")
     if not extension[1:].isalnum():
         raise Unrepresentable(
-            "a video needs an extension", expected="letters and digits, such as .mp4", found=repr(told)
+            "a video needs an extension", expected="letters and digits, such as .mp4", found=repr(name)
         )
     return extension
 
 
 def _keep(file: IO[bytes], assets: str, extension: str) -> tuple[int, str]:
-    """Copy a file under the name of its content; size and digest. Equal files, also of other threads, become one."""
+    """Copy a file under the name of its content; return size and digest.
+
+    Equal files, also of other threads, become one.
+    """
     made = os.path.join(assets, f".{secrets.token_hex(8)}.tmp")
     digest, size = hashlib.sha256(), 0
     try:
@@ -464,10 +470,10 @@ def _keep(file: IO[bytes], assets: str, extension: str) -> tuple[int, str]:
 
 @contextmanager
 def _open(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
-    """A regular file to read. Raises NotFound, StoreError."""
+    """Open a regular file for reading. Raises NotFound, StoreError."""
     name = os.fspath(path)
     try:
-        if not stat.S_ISREG(os.stat(name).st_mode):  # a pipe would be waited for
+        if not stat.S_ISREG(os.stat(name).st_mode):  # opening a pipe would block
             raise StoreError("not a file", file=name, expected="a regular file")
         with open(name, "rb") as file:
             yield file
@@ -480,15 +486,15 @@ def _open(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
 
 
 def _misfit(message: str, expected: str, value: Any, error: Exception | None = None) -> Unrepresentable:
-    told = repr(value) if isinstance(value, (str, int, float, list)) else str(error or "")
-    return Unrepresentable(message, expected=expected, found=f"{type(value).__name__} {told[:80]}".strip())
+    shown = repr(value) if isinstance(value, (str, int, float, list)) else str(error or "")
+    return Unrepresentable(message, expected=expected, found=f"{type(value).__name__} {shown[:80]}".strip())
 
 
 def plain_item(value: Any) -> Any:
-    """A number of numpy's as Python's, None if it is masked; anything else, dates of numpy too, as it is."""
+    """Return a numpy number as a Python number, None if it is masked; anything else unchanged, also numpy's dates."""
     number = isinstance(value, np.generic)
     if isinstance(value, np.ndarray) and not value.ndim:
-        if np.ma.is_masked(value):  # what lies under a mask is no value
+        if np.ma.is_masked(value):  # a masked value is meaningless
             return None
         number = True
     return value.item() if number and value.dtype.kind in "biufcUS" else value

@@ -1,9 +1,9 @@
-"""Columns as Hugging Face's datasets keeps them, and the features it is told of them.
+"""Columns and features in the form of Hugging Face's datasets library.
 
-Media are `struct<bytes: binary, path: string>`, labels int64, arrays lists inside each other, JSON the extension type
-`arrow.json`; what a column means stands as JSON in the metadata of the Arrow schema, under `huggingface`:
-`{"info": {"features": {name: feature}}}`. Field metadata stay, so that lading finds its own features again; a column of
-bytes or text that became one of those is marked, and read as the bytes or text that it was.
+Media are `struct<bytes: binary, path: string>`, labels int64, arrays nested lists, JSON the extension type
+`arrow.json`. The features of columns are JSON in the metadata of the Arrow schema, under `huggingface`: `{"info":
+{"features": {name: feature}}}`. Field metadata stay, so that lading finds its own features again. A column of bytes or
+text that was converted to one of those types is marked, and read back as bytes or text.
 
 Source: datasets 5.2.0 features/features.py (`Features.arrow_schema`, `generate_from_arrow_type`, `Array2D`, `Json`),
 image.py, audio.py, video.py.
@@ -66,15 +66,15 @@ _MEDIA_FEATURES = (Image, Audio, Video)
 _MAX_VALUE_BYTES = _MAX_ITEMS = 1 << 31
 _MAX_DEPTH = 100
 _PEER_KEYS = b"stable_datasets."
-"""What stable-datasets says of a field begins with it."""
+"""Prefix of stable-datasets' metadata of a field."""
 _EXTENSION_KEYS = (b"ARROW:extension:name", b"ARROW:extension:metadata")
 _MARKS = {b"bytes": pa.large_binary(), b"string": pa.string(), b"large_string": pa.large_string()}
-"""What a column was before it became one of datasets' types, as its field is marked."""
+"""Metadata of a field: the type of a column before its conversion to one of datasets' types."""
 _ITEM_TYPES = {name: pa.from_numpy_dtype(np.dtype(name)) for name in NUMBER_TYPES}
-"""What the arrays of datasets are of."""
+"""Item types of the arrays of datasets."""
 _MAX_DIMENSIONS = 5
 _MEDIA_NAMES = ("Image", "Audio", "Video", "Pdf", "Nifti", "Mesh", "BioSequence", "BioStructure")
-"""What datasets keeps as bytes and path."""
+"""Features that datasets stores as bytes and path."""
 _LISTS = (pa.ListType, pa.LargeListType)
 _FIXED = re.compile(r"fixed_size_binary\[(\d{1,9})\]")
 _NAMES = {
@@ -85,18 +85,20 @@ _OTHER_NAMES = {
     "float": "float32", "double": "float64", "halffloat": "float16", "utf8": "string", "large_utf8": "large_string",
     "bool_": "bool",
 }  # fmt: skip
-"""Names of types that datasets takes, too."""
+"""Further names of types that datasets accepts."""
 
 _AS_ARROW_SAYS = (
     pa.types.is_integer, pa.types.is_time, pa.types.is_timestamp, pa.types.is_duration, pa.types.is_binary,
     pa.types.is_large_binary, pa.types.is_string, pa.types.is_large_string, pa.types.is_fixed_size_binary,
     pa.types.is_decimal128, pa.types.is_decimal256,
 )  # fmt: skip
-"""Types that datasets calls by the name that Arrow has for them."""
+"""Types with the same name in datasets and Arrow."""
 
 
 class _ArrayType(pa.ExtensionType):  # type: ignore[misc] # pyarrow has no type information
-    """The type of datasets' arrays of 2 to 5 dimensions, written as it writes it. It is not registered: datasets does.
+    """The type of datasets' arrays of 2 to 5 dimensions, serialised as datasets does.
+
+    Not registered, because datasets registers it.
 
     Args:
         shape: extent of each dimension; of the first one it may be None.
@@ -123,48 +125,48 @@ class _ArrayType(pa.ExtensionType):  # type: ignore[misc] # pyarrow has no type 
 
 
 def huggingface_features(schema: pa.Schema) -> dict[str, Any]:
-    """What a schema's metadata tell of features, by column; nothing if they tell nothing. Raises DataError."""
+    """Return the features in a schema's metadata, by column; nothing if there are none. Raises DataError."""
     text = (schema.metadata or {}).get(HUGGINGFACE_KEY)
-    told = json_text.loads(text) if text is not None else None
+    spec = json_text.loads(text) if text is not None else None
     for step in ("info", "features"):
-        told = told.get(step) if isinstance(told, dict) else None
-    return told if isinstance(told, dict) else {}
+        spec = spec.get(step) if isinstance(spec, dict) else None
+    return spec if isinstance(spec, dict) else {}
 
 
 def huggingface_schema(schema: pa.Schema) -> pa.Schema:
-    """The schema in datasets' types, with its features in the metadata.
+    """Return the schema in datasets' types, with its features in the metadata.
 
-    What the metadata told of a column before stays, as far as it is true of the type that is written. Columns that are
-    stored otherwise than those features are, with longer offsets or as bare lists, are written as the features say.
+    Existing features of a column stay, as far as they are true of the written type. Columns whose storage differs from
+    those features, with longer offsets or as bare lists, are written as the features require.
 
     Raises:
-        Unrepresentable: a column of a type that datasets does not have, or of labels of one name; names it.
-        DataError: what the metadata tell of a column is nothing that a column could be.
+        Unrepresentable: a column of a type that datasets lacks, or of labels with a repeated name; names it.
+        DataError: the metadata describe a column in an impossible way.
     """
     before = huggingface_features(schema)
     fields, features = [], {}
     for field in schema:
-        told_before = before.get(field.name)
-        if told_before is not None and _has_extension(field.type):
-            kind, told = field.type, told_before
+        spec_before = before.get(field.name)
+        if spec_before is not None and _has_extension(field.type):
+            kind, spec = field.type, spec_before
         else:
             with errors_at(column=field.name):
-                kind, told = _fitted(_as_told(field.type, told_before), feature_of(field))
-            told = _renewed(told_before, told, kind)
+                kind, spec = _fitted(_as_declared(field.type, spec_before), feature_of(field))
+            spec = _renewed(spec_before, spec, kind)
         fields.append(_with_kind(field, kind))
-        features[field.name] = told
+        features[field.name] = spec
     return pa.schema(fields, metadata={**(schema.metadata or {}), HUGGINGFACE_KEY: _as_metadata(features)})
 
 
 def _as_metadata(features: Mapping[str, Any]) -> bytes:
     try:
         return orjson.dumps({"info": {"features": features}})
-    except TypeError as error:  # of what a file told of its features: numbers and depths without end
+    except TypeError as error:  # features in a file may have any number and depth
         raise DataError("features of Hugging Face that no column has", found=str(error)) from None
 
 
 def left_out(schema: pa.Schema) -> list[str]:
-    """Names of the columns of which datasets has no place for all: structs of videos as stable-datasets has them.
+    """Return names of columns that datasets cannot hold completely: structs of videos in stable-datasets' form.
 
     Raises Unrepresentable as `huggingface_schema`.
     """
@@ -178,58 +180,59 @@ def _holds_videos(kind: pa.DataType) -> bool:
 
 
 def schema_of_features(features: dict[str, Any]) -> pa.Schema:
-    """The schema in which datasets keeps columns of these features (`Features.arrow_schema`), which its metadata tell.
+    """Return the schema in which datasets stores columns of these features (`Features.arrow_schema`).
 
-    As one of a file is read: arrays are lists where datasets, which registers a type for them, is not at work.
+    Equal to the schema of a file that is read: arrays are lists, because datasets, which registers a type for them, is
+    not loaded.
 
     Raises:
-        DataError: a feature that is none; names the column.
+        DataError: an invalid feature; names the column.
     """
     fields = []
-    for name, told in features.items():
+    for name, spec in features.items():
         with errors_at(column=name):
-            fields.append(pa.field(name, _stored_type(told)))
+            fields.append(pa.field(name, _stored_type(spec)))
     schema = pa.schema(fields, metadata={HUGGINGFACE_KEY: _as_metadata(features)})
     return pa.ipc.read_schema(schema.serialize())
 
 
-def _stored_type(told: Any, depth: int = 0) -> pa.DataType:
+def _stored_type(spec: Any, depth: int = 0) -> pa.DataType:
     if depth > _MAX_DEPTH:
         raise DataError("features inside each other, too deep", expected=f"at most {_MAX_DEPTH} levels")
-    if isinstance(told, list) and len(told) == 1:
-        return pa.list_(_stored_type(told[0], depth + 1))
-    name = told.get("_type") if isinstance(told, dict) else ""
-    if isinstance(told, dict) and not isinstance(name, str):
-        return pa.struct([(child, _stored_type(inner, depth + 1)) for child, inner in told.items()])
+    if isinstance(spec, list) and len(spec) == 1:
+        return pa.list_(_stored_type(spec[0], depth + 1))
+    name = spec.get("_type") if isinstance(spec, dict) else ""
+    if isinstance(spec, dict) and not isinstance(name, str):
+        return pa.struct([(child, _stored_type(inner, depth + 1)) for child, inner in spec.items()])
     make = _STORED.get(name)
     if make is None:
-        raise DataError("not a feature of datasets", found=repr(told)[:80])
+        raise DataError("not a feature of datasets", found=repr(spec)[:80])
     try:
-        return make(told, depth)
+        return make(spec, depth)
     except (KeyError, TypeError, UsageError):
-        raise DataError("a feature of datasets that does not tell its type", found=repr(told)[:80]) from None
+        raise DataError("a feature of datasets that does not tell its type", found=repr(spec)[:80]) from None
 
 
-def _stored_value(told: dict[str, Any], _depth: int) -> pa.DataType:
-    size = _FIXED.fullmatch(told["dtype"])
-    return pa.binary(int(size[1])) if size else arrow_type(told["dtype"])
+def _stored_value(spec: dict[str, Any], _depth: int) -> pa.DataType:
+    size = _FIXED.fullmatch(spec["dtype"])
+    return pa.binary(int(size[1])) if size else arrow_type(spec["dtype"])
 
 
-def _stored_list(told: dict[str, Any], depth: int) -> pa.DataType:
-    inner, length = told["feature"], told.get("length", -1)
-    if told["_type"] == "Sequence" and isinstance(inner, dict) and not isinstance(inner.get("_type"), str):
-        # Of structs: datasets before 4.0 made it a struct of lists.
+def _stored_list(spec: dict[str, Any], depth: int) -> pa.DataType:
+    inner, length = spec["feature"], spec.get("length", -1)
+    if spec["_type"] == "Sequence" and isinstance(inner, dict) and not isinstance(inner.get("_type"), str):
+        # For structs: datasets before 4.0 made it a struct of lists.
         lists = {name: {"feature": child, "length": length, "_type": "List"} for name, child in inner.items()}
         return _stored_type(lists, depth + 1)
     kind = _stored_type(inner, depth + 1)
     return pa.list_(kind, length) if type(length) is int and 0 <= length < _MAX_VALUE_BYTES else pa.list_(kind)
 
 
-def _stored_array(told: dict[str, Any], _depth: int) -> pa.DataType:
-    shape = tuple(told["shape"])
-    if len(shape) != int(told["_type"][len("Array")]) or {*map(type, shape)} - {int, type(None)}:
+def _stored_array(spec: dict[str, Any], _depth: int) -> pa.DataType:
+    shape = tuple(spec["shape"])
+    if len(shape) != int(spec["_type"][len("Array")]) or {*map(type, shape)} - {int, type(None)}:
         raise TypeError
-    return _ArrayType(shape, told["dtype"])
+    return _ArrayType(shape, spec["dtype"])
 
 
 _TEXTS = pa.list_(pa.string())
@@ -239,25 +242,28 @@ _STORED: dict[Any, Callable[[dict[str, Any], int], pa.DataType]] = {
     "Json": lambda _, __: pa.json_(),
     **dict.fromkeys(_MEDIA_NAMES, lambda _, __: _MEDIA),
     **dict.fromkeys(("List", "Sequence"), _stored_list),
-    "LargeList": lambda told, depth: pa.large_list(_stored_type(told["feature"], depth + 1)),
+    "LargeList": lambda spec, depth: pa.large_list(_stored_type(spec["feature"], depth + 1)),
     **dict.fromkeys(("Array2D", "Array3D", "Array4D", "Array5D"), _stored_array),
-    "Translation": lambda told, _: pa.struct([(language, pa.string()) for language in sorted(told["languages"])]),
+    "Translation": lambda spec, _: pa.struct([(language, pa.string()) for language in sorted(spec["languages"])]),
     "TranslationVariableLanguages": lambda _, __: pa.struct([("language", _TEXTS), ("translation", _TEXTS)]),
 }
 
 
-def _as_told(kind: pa.DataType, before: Any) -> pa.DataType:
-    """The type in which a feature that was told of a column is stored, if nothing but its form tells the two apart."""
+def _as_declared(kind: pa.DataType, before: Any) -> pa.DataType:
+    """Return the storage type of a declared feature, if it differs from the column's only in its form."""
     try:
         stored = _stored_type(before)
     except DataError:
         return kind
-    # Those inside others are copied where they become shorter, and may as well stay.
+    # Nested ones are copied where they become shorter, and may stay as they are.
     return stored if (kind, stored) == (pa.large_binary(), pa.binary()) else _refitted(kind, stored)
 
 
 def _refitted(kind: pa.DataType, stored: pa.DataType) -> pa.DataType:
-    """The type in the form of another: texts and lists with its offsets, media in its types, lists as its arrays."""
+    """Return the type in the form of another.
+
+    Texts and lists get its offsets, media its types, lists become its arrays.
+    """
     if isinstance(stored, _ArrayType):
         return stored if _refitted(kind, stored.storage_type) == stored.storage_type else kind
     if (stored == _MEDIA and is_media(kind)) or (kind, stored) == (pa.large_string(), pa.string()):
@@ -271,37 +277,38 @@ def _refitted(kind: pa.DataType, stored: pa.DataType) -> pa.DataType:
 
 
 def _has_extension(kind: pa.DataType) -> bool:
-    """Whether it is a type of datasets' own, such as that of arrays, or holds one."""
+    """Return whether a type is one of datasets' own, such as that of arrays, or contains one."""
     return isinstance(kind, pa.ExtensionType) or any(_has_extension(child.type) for child in child_fields(kind))
 
 
-def _renewed(before: Any, told: dict[str, Any], kind: pa.DataType) -> Any:
-    """The feature of a column of this type, with what was told of it before (a sampling rate, a language) and is true.
+def _renewed(before: Any, spec: dict[str, Any], kind: pa.DataType) -> Any:
+    """Return the feature of a column of this type, with those earlier declarations that are true.
 
-    datasets refuses a folder whose types are not those that its features say.
+    Examples of declarations are a sampling rate and a language. datasets refuses a folder whose types differ from those
+    of its features.
     """
     if before is None:
-        return told
-    if _is_struct(before) and _is_struct(told):
-        return {name: _renewed(before.get(name), inner, kind.field(name).type) for name, inner in told.items()}
-    if isinstance(before, dict) and before.get("_type") == told.get("_type"):
+        return spec
+    if _is_struct(before) and _is_struct(spec):
+        return {name: _renewed(before.get(name), inner, kind.field(name).type) for name, inner in spec.items()}
+    if isinstance(before, dict) and before.get("_type") == spec.get("_type"):
         mine = {name: value for name, value in before.items() if name != "length" or value == -1}
-        if "feature" in told:
-            told = {**told, "feature": _renewed(before.get("feature"), told["feature"], kind.value_type)}
-        return {**mine, **told}
+        if "feature" in spec:
+            spec = {**spec, "feature": _renewed(before.get("feature"), spec["feature"], kind.value_type)}
+        return {**mine, **spec}
     try:
-        return before if _stored_type(before) == kind else told
-    except DataError:  # of a class that somebody registered
+        return before if _stored_type(before) == kind else spec
+    except DataError:  # of a class that was registered by others
         return before
 
 
 def huggingface_batch(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The rows in the types of such a schema, columns in its order; bytes that stay bytes stay as they come.
+    """Return the rows in the types of such a schema, columns in its order; unchanged bytes are shared.
 
     Raises:
-        Unrepresentable: a value of 2 GiB or more among media, JSON that is no text, an array of another size than its
-            shape says.
-        BadReference: a video without its bytes. All name the column, and the row if the value is in no other.
+        Unrepresentable: a value of 2 GiB or more among media, invalid JSON text, an array of another size than its
+            shape requires.
+        BadReference: a video without its bytes. All name the column, and the row if the value is not nested.
     """
     columns = []
     for field in schema:
@@ -316,10 +323,10 @@ def huggingface_batch(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatc
 
 
 def _with_kind(field: pa.Field, kind: pa.DataType) -> pa.Field:
-    """The field in a type of datasets, marked if that makes another thing of bytes or text."""
+    """Return the field in a type of datasets, marked if bytes or text become something else."""
     mark = _mark(field.type.value_type if pa.types.is_dictionary(field.type) else field.type, kind)
     metadata = {**(field.metadata or {}), **({} if mark is None else {_WRAPPED_KEY: mark})}
-    if isinstance(kind, _ArrayType):  # what was read without datasets says the type's name already
+    if isinstance(kind, _ArrayType):  # a file read without datasets already has the type's name
         metadata = {key: value for key, value in metadata.items() if key not in _EXTENSION_KEYS}
     return field.with_type(kind).with_metadata(metadata or None)
 
@@ -333,7 +340,7 @@ def _mark(before: pa.DataType, kind: pa.DataType) -> bytes | None:
 
 
 def unwrapped_schema(schema: pa.Schema, *, media: str) -> pa.Schema:
-    """The schema with what lading wrapped as it was, and with `media="bytes"` all columns of media as bytes.
+    """Return the schema with lading's conversions undone; with `media="bytes"`, all media columns become bytes.
 
     Args:
         schema: with features in its fields (`lading.features.from_huggingface`).
@@ -350,7 +357,7 @@ def unwrapped_schema(schema: pa.Schema, *, media: str) -> pa.Schema:
 
 
 def _of_bytes(field: pa.Field) -> pa.Field:
-    """The field of the bytes of media. What stable-datasets says of its structs of videos is not true of them."""
+    """Return the field of the bytes of media, without stable-datasets' declarations about video structs."""
     if is_media(field.type):
         return field.with_type(pa.large_binary())
     metadata = {key: value for key, value in (field.metadata or {}).items() if not key.startswith(_PEER_KEYS)}
@@ -358,13 +365,13 @@ def _of_bytes(field: pa.Field) -> pa.Field:
 
 
 def _unmarked(field: pa.Field) -> pa.Field:
-    """The field with bytes or text where lading made another thing of them, inside lists and structs too."""
+    """Return the field with bytes or text where lading converted them, inside lists and structs too."""
     metadata = dict(field.metadata or {})
     mark = metadata.pop(_WRAPPED_KEY, None)
     if mark is not None:
         if not _may_be_wrapped(field.type) or mark not in _MARKS:
             return field.with_metadata(metadata or None)
-        for key in _EXTENSION_KEYS:  # where datasets is not there to know its types, they are lists of that name
+        for key in _EXTENSION_KEYS:  # without datasets, its types are read as lists with that name
             metadata.pop(key, None)
         return field.with_type(_MARKS[mark]).with_metadata(metadata or None)
     inner = [_unmarked(child) for child in child_fields(field.type)]
@@ -372,7 +379,7 @@ def _unmarked(field: pa.Field) -> pa.Field:
 
 
 def _may_be_wrapped(kind: pa.DataType) -> bool:
-    """Whether bytes or text may have become such a type: media, JSON, or lists of numbers inside each other."""
+    """Return whether such a type may be a conversion of bytes or text: media, JSON, or nested lists of numbers."""
     if is_media(kind) or isinstance(kind, pa.JsonType):
         return True
     inner, depth = kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind, 0
@@ -384,14 +391,14 @@ def _may_be_wrapped(kind: pa.DataType) -> bool:
 
 
 def unwrapped(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Values in the type that a reader gives: media as their bytes, without the names of files; arrays and JSON too.
+    """Return values in the type that a reader gives: media as their bytes, without file names; arrays and JSON too.
 
-    What else the structs of stable-datasets tell of a video (how it is kept, its extension, media type, size and
-    checksum) is left out: all but the extension follow from the bytes.
+    Other fields of stable-datasets' structs of videos are left out (mode, extension, media type, size and checksum):
+    all except the extension follow from the bytes.
 
     Raises:
-        BadReference: bytes that are in a file of their own; names the first.
-        DataError: lists that are no array.
+        BadReference: bytes that are in an external file; names the first.
+        DataError: lists that are not an array.
     """
     if column.type == kind:
         return column
@@ -404,19 +411,19 @@ def unwrapped(column: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _is_wrapped(kind: pa.DataType, given: pa.DataType) -> bool:
-    """Whether values of a type that is no bytes or text are given as such."""
+    """Return whether values of a type other than bytes or text are returned as such."""
     wrapped = isinstance(kind, pa.BaseExtensionType) or bool(child_fields(kind))
     return wrapped and (is_bytes(given) or is_text(given))
 
 
 def _holds_wrapped(kind: pa.DataType, given: pa.DataType) -> bool:
-    """Whether a list, map or struct holds such values."""
+    """Return whether a list, map or struct holds such values."""
     pairs = zip(child_fields(kind), child_fields(given), strict=False)
     return any(_is_wrapped(one.type, other.type) or _holds_wrapped(one.type, other.type) for one, other in pairs)
 
 
 def _media_bytes(column: pa.Array) -> pa.Array:
-    """The bytes of media. Raises BadReference where one has none, but a path."""
+    """Return the bytes of media. Raises BadReference for a path without bytes."""
     there, found = column.is_valid(), column.field("bytes")
     row = _first_path(column)
     if row is not None:
@@ -428,7 +435,7 @@ _LOAD = "Read the cache with load_assets=true, which fills in the bytes."
 
 
 def _first_path(column: pa.Array) -> int | None:
-    """The number of the first of media that is a path without bytes."""
+    """Return the index of the first medium that is a path without bytes."""
     elsewhere = pc.and_(pc.and_(column.field("bytes").is_null(), column.field("path").is_valid()), column.is_valid())
     return pc.index(elsewhere, value=True).as_py() if pc.any(elsewhere).as_py() else None
 
@@ -439,7 +446,7 @@ def _elsewhere(column: pa.Array, row: int, advice: str) -> BadReference:
 
 
 def _array_bytes(column: pa.Array) -> pa.Array:
-    """The items of arrays that are lists inside each other, in C order, little-endian. Raises DataError."""
+    """Return the items of arrays that are nested lists, in C order, little-endian. Raises DataError."""
     there, (values, sizes) = present(column), _listed(column)
     while child_fields(values.type):
         inner, widths = _listed(values)
@@ -457,17 +464,17 @@ def _array_bytes(column: pa.Array) -> pa.Array:
 
 
 def _listed(column: pa.Array) -> tuple[pa.Array, Any]:
-    """The items of lists, one after another, and how many each list has; nulls have none."""
+    """Return the items of lists, concatenated, and the length of each list; nulls have length 0."""
     if pa.types.is_fixed_size_list(column.type):
         sizes = np.full(len(column), column.type.list_size, np.int64)
     else:
         sizes = np.diff(column.offsets.to_numpy().astype(np.int64))
-    # Not `listed_items`, which makes a number of 8 bytes for each item, and those of arrays may have one.
+    # Not `listed_items`, which makes an 8-byte number for each item; an item of an array may have one byte.
     return column.flatten(), np.where(present(column), sizes, 0)
 
 
 def _fitted(kind: pa.DataType, feature: Feature) -> tuple[pa.DataType, dict[str, Any]]:
-    """The type in which datasets keeps such a column, and its feature."""
+    """Return the type in which datasets stores such a column, and its feature."""
     types = pa.types
     found: tuple[pa.DataType, dict[str, Any]]
     array = _fitted_array(kind, feature)
@@ -497,25 +504,25 @@ def _fitted(kind: pa.DataType, feature: Feature) -> tuple[pa.DataType, dict[str,
 
 
 def _label_names(feature: ClassLabel) -> list[str]:
-    """The names of labels, which datasets wants to tell apart: it opens nothing that has one twice."""
+    """Return the names of labels, which must differ: datasets refuses repeated names."""
     names = list(feature.names)
     if len(set(names)) < len(names):
-        [(twin, count), *_] = Counter(names).most_common(1)
+        [(repeated, count), *_] = Counter(names).most_common(1)
         raise Unrepresentable(
             "labels of datasets have names of their own",
             expected="each name once",
-            found=f"{twin!r} {count} times",
+            found=f"{repeated!r} {count} times",
             advice="Rename them, or leave the column out.",
         )
     return names
 
 
 def _fitted_array(kind: pa.DataType, feature: Feature) -> tuple[pa.DataType, dict[str, Any]] | None:
-    """The type and feature of arrays of bytes, and of those that are lists; None for what is neither.
+    """Return the type and feature of arrays in bytes or lists; None for other columns.
 
-    None, too, for those that datasets has no feature for: without a type or shape of their own, of no dimension or more
-    than five, of an extent that varies behind the first, of none (Parquet gives back no lists of no size), and of
-    complex numbers.
+    Also None for arrays that datasets has no feature for: without a common dtype or shape, with no dimension or more
+    than five, with an extent that varies after the first or is zero (Parquet loses lists of size zero), and of complex
+    numbers.
     """
     if isinstance(kind, _ArrayType):
         return kind, {"shape": list(kind.shape), "dtype": kind.dtype, "_type": f"Array{len(kind.shape)}D"}
@@ -529,54 +536,54 @@ def _fitted_array(kind: pa.DataType, feature: Feature) -> tuple[pa.DataType, dic
     length = -1 if shape[0] is None else shape[0]
     if length >= _MAX_ITEMS:
         return None
-    told = {"feature": {"dtype": dtype, "_type": "Value"}, **({} if length < 0 else {"length": length})}
-    return pa.list_(_ITEM_TYPES[dtype], length), {**told, "_type": "List"}
+    spec = {"feature": {"dtype": dtype, "_type": "Value"}, **({} if length < 0 else {"length": length})}
+    return pa.list_(_ITEM_TYPES[dtype], length), {**spec, "_type": "List"}
 
 
 def _fitted_struct(kind: pa.StructType, feature: Feature) -> tuple[pa.DataType, dict[str, Any]]:
     inner = dict(feature.fields) if isinstance(feature, Struct) else {}
     fitted = {child.name: _fitted(child.type, inner.get(child.name) or feature_of(child)) for child in kind}
     fields = [_with_kind(child, fitted[child.name][0]) for child in kind]
-    return pa.struct(fields), {name: told for name, (_, told) in fitted.items()}
+    return pa.struct(fields), {name: spec for name, (_, spec) in fitted.items()}
 
 
 def _fitted_list(kind: pa.DataType, feature: Feature) -> tuple[pa.DataType, dict[str, Any]]:
     item = feature.feature if isinstance(feature, Sequence) else feature_of(kind.value_field)
-    inside, told = _fitted(kind.value_type, item)
+    inside, spec = _fitted(kind.value_type, item)
     value = _with_kind(kind.value_field, inside)
     if pa.types.is_fixed_size_list(kind):
-        return pa.list_(value, kind.list_size), {"feature": told, "length": kind.list_size, "_type": "List"}
+        return pa.list_(value, kind.list_size), {"feature": spec, "length": kind.list_size, "_type": "List"}
     if pa.types.is_large_list(kind):
-        return pa.large_list(value), {"feature": told, "_type": "LargeList"}
-    return pa.list_(value), {"feature": told, "_type": "List"}
+        return pa.large_list(value), {"feature": spec, "_type": "LargeList"}
+    return pa.list_(value), {"feature": spec, "_type": "List"}
 
 
-def may_hold(kind: pa.DataType, told: Any) -> bool:
-    """Whether a column of this type may be of a feature as `dataset_info.json` tells it.
+def may_hold(kind: pa.DataType, spec: Any) -> bool:
+    """Return whether a column of this type may have a feature as `dataset_info.json` declares it.
 
-    Yes, too, of features that lading does not know, and of those that datasets stored in several ways over the years.
+    Also True for features unknown to lading, and for those that datasets stored in several ways over the years.
     """
     if isinstance(kind, pa.BaseExtensionType):
         return True
     if pa.types.is_dictionary(kind):
-        return may_hold(kind.value_type, told)
-    if isinstance(told, list) and len(told) == 1:
-        return _may_be_list(kind, {"feature": told[0], "_type": "List"})
-    if _is_struct(told):
+        return may_hold(kind.value_type, spec)
+    if isinstance(spec, list) and len(spec) == 1:
+        return _may_be_list(kind, {"feature": spec[0], "_type": "List"})
+    if _is_struct(spec):
         children = {child.name: child.type for child in kind} if pa.types.is_struct(kind) else {}
-        return children.keys() == told.keys() and all(may_hold(children[name], inside) for name, inside in told.items())
-    test = _MAY_BE.get(told.get("_type", "")) if isinstance(told, dict) else None
-    return test is None or test(kind, told)
+        return children.keys() == spec.keys() and all(may_hold(children[name], inside) for name, inside in spec.items())
+    test = _MAY_BE.get(spec.get("_type", "")) if isinstance(spec, dict) else None
+    return test is None or test(kind, spec)
 
 
-def _is_struct(told: Any) -> bool:
-    """Whether a feature is a struct of others, which may have a field called `_type`."""
-    return isinstance(told, dict) and not isinstance(told.get("_type"), str)
+def _is_struct(spec: Any) -> bool:
+    """Return whether a feature is a struct of others, which may have a field called `_type`."""
+    return isinstance(spec, dict) and not isinstance(spec.get("_type"), str)
 
 
-def _may_be_value(kind: pa.DataType, told: Mapping[str, Any]) -> bool:
+def _may_be_value(kind: pa.DataType, spec: Mapping[str, Any]) -> bool:
     known = _NAMES.get(kind) or (str(kind) if any(test(kind) for test in _AS_ARROW_SAYS) else None)
-    dtype = str(told.get("dtype"))
+    dtype = str(spec.get("dtype"))
     if known is None:
         return not pa.types.is_nested(kind)
     return known.replace(" ", "") == _OTHER_NAMES.get(dtype, dtype).replace(" ", "")
@@ -590,11 +597,11 @@ def _may_be_media(kind: pa.DataType, _: Mapping[str, Any]) -> bool:
     return is_media(kind) or is_bytes(kind) or bool(pa.types.is_string(kind))
 
 
-def _may_be_list(kind: pa.DataType, told: Mapping[str, Any]) -> bool:
-    inner, length = told.get("feature"), told.get("length", -1)
-    if told["_type"] == "Sequence" and _is_struct(inner) and pa.types.is_struct(kind):  # was kept as a struct of lists
-        return may_hold(kind, {name: {**told, "feature": inside} for name, inside in dict(inner or ()).items()})
-    if told["_type"] == "LargeList":
+def _may_be_list(kind: pa.DataType, spec: Mapping[str, Any]) -> bool:
+    inner, length = spec.get("feature"), spec.get("length", -1)
+    if spec["_type"] == "Sequence" and _is_struct(inner) and pa.types.is_struct(kind):  # a struct of lists before
+        return may_hold(kind, {name: {**spec, "feature": inside} for name, inside in dict(inner or ()).items()})
+    if spec["_type"] == "LargeList":
         right = pa.types.is_large_list(kind)
     elif length == -1:
         right = pa.types.is_list(kind)
@@ -610,16 +617,16 @@ _MAY_BE: Mapping[str, Callable[[pa.DataType, Mapping[str, Any]], bool]] = {
     "Video": _may_be_media,
     **dict.fromkeys(("List", "LargeList", "Sequence"), _may_be_list),
 }
-"""Whether a type may be that of a feature, by the name of its class."""
+"""Functions that test whether a type may have a feature, by the name of the feature's class."""
 
 
 def is_media(kind: pa.DataType) -> bool:
-    """Whether it is a struct of `bytes` and `path`."""
+    """Return whether a type is a struct of `bytes` and `path`."""
     return bool(pa.types.is_struct(kind) and {child.name for child in kind} == {"bytes", "path"})
 
 
 def _keeps_media(kind: pa.DataType) -> bool:
-    """Whether it is a struct of `bytes` and `path`, or one of a video as stable-datasets has it."""
+    """Return whether a type is a struct of `bytes` and `path`, or a video struct of stable-datasets."""
     if is_media(kind):
         return True
     names = {child.name for child in kind} if pa.types.is_struct(kind) else set()
@@ -627,7 +634,7 @@ def _keeps_media(kind: pa.DataType) -> bool:
 
 
 def _as_type(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Values in another type: bytes as media and arrays, text as JSON, and whatever lies around them; else cast."""
+    """Convert values to another type, at any depth: bytes to media and arrays, text to JSON; others are cast."""
     if pa.types.is_dictionary(column.type) and not pa.types.is_dictionary(kind):
         column = decoded(column)
     if column.type == kind or (is_bytes(column.type) and is_bytes(kind)):
@@ -646,7 +653,7 @@ def _as_type(column: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _inside(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    """As `_as_type`, of values inside others, whose numbers are not those of rows."""
+    """As `_as_type`, for nested values, whose indices are not row numbers."""
     try:
         return _as_type(column, kind)
     except LadingError as error:
@@ -678,7 +685,7 @@ def _as_text(column: pa.Array) -> pa.Array:
 
 
 def _as_arrays(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Bytes of arrays as lists inside each other."""
+    """Return bytes of arrays as nested lists."""
     shape: tuple[int | None, ...]
     if isinstance(kind, _ArrayType):
         item, shape = _ITEM_TYPES[kind.dtype], kind.shape
@@ -712,7 +719,7 @@ def _as_arrays(column: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _small(column: pa.Array) -> pa.Array:
-    """Bytes with 32-bit offsets, as datasets has media."""
+    """Return bytes with 32-bit offsets, as datasets stores media."""
     sizes = byte_lengths(column)
     if int(sizes.max(initial=0)) >= _MAX_VALUE_BYTES:
         row = int(sizes.argmax())

@@ -1,7 +1,7 @@
 """Interleaved samples: texts and images in one order, as a table of items.
 
-A row is one item: a text, an image, or the metadata of its sample. Rows of one sample stand together, the metadata row
-first (position −1). Columns beyond the reserved ones pass through as they are.
+A row is one item: a text, an image, or the metadata of its sample. Rows of one sample are adjacent, the metadata row
+first (position −1). Other columns pass through unchanged.
 
 Source: nemo-curator 1.4.0, stages/interleaved (`INTERLEAVED_SCHEMA`, readers and writers for WebDataset and Parquet).
 """
@@ -65,46 +65,46 @@ INTERLEAVED_SCHEMA = pa.schema(
         pa.field("materialize_error", pa.string()),
     ]
 )
-"""The reserved columns, as the peer has them."""
+"""The reserved columns, in the peer's types."""
 
 ITEMS_ADVICE = "Write Parquet or WebDataset, or rows as they are, with --view samples and --columns."
-"""What to do where a format of text refuses the bytes of items: no option leaves their reserved columns out."""
+"""Advice if a text format refuses the bytes of items: no option leaves their reserved columns out."""
 
 KEY = "__key__"
 """Column with the keys of samples."""
 
 VIEWS = ("samples", "interleaved")
-"""What a row is: a sample, or an item of one."""
+"""The meaning of a row: a sample, or an item of one."""
 
 RESERVED = tuple(INTERLEAVED_SCHEMA.names)
 """Names of the reserved columns, in order."""
 
 MODALITIES = ("metadata", "text", "image")
-"""Modalities that a tar can hold. Readers are open to others (`audio`, `video`, `table` …)."""
+"""Modalities that a tar can hold. Readers accept others (`audio`, `video`, `table` …)."""
 
 WITHOUT_BYTES = ("metadata", "text")
-"""Modalities of items that hold no bytes; their `source_ref` names the file that they were read from."""
+"""Modalities of items without bytes; their `source_ref` names the file that they were read from."""
 
 METADATA_POSITION = -1
 """Position of the metadata row of a sample."""
 
 LINEAGE_KEY = b"lading.source_files"
-"""Key of a batch's schema metadata: JSON list of the files that its rows come from."""
+"""Key of a batch's schema metadata: JSON list of the files from which the rows come."""
 
 
 def lineage_of(schema: pa.Schema) -> list[str]:
-    """The files that a batch's rows come from, as its schema's metadata say; none if they do not."""
+    """Return the files from which a batch's rows come, by its schema's metadata; nothing without such metadata."""
     told = (schema.metadata or {}).get(LINEAGE_KEY)
     files: list[str] = orjson.loads(told) if told else []
     return files
 
 
 MEANT_NULLS_KEY = b"lading.meant_nulls"
-"""Key of a batch's schema metadata, with any value: items without bytes and source are what their writer wrote."""
+"""Key of a batch's schema metadata, with any value: items without bytes and source were written so on purpose."""
 
 
 def without_source(schema: pa.Schema) -> pa.Schema:
-    """The schema without the metadata that say where rows came from: files table, lineage, what nulls mean there."""
+    """Return the schema without metadata about the origin of rows: files table, lineage, the meaning of nulls there."""
     own = (FILES_KEY, LINEAGE_KEY, MEANT_NULLS_KEY)
     kept = {k: v for k, v in (schema.metadata or {}).items() if k not in own}
     return schema.with_metadata(kept or None)
@@ -112,8 +112,8 @@ def without_source(schema: pa.Schema) -> pa.Schema:
 
 _UNKNOWN_TYPE, _UNKNOWN_EXTENSION = "application/octet-stream", "bin"
 
-# Python's `mimetypes` reads the machine's own tables, so the same file would be named otherwise elsewhere. The first
-# extension of a type is the one that is written.
+# Python's `mimetypes` reads tables of the machine, so results would differ between machines. The first extension of a
+# type is the one that is written.
 _TYPES = {
     "image/jpeg": ("jpg", "jpeg", "jpe", "jfif"),
     "image/png": ("png",),
@@ -165,15 +165,15 @@ _BY_TYPE = {**{kind: extensions[0] for kind, extensions in _TYPES.items()}, **_A
 
 
 def content_type_of(name: str) -> str:
-    """MIME type of a member by its last extension, in any case; `application/octet-stream` if that is unknown."""
+    """Return the MIME type of a member by its last extension, in any case; `application/octet-stream` if unknown."""
     base = name.rpartition("/")[2]
     return _BY_EXTENSION.get(base.rpartition(".")[2].lower(), _UNKNOWN_TYPE) if "." in base else _UNKNOWN_TYPE
 
 
 def content_types(names: pa.Array) -> tuple[list[str], NDArray[np.int64]]:
-    """`content_type_of` many names (string): the types that there are, and which of them each name has; −1 where null.
+    """Return the types of many names (string): the distinct types, and the index of each name's; −1 where null.
 
-    No name's type depends on more than its last few characters, of which there are few different ones.
+    A name's type depends only on its last few characters, of which there are few different ones.
     """
     ends = pc.utf8_slice_codeunits(names, -len(".") - _LONGEST_EXTENSION).dictionary_encode()
     types = [content_type_of(end) for end in ends.dictionary.to_pylist()]
@@ -181,12 +181,12 @@ def content_types(names: pa.Array) -> tuple[list[str], NDArray[np.int64]]:
 
 
 def extension_of(content_type: str | None) -> str:
-    """Extension (without dot) for a member of this MIME type, parameters ignored; `bin` if it is unknown or None."""
+    """Return the extension (without dot) for a MIME type, ignoring parameters; `bin` if it is unknown or None."""
     return _BY_TYPE.get((content_type or "").partition(";")[0].strip().lower(), _UNKNOWN_EXTENSION)
 
 
 def is_interleaved_schema(schema: pa.Schema) -> bool:
-    """Whether rows are items: `sample_id` and `modality` hold strings and `position` whole numbers."""
+    """Return whether rows are items: `sample_id` and `modality` hold strings and `position` integers."""
     if not {"sample_id", "position", "modality"} <= set(schema.names):
         return False
     ids, position, modality = (_values(schema.field(name).type) for name in ("sample_id", "position", "modality"))
@@ -198,14 +198,14 @@ def _values(kind: pa.DataType) -> pa.DataType:
 
 
 def _as_text(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """One array of large strings, for which every kernel exists."""
+    """Return one array of large strings, which every kernel supports."""
     if isinstance(column, pa.ChunkedArray):
         column = column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
     return column.cast(pa.large_string())
 
 
 def sample_starts(sample_id: pa.Array | pa.ChunkedArray) -> NDArray[np.int64]:
-    """First row of each sample: of each run of equal ids, in order.
+    """Return the first row of each sample: of each run of equal ids, in order.
 
     Raises:
         DataError: an id is null.
@@ -221,7 +221,7 @@ def sample_starts(sample_id: pa.Array | pa.ChunkedArray) -> NDArray[np.int64]:
 
 
 def sample_firsts(rows: pa.RecordBatch | pa.Table, view: str) -> NDArray[np.int64]:
-    """First row of each sample, in the view `interleaved` or `samples` (where a row is a sample).
+    """Return the first row of each sample, in the view `interleaved` or `samples` (where a row is a sample).
 
     Raises:
         DataError: an id is null.
@@ -230,14 +230,14 @@ def sample_firsts(rows: pa.RecordBatch | pa.Table, view: str) -> NDArray[np.int6
 
 
 def samples_with(rows: NDArray[np.bool_], starts: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Which rows are of a sample that has one of these rows; `starts` as `sample_starts` gives them."""
+    """Return which rows belong to a sample of these rows; `starts` as `sample_starts` returns them."""
     return np.repeat(np.logical_or.reduceat(rows, starts), np.diff(np.append(starts, len(rows))))
 
 
 def duplicate_id_bounds(sample_id: pa.Array) -> list[int]:
-    """Bounds of parts, from 0 to the number of rows, that hold whole samples, none two of one id.
+    """Return bounds of parts, from 0 to the number of rows, that hold whole samples with distinct ids.
 
-    Where rows between two samples of one id go, these would become one.
+    If the rows between two samples of one id are removed, the two would become one.
     """
     starts = sample_starts(sample_id)
     ids = _as_text(sample_id).take(pa.array(starts))
@@ -252,7 +252,7 @@ def duplicate_id_bounds(sample_id: pa.Array) -> list[int]:
 
 
 def sample_rows(bounds: NDArray[np.int64], samples: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Rows of samples, in the order asked for, repeats too.
+    """Return rows of samples, in the given order, with repeats.
 
     Args:
         bounds: first row of each sample, and the number of rows.
@@ -267,15 +267,15 @@ def sample_rows(bounds: NDArray[np.int64], samples: NDArray[np.int64]) -> NDArra
 def split_rows(
     starts: NDArray[np.int64], row_bytes: NDArray[np.int64], *, max_bytes: int, max_rows: int | None = None
 ) -> NDArray[np.int64]:
-    """Bounds of parts, from 0 to the number of rows, that hold whole samples and keep the limits.
+    """Return bounds of parts, from 0 to the number of rows, that hold whole samples within the limits.
 
-    A part is as long as the limits allow; a single sample above a limit is a part of its own.
+    A part is as long as the limits allow. A single sample above a limit is a part of its own.
 
     Args:
-        starts: first row of each sample, as `sample_starts` gives them.
+        starts: first row of each sample, as `sample_starts` returns them.
         row_bytes: bytes of each row.
-        max_bytes: most bytes of a part.
-        max_rows: most rows of a part.
+        max_bytes: maximum bytes of a part.
+        max_rows: maximum rows of a part.
     """
     ends = np.append(starts[1:], len(row_bytes))
     size_at = np.concatenate([[0], np.cumsum(row_bytes)])[ends]
@@ -294,15 +294,15 @@ _NOT_PLAIN_KEY = r"[^A-Za-z0-9_~-]"
 
 
 def quote_key(sample_id: pa.Array) -> pa.Array:
-    """Keys for a tar, one an id and never two ids alike: all but `A–Z a–z 0–9 _ - ~` percent-encoded, dots too.
+    """Return tar keys, one an id and all different: everything but `A–Z a–z 0–9 _ - ~` percent-encoded, dots too.
 
-    The peer leaves dots, and webdataset then ends the key at the first.
+    The peer keeps dots, and webdataset then ends the key at the first dot.
     """
     return _replaced(sample_id, _NOT_PLAIN_KEY, lambda text: quote(text, safe="").replace(".", "%2E"))
 
 
 def _replaced(column: pa.Array, pattern: str, change: Any) -> pa.Array:
-    """The texts, those that match the pattern changed by a function; a column without a match costs no Python."""
+    """Return the texts with a function applied to those that match a pattern; without a match no Python runs."""
     texts = column.cast(pa.string())
     hits = pc.fill_null(pc.match_substring_regex(texts, pattern), fill_value=False)
     if not pc.any(hits).as_py():
@@ -320,15 +320,15 @@ def format_source_ref(
     *,
     valid: NDArray[np.bool_] | None = None,
 ) -> pa.Array:
-    """`source_ref` texts (string, none null), spelled as the peer's `json.dumps` does.
+    """Return `source_ref` texts (string, none null), spelled as the peer's `json.dumps` does.
 
     Args:
-        path: file, one for all rows or one a row; null where there is none.
-        member: tar member; null where there is none.
-        offset: first byte; negative (unknown) becomes `null`.
-        length: bytes; negative becomes `null`.
-        frame: picture of a multi-frame file; where negative, and if None, the key is left out.
-        valid: False where there is no source: all four keys are `null`.
+        path: file, one for all rows or one a row; null if there is none.
+        member: tar member; null if there is none.
+        offset: first byte; a negative (unknown) one becomes `null`.
+        length: bytes; a negative one becomes `null`.
+        frame: image of a multi-frame file; the key is left out if negative or None.
+        valid: False for rows without source: all four keys are `null`.
     """
     parts = [f'{{"path": {json.dumps(path)}'] if isinstance(path, str) else ['{"path": ', _json_strings(path)]
     parts += [', "member": ', _json_strings(member), ', "byte_offset": ', _json_numbers(offset)]
@@ -348,9 +348,9 @@ _PLAIN_JSON = bytes(range(ord(" "), ord("~") + 1)).translate(None, b'"\\')
 def _json_strings(texts: pa.Array) -> pa.Array:
     plain = texts.cast(pa.string())
     body = plain.buffers()[2]
-    # Names are mostly plain, and that is sooner seen from all of their bytes at once.
+    # Names are mostly plain, which is checked faster on all of their bytes at once.
     if body is not None and body.to_pybytes().translate(None, _PLAIN_JSON):
-        # A text that must be escaped is given without its quotes, since those are put around all.
+        # An escaped text is stored without its quotes, because all texts get quotes afterwards.
         plain = _replaced(plain, _NOT_PLAIN_JSON, lambda text: json.dumps(text)[1:-1])
     return pc.fill_null(pc.binary_join_element_wise('"', plain, '"', ""), "null")
 
@@ -363,15 +363,15 @@ def _json_numbers(numbers: NDArray[np.int64]) -> pa.Array:
 
 @dataclass(frozen=True, slots=True)
 class SourceRefs:
-    """A column of `source_ref` texts, taken apart; all of one length.
+    """A parsed column of `source_ref` texts; all parts have one length.
 
     Attributes:
-        path: string; null where the row names no file.
-        member: string; null where the row names no member.
-        offset: first byte, −1 if not told.
-        length: bytes, −1 if not told.
-        frame: picture of a multi-frame file, −1 if not told.
-        error: string; what is wrong with the text, null where it is well.
+        path: string; null if the row names no file.
+        member: string; null if the row names no member.
+        offset: first byte, −1 if unknown.
+        length: bytes, −1 if unknown.
+        frame: image of a multi-frame file, −1 if unknown.
+        error: string; the error in the text, null if valid.
     """
 
     path: pa.Array
@@ -395,10 +395,10 @@ _MOST = {"byte_offset": (1 << 63) - 1, "byte_size": (1 << 63) - 1, "frame_index"
 
 
 def parse_source_ref(column: pa.Array | pa.ChunkedArray) -> SourceRefs:
-    """Take `source_ref` texts apart. Null, the empty text and a null path mean: no source.
+    """Parse `source_ref` texts. Null, the empty text and a null path mean: no source.
 
-    Texts as the peer spells them are taken apart by Arrow; others are parsed one by one: absent keys are null, further
-    keys are ignored, whole numbers may be written as text. A text that is none of this is an error of its row only.
+    Texts in the peer's spelling are parsed by Arrow, others one by one. Absent keys are null, further keys are ignored,
+    integers may be written as text. An invalid text is an error of its row only.
     """
     texts = _as_text(column)
     found = pc.extract_regex(texts, _USUAL)

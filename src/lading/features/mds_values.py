@@ -33,7 +33,7 @@ DTYPES = {
     8: "uint8", 9: "int8", 16: "uint16", 17: "int16", 18: "float16", 32: "uint32", 33: "int32", 34: "float32",
     64: "uint64", 65: "int64", 66: "float64",
 }  # fmt: skip
-"""Types of array values, by the byte that stands for each."""
+"""Types of array values, by their byte codes."""
 
 _BITS = {
     "1": 1, "L": 8, "P": 8, "LA": 16, "PA": 16, "La": 16, "RGB": 24, "YCbCr": 24, "LAB": 24, "HSV": 24, "RGBA": 32,
@@ -42,50 +42,50 @@ _BITS = {
 """Bits of a pixel, by Pillow's name of the mode; rows are padded to whole bytes."""
 
 _MAX_EMPTY = (1 << 16) - 1
-"""Extent of an image without pixels, at most: Pillow takes 8 bytes for each of its rows, and no data vouch for them."""
+"""Maximum extent of an image without pixels: Pillow takes 8 bytes for each of its rows, and no data vouch for them."""
 _PICKLE = "pkl"
 _MAX_EXTENTS = 63
 _DIGITS = 4300
-"""Digits of a number that is text, at most: Python takes quadratic time for them."""
+"""Maximum digits of a number as text: Python takes quadratic time for them."""
 
 
 def is_encoding(name: str) -> bool:
-    """Whether `decode_mds` knows this encoding; of arrays, whether dtype and shape can be."""
+    """Return whether `decode_mds` knows this encoding; for arrays, whether dtype and shape are possible."""
     return name == _PICKLE or name in _DECODERS or parse_array(name) is not None
 
 
 def parse_array(encoding: str) -> tuple[str | None, tuple[int, ...] | None] | None:
-    """Dtype and shape of an encoding of arrays, each None where the values say it; None if it is no such encoding."""
-    kind, *told = encoding.split(":")
-    if kind != "ndarray" or len(told) > 2 or (told and told[0] not in DTYPES.values()):  # noqa: PLR2004 - dtype, shape
+    """Return dtype and shape of an array encoding, each None if the values have it; None for other encodings."""
+    kind, *parts = encoding.split(":")
+    if kind != "ndarray" or len(parts) > 2 or (parts and parts[0] not in DTYPES.values()):  # noqa: PLR2004 - dtype, shape
         return None
-    if len(told) > 1 and told[1].count(",") >= _MAX_EXTENTS:
+    if len(parts) > 1 and parts[1].count(",") >= _MAX_EXTENTS:
         return None
     try:
-        shape = tuple(map(int, told[1].split(","))) if len(told) > 1 else None
+        shape = tuple(map(int, parts[1].split(","))) if len(parts) > 1 else None
     except ValueError:
         return None
-    return None if shape is not None and min(shape) < 1 else (told[0] if told else None, shape)
+    return None if shape is not None and min(shape) < 1 else (parts[0] if parts else None, shape)
 
 
 def decode_mds(encoding: str, value: bytes | memoryview | str, *, allow_pickle: bool = False) -> Any:
-    """The Python value: a numpy array, a Pillow image, a list of images or of their bytes, int, float, Decimal.
+    """Return the Python value: a numpy array, a Pillow image, a list of images or of their bytes, int, float, Decimal.
 
-    A pickle stays bytes unless it is allowed: to read one runs whatever code stands in it.
+    A pickle stays bytes unless it is allowed: reading a pickle runs any code in it.
 
     Raises:
-        DataError: the bytes are not what the encoding says.
-        MissingExtra: raw pixels, and no Pillow to hold them.
+        DataError: the bytes do not match the encoding.
+        MissingExtra: raw pixels need Pillow.
     """
     if encoding == _PICKLE:
         return _unpickled(value) if allow_pickle else value
     decoder = _DECODERS.get(encoding)
     if decoder is not None:
         return decoder(value)
-    told = parse_array(encoding)
-    if told is None:
+    array = parse_array(encoding)
+    if array is None:
         raise DataError("no encoding of MDS", found=repr(encoding))
-    return _array(_bytes(value), *told)
+    return _array(_bytes(value), *array)
 
 
 def _bytes(value: bytes | memoryview | str) -> memoryview:
@@ -120,7 +120,7 @@ def _shape(data: memoryview, at: int) -> tuple[tuple[int, ...], int]:
 
 
 def _numbers(data: memoryview, at: int, count: int) -> list[int]:
-    """`count` uint32 from a place on. Raises DataError where they do not stand there."""
+    """Return `count` uint32 from a place on. Raises DataError if the bytes end before."""
     if at + 4 * count > len(data):
         raise DataError("a value that ends too early", expected=f"{at + 4 * count} bytes", found=len(data))
     return list(np.frombuffer(data[at : at + 4 * count], "<u4").tolist())
@@ -149,7 +149,7 @@ def _image(value: bytes | memoryview | str) -> Any:
 
 
 def _elements(data: memoryview, at: int) -> Iterator[memoryview]:
-    """The elements behind a count at a place and their sizes; they fill the value exactly."""
+    """Return the elements after a count at a place, and their sizes; they must fill the value exactly."""
     [count] = _numbers(data, at, 1)
     sizes = _numbers(data, at + 4, count)
     start = at + 4 + 4 * count
@@ -176,7 +176,7 @@ def _number(value: bytes | memoryview | str, *, kind: Callable[[str], Any]) -> A
 def _unpickled(value: bytes | memoryview | str) -> Any:
     try:
         return pickle.loads(_bytes(value))  # noqa: S301 - the user asked for it by name: allow_pickle
-    except Exception as error:  # a pickle raises what it likes
+    except Exception as error:  # a pickle may raise anything
         raise DataError("a pickle that cannot be read", found=f"{type(error).__name__}: {error}") from error
 
 

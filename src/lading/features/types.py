@@ -147,7 +147,7 @@ class Array:
 
 
 def _dtype_name(dtype: Any) -> str:
-    """Numpy's name of a type of numbers; a text that names none as it is, for who checks features to refuse."""
+    """Return numpy's name of a number type; an unknown text unchanged, for the later check of features."""
     if not isinstance(dtype, str):  # numpy's own, such as np.float32
         return str(np.dtype(dtype).name)
     kind = _number_type(dtype)
@@ -155,7 +155,7 @@ def _dtype_name(dtype: Any) -> str:
 
 
 def _number_type(name: str) -> np.dtype[Any] | None:
-    """The type of numbers that a text names; None for any other text: numpy would parse it as Python."""
+    """Return the number type that a text names; None for any other text: numpy would parse it as Python."""
     try:
         kind = np.dtype(name) if _DTYPE_NAME.fullmatch(name) else None
     except (TypeError, ValueError):
@@ -254,33 +254,33 @@ def feature_of(field: pa.Field) -> Feature:
     Raises:
         DataError: this version does not know the feature.
     """
-    told = (field.metadata or {}).get(FEATURE_KEY)
-    if told is None:
+    spec = (field.metadata or {}).get(FEATURE_KEY)
+    if spec is None:
         return _natural(field.type)
     with errors_at(column=field.name):
         try:
-            return feature_from(orjson.loads(told))
+            return feature_from(orjson.loads(spec))
         except ValueError:
-            raise _unknown(told.decode("utf-8", "replace")) from None
+            raise _unknown(spec.decode("utf-8", "replace")) from None
 
 
-def feature_from(told: Any) -> Feature:
+def feature_from(spec: Any) -> Feature:
     """Return the feature of parsed JSON, as `lading.feature` holds it.
 
     Raises:
         DataError: this version does not know the feature, or no value can have it.
     """
     try:
-        return _from_json(told)
+        return _from_json(spec)
     except (ValueError, KeyError, TypeError, AttributeError):
-        raise _unknown(repr(told)) from None
+        raise _unknown(repr(spec)) from None
 
 
-def _unknown(told: str) -> DataError:
+def _unknown(spec: str) -> DataError:
     return DataError(
         "a feature that this version of lading does not know",
         expected=", ".join([*_PLAIN, "array", "class_label", "encoded", "value", "sequence", "struct"]),
-        found=told[:_SHOWN],
+        found=spec[:_SHOWN],
     )
 
 
@@ -316,7 +316,7 @@ def _natural(kind: pa.DataType) -> Feature:
 
 
 def _says_more(field: pa.Field) -> bool:
-    """Whether a field, or a field inside it, names its feature, or has the type JSON."""
+    """Return whether a field, or a field inside it, names its feature, or has the type JSON."""
     kind = field.type
     if FEATURE_KEY in (field.metadata or {}) or isinstance(kind, pa.JsonType):
         return True
@@ -335,9 +335,9 @@ _VARIANTS = {
 
 
 def _plain(kind: pa.DataType) -> pa.DataType:
-    """The type without the variants in which one thing is stored: large, view, dictionary, fixed size, extension.
+    """Return the type without storage variants: large, view, dictionary, fixed size, extension.
 
-    JSON stays: what it is stored in, text, means something else.
+    JSON stays: its storage type, text, has another meaning.
     """
     types = pa.types
     if isinstance(kind, pa.JsonType):
@@ -357,41 +357,41 @@ def _plain(kind: pa.DataType) -> pa.DataType:
 
 
 def _to_json(feature: Feature) -> dict[str, Any]:
-    told: dict[str, Any] = {}
+    spec: dict[str, Any] = {}
     match feature:
         case Array(dtype, shape):
-            told = {"dtype": dtype, "shape": shape}
+            spec = {"dtype": dtype, "shape": shape}
         case ClassLabel(names):
-            told = {"kind": "class_label", "names": names}
+            spec = {"kind": "class_label", "names": names}
         case Value(dtype):
-            told = {"dtype": dtype}
+            spec = {"dtype": dtype}
         case Image(encode_format) if feature != Image():
-            told = {"encode_format": encode_format}
+            spec = {"encode_format": encode_format}
         case Video(storage) if feature != Video():
-            told = {"storage": storage}
+            spec = {"storage": storage}
         case Encoded(encoding):
-            told = {"encoding": encoding}
+            spec = {"encoding": encoding}
         case Sequence(inner):
-            told = {"feature": _to_json(inner)}
+            spec = {"feature": _to_json(inner)}
         case Struct(children):
-            told = {"fields": [[name, _to_json(inner)] for name, inner in children]}
-    return {"kind": type(feature).__name__.lower(), **told}
+            spec = {"fields": [[name, _to_json(inner)] for name, inner in children]}
+    return {"kind": type(feature).__name__.lower(), **spec}
 
 
 def _to_text(feature: Feature) -> bytes:
     return orjson.dumps(_to_json(feature), option=orjson.OPT_SORT_KEYS)
 
 
-def _from_json(told: Mapping[str, Any], depth: int = 0) -> Feature:
+def _from_json(spec: Mapping[str, Any], depth: int = 0) -> Feature:
     if depth > _DEEP:
         raise ValueError
-    made = _MAKERS.get(told["kind"])
-    return _PLAIN[told["kind"]] if made is None else made(told, depth + 1)
+    made = _MAKERS.get(spec["kind"])
+    return _PLAIN[spec["kind"]] if made is None else made(spec, depth + 1)
 
 
-def _array_from(told: Mapping[str, Any], _depth: int) -> Feature:
-    dtype, shape = told["dtype"], told["shape"]
-    # Of objects the bytes would be addresses; of texts, numbers that are no letters.
+def _array_from(spec: Mapping[str, Any], _depth: int) -> Feature:
+    dtype, shape = spec["dtype"], spec["shape"]
+    # The bytes of objects would be addresses; those of texts would not be letters.
     if dtype is not None and _number_type(_text_of(dtype)) is None:
         raise ValueError
     if shape is not None and not _is_shape(shape):
@@ -399,40 +399,40 @@ def _array_from(told: Mapping[str, Any], _depth: int) -> Feature:
     return Array(dtype, None if shape is None else tuple(shape))
 
 
-def _is_shape(told: Any) -> bool:
-    """Whether this is a list of extents that numpy could have."""
-    extents = isinstance(told, list) and len(told) <= _MOST_DIMENSIONS
-    return extents and all(extent is None or (type(extent) is int and 0 <= extent < _MOST_ITEMS) for extent in told)
+def _is_shape(spec: Any) -> bool:
+    """Return whether this is a list of extents that numpy accepts."""
+    extents = isinstance(spec, list) and len(spec) <= _MOST_DIMENSIONS
+    return extents and all(extent is None or (type(extent) is int and 0 <= extent < _MOST_ITEMS) for extent in spec)
 
 
-def _text_of(told: Any) -> str:
-    if not isinstance(told, str):
+def _text_of(spec: Any) -> str:
+    if not isinstance(spec, str):
         raise TypeError
-    return told
+    return spec
 
 
-def _texts_of(told: Any) -> tuple[str, ...]:
-    if not isinstance(told, list) or not set(map(type, told)) <= {str}:
+def _texts_of(spec: Any) -> tuple[str, ...]:
+    if not isinstance(spec, list) or not set(map(type, spec)) <= {str}:
         raise TypeError
-    return tuple(told)
+    return tuple(spec)
 
 
 _DEEP = 64
-"""As deep as Arrow's own types go."""
+"""Nesting limit, equal to that of Arrow's types."""
 _DTYPE_NAME = re.compile(r"[<>=|]?(\?|[A-Za-z]\w*(\[\w+\])?)", re.ASCII)
 _NUMBER_KINDS, _MOST_DIMENSIONS, _MOST_ITEMS = "biufcMm", 64, 1 << 63
 _SHOWN = 200
 _MAKERS: dict[str, Callable[[Mapping[str, Any], int], Feature]] = {
     "array": _array_from,
-    "class_label": lambda told, _: ClassLabel(_texts_of(told["names"])),
-    "encoded": lambda told, _: Encoded(_text_of(told["encoding"])),
-    "image": lambda told, _: Image(_text_of(told.get("encode_format", "PNG"))),
-    "sequence": lambda told, depth: Sequence(_from_json(told["feature"], depth)),
-    "struct": lambda told, depth: Struct(
-        tuple((_text_of(name), _from_json(inner, depth)) for name, inner in told["fields"])
+    "class_label": lambda spec, _: ClassLabel(_texts_of(spec["names"])),
+    "encoded": lambda spec, _: Encoded(_text_of(spec["encoding"])),
+    "image": lambda spec, _: Image(_text_of(spec.get("encode_format", "PNG"))),
+    "sequence": lambda spec, depth: Sequence(_from_json(spec["feature"], depth)),
+    "struct": lambda spec, depth: Struct(
+        tuple((_text_of(name), _from_json(inner, depth)) for name, inner in spec["fields"])
     ),
-    "value": lambda told, _: Value(_text_of(told["dtype"])),
-    "video": lambda told, _: Video(_text_of(told.get("storage", "bytes"))),
+    "value": lambda spec, _: Value(_text_of(spec["dtype"])),
+    "video": lambda spec, _: Video(_text_of(spec.get("storage", "bytes"))),
 }
 
 
@@ -445,18 +445,18 @@ def fingerprint(schema: pa.Schema) -> str:
     for field in schema:
         plain = _plain(field.type)
         stored = "bytes" if plain in (pa.string(), pa.binary()) else str(plain)
-        rows.append([field.name, stored, _as_told(field)])
+        rows.append([field.name, stored, _as_written(field)])
     rows.sort(key=lambda row: str(row[0]))
     return xxhash.xxh3_64_hexdigest(orjson.dumps(rows, option=orjson.OPT_SORT_KEYS))
 
 
-def _as_told(field: pa.Field) -> dict[str, Any]:
-    """The feature of a field as JSON, with the dtype as it is told: manifests of older versions have others' names."""
+def _as_written(field: pa.Field) -> dict[str, Any]:
+    """Return the feature of a field as JSON, with its dtype as written: manifests of older versions use other names."""
     feature = feature_of(field)
-    told = _to_json(feature)
+    spec = _to_json(feature)
     if isinstance(feature, Array) and FEATURE_KEY in (field.metadata or {}):
-        told["dtype"] = orjson.loads(field.metadata[FEATURE_KEY])["dtype"]
-    return told
+        spec["dtype"] = orjson.loads(field.metadata[FEATURE_KEY])["dtype"]
+    return spec
 
 
 def from_huggingface(schema: pa.Schema) -> pa.Schema:
@@ -470,53 +470,53 @@ def from_huggingface(schema: pa.Schema) -> pa.Schema:
     Source: datasets 5.2.0 features/features.py (`Features.arrow_schema`).
     """
     text = (schema.metadata or {}).get(b"huggingface")
-    told = json_text.loads(text) if text is not None else None
+    spec = json_text.loads(text) if text is not None else None
     for step in ("info", "features"):
-        told = told.get(step) if isinstance(told, dict) else None
-    if not isinstance(told, dict):
+        spec = spec.get(step) if isinstance(spec, dict) else None
+    if not isinstance(spec, dict):
         return schema
-    return pa.schema([_with_told(field, told.get(field.name)) for field in schema], metadata=schema.metadata)
+    return pa.schema([_with_spec(field, spec.get(field.name)) for field in schema], metadata=schema.metadata)
 
 
-def _with_told(field: pa.Field, told: Any) -> pa.Field:
-    feature = None if FEATURE_KEY in (field.metadata or {}) else _huggingface_feature(told, field.type)
+def _with_spec(field: pa.Field, spec: Any) -> pa.Field:
+    feature = None if FEATURE_KEY in (field.metadata or {}) else _huggingface_feature(spec, field.type)
     return field if feature is None else with_feature(field, feature)
 
 
-def _huggingface_feature(told: Any, kind: pa.DataType) -> Feature | None:
-    """None where the Arrow type says all there is to say, or is not one of such a feature."""
+def _huggingface_feature(spec: Any, kind: pa.DataType) -> Feature | None:
+    """Return the feature; None if the Arrow type already implies it, or does not fit it."""
     plain = _plain(kind)
-    if isinstance(told, list) and len(told) == 1:
-        told = {"_type": "Sequence", "feature": told[0]}
-    if not isinstance(told, dict):
+    if isinstance(spec, list) and len(spec) == 1:
+        spec = {"_type": "Sequence", "feature": spec[0]}
+    if not isinstance(spec, dict):
         return None
-    name = told.get("_type")
+    name = spec.get("_type")
     found: Feature | None = None
     if name in ("Image", "Audio", "Video") and (pa.types.is_struct(plain) or pa.types.is_binary(plain)):
         found = _PLAIN[name.lower()]
-    elif name == "ClassLabel" and isinstance(told.get("names"), list) and pa.types.is_integer(plain):
-        names = tuple(map(str, told["names"]))
+    elif name == "ClassLabel" and isinstance(spec.get("names"), list) and pa.types.is_integer(plain):
+        names = tuple(map(str, spec["names"]))
         found = ClassLabel(names) if all(map(json_text.is_unicode, names)) else None
     elif name in ("Array2D", "Array3D", "Array4D", "Array5D") and pa.types.is_list(plain):
-        found = _huggingface_array(told.get("dtype"), told.get("shape"))
+        found = _huggingface_array(spec.get("dtype"), spec.get("shape"))
     elif name in ("Sequence", "List", "LargeList") and pa.types.is_list(plain):
-        inner = _huggingface_feature(told.get("feature"), plain.value_type)
+        inner = _huggingface_feature(spec.get("feature"), plain.value_type)
         found = None if inner is None else Sequence(inner)
     elif not isinstance(name, str) and pa.types.is_struct(plain):
-        inside = [(child.name, _huggingface_feature(told.get(child.name), child.type)) for child in plain]
+        inside = [(child.name, _huggingface_feature(spec.get(child.name), child.type)) for child in plain]
         known = tuple((name, inner) for name, inner in inside if inner is not None)
         found = Struct(known) if known else None
     return found
 
 
 def _huggingface_array(dtype: Any, shape: Any) -> Array | None:
-    """None for what no array can be."""
+    """Return the feature of an array; None if it is impossible."""
     known = isinstance(dtype, str) and dtype in NUMBER_TYPES and _is_shape(shape)
     return Array(dtype, tuple(shape)) if known else None
 
 
 def keeps_files(feature: Feature) -> bool:
-    """Whether videos of a column of a cache, inside lists and structs too, lie in files of their own."""
+    """Return whether videos of a cache column, inside lists and structs too, are in external files."""
     match feature:
         case Sequence(inner):
             return keeps_files(inner)
@@ -597,7 +597,7 @@ _HALVES, _MOST_HALF = ("float16", "halffloat"), 65_504
 
 
 def _is_half(value: int) -> bool:
-    """Whether a whole number is exact in 16 bits."""
+    """Return whether an integer is exact in 16 bits."""
     return abs(value) <= _MOST_HALF and float(np.float16(value)) == value
 
 
@@ -612,8 +612,8 @@ def _stored_value(feature: Value, value: Any, _assets: str | None) -> Any:
     if not types:
         return exact_value(arrow_type(feature.dtype), value)
     for kind in types:
-        if isinstance(value, kind) and not isinstance(value, bool):  # a subclass, as an enumeration of numbers is
-            return str.__str__(value) if kind is str else kind(value)  # of a named text, str() may give its name
+        if isinstance(value, kind) and not isinstance(value, bool):  # a subclass, such as an enumeration of numbers
+            return str.__str__(value) if kind is str else kind(value)  # for a named text, str() may return its name
         if kind in (int, float) and type(value) in (int, float) and math.isfinite(value) and kind(value) == value:
             if type(value) is int and feature.dtype in _HALVES and not _is_half(value):
                 break  # pyarrow would round it
@@ -670,7 +670,7 @@ def listed(value: Any) -> Any:
     """Return the items of a list, a numpy array or the like. Raises Unrepresentable for anything else."""
     if isinstance(value, np.ndarray) and value.ndim and value.dtype.kind in "biufcU":
         value = value.tolist()
-    # Texts, bytes and dicts would give their parts; an array of no dimension has none.
+    # Texts, bytes and dicts would give their parts; an array without dimensions has no parts.
     parts = hasattr(value, "__iter__") and getattr(value, "ndim", True)
     if isinstance(value, (str, bytes, bytearray, memoryview, Mapping)) or not parts:
         raise Unrepresentable(
@@ -767,7 +767,7 @@ def _array(feature: Array, value: Any) -> NDArray[Any]:
                 "no array, though the column's feature says so", expected=str(feature), found=type(value).__name__
             ) from None
         if -1 in shape and not array.size and _begins(shape, array.shape):
-            # No items: lists do not tell how many dimensions there are behind the first one without any.
+            # No items: after a dimension of size zero, lists do not show further dimensions.
             shape = [*array.shape, *(max(extent, 0) for extent in shape[array.ndim :])]
         whole = shape and -1 not in shape and array.size == math.prod(shape)
         return array.reshape(shape) if whole else array
@@ -781,12 +781,12 @@ def _array(feature: Array, value: Any) -> NDArray[Any]:
 
 
 def _begins(shape: list[int], found: tuple[int, ...]) -> bool:
-    """Whether an array's extents are the first ones of a shape, in which those that vary are -1."""
+    """Return whether an array's extents begin a shape, in which variable extents are -1."""
     return all(known in (-1, extent) for known, extent in zip(shape, found, strict=False))
 
 
 def _expected(feature: Array, array: NDArray[Any]) -> NDArray[Any]:
-    """An array out of a `.npy` file, if it has what the feature says of all of them."""
+    """Return an array of a `.npy` file, if it matches the feature."""
     dtype = array.dtype.newbyteorder("=")
     same = feature.shape is None or has_shape(array, feature.shape)
     if not same or (feature.dtype is not None and np.dtype(feature.dtype) != dtype):
@@ -797,14 +797,14 @@ def _expected(feature: Array, array: NDArray[Any]) -> NDArray[Any]:
 
 def _filled(kind: np.dtype[Any], shape: tuple[int, ...], data: memoryview, *, fortran: bool = False) -> NDArray[Any]:
     items = math.prod(shape)
-    # Items of no bytes would be as many as a header says, and numpy makes texts of no bytes texts of one.
+    # Items of zero bytes would be as many as a header claims, and numpy makes texts of length zero texts of length one.
     if min(shape, default=0) < 0 or items * kind.itemsize != len(data) or (items and not kind.itemsize):
         raise DataError(
             "an array of another size than its shape says", expected=f"{shape} of {kind}", found=f"{len(data)} bytes"
         )
     try:
         return np.ndarray(shape, kind, data, order="F" if fortran else "C").copy(order="K")
-    except ValueError:  # (0, 1 << 62, 8) takes no bytes, but no array may be so large
+    except ValueError:  # (0, 1 << 62, 8) takes no bytes, but numpy refuses so large an array
         raise DataError("an array that numpy cannot have", found=f"{shape} of {kind}") from None
 
 
@@ -814,7 +814,10 @@ _NPY_HEADER = 10_000
 
 
 def _npy(data: memoryview) -> NDArray[Any]:
-    """The array of a `.npy` file; sizes are checked before memory is taken. Source: numpy lib/format.py, 1.0 to 3.0."""
+    """Return the array of a `.npy` file; sizes are checked before allocation.
+
+    Source: numpy lib/format.py, 1.0 to 3.0.
+    """
     version = bytes(data[6:7])
     start, encoding = 10 if version == b"\x01" else 12, "utf-8" if version == b"\x03" else "latin-1"
     length = int.from_bytes(data[8:start], "little")
@@ -831,11 +834,11 @@ def _npy(data: memoryview) -> NDArray[Any]:
     return _filled(kind, shape, data[start + length :], fortran=fortran)
 
 
-def _npy_shape(told: Any) -> tuple[int, ...]:
-    """The shape that a header tells, as numpy takes it: text, sets and floats are none."""
-    if not isinstance(told, tuple) or {*map(type, told)} - {int}:
+def _npy_shape(spec: Any) -> tuple[int, ...]:
+    """Return the shape in a header, as numpy accepts it: text, sets and floats are refused."""
+    if not isinstance(spec, tuple) or {*map(type, spec)} - {int}:
         raise TypeError
-    return told
+    return spec
 
 
 _DECODERS: dict[type, Callable[[Any, Any], Any]] = {

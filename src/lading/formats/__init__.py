@@ -1,1 +1,1 @@
-"""Shard formats, one file each."""
+"""Shard formats, one package each."""

@@ -1,4 +1,4 @@
-"""Some rows of a shard, where the others cannot be read: what is left of a damaged one."""
+"""Some rows of a shard whose other rows cannot be read: the recovered part of a damaged one."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ _Read: TypeAlias = Callable[[NDArray[np.int64]], pa.Table]
 
 
 def picked(reader: ShardReader, rows: NDArray[np.int64] | None) -> ShardReader:
-    """A reader that has these rows only, as its rows 0, 1 …; the reader itself for None."""
+    """Return a reader with only these rows, as its rows 0, 1 …; the reader itself for None."""
     if rows is None:
         return reader
     return _Picked(reader, rows)
 
 
 class _Picked(ShardReader):
-    """Some rows of a reader. Peak memory of batches: twice their limit, where rows are of about one size.
+    """Some rows of a reader. Peak memory of batches: twice their limit, if rows have similar sizes.
 
     Attributes:
-        counts: those of the reader.
+        counts: counts of the reader.
     """
 
     def __init__(self, reader: ShardReader, rows: NDArray[np.int64]) -> None:
@@ -37,19 +37,19 @@ class _Picked(ShardReader):
         self.declares_types = reader.declares_types
 
     def schema(self) -> pa.Schema:
-        """The reader's schema."""
+        """Return the reader's schema."""
         return self._reader.schema()
 
     def first_schema(self) -> pa.Schema | None:
-        """The reader's."""
+        """Return the reader's first schema."""
         return self._reader.first_schema()
 
     def num_rows(self) -> int:
-        """Number of the rows picked."""
+        """Return the number of selected rows."""
         return len(self._rows)
 
     def index(self) -> pa.Table:
-        """The reader's index, of all rows."""
+        """Return the reader's index, of all rows."""
         return self._reader.index()
 
     def read(
@@ -58,7 +58,7 @@ class _Picked(ShardReader):
         columns: Sequence[str] | None = None,
         schema: pa.Schema | None = None,
     ) -> pa.Table:
-        """Rows by their ordinal among those picked."""
+        """Return rows by their ordinal among the selected ones."""
         return self._reader.read(self._rows if rows is None else self._rows[rows], columns, schema)
 
     def batches(
@@ -70,7 +70,7 @@ class _Picked(ShardReader):
         views: bool = False,
         schema: pa.Schema | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """All rows picked, in order: read some at a time, more as their sizes show that there is room."""
+        """Yield all selected rows, in order: a few at a time, more as their sizes allow."""
         for table in self._parts(max_rows, max_bytes, lambda rows: self._reader.read(rows, columns, schema)):
             yield from table.combine_chunks().to_batches()
         self.counts = self._reader.counts

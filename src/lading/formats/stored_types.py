@@ -1,4 +1,4 @@
-"""Rows of files that do not say which types their columns had, in the types that the manifest kept."""
+"""Read rows of files without column types in the types that the manifest stores."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ __all__ = ["StoredTypes"]
 
 
 class StoredTypes(ShardReader):
-    """A shard of text whose rows have the columns that they were written with.
+    """A text shard whose rows have the columns that they were written with.
 
     Args:
         reader: the open shard.
-        schema: of the rows that were written.
-        path: of the shard, for errors.
+        schema: schema of the written rows.
+        path: path of the shard, for errors.
 
     Attributes:
-        counts: as those of the reader.
+        counts: counts of the reader.
     """
 
     def __init__(self, reader: ShardReader, schema: pa.Schema, path: str) -> None:
@@ -32,15 +32,15 @@ class StoredTypes(ShardReader):
         self._checked = not reader.declares_types
 
     def schema(self) -> pa.Schema:
-        """The columns as they were written."""
+        """Return the columns as they were written."""
         return self._schema
 
     def num_rows(self) -> int:
-        """Number of rows."""
+        """Return the number of rows."""
         return self._reader.num_rows()
 
     def index(self) -> pa.Table:
-        """The reader's index."""
+        """Return the reader's index."""
         return self._reader.index()
 
     def read(
@@ -49,7 +49,7 @@ class StoredTypes(ShardReader):
         columns: Sequence[str] | None = None,
         schema: pa.Schema | None = None,
     ) -> pa.Table:
-        """Rows by ordinal, in the order asked for. Raises as `batches`."""
+        """Return rows by ordinal, in the given order. Raises as `batches`."""
         target = self._chosen(columns)
         with errors_at(file=self._path):
             if rows is not None and not self._reader.declares_types:
@@ -65,10 +65,10 @@ class StoredTypes(ShardReader):
         views: bool = False,
         schema: pa.Schema | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """All rows in order.
+        """Yield all rows in order.
 
         Raises:
-            SchemaMismatch: a value is not of its column's type, or the file has other columns than were written.
+            SchemaMismatch: a value does not have its column's type, or the file has other columns than were written.
         """
         target = self._chosen(columns)
         reader = self._reader
@@ -87,7 +87,7 @@ class StoredTypes(ShardReader):
         self._reader.close()
 
     def _check_names(self) -> None:
-        """Raise SchemaMismatch for a file with other columns, if it says which it has; looked at once."""
+        """Raise SchemaMismatch for a file with other columns, if it names its columns; checked once."""
         if self._checked:
             return
         expected, found = self._schema.names, self._reader.schema().names

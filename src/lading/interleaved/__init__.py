@@ -1,1 +1,1 @@
-"""Several formats' rows as one view."""
+"""Interleaved samples: the rows of several formats as one view."""

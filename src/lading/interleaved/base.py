@@ -1,7 +1,7 @@
-"""A view: how the rows of one shard are taken, as samples or as interleaved items.
+"""Views: the rows of one shard as samples or as interleaved items.
 
-In the view `samples` a row is a sample. In the view `interleaved` a row is an item, and the consecutive rows that share
-a `sample_id` are a sample; a batch never cuts one.
+In the view `samples`, a row is a sample. In the view `interleaved`, a row is an item, and consecutive rows that share a
+`sample_id` are a sample. A batch never cuts a sample.
 """
 
 from __future__ import annotations
@@ -41,23 +41,23 @@ class View(ABC):
 
     @cached_property
     def counts(self) -> Counter[str]:
-        """What the summary should say of this shard, by a short phrase ("members that no JSON names, dropped")."""
+        """Return counts for the summary of this shard, by a short phrase ("members that no JSON names, dropped")."""
         return Counter()
 
     @abstractmethod
     def schema(self) -> pa.Schema:
-        """The exact schema of all rows, found without reading a payload."""
+        """Return the exact schema of all rows, without reading a payload."""
 
     @abstractmethod
     def index(self) -> pa.Table | None:
-        """What spares looking through the shard again, to be handed back as `ShardFile.index`; None if nothing does.
+        """Return an index for `ShardFile.index` that saves another scan of the shard; None if there is none.
 
-        Made of references and names, no payload.
+        It holds references and names, no payload.
         """
 
     @abstractmethod
     def num_samples(self) -> int:
-        """Number of samples, by the cheapest means."""
+        """Return the number of samples, by the cheapest means."""
 
     @abstractmethod
     def batches(
@@ -70,17 +70,17 @@ class View(ABC):
         views: bool = False,
         drifting: bool = False,
     ) -> Iterator[pa.RecordBatch]:
-        """All rows in order, whole samples, at most `max_rows` rows and `max_bytes` of payload a batch.
+        """Yield all rows in order: whole samples, at most `max_rows` rows and `max_bytes` of payload a batch.
 
-        A sample that is larger comes alone. `schema` names the types to build columns in where the view has a choice
-        (values out of JSON). Columns that a batch's rows do not have may be missing. With `views`, payload in memory
-        may come as `binary_view`, good for a sink or a consumer at once. With `drifting`, batches may differ in columns
-        and types, each as its own rows ask for it, where a schema of all would take a look at all beforehand.
+        A larger sample is a batch of its own. `schema` names column types where the view has a choice (JSON values).
+        Columns that a batch's rows do not have may be missing. With `views`, payload in memory may come as
+        `binary_view`, for immediate use by a sink or a consumer. With `drifting`, batches may differ in columns and
+        types, each by its own rows, where a common schema would need a scan beforehand.
         """
 
     @abstractmethod
     def read(self, samples: NDArray[np.int64], columns: Sequence[str] | None = None) -> pa.Table:
-        """The rows of samples by ordinal, in the order asked for."""
+        """Return the rows of samples by ordinal, in the given order."""
 
     def detach(self) -> int | None:
         """Close files, and keep what `batches` would look up again; see `ShardReader.detach`."""
@@ -88,25 +88,25 @@ class View(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Give up files and maps."""
+        """Close files and maps."""
 
     def declares_types(self) -> bool:
-        """Whether the columns' types are the file's own, or were stored, and not what its values happen to be."""
+        """Return whether the column types come from the file or a stored schema, not from the values."""
         return True
 
     def layout_findings(self) -> Sequence[Finding]:
-        """Return problems of the order of rows. Reads no payload."""
+        """Return problems in the order of rows. Reads no payload."""
         return ()
 
     def settled(self, options: InterleavedOptions) -> InterleavedOptions:
-        """Return the options with what this shard's samples decide for the whole dataset."""
+        """Return the options completed with what this shard decides for the whole dataset."""
         return options
 
     @property
     def whole_samples(self) -> SampleReader | None:
-        """The shard's reader, if each sample lies in one piece."""
+        """Return the shard's reader, if each sample is contiguous in the file."""
         return None
 
     def sample_getter(self) -> Callable[[int], dict[str, Any]] | None:
-        """Return what gives one row by its number, if that is faster than a table of it."""
+        """Return a function from a row number to one row, if that is faster than reading a table."""
         return None

@@ -1,7 +1,7 @@
 """Rows of samples as documents with media (`lading.formats.media_archive.format`), and back.
 
-    media           one for each value of a column of bytes: `id` is the column, `type` what it means
-    other columns   stand in the document as they are
+    media           one for each value of a column of bytes: `id` is the column, `type` what it means other columns
+    stand in the document unchanged
 
 So a picture with its caption is a document with one media. That these were rows, and of which types, the manifest says;
 without it, they are documents.
@@ -37,20 +37,20 @@ _OTHER = len(_TYPES)
 
 
 def documents_schema(schema: pa.Schema) -> pa.Schema:
-    """The columns of the documents of rows of this schema."""
+    """Return the columns of the documents for rows of this schema."""
     others = [field for field in schema if not is_payload_field(field)]
     return pa.schema([*others, pa.field("media", pa.list_(MEDIA))], metadata={PLAIN_ROWS: b""})
 
 
 def documents_of_rows(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Documents of `documents_schema`. Memory: a copy of the payload, where it comes as views."""
+    """Return documents of `documents_schema`. Memory: a copy of the payload, if it comes as views."""
     schema = documents_schema(batch.schema)
     columns = [batch.column(field.name) for field in schema if field.name != "media"]
     return pa.RecordBatch.from_arrays([*columns, _media(batch)], schema=schema)
 
 
 def _media(batch: pa.RecordBatch) -> pa.ListArray:
-    """The values of columns of bytes as media of their rows, by column."""
+    """Return the values of bytes columns as media of their rows, by column."""
     fields = [field for field in batch.schema if is_payload_field(field)]
     payload = [join(without_dictionary(batch.column(field.name))).cast(pa.large_binary()) for field in fields]
     there = np.array([present(column) for column in payload], np.bool_).reshape(len(fields), batch.num_rows)
@@ -65,11 +65,11 @@ def _media(batch: pa.RecordBatch) -> pa.ListArray:
 
 
 class RowsOfDocuments(FromDocuments):
-    """Documents that were rows, with the columns that these had.
+    """Read documents that were rows, with their original columns.
 
     Args:
         reader: the open shard.
-        schema: of the rows.
+        schema: schema of the rows.
     """
 
     def __init__(self, reader: DocumentReader, schema: pa.Schema) -> None:
@@ -77,7 +77,7 @@ class RowsOfDocuments(FromDocuments):
         super().__init__(reader, documents_schema(self._rows))
 
     def schema(self) -> pa.Schema:
-        """The columns as they were, bytes as references."""
+        """Return the original columns, bytes as references."""
         fields = [ref_field(field) if is_payload_field(field) else field for field in self._rows]
         return pa.schema(fields, metadata=self._rows.metadata)
 
@@ -100,7 +100,7 @@ class RowsOfDocuments(FromDocuments):
     def _payload(
         self, documents: pa.RecordBatch, names: Sequence[str], *, with_references: bool
     ) -> tuple[dict[str, pa.Array], list[FileEntry]]:
-        """The columns of these names as references, and the files that these name; or as bytes."""
+        """Return the columns of these names as references, with their files; or as bytes."""
         if not names:
             return {}, []
         media, bounds = media_parts(documents.column("media"))

@@ -40,7 +40,7 @@ from lading.features.items import (
 from lading.features.types import Json, feature_of
 from lading.formats.base import DocumentReader, ShardReader
 from lading.formats.documents import BYTES, FAILED, MEDIA, MISSING, PLACE, by_number, media_parts
-from lading.interleaved.absent_fields import tell_absent
+from lading.interleaved.absent_fields import warn_absent_fields
 from lading.interleaved.base import View
 from lading.interleaved.packed import CONTENT, ITEMS, PACKED_SCHEMA
 from lading.media.archives import outside
@@ -60,10 +60,10 @@ MODALITIES = ("image", "video", "audio", "document")
 """Modalities of media, by the number of their type."""
 
 ITEMS_COLUMN = "lading_items"
-"""Column of documents that were items: what these were."""
+"""Column of documents that were items: the original items."""
 
 _MOST_BYTES = 1 << 62
-"""Of what is read at once: rows that somebody asked for by number."""
+"""Number of rows that are read at once on request by number."""
 _MODALITIES = ("metadata", "text", *MODALITIES)
 _METADATA, _TEXT, _FIRST_TYPE = range(3)
 _CONTENT_TYPES = ("application/json", "text/plain")
@@ -73,12 +73,12 @@ _OWN = ("type", BYTES, *PLACE)
 
 
 class DocumentsView(View):
-    """A shard of documents, taken item by item.
+    """A shard of documents, read item by item.
 
     Args:
         reader: the open shard.
-        options: `fields` is looked at; the rest is for tars.
-        fetcher: what references are read with.
+        options: only `fields` is used; the rest is for tars.
+        fetcher: reads the references.
     """
 
     has_errors = False
@@ -88,11 +88,11 @@ class DocumentsView(View):
         self._missing = 0
 
     def declares_types(self) -> bool:
-        """Whether the columns' types are the file's own, and not what its values happen to be."""
+        """Return whether the column types come from the file, not from the values."""
         return self._reader.declares_types
 
     def schema(self) -> pa.Schema:
-        """The reserved columns, those of documents, and those of media; absent `fields` come after the others."""
+        """Return the reserved columns, those of documents, and those of media; absent `fields` follow the others."""
         own = self._reader.schema()
         columns = [field for field in own if field.name not in _ITEMS]
         media = own.field("media").type.value_type if "media" in own.names else ()
@@ -110,10 +110,10 @@ class DocumentsView(View):
         return [name for name in self._options.fields or () if name not in {field.name for field in columns}]
 
     def index(self) -> None:
-        """Nothing: the documents say where their media lie."""
+        """Return None: the documents hold the locations of their media."""
 
     def num_samples(self) -> int:
-        """Number of documents."""
+        """Return the number of documents."""
         return self._reader.num_rows()
 
     def batches(
@@ -126,10 +126,10 @@ class DocumentsView(View):
         views: bool = False,
         drifting: bool = False,
     ) -> Iterator[pa.RecordBatch]:
-        """All items in order, documents whole.
+        """Yield all items in order, documents whole.
 
         Raises:
-            DataError: documents of one id that follow each other, a media of an unknown type, or what the reader finds.
+            DataError: two neighbouring documents with one id, a media of an unknown type, or an error of the reader.
         """
         target = _chosen(schema or self.schema(), columns)
         before, self._missing = self._reader.media.stats, 0
@@ -138,17 +138,19 @@ class DocumentsView(View):
         for documents in self._reader.located(max_rows=max_rows, max_bytes=max_bytes):
             for items in self._items(documents, row + np.arange(len(documents)), max_bytes):
                 with errors_at(file=self._reader.path):
-                    last = _refuse_twins(items, last)
+                    last = _refuse_neighbours(items, last)
                 for part in split_samples(items, sample_starts(items.column("sample_id")), max_rows, max_bytes):
                     yield _aligned(part, target)
             row += len(documents)
         self.counts.update(self._reader.counts)
-        _tell(self.counts, self._missing, before, self._reader.media.stats)
+        _report_missing(self.counts, self._missing, before, self._reader.media.stats)
         if self._options.fields:
-            tell_absent([f.name for f in self.schema() if pa.types.is_null(f.type)], self._reader.path, self.counts)
+            warn_absent_fields(
+                [f.name for f in self.schema() if pa.types.is_null(f.type)], self._reader.path, self.counts
+            )
 
     def read(self, samples: NDArray[np.int64], columns: Sequence[str] | None = None) -> pa.Table:
-        """The items of documents by ordinal, in the order asked for, with their bytes."""
+        """Return the items of documents by ordinal, in the given order, with their bytes."""
         target = _chosen(self.schema(), columns)
         documents = self._reader.read_located(samples)
         parts = [
@@ -167,7 +169,7 @@ class DocumentsView(View):
     def _items(
         self, documents: pa.RecordBatch, rows: NDArray[np.int64], max_bytes: int | None
     ) -> Iterator[pa.RecordBatch]:
-        """The items of documents: their bytes as references, or, if they cannot be, read."""
+        """Return the items of documents: their bytes as references, or, if that is impossible, as bytes."""
         if self._reader.is_ranges(documents):
             yield self._of(documents, rows, with_references=True)
             return
@@ -213,11 +215,11 @@ class DocumentsView(View):
 
 
 class FromDocuments(ShardReader):
-    """A reader of documents whose rows had another form once, which they are given back.
+    """Read documents whose rows had another form, and restore that form.
 
     Args:
         reader: the open shard.
-        written: the columns of the documents, if they are known.
+        written: the columns of the documents, if known.
     """
 
     def __init__(self, reader: DocumentReader, written: pa.Schema | None = None) -> None:
@@ -226,24 +228,24 @@ class FromDocuments(ShardReader):
 
     @abstractmethod
     def schema(self) -> pa.Schema:
-        """The columns that are given back, bytes as references."""
+        """Return the restored columns, bytes as references."""
 
     @abstractmethod
     def _has_media(self, columns: Sequence[str] | None) -> bool:
-        """Whether the bytes of media go into these columns."""
+        """Return whether the bytes of media belong to these columns."""
 
     @abstractmethod
     def _made(
         self, documents: pa.RecordBatch, columns: Sequence[str] | None, *, with_references: bool
     ) -> pa.RecordBatch:
-        """The rows that documents were: the bytes of media as references, or as they stand in the documents."""
+        """Return the restored rows: the bytes of media as references, or as bytes from the documents."""
 
     def num_rows(self) -> int:
-        """Number of documents."""
+        """Return the number of documents."""
         return self._reader.num_rows()
 
     def index(self) -> pa.Table:
-        """The reader's index."""
+        """Return the reader's index."""
         return self._reader.index()
 
     def read(
@@ -252,7 +254,7 @@ class FromDocuments(ShardReader):
         columns: Sequence[str] | None = None,
         schema: pa.Schema | None = None,
     ) -> pa.Table:
-        """Rows by ordinal, in the order asked for."""
+        """Return rows by ordinal, in the given order."""
         wanted = np.arange(self.num_rows()) if rows is None else rows
         return pa.Table.from_batches(self._parts(self._reader.read_located(wanted, self._written), columns, None))
 
@@ -265,22 +267,22 @@ class FromDocuments(ShardReader):
         views: bool = False,
         schema: pa.Schema | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """All rows in order.
+        """Yield all rows in order.
 
         Raises:
             BadReference: a path of a media leads outside.
-            DataError: what the documents hold is not what they are said to be.
+            DataError: the documents do not match their declared content.
         """
         before, self._missing = self._reader.media.stats, 0
         for documents in self._reader.located(max_rows=max_rows, max_bytes=max_bytes, schema=self._written):
             yield from self._parts(documents, columns, max_bytes)
         self.counts = Counter(self._reader.counts)
-        _tell(self.counts, self._missing, before, self._reader.media.stats)
+        _report_missing(self.counts, self._missing, before, self._reader.media.stats)
 
     def _parts(
         self, documents: pa.RecordBatch, columns: Sequence[str] | None, max_bytes: int | None
     ) -> Iterator[pa.RecordBatch]:
-        """The rows that documents were: their bytes as references, or, if they cannot be, read."""
+        """Yield the restored rows: their bytes as references, or, if that is impossible, as bytes."""
         if not self._has_media(columns) or self._reader.is_ranges(documents):
             yield self._made(documents, columns, with_references=True)
             return
@@ -288,7 +290,7 @@ class FromDocuments(ShardReader):
             yield self._made(filled, columns, with_references=False)
 
     def _content(self, media: pa.StructArray, *, with_references: bool) -> tuple[pa.Array, list[FileEntry]]:
-        """The bytes of media as references, and the files that these name; or as they stand in the documents."""
+        """Return the bytes of media as references, with their files; or as bytes from the documents."""
         if not with_references:
             return media.field(BYTES).cast(pa.large_binary()), []
         content, files, errors = _references(self._reader, media)
@@ -305,7 +307,7 @@ class PackedDocuments(FromDocuments):
     """Documents that were items, as rows of `lading.interleaved.packed`: `content` is a list of references."""
 
     def schema(self) -> pa.Schema:
-        """That of packed rows."""
+        """Return the schema of packed rows."""
         content = pa.field(CONTENT, pa.list_(RefType()), nullable=False)
         return PACKED_SCHEMA.set(PACKED_SCHEMA.get_field_index(CONTENT), content)
 
@@ -336,9 +338,9 @@ class _Places:
 
     Attributes:
         document: number of the document of each.
-        position: in the document.
+        position: position in the document.
         kind: number of the modality in `_MODALITIES`.
-        item: which media each is, −1 for others.
+        item: index of the media of each, −1 for others.
         media: the media of all documents.
     """
 
@@ -350,7 +352,7 @@ class _Places:
 
     @classmethod
     def of(cls, documents: pa.RecordBatch, rows: NDArray[np.int64]) -> _Places:
-        """Those of these documents. Raises DataError for a media of an unknown type."""
+        """Return the items of these documents. Raises DataError for a media of an unknown type."""
         count = len(documents)
         at = documents.schema.get_field_index("media")
         media, bounds = media_parts(documents.column(at) if at >= 0 else _no_media(count))
@@ -369,16 +371,16 @@ class _Places:
 
 
 def _no_media(count: int) -> pa.ListArray:
-    """The media of so many documents in a file without such a column."""
+    """Return empty media for the documents of a file without such a column."""
     return pa.array([[]] * count, pa.list_(MEDIA))
 
 
 def _references(
     reader: DocumentReader, media: pa.StructArray
 ) -> tuple[pa.Array, list[FileEntry], dict[int, DataError]]:
-    """References to the records of media, null where there is none; the files; and why some have none, by media.
+    """Return references to the records of media (null if there is none), the files, and the errors by media.
 
-    A file that is missing, or too short, whoever follows the reference will find, and tie to its row.
+    A missing or short file is found when the reference is followed, and becomes an error of its row.
     """
     paths = media.field("path").dictionary_encode()
     which = paths.indices.fill_null(-1).to_numpy().astype(np.int64)
@@ -386,8 +388,8 @@ def _references(
     there = (which >= 0) & present(media.field("offset"))
     files: list[FileEntry] = []
     errors: dict[int, DataError] = {}
-    told = paths.dictionary.to_pylist()
-    for path, mine in zip(told, by_number(np.where(there, which, -1), len(told)), strict=True):
+    names = paths.dictionary.to_pylist()
+    for path, mine in zip(names, by_number(np.where(there, which, -1), len(names)), strict=True):
         try:
             archive = reader.media.archive(path)
         except BadReference as error:
@@ -405,7 +407,7 @@ def _references(
 
 
 def _count_missing(media: pa.StructArray, content: pa.Array) -> int:
-    """How many media name no record, and have no bytes."""
+    """Return the number of media without record and bytes."""
     named = present(media.field("path")) & present(media.field("offset"))
     return int(np.count_nonzero(~named & ~present(content)))
 
@@ -427,28 +429,28 @@ def _texts(documents: pa.RecordBatch) -> pa.Array:
 
 
 def _ids(documents: pa.RecordBatch, rows: NDArray[np.int64], name: str) -> pa.Array:
-    """Ids of documents as texts; one that has none is called by its file and row, as the peer does."""
+    """Return ids of documents as texts; a missing id becomes file and row, as in the peer."""
     ids = _column_of_texts(documents, "id")
     return ids if not ids.null_count else pc.coalesce(ids, pa.array([f"{name}/{row}" for row in rows.tolist()]))
 
 
 def _column_of_texts(documents: pa.RecordBatch, name: str) -> pa.Array:
-    """A column as texts: what is JSON, since other documents hold something else there, is the text that it says."""
+    """Return a column as texts; a JSON column, needed because of other documents, gives the text of its values."""
     at = documents.schema.get_field_index(name)
     if at < 0:
         return pa.nulls(len(documents), pa.string())
     given = documents.column(at)
     if isinstance(feature_of(documents.schema.field(at)), Json):
         values = [None if text is None else json_text.loads(text) for text in given.to_pylist()]
-        told = [
+        texts = [
             v if v is None or (isinstance(v, str) and json_text.is_unicode(v)) else json_text.dumps(v) for v in values
         ]
-        return pa.array(told, pa.string())
+        return pa.array(texts, pa.string())
     return _cast(given, pa.string(), name)
 
 
 def _cast(values: pa.Array, kind: pa.DataType, name: str) -> pa.Array:
-    """The values in this type. Raises SchemaMismatch, naming the column, where they have no such form."""
+    """Return the values in this type. Raises SchemaMismatch, naming the column, if a value has no such form."""
     try:
         return cast(values, kind)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
@@ -457,23 +459,23 @@ def _cast(values: pa.Array, kind: pa.DataType, name: str) -> pa.Array:
 
 
 def _at(values: pa.Array, places: NDArray[np.int64]) -> pa.Array:
-    """The values at these places; null where the place is negative."""
+    """Return the values at these places; null if the place is negative."""
     return values.take(pa.array(places, mask=places < 0))
 
 
-def _refuse_twins(items: pa.RecordBatch, last: object) -> object:
-    """Raise DataError for documents of one id that follow each other; give the id of the last one."""
+def _refuse_neighbours(items: pa.RecordBatch, last: object) -> object:
+    """Raise DataError for neighbouring documents with one id; return the id of the last document."""
     ids = items.column("sample_id").filter(pc.equal(items.column("modality"), _MODALITIES[_METADATA]))
-    twins = pc.equal(ids[1:], ids[:-1]).to_numpy(zero_copy_only=False)
-    if ids[0].as_py() == last or twins.any():
-        twin = ids[0].as_py() if ids[0].as_py() == last else ids[int(np.argmax(twins))].as_py()
+    repeated = pc.equal(ids[1:], ids[:-1]).to_numpy(zero_copy_only=False)
+    if ids[0].as_py() == last or repeated.any():
+        twin = ids[0].as_py() if ids[0].as_py() == last else ids[int(np.argmax(repeated))].as_py()
         raise DataError("two documents that follow each other have one id, and their items would be one sample",
                         column="id", found=repr(twin), advice="Give them ids of their own.")  # fmt: skip
     return ids[-1].as_py()
 
 
-def _tell(counts: Counter[str], missing: int, before: MediaStats, after: MediaStats) -> None:
-    """Count media that name no record, and those whose record could not be read; warn of what no reader warned of."""
+def _report_missing(counts: Counter[str], missing: int, before: MediaStats, after: MediaStats) -> None:
+    """Count media without record, and those whose record was unavailable; warn unless a reader warned already."""
     failed, untold = after.failed - before.failed, missing - (after.missing - before.missing)
     counts.update({name: count for name, count in ((MISSING, missing), (FAILED, failed)) if count})
     if untold:
@@ -487,13 +489,13 @@ def _chosen(schema: pa.Schema, columns: Sequence[str] | None) -> pa.Schema:
 
 
 def _aligned(items: pa.RecordBatch, target: pa.Schema) -> pa.RecordBatch:
-    """The items with these columns; references stay, and so do the bytes that were read."""
+    """Return the items with these columns; references stay, and so do bytes."""
     for i, field in enumerate(items.schema):
         at = target.get_field_index(field.name)
         if at >= 0 and isinstance(feature_of(target.field(at)), Json) and not isinstance(feature_of(field), Json):
-            # Other shards hold something else there.
-            told = items.column(i)
-            texts = pc.if_else(told.is_valid(), json_text.dumps_each(told), pa.scalar(None, pa.large_string()))
+            # JSON because other shards hold other types in this column.
+            values = items.column(i)
+            texts = pc.if_else(values.is_valid(), json_text.dumps_each(values), pa.scalar(None, pa.large_string()))
             items = items.set_column(i, target.field(at), texts.cast(target.field(at).type))
     own = items.schema.field("binary_content").type
     at = target.get_field_index("binary_content")

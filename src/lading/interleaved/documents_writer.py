@@ -1,11 +1,10 @@
 """Item rows → documents with media (`lading.formats.media_archive.format`), one a sample.
 
-    id              the sample's
-    text            its texts, one below the other
-    media           one for each item with bytes, in order: `id` is its position, `type` its modality
-    lading_items    all items as `lading.interleaved.packed` has them, so that the reader gets back the very rows
+    id              the sample's text            its texts, one below the other media           one for each item with
+    bytes, in order: `id` is its position, `type` its modality lading_items    all items as `lading.interleaved.packed`
+    has them, so that the reader restores the exact rows
 
-A document has one text, and nothing says where in it a picture stood; so the texts stand twice.
+A document has one text without places for images, so the texts are stored twice.
 """
 
 from __future__ import annotations
@@ -38,13 +37,13 @@ ITEM_DOCUMENTS = pa.schema(
 
 
 def documents_of_items(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Documents of `ITEM_DOCUMENTS`; the batch holds whole samples, payload as bytes or views.
+    """Return documents of `ITEM_DOCUMENTS`; the batch holds whole samples, payload as bytes or views.
 
-    Memory: a copy of the payload, where it comes as views.
+    Memory: a copy of the payload, if it comes as views.
 
     Raises:
         DataError: a row without id, position or modality.
-        Unrepresentable: a column that JSON does not hold; a text in a column of JSON that is none. Names column, row.
+        Unrepresentable: a column that JSON cannot hold; invalid JSON in a JSON column. Names column, row.
     """
     ids, bounds = packed_ids(batch)
     at = batch.schema.get_field_index("binary_content")
@@ -57,7 +56,7 @@ def documents_of_items(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _texts(batch: pa.RecordBatch, bounds: NDArray[np.int64]) -> pa.Array:
-    """The texts of each sample as one."""
+    """Return the texts of each sample as one text."""
     column = batch.column("text_content") if "text_content" in batch.schema.names else pa.nulls(len(batch))
     texts = column.cast(pa.large_string())
     said = np.flatnonzero(present(texts))
@@ -69,7 +68,7 @@ def _texts(batch: pa.RecordBatch, bounds: NDArray[np.int64]) -> pa.Array:
 def _media(
     batch: pa.RecordBatch, bounds: NDArray[np.int64], payload: pa.Array, there: NDArray[np.bool_]
 ) -> pa.ListArray:
-    """The items with bytes as media of their documents."""
+    """Return the items with bytes as media of their documents."""
     rows = np.flatnonzero(there)
     kinds = pc.index_in(batch.column("modality"), value_set=pa.array(MODALITIES)).take(pa.array(rows))
     ids = batch.column("position").take(pa.array(rows))

@@ -1,4 +1,4 @@
-"""One shard, opened as a view; and which view a shard asks for."""
+"""Open a shard as a view; detect the view of a shard."""
 
 from __future__ import annotations
 
@@ -66,15 +66,15 @@ def open_view(  # noqa: PLR0913, PLR0917 - what a dataset knows of its shards
     """Open one shard as one of `VIEWS`.
 
     Args:
-        fmt: its format.
+        fmt: format of the shard.
         source: the shard.
-        view: how its rows are taken.
-        fetcher: what references are read with.
-        follower: what finds the files that `source_ref` texts name.
-        options: how it is read.
+        view: one of `VIEWS`.
+        fetcher: reads references.
+        follower: finds the files of `source_ref` texts.
+        options: read options of the format.
         interleaved: names of fields and policies for interleaved data.
-        schema: of its rows, where their writer kept it.
-        members: of tars: what their members stand for, where that is known; names are in the case they are written in.
+        schema: schema of the rows, if their writer stored it.
+        members: meaning of the members of tars, if known; names have the case in which they are written.
     """
     if view == "samples" and members is None and schema is not None:
         source = replace(source, stored_schema=schema)
@@ -95,14 +95,14 @@ def open_view(  # noqa: PLR0913, PLR0917 - what a dataset knows of its shards
 
 
 def _restoring(reader: ShardReader, fetcher: Fetcher, rows: pa.Schema, path: str) -> ShardReader:
-    """A reader of the rows that a shard was written from, where it has them in another form."""
+    """Return a reader that restores the original rows of a shard that stores them in another form."""
     if reader.document_reader is not None:
         return RowsOfDocuments(reader.document_reader, rows)
     return reader.as_written(rows, fetcher) or StoredTypes(reader, rows_schema(rows), path)
 
 
 def _packed_rows(reader: ShardReader) -> ShardReader | None:
-    """The rows of a shard whose interleaved samples are a row each; None if they are not."""
+    """Return the rows of a shard with one row an interleaved sample; None if the shard is different."""
     if reader.document_reader is not None:
         return PackedDocuments(reader.document_reader) if _were_items(reader.first_schema()) else None
     return reader if reader.declares_types and is_packed_schema(reader.schema()) else None
@@ -122,49 +122,49 @@ def recover_shard(
     schema: pa.Schema | None,
     error: LadingError | None,
 ) -> Recovered | None:
-    """What is left of a damaged file, taken as a view; None if the format knows no better than its reader.
+    """Return the recovered part of a damaged file, as a view; None if the format cannot do more than its reader.
 
     Args:
-        fmt: its format.
+        fmt: format of the file.
         source: the file, not compressed, on a store that can map.
-        view: how its rows are taken.
-        format_options: how it is read.
+        view: one of `VIEWS`.
+        format_options: read options of the format.
         interleaved: names of fields and policies for interleaved data.
-        schema: of its rows, where their writer kept it.
-        error: what reading it raised; None if it was read to its end.
+        schema: schema of the rows, if their writer stored it.
+        error: the reader's error; None if the file was read to its end.
 
     Raises:
-        DataError: nothing of it can be read.
+        DataError: nothing of the file can be read.
     """
     if fmt.info.interleaved == "members" and view == "interleaved":
         return recover_documents(source, interleaved, error)
     if not isinstance(fmt, Recoverable):
         return None
-    # Packed items and documents are stored as rows of other columns.
+    # Packed items and documents are stored as rows with other columns.
     kept = schema if view == "samples" and fmt.info.interleaved != "documents" else None
     return fmt.recover(source, format_options, schema=kept, failed=error is not None)
 
 
 def stored_errors(view: View) -> set[int]:
-    """Rows of a shard whose error an earlier job wrote down: what they lack was lost before.
+    """Return rows of a shard with an error recorded by an earlier job: their data were lost before.
 
-    Tars of documents and documents with media keep no errors: what is wrong with their rows was found just now.
+    Tars of documents and documents with media store no errors: the errors of their rows are new.
     """
     if not view.has_errors:
         return set()
     stored, at = set(), 0
-    for told in view.batches(max_rows=_MAX_ROWS, max_bytes=_MAX_BYTES, columns=[ERROR_COLUMN]):
-        stored |= {at + row for row in earlier_errors(told)}
-        at += len(told)
+    for batch in view.batches(max_rows=_MAX_ROWS, max_bytes=_MAX_BYTES, columns=[ERROR_COLUMN]):
+        stored |= {at + row for row in earlier_errors(batch)}
+        at += len(batch)
     return stored
 
 
 Packer = Callable[[pa.RecordBatch, Ranges], tuple[pa.RecordBatch, Ranges]]
-"""What makes rows of a view, and where their values lie in files, those of a format."""
+"""Convert rows of a view, and the file ranges of their values, to rows of a format."""
 
 
 def packer(fmt: AnyFormat, view: str, schema: pa.Schema) -> tuple[Packer, pa.Schema] | None:
-    """What packs rows of a view for a format, and the schema of what comes of it; None where rows stay as they are."""
+    """Return the packer for rows of a view in a format, and the packed schema; None if rows stay unchanged."""
     if fmt.info.interleaved == "documents":
         if view == "interleaved":
             return _in_memory(documents_of_items), ITEM_DOCUMENTS
@@ -173,14 +173,14 @@ def packer(fmt: AnyFormat, view: str, schema: pa.Schema) -> tuple[Packer, pa.Sch
 
 
 def _in_memory(pack_rows: Callable[[pa.RecordBatch], pa.RecordBatch]) -> Packer:
-    """A packer for writers that take nothing from files."""
+    """Return a packer for writers that cannot copy from files."""
     return lambda batch, ranges: (pack_rows(batch), ranges)
 
 
 def create_view_shard(
     fmt: AnyFormat, sinks: Sequence[Sink], schema: pa.Schema, view: str, options: Any, roles: Roles
 ) -> ShardWriter:
-    """Begin one shard of rows taken as a view, in these files, its own first. It is given them as `packer` makes them.
+    """Create one shard for rows of a view, in these files, its own first. It takes rows as `packer` makes them.
 
     Raises:
         Unrepresentable: a column that the format cannot hold.
@@ -201,7 +201,7 @@ def create_view_shard(
 
 
 def detect_view(reader: ShardReader, fetcher: Fetcher, interleaved: InterleavedOptions) -> str | None:
-    """The view that a shard's first samples ask for; None if the shard says nothing: an empty one, say."""
+    """Return the view that a shard's first samples imply; None if undecided, as for an empty shard."""
     if reader.member_reader is not None:
         found = looks_interleaved(reader.member_reader, fetcher, interleaved)
         return None if found is None else VIEWS[found]

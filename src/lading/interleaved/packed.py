@@ -1,15 +1,13 @@
-"""Interleaved samples as rows of three columns, for formats that have neither nulls nor lists of bytes: reading.
+"""Interleaved samples as rows of three columns, for formats without nulls and lists of bytes.
 
-    sample_id   text
-    items       JSON: a list with an object for each item, in order. It holds the item's columns by name; what is null
-                is left out (in a column of JSON, `null` is that JSON value). `bytes` is the length of its payload,
-                where it has one.
-    content     bytes: the payload of all items, one after another
+    sample_id   text items       JSON: a list with an object for each item, in order. It holds the item's columns by
+    name; nulls are left out (in a column of JSON, `null` is that JSON value). `bytes` is the length of its payload,
+    where it has one. content     bytes: the payload of all items, one after another
 
-So `items[i]` of a sample has the bytes of `content` from the sum of the lengths before it. No payload is touched to say
-where it lies: what is a reference stays one.
+So `items[i]` of a sample has the bytes of `content` from the sum of the lengths before it. Computing its place touches
+no payload: a reference stays a reference.
 
-A format that has lists of bytes gives the content as one: a value for each item with a payload, in order.
+A format with lists of bytes gives the content as a list: a value for each item with a payload, in order.
 """
 
 from __future__ import annotations
@@ -34,7 +32,7 @@ from lading.errors import DataError, LadingError, SchemaMismatch, errors_at
 from lading.features.items import INTERLEAVED_SCHEMA, MEANT_NULLS_KEY, RESERVED, split_rows, without_source
 from lading.features.types import Bytes, Json, Text, feature_of, with_feature
 from lading.formats.base import ShardReader
-from lading.interleaved.absent_fields import tell_absent
+from lading.interleaved.absent_fields import warn_absent_fields
 from lading.interleaved.base import View
 from lading.options import InterleavedOptions
 
@@ -58,14 +56,14 @@ _ELSEWHERE = ("sample_id", "binary_content")
 
 _WINDOW_SAMPLES = 1024
 _WINDOW_BYTES = 4 << 20
-"""Samples, and bytes of JSON, that are parsed at once: as Python values they take many times their memory."""
+"""Samples, and bytes of JSON, that are parsed at once: Python values take many times their memory."""
 
 _ABSENT = object()
 _AS_THEY_ARE = "Take the rows as they are, with --view samples."
 
 
 def is_packed_schema(schema: pa.Schema) -> bool:
-    """Whether rows are samples of this layout: these three columns, with their types and features, and no others."""
+    """Return whether rows are packed samples: exactly these three columns, with their types and features."""
     if sorted(schema.names) != sorted(PACKED_SCHEMA.names):
         return False
     ids, items, content = (schema.field(name) for name in PACKED_SCHEMA.names)
@@ -75,13 +73,13 @@ def is_packed_schema(schema: pa.Schema) -> bool:
 
 
 class PackedView(View):
-    """A shard of such rows, taken as items.
+    """A shard of packed rows, read as items.
 
     Args:
         reader: the open shard.
-        path: its name in errors.
-        options: `fields` is looked at; the rest is for tars.
-        schema: columns and types of the items, if somebody kept them; else they are what the values are.
+        path: name of the shard in errors.
+        options: only `fields` is used; the rest is for tars.
+        schema: columns and types of the items, if stored; else the values decide.
     """
 
     def __init__(
@@ -92,11 +90,11 @@ class PackedView(View):
         self._natural: dict[str, int] | None = None
 
     def declares_types(self) -> bool:
-        """Whether the types of columns were kept, and are not what the values happen to be."""
+        """Return whether the column types were stored, and do not come from the values."""
         return self._known is not None
 
     def schema(self) -> pa.Schema:
-        """Reserved columns, then the others in order of appearance; without a schema that was kept, reads all JSON."""
+        """Return reserved columns, then the others in order of appearance; without a stored schema, reads all JSON."""
         if self._known is None and self._natural is None:
             self._natural = {}
             for row, packed in self._windows(["sample_id", ITEMS]):
@@ -107,7 +105,7 @@ class PackedView(View):
         return self._schema(self._natural or {})
 
     def _schema(self, natural: dict[str, int]) -> pa.Schema:
-        """The schema of rows; their other columns hold these kinds of values, where no schema was kept."""
+        """Return the schema of rows whose other columns hold these kinds of values, if no schema was stored."""
         if self._known is None:
             fields = [*INTERLEAVED_SCHEMA, *(column_type(name, kinds) for name, kinds in natural.items())]
         else:
@@ -126,16 +124,16 @@ class PackedView(View):
         return with_files(pa.schema(fields), files_of(own))
 
     def index(self) -> None:
-        """Nothing: where a row lies the format says."""
+        """Return None: the format knows the places of rows."""
 
     def num_samples(self) -> int:
-        """Number of rows."""
+        """Return the number of rows."""
         return self._reader.num_rows()
 
     def _windows(
         self, columns: list[str] | None, max_rows: int = _WINDOW_SAMPLES, max_bytes: int = 64 << 20
     ) -> Iterator[tuple[NDArray[np.int64], pa.RecordBatch]]:
-        """Rows of the shard in order, few enough to be parsed at once, and their numbers."""
+        """Yield rows of the shard in order, few enough to be parsed at once, with their numbers."""
         row = 0
         most = min(max_rows, _WINDOW_SAMPLES)
         for batch in self._reader.batches(max_rows=most, max_bytes=max_bytes, columns=columns):
@@ -153,10 +151,10 @@ class PackedView(View):
         views: bool = False,
         drifting: bool = False,
     ) -> Iterator[pa.RecordBatch]:
-        """All rows in order, samples whole; `binary_content` as references where the format gives its content so.
+        """Yield all rows in order, samples whole; `binary_content` as references if the format gives references.
 
         Raises:
-            DataError: JSON that is no list of items, or names a column twice; lengths that do not add up to the
+            DataError: JSON that is not a list of items, or names a column twice; lengths that do not add up to the
                 content; a sample without items, or with the id of the one before it. Names file and row.
             SchemaMismatch: a value does not fit the type of its column.
         """
@@ -171,11 +169,11 @@ class PackedView(View):
                 fields = self._selected(self._schema(items.kinds()), columns) if target is None else target
                 batch = self._built(items, fields, views=views)
             yield from split_samples(batch, items.starts, max_rows, max_bytes)
-        tell_absent(absent, self._path, self.counts)
+        warn_absent_fields(absent, self._path, self.counts)
         self.counts.update(self._reader.counts)
 
     def read(self, samples: NDArray[np.int64], columns: Sequence[str] | None = None) -> pa.Table:
-        """The rows of samples by ordinal, in the order asked for."""
+        """Return the rows of samples by ordinal, in the given order."""
         target = self._chosen(None, columns)
         parts = []
         for first in range(0, len(samples), _WINDOW_SAMPLES):
@@ -197,7 +195,7 @@ class PackedView(View):
         return None if columns is None or "binary_content" in columns else ["sample_id", ITEMS]
 
     def _chosen(self, schema: pa.Schema | None, columns: Sequence[str] | None) -> pa.Schema:
-        """The schema of rows with these columns, types as `schema` has them."""
+        """Return the schema of rows with these columns, with the types of `schema`."""
         if schema is None:
             reserved = columns is not None and {*columns} <= {*RESERVED}
             return self._selected(self._schema({}) if reserved else self.schema(), columns)
@@ -208,27 +206,27 @@ class PackedView(View):
 
     @staticmethod
     def _selected(schema: pa.Schema, columns: Sequence[str] | None) -> pa.Schema:
-        """These columns of a schema, and those that tell samples and items apart."""
+        """Return these columns of a schema, and those that identify samples and items."""
         always = ("sample_id", "position")
         kept = [field for field in schema if columns is None or field.name in columns or field.name in always]
-        # An item without bytes is what its writer had.
+        # An item without bytes was written without them.
         return pa.schema(kept, metadata={**(schema.metadata or {}), MEANT_NULLS_KEY: b""})
 
     def _built(self, items: _Items, target: pa.Schema, *, views: bool) -> pa.RecordBatch:
-        """The items as rows of this schema; of bytes in memory views, if they are asked for."""
+        """Return the items as rows of this schema; bytes in memory as views, if requested."""
         unknown = [] if self._known is None else [n for n in items.names if n not in {*self._known.names, *RESERVED}]
         if unknown:
             raise SchemaMismatch("an item has a column that the manifest does not", column=unknown[0],
                                  row=items.row_naming(unknown[0]))  # fmt: skip
         columns = [items.payload(views=views) if f.name == "binary_content" else items.column(f) for f in target]
         fields = [field.with_type(column.type) for field, column in zip(target, columns, strict=True)]
-        # The files that references name may be others in each batch.
+        # The files of references may differ in each batch.
         schema = with_files(pa.schema(fields, metadata=target.metadata), files_of(items.packed.schema))
         return pa.record_batch(columns, schema=schema)
 
 
 def _small_parts(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """The rows in parts whose JSON may be parsed at once."""
+    """Yield the rows in parts whose JSON may be parsed at once."""
     sizes = byte_lengths(batch.column(ITEMS))
     bounds = split_rows(np.arange(len(sizes)), sizes, max_bytes=_WINDOW_BYTES)
     for start, stop in pairwise(bounds.tolist()):
@@ -236,7 +234,10 @@ def _small_parts(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 
 def _refuse_neighbours(ids: pa.Array, row: NDArray[np.int64], last: str | None) -> str | None:
-    """Raise DataError for a row with the id of the one before it: as items they would be one sample. Give the last."""
+    """Raise DataError for a row with the id of the row before it; return the last id.
+
+    As items, the two would be one sample.
+    """
     if not len(ids):
         return last
     if ids.null_count:
@@ -254,18 +255,18 @@ def _refuse_neighbours(ids: pa.Array, row: NDArray[np.int64], last: str | None) 
 
 @dataclass(frozen=True, slots=True)
 class _Items:
-    """The items of some rows, parsed.
+    """The parsed items of some rows.
 
     Attributes:
         packed: the rows.
         row: number of each in the shard.
-        values: what each item's object holds.
-        names: all columns that they name, in order of appearance.
-        plain: they hold no integers beyond 64 bits and no lone surrogates.
+        values: each item's object.
+        names: all columns in the objects, in order of appearance.
+        plain: whether integers beyond 64 bits and lone surrogates are excluded.
         starts: the first item of each row.
-        sample: which of the rows each item is of.
+        sample: for each item, the index of its row.
         length: bytes of each item's payload; 0 without one.
-        has_bytes: which have one.
+        has_bytes: which items have a payload.
     """
 
     packed: pa.RecordBatch
@@ -283,7 +284,7 @@ class _Items:
         """Parse rows.
 
         Raises:
-            DataError: they are not of this layout; names row and column.
+            DataError: they do not have this layout; names row and column.
         """
         documents, plain = _documents(packed.column(ITEMS), row)
         counts = np.array([len(document) for document in documents], np.int64)
@@ -311,11 +312,11 @@ class _Items:
         return found
 
     def row_naming(self, name: str) -> int:
-        """The row of the first item that names a column."""
+        """Return the row of the first item that names a column."""
         return int(self.row[self.sample[next(i for i, item in enumerate(self.values) if name in item)]])
 
     def kinds(self) -> dict[str, int]:
-        """Which kinds of values the columns hold that are not reserved."""
+        """Return the kinds of values in the columns that are not reserved."""
         names = [name for name in self.names if name not in RESERVED]
         return {name: kinds_of([item.get(name) for item in self.values], plain=self.plain) for name in names}
 
@@ -327,9 +328,9 @@ class _Items:
         if pa.types.is_list(content.type):
             self._check_count(np.asarray(pc.list_value_length(content).to_numpy(), np.int64))
             return
-        size, told = _sizes(self.packed.column(CONTENT)), np.add.reduceat(self.length, self.starts)
-        # Lengths of nearly 2^63 can add up to anything.
-        wrong = np.flatnonzero((size != told) | (np.maximum.reduceat(self.length, self.starts) > size))
+        size, declared = _sizes(self.packed.column(CONTENT)), np.add.reduceat(self.length, self.starts)
+        # Sums of lengths of nearly 2^63 can overflow to anything.
+        wrong = np.flatnonzero((size != declared) | (np.maximum.reduceat(self.length, self.starts) > size))
         if len(wrong):
             at = int(wrong[0])
             raise DataError("the lengths of a sample's items do not add up to its content", row=int(self.row[at]),
@@ -337,16 +338,16 @@ class _Items:
                             found=f"{sum(self.length[self.sample == at].tolist())} bytes")  # fmt: skip
 
     def _check_count(self, count: NDArray[np.int64]) -> None:
-        """Raise DataError if there are more or fewer values than items that have a payload."""
-        told = np.add.reduceat(self.has_bytes.astype(np.int64), self.starts)
-        wrong = np.flatnonzero(count != told)
+        """Raise DataError if the numbers of values and of items with a payload differ."""
+        declared = np.add.reduceat(self.has_bytes.astype(np.int64), self.starts)
+        wrong = np.flatnonzero(count != declared)
         if len(wrong):
             at = int(wrong[0])
             raise DataError("not as many payloads as items that have one", row=int(self.row[at]), column=CONTENT,
-                            expected=int(told[at]), found=int(count[at]))  # fmt: skip
+                            expected=int(declared[at]), found=int(count[at]))  # fmt: skip
 
     def payload(self, *, views: bool) -> pa.Array:
-        """The payload of each item where it lies in the content: references, or views of it, or copies."""
+        """Return the payload of each item, in place in the content: as references, views or copies."""
         content = self.packed.column(CONTENT)
         if pa.types.is_list(content.type):
             at = np.cumsum(self.has_bytes) - 1
@@ -365,18 +366,18 @@ class _Items:
         return found if views else join(found)
 
     def column(self, field: pa.Field) -> pa.Array:
-        """A column of this type.
+        """Return a column of this type.
 
         Raises:
             SchemaMismatch: a value does not fit; names column and row.
-            DataError: a value is missing that every item has.
+            DataError: a required value of an item is missing.
         """
         if field.name == "sample_id":
             return self.packed.column("sample_id").take(pa.array(self.sample)).cast(field.type)
         if isinstance(feature_of(field), Json):
-            told = (item.get(field.name, _ABSENT) for item in self.values)
+            stored = (item.get(field.name, _ABSENT) for item in self.values)
             found = pa.array(
-                [None if value is _ABSENT else json_text.dumps(value) for value in told], pa.large_string()
+                [None if value is _ABSENT else json_text.dumps(value) for value in stored], pa.large_string()
             )
             kind = field.type.storage_type if isinstance(field.type, pa.BaseExtensionType) else field.type
             found = found.cast(kind)
@@ -402,7 +403,7 @@ class _Items:
 
 
 def _documents(column: pa.Array, row: NDArray[np.int64]) -> tuple[list[list[Any]], bool]:
-    """The lists of items of rows, and whether orjson gives what Python's `json` would."""
+    """Return the lists of items of rows, and whether orjson and Python's `json` agree."""
     texts = column.cast(pa.large_binary()).to_pylist()
     if any(text is None for text in texts):
         raise DataError("a sample without items", row=int(row[texts.index(None)]), column=ITEMS, found="null")
@@ -428,18 +429,18 @@ def _documents(column: pa.Array, row: NDArray[np.int64]) -> tuple[list[list[Any]
 def _lengths(
     values: list[dict[str, Any]], row: NDArray[np.int64], sample: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """The length of each item's payload, and which have one. Raises DataError for what is no length."""
-    told = [value.get(LENGTH) for value in values]
-    if set(map(type, told)) - {int, type(None)} or any(n is not None and not 0 <= n < 1 << 63 for n in told):
-        odd = next(i for i, n in enumerate(told) if n is not None and not (type(n) is int and 0 <= n < 1 << 63))
+    """Return the length of each item's payload, and which items have one. Raises DataError for an invalid length."""
+    declared = [value.get(LENGTH) for value in values]
+    if set(map(type, declared)) - {int, type(None)} or any(n is not None and not 0 <= n < 1 << 63 for n in declared):
+        odd = next(i for i, n in enumerate(declared) if n is not None and not (type(n) is int and 0 <= n < 1 << 63))
         raise DataError("not the length of a payload", row=int(row[sample[odd]]), column=f"{ITEMS}.{LENGTH}",
-                        expected="0 or more", found=repr(told[odd])[:40])  # fmt: skip
-    lengths = pa.array(told, pa.int64())
+                        expected="0 or more", found=repr(declared[odd])[:40])  # fmt: skip
+    lengths = pa.array(declared, pa.int64())
     return np.asarray(lengths.fill_null(0).to_numpy(), np.int64), present(lengths)
 
 
 def _sizes(content: pa.Array) -> NDArray[np.int64]:
-    """Bytes of each row's content."""
+    """Return the bytes of each row's content."""
     if not is_ref(content.type):
         return byte_lengths(content)
     refs = unpack(content)

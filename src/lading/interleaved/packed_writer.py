@@ -1,7 +1,7 @@
-"""Item rows → one row a sample, as `lading.interleaved.packed` has them.
+"""Pack item rows into one row a sample, as `lading.interleaved.packed` reads them.
 
-The JSON is made by the column. Payload that lies in files stays there; other is moved once at most: together, in the
-order of the items.
+The JSON is built by column. Payload in files stays there; payload in memory is copied at most once, in the order of the
+items.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from lading.interleaved.packed import CONTENT, LENGTH, PACKED_SCHEMA
 __all__ = ["check_columns", "pack", "packed_ids", "packed_items"]
 
 _PART_BYTES, _ITEM_BYTES = 4 << 20, 64
-"""Bytes of text, and of each item beside it, that are made JSON at once: that takes several times their memory."""
+"""Bytes of text, and additional bytes an item, that become JSON at once, which takes several times their memory."""
 
 _APART = ("sample_id", "binary_content")
 
 
 def check_columns(schema: pa.Schema) -> None:
-    """Raise Unrepresentable for a column of items that JSON does not hold exactly; SchemaMismatch if one is missing."""
+    """Raise Unrepresentable for an item column that JSON cannot hold exactly; SchemaMismatch for a missing one."""
     for name in ("sample_id", "position", "modality"):
         if name not in schema.names:
             raise SchemaMismatch("items need this column", column=name, found=schema.names)
@@ -60,13 +60,13 @@ def _is_json(field: pa.Field) -> bool:
 
 
 def pack(batch: pa.RecordBatch, ranges: Ranges) -> tuple[pa.RecordBatch, Ranges]:
-    """One row a sample of `PACKED_SCHEMA`, and where its content lies; the batch holds whole samples.
+    """Return one row a sample of `PACKED_SCHEMA`, and the places of its content; the batch holds whole samples.
 
-    Payload comes as bytes, as views, of which it is copied, or lies in files, where it stays.
+    Payload comes as bytes, as views, which are copied, or as ranges of files, which stay there.
 
     Raises:
         DataError: a row without id, position or modality.
-        Unrepresentable: a column that JSON does not hold; a text in a column of JSON that is none. Names column, row.
+        Unrepresentable: a column that JSON cannot hold; invalid JSON in a JSON column. Names column, row.
     """
     ids, bounds = packed_ids(batch)
     payload = single_ranges(ranges).get("binary_content")
@@ -77,11 +77,11 @@ def pack(batch: pa.RecordBatch, ranges: Ranges) -> tuple[pa.RecordBatch, Ranges]
 
 
 def packed_ids(batch: pa.RecordBatch) -> tuple[pa.Array, NDArray[np.int64]]:
-    """The ids of the samples of a batch, and its rows: those of sample i are `bounds[i]:bounds[i + 1]`.
+    """Return the ids of the samples of a batch, and the bounds of their rows: sample i is `bounds[i]:bounds[i + 1]`.
 
     Raises:
         DataError: a row without id, position or modality.
-        Unrepresentable: a column that JSON does not hold.
+        Unrepresentable: a column that JSON cannot hold.
     """
     check_columns(batch.schema)
     for name in ("position", "modality"):
@@ -94,15 +94,15 @@ def packed_ids(batch: pa.RecordBatch) -> tuple[pa.Array, NDArray[np.int64]]:
 
 
 def packed_items(batch: pa.RecordBatch, bounds: NDArray[np.int64], sizes: pa.Array | None) -> pa.Array:
-    """The items of samples as JSON, `large_string`.
+    """Return the items of samples as JSON, `large_string`.
 
     Args:
         batch: the items.
-        bounds: as `packed_ids` gives them.
-        sizes: length of each item's payload, null without one; None if there is none at all.
+        bounds: as `packed_ids` returns them.
+        sizes: length of each item's payload, null without one; None if no item has a payload.
 
     Raises:
-        Unrepresentable: a text in a column of JSON that is none; names column and row.
+        Unrepresentable: invalid JSON in a JSON column; names column and row.
     """
     texts = batch.drop_columns([name for name in _APART if name in batch.schema.names])
     parts = [pa.array([], pa.large_string())]
@@ -115,14 +115,14 @@ def packed_items(batch: pa.RecordBatch, bounds: NDArray[np.int64], sizes: pa.Arr
 
 
 def _content_in_files(payload: ByteRanges, bounds: NDArray[np.int64]) -> tuple[ChunkedRanges, pa.Array]:
-    """As `_content`, of payload that lies in files."""
+    """As `_content`, for payload in files."""
     there = payload.there
     before = np.append(0, np.cumsum(there))
     return ChunkedRanges(payload[there], before[bounds]), pa.array(payload.length, mask=~there)
 
 
 def _content(batch: pa.RecordBatch, bounds: NDArray[np.int64]) -> tuple[pa.Array, pa.Array | None]:
-    """The payload of each sample's items, one after another; and the length of each item's, null without one."""
+    """Return the concatenated payload of each sample's items, and the length of each item's, null without one."""
     count, place = len(bounds) - 1, batch.schema.get_field_index("binary_content")
     if place < 0 or batch.column(place).null_count == batch.num_rows:
         return pa.array([b""] * count, pa.large_binary()), None
@@ -130,7 +130,7 @@ def _content(batch: pa.RecordBatch, bounds: NDArray[np.int64]) -> tuple[pa.Array
     length, there = byte_lengths(column), present(column)
     _, places, body = column.buffers()
     ends = np.frombuffer(places, np.int64)[column.offset : column.offset + len(column) + 1]
-    if int(ends[-1] - ends[0]) != int(length.sum()):  # something lies under a null
+    if int(ends[-1] - ends[0]) != int(length.sum()):  # there may be bytes under a null
         _, places, body = column.fill_null(b"").buffers()
         ends = np.frombuffer(places, np.int64)
     own = pa.py_buffer(np.ascontiguousarray(ends[bounds]))
@@ -139,7 +139,7 @@ def _content(batch: pa.RecordBatch, bounds: NDArray[np.int64]) -> tuple[pa.Array
 
 
 def _items(texts: pa.RecordBatch, lengths: pa.Array | None, runs: NDArray[np.int64], first: int) -> pa.LargeStringArray:
-    """The JSON of samples: item i of them is row `first` + i, those of sample j are `runs[j]:runs[j + 1]`."""
+    """Return the JSON of samples: item i is row `first` + i, sample j has the items `runs[j]:runs[j + 1]`."""
     members: list[pa.LargeStringArray] = []
     for field, column in zip(texts.schema, texts.columns, strict=True):
         if field.name != "position" and column.null_count < len(column):
@@ -155,34 +155,34 @@ def _items(texts: pa.RecordBatch, lengths: pa.Array | None, runs: NDArray[np.int
 
 
 def _member(name: str, column: pa.Array, texts: pa.LargeStringArray) -> pa.LargeStringArray:
-    """A name and its value in each object, behind a comma; nothing where the column is null."""
+    """Return a name and its value in each object, after a comma; nothing where the column is null."""
     said = glued(f", {json_text.dumps(name)}: ", texts.fill_null("null") if texts.null_count else texts)
     return pc.if_else(column.is_valid(), said, pa.scalar("", pa.large_string())) if column.null_count else said
 
 
 def _json_texts(field: pa.Field, column: pa.Array, first: int) -> pa.LargeStringArray:
-    """JSON texts of the values of a column. Raises Unrepresentable for what is said to be JSON and is not."""
+    """Return JSON texts of the values of a column. Raises Unrepresentable for invalid JSON in a JSON column."""
     if not isinstance(feature_of(field), Json):
         return json_text.dumps_each(join(column))
     column = join(column.storage if isinstance(column.type, pa.BaseExtensionType) else column)
     texts = column.cast(pa.large_string())
     at = np.flatnonzero(present(texts))
-    told = texts.drop_null().cast(pa.large_binary()).to_pylist()
-    values, plain = _values(field.name, told, at + first)
-    twice = json_text.find_repeated_name(told, values)
+    documents = texts.drop_null().cast(pa.large_binary()).to_pylist()
+    values, plain = _values(field.name, documents, at + first)
+    twice = json_text.find_repeated_name(documents, values)
     if twice is not None:
         raise Unrepresentable("an object names something twice", column=field.name, row=int(at[twice[0]]) + first,
                               found=repr(twice[1]), expected="names that differ")  # fmt: skip
     if plain:
         return texts
-    # Some texts are JSON by themselves only: behind a byte order mark.
+    # Some texts are valid JSON only by themselves: after a byte order mark.
     whole = np.full(len(texts), None, object)
     whole[at] = [json_text.dumps(value) for value in values]
     return pa.array(whole, pa.large_string())
 
 
 def _values(name: str, texts: Sequence[bytes], rows: NDArray[np.int64]) -> tuple[list[Any], bool]:
-    """What JSON texts mean, and whether all of them are as plain as `loads_plain` has it."""
+    """Return the values of JSON texts, and whether all are plain in the sense of `loads_plain`."""
     values = json_text.loads_plain(texts)
     plain = values is not None
     if values is None:

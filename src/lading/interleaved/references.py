@@ -1,10 +1,11 @@
-"""What `source_ref` texts of a table point to, found and allowed, as references.
+"""Resolve the `source_ref` texts of a table to references, within allowed folders.
 
-The texts come from whoever made the table. A reference of theirs must not read what its owner could not, so it may name
-files below certain folders only, the *roots*: those of the files that were opened, and those that the caller adds.
+The texts come from the table's author. Their references must not read files that the author could not. They may
+therefore name only files below certain folders, the *roots*: those of the opened files, and those that the caller adds.
 
-Source: NeMo Curator 1.4.0, `stages/interleaved/utils/materialization.py`, for which form means what: without a member
-the whole file, whatever offset and size say; with a member its range, or the member of that name if there is none.
+Source: NeMo Curator 1.4.0, `stages/interleaved/utils/materialization.py`, for the meaning of each form: without a
+member the whole file, whatever offset and size say; with a member its range, or the member of that name if there is
+none.
 """
 
 from __future__ import annotations
@@ -44,15 +45,15 @@ _HEAD_BYTES = 16
 _MOST_CHARACTERS, _MOST_SHOWN = 8192, 300
 _MOST_BYTES = 1 << 40
 _OF_THE_PATH = frozenset((errno.EACCES, errno.ELOOP, errno.ENAMETOOLONG, errno.ENOTDIR))
-"""What a store says that is the path's fault, and not its own."""
+"""Errors of a store that are the fault of the path, not of the store."""
 
 
 @dataclass(frozen=True, slots=True)
 class Followed:
-    """Where the bytes of rows lie.
+    """The places of the bytes of rows.
 
     Attributes:
-        column: references, null where a row was not asked for, names no path or has an error.
+        column: references; null if a row is not wanted, names no path or has an error.
         files: the files table of the references.
         errors: why rows have no reference, by row.
     """
@@ -64,7 +65,7 @@ class Followed:
 
 @dataclass(frozen=True, slots=True)
 class _Tar:
-    """Members of a tar, to be found by name: the last of equal names counts, as in `tarfile`."""
+    """Members of a tar for lookup by name: the last of equal names counts, as in `tarfile`."""
 
     names: NameTable
     offset: NDArray[np.int64]
@@ -72,13 +73,13 @@ class _Tar:
 
 
 class Follower:
-    """Follows `source_ref` texts; the last few thousand files and few tars that were looked at are remembered.
+    """Resolve `source_ref` texts; the last few thousand files and few tars are remembered.
 
     Args:
-        stores: which store serves which URL.
-        roots: called, when the first reference is followed, for the folders below which references may point.
-        mmap: False reads local tars through `pread` when they are walked through.
-        limits: on what these tars may ask for.
+        stores: store of each URL.
+        roots: called, when the first reference is resolved, for the folders below which references may point.
+        mmap: False reads local tars through `pread` when they are scanned.
+        limits: limits on the resources of these tars.
     """
 
     def __init__(
@@ -100,29 +101,29 @@ class Follower:
     def follow(
         self, source_ref: pa.Array, wanted: NDArray[np.bool_], table: str, *, despite_stores: bool = False
     ) -> Followed:
-        """References for the rows that are wanted; null, without an error, where a text names no path.
+        """Return references for the wanted rows; null, without an error, if a text names no path.
 
-        A path that is not absolute is looked for beside the table, then in the current directory. Files are looked at
-        once; a tar whose members are asked for by name is walked through once.
+        A relative path is resolved next to the table first, then in the current directory. Files are checked once. A
+        tar whose members are named is scanned once.
 
         Args:
             source_ref: the texts.
-            wanted: rows to be followed.
+            wanted: rows to resolve.
             table: the file that holds the texts.
-            despite_stores: what a store fails to tell of is an error of its rows too.
+            despite_stores: treat failures of a store as errors of its rows.
 
         Raises:
-            StoreError: a store failed, which says nothing of the reference.
+            StoreError: a store failed, which says nothing about the reference.
         """
         rows = np.flatnonzero(wanted)
-        told = parse_source_ref(source_ref.take(pa.array(rows)))
+        parts = parse_source_ref(source_ref.take(pa.array(rows)))
         folder = folder_of(table)
-        there = np.asarray(told.member.is_valid().to_numpy(zero_copy_only=False), np.bool_)
-        offset, length = np.where(there, told.offset, -1), np.where(there, told.length, -1)
+        there = np.asarray(parts.member.is_valid().to_numpy(zero_copy_only=False), np.bool_)
+        offset, length = np.where(there, parts.offset, -1), np.where(there, parts.length, -1)
         file = np.full(len(rows), -1, np.int32)
         files: list[FileEntry] = []
-        errors = {i: text for i, text in enumerate(told.error.to_pylist()) if text is not None}
-        named = list(_by_file(told, there))
+        errors = {i: text for i, text in enumerate(parts.error.to_pylist()) if text is not None}
+        named = list(_by_file(parts, there))
         look = partial(_or_why, self._file) if despite_stores else self._file
         looks = [partial(look, path, folder, inside=inside) for path, inside, _ in named]
         found = concurrent_map(looks, remote=any(self._is_remote(path, folder) for path, *_ in named))
@@ -133,7 +134,7 @@ class Follower:
                 file[mine] = len(files)
                 files.append(entry)
                 try:
-                    failed = self._place(entry, told.member, mine, offset, length, inside=inside)
+                    failed = self._place(entry, parts.member, mine, offset, length, inside=inside)
                 except StoreError as error:
                     if not despite_stores:
                         raise
@@ -142,7 +143,7 @@ class Follower:
                 errors.setdefault(row, text)
         good = file >= 0
         good[list(errors)] = False
-        placed = make_refs(offset, length, file=file, frame=told.frame, valid=good)
+        placed = make_refs(offset, length, file=file, frame=parts.frame, valid=good)
         column = placed.take(pa.array(np.cumsum(wanted) - 1, mask=~wanted))
         return Followed(column, tuple(files), {int(rows[i]): text for i, text in errors.items()})
 
@@ -156,7 +157,7 @@ class Follower:
         *,
         inside: bool,
     ) -> dict[int, str]:
-        """Write the ranges of one file's rows into `offset` and `length`; give what is wrong, by row."""
+        """Write the ranges of one file's rows into `offset` and `length`; return the errors by row."""
         if not inside:
             offset[rows], length[rows] = 0, entry.size_bytes
             return {}
@@ -175,7 +176,7 @@ class Follower:
         offset: NDArray[np.int64],
         length: NDArray[np.int64],
     ) -> dict[int, str]:
-        """Write the ranges of members by name; give the rows whose member is not there."""
+        """Write the ranges of members by name; return the rows whose member is missing."""
         tar = self._tar(entry)
         if isinstance(tar, str):
             return dict.fromkeys(unknown.tolist(), tar)
@@ -189,13 +190,13 @@ class Follower:
         }
 
     def to_references(self, batch: pa.RecordBatch, fetcher: Fetcher) -> pa.RecordBatch:
-        """A batch of items without the bytes of those whose `source_ref` leads to them; it then says where they lie.
+        """Return a batch of items with references instead of bytes, wherever `source_ref` leads to the same bytes.
 
-        Paths become absolute, so that the texts hold wherever the batch is written; members get their ranges. An item
-        that names no source keeps its bytes, and so does one whose source cannot be read, holds other bytes, or lies
-        in a compressed file. References must be what the texts tell, as the views of tars and of tables give them.
+        Paths become absolute, so that the texts are valid wherever the batch is written; members get their ranges. An
+        item without source keeps its bytes. So does an item whose source cannot be read, holds other bytes, or is in a
+        compressed file. References must equal those of the texts, as the views of tars and of tables give them.
 
-        Memory: sources of as many bytes as the batch holds are read, where they cannot be mapped.
+        Memory: sources that cannot be mapped are read, as many bytes as the batch holds.
         """
         column = batch.column("binary_content")
         if is_ref(column.type):
@@ -208,17 +209,17 @@ class Follower:
             size = np.array([-1 if entry.wrap else entry.size_bytes for entry in files], np.int64)
             gone = refs.valid & (refs.frame < 0) & (refs.length == byte_lengths(column))
             gone[gone] &= refs.length[gone] <= size[refs.file[gone]] - refs.offset[gone]
-            if gone.any():  # a picture or a recording that was edited in place may have the length that it had
+            if gone.any():  # an image or a recording edited in place may have the same length
                 gone = _same_there(column, replace(refs, valid=gone), files, fetcher)
-        told = parse_source_ref(batch.column("source_ref"))
+        parts = parse_source_ref(batch.column("source_ref"))
         urls = pa.array([self._absolute(entry.url) for entry in files], pa.string())
-        inside = gone & present(told.member)
+        inside = gone & present(parts.member)
         texts = format_source_ref(
             urls.take(pa.array(np.where(gone, refs.file, 0), mask=~gone)),
-            told.member,
+            parts.member,
             np.where(inside, refs.offset, -1),
             np.where(inside, refs.length, -1),
-            told.frame,
+            parts.frame,
         )
         source = pc.if_else(pa.array(gone), texts, batch.column("source_ref"))
         rest = pa.nulls(batch.num_rows, pa.large_binary()) if is_ref(column.type) else masked(column, ~gone)
@@ -240,7 +241,7 @@ class Follower:
             return False
 
     def _find(self, path: str, folder: str, *, inside: bool) -> FileEntry | str:
-        """The file that a path means, or why it may not be read; `inside`: its wrap is to be taken off."""
+        """Return the file of a path, or the reason why it may not be read; `inside`: decompress it."""
         if "\0" in path or len(path) > _MOST_CHARACTERS:
             return f"{path[:80]!r}: no path"
         missing: str | None = None
@@ -263,7 +264,7 @@ class Follower:
     # Tars
 
     def _walk(self, entry: FileEntry) -> _Tar | str:
-        """The members of a tar, or why there are none."""
+        """Return the members of a tar, or the reason why there are none."""
         store, path = resolve(entry.url, self._stores)
         try:
             source = ShardFile(store, path, FileInfo(path, entry.size_bytes, entry.version), limits=self._limits)
@@ -283,7 +284,7 @@ class Follower:
 
 
 def _or_why(find: Callable[..., FileEntry | str], path: str, folder: str, *, inside: bool) -> FileEntry | str:
-    """What `find` gives; of what a store fails to tell, why."""
+    """Return the result of `find`, or the reason why a store failed."""
     try:
         return find(path, folder, inside=inside)
     except StoreError as error:
@@ -291,7 +292,7 @@ def _or_why(find: Callable[..., FileEntry | str], path: str, folder: str, *, ins
 
 
 def _same_there(column: pa.Array, refs: Refs, files: Sequence[FileEntry], fetcher: Fetcher) -> NDArray[np.bool_]:
-    """Which values are what references lead to; of files that cannot be read nobody knows, and so they are not."""
+    """Return which values equal the bytes of their references; values of unreadable files do not."""
     there = make_refs(refs.offset, refs.length, file=refs.file, valid=refs.valid)
     try:
         return _same(column, fetcher.fetch(there, files)[0])
@@ -305,16 +306,16 @@ def _same_there(column: pa.Array, refs: Refs, files: Sequence[FileEntry], fetche
 
 
 def _same(column: pa.Array, other: pa.Array) -> NDArray[np.bool_]:
-    """Which values of two columns of bytes are there, and the same."""
+    """Return which values of two bytes columns are present and equal."""
     mine = share(column)
-    if mine.type != other.type:  # one of 2 GiB or more is no view
+    if mine.type != other.type:  # a value of 2 GiB or more cannot be a view
         mine, other = (join(values).cast(pa.large_binary()) for values in (mine, other))
     same = pc.fill_null(pc.equal(mine, other), fill_value=False)
     return np.asarray(same.to_numpy(zero_copy_only=False), np.bool_)
 
 
 def _text(error: LadingError) -> str:
-    """What an error says, of a path as long as anybody likes."""
+    """Return the text of an error, with the path shortened."""
     error.file = None if error.file is None else _short(error.file)
     return str(error)
 
@@ -324,7 +325,7 @@ def _short(name: str) -> str:
 
 
 def _candidates(path: str, folder: str) -> list[str]:
-    """Where a path may lead: beside the table, then from the current directory."""
+    """Return the places that a path may mean: next to the table, then from the current directory."""
     if "://" in path or path.startswith("pipe:") or os.path.isabs(path):
         return [path]
     return [sibling_path(folder, path), path] if folder else [path]
@@ -335,9 +336,9 @@ def _wrap(store: Store, path: str, info: FileInfo) -> str:
     return sniff_wrap(bytes(head))
 
 
-def _by_file(told: SourceRefs, inside: NDArray[np.bool_]) -> Iterable[tuple[str, bool, NDArray[np.int64]]]:
-    """Every path with its rows, those that name a member apart from those that mean the whole file."""
-    encoded = told.path.dictionary_encode()
+def _by_file(parts: SourceRefs, inside: NDArray[np.bool_]) -> Iterable[tuple[str, bool, NDArray[np.int64]]]:
+    """Return every path with its rows; rows that name a member are separate from those of the whole file."""
+    encoded = parts.path.dictionary_encode()
     number = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
     kind = np.where(number >= 0, 2 * number.astype(np.int64) + inside, -1)
     order = np.argsort(kind, kind="stable")

@@ -1,7 +1,7 @@
-"""The view `interleaved` of a format whose rows are items already (Parquet and the like).
+"""The view `interleaved` of formats whose rows are items already (Parquet and others).
 
-Reserved columns get their canonical types, absent ones come as nulls; rows of one sample must stand together. Items
-whose bytes lie elsewhere come with a reference to them, found by their `source_ref`.
+Reserved columns get their canonical types, absent ones become nulls. Rows of one sample must be contiguous. Items with
+external bytes get a reference to them, resolved from their `source_ref`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from lading.arrow.views import filled, is_text, is_view, join, present, row_byte
 from lading.errors import DataError, LadingError, SchemaMismatch, errors_at
 from lading.features.items import INTERLEAVED_SCHEMA, RESERVED, WITHOUT_BYTES, sample_rows, sample_starts, split_rows
 from lading.formats.base import Finding, ShardReader
-from lading.interleaved.absent_fields import tell_absent
+from lading.interleaved.absent_fields import warn_absent_fields
 from lading.interleaved.base import View
 from lading.interleaved.references import Followed, Follower
 from lading.options import InterleavedOptions
@@ -40,23 +40,23 @@ _ID_BYTES = 64 << 20
 _MOST_BYTES = 1 << 62
 _PAYLOAD = "binary_content"
 _OF_SOURCES = ("modality", "source_ref", ERROR_COLUMN)
-"""Columns that say which items have their bytes elsewhere, and where."""
+"""Columns that show which items have external bytes, and where."""
 
 
 class _Seen:
-    """Ids of samples that went by, in 16 bytes a sample."""
+    """Ids of samples that were read, in 16 bytes a sample."""
 
     def __init__(self) -> None:
         self._hashes: list[NDArray[np.uint64]] = []
         self._rows: list[NDArray[np.int64]] = []
 
     def add(self, ids: pa.Array, rows: NDArray[np.int64]) -> None:
-        """The ids of samples, and the rows at which these begin."""
+        """Add the ids of samples, and the rows at which they begin."""
         self._hashes.append(hash_strings(ids))
         self._rows.append(rows)
 
     def returned(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Rows at which a sample begins whose id comes back, and for each the row where it does."""
+        """Return rows that begin a sample with an earlier id, and for each the row where the id appears again."""
         hashes = np.concatenate([np.zeros(0, np.uint64), *self._hashes])
         rows = np.concatenate([np.zeros(0, np.int64), *self._rows])
         order = np.argsort(hashes, kind="stable")
@@ -65,14 +65,14 @@ class _Seen:
 
 
 class ItemsView(View):
-    """A shard of item rows, taken sample by sample.
+    """A shard of item rows, read sample by sample.
 
     Args:
         reader: the open shard.
-        path: its name in errors.
-        options: `fields` is looked at; the rest is for tars.
-        follower: finds what `source_ref` names.
-        fetcher: reads it, where a batch holds other items with their bytes in it.
+        path: name of the shard in errors.
+        options: only `fields` is used; the rest is for tars.
+        follower: resolves `source_ref`.
+        fetcher: reads external bytes, if a batch also holds items with bytes.
     """
 
     holds_items = True
@@ -85,7 +85,10 @@ class ItemsView(View):
         self._starts: NDArray[np.int64] | None = None
 
     def schema(self) -> pa.Schema:
-        """The shard's schema with canonical reserved columns; absent ones and absent `fields` come after the others."""
+        """Return the shard's schema with canonical reserved columns.
+
+        Absent reserved columns and absent `fields` follow the others.
+        """
         schema = self._own_schema()
         kept = [f for f in schema if f.name in RESERVED or self._wants(f.name)]
         absent = [INTERLEAVED_SCHEMA.field(n) for n in RESERVED if n not in schema.names]
@@ -95,7 +98,7 @@ class ItemsView(View):
     def _own_schema(self) -> pa.Schema:
         schema = self._reader.schema()
         if not self._reader.declares_types and not schema.names and not self._reader.num_rows():
-            return INTERLEAVED_SCHEMA  # nothing but rows says which columns there are
+            return INTERLEAVED_SCHEMA  # only rows show the columns
         for name in ("sample_id", "position", "modality"):
             if name not in schema.names:
                 raise SchemaMismatch("items need this column", file=self._path, column=name, found=schema.names)
@@ -103,7 +106,7 @@ class ItemsView(View):
             return reconcile_schema(schema)
 
     def _unknown(self) -> list[str]:
-        """Columns that are asked for and not there."""
+        """Return requested columns that are missing."""
         there = {*self._reader.schema().names, *RESERVED}
         return [name for name in self._options.fields or () if name not in there]
 
@@ -111,19 +114,19 @@ class ItemsView(View):
         return self._options.fields is None or name in self._options.fields
 
     def declares_types(self) -> bool:
-        """Whether the columns' types are the file's own, and not what its values happen to be."""
+        """Return whether the column types come from the file, not from the values."""
         return self._reader.declares_types
 
     def index(self) -> None:
-        """Nothing: a footer is an index already."""
+        """Return None: a footer is an index already."""
 
     def num_samples(self) -> int:
-        """Number of samples; reads the column of ids once."""
+        """Return the number of samples; reads the id column once."""
         return len(self._bounds()) - 1
 
     def _bounds(self) -> NDArray[np.int64]:
         if self._starts is None:
-            self._own_schema()  # that there are items at all
+            self._own_schema()  # an error if there are no items
             parts = [first for _, first in self._samples_of(self._only_ids())]
             self._starts = np.concatenate([*parts, [self._reader.num_rows()]]).astype(np.int64)
         return self._starts
@@ -132,7 +135,7 @@ class ItemsView(View):
         return self._reader.batches(max_rows=_ID_ROWS, max_bytes=_ID_BYTES, columns=["sample_id"])
 
     def _samples_of(self, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[pa.RecordBatch, NDArray[np.int64]]]:
-        """The batches that hold rows, each with the rows of the shard at which a sample begins in it."""
+        """Yield the batches with rows, each with the rows of the shard at which samples begin in it."""
         row, last = 0, None
         for batch in batches:
             if batch.num_rows:
@@ -159,13 +162,13 @@ class ItemsView(View):
         views: bool = False,
         drifting: bool = False,
     ) -> Iterator[pa.RecordBatch]:
-        """All rows in order, samples whole, reserved columns canonical.
+        """Yield all rows in order, samples whole, reserved columns canonical.
 
-        Where all payload of a batch lies elsewhere, `binary_content` is a reference column. Where some does, it is read
-        at once, since a column cannot be both. What is wrong with a `source_ref` stands in `materialize_error`.
+        If all payload of a batch is external, `binary_content` is a reference column. If some is, it is read at once,
+        because a column cannot hold both. Errors of a `source_ref` go into `materialize_error`.
 
         Raises:
-            DataError: a null `sample_id`, or one that comes back after other samples; both rows are named.
+            DataError: a null `sample_id`, or one that appears again after other samples; names both rows.
         """
         asked, target = self._needed(schema or self.schema(), columns)
         rows = self._rows(target, max_rows, max_bytes, typed=schema is not None, views=views)
@@ -177,13 +180,13 @@ class ItemsView(View):
             first += batch.num_rows
             for part in self._followed(aligned, max_bytes):
                 yield part if part.schema.names == asked else part.select(asked)
-        tell_absent(self._unknown(), self._path, self.counts)
+        warn_absent_fields(self._unknown(), self._path, self.counts)
         self.counts.update(self._reader.counts)
 
     def _rows(
         self, target: pa.Schema, max_rows: int, max_bytes: int, *, typed: bool, views: bool
     ) -> Iterator[pa.RecordBatch]:
-        """The rows as the file has them; where it declares no types, further columns in those that somebody gave."""
+        """Yield the rows as the file has them; without declared types, further columns in the given types."""
         names, reader = self._present(target), self._reader
         if typed and not reader.declares_types:
             own = reader.schema()
@@ -192,7 +195,7 @@ class ItemsView(View):
         return reader.batches(max_rows=max_rows, max_bytes=max_bytes, columns=names, views=views)
 
     def _followed(self, batch: pa.RecordBatch, max_bytes: int) -> Iterator[pa.RecordBatch]:
-        """The batch with the bytes, or references to them, of items that name a source; in parts, if it grows."""
+        """Yield the batch with external bytes, or references to them; in parts, if it grows."""
         wanted = self._elsewhere(batch)
         if not wanted.any():
             yield batch
@@ -207,7 +210,7 @@ class ItemsView(View):
 
     @staticmethod
     def _elsewhere(batch: pa.RecordBatch) -> NDArray[np.bool_]:
-        """Which rows name a source for bytes that they lack, and have no error yet."""
+        """Return which rows name a source for missing bytes, and have no error yet."""
         if not {_PAYLOAD, *_OF_SOURCES} <= set(batch.schema.names):
             return np.zeros(batch.num_rows, np.bool_)
         content = batch.column(_PAYLOAD)
@@ -220,7 +223,7 @@ class ItemsView(View):
         return wanted
 
     def _filled(self, batch: pa.RecordBatch, found: Followed, start: int) -> pa.RecordBatch:
-        """The batch with what was found for its rows, which begin at `start`."""
+        """Return the batch with the results for its rows, which begin at `start`."""
         references = found.column.slice(start, batch.num_rows)
         place = batch.schema.get_field_index(_PAYLOAD)
         own, held = batch.schema.field(place), batch.column(place)
@@ -236,9 +239,10 @@ class ItemsView(View):
     def _whole_samples(
         self, batches: Iterable[pa.RecordBatch], max_rows: int, max_bytes: int
     ) -> Iterator[pa.RecordBatch]:
-        """The same rows in batches that cut no sample: each waits for the next, which may go on with its last sample.
+        """Yield the same rows in batches that cut no sample.
 
-        Only the rows of a sample that lies in several batches are copied together.
+        Each batch waits for the next, which may continue its last sample. Only the rows of a sample in several batches
+        are copied.
         """
         waiting: list[pa.RecordBatch] = []
         for batch in batches:
@@ -263,7 +267,7 @@ class ItemsView(View):
             yield from self._limited(waiting, max_rows, max_bytes)
 
     def _limited(self, waiting: list[pa.RecordBatch], max_rows: int, max_bytes: int) -> Iterator[pa.RecordBatch]:
-        """The rows of batches that keep the limits each, in batches that keep them."""
+        """Yield batches within the limits from parts that are within the limits."""
         if len(waiting) == 1:
             yield waiting[0]
             return
@@ -271,13 +275,13 @@ class ItemsView(View):
         yield from split_samples(batch, sample_starts(batch.column("sample_id")), max_rows, max_bytes)
 
     def _of_one_kind(self, batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
-        """The batches with a column as bytes in all of them where some have references in it: it cannot be both."""
+        """Yield the batches with a column as bytes in all of them if some have references in it: it cannot be both."""
         kinds = zip(*(batch.schema.types for batch in batches), strict=True)
         mixed = [i for i, kind in enumerate(kinds) if len({is_ref(one) for one in kind}) > 1]
         return [self._read_columns(batch, mixed) for batch in batches] if mixed else batches
 
     def _read_columns(self, batch: pa.RecordBatch, places: Sequence[int]) -> pa.RecordBatch:
-        """The batch with the bytes, as views, of those of these columns that hold references."""
+        """Return the batch with those of these columns that hold references as bytes, in views."""
         read = {}
         for i in places:
             column = batch.column(i)
@@ -290,7 +294,7 @@ class ItemsView(View):
 
     @staticmethod
     def _needed(schema: pa.Schema, columns: Sequence[str] | None) -> tuple[list[str], pa.Schema]:
-        """The columns asked for, `sample_id` always; and the schema of these and those that say where payload lies."""
+        """Return the requested columns, `sample_id` always; and their schema with the columns that locate payload."""
         if columns is None:
             return schema.names, schema
         wanted = {*columns, "sample_id"}
@@ -303,7 +307,7 @@ class ItemsView(View):
         return [n for n in target.names if n in present]
 
     def _checked(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Refuse ids that come back."""
+        """Refuse ids that appear again."""
         seen = _Seen()
         yield from self._seen_by(seen, batches)
         first, again = seen.returned()
@@ -322,7 +326,7 @@ class ItemsView(View):
             yield batch
 
     def layout_findings(self) -> list[Finding]:
-        """Return ids that are not contiguous, by the column of ids. Lines would have to be read whole: none there."""
+        """Return ids that are not contiguous, from the id column. Nothing for lines, which would be read completely."""
         if not self._reader.declares_types:
             return []
         self._own_schema()
@@ -341,7 +345,7 @@ class ItemsView(View):
         )]  # fmt: skip
 
     def _aligned(self, batch: pa.RecordBatch, target: pa.Schema, rows: Sequence[int]) -> pa.RecordBatch:
-        """The batch with the columns of the target; errors tell a row by its number in the shard, which `rows` has."""
+        """Return the batch with the columns of the target; errors name the shard's row numbers in `rows`."""
         position = batch.schema.get_field_index("position")
         try:
             if position >= 0 and batch.column(position).null_count:
@@ -353,7 +357,7 @@ class ItemsView(View):
             raise error.at(file=self._path) from None
 
     def read(self, samples: NDArray[np.int64], columns: Sequence[str] | None = None) -> pa.Table:
-        """The rows of samples by ordinal, in the order asked for, with their bytes, wherever these lie."""
+        """Return the rows of samples by ordinal, in the given order, with their bytes, also external ones."""
         asked, target = self._needed(self.schema(), columns)
         rows = sample_rows(self._bounds(), samples)
         found = self._aligned(self._reader.read(rows, self._present(target)), target, rows.tolist())
@@ -373,7 +377,7 @@ class ItemsView(View):
 
 
 def texts_of_ids(ids: pa.Array, path: str) -> pa.Array:
-    """Ids of samples as text in one piece, for which every kernel exists. Raises SchemaMismatch if they are none."""
+    """Return ids of samples as contiguous text, which every kernel supports. Raises SchemaMismatch for other types."""
     if is_text(ids.type) and not is_view(ids.type):
         return ids
     try:
@@ -384,6 +388,6 @@ def texts_of_ids(ids: pa.Array, path: str) -> pa.Array:
 
 
 def _says_something(texts: pa.Array) -> NDArray[np.bool_]:
-    """Which texts are neither null nor empty."""
+    """Return which texts are neither null nor empty."""
     said = pc.fill_null(pc.not_equal(texts, ""), fill_value=False)
     return np.asarray(said.to_numpy(zero_copy_only=False), np.bool_)

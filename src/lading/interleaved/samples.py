@@ -20,8 +20,8 @@ class SamplesView(View):
     """A shard whose rows are samples.
 
     Attributes:
-        picks: the reader, if it may leave values where they lie.
-        counts: what was left out, and how often.
+        picks: the reader, if it can leave values in a file.
+        counts: counts of omitted data.
     """
 
     def __init__(self, reader: ShardReader) -> None:
@@ -31,23 +31,23 @@ class SamplesView(View):
 
     @property
     def whole_samples(self) -> SampleReader | None:
-        """The reader, if each sample lies in one piece."""
+        """Return the reader, if each sample is contiguous in the file."""
         return self._reader.whole_samples
 
     def sample_getter(self) -> Callable[[int], dict[str, Any]] | None:
-        """Return what gives one row by its number, if the reader has a faster way than a table of it."""
+        """Return a function from a row number to one row, if the reader has a faster way than a table."""
         return self._reader.sample_getter()
 
     def schema(self) -> pa.Schema:
-        """The exact schema of all rows."""
+        """Return the exact schema of all rows."""
         return self._reader.schema()
 
     def index(self) -> pa.Table:
-        """The reader's index."""
+        """Return the reader's index."""
         return self._reader.index()
 
     def num_samples(self) -> int:
-        """Number of rows."""
+        """Return the number of rows."""
         return self._reader.num_rows()
 
     def batches(
@@ -60,18 +60,18 @@ class SamplesView(View):
         views: bool = False,
         drifting: bool = False,
     ) -> Iterator[pa.RecordBatch]:
-        """All rows in order; `schema` is for files that declare no types, elsewhere a format's types are its own."""
+        """Yield all rows in order; `schema` is for files that declare no types, other formats have their own."""
         held = max_bytes // HELD_BATCHES if views else max_bytes
         batches = self._reader.batches(max_rows=max_rows, max_bytes=held, columns=columns, views=views, schema=schema)
         yield from rebatched(batches, max_rows, held, max_bytes) if views else batches
         self.counts.update(self._reader.counts)
 
     def read(self, samples: NDArray[np.int64], columns: Sequence[str] | None = None) -> pa.Table:
-        """Rows by ordinal, in the order asked for."""
+        """Return rows by ordinal, in the given order."""
         return self._reader.read(samples, columns)
 
     def declares_types(self) -> bool:
-        """Whether the columns' types are the file's own, and not what its values happen to be."""
+        """Return whether the column types come from the file, not from the values."""
         return self._reader.declares_types
 
     def detach(self) -> int | None:

@@ -1,11 +1,11 @@
 """MINT-1T style tars as interleaved items: reading.
 
 A sample is one JSON member with position-aligned lists `texts` and `images`, and the images that it names, anywhere in
-the tar. Grouping goes by those lists and by the last extension: keys may hold dots. Rows come per sample: metadata
-(position −1), then by position, text before image.
+the tar. Those lists and the last extension group members: keys may hold dots. Rows come per sample: metadata (position
+−1), then by position, text before image.
 
 Source: NeMo Curator 1.4.0, `stages/interleaved/io/readers/webdataset.py`, for tokens, default images and TIFF frames;
-where it gives a wrong image or drops a value without a word, this reader sets the row's error or refuses.
+where it gives a wrong image or silently drops a value, this reader sets the row's error or refuses.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from lading.features.items import (
     format_source_ref,
 )
 from lading.formats.base import MemberReader, ShardFile
-from lading.interleaved.absent_fields import tell_absent, tell_unnamed
+from lading.interleaved.absent_fields import warn_absent_fields, warn_absent_id_field
 from lading.interleaved.base import View
 from lading.interleaved.tar_members import TELLING_DOCUMENTS, Members, document_of, id_field_of, sample_ids
 from lading.interleaved.tar_rows import EXTRAS_FIELD, Rows, Window, make_rows, scatter, spread_lists
@@ -45,29 +45,30 @@ from lading.storage.fetch import Fetcher
 __all__ = ["TarDocuments", "column_name", "field_name", "looks_interleaved"]
 
 RENAMED = "json."
-"""A JSON field with the name of a reserved column becomes the column of that name behind this prefix."""
+"""Prefix of the column for a JSON field with the name of a reserved column."""
 
 _WINDOW_DOCUMENTS = 1024
 _WINDOW_SPAN_BYTES = 16 << 20
 _DETECT_STEP, _DETECT_MEMBERS, _DETECT_DOCUMENTS = 64, 1024, 16
 _DETECT_BYTES, _DETECT_MOST_BYTES = 1 << 20, 8 << 20
-"""Of JSON that tells what a tar is; of the larger, one."""
+"""Bytes of JSON read to detect the layout of a tar; only one larger JSON is read."""
 _DETECT_NESTED = 1 << 19
-"""Lists and objects in it: they may take 35 times their bytes in memory, other values some 15 times."""
+"""Maximum number of lists and objects in it: they may take 35 times their bytes in memory, other values some 15 times.
+"""
 
 
 class TarDocuments(View):
     """One tar of interleaved samples, as items.
 
-    The names and places of the tar's members are held: some 60 bytes each. Payload stays where it is: `binary_content`
-    is a reference column.
+    The names and places of the tar's members are held: some 60 bytes each. Payload stays in place: `binary_content` is
+    a reference column.
 
     Args:
         reader: the open tar.
-        fetcher: what JSON members are read with.
-        source: the tar; its path stands in errors and in `source_ref`, its index spares a walk over it.
+        fetcher: reads JSON members.
+        source: the tar; its path is in errors and in `source_ref`, its index saves a scan.
         options: names of fields and policies.
-        schema: passthrough columns that somebody kept with their types; others are what their values are.
+        schema: passthrough columns with stored types; other columns have the types of their values.
     """
 
     has_errors = False
@@ -88,7 +89,7 @@ class TarDocuments(View):
         self._kinds: Kinds | None = None
         self._id_field = options.sample_id_field
 
-    # What is in the tar
+    # Contents of the tar
 
     def _members(self) -> Members:
         if self._table is None:
@@ -96,11 +97,11 @@ class TarDocuments(View):
         return self._table
 
     def index(self) -> pa.Table:
-        """Names and places of all members."""
+        """Return names and places of all members."""
         return self._members().as_index(self._reader.files)
 
     def num_samples(self) -> int:
-        """Number of JSON members."""
+        """Return the number of JSON members."""
         return len(self._members().documents)
 
     def close(self) -> None:
@@ -108,14 +109,14 @@ class TarDocuments(View):
         self._reader.close()
 
     def schema(self) -> pa.Schema:
-        """Reserved columns, then passthrough fields as they were kept, and others in order of appearance.
+        """Return reserved columns, then passthrough fields as stored, and others in order of appearance.
 
         Reads every JSON member once.
         """
         return self._schema(self._shard_kinds())
 
     def _target(self, columns: Sequence[str] | None) -> pa.Schema:
-        """The schema of rows with these columns; only passthrough fields ask for a look at all documents."""
+        """Return the schema of rows with these columns; only passthrough fields need a scan of all documents."""
         reserved = columns is not None and set(columns) <= {*RESERVED}
         return self._schema(Kinds() if reserved else self._shard_kinds())
 
@@ -130,8 +131,8 @@ class TarDocuments(View):
         return with_files(pa.schema([*fields, *(kept.get(n, field) for n, field in found.items())]), self._reader.files)
 
     def _own_fields(self) -> set[str | None]:
-        """Fields that are no passthrough columns."""
-        # `sample_id` is no content even where it is not the id: who asks for the stem as the id has said so.
+        """Return fields that are not passthrough columns."""
+        # `sample_id` is not content even if it is not the id: a caller that uses the stem as id has decided so.
         id_field = self._field_of_ids() or "sample_id"
         return {self._options.texts_field, self._options.images_field, EXTRAS_FIELD, id_field}
 
@@ -141,7 +142,7 @@ class TarDocuments(View):
         return self._kinds
 
     def _kinds_of(self, windows: Iterable[list[dict[str, Any]]]) -> Kinds:
-        """Which types the passthrough fields of documents hold."""
+        """Return the types in the passthrough fields of documents."""
         kinds = Kinds()
         per_item, own = {*self._options.roles}, self._own_fields()
         for documents in windows:
@@ -156,9 +157,9 @@ class TarDocuments(View):
     def _windows(
         self, order: NDArray[np.int64] | None = None
     ) -> Iterator[tuple[NDArray[np.int64], list[dict[str, Any]]]]:
-        """Ordinals and contents of JSON members, a window at a time, in file order or in the order asked for.
+        """Yield ordinals and contents of JSON members, a window at a time, in file order or in the given order.
 
-        A window of a compressed tar spans little of it, so that the images beside its documents are still at hand.
+        A window of a compressed tar spans little of it, so that the images next to its documents are still in memory.
         """
         members, id_field = self._members(), self._field_of_ids()
         wanted = np.arange(len(members.documents)) if order is None else order
@@ -175,7 +176,7 @@ class TarDocuments(View):
     def _load(self, rows: NDArray[np.int64], id_field: str | None) -> list[dict[str, Any]]:
         members = self._members()
         members.refuse_long(rows, self._limits, self._path)
-        # One by one: to map small values far apart would bring their neighbourhoods, mostly pictures, into memory.
+        # One by one: mapping small values far apart would read their neighbourhoods, mostly images, into memory.
         found = self._fetcher.values(make_refs(members.offset[rows], members.length[rows]), self._reader.files)
         texts = [text or b"" for text in found]
         plain = json_text.loads_plain(texts)
@@ -190,7 +191,7 @@ class TarDocuments(View):
         return documents
 
     def settled(self, options: InterleavedOptions) -> InterleavedOptions:
-        """Return the options with the field of ids found, for the other shards of the dataset."""
+        """Return the options with the detected id field, for the other shards of the dataset."""
         if options.sample_id_field != AUTO or not len(self._members().documents):
             return options
         return replace(options, sample_id_field=self._field_of_ids())
@@ -198,12 +199,12 @@ class TarDocuments(View):
     def _field_of_ids(self) -> str | None:
         if self._id_field == AUTO:
             members = self._members()
-            rows, told = members.documents[:TELLING_DOCUMENTS], list[dict[str, Any]]()
-            while len(rows):  # of each its id alone is held
+            rows, documents = members.documents[:TELLING_DOCUMENTS], list[dict[str, Any]]()
+            while len(rows):  # only the id of each is held
                 window = members.window(rows)
-                told += [{"sample_id": document.get("sample_id")} for document in self._load(window, None)]
+                documents += [{"sample_id": document.get("sample_id")} for document in self._load(window, None)]
                 rows = rows[len(window) :]
-            self._id_field = id_field_of(told, self._options)
+            self._id_field = id_field_of(documents, self._options)
         return self._id_field
 
     # Rows
@@ -218,9 +219,9 @@ class TarDocuments(View):
         views: bool = False,
         drifting: bool = False,
     ) -> Iterator[pa.RecordBatch]:
-        """All rows in order, samples whole; `binary_content` as references.
+        """Yield all rows in order, samples whole; `binary_content` as references.
 
-        Documents of one id that follow each other begin a batch each: in one they would be one sample.
+        Neighbouring documents with one id each begin a batch: in one batch they would be one sample.
 
         Raises:
             DataError: a JSON member is broken; a member that no JSON names, under `unreferenced="error"`.
@@ -245,9 +246,9 @@ class TarDocuments(View):
             for part in _apart(batch):
                 yield from split_samples(part, _documents_in(part), max_rows, max_bytes)
         self._account(used)
-        tell_absent(wanted, self._path, self.counts)
+        warn_absent_fields(wanted, self._path, self.counts)
         if not named and len(members.documents):
-            tell_unnamed(str(id_field), self._path, self.counts)
+            warn_absent_id_field(str(id_field), self._path, self.counts)
         self.counts.update(self._reader.counts)
 
     def _account(self, used: NDArray[np.bool_]) -> None:
@@ -264,19 +265,19 @@ class TarDocuments(View):
         self.counts["members that no JSON names, dropped"] += len(unused)
 
     def read(self, samples: NDArray[np.int64], columns: Sequence[str] | None = None) -> pa.Table:
-        """The rows of samples by ordinal, in the order asked for."""
+        """Return the rows of samples by ordinal, in the given order."""
         target = self._target(columns)
         used = np.zeros(len(self._members().names), np.bool_)
         parts = [self._batch(o, d, target, columns, used) for o, d in self._windows(samples)]
         return pa.Table.from_batches(parts, self._chosen(target, columns))
 
     def _chosen(self, target: pa.Schema, columns: Sequence[str] | None) -> pa.Schema:
-        """The schema with these columns, and those that tell samples and items apart."""
+        """Return the schema with these columns, and those that identify samples and items."""
         always = ("sample_id", "position")
         kept = [f for f in target if columns is None or f.name in columns or f.name in always]
         # A name in `images` without a member is how writers spell a null.
-        told = {**(target.metadata or {}), MEANT_NULLS_KEY: b""}
-        return with_files(pa.schema(kept, metadata=told), self._reader.files)
+        metadata = {**(target.metadata or {}), MEANT_NULLS_KEY: b""}
+        return with_files(pa.schema(kept, metadata=metadata), self._reader.files)
 
     def _batch(
         self,
@@ -295,7 +296,7 @@ class TarDocuments(View):
         used[rows.member[rows.member >= 0]] = True
         kept = self._chosen(target, columns)
         for name in self._options.roles if columns is None else ():
-            if column_name(name) not in kept.names:  # none of these documents has it, which is to be counted too
+            if column_name(name) not in kept.names:  # none of these documents has the field, which is counted too
                 self._lists(name, rows.document[rows.of(ROLES[self._options.roles[name]])], documents)
         made = {"sample_id": id_column.take(pa.array(rows.document)), **self._reserved(rows)}
         arrays = [made[f.name] if f.name in made else self._values(f, rows, documents) for f in kept]
@@ -308,8 +309,8 @@ class TarDocuments(View):
         offset, length = members.offset[at], members.length[at]
         frame = rows.frame if (rows.frame >= 0).any() else None
         names = scatter(members.names, rows.member)
-        # These texts are long, and rows share them: made once a source.
-        told = format_source_ref(self._path, names, offset, length, frame, valid=there)
+        # These texts are long, and rows share them: built once a source.
+        texts = format_source_ref(self._path, names, offset, length, frame, valid=there)
         source = rows.source
         return {
             "position": pa.array(rows.position, pa.int32()),
@@ -319,12 +320,12 @@ class TarDocuments(View):
             "binary_content": make_refs(
                 offset[source], length[source], frame=rows.frame[source], valid=there[source] & rows.of(["image"])
             ),
-            "source_ref": told.take(pa.array(source)),
+            "source_ref": texts.take(pa.array(source)),
             "materialize_error": rows.error,
         }
 
     def _values(self, target: pa.Field, rows: Rows, documents: list[dict[str, Any]]) -> pa.Array:
-        """A passthrough column: on the metadata rows, or spread over the items it belongs to."""
+        """Return a passthrough column: on the metadata rows, or spread over the items it belongs to."""
         name = field_name(target.name)
         role = self._options.roles.get(name)
         mine = rows.of(("metadata",) if role is None else ROLES[role])
@@ -336,7 +337,7 @@ class TarDocuments(View):
         return scatter(build_column(target, values, self._path), at)
 
     def _lists(self, name: str, items: NDArray[np.int64], documents: list[dict[str, Any]]) -> list[list[Any]]:
-        """Each document's list with one entry an item; `items` are the documents that the items are in."""
+        """Return each document's list with one entry an item; `items` are the documents of the items."""
         counts = np.bincount(items, minlength=len(documents)).tolist()
         found = [document.get(name) for document in documents]
         for number, (entries, count) in enumerate(zip(found, counts, strict=True)):
@@ -352,40 +353,40 @@ class TarDocuments(View):
 
 
 def _documents_in(batch: pa.RecordBatch) -> NDArray[np.int64]:
-    """First row of each document."""
+    """Return the first row of each document."""
     return np.flatnonzero(batch.column("position").to_numpy() == METADATA_POSITION)
 
 
 def _apart(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """The rows of some documents in batches in which no two that follow each other have one id."""
+    """Yield the rows of some documents in batches whose neighbouring documents have different ids."""
     starts = _documents_in(batch)
     ids = batch.column("sample_id").take(pa.array(starts))
-    twins = pc.equal(ids[1:], ids[:-1]).to_numpy(zero_copy_only=False)
-    for first, stop in pairwise([0, *starts[1:][twins].tolist(), batch.num_rows]):
+    repeated = pc.equal(ids[1:], ids[:-1]).to_numpy(zero_copy_only=False)
+    for first, stop in pairwise([0, *starts[1:][repeated].tolist(), batch.num_rows]):
         yield batch.slice(first, stop - first)
 
 
 def _passthrough(schema: pa.Schema) -> dict[str, pa.Field]:
-    """The passthrough columns of a schema as rows of documents have them, by their fields: not all rows have values."""
+    """Return the passthrough columns of a schema as rows of documents have them, by field: not all rows have values."""
     fields = [field for field in reconcile_schema(schema) if field.name not in RESERVED]
     return {field_name(f.name): f.with_nullable(True) for f in fields}  # noqa: FBT003 - pyarrow takes it by position
 
 
 def column_name(name: str) -> str:
-    """The passthrough column of a JSON field."""
+    """Return the passthrough column of a JSON field."""
     return RENAMED + name if name in RESERVED or name.startswith(RENAMED) else name
 
 
 def field_name(column: str) -> str:
-    """The JSON field that a passthrough column holds."""
+    """Return the JSON field of a passthrough column."""
     return column.removeprefix(RENAMED)
 
 
 def looks_interleaved(reader: MemberReader, fetcher: Fetcher, options: InterleavedOptions) -> bool | None:
-    """Whether a tar's first samples are interleaved ones: each JSON has `texts` and `images`, lists of one length.
+    """Return whether a tar's first samples are interleaved: each JSON has `texts` and `images`, lists of one length.
 
-    Looks at 16 JSON members of up to 1 MiB among the tar's first thousand members; where none says anything, as broken
-    ones do, at the smallest of those of up to 8 MiB. None if the tar is empty, or none of these says anything.
+    Reads 16 JSON members of up to 1 MiB among the tar's first thousand members. If none decides, for example because
+    they are broken, reads the smallest of those of up to 8 MiB. None if the tar is empty, or no member decides.
     """
     offset: list[int] = []
     length: list[int] = []
@@ -420,7 +421,7 @@ def looks_interleaved(reader: MemberReader, fetcher: Fetcher, options: Interleav
 
 
 def _says_interleaved(text: bytes, options: InterleavedOptions) -> bool | None:
-    """Whether a JSON is an interleaved sample; None if it is broken, or takes too much memory."""
+    """Return whether a JSON is an interleaved sample; None if it is broken, or takes too much memory."""
     if text.count(b"{") + text.count(b"[") > _DETECT_NESTED:
         return None
     try:

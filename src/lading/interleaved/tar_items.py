@@ -1,4 +1,4 @@
-"""Item rows, by column, in the order in which a MINT-1T style tar has them; and which rows it cannot hold."""
+"""Item rows, by column, in the order of an interleaved tar; and the rows that it cannot hold."""
 
 from __future__ import annotations
 
@@ -19,29 +19,29 @@ from lading.features.items import METADATA_POSITION, MODALITIES, sample_starts
 __all__ = ["IMAGE", "MAX_POSITIONS", "METADATA", "TEXT", "Clash", "Items", "clashes", "numbers", "refuse_modalities"]
 
 METADATA, TEXT, IMAGE = range(len(MODALITIES))
-"""Modalities as numbers: their places in `MODALITIES`."""
+"""Modalities as numbers: their indexes in `MODALITIES`."""
 
 MAX_POSITIONS = 1_000_000
-"""Positions of a sample, at most: a tar's lists have an entry for each, filled or not."""
+"""Maximum number of positions of a sample: a tar's lists have an entry for each, filled or not."""
 
 _Misfit: TypeAlias = tuple[str, str, NDArray[np.bool_]]
-"""What is wrong, in which column, and in which rows."""
+"""The problem, the column, and the rows."""
 
 
 @dataclass(frozen=True, slots=True)
 class Items:
-    """Rows of whole samples, those of each in the order of a tar: by position, a text before an image.
+    """Rows of whole samples, each in the order of a tar: by position, a text before an image.
 
     Attributes:
-        batch: the rows as they were given.
+        batch: the given rows.
         row: row in the batch, of each item.
         sample: number of its sample, from 0 on.
         kind: its modality, as a number.
         position: its position.
-        filled: whether it has what items of its kind hold: a text its text, an image its bytes.
+        filled: whether it has the value of its modality: a text its text, an image its bytes.
         bounds: items of sample i are `bounds[i]:bounds[i + 1]`.
-        size: entries of each sample's lists; `MAX_POSITIONS` + 1 if they are more than that.
-        ranges: where the payload of each row lies in a file; None if it is in the batch.
+        size: entries of each sample's lists; `MAX_POSITIONS` + 1 if they exceed the maximum.
+        ranges: file range of each row's payload; None if it is in the batch.
     """
 
     batch: pa.RecordBatch
@@ -56,10 +56,10 @@ class Items:
 
     @classmethod
     def of(cls, batch: pa.RecordBatch, ranges: ByteRanges | None = None) -> Self:
-        """All rows of a batch.
+        """Return all rows of a batch.
 
         Raises:
-            Unrepresentable: a row that no tar of this style has a place for; names row, column and sample.
+            Unrepresentable: a row that such a tar cannot hold; names row, column and sample.
             DataError: a row without `sample_id`.
         """
         kind = _kinds(batch)
@@ -81,7 +81,7 @@ class Items:
         return cls(batch, row, sample, kind, position, filled, bounds, size, ranges)
 
     def part(self, first: int, stop: int) -> Self:
-        """The items of the samples `[first, stop)`."""
+        """Return the items of the samples `[first, stop)`."""
         if (first, stop) == (0, len(self.size)):
             return self
         a, b = int(self.bounds[first]), int(self.bounds[stop])
@@ -94,35 +94,35 @@ class Items:
 
     @property
     def gaps(self) -> NDArray[np.bool_]:
-        """Which items are texts without text: their lists have nothing for them, and readers do not see them."""
+        """Return which items are texts without text: their list entries are null, and readers skip them."""
         gaps: NDArray[np.bool_] = (self.kind == TEXT) & ~self.filled
         return gaps
 
     def there(self, name: str) -> NDArray[np.bool_]:
-        """Which items have a value in a column."""
+        """Return which items have a value in a column."""
         at = self.batch.schema.get_field_index(name)
         return np.zeros(len(self.row), np.bool_) if at < 0 else present(self.batch.column(at))[self.row]
 
     def texts(self, name: str) -> pa.StringArray | pa.LargeStringArray:
-        """A column of text, all rows of the batch as they stand there; nulls if there is no such column."""
+        """Return a text column, all rows of the batch unchanged; nulls if the column is missing."""
         if name not in self.batch.schema.names:
             return pa.nulls(self.batch.num_rows, pa.string())
         column = self.batch.column(name)
         return column if isinstance(column, pa.StringArray) else column.cast(pa.large_string())
 
     def sample_id(self, sample: int) -> Any:
-        """The id of a sample."""
+        """Return the id of a sample."""
         return self.batch.column("sample_id")[int(self.bounds[sample])].as_py()
 
 
 def numbers(column: pa.Array, *, without: int) -> NDArray[np.int64]:
-    """A column of whole numbers; `without` where it is null."""
+    """Return an integer column; `without` where it is null."""
     filled = column.fill_null(without) if column.null_count else column
     return np.asarray(filled.to_numpy(), np.int64)
 
 
 def _refuse_misfits(batch: pa.RecordBatch, kind: NDArray[np.int64], position: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Raise Unrepresentable for rows that a tar has no place for; give those that have their text or bytes."""
+    """Raise Unrepresentable for rows that a tar cannot hold; return the rows with text or bytes."""
     misfits: list[_Misfit] = [
         _other_modality(kind),
         ("only the metadata row has the position −1", "position",
@@ -142,13 +142,13 @@ def _refuse_misfits(batch: pa.RecordBatch, kind: NDArray[np.int64], position: ND
 
 
 def refuse_modalities(batch: pa.RecordBatch) -> None:
-    """Raise Unrepresentable for an item that no tar of this style has a place for, whatever else it holds."""
+    """Raise Unrepresentable for an item whose modality such a tar cannot hold, whatever else it holds."""
     _refuse(batch, [_other_modality(_kinds(batch))])
 
 
 def _kinds(batch: pa.RecordBatch) -> NDArray[np.int64]:
-    """Modalities as numbers; −1 for others."""
-    modality = batch.column("modality").cast(pa.string())  # pyarrow looks nothing up of views
+    """Return modalities as numbers; −1 for others."""
+    modality = batch.column("modality").cast(pa.string())  # pyarrow cannot look up values in views
     return numbers(pc.index_in(modality, value_set=pa.array(MODALITIES)), without=-1)
 
 
@@ -168,11 +168,11 @@ def _refuse(batch: pa.RecordBatch, misfits: Sequence[_Misfit]) -> None:
 
 
 Clash = tuple[int, DataError]
-"""A sample that the lists of a tar cannot hold, by its number, and the error that says why."""
+"""A sample that the lists of a tar cannot hold, by its number, and the error."""
 
 
 def clashes(items: Items) -> list[Clash]:
-    """Samples that the lists cannot hold: the first of each kind, the kinds as they are looked for in a sample."""
+    """Return samples that the lists cannot hold: the first of each kind, in the order of checks within a sample."""
     found = [_several_metadata(items), _far_position(items), _taken_position(items)]
     return [clash for clash in found if clash is not None]
 
@@ -200,7 +200,7 @@ def _far_position(items: Items) -> Clash | None:
 
 def _taken_position(items: Items) -> Clash | None:
     same = (np.diff(items.sample) == 0) & (np.diff(items.position) == 0) & (np.diff(items.kind) == 0)
-    # A null text is a gap, and leaves its place to the text behind it; an image without bytes has its name there.
+    # A null text is a gap, and leaves its place to the text after it; an image without bytes keeps its name there.
     taken = same & (items.filled | (items.kind == IMAGE))[:-1]
     if not taken.any():
         return None

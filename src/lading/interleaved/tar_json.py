@@ -1,4 +1,4 @@
-"""Item rows → the JSON of a MINT-1T style tar, many samples at a time.
+"""Convert item rows to the JSON of an interleaved tar, many samples at a time.
 
 {"sample_id": …, "texts": […], "images": […], passthrough…, "__lading__": {"content_type": {"image 3": …}}}
 """
@@ -37,13 +37,13 @@ _WITHOUT_BYTES = len(MODALITIES)
 
 @dataclass(frozen=True, slots=True)
 class ContentTypes:
-    """The content types of items; each type is looked at once.
+    """The content types of items; each type is checked once.
 
     Attributes:
-        known: the types that there are, and None.
-        which: the type of each item, as its place among them.
-        unusual: items whose type a reader would not find by itself.
-        hidden: items whose members do not tell their type.
+        known: the distinct types, and None.
+        which: the index of each item's type among them.
+        unusual: items whose type a reader cannot infer.
+        hidden: items whose members do not show their type.
     """
 
     known: list[str | None]
@@ -53,7 +53,7 @@ class ContentTypes:
 
     @classmethod
     def of(cls, items: Items) -> Self:
-        """The content types of items."""
+        """Return the content types of items."""
         types = items.texts("content_type").dictionary_encode()
         known = [*types.dictionary.to_pylist(), None]
         which = numbers(types.indices, without=len(known) - 1)[items.row]
@@ -66,16 +66,16 @@ class ContentTypes:
         return cls(known, which, ~usual[kinds, which], np.zeros(len(kinds), np.bool_))
 
     def hiding(self, chosen: NDArray[np.bool_]) -> Self:
-        """The same, where the members of the chosen items do not tell their type."""
+        """Return the same, with the members of the chosen items not showing their type."""
         return replace(self, unusual=self.unusual | chosen, hidden=chosen)
 
     def extensions(self, chosen: NDArray[np.bool_]) -> pa.StringArray:
-        """Extensions of the members of the chosen items."""
+        """Return extensions of the members of the chosen items."""
         known = pa.array([extension_of(kind) for kind in [*self.known, None]], pa.string())
         return known.take(pa.array(np.where(self.hidden, len(self.known), self.which)[chosen]))
 
     def texts(self, chosen: NDArray[np.bool_]) -> pa.LargeStringArray:
-        """JSON texts of the types of the chosen items."""
+        """Return JSON texts of the types of the chosen items."""
         return json_text.dumps_each(pa.array(self.known, pa.large_string())).take(pa.array(self.which[chosen]))
 
 
@@ -84,9 +84,9 @@ class Passthrough:
     """A passthrough column.
 
     Attributes:
-        name: of the column.
+        name: name of the column.
         label: name of the field, as JSON text.
-        is_json: its values are JSON texts.
+        is_json: whether its values are JSON texts.
     """
 
     name: str
@@ -95,10 +95,10 @@ class Passthrough:
 
     @classmethod
     def of(cls, field: pa.Field) -> Self:
-        """The column of this field.
+        """Return the column of this field.
 
         Raises:
-            Unrepresentable: JSON does not have its type, or the field of its name is another one.
+            Unrepresentable: JSON cannot hold its type, or the field of its name is another one.
         """
         name = field_name(field.name)
         if name in _OWN_FIELDS:
@@ -114,7 +114,7 @@ class Passthrough:
         return cls(field.name, json_text.dumps(name), is_json)
 
     def text(self, items: Items, role: str) -> pa.LargeStringArray | str:
-        """The field of each sample, behind a comma; empty for samples without a value."""
+        """Return the field of each sample, after a comma; empty for samples without a value."""
         there = items.there(self.name)
         if not there.any():
             return ""
@@ -129,7 +129,7 @@ class Passthrough:
         return _where(has, glued(f", {self.label}: [", texts, "]"))
 
     def _texts(self, items: Items, rows: NDArray[np.int64]) -> pa.LargeStringArray:
-        """JSON texts of the values of rows; of −1, `null`."""
+        """Return JSON texts of the values of rows; `null` for row −1."""
         column = join(items.batch.column(self.name))
         values = column.storage if isinstance(column.type, pa.BaseExtensionType) else column
         values = values.take(pa.array(rows, mask=rows < 0))
@@ -137,14 +137,14 @@ class Passthrough:
 
 
 def kinds_of(role: str) -> NDArray[np.bool_]:
-    """Which modalities, as numbers, have values in a passthrough column of this role."""
+    """Return the modalities, as numbers, that have values in a passthrough column of this role."""
     return np.array([modality in ROLES.get(role, ("metadata",)) for modality in MODALITIES])
 
 
 def documents(
     items: Items, ids: pa.Array, images: pa.Array, types: ContentTypes, fields: Iterable[tuple[Passthrough, str]]
 ) -> pa.LargeStringArray:
-    """The JSON of each sample.
+    """Return the JSON of each sample.
 
     Args:
         items: the rows.
@@ -167,9 +167,9 @@ def documents(
 
 
 def _by_position(items: Items, chosen: NDArray[np.bool_], texts: pa.LargeStringArray) -> pa.LargeStringArray:
-    """Entries of each sample's list: JSON texts of the chosen items at their positions, else `null`.
+    """Return entries of each sample's list: JSON texts of the chosen items at their positions, else `null`.
 
-    If several have one position the last has it.
+    If several have one position, the last wins.
     """
     base = np.append(0, np.cumsum(items.size))
     entry = np.full(int(base[-1]), -1)
@@ -178,22 +178,22 @@ def _by_position(items: Items, chosen: NDArray[np.bool_], texts: pa.LargeStringA
 
 
 def _in_order(items: Items, chosen: NDArray[np.bool_], texts: pa.LargeStringArray) -> pa.LargeStringArray:
-    """Entries of each sample's list: a JSON text for each chosen item."""
+    """Return entries of each sample's list: a JSON text for each chosen item."""
     return joined_runs(texts, np.append(0, np.cumsum(chosen))[items.bounds])
 
 
 def _extras(items: Items, types: ContentTypes) -> pa.LargeStringArray:
-    """The field for what the lists cannot hold, behind a comma; empty for samples that do not need it."""
-    # Null texts may share a position: the last one's type stands there.
+    """Return the field for data that the lists cannot hold, after a comma; empty for samples without such data."""
+    # Null texts may share a position: the last one's type is used.
     found = np.flatnonzero(types.unusual)
     place = np.stack([items.sample[found], items.position[found], items.kind[found]])
-    told = types.unusual.copy()
-    told[found[:-1][np.all(place[:, 1:] == place[:, :-1], axis=0)]] = False
-    modality = pa.array(MODALITIES, pa.large_string()).take(pa.array(items.kind[told]))
-    position = pa.array(items.position[told]).cast(pa.large_string())
-    texts = _in_order(items, told, glued('"', modality, " ", position, '": ', types.texts(told)))
+    stored = types.unusual.copy()
+    stored[found[:-1][np.all(place[:, 1:] == place[:, :-1], axis=0)]] = False
+    modality = pa.array(MODALITIES, pa.large_string()).take(pa.array(items.kind[stored]))
+    position = pa.array(items.position[stored]).cast(pa.large_string())
+    texts = _in_order(items, stored, glued('"', modality, " ", position, '": ', types.texts(stored)))
     has = np.zeros(len(items.size), np.bool_)
-    has[items.sample[told]] = True
+    has[items.sample[stored]] = True
     return _where(has, glued(f', {json_text.dumps(EXTRAS_FIELD)}: {{"content_type": {{', texts, "}}"))
 
 

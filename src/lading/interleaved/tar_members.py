@@ -1,4 +1,4 @@
-"""The members of a tar of interleaved samples: names and places, which are JSON, and a table to look names up in."""
+"""The members of a tar of interleaved samples: names and places, which are JSON, and a lookup table for names."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from lading.options import AUTO, InterleavedOptions
 __all__ = ["TELLING_DOCUMENTS", "Members", "document_of", "id_field_of", "refuse_names", "sample_ids"]
 
 TELLING_DOCUMENTS = 16
-"""First documents of a tar, which tell its field of ids."""
+"""Number of first documents of a tar that decide its id field."""
 
 _WINDOW_BYTES = 4 << 20
 _MAX_TEXT = (1 << 31) - 1
@@ -47,7 +47,7 @@ class Members:
 
     @classmethod
     def of(cls, reader: MemberReader, index: pa.Table | None, options: InterleavedOptions, limits: Limits) -> Members:
-        """Of the tar, or of an index made of it before (`as_index`); one of the tar's samples is no help.
+        """Return the members of the tar, or of an earlier index of it (`as_index`); not of an index of samples.
 
         Raises:
             LimitExceeded: as `refuse_names`.
@@ -65,7 +65,7 @@ class Members:
     def at(
         cls, names: pa.Array, offset: NDArray[np.int64], length: NDArray[np.int64], options: InterleavedOptions
     ) -> Members:
-        """Of these names and places; those with an ending of JSON are documents."""
+        """Return members of these names and places; those with a JSON extension are documents."""
         lower = pa.compute.utf8_lower(names)
         documents = np.zeros(len(names), np.bool_)
         for ending in options.json_extensions:
@@ -73,7 +73,7 @@ class Members:
         return cls(names, offset, length, np.flatnonzero(documents), NameTable(names))
 
     def window(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The first of these documents, as many as may be held together."""
+        """Return the first of these documents, as many as may be held together."""
         return rows[: max(1, int(np.searchsorted(np.cumsum(self.length[rows]), _WINDOW_BYTES, "right")))]
 
     def refuse_long(self, rows: NDArray[np.int64], limits: Limits, path: str) -> None:
@@ -84,13 +84,13 @@ class Members:
                                   found=int(self.length[row]))  # fmt: skip
 
     def as_index(self, files: Sequence[FileEntry]) -> pa.Table:
-        """`name: string`, `ref`: a row a member, in file order."""
+        """Return `name: string`, `ref`: a row a member, in file order."""
         table = pa.table({"name": self.names, "ref": make_refs(self.offset, self.length)})
         return table.cast(with_files(table.schema, files))
 
 
 def refuse_names(size: int, limits: Limits, path: str, offset: int | None = None) -> None:
-    """Raise LimitExceeded for names of members of more bytes than `tar_keys_bytes`, or than an array of them holds."""
+    """Raise LimitExceeded for names of members of more bytes than `tar_keys_bytes`, or than one array holds."""
     message = "the names of the members are too long to be held together"
     if size > limits.tar_keys_bytes:
         raise limits.exceeded("tar_keys_bytes", message, file=path, offset=offset, found=size)
@@ -101,30 +101,30 @@ def refuse_names(size: int, limits: Limits, path: str, offset: int | None = None
 def document_of(
     text: bytes | memoryview, offset: int, fields: Sequence[str] | None, id_field: str | None
 ) -> dict[str, Any]:
-    """The JSON of a sample.
+    """Return the JSON of a sample.
 
     Args:
         text: the JSON.
         offset: first byte of it in the tar.
-        fields: those that become columns; None: all of them.
-        id_field: the one that is the sample's id; None: the member's name is.
+        fields: fields that become columns; None: all of them.
+        id_field: field that is the sample's id; None: the member's name is.
 
     Raises:
-        DataError: it is none, or no object, or no UTF-8 holds its id or the name of a field that becomes a column.
+        DataError: it is not a valid JSON object, or its id or the name of a column's field is not valid Unicode.
     """
     document = json_text.loads(text, base=offset)
     if not isinstance(document, dict):
         raise DataError("a sample's JSON is an object", offset=offset, found=type(document).__name__)
     names = document if fields is None else ()
-    told = None if id_field is None else document.get(id_field)
-    for what, value in [*(("name", name) for name in names), ("sample_id", told)]:
+    sample_id = None if id_field is None else document.get(id_field)
+    for what, value in [*(("name", name) for name in names), ("sample_id", sample_id)]:
         if isinstance(value, str) and not json_text.is_unicode(value):
             raise DataError(f"a {what} that no UTF-8 holds", offset=offset, found=ascii(value)[:80])
     return document
 
 
 def id_field_of(documents: Sequence[dict[str, Any]], options: InterleavedOptions) -> str | None:
-    """The field of ids of a tar that begins with these documents; None: the members' names are the ids."""
+    """Return the id field of a tar that begins with these documents; None: the members' names are the ids."""
     if options.sample_id_field != AUTO:
         return options.sample_id_field
     first = documents[:TELLING_DOCUMENTS]
@@ -132,11 +132,11 @@ def id_field_of(documents: Sequence[dict[str, Any]], options: InterleavedOptions
 
 
 def sample_ids(documents: Sequence[dict[str, Any]], names: Sequence[str], id_field: str | None) -> list[str]:
-    """The field of ids as text where a document has it, else the stem of the JSON member's name."""
-    told = [document.get(id_field) for document in documents] if id_field else [None] * len(names)
+    """Return the id field as text if a document has it, else the stem of the JSON member's name."""
+    values = [document.get(id_field) for document in documents] if id_field else [None] * len(names)
     return [
         name.rpartition("/")[2].rpartition(".")[0] if value is None else str(value)
-        for value, name in zip(told, names, strict=True)
+        for value, name in zip(values, names, strict=True)
     ]
 
 

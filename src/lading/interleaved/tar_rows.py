@@ -1,8 +1,8 @@
-"""JSON documents of a tar → rows of items, a window of documents at a time.
+"""Convert JSON documents of a tar to rows of items, a window of documents at a time.
 
-The entries of all lists `texts` and `images` of a window are laid one after the other and made rows by columns, with no
-Python step a row. What is not ordinary is then put right one by one: texts that are no strings, images that name a TIFF
-or no member, content types that lading's writer kept beside the lists.
+The entries of all lists `texts` and `images` of a window are concatenated and become rows by column, without Python
+code for each row. Unusual entries are then corrected one by one: texts that are not strings, images that name a TIFF or
+no member, content types that lading's writer stored next to the lists.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from lading.options import InterleavedOptions
 __all__ = ["EXTRAS_FIELD", "Rows", "Window", "make_rows", "scatter", "spread_lists"]
 
 EXTRAS_FIELD = "__lading__"
-"""JSON field in which lading keeps what the lists cannot hold (a content type that no extension stands for)."""
+"""JSON field in which lading stores data that the lists cannot hold (a content type without an extension)."""
 
 _WITHOUT_IMAGE = ("application/json", "text/plain")  # content types of metadata and texts, by their number
 _TIFF = content_type_of(".tiff")
@@ -40,7 +40,7 @@ class Window:
     """Some JSON documents of a tar.
 
     Attributes:
-        members: of the tar.
+        members: members of the tar.
         rows: which members the documents are.
         names: names of these members.
         documents: their contents.
@@ -62,13 +62,13 @@ class Rows:
         document: number of the document in the window.
         position: −1 for metadata.
         kind: number of the modality in `MODALITIES`.
-        text: string; null where the row is no text.
+        text: string; null if the row is not a text.
         content_type: string; null for an image without a member.
         error: string; why an image has no member.
         source: number of the row's source.
-        member: of each source, the member of the tar, −1 for an image without one. The sources are the documents,
-            which metadata and texts come from, and after them the images.
-        frame: of each source, which picture of a TIFF it is, −1 for all else.
+        member: member of the tar for each source, −1 for an image without one. The sources are the documents, which
+            hold metadata and texts, and after them the images.
+        frame: image of a TIFF for each source, −1 for others.
     """
 
     document: NDArray[np.int64]
@@ -82,12 +82,12 @@ class Rows:
     frame: NDArray[np.int32]
 
     def of(self, modalities: Sequence[str]) -> NDArray[np.bool_]:
-        """Which rows are of these modalities."""
+        """Return which rows are of these modalities."""
         return np.array([name in modalities for name in MODALITIES])[self.kind]
 
 
 def scatter(values: pa.Array, at: NDArray[np.int64]) -> pa.Array:
-    """The values at these places; null where the place is negative."""
+    """Return the values at these places; null if the place is negative."""
     return values.take(pa.array(at, mask=at < 0))
 
 
@@ -96,11 +96,11 @@ class _Entries:
     """The entries of one list of every document, one list after the other.
 
     Attributes:
-        values: as they stand in JSON, nulls too.
-        strings: the same as Arrow strings; null also where a value is no string, or holds a lone surrogate.
+        values: JSON values, nulls too.
+        strings: the same as Arrow strings; also null for other values and lone surrogates.
         there: which values are not null.
-        document: of the values that are there, number of the document.
-        position: of the values that are there, place in the list.
+        document: document number of the non-null values.
+        position: list index of the non-null values.
     """
 
     values: list[Any]
@@ -111,7 +111,7 @@ class _Entries:
 
     @classmethod
     def of(cls, documents: list[dict[str, Any]], field: str) -> _Entries:
-        """Of the lists in a field; what is no list has no entries."""
+        """Return the entries of the lists in a field; a value that is not a list has no entries."""
         lists = [value if isinstance(value, list) else [] for value in [d.get(field) for d in documents]]
         length = np.array([len(entries) for entries in lists], np.int64)
         values = list(chain.from_iterable(lists))
@@ -127,10 +127,11 @@ class _Entries:
 
 
 def make_rows(window: Window, options: InterleavedOptions, path: str) -> Rows:
-    """The rows of a window: for each document the metadata row, then its texts and images.
+    """Return the rows of a window: for each document the metadata row, then its texts and images.
 
     Raises:
-        DataError: a text holds a lone surrogate, or a kept content type is no text; names file, column, row and sample.
+        DataError: a text holds a lone surrogate, or a stored content type is not text; names file, column, row and
+            sample.
     """
     texts = _Entries.of(window.documents, options.texts_field)
     images = _Entries.of(window.documents, options.images_field)
@@ -139,7 +140,7 @@ def make_rows(window: Window, options: InterleavedOptions, path: str) -> Rows:
     document = np.concatenate([np.arange(count), texts.document, images.document])
     position = np.concatenate([np.full(count, METADATA_POSITION), texts.position, images.position])
     kind = np.repeat([METADATA, TEXT, IMAGE], [count, num_texts, len(images.there)])
-    # Where each row's value stands among the documents, the entries of `texts`, or the images that are there.
+    # Index of each row's value among the documents, the entries of `texts`, or the images that exist.
     value = np.concatenate([np.arange(count), texts.there, np.arange(len(images.there))])
     types = [*found.types, *_WITHOUT_IMAGE]
     type_at = np.concatenate([len(found.types) + kind[: count + num_texts], found.type_at])
@@ -148,7 +149,7 @@ def make_rows(window: Window, options: InterleavedOptions, path: str) -> Rows:
     image = np.where(kind == IMAGE, value, -1)
     content_type = scatter(pa.array(types, pa.string()), type_at[order])
     try:
-        content_type = _with_kept_types(content_type, window.documents, position, kind, path)
+        content_type = _with_stored_types(content_type, window.documents, position, kind, path)
         text = _texts(texts, np.where(kind == TEXT, value, -1), path)
     except DataError as error:
         error.sample = window.names[document[error.row]]
@@ -167,50 +168,50 @@ def make_rows(window: Window, options: InterleavedOptions, path: str) -> Rows:
 
 
 def _texts(texts: _Entries, at: NDArray[np.int64], path: str) -> pa.Array:
-    """The texts of the rows; `at` says which entry each is, −1 for none. What is no string becomes its `str()`."""
+    """Return the texts of the rows; `at` is the entry of each, −1 for none. Other values become their `str()`."""
     if texts.strings.null_count == len(texts.values) - len(texts.there):
         return scatter(texts.strings, at)
     values = [texts.values[i] if i >= 0 else None for i in at.tolist()]
     return _text_column([v if v is None or isinstance(v, str) else str(v) for v in values], path)
 
 
-def _with_kept_types(
+def _with_stored_types(
     content_type: pa.Array,
     documents: list[dict[str, Any]],
     position: NDArray[np.int64],
     kind: NDArray[np.int64],
     path: str,
 ) -> pa.Array:
-    """Content types, with those put back that lading's writer kept beside the lists, by modality and position."""
+    """Return content types, with those that lading's writer stored next to the lists, by modality and position."""
     marked = [i for i, document in enumerate(documents) if isinstance(document.get(EXTRAS_FIELD), dict)]
     starts = np.append(np.flatnonzero(kind == METADATA), len(kind)) if marked else ()
-    kept: dict[int, Any] = {}
+    stored: dict[int, Any] = {}
     for i in marked:
         types = documents[i][EXTRAS_FIELD].get("content_type")
         if isinstance(types, dict):
             keys = {row: f"{MODALITIES[kind[row]]} {position[row]}" for row in range(starts[i], starts[i + 1])}
-            kept.update((row, types[key]) for row, key in keys.items() if key in types)
-    if not kept:
+            stored.update((row, types[key]) for row, key in keys.items() if key in types)
+    if not stored:
         return content_type
-    for row, value in kept.items():
+    for row, value in stored.items():
         if value is not None and not (isinstance(value, str) and json_text.is_unicode(value)):
             raise DataError("a content type is a text", file=path, column="content_type", row=row,
                             found=ascii(value)[:80] if isinstance(value, str) else type(value).__name__)  # fmt: skip
     mask = np.zeros(len(kind), np.bool_)
-    mask[list(kept)] = True
-    return pc.replace_with_mask(content_type, pa.array(mask), pa.array(list(kept.values()), pa.string()))
+    mask[list(stored)] = True
+    return pc.replace_with_mask(content_type, pa.array(mask), pa.array(list(stored.values()), pa.string()))
 
 
 @dataclass(frozen=True, slots=True)
 class _Images:
-    """What the images of a window are; all of one length.
+    """The images of a window; all arrays of one length.
 
     Attributes:
-        member: which member each is, −1 if none.
-        frame: which picture of a TIFF, −1 for other members.
-        error: string; why there is no member, null if that is as it was meant.
-        types: content types that there are.
-        type_at: which of them each has, −1 without a member.
+        member: member of each, −1 if none.
+        frame: image of a TIFF, −1 for other members.
+        error: string; why there is no member, null if that is intended.
+        types: the distinct content types.
+        type_at: index of each one's type, −1 without a member.
     """
 
     member: NDArray[np.int64]
@@ -221,7 +222,7 @@ class _Images:
 
 
 def _find_images(window: Window, images: _Entries, options: InterleavedOptions) -> _Images:
-    """What the images are: all looked up at once, then those that name a TIFF or no member one by one."""
+    """Resolve the images: all looked up at once, then those that name a TIFF or no member one by one."""
     members = window.members
     member = members.table.find(images.strings.take(pa.array(images.there)))
     types, type_at = content_types(scatter(members.names, member))
@@ -242,7 +243,7 @@ def _find_images(window: Window, images: _Entries, options: InterleavedOptions) 
 
 
 def _is_null_image(window: Window, images: _Entries, i: int) -> bool:
-    """Whether a writer named an image here that had no bytes: `{key}.{position}.{extension}` without a member."""
+    """Return whether a writer named an image without bytes: `{key}.{position}.{extension}` without a member."""
     token = images.values[images.there[i]]
     if not isinstance(token, str):
         return False
@@ -252,7 +253,7 @@ def _is_null_image(window: Window, images: _Entries, i: int) -> bool:
 
 
 def _defaults(window: Window, numbers: NDArray[np.int64], options: InterleavedOptions) -> NDArray[np.int64]:
-    """The default images of documents: the member that a field names, else one called as the sample; −1 if none."""
+    """Return the default images of documents: the member in a field, else one named as the sample; −1 if none."""
     field = options.image_member_field
     named = [window.documents[number].get(field) if field else None for number in numbers.tolist()]
     found = _find_names(window.members, named)
@@ -276,7 +277,7 @@ class _OddImages:
         self._first_unresolved: object = None
 
     def find(self, token: object, found: int) -> tuple[int, int, str | None]:
-        """Member, frame and error of the next image; `found` is the member that its token names, or −1."""
+        """Return member, frame and error of the next image; `found` is the member named by its token, or −1."""
         row, error = (found, None) if found >= 0 else self._fallback(token)
         if row < 0 or not self._is_tiff(row):
             return row, -1, error
@@ -288,7 +289,7 @@ class _OddImages:
         return content_type_of(self._names[row].as_py()) == _TIFF
 
     def _fallback(self, token: object) -> tuple[int, str | None]:
-        """The sample's default image: only where no other reading of the token is possible."""
+        """Return the sample's default image: only if no other reading of the token is possible."""
         if self._default < 0:
             return -1, f"no member {token!r}, and the sample has no default image"
         if not self._is_tiff(self._default):
@@ -300,7 +301,7 @@ class _OddImages:
 
 
 def spread_lists(lists: list[list[Any]], rows: Rows, mine: NDArray[np.bool_]) -> tuple[list[Any], NDArray[np.int64]]:
-    """Entries of one list a document, for those rows of it that are `mine`: the values, and where each row's stands.
+    """Return entries of one list a document, for its rows in `mine`: the values, and the index of each row's value.
 
     A row without an entry has −1; an entry without a row is left out.
     """
@@ -315,7 +316,7 @@ def spread_lists(lists: list[list[Any]], rows: Rows, mine: NDArray[np.bool_]) ->
 
 
 def _text_column(values: Sequence[str | None], path: str) -> pa.Array:
-    """The column of texts.
+    """Return the text column.
 
     Raises:
         DataError: a text holds a lone surrogate; names file, column and row.

@@ -1,11 +1,11 @@
 """Interleaved items → MINT-1T style tars.
 
 Per sample: its images as members `{key}.{position}.{extension}`, then `{key}.json` with `sample_id`, position-aligned
-`texts` and `images`, and passthrough values. The key is the percent-encoded `sample_id`, dots too, so that WebDataset
+`texts` and `images`, and passthrough values. The key is the percent-encoded `sample_id` (dots too), so that WebDataset
 readers see one sample.
 
-Source: NeMo Curator 1.4.0, `stages/interleaved/io/writers/webdataset.py`, for names, order and lists. What the lists
-cannot hold is refused, but for content types, which go into the field `__lading__`.
+Source: NeMo Curator 1.4.0, `stages/interleaved/io/writers/webdataset.py`, for names, order and lists. Data that the
+lists cannot hold are refused, except content types, which go into the field `__lading__`.
 """
 
 from __future__ import annotations
@@ -35,31 +35,31 @@ from lading.options import ROLES
 __all__ = ["MAX_POSITIONS", "Roles", "TarDocumentsWriter", "find_roles"]
 
 _PART_BYTES, _ENTRY_BYTES = 4 << 20, 64
-"""Bytes of text and of a list's entry: so many are made JSON at once, since that takes several times their memory."""
+"""Bytes of text and list entries that become JSON at once, which takes several times their memory."""
 
 _TIFF, _JSON = extension_of("image/tiff"), extension_of("application/json")
 
 
 class Roles:
-    """For which rows each passthrough column holds values: `sample`, `image`, `text` or `item`.
+    """The rows for which each passthrough column holds values: `sample`, `image`, `text` or `item`.
 
-    A column gets its role from the first sample that fills it, or from a scan beforehand (`find_roles`); the manifest
-    keeps roles, so that lists go back to the items they came from.
+    A column gets its role from the first sample that fills it, or from a scan beforehand (`find_roles`). The manifest
+    stores roles, so that lists return to the items they came from.
     """
 
     def __init__(self, known: dict[str, str] | None = None) -> None:
         self.of: dict[str, str] = dict(known or {})
 
     def learn(self, roles: Mapping[str, str]) -> None:
-        """Take the roles of columns that have none yet."""
+        """Set the roles of columns that have none yet."""
         for name, role in roles.items():
             self.of.setdefault(name, role)
 
     def options(self, names: Sequence[str]) -> dict[str, list[str]]:
-        """The options with which lading's reader gets these columns back.
+        """Return the options with which lading's reader restores these columns.
 
-        Of those with one value a sample, too, of which readers need not be told: merging tells them from columns of
-        which a writer has seen no value.
+        They include columns with one value a sample, although readers do not need them: merging uses them to recognise
+        columns without values.
         """
         there = {*names}
         of = {name: role for name, role in self.of.items() if name in there}
@@ -71,7 +71,7 @@ class Roles:
 
 
 def find_roles(tables: Any, names: list[str]) -> dict[str, str]:
-    """Roles of columns from all rows: an iterable of tables with `modality` and these columns."""
+    """Return roles of columns from all rows: an iterable of tables with `modality` and these columns."""
     filled: dict[str, set[str]] = {name: set() for name in names}
     for table in tables:
         modality = table.column("modality")
@@ -89,11 +89,11 @@ def _role(modalities: set[str]) -> str:
 
 
 class TarDocumentsWriter(ShardWriter):
-    """Writes item rows as one tar. Batches hold whole samples, payload as bytes or views.
+    """Write item rows as one tar. Batches hold whole samples, payload as bytes or views.
 
     Args:
         writer: the tar being written.
-        schema: of the first batches; later ones may have other columns.
+        schema: schema of the first batches; later ones may have other columns.
         roles: shared by the shards of a dataset.
 
     Raises:
@@ -108,7 +108,7 @@ class TarDocumentsWriter(ShardWriter):
         self._samples = 0
 
     def write(self, batch: pa.RecordBatch) -> pa.Table:
-        """Append whole samples; give names and places of the members written.
+        """Append whole samples; return names and places of the written members.
 
         Raises:
             Unrepresentable: a row that the lists cannot hold; names row, column and sample. Nothing is written then.
@@ -116,12 +116,12 @@ class TarDocumentsWriter(ShardWriter):
         return self.write_ranges(batch, {})
 
     def write_ranges(self, batch: pa.RecordBatch, ranges: Ranges) -> pa.Table:
-        """As `write`, payload taken from where it lies in files."""
+        """As `write`, with payload copied from files."""
         names, values, count = [pa.array([], pa.string())], list[ByteRanges](), 0
         last = [np.zeros(0, np.int64)]
         if len(batch):
             views = [i for i, kind in enumerate(batch.schema.types) if pa.types.is_string_view(kind)]
-            batch = with_columns(batch, {i: join(batch.column(i)) for i in views})  # few kernels take such
+            batch = with_columns(batch, {i: join(batch.column(i)) for i in views})  # few kernels accept such columns
             self._passthrough = _passthrough(batch.schema)
             items = Items.of(batch, single_ranges(ranges).get("binary_content"))
             self._refuse_clashes(items)
@@ -136,7 +136,7 @@ class TarDocumentsWriter(ShardWriter):
         return pa.table({"name": members, "ref": make_refs(offset, length)})
 
     def _refuse_clashes(self, items: Items) -> None:
-        """Find the roles of columns; raise what is wrong with the first sample that the lists cannot hold."""
+        """Find the roles of columns; raise the error of the first sample that the lists cannot hold."""
         found = {column.name: items.there(column.name) for column in self._passthrough}
         filled = {name: there for name, there in found.items() if there.any()}
         first = {name: int(items.sample[np.argmax(there)]) for name, there in filled.items()}
@@ -145,11 +145,11 @@ class TarDocumentsWriter(ShardWriter):
         misfits = (self._misfit(items, name, there) or _on_gap(items, name, there) for name, there in filled.items())
         wrong = [*clashes(items), *(clash for clash in misfits if clash)]
         if wrong:
-            # Of one sample, the first in the list.
+            # For one sample, the first in the list.
             raise min(wrong, key=lambda clash: clash[0])[1]
 
     def _misfit(self, items: Items, name: str, there: NDArray[np.bool_]) -> Clash | None:
-        """A sample with values of a column in rows where other samples have none."""
+        """Return a sample with values of a column in rows that have none in other samples."""
         role = self._roles.of[name]
         wrong = there & ~kinds_of(role)[items.kind]
         if not wrong.any():
@@ -163,7 +163,7 @@ class TarDocumentsWriter(ShardWriter):
         )  # fmt: skip
 
     def _add_members(self, items: Items, values: list[ByteRanges]) -> tuple[pa.StringArray, NDArray[np.int64]]:
-        """Append the members of some samples; give their names, and which is the last of each sample."""
+        """Append the members of some samples; return their names, and the last member of each sample."""
         ids = items.texts("sample_id").take(pa.array(items.row[items.bounds[:-1]]))
         keys = self._unique(quote_key(ids))
         types, payloads = ContentTypes.of(items), _payloads(items)
@@ -179,29 +179,29 @@ class TarDocumentsWriter(ShardWriter):
         return names.take(pa.array(order)), last
 
     def _unique(self, keys: pa.StringArray) -> pa.StringArray:
-        """The keys in this tar; one that comes again gets a number behind `+`, which no encoded key holds.
+        """Return the keys in this tar; a repeated key gets a number after `+`, which no encoded key holds.
 
-        So does the empty one, always: webdataset passes over members without a key.
+        The empty key always gets one: webdataset skips members without a key.
         """
-        seen, told = self._keys, keys.to_pylist()
-        new = dict.fromkeys(told, 1)
-        if len(new) == len(told) and "" not in new and seen.keys().isdisjoint(new):
+        seen, names = self._keys, keys.to_pylist()
+        new = dict.fromkeys(names, 1)
+        if len(new) == len(names) and "" not in new and seen.keys().isdisjoint(new):
             seen.update(new)
             return keys
-        for i, key in enumerate(told):
+        for i, key in enumerate(names):
             again = seen[key] = seen.get(key, 0) + 1
             if again > 1 or not key:
-                told[i] = f"{key}+{again}"
+                names[i] = f"{key}+{again}"
             if again > 1:
                 self.counts["samples whose id another sample of the shard has"] += 1
-        return pa.array(told, pa.string())
+        return pa.array(names, pa.string())
 
     def bytes_written(self) -> int:
-        """Bytes so far."""
+        """Return the bytes written so far."""
         return int(self._writer.bytes_written())
 
     def held_bytes(self) -> int:
-        """0: the sink has every batch."""
+        """Return 0: the sink has every batch."""
         return 0
 
     def close(self) -> ShardFacts:
@@ -211,7 +211,7 @@ class TarDocumentsWriter(ShardWriter):
 
 
 def _passthrough(schema: pa.Schema) -> list[Passthrough]:
-    """The passthrough columns. Raises Unrepresentable for a column that a tar of this style cannot hold."""
+    """Return the passthrough columns. Raises Unrepresentable for a column that such a tar cannot hold."""
     for field in schema:
         kind = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
         if field.name in ("content_type", "text_content") and not (is_text(kind) or pa.types.is_null(kind)):
@@ -221,7 +221,7 @@ def _passthrough(schema: pa.Schema) -> list[Passthrough]:
 
 
 def _on_gap(items: Items, name: str, there: NDArray[np.bool_]) -> Clash | None:
-    """A sample with a value of a column in a null text, which is a gap in the lists and gets no entry."""
+    """Return a sample with a value of a column in a null text, which is a gap in the lists and gets no entry."""
     wrong = there & items.gaps
     if not wrong.any():
         return None
@@ -235,12 +235,12 @@ def _on_gap(items: Items, name: str, there: NDArray[np.bool_]) -> Clash | None:
 
 
 def _kinds(items: Items, there: NDArray[np.bool_], sample: int) -> set[str]:
-    """Modalities of the rows of a sample that have a value."""
+    """Return modalities of the rows of a sample that have a value."""
     return {MODALITIES[kind] for kind in items.kind[there & (items.sample == sample)].tolist()}
 
 
 def _parts(items: Items) -> list[int]:
-    """Bounds of parts, in samples, that are small enough to be made JSON at once."""
+    """Return bounds of parts, in samples, that are small enough to become JSON at once."""
     text = items.batch.select([name for name in items.batch.schema.names if name != "binary_content"])
     if text.nbytes + _ENTRY_BYTES * int(items.size.sum()) <= _PART_BYTES:
         return [0, len(items.size)]
@@ -256,7 +256,7 @@ def _image_names(items: Items, keys: pa.StringArray, types: ContentTypes) -> pa.
 
 
 def _payloads(items: Items) -> ByteRanges:
-    """Bytes of the images, where they lie."""
+    """Return the places of the images' bytes."""
     is_image = items.kind == IMAGE
     if items.ranges is not None:
         return items.ranges[items.row[is_image]]
@@ -266,9 +266,9 @@ def _payloads(items: Items) -> ByteRanges:
 
 
 def _misread(items: Items, types: ContentTypes, payloads: ByteRanges) -> NDArray[np.bool_]:
-    """Which items readers take for something else if their members are called as their type is.
+    """Return which items readers misread if their members have the extension of their type.
 
-    A member called JSON is a document, and of one called TIFF they take the first frame.
+    A member with a JSON extension is a document, and readers take only the first frame of a TIFF.
     """
     images = np.flatnonzero(items.kind == IMAGE)
     called = types.extensions(items.kind == IMAGE)
@@ -281,7 +281,7 @@ def _misread(items: Items, types: ContentTypes, payloads: ByteRanges) -> NDArray
 
 
 def _each(payloads: ByteRanges) -> Iterator[memoryview]:
-    """The bytes of payloads, which are all in memory or all in files; then one at a time, so that no more are held."""
+    """Yield the bytes of payloads, all in memory or all in files; from files one at a time, to limit memory."""
     if not payloads.in_file.all():
         yield from (view for view in payloads.views() if view is not None)
         return
@@ -290,9 +290,10 @@ def _each(payloads: ByteRanges) -> Iterator[memoryview]:
 
 
 def _member_order(items: Items) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Which members are written, in order: of each sample its images with bytes, then its JSON; and where this comes.
+    """Return the written members in order, and the position of each JSON among them.
 
-    Members are numbered: the images of all samples, and behind them the JSON of each.
+    Each sample has its images with bytes, then its JSON. Members are numbered: the images of all samples, and after
+    them the JSON of each.
     """
     image = np.flatnonzero(items.kind == IMAGE)
     written = np.flatnonzero(items.filled[image])

@@ -25,13 +25,13 @@ __all__ = ["Staging", "check_destination", "check_shared", "find_destination", "
 
 
 def is_there(url: str, stores: Stores) -> bool:
-    """Whether a file, a link, or a folder with files is at a place."""
+    """Return whether a file, a link, or a folder with files exists at a place."""
     store, path = resolve(url, stores)
     return _is_taken(store, path) or next(iter(store.walk(path)), None) is not None
 
 
 def _is_taken(store: Store, path: str) -> bool:
-    """Whether something has this name: a file, on disk a folder or a link too, wherever it leads."""
+    """Return whether a name exists: as a file, or on disk as a folder or a link, wherever it leads."""
     return os.path.lexists(native_path(path)) if is_local(store) else has_file(store, path)
 
 
@@ -65,17 +65,17 @@ def check_destination(store: Store, destination: str, *, overwrite: bool) -> Non
 
 
 def check_shared(store: Store, destination: str, own: str, *, overwrite: bool) -> None:
-    """Refuse a destination where a writer among many would hide its part, or replace it.
+    """Refuse a destination where a writer among many would hide its part, or replace other data.
 
     Args:
-        store: where it lies.
-        destination: the folder that many write into.
-        own: folder below it of the writer's own manifest.
-        overwrite: what this writer wrote earlier is replaced.
+        store: store of the destination.
+        destination: the folder that many writers share.
+        own: folder below it of this writer's own manifest.
+        overwrite: replace what this writer wrote earlier.
 
     Raises:
-        DestinationExists: a dataset lies there as a whole, whose manifest all readers go by; or what this writer wrote.
-        UsageError: a file, or a place below one.
+        DestinationExists: a complete dataset is there, whose manifest all readers use; or this writer's earlier output.
+        UsageError: the destination is a file, or is below one.
     """
     _refuse_files(store, destination)
     if has_file(store, f"{destination}/{FOLDER}/{MANIFEST_NAME}"):
@@ -100,8 +100,8 @@ def _refuse_files(store: Store, destination: str) -> None:
 
 
 def _refuse_where_we_are(destination: str) -> None:
-    """A folder that is replaced takes the current directory along, if that is it or lies in it."""
-    with suppress(FileNotFoundError):  # no current directory any more: what lies elsewhere may be written
+    """Refuse a folder that contains the current directory: replacing it would remove the directory."""
+    with suppress(FileNotFoundError):  # there is no current directory any more: other folders may be written
         here = os.getcwd()
         if is_inside(here, real_place(destination)):
             raise UsageError("the destination is the current directory, or holds it", file=destination, found=here,
@@ -109,7 +109,7 @@ def _refuse_where_we_are(destination: str) -> None:
 
 
 def _taken(file: str, listed: str, *, apart: bool, unread: DataError | None) -> DestinationExists:
-    """The error of a writer among many one of whose names is taken, and what to do about it."""
+    """Return the error for a writer among many whose file name exists, with advice."""
     advice, found = "overwrite=True replaces it.", None
     if not apart:
         advice = "Give this writer names of its own, by ${rank} say."
@@ -139,32 +139,32 @@ class Staging:
 
     @property
     def lock(self) -> int | None:
-        """Descriptor of the lock that says that somebody builds here, for processes that help; None if there is none.
+        """Return the descriptor of the lock of this build, for helper processes; None if there is none.
 
-        A process that inherits it keeps the place from being swept for as long as it lives.
+        A process that inherits it protects the build from sweeps for as long as it lives.
         """
         return None if self._staged is None else self._staged.lock
 
     def path(self, name: str) -> str:
-        """Where a file of the dataset is built."""
+        """Return where a file of the dataset is built."""
         return f"{self.folder}/{name}"
 
     def final(self, name: str) -> str:
-        """Where a file of the dataset will be."""
+        """Return where a file of the dataset will be."""
         return f"{self._destination}/{name}"
 
     def commit(self, *, overwrite: bool, apart: bool = False) -> None:
         """Make everything visible: in one step, or for a shared destination file by file, the manifest last.
 
         Args:
-            overwrite: replace what is there.
-            apart: for a shared destination: no other writer has names like these, so that files of these names may be
+            overwrite: replace existing data.
+            apart: for a shared destination: the names of this writer are unique, so files of these names may be
                 replaced.
 
         Raises:
-            DestinationExists: something came to lie at the destination, and `overwrite` is not set.
+            DestinationExists: the destination appeared meanwhile, and `overwrite` is not set.
         """
-        # The process may work in another folder now, and the place was told as seen from the first.
+        # The process may have changed its directory, and the place is relative to the first one.
         place = self._destination if self._staged is None else self._staged.place
         try:
             if self._shared:
@@ -179,10 +179,10 @@ class Staging:
             self._staged.release()
 
     def _add_files(self, place: str, *, overwrite: bool, apart: bool) -> None:
-        """Move all files to their places, after all that the writer who had this rank before is known to have left.
+        """Move all files to their places, after the files known to be left by an earlier writer of this rank.
 
-        Those of lading's own go first, and the manifest last. So whoever finds the first without the last knows that
-        a writer of the same rank died between them, and what it left.
+        Lading's own files move first, and the manifest last. The first files without the last therefore show that a
+        writer of the same rank died between them, and list what it left.
         """
         store = self._store
         names = [info.path[len(self.folder) + 1 :] for info in store.walk(self.folder)]
@@ -193,17 +193,17 @@ class Staging:
         unread: DataError | None = None
         try:
             listed = files_listed(store, place, own)
-        except DataError as error:  # told where what it may have listed is in the way
+        except DataError as error:  # the list must not be in the way of a name it may hold
             listed, unread = set(), error
-        # A list that others made may name folders: only files are deleted by it.
+        # A list from others may name folders: only files are deleted because of it.
         former = {name for name in listed if has_file(store, f"{place}/{name}")}
-        # Each name is looked up by itself: a walk would go over all that others wrote, and fail where they delete.
+        # Each name is looked up by itself: a walk would cover the files of all writers, and fail while they delete.
         asked = () if overwrite and apart else (n for n in names if n not in former and not n.startswith(f"{own}/"))
         taken = next((name for name in asked if _is_taken(store, f"{place}/{name}")), None)
         if taken is not None:
             raise _taken(f"{place}/{taken}", f"{own}/{SHARDS_NAME}", apart=apart, unread=unread) from unread
-        # The old manifest goes first: nobody takes old and new files for one dataset. The list goes last: by it the
-        # next one finds the rest if this one dies here.
+        # The old manifest is deleted first, so that old and new files are never read as one dataset. The list is
+        # deleted last: if this process dies here, the next writer finds the rest by it.
         for name in (f"{own}/{MANIFEST_NAME}", *sorted(former), own) if was_here else ():
             store.delete(f"{place}/{name}")
         moved: list[str] = []
@@ -211,7 +211,7 @@ class Staging:
             for name in names:
                 store.publish(self.path(name), f"{place}/{name}", replace=apart)
                 moved.append(name)
-        except DestinationExists:  # another writer was faster: who comes next must not take its files for ours
+        except DestinationExists:  # another writer was faster: a later sweep must not treat its files as ours
             for name in moved:
                 store.delete(f"{place}/{name}")
             raise

@@ -49,7 +49,7 @@ __all__ = [
 
 
 def lading_folder(rank: int | None) -> str:
-    """Folder of lading's own files below the dataset's, for a writer."""
+    """Return the folder of lading's own files below the dataset's, for a writer."""
     return mf.FOLDER if rank is None else f"{mf.FOLDER}/{rank:05d}"
 
 
@@ -88,7 +88,7 @@ def load_manifest(
 
 
 def _own_folders(store: Store, folder: str, *names: str) -> list[list[str]]:
-    """For each name the folders with such a file below the dataset's: one, or those of many writers, by rank."""
+    """Return for each name the folders with such a file below the dataset's: one, or one a writer, by rank."""
     files = [info.path[len(folder) + 1 :] for info in store.walk(f"{folder}/{mf.FOLDER}")]
     found = [[file.removesuffix(f"/{name}") for file in files if file.endswith(f"/{name}")] for name in names]
     return [[mf.FOLDER] if mf.FOLDER in owns else owns for owns in found]
@@ -112,16 +112,16 @@ def _load_one(store: Store, folder: str, own: str, limits: Limits) -> tuple[Mani
 
 
 def changed_manifests(store: Store, folder: str, limits: Limits = DEFAULT_LIMITS) -> list[LadingError]:
-    """What the manifests of a dataset's folder have otherwise than their copies; those that cannot be read aside.
+    """Return how the manifests of a dataset's folder differ from their copies; unreadable ones are skipped.
 
-    A list of shards without its manifest is told too: whoever opens the dataset sees files that nobody wrote. So is a
-    manifest whose name is all there is of it, a link into nowhere.
+    A list of shards without its manifest is reported too: readers of the dataset see files without it. So is a manifest
+    that is only a dangling link.
     """
     manifests, lists = _own_folders(store, folder, mf.MANIFEST_NAME, mf.SHARDS_NAME)
     found: list[LadingError] = [_gone(folder, own) for own in lists if own not in manifests]
     for own in manifests:
         path, listed_as = f"{folder}/{own}/{mf.MANIFEST_NAME}", f"{own}/{mf.SHARDS_NAME}"
-        with suppress(DataError, StoreError):  # who opens the dataset is told
+        with suppress(DataError, StoreError):  # opening the dataset reports this
             try:
                 data = _text(store, path, limits)
             except NotFound:
@@ -132,17 +132,17 @@ def changed_manifests(store: Store, folder: str, limits: Limits = DEFAULT_LIMITS
 
 
 def _from_copy(store: Store, folder: str, own: str, limits: Limits) -> tuple[Manifest, pa.Table]:
-    """Manifest and shards of one writer by its list of shards alone. Raises DataError, StoreError."""
+    """Return manifest and shards of one writer from its list of shards alone. Raises DataError, StoreError."""
     path = f"{folder}/{own}/{mf.SHARDS_NAME}"
     listed = pa.py_buffer(_whole(store, path, limits))
     return mf.kept_manifest(listed, file=path), _read_list(listed, path, limits)
 
 
 def files_listed(store: Store, folder: str, own: str) -> set[str]:
-    """The files of all shards that one writer's list names, by paths below the dataset's folder; none if there is none.
+    """Return the files of all shards in one writer's list, by paths below the dataset's folder; nothing without a list.
 
-    They need not be there: the list comes before them. Names that lead out of the folder, or to lading's own files, are
-    left out, whoever made the list.
+    They may be missing: the list is written before them. Names that lead out of the folder, or to lading's own files,
+    are left out, because the list may come from others.
 
     Raises:
         DataError: the list cannot be read.
@@ -168,13 +168,13 @@ def _gone(folder: str, own: str) -> LadingError:
 def load_readable(
     store: Store, folder: str, limits: Limits = DEFAULT_LIMITS
 ) -> tuple[Manifest | None, pa.Table | None, list[LadingError]]:
-    """Manifest and shards of a dataset's folder as `load_manifest` gives them, or what of both can be read.
+    """Return manifest and shards as `load_manifest` does, or the readable part of both.
 
-    Of a manifest that was changed, is damaged or gone, the copy in the list of shards is taken. Where the lists of many
-    writers cannot all be read, there is none: the rest would not be all shards.
+    If a manifest was changed, is damaged or missing, its copy in the list of shards is used. If one list of many
+    writers cannot be read, none is returned: the others would not be all shards.
 
     Returns:
-        The two, None for what is not there or cannot be read; and the errors of what cannot, was changed or is gone.
+        The two, each None if missing or unreadable; and the errors of unreadable, changed or missing files.
     """
     try:
         manifest, shards = load_manifest(store, folder, limits=limits) or (None, None)
@@ -192,13 +192,13 @@ def load_readable(
 
 
 def _load_each(store: Store, folder: str, limits: Limits) -> tuple[Manifest | None, pa.Table | None, list[LadingError]]:
-    """As `load_readable`, of each writer by itself."""
+    """As `load_readable`, for each writer by itself."""
     owns = {mf.FOLDER}
-    with suppress(StoreError, UsageError):  # a store that lists nothing
+    with suppress(StoreError, UsageError):  # a store that cannot list files
         owns = {own for some in _own_folders(store, folder, mf.MANIFEST_NAME, mf.SHARDS_NAME) for own in some}
     names = [mf.FOLDER] if mf.FOLDER in owns else sorted(owns)
     found = [_load_one_readable(store, folder, own, limits) for own in names]
-    errors = [error for _, _, told in found for error in told]
+    errors = [error for _, _, reported in found for error in reported]
     parts = [(manifest, shards) for manifest, shards, _ in found if manifest is not None and shards is not None]
     if len(parts) < len(found):
         return found[0][0] if len(found) == 1 else None, None, errors
@@ -220,7 +220,7 @@ def _load_one_readable(
         errors.append(_gone(folder, own))
     except (DataError, StoreError) as error:
         errors.append(error.at(file=f"{folder}/{own}"))
-    with suppress(DataError, StoreError):  # not there, or told already
+    with suppress(DataError, StoreError):  # missing, or reported already
         return mf.from_json(_text(store, path, limits), file=path), None, errors
     try:
         return *_from_copy(store, folder, own, limits), errors
@@ -231,10 +231,11 @@ def _load_one_readable(
 
 
 def _read_list(listed: pa.Buffer, path: str, limits: Limits) -> pa.Table:
-    """The list of shards, once it is known that pyarrow may unpack it.
+    """Return the list of shards, after a check that pyarrow may unpack it.
 
     Raises:
-        DataError: it is none. LimitExceeded: it unpacks to more than `manifest_bytes`.
+        DataError: it is invalid.
+        LimitExceeded: it unpacks to more than `manifest_bytes`.
     """
     with errors_at(file=path):
         _refuse_large(path, sum(unpacked_sizes(listed)), limits)
@@ -242,7 +243,7 @@ def _read_list(listed: pa.Buffer, path: str, limits: Limits) -> pa.Table:
 
 
 def _check_list(listed: pa.Buffer, expected: str | None, path: str) -> None:
-    """Check the list of shards against its checksum: everything else is found by it, and the check is cheap."""
+    """Check the list of shards against its checksum: all other files are found through it, and the check is cheap."""
     total = Checksum()
     total.update(listed)
     if expected not in (None, total.hexdigest()):
@@ -252,14 +253,14 @@ def _check_list(listed: pa.Buffer, expected: str | None, path: str) -> None:
 
 
 class ShardTables:
-    """What is kept of each shard beside a dataset. The file asked for last stays open: it has the next shards' too.
+    """Tables stored for each shard of a dataset. The last file stays open: it holds the next shards' tables too.
 
     Args:
-        store: where the dataset lies.
-        folder: of the dataset.
-        shards: as the manifest lists them.
-        limits: on the size of each file.
-        view: of the manifest; of `samples`, a shard has no more rows than the list says. None where it is not known.
+        store: store of the dataset.
+        folder: folder of the dataset.
+        shards: shards, as the manifest lists them.
+        limits: limits on the size of each file.
+        view: view of the manifest; with `samples`, a shard has as many rows as the list says. None if unknown.
 
     Attributes:
         folder: the same.
@@ -280,11 +281,11 @@ class ShardTables:
         self._files: dict[str, tuple[str, pa.ipc.RecordBatchFileReader]] = {}
 
     def path(self, shard: int) -> str:
-        """Path of a shard's own file."""
+        """Return the path of a shard's own file."""
         return f"{self.folder}/{self.shards['path'][shard].as_py()}"
 
     def index(self, shard: int) -> pa.Table | None:
-        """The references of one shard, as its writer gave them; None if it kept none.
+        """Return the references of one shard, as its writer stored them; None if it stored none.
 
         Raises:
             CorruptShard: the index file is broken.
@@ -292,7 +293,7 @@ class ShardTables:
         return self._load("index", shard, _refuse_no_index)
 
     def extents(self, shard: int) -> pa.Table | None:
-        """The extents of one shard's files (`lading.storage.extents`); None if its writer knew none.
+        """Return the extents of one shard's files (`lading.storage.extents`); None if its writer stored none.
 
         Raises:
             CorruptShard: the file of extents is broken.
@@ -311,7 +312,7 @@ class ShardTables:
                 file = _tables(_mapped(self._store, path, self._limits), path, self._limits)
                 self._files[what] = (path, file)
             table = pa.Table.from_batches([file.get_batch(self.shards[f"{what}_batch"][shard].as_py())])
-            table.validate(full=True)  # to read an array that is not valid would end the process
+            table.validate(full=True)  # reading an invalid array would crash the process
             table = with_refs(table)
             refuse(table)
         except LadingError as error:
@@ -323,18 +324,19 @@ class ShardTables:
 
 
 def _tables(file: pa.Buffer, path: str, limits: Limits) -> pa.ipc.RecordBatchFileReader:
-    """The tables of one of lading's own files, which others may have made: pyarrow takes the memory it is told of.
+    """Read the tables of a lading file, perhaps made by others: pyarrow allocates whatever memory they declare.
 
     Raises:
-        CorruptShard: it is no such file. LimitExceeded: its tables unpack to more than `manifest_bytes`.
+        CorruptShard: the file is invalid.
+        LimitExceeded: its tables unpack to more than `manifest_bytes`.
     """
     _refuse_large(path, sum(unpacked_sizes(file)), limits)
-    # Without threads: no process that forks may have those.
+    # Without threads: a process that forks may not have any.
     return pa.ipc.open_file(file, options=pa.ipc.IpcReadOptions(use_threads=False))
 
 
 def _refuse_no_index(index: pa.Table) -> None:
-    """Raise TypeError, ValueError or DataError for what is no index."""
+    """Raise TypeError, ValueError or DataError for an invalid index."""
     files_of(index.schema)
     for name, kind in zip(index.schema.names, index.schema.types, strict=True):
         if not (is_ref(kind) or is_text(kind) or pa.types.is_integer(kind)):
@@ -342,10 +344,10 @@ def _refuse_no_index(index: pa.Table) -> None:
 
 
 def _refuse_no_extents(extents: pa.Table, rows: int | None) -> None:
-    """Raise TypeError or ValueError for what is no table of extents of so many rows, if that is known.
+    """Raise TypeError or ValueError for an invalid table of extents, with this number of rows if known.
 
-    In a file rows ascend. Two neighbours may have the same one, of which one file holds several parts, and none may
-    have some, which take no bytes in it.
+    Rows ascend in a file. Two neighbours may have the same row, of which one file holds several parts. An extent may
+    also be missing for rows that take no bytes in it.
     """
     if not extents.schema.equals(EXTENTS_SCHEMA):
         raise TypeError(f"columns {extents.schema.names}")
@@ -368,7 +370,7 @@ def _whole(store: Store, path: str, limits: Limits) -> bytes:
 
 
 def _text(store: Store, path: str, limits: Limits) -> bytes:
-    """A manifest as it stands there."""
+    """Return the text of a manifest."""
     text = _whole(store, path, limits)
     limits.check_values(text, file=path)
     return text

@@ -27,7 +27,7 @@ _SUM_BYTES = 16
 
 
 def cache_folder() -> str:
-    """Where indexes are kept: `$LADING_CACHE`, else `$XDG_CACHE_HOME/lading`, else `~/.cache/lading`."""
+    """Return the folder of stored indexes: `$LADING_CACHE`, else `$XDG_CACHE_HOME/lading`, else `~/.cache/lading`."""
     own = os.environ.get("LADING_CACHE")
     if own:
         return own
@@ -46,7 +46,7 @@ class IndexCache:
         self._writable = True
 
     def path(self, source: ShardFile, kind: str) -> str | None:
-        """File of a shard's index; None if nothing tells one version of the shard from the next."""
+        """Return the file of a shard's index; None if versions of the shard cannot be distinguished."""
         info = source.info or source.store.head(source.path)
         if not info.version:
             return None
@@ -64,10 +64,10 @@ class IndexCache:
                 data = file.read_buffer()
         except OSError:
             return None
-        told = data[-_SUM_BYTES:]
+        checksum = data[-_SUM_BYTES:]
         index = data[:-_SUM_BYTES]
-        if xxhash.xxh3_64_hexdigest(index).encode() != told.to_pybytes():
-            return None  # a cache is only ever a shortcut: the index is made again
+        if xxhash.xxh3_64_hexdigest(index).encode() != checksum.to_pybytes():
+            return None  # the cache is optional: the index is rebuilt
         return with_refs(pa.ipc.open_file(index).read_all())
 
     def store(self, source: ShardFile, kind: str, index: pa.Table) -> bool:
@@ -88,7 +88,7 @@ class IndexCache:
             with open(part, "wb") as file:
                 file.write(data)
                 file.write(xxhash.xxh3_64_hexdigest(data).encode())
-            os.replace(part, path)  # not synced: after a crash of the machine the checksum shows a torn file
+            os.replace(part, path)  # not synced: after a crash of the machine, the checksum reveals a torn file
         except OSError as error:
             with suppress(OSError):
                 os.unlink(part)

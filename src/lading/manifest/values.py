@@ -56,7 +56,7 @@ __all__ = [
 ]
 
 VERSION = 1
-"""Version of the layout that is written. Newer ones are refused."""
+"""Version of the written layout. Newer versions are refused."""
 
 FOLDER = "_lading"
 """Folder of lading's own files, next to the shards."""
@@ -82,10 +82,11 @@ SHARDS_SCHEMA = pa.schema(
         pa.field("extents_batch", pa.int32()),
     ]
 )
-"""A row a shard, in order: `path` below the dataset's folder; `xxh3`-64 of the file, 16 hex digits; its references are
-batch `index_batch` of the file `index_file`; `entry` is what the format's own index says of it; `beside_bytes` is the
-size of its other files, `beside_xxh3` the same checksum of each, by its name in the shard's folder; the extents of its
-files are batch `extents_batch` of the file `extents_file`. Checksums and extents are null where nobody knows them."""
+"""One row a shard, in order. `path` is below the dataset's folder; `xxh3` is the xxh3-64 of the file, 16 hex digits.
+The references are batch `index_batch` of the file `index_file`; `entry` is the shard's entry in the format's own index.
+`beside_bytes` is the size of the shard's other files, and `beside_xxh3` the checksum of each by its name in the shard's
+folder. The extents of its files are batch `extents_batch` of the file `extents_file`. Unknown checksums and extents are
+null."""
 
 
 _TOTALS = ("num_samples", "size_bytes", "payload_bytes", "beside_bytes")
@@ -153,7 +154,7 @@ _TYPES = {
 
 
 def to_json(manifest: Manifest) -> bytes:
-    """The manifest as JSON: the schema as base64 of its Arrow IPC form, and again as a list for people."""
+    """Return the manifest as JSON: the schema as base64 of its Arrow IPC form, and again as a list for people."""
     fields = [
         {
             "name": column.name,
@@ -163,7 +164,7 @@ def to_json(manifest: Manifest) -> bytes:
         }
         for column in manifest.schema
     ]
-    told = {name: getattr(manifest, name) for name in _PLAIN} | {
+    document = {name: getattr(manifest, name) for name in _PLAIN} | {
         "options": dict(manifest.options),
         "counts": dict(manifest.counts),
         "digests": dict(manifest.digests),
@@ -173,73 +174,73 @@ def to_json(manifest: Manifest) -> bytes:
         "fingerprint": fingerprint(manifest.schema),
         "schema": base64.b64encode(manifest.schema.serialize()).decode(),
     }
-    return orjson.dumps(told, option=orjson.OPT_INDENT_2) + b"\n"
+    return orjson.dumps(document, option=orjson.OPT_INDENT_2) + b"\n"
 
 
 def from_json(data: bytes, *, file: str | None = None) -> Manifest:
-    """The manifest that `to_json` wrote.
+    """Parse the JSON of `to_json`.
 
     Raises:
         DataError: the file is not a manifest, is of a newer version, or contradicts itself; names the file.
     """
     try:
-        told = json_text.loads(data)
-        _check(told)
-        schema = _schema(told)
-        plain = {name: told[name] for name in _PLAIN}
-        sidecars = tuple(told["sidecars"])
+        document = json_text.loads(data)
+        _check(document)
+        schema = _schema(document)
+        plain = {name: document[name] for name in _PLAIN}
+        sidecars = tuple(document["sidecars"])
     except KeyError as error:
         raise DataError("not a manifest", file=file, expected=f"a value for {error}") from None
     except DataError as error:
         raise error.at(file=file) from None
     except (pa.ArrowException, TypeError, ValueError, OSError) as error:
         raise DataError(f"not a manifest: its schema cannot be read ({error})", file=file) from None
-    _inside(pa.array([*sidecars, *told["files"]], pa.string()), file)
+    _inside(pa.array([*sidecars, *document["files"]], pa.string()), file)
     return Manifest(
         **plain,
         schema=schema,
-        options=told["options"],
-        counts=told["counts"],
-        digests=told["digests"],
+        options=document["options"],
+        counts=document["counts"],
+        digests=document["digests"],
         sidecars=sidecars,
-        files=told["files"],
+        files=document["files"],
     )
 
 
-def _schema(told: Mapping[str, Any]) -> pa.Schema:
-    schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(told["schema"], validate=True)))
+def _schema(document: Mapping[str, Any]) -> pa.Schema:
+    schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(document["schema"], validate=True)))
     found = fingerprint(schema)
-    if found != told["fingerprint"]:
-        raise DataError("the schema is not that of the fingerprint", expected=told["fingerprint"], found=found)
+    if found != document["fingerprint"]:
+        raise DataError("the schema is not that of the fingerprint", expected=document["fingerprint"], found=found)
     twice = next((name for name, count in Counter(schema.names).items() if count > 1), None)
     if twice is not None:
         raise DataError("the schema names a column twice", column=twice)
-    if not len(schema) and told["num_samples"]:
-        raise DataError("the schema has no columns", found=f"{told['num_samples']} samples")
+    if not len(schema) and document["num_samples"]:
+        raise DataError("the schema has no columns", found=f"{document['num_samples']} samples")
     return schema
 
 
-def _check(told: Any) -> None:
-    if not isinstance(told, dict) or type(told.get("version")) is not int or told["version"] < 1:
-        raise DataError("not a manifest", expected="a JSON object with a version from 1 on", found=repr(told)[:80])
-    if told["version"] > VERSION:
+def _check(document: Any) -> None:
+    if not isinstance(document, dict) or type(document.get("version")) is not int or document["version"] < 1:
+        raise DataError("not a manifest", expected="a JSON object with a version from 1 on", found=repr(document)[:80])
+    if document["version"] > VERSION:
         raise DataError(
             "the manifest is of a newer version",
             expected=f"version {VERSION}",
-            found=f"version {told['version']} by {told.get('created_by')}",
+            found=f"version {document['version']} by {document.get('created_by')}",
             advice="Upgrade lading, or open the shards themselves with a pattern.",
         )
     for name, kind in _TYPES.items():
-        if not isinstance(told[name], kind):
-            raise DataError("not a manifest", expected=f"{name}: {kind.__name__}", found=repr(told[name])[:80])
-    if told["view"] not in VIEWS:
-        raise DataError("not a manifest", expected=f"view: {' or '.join(VIEWS)}", found=repr(told["view"])[:80])
-    _check_numbers(told)
-    for name, paths in (("sidecars", told["sidecars"]), ("files", [*told["files"]])):
+        if not isinstance(document[name], kind):
+            raise DataError("not a manifest", expected=f"{name}: {kind.__name__}", found=repr(document[name])[:80])
+    if document["view"] not in VIEWS:
+        raise DataError("not a manifest", expected=f"view: {' or '.join(VIEWS)}", found=repr(document["view"])[:80])
+    _check_numbers(document)
+    for name, paths in (("sidecars", document["sidecars"]), ("files", [*document["files"]])):
         if not _are_texts(paths):
             raise DataError("not a manifest", expected=f"{name}: a list of paths", found=ascii(paths)[:80])
-    DatasetDigest.from_json({**DatasetDigest().to_json(), **told["digests"]})  # not all of it need be there
-    _check_options(told["options"])
+    DatasetDigest.from_json({**DatasetDigest().to_json(), **document["digests"]})  # some entries are optional
+    _check_options(document["options"])
 
 
 def _check_options(options: Mapping[str, Any]) -> None:
@@ -257,14 +258,14 @@ def _are_texts(value: object) -> bool:
     return isinstance(value, list) and all(isinstance(text, str) and json_text.is_unicode(text) for text in value)
 
 
-def _check_numbers(told: Mapping[str, Any]) -> None:
+def _check_numbers(document: Mapping[str, Any]) -> None:
     for name in ("num_samples", "num_shards", "size_bytes", "payload_bytes"):
-        if not _is_whole(told[name]):
-            raise DataError("not a manifest", expected=f"{name}: a whole number", found=repr(told[name])[:80])
-    if told["rank"] is not None and not _is_whole(told["rank"]):
-        raise DataError("not a manifest", expected="rank: a whole number, or none", found=repr(told["rank"])[:80])
-    if not all(map(_is_whole, told["counts"].values())):
-        raise DataError("not a manifest", expected="counts: whole numbers", found=repr(told["counts"])[:80])
+        if not _is_whole(document[name]):
+            raise DataError("not a manifest", expected=f"{name}: a whole number", found=repr(document[name])[:80])
+    if document["rank"] is not None and not _is_whole(document["rank"]):
+        raise DataError("not a manifest", expected="rank: a whole number, or none", found=repr(document["rank"])[:80])
+    if not all(map(_is_whole, document["counts"].values())):
+        raise DataError("not a manifest", expected="counts: whole numbers", found=repr(document["counts"])[:80])
 
 
 def _is_whole(value: object) -> bool:
@@ -307,9 +308,9 @@ def shards_table(
 
 
 def write_shards(shards: pa.Table, manifest: Manifest) -> pa.Buffer:
-    """The bytes of `shards.arrow`: an Arrow IPC file, uncompressed so that it can be mapped.
+    """Return the bytes of `shards.arrow`: an Arrow IPC file, uncompressed so that it can be mapped.
 
-    It holds a copy of the manifest, for the case that the manifest is damaged (`kept_manifest`).
+    It holds a copy of the manifest, in case the manifest is damaged (`kept_manifest`).
     """
     shards = shards.replace_schema_metadata({_COPY_KEY: to_json(manifest)})
     sink = pa.BufferOutputStream()
@@ -345,8 +346,8 @@ def changes(data: bytes, buffer: pa.Buffer, listed_as: str, *, file: str | None 
     copy = _copy_in(buffer, file)
     if copy is None:
         return []
-    for told in (data, copy):
-        from_json(told, file=file)
+    for text in (data, copy):
+        from_json(text, file=file)
     ours, theirs = json_text.loads(data), json_text.loads(copy)
     ours["files"].pop(listed_as, None)
     return [
@@ -367,10 +368,10 @@ def _copy_in(buffer: pa.Buffer, file: str | None) -> bytes | None:
 
 
 def read_shards(buffer: pa.Buffer, *, file: str | None = None) -> pa.Table:
-    """The shards of `shards.arrow`; shares the buffer's memory.
+    """Return the shards of `shards.arrow`; shares the buffer's memory.
 
     Raises:
-        DataError: it is none; names the file.
+        DataError: it is invalid; names the file.
         BadReference: a path leads out of the dataset's folder.
     """
     try:
@@ -378,7 +379,7 @@ def read_shards(buffer: pa.Buffer, *, file: str | None = None) -> pa.Table:
         table.validate(full=True)
         later = [field for field in SHARDS_SCHEMA if field.name not in table.schema.names and field.nullable]
         for field in later if table.schema.names == SHARDS_SCHEMA.names[: table.num_columns] else ():
-            table = table.append_column(field, pa.nulls(len(table), field.type))  # it is older than this column
+            table = table.append_column(field, pa.nulls(len(table), field.type))  # written before this column existed
         names = table.schema.names
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise DataError(f"not a list of shards ({error})", file=file) from None
@@ -393,7 +394,7 @@ _OUTSIDE = r"^/|^[A-Za-z][A-Za-z0-9+.-]*:|(^|/)(\.{1,2})?(/|$)|[\x00-\x1f\\]"
 
 
 def leads_outside(path: str) -> bool:
-    """Whether a path is refused in a manifest: it leads out of the dataset's folder, or nobody writes it so."""
+    """Return whether a manifest may not hold a path: it leads out of the dataset's folder, or is not normalised."""
     return re.search(_OUTSIDE, path) is not None
 
 
@@ -430,14 +431,14 @@ def _checked(shards: pa.Table, file: str | None) -> pa.Table:
 def merge(
     parts: Sequence[tuple[Manifest, pa.Table]], folders: Sequence[str] | None = None
 ) -> tuple[Manifest, pa.Table]:
-    """One manifest and one list of shards of several, in their order. Associative; one part comes back as it is.
+    """Merge manifests and lists of shards, in order. Associative; a single part is returned unchanged.
 
-    Totals, counts and digests add up (the digest in order is not known of a merged dataset); schemas are united, and
-    which fields of interleaved samples have entries for which items; of `created_by` the first holds.
+    Totals, counts and digests add up; the digest in order is unknown after a merge. Schemas are united, and so are the
+    roles of fields of interleaved samples. The first `created_by` wins.
 
     Args:
         parts: at least one.
-        folders: where each lies, for errors; None for parts that their ranks tell apart.
+        folders: folder of each part, for errors; None for parts that are named by their ranks.
 
     Raises:
         SchemaMismatch: formats, views or options differ, or no schema holds all rows.
@@ -454,7 +455,7 @@ def merge(
 
 
 def seen_from(prefix: str, part: tuple[Manifest, pa.Table]) -> tuple[Manifest, pa.Table]:
-    """A manifest and its list of shards with names as a folder above has them: behind a prefix that ends in a slash."""
+    """Return a manifest and its list of shards with names relative to a parent folder."""
     manifest, shards = part
     for column in ("path", "index_file", "extents_file"):
         at = shards.schema.get_field_index(column)
@@ -472,7 +473,7 @@ def _called(manifest: Manifest, folder: str | None) -> str:
 def _merged(
     one: tuple[Manifest, pa.Table], two: tuple[Manifest, pa.Table], first: str, second: str
 ) -> tuple[Manifest, pa.Table]:
-    """Two parts as one; `first` and `second` are what errors call them."""
+    """Merge two parts; errors call them `first` and `second`."""
     (a, shards_a), (b, shards_b) = one, two
     options = _options_of_both(a.options, b.options)
     alike = {"format": a.format == b.format, "view": a.view == b.view, "options": options is not None}
@@ -504,20 +505,20 @@ def _merged(
 
 
 def _options_of_both(*both: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Two manifests' options as one: a field to which one gave no role has that of the other; None if they differ.
+    """Merge the options of two manifests; None if they differ. A field without role takes the role of the other.
 
-    A writer knows for which items a field has entries once it has seen a value of it.
+    A writer knows which items have entries of a field only after it has seen a value of the field.
     """
     if both[0] == both[1]:
         return both[0]
     roles: dict[str, str] = {}
     others = []
     for options in both:
-        told = options.get("interleaved", {})
-        lists = {role: names for role, names in told.items() if role.startswith("per_")}
+        fields = options.get("interleaved", {})
+        lists = {role: names for role, names in fields.items() if role.startswith("per_")}
         if any(roles.setdefault(name, role) != role for role, names in lists.items() for name in names):
             return None
-        others.append({**options, "interleaved": {name: told[name] for name in told if name not in lists}})
+        others.append({**options, "interleaved": {name: fields[name] for name in fields if name not in lists}})
     if others[0] != others[1]:
         return None
     united = {role: [name for name in roles if roles[name] == role] for role in dict.fromkeys(roles.values())}
@@ -535,7 +536,7 @@ def lookup(ends: NDArray[np.int64], ordinals: NDArray[np.int64]) -> tuple[NDArra
 
     Args:
         ends: number of samples in each shard and all before it.
-        ordinals: of the samples.
+        ordinals: numbers of the samples.
 
     Raises:
         IndexError: a sample does not exist; names the first.

@@ -1,4 +1,4 @@
-"""Work on a stream of items in threads, some items ahead of who takes the results."""
+"""Process a stream of items in threads, ahead of the consumer."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ _Result = TypeVar("_Result")
 
 @dataclass(frozen=True, slots=True)
 class Pace(Generic[_Item]):
-    """How items are handed out.
+    """How items are distributed.
 
-    Threads of Python hand each other the turn slowly: a few dozen small items at once take half as long as one by one.
+    Python's threads switch slowly: groups of a few dozen small items take half as long as single items.
 
     Attributes:
-        workers: threads; with one, work is done in the caller's thread, on one item at a time.
-        ordered: give results in the order of the items, and not as they come.
-        weigh: what an item weighs.
-        group_weight: a thread takes items at once until they weigh as much.
+        workers: threads; with one, work is done in the caller's thread, one item at a time.
+        ordered: yield results in the order of the items, not as they are ready.
+        weigh: return the weight of an item.
+        group_weight: a thread takes items until they reach this weight.
     """
 
     workers: int
@@ -34,11 +34,11 @@ class Pace(Generic[_Item]):
 
 
 def map_ahead(work: Callable[[_Item], _Result], items: Iterable[_Item], pace: Pace[_Item]) -> Iterator[_Result]:
-    """What `work` makes of each item.
+    """Yield the result of `work` for each item.
 
-    Items are taken in the caller's thread. At most 2 × workers groups are taken and not yet handed on, so many results
-    are in memory at once. What an item raises comes in its place; what `items` itself raises comes after all that was
-    taken before. Threads end with the iterator.
+    Items are taken in the caller's thread. At most 2 × workers groups are pending, so that many results are in memory
+    at once. An error of an item is raised in its place; an error of `items` itself after all earlier results. Threads
+    end with the iterator.
     """
     if pace.workers == 1:
         yield from map(work, items)
@@ -62,7 +62,7 @@ def map_ahead(work: Callable[[_Item], _Result], items: Iterable[_Item], pace: Pa
 
 
 class _Source(Generic[_Item]):
-    """Groups of items. What the items raise is kept until all before it has been handed on."""
+    """Groups of items. An error of the items is stored until all earlier groups were passed on."""
 
     def __init__(self, items: Iterable[_Item], pace: Pace[_Item]) -> None:
         self._items, self._pace = iter(items), pace
@@ -70,7 +70,7 @@ class _Source(Generic[_Item]):
         self._failed: Exception | None = None
 
     def group(self) -> list[_Item]:
-        """The next items; none at the end."""
+        """Return the next items; nothing at the end."""
         group: list[_Item] = []
         weight = 0
         while not self._ended and weight < self._pace.group_weight:
@@ -84,13 +84,13 @@ class _Source(Generic[_Item]):
         return group
 
     def finish(self) -> None:
-        """Raise what the items raised."""
+        """Raise the stored error of the items."""
         if self._failed is not None:
             raise self._failed
 
 
 class _Answer(Generic[_Item, _Result]):
-    """What came of a group: results, and what was raised after them."""
+    """The result of a group: results, and the error after them."""
 
     __slots__ = ("_error", "_results")
 
@@ -109,7 +109,7 @@ class _Answer(Generic[_Item, _Result]):
 
 
 class _Crew(Generic[_Item, _Result]):
-    """Threads that answer numbered groups. At the end of the `with` they drop what they have not begun."""
+    """Threads that process numbered groups. At the end of the `with` they drop unstarted groups."""
 
     def __init__(self, work: Callable[[_Item], _Result], workers: int) -> None:
         self._work = work

@@ -24,15 +24,15 @@ _MAX_OPEN = 64
 _MOST_CHARACTERS = 8192
 _NO_TEXT = re.compile(r"[\x00\ud800-\udfff]")
 _OF_THE_PATH = frozenset((errno.EACCES, errno.ELOOP, errno.ENAMETOOLONG, errno.ENOTDIR))
-"""What a store says that is the path's fault, and not its own."""
+"""Errors of a store that are the fault of the path, not of the store."""
 
 
 class Archive:
-    """One open file. Threads may share it.
+    """An open file. Threads may share it.
 
     Attributes:
         name: path or URL, for errors.
-        size_bytes: its size when it was opened.
+        size_bytes: size when it was opened.
     """
 
     __slots__ = ("_read", "name", "size_bytes")
@@ -43,9 +43,9 @@ class Archive:
         self._read = read
 
     def read(self, offset: int, length: int, ahead: int = 0) -> Buffer:
-        """Exactly these bytes; `ahead` is how many of those that follow will be asked for next.
+        """Return exactly these bytes; `ahead` is the number of following bytes that will be read next.
 
-        Raises BadReference, before memory is taken, if they do not all lie in the file.
+        Raises BadReference, before allocation, if they are not all inside the file.
         """
         if offset < 0 or length < 0 or offset + length > self.size_bytes:
             raise outside(self, offset, length)
@@ -53,7 +53,7 @@ class Archive:
 
 
 def outside(archive: Archive, offset: int, length: int) -> BadReference:
-    """The error for a record that does not lie inside its file."""
+    """Return the error for a record outside its file."""
     return BadReference(
         "the record does not lie inside the file", file=archive.name, offset=offset, expected=f"{length} bytes",
         found=f"a file of {archive.size_bytes} bytes",
@@ -66,9 +66,9 @@ class MediaFolder:
 
     Args:
         folder: path or URL.
-        block_size: of a store where a request takes long, most bytes to read at once when records follow each other.
-        roots: further folders below which paths may point; absolute paths and URLs mean something then.
-        stores: which store serves which URL.
+        block_size: maximum bytes to read at once, when records follow each other, from a store with high latency.
+        roots: further folders below which paths may point; they allow absolute paths and URLs.
+        stores: store of each URL.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class MediaFolder:
 
     @property
     def is_remote(self) -> bool:
-        """Whether a request to the folder's store takes long."""
+        """Return whether the folder's store has high latency."""
         return is_remote(resolve(self._folder, self._stores)[0])
 
     def archive(self, path: object) -> Archive:
@@ -111,12 +111,12 @@ class MediaFolder:
         return opened
 
     def close(self) -> None:
-        """Give up the open files; waits for nobody, since the garbage collector may come in the midst of `archive`."""
+        """Close the open files without waiting: the garbage collector may call it in the middle of `archive`."""
         self._open = {}
         self._own = threading.local()
 
     def _name(self, path: object) -> str:
-        """The file's path or URL, if it may be read."""
+        """Return the file's path or URL, if it may be read."""
         if not isinstance(path, str) or not path or len(path) > _MOST_CHARACTERS or _NO_TEXT.search(path):
             raise BadReference("the media's path is no path", file=self._folder, found=ascii(path)[:80])
         alone = "://" in path or path.startswith("pipe:") or os.path.isabs(path)
@@ -137,7 +137,7 @@ class MediaFolder:
 
 
 def _whole_reads(name: str, read: Callable[[int, int], bytes]) -> Callable[[int, int, int], bytes]:
-    """Reads that give all that was asked for."""
+    """Loop over reads until all bytes are there."""
 
     def whole(offset: int, length: int, _ahead: int) -> bytes:
         try:
@@ -153,11 +153,11 @@ def _whole_reads(name: str, read: Callable[[int, int], bytes]) -> Callable[[int,
 
 
 class _Window:
-    """Reads of one file of a store without maps, a request each; more at once where the neighbours are wanted too.
+    """Read one file of a store without maps, a request each; with read-ahead if the neighbours are wanted too.
 
-    They are if the caller says so, or if a thread reads on where its last read ended, or before that (a record whose
-    length is not known is read with some of what follows): a block is read then where requests take long. What was read
-    beyond the record is kept, once for each thread.
+    They are wanted if the caller says so. They are also wanted if a thread continues where its last read ended, or
+    before that: a record of unknown length is read with some following bytes. Stores with high latency then read a
+    block. Bytes after the record are kept, once for each thread.
     """
 
     def __init__(self, store: Store, path: str, size: int, own: threading.local, block_size: int) -> None:

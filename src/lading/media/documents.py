@@ -1,4 +1,4 @@
-"""Documents and their media, as mappings or as objects; where a record lies; what was counted.
+"""Documents and their media, as mappings or as objects; locations of records; counts.
 
 Source: datatrove 0.10.1, `data.py`.
 """
@@ -17,7 +17,7 @@ __all__ = ["Location", "MediaStats", "Tally", "get", "media_of", "place_of", "pu
 
 
 class Location(NamedTuple):
-    """Where a record lies: path below the media folder, first byte, bytes as they are stored."""
+    """Location of a record: path below the media folder, first byte, stored bytes."""
 
     path: str
     offset: int
@@ -71,20 +71,20 @@ class Tally:
             self._counts["documents"] += 1
 
     def stats(self) -> MediaStats:
-        """The counts as they are now."""
+        """Return the current counts."""
         with self._lock:
             return MediaStats(**self._counts)
 
 
 def get(thing: Any, name: str) -> Any:
-    """A field of a mapping or an object; None if it has none of that name."""
-    if type(thing) is dict or isinstance(thing, Mapping):  # the first is much the quicker to tell
+    """Return a field of a mapping or an object; None if it is missing."""
+    if type(thing) is dict or isinstance(thing, Mapping):  # the first is much faster to check
         return thing.get(name)
     return getattr(thing, name, None)
 
 
 def place_of(media: Any) -> tuple[Any, Any, Any]:
-    """Path, offset and length of a media; None for what it does not say."""
+    """Return path, offset and length of a media; None for each that is missing."""
     if type(media) is dict:
         return media.get("path"), media.get("offset"), media.get("length")
     return get(media, "path"), get(media, "offset"), get(media, "length")
@@ -99,7 +99,7 @@ def put(thing: Any, name: str, value: object) -> None:
 
 
 def media_of(document: Any) -> Sequence[Any]:
-    """The media of a document; none where it holds null or nothing.
+    """Return the media of a document; nothing if the field is null or missing.
 
     Raises:
         SchemaMismatch: `media` is not a list, or an entry is not a media.

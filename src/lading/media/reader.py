@@ -23,17 +23,17 @@ from lading.storage.stores import Stores
 __all__ = ["MediaReader", "OnError", "RecordReader"]
 
 _GROUP_BYTES, _DOCUMENT_BYTES = 1 << 20, 16 << 10
-"""Media that a thread takes at once, and what a document counts for without them: threads that take documents of 100 KB
+"""Media that a thread takes at once, and the weight of a document without media. Threads that take documents of 100 KB
 one by one wait for each other so long that two are slower than one."""
 _CALMING = 0.9
-"""By how much less records are expected to grow, after each that grows less than was expected."""
+"""Factor by which the expected growth of records shrinks, after each record that grows less."""
 
 OnError: TypeAlias = Literal["error", "warn"]
 """If a record is unavailable: raise; or leave out the bytes, count it and warn."""
 
 
 class _Report:
-    """What a run warns of at its end."""
+    """Collects the warnings of a run for its end."""
 
     def __init__(self) -> None:
         self._counts = {"missing": 0, "failed": 0}
@@ -83,17 +83,17 @@ class RecordReader(ABC):
             raise UsageError("no such policy", expected=", ".join(get_args(OnError)), found=repr(on_error))
         self._folder = MediaFolder(data_folder, block_size, roots, stores)
         self._far = self._folder.is_remote
-        # Where a request takes long, documents are handed out one by one, so that requests go beside each other.
+        # With high latency, documents are distributed one by one, so that requests are concurrent.
         group = 1 if self._far else _GROUP_BYTES
         self._pace: Pace[Any] = Pace(workers, ordered=preserve_order, weigh=self._weight, group_weight=group)
-        self._growth = float(_GROUP_BYTES)  # of a packed byte when it is unpacked; at first anything is expected
+        self._growth = float(_GROUP_BYTES)  # unpacked bytes per packed byte; at first anything is expected
         self._on_error = on_error
         self._limits = limits
         self._tally = Tally()
 
     @abstractmethod
     def _read(self, archive: Archive, offset: int, length: int | None, ahead: int) -> Unpacked:
-        """The bytes of the record at an offset."""
+        """Return the bytes of the record at an offset."""
 
     @property
     def stats(self) -> MediaStats:
@@ -147,11 +147,11 @@ class RecordReader(ABC):
         report.warn()
 
     def archive(self, path: object) -> Archive:
-        """The file that a media's path names. Raises BadReference: it leads outside, names no file, or is none."""
+        """Return the file of a media's path. Raises BadReference: it leads outside, names no file, or is not a path."""
         return self._folder.archive(path)
 
     def close(self) -> None:
-        """Give up open files; they are opened again when they are needed."""
+        """Close open files; they are opened again when needed."""
         self._folder.close()
 
     def __enter__(self) -> Self:
@@ -161,7 +161,7 @@ class RecordReader(ABC):
         self.close()
 
     def _fill(self, document: Any) -> tuple[Any, list[tuple[str, str]]]:
-        """Set the bytes of a document's media; with it, what could not be read."""
+        """Set the bytes of a document's media; return it with the unavailable records."""
         failures: list[tuple[str, str]] = []
         all_media = media_of(document)
         ahead = _bytes_ahead(all_media) if self._far and len(all_media) > 1 else None
@@ -203,11 +203,11 @@ class RecordReader(ABC):
         return content
 
     def _weight(self, document: Any) -> int:
-        """What the media of a document will come to, and something for the document itself."""
+        """Return the expected bytes of a document's media, and a constant for the document itself."""
         lengths = [get(one, "length") for one in media_of(document)]
         if not all(type(length) is int for length in lengths):
             return _GROUP_BYTES
-        # Lengths are what the documents say: a negative one would make room for any number of them.
+        # Lengths come from the documents: a negative one would allow any number of them.
         return _DOCUMENT_BYTES + int(sum(min(max(length, 0), _GROUP_BYTES) for length in lengths) * self._growth)
 
 
@@ -272,7 +272,7 @@ class MediaReader(RecordReader):
 
 
 def _whole_numbers(archive: Archive, offset: object, length: object) -> tuple[int, int | None]:
-    """Offset and length as integers; numpy's are."""
+    """Return offset and length as integers; numpy's are converted."""
     told = [value for value in (offset, length) if value is not None]
     numbers = [operator.index(one) for one in told if isinstance(one, SupportsIndex) and not isinstance(one, bool)]
     if len(numbers) < len(told):
@@ -286,7 +286,7 @@ def _whole_numbers(archive: Archive, offset: object, length: object) -> tuple[in
 
 
 def _bytes_ahead(media: Sequence[Any]) -> list[int]:
-    """For each media, bytes of the records after it that lie directly behind it, each behind the one before."""
+    """Return for each media the bytes of the adjacent records after it."""
     ahead = [0] * len(media)
     for at in range(len(media) - 2, -1, -1):
         one, after = media[at], media[at + 1]

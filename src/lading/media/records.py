@@ -26,17 +26,17 @@ from lading.storage.base import Buffer
 __all__ = ["CODECS", "RecordFormat", "Unpacked"]
 
 CODECS = ("zstd", "none")
-"""How the records of an archive may be compressed."""
+"""Compressions of the records of an archive."""
 
 _HEADROOM_BYTES = 1 << 10
 _SPARE_SHIFT = 6
-"""A frame is at most a 64th (and a kilobyte) longer than what it holds, unless its writer meant ill."""
+"""Honest frames are at most a 64th (and a kilobyte) longer than their content."""
 _FIRST_BYTES = 16 << 10
-"""Read of a record whose length only its prefix tells; what is longer takes a second read."""
+"""Bytes read for a record with its length in a prefix; longer records take a second read."""
 _ADVICE = "The archive was cut or edited, or the document's offset and length are not this archive's."
 
 Unpacked = tuple[bytes, int]
-"""The bytes of a record, and how many it takes in the archive."""
+"""The bytes of a record, and its stored size in the archive."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class RecordFormat:
     Attributes:
         codec: one of `CODECS`.
         prefix_bytes: size of the length prefix of version 1.
-        limits: on what a record may unpack to.
+        limits: limits on the unpacked size of a record.
     """
 
     codec: str
@@ -54,12 +54,12 @@ class RecordFormat:
     limits: Limits
 
     def read(self, archive: Archive, offset: int, length: int | None, ahead: int = 0) -> Unpacked:
-        """A record's bytes; `ahead` as in `Archive.read`. Peak memory: the record, packed and unpacked.
+        """Return a record's bytes; `ahead` as in `Archive.read`. Peak memory: the record, packed and unpacked.
 
         Raises:
-            BadReference: the record does not lie in the file.
-            CorruptShard: it is damaged, cut, or not used up exactly.
-            LimitExceeded: it unpacks to more than `range_bytes`. Found before memory is taken for it.
+            BadReference: the record is outside the file.
+            CorruptShard: it is damaged, cut, or not used completely.
+            LimitExceeded: it unpacks to more than `range_bytes`. Raised before allocation.
         """
         try:
             with raised_by("range_bytes"):
@@ -68,7 +68,7 @@ class RecordFormat:
                 self._check(length, length - _spare(length) if self.codec == "zstd" else length)
                 return self._unpack(archive.read(offset, length, ahead)), length
         except DataError as error:
-            error.offset = offset  # codecs count in what they unpack
+            error.offset = offset  # codecs count offsets in unpacked bytes
             error.advice = error.advice or _ADVICE
             raise error.at(file=archive.name) from error.__cause__
 
@@ -99,7 +99,7 @@ class RecordFormat:
 
 
 def _frame_of(data: memoryview) -> memoryview | None:
-    """The frame that begins here; None if it goes on after the data."""
+    """Return the frame that begins here; None if it continues after the data."""
     magic = len(MAGIC) if data[:4] == MAGIC else 0
     end = frame_end(data[magic:])
     return None if end is None else data[: magic + end]

@@ -34,26 +34,26 @@ __all__ = ["WarcReader"]
 
 _GZIP = b"\x1f\x8b"
 _MEMBER = _GZIP + b"\x08"
-"""How a member begins; one whose first byte is another is a damaged one, and nothing that somebody appended."""
+"""First bytes of a member; with another first byte it is a damaged member, not appended data."""
 _GZIP_BITS, _ZLIB_BITS, _RAW_BITS = 31, 15, -15
 _STEP_BYTES = 256 << 10
 _BEGIN = b"WARC/"
 _END = b"\r\n\r\n"
 _HTTP_RECORDS = ("request", "response", "revisit")
 _EMPTY_LINE = re.compile(rb"\n\r?\n")
-"""Behind headers, whose lines some servers end with a line feed alone."""
+"""Ends of headers; some servers end lines with a line feed alone."""
 _FOLD = re.compile(rb"\n(?=[ \t])")
-"""Within a header: the line that follows goes on with it."""
+"""Start of a continued header line."""
 _MOST_ENCODINGS = 10
-"""Of a body, one in another, each of which may unpack to as much as all; urllib3 2.8.0 takes five."""
+"""Maximum nesting of a body's encodings, each of which may unpack to the limit; urllib3 2.8.0 accepts five."""
 _LINE_END = b"\r\n"
 _CHUNK = re.compile(rb"[ \t]*([0-9a-fA-F]{1,17})[ \t]*(?:;[^\r\n]*)?\r\n")
 """The line before a chunk: its size."""
 _MAX_DIGITS = 18
 _DIGESTS = ("md5", "sha1", "sha256")
-"""Of blocks, in base 32 or hexadecimal."""
+"""Digests of blocks, in base 32 or hexadecimal."""
 _BEGIN_BYTES = 64
-"""Of a body, by which it is seen whether it is encoded as its headers say; damage behind them is told."""
+"""Bytes of a body that show whether it is encoded as its headers say; later damage is reported."""
 
 
 class WarcReader(RecordReader):
@@ -111,7 +111,7 @@ class WarcReader(RecordReader):
                     _check_digest(record)
                 return _payload(record, self._limits), source.taken
         except DataError as error:
-            error.offset = offset  # codecs count in what they unpack
+            error.offset = offset  # codecs count offsets in unpacked bytes
             raise error.at(file=archive.name) from error.__cause__
 
 
@@ -137,11 +137,11 @@ class _Source:
 
     @property
     def taken(self) -> int:
-        """Bytes of the archive that the record took, as far as it was read."""
+        """Return the archive bytes of the record, as far as it was read."""
         return self._at - self._start - (len(self._body) if self._member is None else len(self._waiting))
 
     def headers(self, limits: Limits) -> bytes:
-        """What comes before an empty line, which is passed over."""
+        """Return the bytes before an empty line, and skip that line."""
         searched = 0
         while (found := self._body.find(_END, max(searched - len(_END), 0))) < 0:
             searched = len(self._body)
@@ -153,7 +153,7 @@ class _Source:
         return self.take(found + len(_END))[:found]
 
     def take(self, count: int) -> bytes:
-        """Exactly so many bytes."""
+        """Return exactly this many bytes."""
         while len(self._body) < count:
             self._more()
         with memoryview(self._body) as body:
@@ -162,7 +162,7 @@ class _Source:
         return taken
 
     def finish(self) -> None:
-        """Go to the end of the gzip member, which must hold nothing more; so its checksum is verified."""
+        """Go to the end of the gzip member, which must hold nothing more; this verifies its checksum."""
         while self._member is not None and not self._ended and not self._body:
             self._more()
         if self._member is not None and self._body:
@@ -175,7 +175,7 @@ class _Source:
         if self._ended:
             raise CorruptShard("the gzip member ends before the WARC record does")
         try:
-            # After a full piece zlib may hold more of what it has taken in already.
+            # After a full output, zlib may hold more of the input it has taken.
             data = self._waiting or (b"" if self._full else self._fresh())
             piece = self._member.decompress(data, _STEP_BYTES)
         except zlib.error as error:
@@ -213,7 +213,7 @@ def _read_record(source: _Source, limits: Limits) -> _Record:
 
 
 def _check_digest(record: _Record) -> None:
-    """Hold a block against the digest that its record gives, if that is of a kind and in a spelling that is known."""
+    """Check a block against the digest in its record, if kind and spelling are known."""
     name, _, told = record.headers.get(b"warc-block-digest", b"").decode("latin-1").partition(":")
     kind, told = name.strip().lower().replace("-", ""), told.strip().rstrip("=").lower()
     if kind not in _DIGESTS:
@@ -226,7 +226,7 @@ def _check_digest(record: _Record) -> None:
 
 
 def _payload(record: _Record, limits: Limits) -> bytes:
-    """What the server sent, or the block of a record of another kind."""
+    """Return the body of the server's response, or the block of another kind of record."""
     http = record.headers.get(b"warc-target-uri", b"").strip(b"<>").lower().startswith((b"http:", b"https:"))
     if not http or record.headers.get(b"warc-type", b"").decode("latin-1").lower() not in _HTTP_RECORDS:
         return record.block
@@ -251,7 +251,7 @@ def _payload(record: _Record, limits: Limits) -> bytes:
 
 
 def _headers(lines: bytes) -> dict[bytes, bytes]:
-    """Headers by name in lower case; the first of a name counts, and a line that is none is passed over."""
+    """Return headers by name in lower case; the first of a name counts, and invalid lines are skipped."""
     headers: dict[bytes, bytes] = {}
     for line in _FOLD.sub(b"", lines).split(b"\n"):
         name, colon, value = line.partition(b":")
@@ -261,7 +261,7 @@ def _headers(lines: bytes) -> dict[bytes, bytes]:
 
 
 def _joined_chunks(body: bytes) -> bytes:
-    """The chunks of a body; the body as it is if it does not begin with one."""
+    """Return the joined chunks of a body; the body unchanged if it does not begin with a chunk."""
     begin = _CHUNK.match(body)
     if begin is None:
         return body
@@ -279,7 +279,7 @@ def _joined_chunks(body: bytes) -> bytes:
 
 
 def _decoded(encoding: str, body: bytes, limits: Limits) -> bytes:
-    """A body without its encoding; as it is if it does not begin like that, or nobody knows the encoding."""
+    """Return a body without its encoding; unchanged if it does not begin that way, or the encoding is unknown."""
     if not body:
         return body
     if encoding in {"gzip", "x-gzip"} and body.startswith(_GZIP):
@@ -294,7 +294,7 @@ def _decoded(encoding: str, body: bytes, limits: Limits) -> bytes:
 
 
 def _gunzipped(body: bytes, limits: Limits) -> bytes:
-    """The members of a body; what follows them and begins as no member is passed over, as the peer does."""
+    """Return the unpacked gzip members of a body; trailing data that is not a member is skipped, as the peer does."""
     decoder = stream_decoder("gzip", limits)
     pieces, total = [], 0
     try:

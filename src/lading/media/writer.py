@@ -1,4 +1,4 @@
-"""Media → archives of records, and where each lies.
+"""Write media into archives of records, and return the location of each.
 
 Source: datatrove 0.10.1, `pipeline/media/media_writers/base.py` and `zstd.py`: with the defaults, the same bytes under
 the same names.
@@ -34,44 +34,44 @@ _BYTES = (bytes, bytearray, memoryview)
 _RANK_DIGITS = 5
 _LEVELS = (-(1 << 17), 22)
 _HELD_BYTES = 1 << 20
-"""Small records are given to a sink together."""
+"""Small records are passed to a sink together."""
 _MOST_WAITING = 4
-"""Writes that may wait for each other: who compresses and who writes take turns in being the slower one."""
+"""Writes that may wait: compressor and writer take turns in being the slower one."""
 _BLOCK_BYTES, _ONE_STEP_BYTES = 128 << 10, 512 << 10
-"""One step gives the bytes of a stream, and sooner, for what is shorter than the smallest window; but a stream of whole
-blocks ends with an empty one."""
+"""Below the smallest window, one step gives the bytes of a stream, faster; but a stream of whole blocks ends with an
+empty one."""
 _GROUP_BYTES, _DOCUMENT_BYTES = 2 << 20, 16 << 10
-"""Media that a thread takes at once, and what a document counts for without them."""
+"""Media that a thread takes at once, and the weight of a document without media."""
 
 
 def check_level(level: int) -> None:
-    """Raise UsageError for a level of compression that zstd does not have."""
+    """Raise UsageError for a compression level that zstd does not have."""
     if not _LEVELS[0] <= level <= _LEVELS[1]:
         raise UsageError("zstd has no such level", expected=f"{_LEVELS[0]} to {_LEVELS[1]}", found=level)
 
 
 class MediaWriter:
-    """Writes the media of documents as records of archives.
+    """Write the media of documents as records of archives.
 
-    Files appear when the writer is closed, all of them. A `with` that fails leaves nothing behind, and what lay under
-    the names before stays. Each name in use takes a file and about 1 MB until then; what is full takes neither on this
-    machine, and on remote stores what their uploads hold.
+    All files appear when the writer is closed. A failed `with` leaves nothing, and existing files of the names stay.
+    Until then, each name in use takes an open file and about 1 MB. Full files take neither on this machine; on remote
+    stores they take the memory of their uploads.
 
     Args:
         output_folder: path or URL of the folder.
         output_filename: template of names below it, with `${rank}` (five digits) and any tag given to `write`; default
             `${rank}.bin.zst`, without compression `${rank}.bin`.
-        max_file_size: a file that holds as many bytes is not added to (a number, or such as `"5GB"`). Names then begin
-            with a counter, `000_`. 0 or less: no limit, no counter.
-        compression_level: of zstd.
+        max_file_size: a file of this size is complete (a number, or text such as `"5GB"`). Names then begin with a
+            counter, `000_`. 0 or less: no limit, no counter.
+        compression_level: level of zstd.
         codec: `zstd`, or `none` for plain bytes.
-        content_size: write the unpacked size into each frame. datatrove reads such frames, and writes others.
+        content_size: write the unpacked size into each frame. datatrove reads such frames, and does not write them.
         checksum: write a checksum into each frame, so that damage is seen. datatrove reads such frames too.
         workers: threads that compress in `run`; the bytes are the same with any number.
-        stores: which store serves which URL.
+        stores: store of each URL.
 
     Raises:
-        UsageError: an option has no such value.
+        UsageError: an option has an invalid value.
 
     Source: datatrove 0.10.1, `pipeline/media/media_writers/zstd.py` (`ZstdWriter`); the first four parameters are its.
     """
@@ -110,11 +110,11 @@ class MediaWriter:
 
     @property
     def stats(self) -> MediaStats:
-        """What has been written so far."""
+        """Return the counts of written media."""
         return self._tally.stats()
 
     def write(self, media: Any, rank: int = 0, **tags: object) -> Location:
-        """Write the bytes of one media; put path, offset and length on it and give them back.
+        """Write the bytes of one media; set path, offset and length on it and return them.
 
         Threads may call this at the same time.
 
@@ -132,13 +132,13 @@ class MediaWriter:
         return self._append(media, self._packer.pack(data, get(media, "id")), self._names.name(rank, tags))
 
     def run(self, documents: Iterable[Any], rank: int = 0) -> Iterator[Any]:
-        """Write the media of documents; give the documents on, in order, with path, offset and length on every media.
+        """Write the media of documents; yield the documents, in order, with path, offset and length on every media.
 
-        Media without bytes are passed over and counted. When the documents are at their end, the writer is closed; an
-        error, or an end before that, publishes nothing.
+        Media without bytes are skipped and counted. After the last document, the writer is closed. An error, or an
+        early end of the iteration, publishes nothing.
 
-        With several workers, documents are handed out in groups of 2 MB, or one by one where they are larger; at most
-        2 × `workers` groups more are taken than given. Peak memory: these, with their media compressed and not.
+        With several workers, documents are processed in groups of 2 MB, or one by one if larger. At most 2 × `workers`
+        groups are pending. Peak memory: these, with their media compressed and not.
 
         Raises:
             DataError: media do not have the form of media.
@@ -154,10 +154,10 @@ class MediaWriter:
                 yield document
 
     def close(self) -> tuple[FileInfo, ...]:
-        """Make the files durable and visible; give their facts, in the order in which they were begun.
+        """Make the files durable and visible; return their facts, in the order of their creation.
 
         Raises:
-            UsageError: a write failed before, or the writer was given up. Nothing was published.
+            UsageError: a write failed before, or the writer was aborted. Nothing was published.
             StoreError: a store failed. Files that were not visible by then stay so.
         """
         with self._lock:
@@ -191,7 +191,7 @@ class MediaWriter:
             self.abort()
 
     def _pack_all(self, document: Any) -> tuple[Any, list[tuple[Any, _Frames]]]:
-        """A document with those of its media that have bytes, compressed."""
+        """Return a document with its non-empty media, compressed."""
         media = media_of(document)
         there = [one for one in media if get(one, "media_bytes") is not None]
         if len(there) < len(media):
@@ -214,7 +214,7 @@ class MediaWriter:
         return location
 
     def _file(self, name: str) -> _File:
-        """The file to which the next record of a name goes."""
+        """Return the file for the next record of a name."""
         file = self._current.get(name)
         if file is None or 0 < self._max_file_size <= file.size_bytes:
             if file is not None:
@@ -238,13 +238,13 @@ class MediaWriter:
 
 
 def _weight(document: Any) -> int:
-    """Bytes of a document's media, and something for the document itself."""
+    """Return the bytes of a document's media, and a constant for the document itself."""
     contents = (get(one, "media_bytes") for one in media_of(document))
     return _DOCUMENT_BYTES + sum(memoryview(data).nbytes for data in contents if isinstance(data, _BYTES))
 
 
 class _Names:
-    """Names of files, by template, and how far each is counted."""
+    """Names of files, by template, with the counter of each."""
 
     def __init__(self, template: str) -> None:
         self._template = Template(template)
@@ -253,7 +253,9 @@ class _Names:
         self._counter: Counter[str] = Counter()
 
     def name(self, rank: int, tags: dict[str, object]) -> str:
-        """The name for a rank and tags: each file has one, since who writes it is found by that.
+        """Return the name for a rank and tags.
+
+        Each file has one name, because the name identifies its writer.
 
         Raises:
             UsageError: a tag is missing, or the name leads out of the folder.
@@ -272,7 +274,7 @@ class _Names:
         return posixpath.normpath(name)
 
     def counted(self, name: str) -> str:
-        """The name of the next file of this name: its counter before the last part."""
+        """Return the name of the next file of this name: its counter before the last part."""
         folder, base = posixpath.split(name)
         prefixed = f"{self._counter[name]:03d}_{base}"
         self._counter[name] += 1
@@ -284,7 +286,7 @@ _Frames = tuple[int, Sequence[bytes]]
 
 
 class Packer:
-    """Media bytes → records; a compressor for each thread."""
+    """Pack media bytes into records, with a compressor for each thread."""
 
     def __init__(self, level: int, *, content_size: bool, checksum: bool, plain: bool) -> None:
         self._plain = plain
@@ -294,7 +296,7 @@ class Packer:
         self._own = threading.local()
 
     def pack(self, data: object, media_id: object) -> _Frames:
-        """A record. Raises UsageError if there are no bytes to pack."""
+        """Return a record. Raises UsageError if there are no bytes to pack."""
         if not isinstance(data, _BYTES):
             raise UsageError(
                 "a media has no bytes to write", expected="media_bytes", found=f"{type(data).__name__} on {media_id!r}"
@@ -307,7 +309,7 @@ class Packer:
             return size, (bytes(data),)
         if size < _ONE_STEP_BYTES and size % _BLOCK_BYTES:
             return size, (self._compressor().compress(data),)
-        # As a stream, which is what the peer makes of it, and told the size, by which zstd chooses its parameters.
+        # As a stream, as the peer does, with the size given, by which zstd chooses its parameters.
         packing = self._compressor().compressobj(size=size)
         return size, (packing.compress(data), packing.flush())
 
@@ -319,7 +321,7 @@ class Packer:
 
 
 class _File:
-    """A file being written; small records are held back to go out together, and go behind the caller's back."""
+    """A file being written; small records are collected and written together, in the background."""
 
     def __init__(self, path: str, sink: Sink, behind: Background) -> None:
         self.path = path
@@ -342,7 +344,7 @@ class _File:
             self._held, self._held_bytes = [], 0
 
     def seal(self) -> None:
-        """Nothing more comes: hold as little as may be."""
+        """Release memory: no more records come."""
         self.flush()
         if isinstance(self._sink, Seals):
             self._behind.then(self._sink.seal)

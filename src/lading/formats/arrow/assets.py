@@ -1,6 +1,6 @@
-"""Videos that stable-datasets keeps in files of their own, beside the shards of a cache, as a reader meets them.
+"""External videos of a stable-datasets cache: files next to the shards, filled in by the reader.
 
-What cells say of these files, and what they are held against: `lading.caches.videos`.
+`lading.caches.videos` parses the cells and checks the files.
 
 Source: stable-datasets f38ac71 schema.py (`Video`).
 """
@@ -32,7 +32,7 @@ _STORAGE_KEY = b"stable_datasets.video.storage"
 
 
 class Assets:
-    """Fills the bytes of such columns.
+    """Fill the bytes of columns with external videos.
 
     Args:
         source: the shard.
@@ -46,7 +46,7 @@ class Assets:
         self._names = {field.name for field in schema if _is_video(field)}
 
     def sizes(self, batch: pa.RecordBatch) -> NDArray[np.int64]:
-        """Bytes of files that each row would get."""
+        """Return the bytes of files that each row would get."""
         total = np.zeros(batch.num_rows, np.int64)
         for name in self._names & set(batch.schema.names):
             with errors_at(column=name):
@@ -55,15 +55,16 @@ class Assets:
         return total
 
     def count(self, batch: pa.RecordBatch) -> int:
-        """How many values are files."""
+        """Return how many values are files."""
         names = self._names & set(batch.schema.names)
         return sum(film is not None for name in names for film in self._videos(batch.column(name)))
 
     def filled(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows with the bytes of their files, each file read once, as cells that hold their bytes.
+        """Return the rows with the bytes of their files, each file read once, as cells that hold their bytes.
 
         Raises:
-            BadReference: a path that leads out of the folder of videos. NotFound: a file that is not there.
+            BadReference: a path that leads out of the folder of videos.
+            NotFound: a file is missing.
             SidecarMismatch: a file of another size or content than its cell says.
         """
         for at, name in enumerate(batch.schema.names):
@@ -73,19 +74,19 @@ class Assets:
         return batch
 
     def row_reader(self, batch: pa.RecordBatch, make: Callable[[pa.RecordBatch], Row], features: list[Feature]) -> Row:
-        """What gives rows of a batch with the bytes of their files, each file read when its row is asked for.
+        """Return a function from a row to the row with the bytes of its files; each file is read on demand.
 
         Args:
-            batch: whose films may together be many times what memory holds.
-            make: gives what gives the rows of a batch without films.
-            features: what the columns mean.
+            batch: a batch whose videos together may exceed memory many times.
+            make: returns the function that returns the rows of a batch without videos.
+            features: features of the columns.
         """
         names, films = batch.schema.names, []
         for at, (name, column, feature) in enumerate(zip(names, batch.columns, features, strict=True)):
             if name in self._names:
                 parts = column.flatten()
                 modes = parts[column.type.get_field_index("mode")]
-                in_files = pc.is_in(modes.cast(pa.string()), value_set=pa.array(["path"]))  # which takes no views
+                in_files = pc.is_in(modes.cast(pa.string()), value_set=pa.array(["path"]))  # which cannot take views
                 if in_files.true_count:
                     films.append((name, column, feature, in_files.to_pylist()))
                     hidden = pc.or_(column.is_null(), in_files)
@@ -129,7 +130,10 @@ def _with(films: list[ExternalVideo | None], part: pa.Array) -> Iterable[tuple[E
 
 
 def _joined(values: list[Buffer | None]) -> pa.LargeBinaryArray:
-    """Values as an array. pyarrow 26.0.1 never lets go of a memory view that `pa.array` was given, and of its bytes."""
+    """Return values as an array.
+
+    pyarrow 26.0.1 never releases a memory view that `pa.array` was given, nor its bytes.
+    """
     sizes = [0 if value is None else len(value) for value in values]
     offsets = np.cumsum([0, *sizes], dtype=np.int64)
     valid = bitmap(np.array([value is not None for value in values], bool))
@@ -138,17 +142,17 @@ def _joined(values: list[Buffer | None]) -> pa.LargeBinaryArray:
 
 
 def has_assets(schema: pa.Schema) -> bool:
-    """Whether a column may have its bytes in files of their own."""
+    """Return whether a column may have external bytes."""
     return any(map(_is_video, schema))
 
 
 def with_assets(schema: pa.Schema) -> list[str]:
-    """Names of the columns whose values may have bytes in files of their own, inside lists and structs too."""
+    """Return names of the columns whose values may have external bytes, inside lists and structs too."""
     return [field.name for field in schema if keeps_files(_feature(field))]
 
 
 def filled_schema(schema: pa.Schema) -> pa.Schema:
-    """The schema of rows with these bytes: their columns are no longer ones of files."""
+    """Return the schema of rows with these bytes: their columns are no longer columns of files."""
     for at, field in enumerate(schema):
         if _is_video(field):
             metadata = {**field.metadata, _STORAGE_KEY: b"bytes"} if _STORAGE_KEY in field.metadata else field.metadata
@@ -158,7 +162,7 @@ def filled_schema(schema: pa.Schema) -> pa.Schema:
 
 
 def refuse_nested(schema: pa.Schema) -> None:
-    """Raise UsageError, with the column, if videos inside lists or structs have their bytes in files of their own."""
+    """Raise UsageError, with the column, if videos inside lists or structs are external."""
     for field in schema:
         feature = feature_of(field)
         if not isinstance(feature, Video) and keeps_files(feature):
@@ -169,7 +173,7 @@ def refuse_nested(schema: pa.Schema) -> None:
 
 
 def wrong_assets(source: ShardFile, batch: pa.RecordBatch, first_row: int, *, deep: bool) -> Iterator[LadingError]:
-    """What is wrong with the files of a batch's videos, each file looked at once; `deep` reads what is in them."""
+    """Yield the problems of the files of a batch's videos; each file is checked once, and read if `deep`."""
     files = VideoFolder(source.place_store, folder_of(source.place), source.path)
     rows = np.arange(first_row, first_row + len(batch))
     for column, field in zip(batch.columns, batch.schema, strict=True):
@@ -185,7 +189,7 @@ def wrong_assets(source: ShardFile, batch: pa.RecordBatch, first_row: int, *, de
 
 
 def _told(error: LadingError, shard: str) -> LadingError:
-    """An error as one of the shard, whose row says which."""
+    """Return an error as an error of the shard, with the row."""
     if error.file == shard:
         return error
     return BadReference(f"no video where one should lie: {error.message}", file=shard, found=error.file)

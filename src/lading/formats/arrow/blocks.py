@@ -53,21 +53,21 @@ _MAX_REQUEST_BYTES = 64 << 20
 _PREFIX = _ALIGNED = 8
 _END_MARK = CONTINUED + bytes(4)
 _MAX_HEADS_BYTES = 16 << 20
-"""Of all heads of a file together, to be kept as arrays: 40,000 batches of six columns."""
+"""Bytes of all heads of a file that are stored as arrays: 40,000 batches of six columns."""
 _WALKED_BYTES = 1 << 20
-"""Of heads that are kept as they are met, or else read once more."""
+"""Bytes of heads that are stored as they are met; others are read again."""
 _TOUCHED_BYTES, _ASK_BYTES = 256 << 20, 4 << 20
-"""Of maps that were touched out of order, before pages are given back: a look at 160 MB of texts fits."""
+"""Bytes of maps touched out of order before pages are released: a scan of 160 MB of texts fits."""
 
 
 class Body:
-    """The bytes of a file: mapped, or asked for by range.
+    """The bytes of a file: mapped, or read by range.
 
     Attributes:
-        path: of the file.
-        size_bytes: how many there are.
+        path: path of the file.
+        size_bytes: size of the file.
         mapped: the file, if it is mapped.
-        limits: on what the file may ask for.
+        limits: limits on the resources that the file may take.
     """
 
     def __init__(self, source: ShardFile, *, mmap: bool) -> None:
@@ -82,14 +82,14 @@ class Body:
             self.size_bytes = (source.info or source.store.head(source.path)).size_bytes
 
     def open_map(self) -> MappedFile | None:
-        """The file, if it is mapped. Raises UsageError when it was closed, by whichever thread."""
+        """Return the file, if it is mapped. Raises UsageError if it was closed, by whichever thread."""
         mapped = self.mapped
         if mapped is None and self._closed:
             raise UsageError("the shard was closed", file=self.path, advice="Open it again.")
         return mapped
 
     def read(self, offset: int, length: int) -> pa.Buffer:
-        """Bytes of a range that lies inside the file: of a map, or fetched. Raises UsageError when it was closed."""
+        """Return bytes of a range inside the file: from the map, or fetched. Raises UsageError if it was closed."""
         mapped = self.open_map()
         if mapped is not None:
             mapped.check()
@@ -98,9 +98,9 @@ class Body:
         return pa.py_buffer(data)
 
     def peek(self, offset: int, length: int) -> bytes:
-        """Bytes of a small range. Of a map they are read, not touched: a page fault costs more, and brings 64 KiB.
+        """Return bytes of a small range. A map is read, not touched: a page fault costs more, and reads 64 KiB.
 
-        Of a file that is not mapped more are fetched, as the next will be near.
+        Without a map, more is fetched, because the next range will be near.
         """
         mapped = self.open_map()
         if mapped is not None:
@@ -113,7 +113,7 @@ class Body:
         return data[offset - begin : offset - begin + length]
 
     def peek_each(self, offset: NDArray[np.int64], length: NDArray[np.int64]) -> list[bytes]:
-        """Bytes of many small ranges, neighbours together."""
+        """Return bytes of many small ranges, neighbours together."""
         mapped = self.open_map()
         if mapped is not None:
             mapped.check()
@@ -125,24 +125,24 @@ class Body:
         return [bytes(memoryview(answers[request])[at : at + size]) for request, at, size in places]
 
     def touched(self, size: int) -> None:
-        """Say that about so many bytes of the map were touched, out of order: once it is much, pages are given back.
+        """Record that about so many bytes of the map were touched out of order; after many, pages are released.
 
-        Pages count as this process's memory as long as it has them, and one touch may bring 2 MiB.
+        Pages count as memory of this process as long as it holds them, and one touch may read 2 MiB.
         """
         if self.mapped is not None:
             _TOUCHED.add(self, size)
 
     def may_stay(self) -> bool:
-        """Whether all of the map may be touched, and stay in memory for now: it counts as touched then."""
+        """Return whether all of the map may be touched and stay in memory for now: it then counts as touched."""
         return _TOUCHED.reserve(self)
 
     @staticmethod
     def times_given_back() -> int:
-        """How often pages were given back: behind that, `may_stay` is to be asked again."""
+        """Return how often pages were released: after a change, call `may_stay` again."""
         return _TOUCHED.times
 
     def place(self, data: pa.Buffer) -> int:
-        """Where in the mapped file a buffer lies; −1 for one that is elsewhere in memory."""
+        """Return the offset of a buffer in the mapped file; −1 for a buffer elsewhere in memory."""
         mapped = self.mapped
         if mapped is None:
             return -1
@@ -150,25 +150,25 @@ class Body:
         return at if at >= 0 and at + data.size <= self.size_bytes else -1
 
     def reopened(self) -> ReadsInto:
-        """The mapped file, for who reads of it later: opened for each read if nobody has it open then."""
+        """Return the mapped file for later reads: opened for each read if it is not open then."""
         assert isinstance(self._store, Mapper)
         return _Reopened(self._store, self.path, self.size_bytes)
 
     def give_back(self) -> None:
-        """Give the map's pages back; they are read again if touched again."""
+        """Release the map's pages; they are read again if touched again."""
         mapped = self.mapped
         if mapped is not None:
             mapped.release(0, self.size_bytes)
 
     def close(self) -> None:
-        """Give up the map; what is asked for then is an error."""
-        self._closed = True  # first: who finds no map shall know why
+        """Close the map; later reads are errors."""
+        self._closed = True  # first: a thread that finds no map must know why
         self.mapped, self._ahead = None, (0, b"")
 
 
 @dataclass(frozen=True, slots=True)
 class _Reopened:
-    """A file that is opened when it is read of."""
+    """A file that is opened for each read."""
 
     store: Mapper
     path: str
@@ -184,14 +184,14 @@ class _Reopened:
 
 
 class _Touched:
-    """The maps of all open shards that were touched out of order, and at most how much of them is in memory.
+    """The maps of all open shards that were touched out of order, with a bound of their bytes in memory.
 
-    Small maps are counted whole, and touched freely. What is added up of others is a guess, and counts pages once more
-    that are there already. Where it says that it is much, the system is asked: to give back what is little makes every
-    later touch a page fault.
+    Small maps are counted completely, and touched freely. The sum for others is an estimate that may count pages twice.
+    When it becomes large, the system is asked for the actual number: releasing too little memory makes every later
+    touch a page fault.
 
     Attributes:
-        times: how often pages were given back.
+        times: how often pages were released.
     """
 
     def __init__(self) -> None:
@@ -247,9 +247,9 @@ class _Touched:
 
 
 def _resident_bytes() -> int | None:
-    """All that this process has in memory; None where the system does not say.
+    """Return this process's resident memory; None if the system does not report it.
 
-    Not the part that is files': some file systems have their mapped pages counted as the process's own.
+    Includes the part that belongs to files: some file systems count their mapped pages as the process's own.
     """
     try:
         with open("/proc/self/statm", "rb", buffering=0) as told:
@@ -262,7 +262,7 @@ _TOUCHED = _Touched()
 
 
 class Block(NamedTuple):
-    """Where a message lies: its place, the bytes of prefix and head, the bytes of its body, and its rows (or −1)."""
+    """The place of a message: its offset, the bytes of prefix and head, the bytes of its body, and its rows (or −1)."""
 
     offset: int
     meta_bytes: int
@@ -271,12 +271,12 @@ class Block(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        """All of it."""
+        """Return all bytes of the message."""
         return self.meta_bytes + self.body_bytes
 
 
 class _Order(NamedTuple):
-    """The messages of one dictionary: which they are, and for each at which of them the values in force begin."""
+    """The messages of one dictionary, and for each the message at which the values in force begin."""
 
     messages: list[int]
     begins: list[int]
@@ -289,16 +289,16 @@ class Blocks:
     Attributes:
         body: the file.
         schema_block: the message of the schema.
-        dictionaries: messages of dictionaries; of a stream those found so far.
-        batches: messages of rows; of a stream those found so far.
-        needs: for each of these, how many of the dictionaries stand before it.
-        at: of a stream, where the next message begins; −1 when all are found.
+        dictionaries: messages of dictionaries; for a stream those found so far.
+        batches: messages of rows; for a stream those found so far.
+        needs: for each of these, how many of the dictionaries are before it.
+        at: for a stream, the start of the next message; −1 when all are found.
         unended: whether a stream may lack its end mark.
         is_stream: whether there is no footer.
         orders: of the dictionaries of a stream, by their numbers: see `_Order`.
-        alike: see `heads`, once somebody asked.
-        walked: the heads of a stream's record batches, as long as they are little.
-        lock: held by who walks on: threads that share a shard walk it once.
+        alike: see `heads`, once computed.
+        walked: the heads of a stream's record batches, as long as they are small.
+        lock: held while walking on: threads that share a shard walk it once.
     """
 
     body: Body
@@ -315,7 +315,7 @@ class Blocks:
     lock: RLock = field(default_factory=RLock)
 
     def find(self, number: int) -> bool:
-        """Whether there is a record batch of this number; walks a stream so far."""
+        """Return whether there is a record batch of this number; walks a stream up to it."""
         if number >= len(self.batches):
             with self.lock:
                 while self.at >= 0 and number >= len(self.batches):
@@ -323,7 +323,7 @@ class Blocks:
         return number < len(self.batches)
 
     def find_all(self) -> NDArray[np.int64]:
-        """Rows of each record batch."""
+        """Return the rows of each record batch."""
         with self.lock:
             return self._find_all()
 
@@ -345,7 +345,7 @@ class Blocks:
         return np.array([block.rows for block in self.batches], np.int64)
 
     def heads(self) -> RowsHeads | None:
-        """What the heads of all record batches say; None if they are not alike, as those of one writer are."""
+        """Return the parsed heads of all record batches; None if their structure differs, as for several writers."""
         with self.lock:
             return self._heads()
 
@@ -353,7 +353,7 @@ class Blocks:
         rows = self._find_all()
         if self.alike is None and len(self.walked) == len(rows) > 0:
             self.alike = self._alike(self.walked)
-        elif self.alike is None and self.is_stream and len(rows):  # those of a file were all looked at
+        elif self.alike is None and self.is_stream and len(rows):  # the heads of a file were all parsed
             places = np.array([block[:2] for block in self.batches], np.int64)
             if bool((places[:, 1] == places[0, 1]).all()) and int(places[:, 1].sum()) <= _MAX_HEADS_BYTES:
                 self.alike = self._alike(self.body.peek_each(places[:, 0], places[:, 1]))
@@ -376,7 +376,7 @@ class Blocks:
         return found if sound else None
 
     def parse(self, block: Block, data: bytes, kind: int, *, buffers: bool = True) -> Message:
-        """The head of a block, checked. Raises CorruptShard where it is not what the block promises."""
+        """Parse and check the head of a block. Raises CorruptShard if it contradicts the block."""
         with errors_at(file=self.body.path, offset=block.offset):
             prefix, head_bytes = prefix_of(data[:8])
             if head_bytes < 0 or prefix + head_bytes > block.meta_bytes:
@@ -415,11 +415,11 @@ class Blocks:
         self.at += block.size_bytes
 
     def expect_dictionaries(self, numbers: Iterable[int]) -> None:
-        """Say which dictionaries the schema has, before the walk begins."""
+        """Set the dictionaries of the schema, before the walk begins."""
         self.orders = {number: _Order([], []) for number in numbers}
 
     def _check_end(self) -> None:
-        """Raise CorruptShard if a stream ends behind the end mark once more: a message may have become such a mark."""
+        """Raise CorruptShard if a stream ends again after the end mark: a message may have become such a mark."""
         last = self.body.size_bytes - len(_END_MARK)
         if self.at < last and self.body.peek(last, len(_END_MARK)) == _END_MARK:
             raise CorruptShard("the stream ends before its end", file=self.body.path, offset=self.at,
@@ -427,9 +427,9 @@ class Blocks:
                                advice="It was damaged here, or several streams stand in one file.")  # fmt: skip
 
     def in_force(self, needed: int, given: int = 0) -> list[Block]:
-        """Of the first `needed` messages of dictionaries those whose values are in force then, without those `given`.
+        """Return the dictionary messages in force after the first `needed`, without those in `given`.
 
-        In a stream, values may take the place of others.
+        In a stream, values may replace others.
         """
         if not self.is_stream:
             return self.dictionaries[given:needed]
@@ -442,7 +442,7 @@ class Blocks:
 
 
 def find_blocks(body: Body, *, unended: bool) -> Blocks:
-    """The blocks of a file or stream, told apart by their first bytes; reads the schema's head and a file's footer.
+    """Return the blocks of a file or stream, detected by its first bytes; reads the schema's head and a file's footer.
 
     Raises:
         CorruptShard: it is neither, is cut, or its footer is damaged.
@@ -484,10 +484,10 @@ def _of_file(body: Body, schema_block: Block) -> Blocks:
 
 
 def _refuse_unlisted(body: Body, listed: Sequence[Block], footer: int) -> None:
-    """Raise CorruptShard if a message stands between the last one that a footer lists and the footer."""
+    """Raise CorruptShard if there is a message between the last one in a footer and the footer."""
     at = max(block.offset + block.size_bytes for block in listed)
     at += -at % _ALIGNED
-    if footer - at <= _PREFIX:  # an end mark, or none
+    if footer - at <= _PREFIX:  # an end mark, or nothing
         return
     block, _, _ = _next_message(body, at, unended=False)
     if block is not None:
@@ -496,7 +496,7 @@ def _refuse_unlisted(body: Body, listed: Sequence[Block], footer: int) -> None:
 
 
 def _next_message(body: Body, at: int, *, unended: bool) -> tuple[Block | None, Message | None, bytes]:
-    """The message that begins somewhere, and its head with the prefix; None at the end of the stream."""
+    """Return the message that begins at an offset, and its head with the prefix; None at the end of the stream."""
     left = body.size_bytes - at
     if left == 0 and unended:
         return None, None, b""
@@ -523,5 +523,5 @@ def _next_message(body: Body, at: int, *, unended: bool) -> tuple[Block | None, 
 
 
 def message_bytes(body: Body, blocks: Sequence[Block]) -> list[pa.Buffer]:
-    """The messages themselves."""
+    """Return the messages themselves."""
     return [body.read(block.offset, block.size_bytes) for block in blocks]

@@ -1,13 +1,13 @@
-"""Messages of Arrow IPC → record batches that are safe to touch.
+"""Convert messages of Arrow IPC to record batches that are safe to touch.
 
-pyarrow reads a message's body without a look at what stands in it: offsets that run backwards or out of their buffer,
-indices past a dictionary. So no batch leaves here before these were checked, which costs no look at the values: text is
-checked to be UTF-8 by who gives rows out, for the rows given out. Compressed buffers say how large they will be, and
-are refused before memory is taken if that is out of all proportion.
+pyarrow reads a message's body without checks: offsets may run backwards or out of their buffer, indices past a
+dictionary. Every batch is checked here before it is returned, without a look at values. Text is checked for valid UTF-8
+only for the rows that are returned. Compressed buffers declare their size, and are refused before allocation if it is
+out of proportion.
 
-How pyarrow 26 is used here: `read_record_batch` takes 1.5 µs and no copy, but decompresses with threads, and no process
-that forks may have those. So what is compressed, or has dictionaries, goes through a stream reader (18 µs), which is
-fed the messages that it needs, one after another.
+How pyarrow 26 is used here: `read_record_batch` takes 1.5 µs and no copy, but decompresses with threads, and a process
+that forks may not have any. So compressed messages and messages with dictionaries go through a stream reader (18 µs),
+which is fed the messages that it needs, one after another.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _BYTES = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary(), pa.str
 
 @contextmanager
 def damage(path: str, offset: int | None = None, column: str | None = None) -> Iterator[None]:
-    """What pyarrow says of bytes that it cannot read, as CorruptShard; to be out of memory as StoreError."""
+    """Return pyarrow's error for unreadable bytes as CorruptShard; lack of memory as StoreError."""
     try:
         yield
     except LadingError:
@@ -66,12 +66,12 @@ def damage(path: str, offset: int | None = None, column: str | None = None) -> I
 
 @dataclass(slots=True)
 class Loaded:
-    """A record batch, checked but for its text.
+    """A record batch, checked except for its text.
 
     Attributes:
         batch: the rows.
-        row: what gives one row of it, once somebody made that.
-        touched_bytes: how much of a map that touches, about.
+        row: function that returns one row of it, once created.
+        touched_bytes: approximate bytes of a map that the check touched.
     """
 
     batch: pa.RecordBatch
@@ -80,10 +80,10 @@ class Loaded:
 
 
 class _Kept:
-    """Batches that were loaded last, of all open shards together: the newest, and 64 MiB of others.
+    """The batches loaded last, of all open shards together: the newest, and 64 MiB of others.
 
-    A shard may be closed at any moment, by the garbage collector too, and in the midst of what is done here: so closing
-    waits for nobody.
+    A shard may be closed at any moment, also by the garbage collector, in the middle of a method of this class. Closing
+    therefore never waits.
     """
 
     def __init__(self) -> None:
@@ -111,7 +111,7 @@ class _Kept:
                 self._bytes -= self._found.popitem(last=False)[1][0]
 
     def drop(self, shard: int) -> None:
-        """Drop the batches of a shard: at once, or by whoever is about them now or next."""
+        """Drop the batches of a shard: at once, or by the thread that uses the cache now or next."""
         self._closed.append(shard)
         if self._lock.acquire(blocking=False):
             try:
@@ -131,10 +131,10 @@ _NUMBERS = count()
 
 
 class Decoder:
-    """Gives the record batches of one file or stream.
+    """Decode the record batches of one file or stream.
 
     Args:
-        blocks: where they lie.
+        blocks: places of its messages.
     """
 
     def __init__(self, blocks: Blocks) -> None:
@@ -158,10 +158,11 @@ class Decoder:
             blocks.expect_dictionaries(dictionary_ids(bytes(self._schema_message.slice(prefix, head_bytes))))
 
     def load(self, number: int, columns: Sequence[int], *, keep: bool = True) -> Loaded:
-        """A record batch with these columns, in this order; with `keep`, at hand for the next time.
+        """Return a record batch with these columns, in this order; with `keep`, cache it.
 
         Raises:
-            CorruptShard: it is damaged. LimitExceeded: it declares more rows or bytes than it can have.
+            CorruptShard: it is damaged.
+            LimitExceeded: it declares more rows or bytes than it can have.
         """
         key = (self._number, number, tuple(columns))
         found = _KEPT.get(key)
@@ -173,7 +174,7 @@ class Decoder:
         return found
 
     def close(self) -> None:
-        """Drop what is kept."""
+        """Drop cached batches."""
         _KEPT.drop(self._number)
         self._fed = None
 
@@ -202,10 +203,10 @@ class Decoder:
         return batch, batch.get_total_buffer_size() if in_memory else _MAPPED_BATCH_BYTES + block.meta_bytes
 
     def _checked(self, block: Block, data: pa.Buffer, kind: int) -> Message:
-        """The head of a message, whose declared sizes are possible."""
+        """Return the head of a message, after a check of its declared sizes."""
         message = self._blocks.parse(block, bytes(data.slice(0, block.meta_bytes)), kind)
         with errors_at(file=self._body.path, offset=block.offset):
-            # The body begins behind the head, however much of a block a file's footer grants the head.
+            # The body begins after the head, whatever length a file's footer declares for the head.
             unpacked = unpacked_bytes(message, memoryview(data)[sum(prefix_of(bytes(data.slice(0, 8)))) :])
             most = max(self._limits.arrow_batch_bytes, MAX_RATIO * message.body_bytes)
             if unpacked > most:
@@ -233,7 +234,7 @@ class Decoder:
                                         expected=f"at most {most} more", found=found)  # fmt: skip
 
     def _streamed(self, data: pa.Buffer, needed: int, columns: Sequence[int]) -> pa.RecordBatch:
-        """A batch by a stream reader that has read the dictionaries which stand before it."""
+        """Return a batch from a stream reader that has read the dictionaries before it."""
         fed = self._fed
         if fed is None or fed.columns != tuple(columns) or fed.dictionaries > needed or fed.failed:
             fed = self._fed = _Fed(self._schema_message, tuple(columns))
@@ -249,28 +250,28 @@ class Decoder:
 
 
 class _Fed:
-    """A stream reader and the messages it is given.
+    """A stream reader with the messages that it is given.
 
     Attributes:
-        columns: that it reads.
-        dictionaries: how many messages of dictionaries it was given.
-        failed: whether it is of no more use.
+        columns: columns that it reads.
+        dictionaries: number of dictionary messages that it was given.
+        failed: whether it cannot be used any more.
     """
 
     def __init__(self, schema_message: pa.Buffer, columns: tuple[int, ...]) -> None:
         self.columns, self.dictionaries, self.failed = columns, 0, False
         self._messages = _Messages()
         self._messages.add(schema_message)
-        # Without columns nothing would say how many rows there are.
+        # Without columns, the number of rows would be lost.
         options = pa.ipc.IpcReadOptions(included_fields=sorted(columns) or [0], use_threads=False)
         self._reader = pa.ipc.open_stream(pa.PythonFile(self._messages, mode="r"), options=options)
 
     def feed(self, message: pa.Buffer) -> None:
-        """Give it one message more."""
+        """Feed one more message."""
         self._messages.add(message)
 
     def next_batch(self, message: pa.Buffer) -> pa.RecordBatch:
-        """Give it the message of a batch, and take that."""
+        """Feed the message of a batch, and return the batch."""
         self.failed = True
         self._messages.add(message)
         batch = self._reader.read_next_batch()
@@ -279,7 +280,7 @@ class _Fed:
 
 
 class _Messages(io.RawIOBase):
-    """Messages one after another, as a file; what is read of them is not copied."""
+    """Messages one after another, as a file; reads do not copy."""
 
     def __init__(self) -> None:
         self._left: list[pa.Buffer] = []
@@ -310,7 +311,7 @@ def check_text(column: pa.Array) -> None:
 
 
 def _check_structure(column: pa.Array) -> None:
-    """Raise ArrowInvalid where to touch a value would be to touch other memory."""
+    """Raise ArrowInvalid if touching a value would touch other memory."""
     kind = _BYTES.get(column.type)
     if kind is not None:
         buffers, at = column.buffers(), column.offset
@@ -319,5 +320,5 @@ def _check_structure(column: pa.Array) -> None:
 
 
 def _bare(rows: int) -> pa.RecordBatch:
-    """Rows without columns."""
+    """Return the number of rows without columns."""
     return pa.RecordBatch.from_arrays([pa.nulls(rows)], ["none"]).select([])

@@ -125,12 +125,12 @@ class ArrowFormat(Format[ReadOptions, WriteOptions]):
         return ArrowWriter(sink, schema, options)
 
     def written(self, schema: pa.Schema, options: WriteOptions) -> Written:
-        """Return the columns of videos, of which datasets keep a part; see `left_out`."""
+        """Return the columns of videos, of which datasets stores a part; see `left_out`."""
         for_datasets = options.layout == "huggingface"
         return Written(reduced_columns=left_out(schema) if for_datasets else ())
 
     def schema_read(self, schema: pa.Schema, options: WriteOptions) -> pa.Schema:
-        """Return the types that a file has: without views; for datasets in its types."""
+        """Return the types of a file: without views; for datasets in its types."""
         stored = stored_schema(schema)
         if options.layout == "huggingface":
             stored = huggingface_schema(stored)
@@ -145,7 +145,7 @@ class ArrowFormat(Format[ReadOptions, WriteOptions]):
         return listed
 
     def rows_stand_alone(self, path: str, head: bytes) -> bool:
-        """In streams, unless a record batch may need a dictionary that came with another one."""
+        """Return True for streams, unless a record batch may need a dictionary that came with another one."""
         return head.startswith(CONTINUED) and not may_hold_dictionary(head)
 
     def recover(
@@ -156,7 +156,7 @@ class ArrowFormat(Format[ReadOptions, WriteOptions]):
         schema: pa.Schema | None = None,
         failed: bool = True,
     ) -> Recovered | None:
-        """The messages that are whole, as a stream; see `lading.formats.arrow.recover`. Raises CorruptShard."""
+        """Return the intact messages as a stream; see `lading.formats.arrow.recover`. Raises CorruptShard."""
         mapped = map_file(source)
         return resync_messages(mapped, source.path, schema) if failed else resync_stream(mapped, source.path)
 

@@ -1,11 +1,11 @@
-"""Values picked out of many record batches of a mapped file at once, without a look at each batch by pyarrow.
+"""Read selected values of many record batches of a mapped file at once, without pyarrow for each batch.
 
-20,000 of 500,000 rows lie in all of 500 batches: numbers and offsets are picked of the whole map by their places. Text
-and bytes are left where they lie: in the map, where all of it may stay in memory, or they are large, in the file. Small
-ones in a large file, and far between, are read: that takes less time than a page fault, and leaves nothing in memory.
+20,000 of 500,000 rows are in all of 500 batches. Numbers and offsets are selected from the whole map by their places.
+Text and bytes stay in place: in the map, if all of it may stay in memory, or in the file, if they are large. Small
+values in a large file that are far apart are read: that is faster than a page fault, and leaves nothing in memory.
 
-Only plain columns go this way (`lading.formats.arrow.places`). Anything that is not as it should be makes it give up,
-and who reads batch by batch says what is wrong.
+Only plain columns are read this way (`lading.formats.arrow.places`). For any irregularity the module returns None, and
+the reader that goes batch by batch reports the error.
 """
 
 from __future__ import annotations
@@ -25,28 +25,28 @@ from lading.formats.arrow.places import PlainColumn
 __all__ = ["gather_columns"]
 
 _FAULT_BYTES = 64 << 10
-"""That one touch brings into memory, as a rule."""
+"""Bytes that one touch usually reads into memory."""
 _SLICE_ROWS = 4096
-"""Of a large map, that are touched before pages may be given back."""
+"""Bytes of a large map that are touched before pages may be released."""
 
 
 class _Misfit(Exception):
-    """The rows cannot be taken together."""
+    """The rows cannot be read together."""
 
 
 def gather_columns(
     body: Body, columns: Sequence[PlainColumn], batch: NDArray[np.int64], row: NDArray[np.int64], *, views: bool,
     hold: bool,
 ) -> list[Picked] | None:  # fmt: skip
-    """Rows of record batches, column by column; None if they are to be read batch by batch.
+    """Return rows of record batches, column by column; None if they must be read batch by batch.
 
     Args:
         body: the file, mapped.
-        columns: where their values lie.
+        columns: places of their values.
         batch: the record batch of each row.
         row: its number there.
-        views: leave all bytes in the map, for who shows them there.
-        hold: whether what is given may keep the file open.
+        views: leave all bytes in the map, for callers that use them there.
+        hold: whether the result may keep the file open.
     """
     try:
         picker = _Picker(body, views=views and hold, hold=hold)
@@ -57,7 +57,7 @@ def gather_columns(
 
 
 class _Picker:
-    """Gives values of a mapped file by their places."""
+    """Return values of a mapped file by their places."""
 
     def __init__(self, body: Body, *, views: bool, hold: bool) -> None:
         mapped = body.open_map()
@@ -67,7 +67,7 @@ class _Picker:
         self._may_touch, self._views, self._hold = hold and body.may_stay(), views, hold
 
     def column(self, column: PlainColumn, batch: NDArray[np.int64], row: NDArray[np.int64]) -> Picked:
-        """Values of a column. Raises _Misfit where offsets run backwards or away."""
+        """Return values of a column. Raises _Misfit if offsets run backwards or outside."""
         there = self._there(column, batch, row)
         first = column.first[batch]
         if column.data is None or column.data_bytes is None:
@@ -84,7 +84,7 @@ class _Picker:
     def _byte_ranges(
         self, source: NDArray[np.int64], at: NDArray[np.int64], size: NDArray[np.int64], *, views: bool
     ) -> ByteRanges:
-        """Values by their places in the file: what they lie in then is the map, the file, or what was read of it."""
+        """Return byte ranges by their places in the file; their source is the map, the file, or memory read from it."""
         where: Source = self._buffer
         if not views and int(size.sum()) > LARGE_BYTES * len(size):
             where = self._mapped if self._hold else self._body.reopened()
@@ -104,17 +104,17 @@ class _Picker:
         return there
 
     def _pairs(self, width: int, place: NDArray[np.int64]) -> tuple[NDArray[np.uint], NDArray[np.uint]]:
-        """The numbers at places, and those behind them."""
+        """Return the numbers at places, and the numbers after them."""
         if self._reads(place):
             start, stop = self._read(width, place, 2).T
             return start, stop
         return self._numbers(width, place), self._numbers(width, place + 1)
 
     def _numbers(self, width: int, place: NDArray[np.int64]) -> NDArray[np.uint]:
-        """Unsigned numbers of so many bytes by their places, counted in numbers."""
+        """Return unsigned numbers of a width by their places, counted in numbers."""
         if self._reads(place):
             return self._read(width, place, 1)[:, 0]
-        # `take` lets other threads run, which an index does not: page faults are most of it.
+        # `take` lets other threads run, which an index does not: page faults are most of the time.
         whole = np.frombuffer(self._buffer, f"<u{width}", self._buffer.size // width)
         if self._may_touch:
             return whole.take(place)
@@ -126,14 +126,14 @@ class _Picker:
         return found
 
     def _reads(self, place: NDArray[np.int64]) -> bool:
-        """Whether numbers are read: they are far between, so that each would bring pages of its own."""
+        """Return whether numbers are read: they are so far apart that each would need a page of its own."""
         return not self._may_touch and len(place) * _FAULT_BYTES < self._body.size_bytes
 
     def _read(self, width: int, place: NDArray[np.int64], count: int) -> NDArray[np.uint]:
-        """So many numbers from each place on: (places, numbers)."""
+        """Return this many numbers from each place on: (places, numbers)."""
         read = b"".join(self._body.peek_each(place * width, np.full(len(place), count * width)))
         return np.frombuffer(read, f"<u{width}").reshape(-1, count)
 
     def _bits(self, at: NDArray[np.int64], row: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """The bit of each row, of bits that begin at these places."""
+        """Return the bit of each row, in bitmaps that begin at these places."""
         return (self._numbers(1, at + (row >> 3)) >> (row & 7).astype(np.uint8) & 1).astype(np.bool_)

@@ -52,7 +52,7 @@ CACHE_INDEX, STATE_INDEX, SPLITS_INDEX = "_metadata.json", "state.json", "datase
 """Names of the indexes: of a cache, of a saved dataset, of its splits."""
 
 INFO_NAME = "dataset_info.json"
-"""What a saved dataset is, beside its `state.json`."""
+"""Name of the file with the features of a saved dataset, next to its `state.json`."""
 
 _VERSION = 1
 _FORMAT, _LAYOUT = "arrow", "arrow-shards"
@@ -61,11 +61,11 @@ _OWN = "lading"
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What an index says of a shard, beside its rows.
+    """The entry of a shard in an index, without its rows.
 
     Attributes:
-        schema: hash of the columns of the dataset's first shard; empty if nobody looked.
-        features: JSON of Hugging Face's features, where they stand in a file of their own; else empty.
+        schema: hash of the columns of the dataset's first shard; empty if unknown.
+        features: JSON of Hugging Face's features, if they are in a separate file; else empty.
     """
 
     schema: str = ""
@@ -73,15 +73,17 @@ class Entry:
 
 
 def parse_entry(text: str) -> Entry:
-    """An entry as `list_arrow` gave it; an empty one of no text."""
+    """Parse an entry of `list_arrow`; an empty text gives an empty entry."""
     return Entry(**orjson.loads(text)) if text else Entry()
 
 
 def list_arrow(store: Store, path: str, limits: Limits = DEFAULT_LIMITS) -> list[ListedShard] | None:
-    """The shards that an index lists, in its order; None if the file is none of the three. The first one is looked at.
+    """Return the shards in an index, in its order; None if the file is none of the three indexes.
+
+    Reads the first shard.
 
     Raises:
-        DataError: it is an index, but broken, of another version, or its counts do not add up.
+        DataError: the index is broken, of another version, or its counts do not add up.
         BadReference: a shard outside the folder of the index.
         SeveralSplits: it lists several splits.
     """
@@ -117,19 +119,19 @@ def _list_cache(store: Store, path: str, index: Mapping[str, Any], limits: Limit
             raise DataError("the counts of the cache do not add up", column=key, expected=expected,
                             found=repr(index.get(key))[:40])  # fmt: skip
     hashed = index.get("schema_fingerprint")
-    if not isinstance(hashed, str | None):  # as `lading.caches.read_cache_meta` has it
+    if not isinstance(hashed, str | None):  # as in `lading.caches.read_cache_meta`
         raise DataError("no fingerprint", column="schema_fingerprint", expected="16 hex digits",
                         found=repr(hashed)[:40])  # fmt: skip
     return _listed(store, path, "shard_filenames", names, counts, limits)
 
 
 def listed_schema(store: Store, path: str, limits: Limits = DEFAULT_LIMITS) -> pa.Schema | None:
-    """The columns of a dataset without shards, which nothing but its index tells.
+    """Return the columns of a dataset without shards, from its index alone.
 
-    That of a cache tells them if lading wrote it, those of datasets in the file beside it, `dataset_info.json`.
+    An index of a cache has them if lading wrote it. For datasets they are in the file next to it, `dataset_info.json`.
 
     Raises:
-        DataError: they are no features.
+        DataError: the features are invalid.
         SeveralSplits: it lists several splits.
     """
     index = load_index(store, path, limits)
@@ -172,7 +174,7 @@ def _list_splits(store: Store, path: str, index: Mapping[str, Any], limits: Limi
 
 
 def _only_split(path: str, index: Mapping[str, Any]) -> str:
-    """The index of the split that there is. Raises DataError or SeveralSplits if there is none, or more."""
+    """Return the index of the only split. Raises DataError or SeveralSplits if there is not exactly one."""
     splits = index.get("splits")
     folders = [_inside(split, "splits") for split in splits] if isinstance(splits, list) else []
     if not folders:
@@ -195,9 +197,9 @@ def _listed(
 
 
 def _entry(store: Store, folder: str, first: str, limits: Limits) -> dict[str, str]:
-    """What holds for all shards: the columns of the first one, and features that stand beside them."""
+    """Return the entry for all shards: the columns of the first one, and features in a file next to them."""
     found: dict[str, str] = {}
-    with suppress(DataError, StoreError):  # who reads that shard is told, and the others may be whole
+    with suppress(DataError, StoreError):  # reading that shard reports the error, and the others may be intact
         schema = schema_of_shard(store, first, limits)
         found["schema"] = schema_hash(schema)
         if HUGGINGFACE_KEY in (schema.metadata or {}):
@@ -207,12 +209,12 @@ def _entry(store: Store, folder: str, first: str, limits: Limits) -> dict[str, s
 
 
 def schema_of_shard(store: Store, path: str, limits: Limits) -> pa.Schema:
-    """The schema of a file or stream as it is stored. Raises DataError, StoreError."""
+    """Return the stored schema of a file or stream. Raises DataError, StoreError."""
     return Decoder(find_blocks(Body(ShardFile(store, path, limits=limits), mmap=False), unended=True)).schema
 
 
 def features_beside(store: Store, folder: str, limits: Limits) -> dict[str, Any] | None:
-    """What the `dataset_info.json` of a folder tells of features; None if it tells nothing. Raises DataError."""
+    """Return the features in the `dataset_info.json` of a folder; None if it has none. Raises DataError."""
     path = posixpath.join(folder, INFO_NAME)
     try:
         info = load_index(store, path, limits)
@@ -220,12 +222,12 @@ def features_beside(store: Store, folder: str, limits: Limits) -> dict[str, Any]
         return None
     features = info.get("features") if isinstance(info, dict) else None
     with errors_at(file=path, column="features"):
-        as_text(features)  # who looks at them, or carries them along, need not think of it
+        as_text(features)  # normalised, so that later code need not handle it
     return features if isinstance(features, dict) else None
 
 
 def _inside(name: Any, key: str) -> str:
-    """A plain name below the folder of an index, which tells it under this key."""
+    """Return a plain name below the folder of an index, as the path under this key."""
     if not isinstance(name, str) or not name or "\0" in name or name.startswith("/") or "://" in name:
         raise BadReference("the index names no file of its folder", column=key, found=repr(name)[:80])
     plain = posixpath.normpath(name)
@@ -235,7 +237,7 @@ def _inside(name: Any, key: str) -> str:
 
 
 def write_indexes(store: Store, folder: str, shards: Sequence[tuple[str, ShardFacts]]) -> list[str]:
-    """Write the peer's index for a folder of shards: of streams that of datasets, else that of stable-datasets."""
+    """Write the peer's index for a folder of shards: datasets' index for streams, else stable-datasets'."""
     if shards:
         body = Body(ShardFile(store, posixpath.join(folder, shards[0][0])), mmap=False)
         blocks = find_blocks(body, unended=True)
@@ -245,7 +247,7 @@ def write_indexes(store: Store, folder: str, shards: Sequence[tuple[str, ShardFa
         "cache_format_version": _VERSION,
         "format": _FORMAT,
         "layout": _LAYOUT,
-        "schema_fingerprint": "",  # of the peer's features, which it alone knows; empty fits all
+        "schema_fingerprint": "",  # hash of the peer's features, known only to the peer; empty matches all
         "num_rows": sum(facts.num_samples for _, facts in shards),
         "num_shards": len(shards),
         "shard_row_counts": [facts.num_samples for _, facts in shards],
@@ -256,7 +258,7 @@ def write_indexes(store: Store, folder: str, shards: Sequence[tuple[str, ShardFa
 
 
 def write_splits(store: Store, folder: str, splits: Sequence[str]) -> str:
-    """Write the index of saved datasets that stand in folders of these names; give its path."""
+    """Write the index of saved datasets in folders of these names; return its path."""
     return _write(store, f"{folder}/{SPLITS_INDEX}", {"splits": list(splits)})
 
 

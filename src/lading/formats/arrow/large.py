@@ -1,7 +1,7 @@
-"""Large values of a mapped file: read, not touched.
+"""Large values of a mapped file: read them, without touching the map.
 
-To touch a page of a map out of order may bring 2 MiB into memory, which counts as this process's own until it is given
-back, and takes longer than to read what is wanted.
+Touching a page of a map out of order may read 2 MiB into memory, which counts as this process's own until it is
+released, and takes longer than reading the wanted bytes.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from lading.formats.arrow.blocks import Body
 __all__ = ["LARGE_BYTES", "is_large", "read_large", "references", "touched_bytes"]
 
 LARGE_BYTES = 8 << 10
-"""Values of at least so many bytes are read."""
+"""Values of at least this size are read."""
 
 
 def is_large(column: pa.Array, body: Body) -> bool:
-    """Whether it is a column of bytes in a mapped file, large in the mean."""
+    """Return whether this is a column of bytes in a mapped file with a large average size."""
     data = _data(column)
     return data is not None and data.size >= LARGE_BYTES * max(len(column), 1) and body.place(data) >= 0
 
 
 def touched_bytes(batch: pa.RecordBatch, body: Body) -> int:
-    """Bytes of a batch that are looked at where they lie."""
+    """Return bytes of a batch that are used in place."""
     large = sum(column.buffers()[2].size for column in batch.columns if is_large(column, body))
     return max(batch.get_total_buffer_size() - large, 0) if body.mapped is not None else 0
 
 
 def read_large(column: pa.Array, rows: NDArray[np.int64], body: Body) -> pa.Array:
-    """Rows of such a column, in the order asked for, in memory of their own.
+    """Return rows of such a column, in the given order, in memory of their own.
 
     Raises:
         CorruptShard: the file became shorter.
@@ -53,7 +53,7 @@ def read_large(column: pa.Array, rows: NDArray[np.int64], body: Body) -> pa.Arra
 
 
 def references(column: pa.Array, rows: NDArray[np.int64], body: Body) -> pa.Array | None:
-    """Rows of a column of bytes as references into the mapped file; None where its bytes are elsewhere."""
+    """Return rows of a column of bytes as references into the mapped file; None if its bytes are elsewhere."""
     data = _data(column)
     place = -1 if data is None else body.place(data)
     found = places(column)[rows]

@@ -1,10 +1,10 @@
-"""Where the values of plain columns lie in an Arrow file or stream, for all record batches at once.
+"""Places of the values of plain columns in an Arrow file or stream, for all record batches at once.
 
-To open a batch takes 100 µs and more, and who picks rows at random wants few of each. The heads of one writer's batches
-differ in numbers only, so they are read as one array, once; then the place of any value is a sum.
+Opening a batch takes 100 µs and more, and random access needs few rows of each. The heads of one writer's batches
+differ only in numbers, so they are parsed as one array, once. The place of any value is then a sum.
 
-Plain are numbers, times, text and bytes. Where anything else is not as it should be there are no places, and who reads
-batch by batch says what is wrong.
+Plain columns are numbers, times, text and bytes. For any irregularity there are no places, and the reader that goes
+batch by batch reports the error.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ _WIDTHS = (1, 8, 16, 32, 64)
 
 @dataclass(frozen=True, slots=True)
 class PlainColumn:
-    """A column of numbers, times, text or bytes. A row is a batch.
+    """A column of numbers, times, text or bytes, with one array entry a batch.
 
     Attributes:
         kind: its type.
-        width: bytes of a number, or of an offset; 0 for truth values.
-        nulls: how many there are, where there is a bitmap that says which; None where no batch has any.
-        bits: where the bitmap begins, if there is one.
-        first: where the numbers begin, or the offsets of text and bytes, counted in numbers of their width from the
-            start of the file; of truth values, which are bits, in bytes.
-        data: where their bytes begin.
-        data_bytes: how many there are.
+        width: bytes of a number, or of an offset; 0 for bools.
+        nulls: number of nulls, if there is a validity bitmap; None if no batch has one.
+        bits: start of the bitmap, if there is one.
+        first: start of the numbers, or of the offsets of text and bytes, counted in numbers of their width from the
+            start of the file; for bools, which are bits, in bytes.
+        data: start of their bytes.
+        data_bytes: number of these bytes.
     """
 
     kind: pa.DataType
@@ -51,10 +51,10 @@ class PlainColumn:
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Where values lie: all ranges are inside the file, and as long as the rows ask for.
+    """Places of values: all ranges are inside the file, and long enough for the rows.
 
     Attributes:
-        rows: of each record batch.
+        rows: rows of each record batch.
         ends: for each, the number of rows in it and all before.
         columns: the plain ones, by number.
     """
@@ -65,10 +65,10 @@ class Places:
 
 
 def find_places(blocks: Blocks, schema: pa.Schema) -> Places | None:
-    """The places of an Arrow file or stream; None where only its batches tell them.
+    """Return the places of an Arrow file or stream; None if only its batches have them.
 
-    That is: batches of several writers, compressed ones, views, unions and run ends, heads that say what cannot be,
-    and more than 16 MiB of heads. Holds about as many bytes as there are heads.
+    That is the case for batches of several writers, compressed batches, views, unions and run ends, invalid heads, and
+    more than 16 MiB of heads. Memory: about the bytes of the heads.
     """
     layout, nodes, buffers = _layout(schema)
     heads = blocks.heads() if layout else None
@@ -95,7 +95,7 @@ def find_places(blocks: Blocks, schema: pa.Schema) -> Places | None:
 def _column(
     kind: pa.DataType, rows: NDArray[np.int64], nulls: NDArray[np.int64], at: NDArray[np.int64], size: NDArray[np.int64]
 ) -> PlainColumn | None:
-    """A column by its buffers; None where they are shorter than the rows ask for, or lie where numbers may not."""
+    """Return a column from its buffers; None if they are too short for the rows, or misaligned."""
     width, with_offsets = _width(kind), _has_offsets(kind)
     items = np.where(rows > 0, rows + with_offsets, 0)
     if ((items * width if width else -(-items // 8)) > size[1]).any() or (at[1] % max(width, 1)).any():
@@ -108,7 +108,7 @@ def _column(
 
 
 def _layout(schema: pa.Schema) -> tuple[dict[int, tuple[int, int]], int, int]:
-    """The node and the first buffer of each plain column, and how many there are of all; none if that cannot be told.
+    """Return the node and the first buffer of each plain column, and the totals; nothing if the layout is unknown.
 
     Source: https://arrow.apache.org/docs/format/Columnar.html#recordbatch-message
     """
@@ -125,9 +125,9 @@ def _layout(schema: pa.Schema) -> tuple[dict[int, tuple[int, int]], int, int]:
 
 
 def arrays_of(kind: pa.DataType) -> Iterator[tuple[bool, ...] | None]:
-    """The arrays of a column, itself and all inside it: of each buffer, whether offsets of 32 bits lead into it.
+    """Return the arrays of a column, itself and all inside it: for each buffer, whether 32-bit offsets refer to it.
 
-    None where their number is not known from the type alone; who asks can go no further.
+    Returns None if the type alone does not determine their number; the caller cannot continue.
     """
     types = pa.types
     if isinstance(kind, pa.BaseExtensionType):
