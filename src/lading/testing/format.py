@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, ClassVar
 
 import numpy as np
@@ -23,7 +24,7 @@ from lading.arrow import views
 from lading.arrow.references import CODECS, FileEntry, files_of, is_ref, unpack
 from lading.codecs import decode_range, stream_decoder
 from lading.errors import LadingError, NotFound, Unrepresentable, UsageError
-from lading.formats.base import AnyFormat, ShardFacts, ShardFile, ShardReader
+from lading.formats.base import AnyFormat, Level, ShardFacts, ShardFile, ShardReader
 from lading.storage.base import Store
 from lading.storage.memory import MemoryStore
 from lading.storage.wrappers import CountingStore
@@ -233,6 +234,12 @@ class FormatTests:
             if written.path not in str(error):
                 pytest.fail(f"the error names no file: {error}")
             return None
+
+    def problems(self, written: Written, level: Level, *, mapped: bool) -> list[str]:
+        """Return the problems that `Format.check` finds in a shard whose rows were read."""
+        store = CountingStore(written.store, mapped=mapped)
+        found = self.fmt.check(ShardFile(store, written.path, reported={}), self.fmt.read_options({}), level)
+        return [finding.problem for finding in found if not finding.checked]
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
         """Tests that take a `table` run over all examples, those that take `mapped` both ways."""
@@ -451,6 +458,17 @@ class FormatTests:
         for garbage in (b"x", _noise(100), _noise(5000), written.data[:20] + _noise(3000)):
             with pytest.raises(LadingError, match="shard-000000"):
                 self.read_all(written.damaged(garbage), mapped=mapped)
+
+    def test_checks_find_nothing_in_a_written_shard(self, table: pa.Table, mapped: bool) -> None:
+        written = write_shard(self.fmt, table, self.options)
+        assert [self.problems(written, level, mapped=mapped) for level in Level] == [[], [], []]
+
+    def test_checks_of_a_damaged_shard_end_with_findings_or_an_error(self, mapped: bool) -> None:
+        written = write_shard(self.fmt, self.small(), self.options)
+        for size in _places_to_cut(len(written.data)):
+            for level in Level:
+                with suppress(LadingError):
+                    assert all(self.problems(written.damaged(written.data[:size]), level, mapped=mapped))
 
     def test_reading_writes_nothing(self, mapped: bool) -> None:
         written = write_shard(self.fmt, self.small(), self.options)
