@@ -15,9 +15,9 @@ import pyarrow as pa
 from lading.dataset.shards import Shards
 from lading.dataset.source import Source
 from lading.errors import DestinationExists, UsageError
-from lading.limits import DEFAULT_LIMITS, Limits
+from lading.limits import Limits
 from lading.manifest.commit import check_destination
-from lading.options import InterleavedOptions
+from lading.options import InterleavedOptions, ReadOptions
 from lading.storage.roots import folder_of
 from lading.storage.stores import Stores, is_local, resolve
 
@@ -88,30 +88,29 @@ def _free_place(dataset: Shards, stores: Stores) -> str:
 
 def _reading(opening: Mapping[str, Any]) -> Iterator[str]:
     """Yield the command-line options that open a source as these arguments do."""
-    for name, option in (("format", "--from"), ("view", "--view")):
-        if opening.get(name):
-            yield from (option, str(opening[name]))
-    for name, value in (opening.get("options") or {}).items():
-        yield from ("--option", _assigned(name, value))
-    interleaved = opening.get("interleaved") or InterleavedOptions()
-    for known in fields(InterleavedOptions):
-        value = getattr(interleaved, known.name)
-        if value != known.default:
-            yield from ("--option", _assigned(known.name, value))
-    for root in opening.get("roots") or ():
-        yield from ("--root", os.fspath(root))
-    limits = opening.get("limits") or DEFAULT_LIMITS
-    for limit in fields(Limits):
-        if (most := getattr(limits, limit.name)) != limit.default:
-            yield from ("--max", f"{limit.name}={most}")
-    yield from _types(opening.get("schema_overrides") or {})
+    read = ReadOptions(**opening)
+    for option in fields(ReadOptions):
+        if "cli" in option.metadata:
+            for text in _texts(getattr(read, option.name)):
+                yield from (option.metadata["cli"].flag, text)
+    interleaved = read.interleaved or InterleavedOptions()
+    for option in fields(InterleavedOptions):
+        if (value := getattr(interleaved, option.name)) != option.default:
+            yield from ("--option", _assigned(option.name, value))
 
 
-def _types(overrides: Mapping[str, pa.DataType] | pa.Schema) -> Iterator[str]:
-    pairs: Sequence[tuple[str, pa.DataType]]
-    pairs = [(f.name, f.type) for f in overrides] if isinstance(overrides, pa.Schema) else list(overrides.items())
-    for name, kind in pairs:
-        yield from ("--type", f"{name}={kind}")
+def _texts(value: object) -> list[str]:
+    """Return the texts of an option, one for each time that it is given."""
+    if isinstance(value, Limits):
+        value = {limit.name: most for limit in fields(Limits) if (most := getattr(value, limit.name)) != limit.default}
+    elif isinstance(value, pa.Schema):
+        value = {field.name: field.type for field in value}
+    if isinstance(value, Mapping):
+        return [_assigned(name, str(one) if isinstance(one, pa.DataType) else one) for name, one in value.items()]
+    if value is None or isinstance(value, str):
+        return [value] if value else []
+    assert isinstance(value, Sequence)
+    return [os.fspath(one) for one in value]
 
 
 def _assigned(name: str, value: object) -> str:
