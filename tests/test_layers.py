@@ -36,6 +36,9 @@ APART = {"data", "testing"}
 LOWEST_MAY_IMPORT = {*sys.stdlib_module_names, "pyarrow", "numpy", "xxhash", "orjson", "PIL"}
 """Libraries of the lowest layer. Pillow is an extra, imported where raw pixels become an image."""
 
+METHODS = {("lading.dataset.dataset", "lading.jobs.convert")}
+"""Imports inside a method that starts a job of a higher layer, such as `Dataset.write`."""
+
 _LAYER = {name: layer for layer, names in enumerate(LAYERS) for name in names.split()} | {"data": 0}
 _FILES = {
     ".".join(path.relative_to(_ROOT.parent).with_suffix("").parts).removesuffix(".__init__"): path
@@ -59,7 +62,10 @@ def _imports(path: Path) -> Iterator[str]:
         pending += ast.iter_child_nodes(node)
 
 
-_EDGES = {module: sorted(set(_imports(path)) & _FILES.keys()) for module, path in _FILES.items()}
+_EDGES = {
+    module: sorted(target for target in {*_imports(path)} & _FILES.keys() if (module, target) not in METHODS)
+    for module, path in _FILES.items()
+}
 
 
 def _package(module: str) -> str:

@@ -13,7 +13,7 @@ from lading.errors import UsageError
 from lading.features.items import RESERVED
 from lading.features.types import Image, feature_of
 
-__all__ = ["after_columns", "choose_columns", "columns_asked", "columns_to_read", "refuse_lost_columns"]
+__all__ = ["after_columns", "always_kept", "choose_columns", "columns_asked", "columns_to_read", "refuse_lost_columns"]
 
 _Rows = TypeVar("_Rows", pa.RecordBatch, pa.Table)
 
@@ -21,10 +21,21 @@ _OF_ITEMS = ("sample_id", "position", "modality")
 """Columns without which rows are no items."""
 
 
-def choose_columns(step: Select | Drop | Rename, rows: _Rows, view: str) -> _Rows:
-    """The rows with the columns that a step leaves, under the names that it gives."""
+def choose_columns(step: Select | Drop | Rename, rows: _Rows, view: str, *, strict: bool = False) -> _Rows:
+    """The rows with the columns that a step leaves, under the names that it gives.
+
+    Args:
+        step: the step.
+        rows: the rows.
+        view: how they are taken.
+        strict: raise UsageError for a column that is not there; else it is taken for one that nobody needs.
+    """
+    for name in _named(step) if strict else ():
+        _refuse_absent(name, rows.schema.names)
     if isinstance(step, Rename):
-        return rows.rename_columns(_renamed(step, rows.schema.names))
+        new = _renamed(step, rows.schema.names)
+        fields = [field.with_name(name) for field, name in zip(rows.schema, new, strict=True)]
+        return type(rows).from_arrays(rows.columns, schema=pa.schema(fields, metadata=rows.schema.metadata))
     kept = _kept(step, rows.schema.names, view)
     if not kept and isinstance(step, Select):  # rows without columns would be none
         return type(rows).from_arrays([pa.nulls(rows.num_rows)], [step.columns[0]])
@@ -35,14 +46,12 @@ def choose_columns(step: Select | Drop | Rename, rows: _Rows, view: str) -> _Row
 
 def after_columns(step: Select | Drop | Rename, schema: pa.Schema, view: str) -> pa.Schema:
     """The schema that `choose_columns` leaves. Raises UsageError for a column that is not there."""
+    for name in _named(step):
+        _refuse_absent(name, schema.names)
     if isinstance(step, Rename):
-        for old, _ in step.names:
-            _refuse_absent(old, schema.names)
         new = _renamed(step, schema.names)
         fields = [field.with_name(name) for field, name in zip(schema, new, strict=True)]
         return pa.schema(fields, metadata=schema.metadata)
-    for name in step.columns:
-        _refuse_absent(name, schema.names)
     kept = {*_kept(step, schema.names, view)}
     return pa.schema([field for field in schema if field.name in kept], metadata=schema.metadata)
 
@@ -50,11 +59,11 @@ def after_columns(step: Select | Drop | Rename, schema: pa.Schema, view: str) ->
 def _kept(step: Select | Drop, names: Sequence[str], view: str) -> list[str]:
     if isinstance(step, Drop):
         return [name for name in names if name not in step.columns]
-    always = _always(view)
+    always = always_kept(view)
     return [name for name in names if name in step.columns or name in always]
 
 
-def _always(view: str) -> tuple[str, ...]:
+def always_kept(view: str) -> tuple[str, ...]:
     """Columns that a selection keeps unasked."""
     return tuple(RESERVED) if view == "interleaved" else ("__key__",)
 
@@ -87,7 +96,7 @@ def refuse_lost_columns(steps: Sequence[Step], view: str) -> None:
         if view == "interleaved" and isinstance(step, (Drop, Rename)):
             _refuse_bare_items(step)
         if isinstance(step, Select):
-            left, gone = {*step.columns, *_always(view)} - gone, gone - {*step.columns}
+            left, gone = {*step.columns, *always_kept(view)} - gone, gone - {*step.columns}
         elif isinstance(step, Drop):
             gone |= {*step.columns}
             left = None if left is None else left - gone
@@ -116,21 +125,26 @@ def _named(step: Step) -> tuple[str, ...]:
     return as_where(step.condition).columns if isinstance(step, Where) else ()
 
 
-def columns_asked(steps: Sequence[Step], columns: Sequence[str] | None = None) -> list[str]:
-    """Columns of the source that steps name before the first `Map`, and those that are asked for behind the steps."""
-    asked: list[str] = []
+def columns_asked(steps: Sequence[Step], columns: Sequence[str] | None = None) -> dict[str, bool]:
+    """Columns of the source that steps name before the first `Map`, and those that are asked for behind the steps.
+
+    The value is False for a column that only conditions name.
+    """
+    asked: dict[str, bool] = {}
     source: dict[str, str] = {}  # present name: name in the source
     for step in steps:
         if isinstance(step, Map):
-            return list(dict.fromkeys(asked))
-        asked += [source.get(name, name) for name in _named(step)]
+            return asked
+        for name in _named(step):
+            own = source.get(name, name)
+            asked[own] = asked.get(own, False) or not isinstance(step, Where)
         if isinstance(step, Rename):
             source = {**source, **{new: source.get(old, old) for old, new in step.names}}
-    return list(dict.fromkeys([*asked, *(source.get(name, name) for name in columns or ())]))
+    return {**asked, **{source.get(name, name): True for name in columns or ()}}
 
 
 def columns_to_read(
-    steps: Sequence[Step], columns: Sequence[str] | None, view: str, schema: pa.Schema | None
+    steps: Sequence[Step], columns: Sequence[str] | None, view: str, schema: pa.Schema | None = None
 ) -> list[str] | None:
     """Columns of the source that must be read so that the steps give these columns; None for all.
 
@@ -145,7 +159,7 @@ def columns_to_read(
         if isinstance(step, (Filter, Map)):
             need = None
         elif isinstance(step, Select):
-            own = {*step.columns, *_always(view)}
+            own = {*step.columns, *always_kept(view)}
             need = own if need is None else need & own
         elif isinstance(step, Rename) and need is not None:
             old = {new: old for old, new in step.names}
@@ -160,7 +174,7 @@ def columns_to_read(
     if need is None:
         return None
     if schema is None:
-        return sorted(need)
+        return sorted(need) or None
     found = [name for name in schema.names if name in need]
     return found or schema.names[:1]
 

@@ -1,50 +1,83 @@
-"""A dataset as users hold it: a source, and how it is read."""
+"""A dataset as users hold it: a source, how it is read, and the steps that choose and change its rows."""
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from lading.dataset import iteration
+from lading.dataset import iteration, shown
+from lading.dataset.chosen import ChosenSamples
+from lading.dataset.chosen_access import access_to
+from lading.dataset.iteration import Batching
 from lading.dataset.python_values import rows_as_dicts, samples_as_dicts
-from lading.dataset.sample_access import SampleAccess
+from lading.dataset.sample_access import SampleAccess, ordinals
 from lading.dataset.shard import ShardList
 from lading.dataset.shards import Shards
 from lading.dataset.source import Source
+from lading.dataset.steps import Drop, Filter, Function, ImageBounds, Limit, Map, Rename, Rows, Select, Step, Where
 from lading.errors import UsageError
+from lading.formats.registry import format_of_name
+from lading.options import Drop as DropPolicy
 from lading.options import OnError, ReadOptions
+
+if TYPE_CHECKING:
+    from lading.jobs.convert import ConvertSummary
 
 __all__ = ["Dataset"]
 
 _DOCUMENT_ROWS = 64
-_USUAL = ReadOptions()
 
 
 class Dataset:
-    """A source, and how it is read. Made by `lading.open`; nothing is read before it is asked for.
+    """A source, how it is read, and steps. Immutable: every step gives a new dataset, and reads nothing.
 
-    Attributes:
-        source: the source, as `lading.open` took it.
-        read: how it is read.
+    Rows are read when they are iterated, taken by number, written, or looked at. Datasets can be pickled: another
+    process opens the source again.
+
+    Example:
+        ds = lading.open("docs/*.parquet").where("lang == 'en'").select("text")
+        ds.write("english", format="jsonl")
     """
 
-    __slots__ = ("_access", "_open", "_sample", "_shards", "read", "source")
+    __slots__ = ("_access", "_chosen", "_reopen", "_sample", "_shards", "read", "source", "steps")
 
     def __init__(
-        self, reopen: Callable[[Source, ReadOptions], Dataset], source: Source, read: ReadOptions, shards: Shards
+        self,
+        reopen: Callable[[Source, ReadOptions, tuple[Step, ...]], Dataset],
+        source: Source,
+        read: ReadOptions,
+        shards: Shards,
+        steps: tuple[Step, ...] = (),
     ) -> None:
-        self.source, self.read, self._open, self._shards = source, read, reopen, shards
-        self._access = SampleAccess(shards)
+        """Made by `lading.open`."""
+        self.source, self.read, self.steps = source, read, steps
+        self._reopen, self._shards = reopen, shards
+        self._chosen = ChosenSamples(shards, steps) if steps else None
+        self._access = access_to(shards, self._chosen)
         self._sample = self._access.sample
+
+    def _with(self, step: Step) -> Dataset:
+        return Dataset(self._reopen, self.source, self.read, self._shards, (*self.steps, step))
+
+    def __reduce__(self) -> tuple[Callable[..., Dataset], tuple[object, ...]]:
+        """A process that is given a dataset opens the source again, with files and maps of its own."""
+        return self._reopen, (self.source, self.read, self.steps)
+
+    # What it is
 
     @property
     def format(self) -> str:
-        """Name of the shards' format."""
+        """Name of the shards' format.
+
+        Example: `lading.open("docs.parquet").format == "parquet"`
+        """
         return self._shards.format
 
     @property
@@ -54,16 +87,27 @@ class Dataset:
 
     @property
     def schema(self) -> pa.Schema:
-        """Columns of the manifest, if that is of this view, or of the first shard that is not empty.
+        """The columns behind the steps. Columns of references are payload that is read when it is asked for.
 
-        Other shards may hold more columns then. A column of references is payload that is read when it is asked for.
+        Without a manifest they are those of the first shard that is not empty; other shards may hold more. Behind a
+        function of `map` they are those of the first batch that it returns.
+
+        Example: `ds.schema.names`
         """
-        return self._shards.schema
+        return self._shards.schema if self._chosen is None else self._chosen.schema
+
+    @property
+    def columns(self) -> list[str]:
+        """Names of the columns of `schema`."""
+        return list(self.schema.names)
 
     @property
     def shards(self) -> ShardList:
-        """The shards, each opened when it is asked for."""
-        return ShardList(self._shards, self._access)
+        """The shards of the source, each opened when it is asked for. Steps do not change them.
+
+        Example: `len(ds.shards)`, `ds.shards[0].path`
+        """
+        return ShardList(self._shards, SampleAccess(self._shards))
 
     @property
     def counts(self) -> Counter[str]:
@@ -71,19 +115,10 @@ class Dataset:
         return self._shards.counts
 
     def __repr__(self) -> str:
-        return f"<lading.Dataset {self.format}, {self.view}, {len(self._shards.listing)} shards>"
+        return shown.as_text(self._shards, self.source, self.steps, self._chosen)
 
-    def __reduce__(self) -> tuple[Callable[..., Dataset], tuple[object, ...]]:
-        """A process that is given a dataset opens the source again, with files and maps of its own."""
-        return _open_again, (self._open, self.source, self.read)
-
-    def read_with(self, opening: Mapping[str, Any]) -> ReadOptions:
-        """How the dataset is read. Raises UsageError where arguments of `lading.open` are given too."""
-        given = [name for name, value in opening.items() if value != getattr(_USUAL, name)]
-        if given:
-            raise UsageError("a dataset is open already, and was given with arguments of opening",
-                             found=", ".join(given), advice="Give these arguments to lading.open.")  # fmt: skip
-        return self.read
+    def _repr_html_(self) -> str:
+        return shown.as_html(self._shards, self.source, self.steps, self._chosen)
 
     def close(self) -> None:
         """Give up open shards, maps and streams. They are opened again when something is read."""
@@ -95,43 +130,97 @@ class Dataset:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def __len__(self) -> int:
-        ends = self._shards.sample_ends()
-        return int(ends[-1]) if len(ends) else 0
+    # Steps
 
-    def __getitem__(self, index: int) -> dict[str, Any]:
-        """One sample as a dict of Python values: media as bytes, text as str, JSON parsed, arrays as numpy.
+    def select(self, *columns: str) -> Dataset:
+        """Keep these columns, in the order of the source.
 
-        In the view `interleaved`: `sample_id`, the sample's own fields, and `items`, a list of dicts.
+        The key of samples (`__key__`) and the reserved columns of items stay too; `drop` leaves them out.
+
+        Example: `ds.select("jpg", "json")`
         """
-        return self._sample(index)
+        return self._with(Select(columns))
 
-    def __iter__(self) -> Iterator[dict[str, Any]]:
-        return self.samples()
+    def drop(self, *columns: str) -> Dataset:
+        """Leave these columns out.
 
-    def take(
-        self, indices: Sequence[int] | NDArray[np.int64], columns: Sequence[str] | None = None, *, views: bool = False
-    ) -> pa.Table:
-        """Rows of samples by number, in the order asked for, repeats allowed; payload as `large_binary`.
-
-        Columns come in the order asked for; one that the shards of these rows lack, and the schema has, is null. If
-        none are asked for, a few rows of a tar with a `.tar.idx` have the fields of these rows alone, unless its schema
-        was asked for before: that takes a walk over the tar. Reads nothing but their ranges; of a remote store
-        identical ones once, neighbours together. With `views` payload is `binary_view`, over mapped files where it lies
-        in such: bytes move when a value is looked at, and nothing holds all of them.
-
-        Raises:
-            IndexError: a number is outside the dataset.
-            UsageError: a column that neither the schema nor a shard of these rows has.
+        Example: `ds.drop("thumbnail")`
         """
-        return self._access.take(indices, columns, views=views)
+        return self._with(Drop(columns))
 
-    def by_key(self, key: str) -> dict[str, Any]:
-        """The first sample with this key (`__key__`, or `sample_id` of interleaved data).
+    def rename(self, names: Mapping[str, str]) -> Dataset:
+        """Give columns new names.
 
-        Looks through the keys of one shard after another. Raises KeyError.
+        Example: `ds.rename({"txt": "caption"})`
         """
-        return self._access.by_key(key)
+        return self._with(Rename.of(names))
+
+    def where(self, condition: str | pc.Expression, *, drop: DropPolicy = "row") -> Dataset:
+        """Keep the rows for which a condition holds. A column that only metadata rows fill counts for all items.
+
+        Example: `ds.where("lang == 'en' and score > 0.5")`
+
+        Args:
+            condition: a text, or a pyarrow expression.
+            drop: of documents: drop the items that fail (`row`), or the documents that have such items (`sample`).
+        """
+        return self._with(Where(condition, drop))
+
+    def image_bounds(
+        self,
+        *,
+        min_side: int | None = None,
+        max_side: int | None = None,
+        min_aspect_ratio: float | None = None,
+        max_aspect_ratio: float | None = None,
+        drop: DropPolicy = "row",
+    ) -> Dataset:
+        """Keep the rows whose images are within bounds. Only the first bytes of images are read.
+
+        Example: `ds.image_bounds(min_side=256, max_aspect_ratio=3)`
+
+        Args:
+            min_side: least pixels of an image's shorter side.
+            max_side: most pixels of its longer side.
+            min_aspect_ratio: least width / height.
+            max_aspect_ratio: most width / height.
+            drop: as of `where`.
+        """
+        return self._with(ImageBounds(min_side, max_side, min_aspect_ratio, max_aspect_ratio, drop))
+
+    def filter(self, function: Function, *, drop: DropPolicy = "row") -> Dataset:
+        """Keep the rows for which a function says true.
+
+        Example: `ds.filter(lambda batch: pc.greater(batch["score"], 0.5))`
+
+        Args:
+            function: called with each record batch; returns a truth value for every row. Payload comes as references
+                (`lading.materialise` reads it), or as `large_binary`.
+            drop: as of `where`.
+        """
+        return self._with(Filter(function, drop))
+
+    def map(self, function: Function) -> Dataset:
+        """Replace each batch of rows by the batch that a function returns for it.
+
+        The columns of the first batch with rows are those of all. A function that returns more or fewer samples than
+        it gets can be iterated and written; samples by number (`ds[i]`, `len`, `take`) are an error then.
+
+        Example: `ds.map(lambda batch: batch.append_column("n", pc.utf8_length(batch["text"])))`
+
+        Args:
+            function: called with each record batch, payload as of `filter`.
+        """
+        return self._with(Map(function))
+
+    def limit(self, count: int) -> Dataset:
+        """Keep the first samples, at most so many.
+
+        Example: `ds.limit(1000)`
+        """
+        return self._with(Limit(count))
+
+    # Rows in order
 
     def batches(
         self,
@@ -144,12 +233,14 @@ class Dataset:
         on_error: OnError = "error",
         shards_per_batch: int | None = 1,
     ) -> Iterator[pa.RecordBatch]:
-        """All rows in order, by the batch; a sample is never cut.
+        """All rows in order, as Arrow record batches; a sample is never cut.
 
         Payload columns are `large_binary`; with `views` `binary_view` over mapped files, good for use at once (the
         pages behind a batch are given back when the next is asked for); with `lazy` references, and no payload is
-        read. Each batch's schema metadata names its files (`lading.source_files`). A field that appears late joins the
+        read. Each batch's schema metadata names its files (`lading.source_files`). A column that appears late joins the
         schema then, and stays.
+
+        Example: `for batch in ds.batches(max_rows=256, columns=["jpg", "cls"]): ...`
 
         Args:
             max_rows: rows a batch, at most (a larger interleaved sample stays whole).
@@ -157,20 +248,20 @@ class Dataset:
             columns: columns to give, in this order; None for all.
             lazy: leave references as they are.
             views: give views instead of copies.
-            on_error: for a row whose bytes cannot be had: `error`, `warn` (null, and a warning), `drop_row`,
+            on_error: for a row whose payload is unavailable: `error`, `warn` (null, and a warning), `drop_row`,
                 `drop_sample`; dropped rows are counted.
             shards_per_batch: consecutive shards that a batch may hold rows of, so that small files make batches as
                 large as large ones do; None for as many as the limits allow.
         """
-        return iteration.batches(
-            self._shards, max_rows=max_rows, max_bytes=max_bytes, columns=columns, lazy=lazy, views=views,
-            on_error=on_error, shards_per_batch=shards_per_batch,
-        )  # fmt: skip
+        how = Batching(max_rows, max_bytes, columns, lazy, views, on_error, shards_per_batch)
+        return iteration.batches(self._shards, how) if self._chosen is None else self._chosen.batches(how)
 
     def samples(self, *, raw: bool = False) -> Iterator[dict[str, Any]]:
-        """All samples in order, each a dict as `[i]` gives it.
+        """All samples in order, each a dict as `ds[i]` gives it; the same as `iter(ds)`.
 
         A value is read when its sample's turn comes, so let a sample go before the next where memory and speed matter.
+
+        Example: `for sample in ds.samples(): print(sample["__key__"])`
 
         Args:
             raw: give every value as its column has it (bytes for a member of a tar, unless a manifest says more),
@@ -183,8 +274,14 @@ class Dataset:
         for batch in self.batches(lazy=True):
             yield from rows_as_dicts(self._shards, batch, raw=raw)
 
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return self.samples()
+
     def head(self, count: int = 5) -> list[dict[str, Any]]:
-        """The first samples, as `[i]` gives them, without an index; what cannot be had is None, with a warning."""
+        """The first samples, as `ds[i]` gives them, without an index. Unavailable payload is None, with a warning.
+
+        Example: `ds.head(2)`
+        """
         found: list[dict[str, Any]] = []
         rows = max(count, 1) if self.view == "samples" else _DOCUMENT_ROWS
         for batch in self.batches(max_rows=rows, on_error="warn"):
@@ -192,6 +289,65 @@ class Dataset:
             if len(found) >= count:
                 break
         return found[:count]
+
+    # Samples by number and by key
+
+    def __len__(self) -> int:
+        """Number of samples. Behind `where`, `filter` and `image_bounds` one pass over their columns counts them."""
+        return len(self._access)
+
+    def __getitem__(self, index: Any) -> Any:
+        """One sample by its number, or a dataset of the samples of a slice or a list of numbers.
+
+        A sample is a dict of Python values: media as bytes, text as str, JSON parsed, arrays as numpy. In the view
+        `interleaved` it has `sample_id`, the fields of the document, and `items`, a list of dicts.
+
+        Example: `ds[0]`, `ds[-1]`, `ds[:100]`, `ds[[5, 1, 3]]`
+
+        Raises:
+            IndexError: the number is outside the dataset.
+            UsageError: the index is the name of a column.
+        """
+        if type(index) is int:
+            return self._sample(index)
+        if isinstance(index, slice):
+            return self._with(Rows(index.start, index.stop, index.step))
+        if isinstance(index, str):
+            raise UsageError("samples have numbers; a column is selected by a step", found=repr(index),
+                             advice=f"Write ds.select({index!r}).")  # fmt: skip
+        if isinstance(index, (list, tuple, np.ndarray)):
+            return self._with(Rows(numbers=tuple(ordinals(index).tolist())))
+        return self._sample(index)
+
+    def take(
+        self, indices: Sequence[int] | NDArray[np.int64], columns: Sequence[str] | None = None, *, views: bool = False
+    ) -> pa.Table:
+        """Rows of samples by number, in the order asked for, repeats allowed; payload as `large_binary`.
+
+        Columns come in the order asked for; one that the shards of these rows lack, and the schema has, is null. If
+        none are asked for, a few rows of a tar with a `.tar.idx` have the fields of these rows alone, unless its schema
+        was asked for before: that takes a walk over the tar. Reads nothing but their ranges; of a remote store
+        identical ones once, neighbours together. With `views` payload is `binary_view`, over mapped files where it lies
+        in such: bytes move when a value is looked at, and nothing holds all of them.
+
+        Example: `ds.take([7, 0, 7], ["jpg"])`
+
+        Raises:
+            IndexError: a number is outside the dataset.
+            UsageError: a column that neither the schema nor a shard of these rows has.
+        """
+        return self._access.take(indices, columns, views=views)
+
+    def by_key(self, key: str) -> dict[str, Any]:
+        """The first sample with this key (`__key__`, or `sample_id` of interleaved data).
+
+        Looks through the keys of one shard after another. Raises KeyError.
+
+        Example: `ds.by_key("000017")`
+        """
+        return self._access.by_key(key)
+
+    # Payload and files
 
     def materialise(
         self,
@@ -201,9 +357,31 @@ class Dataset:
         views: bool = False,
         on_error: OnError = "error",
     ) -> pa.RecordBatch:
-        """A lazy batch of this dataset with its payload in the place of references."""
+        """A lazy batch of this dataset with its payload in the place of references.
+
+        Example: `ds.materialise(next(ds.batches(lazy=True)), columns=["json"])`
+
+        Args:
+            batch: the batch.
+            columns: columns to read; None for all.
+            views: as of `batches`.
+            on_error: as of `batches`.
+        """
         return self._shards.fetcher.materialise(batch, columns, on_error=on_error, views=views)
 
+    def write(self, destination: str | os.PathLike[str], format: str | None = None, **options: Any) -> ConvertSummary:  # noqa: A002 - the word users know
+        """Write the dataset; the same as `lading.convert(ds, destination, format=format, …)`.
 
-def _open_again(reopen: Callable[[Source, ReadOptions], Dataset], source: Source, read: ReadOptions) -> Dataset:
-    return reopen(source, read)
+        Example: `ds.write("out", format="parquet", workers=8)`
+
+        Args:
+            destination: folder of the new dataset.
+            format: format to write; by default the ending of the destination names it.
+            options: the other arguments of `lading.convert`.
+
+        Raises:
+            UsageError: no format is given, and the destination has no ending of one.
+        """
+        from lading.jobs.convert import convert
+
+        return convert(self, destination, format=format or format_of_name(os.fspath(destination)), **options)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from operator import index as as_int
 from typing import Any
 
@@ -24,10 +25,13 @@ from lading.units import parse_bytes
 __all__ = [
     "MAX_BYTES",
     "MAX_ROWS",
+    "Batching",
     "aligned_to",
     "batches",
+    "finished",
     "hidden_columns",
     "materialise_parts",
+    "padded",
     "refuse_no_columns",
     "scan_shard",
     "shard_batches",
@@ -40,62 +44,85 @@ MAX_BYTES = 256 << 20
 """Payload of a batch, where nobody says another number."""
 
 
-def batches(
-    shards: Shards,
-    *,
-    max_rows: int = MAX_ROWS,
-    max_bytes: int | str = MAX_BYTES,
-    columns: Sequence[str] | None = None,
-    lazy: bool = False,
-    views: bool = False,
-    on_error: OnError = "error",
-    shards_per_batch: int | None = 1,
-) -> Iterator[pa.RecordBatch]:
+@dataclass(frozen=True, slots=True)
+class Batching:
+    """How rows are given by the batch; see `Dataset.batches`."""
+
+    max_rows: int = MAX_ROWS
+    max_bytes: int | str = MAX_BYTES
+    columns: Sequence[str] | None = None
+    lazy: bool = False
+    views: bool = False
+    on_error: OnError = "error"
+    shards_per_batch: int | None = 1
+
+    def __post_init__(self) -> None:
+        """Refuse no columns and no rows."""
+        refuse_no_columns(self.columns)
+        object.__setattr__(self, "max_rows", _count(self.max_rows))
+
+    @property
+    def most_bytes(self) -> int:
+        """`max_bytes` as a number."""
+        return parse_bytes(self.max_bytes)
+
+
+def batches(shards: Shards, how: Batching) -> Iterator[pa.RecordBatch]:
     """All rows in order, a batch at a time; see `Dataset.batches`."""
-    refuse_no_columns(columns)
-    max_rows, most_bytes = _count(max_rows), parse_bytes(max_bytes)
-    hidden = hidden_columns(shards, columns)
+    columns, hidden = how.columns, hidden_columns(shards, how.columns)
     asked = columns if shards.view == "samples" and shards.target is None else None
-    columns = columns if columns is None else [*columns, *hidden]
     row = 0
 
     def of_shards() -> Iterator[pa.RecordBatch]:
         """Batches of all shards; `row` is the first of the last one in its shard."""
         nonlocal row
+        wanted = columns if columns is None else [*columns, *hidden]
         for number in range(len(shards.listing)):
             row = 0
-            for batch in shard_batches(shards, number, max_rows, most_bytes, columns, views=views):
+            for batch in shard_batches(shards, number, how.max_rows, how.most_bytes, wanted, views=how.views):
                 yield batch
                 row += batch.num_rows
 
     found = of_shards()
     if asked is not None:
         found = _refusing_unknown(shards, found, asked)
-    if shards_per_batch != 1:
-        joined = join((Batch(rows, shards.view) for rows in found), max_rows, most_bytes, shards_per_batch)
+    for batch in padded(found, how, shards.view):
+        ordered = batch if asked is None else _in_order(batch, asked)
+        yield from finished(shards, ordered, how, shards.target, row if how.shards_per_batch == 1 else None)
+
+
+def padded(found: Iterator[pa.RecordBatch], how: Batching, view: str) -> Iterator[pa.RecordBatch]:
+    """Batches with the columns of those before them; rows of small shards together, where that is asked for."""
+    if how.shards_per_batch != 1:
+        joined = join((Batch(rows, view) for rows in found), how.max_rows, how.most_bytes, how.shards_per_batch)
         found = (batch.rows for batch in joined)
     seen = pa.schema([])
     for batch in found:
-        seen, padded = _pad(seen, batch)
-        if asked is not None:
-            padded = _in_order(padded, asked)
-        if lazy:
-            yield padded.drop_columns(hidden)
-            continue
-        first_row = row if shards_per_batch == 1 else None
-        for done in _with_bytes(shards, padded, most_bytes, first_row, views=views, on_error=on_error):
-            yield done.drop_columns(hidden)
-            shards.fetcher.release()
+        seen, whole = _pad(seen, batch)
+        yield whole
+
+
+def finished(
+    shards: Shards, batch: pa.RecordBatch, how: Batching, target: pa.Schema | None, first_row: int | None = None
+) -> Iterator[pa.RecordBatch]:
+    """A batch as it is given to the user: with its payload or without, and without columns that nobody asked for."""
+    hidden = hidden_columns(shards, how.columns)
+    if how.lazy:
+        yield batch.drop_columns(hidden)
+        return
+    for done in _with_bytes(shards, batch, how, target, first_row):
+        yield done.drop_columns(hidden)
+        shards.fetcher.release()
 
 
 def _with_bytes(
-    shards: Shards, batch: pa.RecordBatch, max_bytes: int, first_row: int | None, *, views: bool, on_error: OnError
+    shards: Shards, batch: pa.RecordBatch, how: Batching, target: pa.Schema | None, first_row: int | None
 ) -> Iterator[pa.RecordBatch]:
-    """A batch in parts with their bytes; errors tell a row as its shard counts it, where the batch begins there."""
+    """A batch in parts with their payload; errors name a row as its shard counts it, if the first row is known."""
     dropped = batch.num_rows
     with errors_at(first_row=first_row):
-        for part in materialise_parts(shards, batch, max_bytes, on_error=on_error, views=views):
-            done = as_text(part, shards.target)
+        for part in materialise_parts(shards, batch, how.most_bytes, on_error=how.on_error, views=how.views):
+            done = as_text(part, target)
             dropped -= done.num_rows
             yield done
     if dropped:

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lading.arrow.align import resolve_schema
+from lading.dataset.chosen import ChosenSamples
 from lading.dataset.dataset import Dataset
 from lading.dataset.manifest_options import manifest_options, members_of, stored_schema, stored_settings
 from lading.dataset.shards import DETECT_SHARDS, ReadPlan, Shards
@@ -26,6 +27,7 @@ from lading.dataset.source import (
     read_head,
     source_names,
 )
+from lading.dataset.steps import Step
 from lading.errors import (
     DataError,
     DatasetReplaced,
@@ -47,11 +49,13 @@ from lading.options import InterleavedOptions, ReadOptions
 from lading.storage.fetch import Fetcher
 from lading.storage.stores import Stores, is_local, resolve, without_query
 
-__all__ = ["counts_hold", "open_dataset", "open_shards", "shards_of"]
+__all__ = ["chosen_samples", "counts_hold", "open_dataset", "open_shards", "read_of", "shards_of", "source_and_opening"]
 
 _BY_PATTERN = "Name files by a pattern, as in 'data/*.tar', to take all of them without manifests."
 _TRIES = 20
 """Times that a source is looked at anew because another dataset took its place meanwhile."""
+
+_USUAL = ReadOptions()
 
 _Look = TypeVar("_Look", bound=Callable[..., Shards])
 
@@ -134,10 +138,10 @@ def open_dataset(  # noqa: PLR0913 - one argument a decision of the user; all bu
     return _dataset(listed_once(source), read)
 
 
-def _dataset(source: Source, read: ReadOptions) -> Dataset:
+def _dataset(source: Source, read: ReadOptions, steps: tuple[Step, ...] = ()) -> Dataset:
     shards = _open(source, read)
     known = replace(read, format=shards.format, view=shards.view if shards.view_is_known else None)
-    return Dataset(_dataset, source, known, shards)
+    return Dataset(_dataset, source, known, shards, steps)
 
 
 def open_shards(source: Source | Dataset, **opening: Any) -> Shards:
@@ -151,8 +155,29 @@ def open_shards(source: Source | Dataset, **opening: Any) -> Shards:
         UsageError: a dataset is given, and arguments of opening too.
     """
     if isinstance(source, Dataset):
-        return _open(source.source, source.read_with(opening))
+        return _open(source.source, read_of(source, opening))
     return _open(source, ReadOptions(**opening))
+
+
+def read_of(dataset: Dataset, opening: Mapping[str, Any]) -> ReadOptions:
+    """How a dataset is read. Raises UsageError where arguments of opening are given too."""
+    given = [name for name, value in opening.items() if value != getattr(_USUAL, name)]
+    if given:
+        raise UsageError("a dataset is open already, and arguments of opening are given", found=", ".join(given),
+                         advice="Give these arguments to lading.open.")  # fmt: skip
+    return dataset.read
+
+
+def chosen_samples(source: Source | Dataset, shards: Shards) -> ChosenSamples | None:
+    """The samples behind the steps of a dataset whose shards are open; None for a source, and without steps."""
+    return ChosenSamples(shards, source.steps) if isinstance(source, Dataset) and source.steps else None
+
+
+def source_and_opening(source: Source | Dataset, opening: Mapping[str, Any]) -> tuple[Source, Mapping[str, Any]]:
+    """A source and the other arguments of `open_dataset`, by which another process opens the same shards."""
+    if isinstance(source, Dataset):
+        return source.source, {each.name: getattr(source.read, each.name) for each in fields(source.read)}
+    return source, opening
 
 
 @_of_one

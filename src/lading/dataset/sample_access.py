@@ -30,8 +30,12 @@ class SampleAccess:
     """Gives samples of open shards by number and by key."""
 
     def __init__(self, shards: Shards) -> None:
-        self._shards = shards
+        self._shards, self._getters = shards, shards.getters
         self._last: list[int] = []
+
+    def __len__(self) -> int:
+        ends = self._shards.sample_ends()
+        return int(ends[-1]) if len(ends) else 0
 
     def sample(self, index: int) -> dict[str, Any]:
         """One sample by its number; numbers below 0 count from the end. Raises IndexError."""
@@ -41,7 +45,9 @@ class SampleAccess:
         if not 0 <= at < ends[-1]:
             raise IndexError(f"sample {index} of {ends[-1]}")
         shard = bisect_right(ends, at)
-        return self.one(shard, at - ends[shard - 1] if shard else at)
+        ordinal = at - ends[shard - 1] if shard else at
+        get_sample = self._getters.get(shard)
+        return self.one(shard, ordinal) if get_sample is None else get_sample(ordinal)
 
     def _ends(self) -> list[int]:
         """Number of samples in each shard and all before it, as Python has numbers: for one at a time."""
@@ -50,11 +56,11 @@ class SampleAccess:
 
     def one(self, shard: int, ordinal: int) -> dict[str, Any]:
         """One sample of a shard."""
-        get_sample = self._shards.getters.get(shard)
+        get_sample = self._getters.get(shard)
         if get_sample is None:
             view = self._shards.counted_shard(shard)
             known = view.sample_getter() if self._shards.target is None else None
-            get_sample = self._shards.getters[shard] = known or partial(self._one_of_table, shard, view)
+            get_sample = self._getters[shard] = known or partial(self._one_of_table, shard, view)
         return get_sample(ordinal)
 
     def _one_of_table(self, shard: int, view: View, ordinal: int) -> dict[str, Any]:

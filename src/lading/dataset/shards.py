@@ -364,6 +364,12 @@ class Shards:
         return {**manifest_options(self.manifest, self.fmt), **self.fmt.options_like(self.source(shard), self.view)}
 
     @property
+    def knows_schema(self) -> bool:
+        """Whether `schema` is known, or a footer or header says it: that of a tar takes a walk over all of it."""
+        told = self.target is not None or self.members is not None or self.manifest is not None
+        return told or self._schema is not None or self.fixed_schema
+
+    @property
     def schema(self) -> pa.Schema:
         """Schema of the manifest, if that is of this view, or of the first shard that is not empty.
 
@@ -395,6 +401,13 @@ class Shards:
             counts = [self.open_shard(i).num_samples() if n is None else n for i, n in enumerate(known)]
             self._ends = np.cumsum(np.array(counts, np.int64))
         return self._ends
+
+    @property
+    def known_count(self) -> int | None:
+        """Number of samples, if a list says it or the shards were counted; None if they would have to be read."""
+        if self._ends is None and self.listing.table.column("num_samples").null_count:
+            return None
+        return int(self.sample_ends()[-1]) if len(self.listing) else 0
 
     def counted_shard(self, shard: int) -> View:
         """An open shard that holds as many samples as it should."""

@@ -84,7 +84,7 @@ class Transform:
 
     def _applied_step(self, step: Step, schemas: Iterator[pa.Schema], skipped: int) -> _Apply:
         if isinstance(step, (Select, Drop, Rename)):
-            return partial(_with_columns, step, self.view)
+            return partial(_with_columns, step, self.view, strict=bool(self.maps))
         if isinstance(step, (Where, ImageBounds, Filter)):
             return partial(_filtered, rejects_of(step, self.view, self._fetcher), step.drop, self.view)
         if isinstance(step, Map):
@@ -99,7 +99,7 @@ class Transform:
         return any(counter.is_done() for counter in self._counters)
 
     def check(self, schema: pa.Schema) -> pa.Schema:
-        """The schema after the steps, for rows of this schema; of a function without a known schema, its input's.
+        """The schema after the steps, for rows of this schema; nothing behind a function of unknown schema is checked.
 
         Raises:
             UsageError: a condition does not fit, or a column is missing.
@@ -110,7 +110,10 @@ class Transform:
                 schema = after_columns(step, schema, self.view)
             elif isinstance(step, Where):
                 as_where(step.condition).check(schema)
-            elif isinstance(step, Map) and (known := next(maps).schema) is not None:
+            elif isinstance(step, Map):
+                known = next(maps).schema
+                if known is None:
+                    return schema
                 schema = known
         return schema
 
@@ -130,16 +133,20 @@ class Transform:
         return replace(portion, outcomes=tuple(left))
 
     def portions(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Portion]:
-        """The rows that are left of batches, in portions that hold some; reads no further than is needed."""
+        """The rows that are left of batches, in portions; reads no further than is needed.
+
+        Portions without rows are left out, but for those of a function that changed the number of samples.
+        """
         waiting = iter(batches)
         while not self.is_done() and (batch := next(waiting, None)) is not None:
             portion = self.apply(batch)
-            if portion.batch.num_rows:
+            if portion.batch.num_rows or portion.samples is None:
                 yield portion
 
 
-def _with_columns(step: Select | Drop | Rename, view: str, portion: Portion) -> Portion:
-    return replace(portion, batch=choose_columns(step, portion.batch, view))
+def _with_columns(step: Select | Drop | Rename, view: str, portion: Portion, *, strict: bool) -> Portion:
+    strict = strict and portion.batch.num_rows > 0  # a function is not called with no rows
+    return replace(portion, batch=choose_columns(step, portion.batch, view, strict=strict))
 
 
 def _filtered(rejects: Rejects, drop: str, view: str, portion: Portion) -> Portion:
@@ -224,6 +231,7 @@ class _Mapped:
 
     def __init__(self, function: Function, view: str, schema: pa.Schema | None) -> None:
         self._function, self._view, self.schema = function, view, schema
+        self._other_count = False
 
     def __call__(self, portion: Portion) -> Portion:
         batch = portion.batch
@@ -239,8 +247,8 @@ class _Mapped:
             made = align_table(made, self.schema)
         elif made.num_rows:
             self.schema = without_source(made.schema)
-        same = len(sample_firsts(made, self._view)) == len(sample_firsts(batch, self._view))
-        return replace(portion, batch=made, samples=portion.samples if same else None, rows=None)
+        self._other_count |= len(sample_firsts(made, self._view)) != len(sample_firsts(batch, self._view))
+        return replace(portion, batch=made, samples=None if self._other_count else portion.samples, rows=None)
 
 
 def _refuse_broken(batch: pa.RecordBatch) -> None:

@@ -19,7 +19,16 @@ from lading.errors import UnknownFormat, UsageError
 from lading.formats.base import AnyFormat
 from lading.storage.stores import without_query
 
-__all__ = ["aliases_of", "all_formats", "find_format", "format_names", "get_format", "is_installed", "register"]
+__all__ = [
+    "aliases_of",
+    "all_formats",
+    "find_format",
+    "format_names",
+    "format_of_name",
+    "get_format",
+    "is_installed",
+    "register",
+]
 
 _BUILT_IN = {
     "webdataset": "lading.formats.webdataset.format",
@@ -147,6 +156,16 @@ def all_formats() -> Iterator[AnyFormat]:
             yield get_format(name)
         except UsageError as error:
             warnings.warn(str(error), stacklevel=2)
+
+
+def format_of_name(path: str) -> str:
+    """Name of the format whose files have the ending of a path. Raises UsageError if there is none."""
+    ending = without_query(path).rstrip("/").lower()
+    for candidate in all_formats():
+        if ending.endswith(candidate.info.extensions):
+            return candidate.name
+    raise UsageError("the name of the destination does not say the format", found=repr(path),
+                     expected=f"format=, one of {', '.join(format_names())}")  # fmt: skip
 
 
 def find_format(path: str, head: bytes) -> AnyFormat:

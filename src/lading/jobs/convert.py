@@ -14,11 +14,27 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lading.content.digests import DatasetDigest
+from lading.dataset.chosen import ChosenSamples, split_at_list
+from lading.dataset.columns import columns_to_read
+from lading.dataset.dataset import Dataset
 from lading.dataset.iteration import hidden_columns
-from lading.dataset.open import open_shards
+from lading.dataset.open import open_shards, read_of
 from lading.dataset.shards import ReadPlan, Shards
 from lading.dataset.source import Source, listed_once, write_splits
-from lading.dataset.steps import Filter, Function, ImageBounds, Limit, Map, Step, Where
+from lading.dataset.steps import Drop as DropColumns
+from lading.dataset.steps import (
+    Filter,
+    Function,
+    ImageBounds,
+    Limit,
+    Map,
+    Rename,
+    Rows,
+    Select,
+    Step,
+    Where,
+)
+from lading.dataset.transform import Transform
 from lading.dataset.writer import DatasetWriter, WriteSummary
 from lading.errors import DataError, SeveralSplits, UsageError
 from lading.features.items import KEY
@@ -27,7 +43,7 @@ from lading.formats.registry import get_format
 from lading.interleaved.tar_writer import Roles
 from lading.jobs.converter import Converter, bounded_options
 from lading.jobs.digest import dataset_digest
-from lading.jobs.plan import as_members, make_plan, take_files_in
+from lading.jobs.plan import Plan, as_members, make_plan, take_files_in
 from lading.jobs.progress import OnProgress, Progress
 from lading.jobs.reading import refuse_out_of_reach
 from lading.jobs.refusals import ledger_file, refuse_harm, refuse_references
@@ -94,7 +110,7 @@ class ConvertSummary:
 
 
 def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two by keyword
-    source: Source,
+    source: Source | Dataset,
     destination: str | os.PathLike[str],
     *,
     format: str,  # noqa: A002 - the word users know
@@ -144,7 +160,7 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
     process: 250 MB and twice `max_batch_bytes`.
 
     Args:
-        source: as `lading.open` takes it.
+        source: as `lading.open` takes it, or a dataset; its steps come before those of the arguments.
         destination: folder of the new dataset.
         format: format to write.
         source_format: format of the source, where it is not recognised.
@@ -213,6 +229,10 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
         tuple(step for step in steps if step is not None),
         on_progress,
     )  # fmt: skip
+    if isinstance(source, Dataset):
+        opening = {**job.opening, "stores": stores}
+        job = replace(job, read=read_of(source, opening), steps=(*source.steps, *job.steps))
+        return _convert(job, source.source, destination)
     source = listed_once(source)
     try:
         return _convert(job, source, destination)
@@ -241,13 +261,12 @@ class _Job:
     @property
     def stores(self) -> Stores:
         """Which store serves which URL."""
-        assert self.read.stores is not None, "given with all options of reading"
-        return self.read.stores
+        return self.read.stores or Stores()
 
     @property
     def limit(self) -> int | None:
         """The most samples to convert."""
-        return next((step.count for step in self.steps if isinstance(step, Limit)), None)
+        return min((step.count for step in self.steps if isinstance(step, Limit)), default=None)
 
     @property
     def chooses(self) -> bool:
@@ -293,6 +312,8 @@ def _convert(job: _Job, source: Source, destination: str | os.PathLike[str]) -> 
             options, members = as_members(shards, target, write.options)
             write = replace(write, options=options)
         tasks = plan_tasks(shards.listing, parse_bytes(write.shard_size), stores)
+        if tasks and split_at_list(job.steps)[0]:  # samples are read by number, from all shards
+            tasks = [replace(tasks[0], stop=len(shards.listing))]
         staging, pool = _workers(job, shards, held, tasks, (store, path))
         how = _settled(replace(job, write=write), shards)
         checked = write.verify and not write.dry_run
@@ -329,7 +350,7 @@ def _workers(
     write, target = job.write, get_format(job.write.format)
     alone = (
         write.dry_run
-        or job.has(Limit)
+        or job.has(Limit, Rows)
         # Which items a column of a function's own belongs to in tars is found on the way, by who writes all of it.
         or (job.has(Map) and not target.info.fixed_schema)
         # Workers do not know what their shards will be called.
@@ -359,6 +380,11 @@ def _settled(job: _Job, shards: Shards) -> Conversion:
     if plan.schema is not None and hidden:
         written = pa.schema([f for f in plan.schema if f.name not in hidden], metadata=plan.schema.metadata)
     plan = replace(plan, columns=job.columns, whole=job.keeps_columns(shards), written=written)
+    every = plan.schema
+    if every is not None:
+        Transform(job.steps, shards.view, shards.fetcher).check(every)
+    if job.has(Select, DropColumns, Rename):
+        plan = _without_unread(plan, job.steps, shards.view)
     options = bounded_options(target, write.options or {}, parse_bytes(write.max_batch_bytes))
     read = ReadPlan(
         shards.view, shards.format_options, shards.interleaved,
@@ -370,11 +396,25 @@ def _settled(job: _Job, shards: Shards) -> Conversion:
         index_file=shards.listing.index_file, limits=job.read.limits,
     )  # fmt: skip
     mapped = _mapped(how, shards) if job.has(Map) else ()
-    return replace(how, plan=replace(plan, mapped=mapped, written=mapped[-1])) if mapped else how
+    if every is not None and (mapped or job.has(Select, DropColumns, Rename)):
+        steps = Transform(job.steps, shards.view, shards.fetcher, map_schemas=mapped)
+        plan = replace(plan, mapped=mapped, written=steps.check(written or every))
+    return replace(how, plan=plan)
+
+
+def _without_unread(plan: Plan, steps: Sequence[Step], view: str) -> Plan:
+    """The plan without the columns of the source that no step needs, and that are not written."""
+    needed = None if plan.schema is None else columns_to_read(steps, None, view, plan.schema)
+    if plan.schema is None or needed is None or needed == plan.schema.names:
+        return plan
+    kept = pa.schema([each for each in plan.schema if each.name in needed], metadata=plan.schema.metadata)
+    return replace(plan, schema=kept, whole=False)
 
 
 def _mapped(how: Conversion, shards: Shards) -> tuple[pa.Schema, ...]:
     """The schemas that functions give their rows, found by their first rows; empty if there are no rows."""
+    if split_at_list(how.steps)[0]:
+        return ChosenSamples(shards, how.steps).map_schemas
     before, look = Counter(shards.counts), Converter(shards, how)
     for _ in look.rows(range(len(shards.listing))):
         if all(each.schema is not None for each in look.transform.maps):

@@ -14,10 +14,11 @@ from lading.arrow.align import as_text
 from lading.arrow.rebatch import HELD_BATCHES
 from lading.arrow.references import files_of, has_codec, is_ref
 from lading.arrow.views import compacted, holds_bytes, is_text, shown_bytes
+from lading.dataset.chosen import ChosenSamples, split_at_list
 from lading.dataset.iteration import scan_shard
 from lading.dataset.outcomes import ALONG, DROPPED, DROPPED_ALONG, KEPT, Outcomes, RowOutcome
 from lading.dataset.shards import Shards
-from lading.dataset.steps import Limit
+from lading.dataset.steps import Limit, Map
 from lading.dataset.transform import Transform
 from lading.errors import SchemaMismatch
 from lading.features.items import duplicate_id_bounds, sample_starts, samples_with
@@ -71,11 +72,12 @@ class Converter:
         self.tally, self.losses = Tally(), Outcomes(write_ledger)
         self._dataset, self._how, self._on_digests, self._tell = dataset, how, on_digests, tell
         self._schema = how.plan.schema
-        self._texts = {f.name for f in self._schema or () if is_text(f.type)}
+        self._texts = {f.name for f in how.plan.schema_written or () if is_text(f.type)}
         self._holds_rows = get_format(how.write.format).info.fixed_schema
-        self.transform = Transform(how.steps, how.view, dataset.fetcher, map_schemas=how.plan.mapped)
-        if self._schema is not None:
-            self.transform.check(self._schema)
+        before, rest = split_at_list(how.steps)
+        self._listed = ChosenSamples(dataset, before) if before else None
+        mapped = how.plan.mapped[sum(isinstance(step, Map) for step in before) :]
+        self.transform = Transform(rest, how.view, dataset.fetcher, map_schemas=mapped)
 
     def copy(self, shards: range, writer: PartWriter) -> None:
         """Write the rows of some shards, with their payload or with references, as the conversion says."""
@@ -83,14 +85,15 @@ class Converter:
         # The fixed costs of a batch equal the time to move 5 MB: shards of 240 KB are converted 1.6 times as fast so.
         most = min(_TOGETHER_BYTES, how.max_batch_bytes // 4)
         batches = join(self.rows(shards), _MAX_ROWS, most, _TOGETHER_SHARDS, self._may_join)
+        target = how.plan.written if self._listed is None else how.plan.schema_written
         for batch in self._fetch(batches):
             with batch.naming_files():
-                written = batch if how.plan.written is None else batch.aligned(how.plan.written)
+                written = batch if target is None else batch.aligned(target)
                 write_rows(writer, self._dataset.fetcher, written, behind=True, duplicate_ids="apart")
 
     def rows(self, shards: range) -> Iterator[Batch]:
         """Give the rows of some shards behind the steps, payload as references or views."""
-        batches = self._scan(shards)
+        batches = self._scan(shards) if self._listed is None else self._take(self._listed)
         return self._transform(batches) if self._how.steps else self._counted(batches)
 
     # Stages
@@ -106,6 +109,11 @@ class Converter:
                     break
             self.tally.shards += 1
             self._tell()
+
+    def _take(self, listed: ChosenSamples) -> Iterator[Batch]:
+        """Give the samples of a list of numbers, as the steps make them that end with the list."""
+        for portion in listed.portions(views=True):
+            yield Batch(portion.batch, self._how.view)
 
     def _scan_shard(self, number: int) -> Iterator[Batch]:
         how, plan, schema = self._how, self._how.plan, self._schema
@@ -214,7 +222,8 @@ class Converter:
             rows -= part.num_rows
             samples -= part.num_samples
             size -= part.size_bytes if drops else 0
-            yield part if self._schema is None else part.with_rows(as_text(part.rows, self._schema))
+            written = how.plan.schema_written
+            yield part if written is None else part.with_rows(as_text(part.rows, written))
             del part  # before as much is unpacked again
         if rows:
             tally.rows -= rows

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import repeat
 from typing import Any, SupportsIndex
@@ -30,9 +30,11 @@ from lading.content.canonical import (
     value_form,
 )
 from lading.content.digests import DatasetDigest, differing_columns, interleaved_digests, sample_digests
+from lading.dataset.chosen import ChosenSamples
+from lading.dataset.chosen_access import access_to
+from lading.dataset.dataset import Dataset
 from lading.dataset.iteration import materialise_parts, shard_batches
-from lading.dataset.open import open_shards
-from lading.dataset.sample_access import SampleAccess
+from lading.dataset.open import chosen_samples, open_shards, source_and_opening
 from lading.dataset.shards import Shards
 from lading.dataset.source import Source, listed_once
 from lading.errors import UsageError
@@ -53,6 +55,7 @@ __all__ = [
     "check_limit",
     "dataset_digest",
     "diff",
+    "digests_behind",
     "digests_of",
     "shard_content",
 ]
@@ -103,21 +106,6 @@ class Digested:
     shards: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Batch:
-    """Consecutive samples.
-
-    Attributes:
-        rows: of the samples.
-        size_bytes: of the rows, with what references lead to.
-        shards: how many shards have been given whole, with these samples.
-    """
-
-    rows: pa.RecordBatch
-    size_bytes: int
-    shards: int
-
-
 def digests_of(
     dataset: Shards, shards: Iterable[int], *, keyed: bool = False, limit: int | None = None
 ) -> Iterator[Digested]:
@@ -126,7 +114,7 @@ def digests_of(
     Who gives a limit will take no more samples, and for those behind nothing is read.
     """
     begun = 0
-    passed = RangeHasher(hash_value, hasher, HASH_BYTES, short_bytes=SHORT_BYTES, keep_text=dataset.view == "samples")
+    passed = _hasher_of(dataset)
     shown = passed if limit is None and dataset.target is None else None  # else not all values are looked at
     most_rows = _MAX_ROWS if limit is None else min(max(limit, 1), _MAX_ROWS)
 
@@ -136,21 +124,34 @@ def digests_of(
             begun += 1
             yield from _shard_batches(dataset, shard, most_rows, shown)
 
-    def together() -> Iterator[_Batch]:
-        # A batch takes 300 calls of Arrow and numpy, 3 ms: of tars of 100 documents and 25 MB, a fifth of the time.
-        given = (Batch(rows, dataset.view) for rows in batches())
-        for batch in join(given, most_rows, _MAX_BYTES, _TOGETHER_SHARDS, lambda one: _lies_in_files(one.rows)):
-            # The shard begun last is looked into already, or was seen to the end.
-            yield _Batch(batch.rows, batch.size_bytes, begun - 1)
-            del batch  # before as much is read again
+    # A batch takes 300 calls of Arrow and numpy, 3 ms: of tars of 100 documents and 25 MB, a fifth of the time.
+    given = (Batch(rows, dataset.view) for rows in batches())
+    joined_up = join(given, most_rows, _MAX_BYTES, _TOGETHER_SHARDS, lambda one: _lies_in_files(one.rows))
+    # The shard begun last is looked into already, or was seen to the end.
+    return _digested(dataset, joined_up, passed, keyed=keyed, shards_given=lambda: begun - 1)
 
-    for batch in together():
-        found = []
+
+def digests_behind(dataset: Shards, chosen: ChosenSamples, *, keyed: bool = False) -> Iterator[Digested]:
+    """Digests of all samples behind the steps of a dataset, in order, and with `keyed` keys."""
+    given = chosen.portions(max_rows=_MAX_ROWS, max_bytes=_MAX_BYTES, views=True)
+    batches = (Batch(portion.batch, dataset.view) for portion in given)
+    return _digested(dataset, batches, _hasher_of(dataset), keyed=keyed, shards_given=lambda: 0)
+
+
+def _hasher_of(dataset: Shards) -> RangeHasher:
+    return RangeHasher(hash_value, hasher, HASH_BYTES, short_bytes=SHORT_BYTES, keep_text=dataset.view == "samples")
+
+
+def _digested(
+    dataset: Shards, batches: Iterator[Batch], passed: RangeHasher, *, keyed: bool, shards_given: Callable[[], int]
+) -> Iterator[Digested]:
+    for batch in batches:
+        found, given = [], shards_given()
         for part in _parts(dataset, _with_forms(dataset, batch.rows, passed)):
             found.append(batch_digests(part, dataset.view))
             del part  # before as much is unpacked again
         keys = _keys(batch.rows, dataset.view) if keyed else None
-        digested = Digested(np.concatenate(found), keys, batch.size_bytes, batch.shards)
+        digested = Digested(np.concatenate(found), keys, batch.size_bytes, given)
         del batch, found
         yield digested
 
@@ -243,7 +244,7 @@ def begin_digest(dataset: Shards) -> Look:
 
 
 def dataset_digest(
-    source: Source,
+    source: Source | Dataset,
     *,
     limit: int | None = None,
     workers: int | None = None,
@@ -252,10 +253,12 @@ def dataset_digest(
 ) -> DatasetDigest:
     """Content digest of a dataset, whatever its format; the same content gives the same digest.
 
+    Example: `lading.digest("out").ordered == lading.digest(ds.where("lang == 'en'")).ordered`
+
     Reads everything once; peak memory of each process as `Dataset.batches`.
 
     Args:
-        source: as `lading.open` takes it.
+        source: as `lading.open` takes it, or a dataset. One process does what has steps.
         limit: samples to look at, at most; one process does it.
         workers: processes that share the shards, at most: one for each core, up to eight, if not given. More than this
             process are started, as programs of their own, when what is left takes longer than a few seconds.
@@ -267,17 +270,18 @@ def dataset_digest(
         StoreError: among others, a worker died; names the source shards it had.
     """
     check_limit(limit)
-    source, total = listed_once(source), DatasetDigest()
+    source, total = source if isinstance(source, Dataset) else listed_once(source), DatasetDigest()
     with open_shards(source, **opening) as dataset:
-        if limit is None:
-            reading = Reading(begin_digest, source, opening, workers=workers)
+        chosen = chosen_samples(source, dataset)
+        if limit is None and chosen is None:
+            reading = Reading(begin_digest, *source_and_opening(source, opening), workers=workers)
             look, shards = begin_digest(dataset), range(len(dataset.listing))
             for _ in look_at_shards(dataset, look, reading, shards, on_digests=total.update, on_progress=on_progress):
                 pass
             return total
-        for part in _digests(dataset, on_progress, limit=limit):
-            total.update(part.digests[: limit - total.count])
-            if total.count >= limit:
+        for part in _digests(dataset, chosen, on_progress, limit=limit):
+            total.update(part.digests if limit is None else part.digests[: limit - total.count])
+            if limit is not None and total.count >= limit:
                 break
     return total
 
@@ -307,11 +311,20 @@ class _Part:
 
 
 def _digests(
-    dataset: Shards, on_progress: OnProgress | None, *, keyed: bool = False, limit: int | None = None
+    dataset: Shards,
+    chosen: ChosenSamples | None,
+    on_progress: OnProgress | None,
+    *,
+    keyed: bool = False,
+    limit: int | None = None,
 ) -> Iterator[Digested]:
-    """Digests of all samples, as `digests_of` gives them, with progress told."""
+    """Digests of all samples, as `digests_of` gives them, with progress reported."""
     total, samples, size_bytes = len(dataset.listing), 0, 0
-    for found in digests_of(dataset, range(total), keyed=keyed, limit=limit):
+    if chosen is not None:
+        parts = digests_behind(dataset, chosen, keyed=keyed)
+    else:
+        parts = digests_of(dataset, range(total), keyed=keyed, limit=limit)
+    for found in parts:
         yield found
         if on_progress is not None:
             samples += len(found.digests)
@@ -343,8 +356,8 @@ class DiffResult:
 
 
 def diff(
-    one: Source,
-    other: Source,
+    one: Source | Dataset,
+    other: Source | Dataset,
     *,
     max_differences: int = 10,
     options: Sequence[Mapping[str, Any]] = ({}, {}),
@@ -353,7 +366,7 @@ def diff(
     """Compare two datasets of any formats by the content of their samples, in order.
 
     Args:
-        one: as `lading.open` takes it.
+        one: as `lading.open` takes it, or a dataset.
         other: the same.
         max_differences: differences to describe.
         options: further arguments of `lading.open` for each.
@@ -363,13 +376,15 @@ def diff(
     found: list[dict[str, Any]] = []
     differing = 0
     with open_shards(one, **options[0]) as a, open_shards(other, **options[1]) as b:
-        for first, left, right in _aligned(_digests(a, on_progress, keyed=True), _digests(b, None, keyed=True), totals):
+        chosen = chosen_samples(one, a), chosen_samples(other, b)
+        parts = _digests(a, chosen[0], on_progress, keyed=True), _digests(b, chosen[1], None, keyed=True)
+        for first, left, right in _aligned(*parts, totals):
             shared = min(len(left.keys), len(right.keys))
             unlike = np.flatnonzero((left.digests[:shared] != right.digests[:shared]).any(axis=1))
             differing += len(unlike) + abs(len(left.keys) - len(right.keys))
             wanted = unlike[: max_differences - len(found)].tolist()
             found += [{"sample": first + i, "keys": (left.keys[i], right.keys[i])} for i in wanted]
-        both = SampleAccess(a), SampleAccess(b)
+        both = access_to(a, chosen[0]), access_to(b, chosen[1])
         found = [{**d, "fields": differing_columns(*(each.take([d["sample"]]) for each in both))} for d in found]
     equal = totals[0].ordered == totals[1].ordered and totals[0].count == totals[1].count
     return DiffResult(

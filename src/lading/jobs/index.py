@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from lading.dataset.dataset import Dataset
 from lading.dataset.open import open_shards
 from lading.dataset.shards import Shards
 from lading.dataset.source import Source
@@ -34,7 +35,9 @@ class IndexSummary:
     unkept: int = 0
 
 
-def index(source: Source, *, on_progress: Callable[[int, int], None] | None = None, **opening: Any) -> IndexSummary:
+def index(
+    source: Source | Dataset, *, on_progress: Callable[[int, int], None] | None = None, **opening: Any
+) -> IndexSummary:
     """Make the index of every shard and keep it in the cache folder (`$LADING_CACHE`).
 
     Reads headers, no payload. Peak memory: the index of one shard twice, some 60 bytes a value.
@@ -43,7 +46,7 @@ def index(source: Source, *, on_progress: Callable[[int, int], None] | None = No
         lading.index("mint/*.tar").samples
 
     Args:
-        source: as `lading.open` takes it.
+        source: as `lading.open` takes it, or a dataset; its steps do not change the shards, and do not count.
         on_progress: called with shards done and all shards.
         opening: the other arguments of `lading.open`.
     """

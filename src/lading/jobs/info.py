@@ -9,8 +9,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from lading.dataset.dataset import Dataset
 from lading.dataset.iteration import shard_batches
-from lading.dataset.open import open_shards
+from lading.dataset.open import chosen_samples, open_shards
 from lading.dataset.shards import Shards
 from lading.dataset.source import Source
 from lading.features.items import sample_firsts
@@ -52,41 +53,67 @@ class Info:
     counts: Mapping[str, int] = field(default_factory=dict)
 
 
-def info(source: Source, *, on_progress: OnProgress | None = None, **opening: Any) -> Info:
+def info(source: Source | Dataset, *, on_progress: OnProgress | None = None, **opening: Any) -> Info:
     """Look through a dataset: counts, sizes, columns, modalities.
 
     Reads headers, footers, the JSON of interleaved tars and the column `modality`; no payload.
 
     Args:
-        source: as `lading.open` takes it.
+        source: as `lading.open` takes it, or a dataset. Behind steps samples, rows and columns are counted; shards and
+            their sizes are those of the source.
         on_progress: called before every shard.
         opening: the other arguments of `lading.open`.
     """
     with open_shards(source, **opening) as dataset:
-        modalities: Counter[str] = Counter()
-        samples = rows = 0
+        chosen, counts = chosen_samples(source, dataset), _Counts()
         size_bytes = _bytes_beside(dataset)
-        schema = dataset.schema
-        wanted = ["sample_id", "modality"] if dataset.view == "interleaved" else None
+        schema = dataset.schema if chosen is None else chosen.schema
         for number in range(len(dataset.listing)):
             if on_progress is not None:
-                on_progress(Progress(number, len(dataset.listing), samples, 0))
+                on_progress(Progress(number, len(dataset.listing), counts.samples, 0))
             shard = dataset.source(number)
             size_bytes += shard.info.size_bytes if shard.info else 0
-            if wanted is None:
-                count = dataset.open_shard(number).num_samples()
-                samples, rows = samples + count, rows + count
-                continue
-            for batch in shard_batches(dataset, number, _MAX_ROWS, _MAX_BYTES, wanted):
-                samples += len(sample_firsts(batch, dataset.view))
-                rows += batch.num_rows
-                found = pa.compute.value_counts(batch.column("modality")).to_pylist()
-                modalities.update({entry["values"]: entry["counts"] for entry in found})
+            if chosen is None:
+                _count_shard(dataset, number, counts)
+        for portion in () if chosen is None else chosen.portions(_counted_columns(dataset.view) or []):
+            counts.add(portion.batch, dataset.view)
         columns = [(f.name, str(f.type), type(feature_of(f)).__name__) for f in schema]
         return Info(
-            dataset.format, dataset.view, len(dataset.listing), samples, rows, size_bytes, columns, dict(modalities),
-            dataset.manifest is not None, dict(dataset.counts),
+            dataset.format, dataset.view, len(dataset.listing), counts.samples, counts.rows, size_bytes, columns,
+            dict(counts.modalities), dataset.manifest is not None, dict(dataset.counts),
         )  # fmt: skip
+
+
+@dataclass(slots=True)
+class _Counts:
+    """Samples, rows, and items by modality."""
+
+    samples: int = 0
+    rows: int = 0
+    modalities: Counter[str] = field(default_factory=Counter)
+
+    def add(self, batch: pa.RecordBatch, view: str) -> None:
+        """Count the rows of a batch."""
+        self.samples += len(sample_firsts(batch, view))
+        self.rows += batch.num_rows
+        if view == "interleaved":
+            found = pa.compute.value_counts(batch.column("modality")).to_pylist()
+            self.modalities.update({entry["values"]: entry["counts"] for entry in found})
+
+
+def _counted_columns(view: str) -> list[str] | None:
+    """Columns that are read to be counted; None where a shard says how many samples it has."""
+    return ["sample_id", "modality"] if view == "interleaved" else None
+
+
+def _count_shard(dataset: Shards, number: int, counts: _Counts) -> None:
+    wanted = _counted_columns(dataset.view)
+    if wanted is None:
+        count = dataset.open_shard(number).num_samples()
+        counts.samples, counts.rows = counts.samples + count, counts.rows + count
+        return
+    for batch in shard_batches(dataset, number, _MAX_ROWS, _MAX_BYTES, wanted):
+        counts.add(batch, dataset.view)
 
 
 def _bytes_beside(dataset: Shards) -> int:

@@ -43,8 +43,9 @@ def join(
     for batch in batches:
         if not batch.num_rows:
             continue
-        alone = only is not None and not only(batch)
-        [file] = batch.files
+        # Samples that were taken by number name no file, or several: they come as they are.
+        alone = len(batch.files) != 1 or (only is not None and not only(batch))
+        file = batch.files[0] if batch.files else ""
         shards = len(files) + (not files or files[-1] != file)
         full = (
             rows + batch.num_rows > max_rows or size + batch.size_bytes > max_bytes or shards > (max_shards or shards)

@@ -1,0 +1,360 @@
+"""The samples that the steps of a dataset choose, as the steps make them: in order, or by their number in the source.
+
+In order, shards stream through the steps. Numbers of samples that are left are found in one pass, which reads only the
+columns that the steps look at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import cached_property
+from itertools import chain, pairwise
+from typing import TypeAlias
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from lading.arrow.views import reorder
+from lading.dataset.columns import (
+    after_columns,
+    columns_asked,
+    columns_to_read,
+    refuse_lost_columns,
+)
+from lading.dataset.iteration import MAX_BYTES, Batching, aligned_to, finished, hidden_columns, padded, shard_batches
+from lading.dataset.random_access import unfetched_rows
+from lading.dataset.shards import Shards
+from lading.dataset.steps import Drop, Filter, ImageBounds, Limit, Map, Rename, Rows, Select, Step, Where
+from lading.dataset.transform import Portion, Transform
+from lading.errors import UsageError
+from lading.features.items import duplicate_id_bounds, sample_firsts, sample_rows, without_source
+
+__all__ = ["ChosenSamples", "Numbers", "has_map", "in_order", "numbers_at", "one_batch", "split_at_list"]
+
+_TAKEN_SAMPLES = 256
+"""Samples of a list that are read at once: of some formats, with their payload."""
+
+_PASS_ROWS, _FIRST_ROWS = 16_384, 1024
+_COLUMN_STEPS = (Select, Drop, Rename)
+_ROW_STEPS = (Where, ImageBounds, Filter)
+
+Numbers: TypeAlias = range | NDArray[np.int64]
+"""Numbers of samples in the source."""
+
+
+class ChosenSamples:
+    """The samples of shards behind the steps of a dataset.
+
+    Args:
+        shards: the shards of the source.
+        steps: the steps.
+
+    Attributes:
+        steps: the steps.
+
+    Raises:
+        UsageError: a step names a column that an earlier step leaves out.
+    """
+
+    def __init__(self, shards: Shards, steps: Sequence[Step]) -> None:
+        refuse_lost_columns(steps, shards.view)
+        self._shards, self.steps = shards, tuple(steps)
+        self._map_schemas: list[pa.Schema] = []
+        self._fields: dict[str, pa.Field | None] = {}
+
+    # In order
+
+    def batches(self, how: Batching) -> Iterator[pa.RecordBatch]:
+        """The rows in order, a batch at a time; see `Dataset.batches`."""
+        shards, columns = self._shards, how.columns
+        if columns is not None:
+            columns = [*columns, *hidden_columns(shards, columns)]
+        target = None if shards.target is None or has_map(self.steps) else self._schema_of(self.steps, shards.target)
+        found = (each.batch for each in self.portions(columns, how.max_rows, how.most_bytes, views=how.views))
+        for batch in padded(found, how, shards.view):
+            asked = batch if columns is None else in_order(batch, columns, shards.view)
+            yield from finished(shards, asked, how, target)
+
+    def portions(
+        self,
+        columns: Sequence[str] | None = None,
+        max_rows: int = _PASS_ROWS,
+        max_bytes: int = MAX_BYTES,
+        *,
+        views: bool = False,
+        steps: Sequence[Step] | None = None,
+        empty: bool = False,
+        shards: range | None = None,
+    ) -> Iterator[Portion]:
+        """The rows in order, payload as references, in portions that say which samples of the source they are.
+
+        Args:
+            columns: columns that are wanted behind the steps, others may come along; None for all.
+            max_rows: rows of a batch that is read, at most.
+            max_bytes: payload of a batch that is read, at most.
+            views: as of `shard_batches`.
+            steps: the first steps of the dataset, to stop behind them; by default all of them.
+            empty: give portions without rows too, of a function that changed the number of samples.
+            shards: the shards to read, by number, if no step counts samples; by default all of them.
+        """
+        steps = self.steps if steps is None else steps
+        before, rest = split_at_list(steps)
+        first, skipped = (0, 0) if before else self._skipped(rest)
+        known = self._map_schemas[sum(isinstance(step, Map) for step in before) :]
+        transform = Transform(rest, self._shards.view, self._shards.fetcher, map_schemas=known, skipped=skipped)
+        if not before:
+            every = shards or range(len(self._shards.listing))
+            wanted = range(max(first, every.start), every.stop)
+            read = self._read(wanted, rest, columns, max_rows, max_bytes, views=views)
+            yield from (portion for portion in transform.portions(read) if empty or portion.batch.num_rows)
+            return
+        numbers = self._numbers(before)
+        for portion in transform.portions(self._listed(numbers, before, columns_to_read(rest, columns, self._view))):
+            if not empty and not portion.batch.num_rows:
+                continue
+            places = portion.samples
+            yield replace(portion, samples=None if places is None else numbers_at(numbers, places))
+
+    @property
+    def _view(self) -> str:
+        return self._shards.view
+
+    def _read(
+        self, wanted: range, steps: Sequence[Step], columns: Sequence[str] | None, max_rows: int, max_bytes: int, *,
+        views: bool,
+    ) -> Iterator[pa.RecordBatch]:  # fmt: skip
+        """Batches of some shards, with the columns that the steps need."""
+        shards = self._shards
+        for number in wanted:
+            names = self._to_read(steps, columns, number)
+            found = shard_batches(shards, number, max_rows, max_bytes, names, views=views)
+            for batch in found:
+                # If rows between two samples of one id were dropped, the two would become one.
+                apart = self._view == "interleaved"
+                bounds = duplicate_id_bounds(batch.column("sample_id")) if apart else [0, batch.num_rows]
+                for start, stop in pairwise(bounds):
+                    yield self._with_asked(batch.slice(start, stop - start), steps, columns)
+
+    def _to_read(self, steps: Sequence[Step], columns: Sequence[str] | None, shard: int) -> list[str] | None:
+        """Columns to read of a shard so that steps give these columns; None for all."""
+        shards, schema = self._shards, self._shards.target
+        helps = any(isinstance(step, (*_COLUMN_STEPS, ImageBounds)) for step in steps)
+        if schema is None and shards.fixed_schema and helps:
+            schema = shards.open_shard(shard).schema()
+        return columns_to_read(steps, columns, self._view, schema)
+
+    def _listed(
+        self, numbers: Numbers, steps: Sequence[Step], columns: Sequence[str] | None
+    ) -> Iterator[pa.RecordBatch]:
+        """Samples of the source in the order of a list, as steps make them that end with the list."""
+        begin = 0
+        while begin < len(numbers):
+            wanted = np.asarray(numbers[begin : begin + _TAKEN_SAMPLES], np.int64)
+            if self._view == "interleaved":  # the rows of a sample and of itself again would be one sample
+                wanted = wanted[: _before_repeats(wanted)]
+            yield one_batch(self.made(wanted, steps, columns))
+            begin += len(wanted)
+
+    def _with_asked(
+        self, batch: pa.RecordBatch, steps: Sequence[Step], columns: Sequence[str] | None
+    ) -> pa.RecordBatch:
+        """The batch with nulls for columns that a step needs, and that only other shards have.
+
+        Raises:
+            UsageError: no shard has a column that is asked for; conditions raise such an error of their own.
+        """
+        needed, fields = columns_to_read(steps, columns, self._view), []
+        for name, strict in columns_asked(steps, columns).items():
+            if name in batch.schema.names or (needed is not None and name not in needed):
+                continue
+            field = self._field(name)
+            if field is None and strict:
+                raise UsageError("no such column", expected=", ".join(batch.schema.names), found=repr(name))
+            fields += [] if field is None else [field]
+        if not fields:
+            return batch
+        columns = [*batch.columns, *(pa.nulls(batch.num_rows, field.type) for field in fields)]
+        return pa.record_batch(columns, pa.schema([*batch.schema, *fields], metadata=batch.schema.metadata))
+
+    def _skipped(self, steps: Sequence[Step]) -> tuple[int, int]:
+        """The first shard that a leading slice needs, and the number of samples before it, where a list says it."""
+        leading = next((step for step in steps if not isinstance(step, _COLUMN_STEPS)), None)
+        start = (leading.start or 0) if isinstance(leading, Rows) else 0
+        shard = samples = 0
+        for count in self._shards.listing.table.column("num_samples").to_pylist() if start else ():
+            if count is None or samples + count > start:
+                break
+            shard, samples = shard + 1, samples + count
+        return shard, samples
+
+    # Columns
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        """The columns behind the steps; behind a `Map`, those of the first batch with rows."""
+        return self.schema_from(self._shards.schema)
+
+    def schema_from(self, schema: pa.Schema) -> pa.Schema:
+        """The same, where the source has these columns."""
+        return self._schema_of(self.steps, schema)
+
+    def _schema_of(self, steps: Sequence[Step], schema: pa.Schema) -> pa.Schema:
+        self._find_map_schemas(sum(isinstance(step, Map) for step in steps))
+        known = iter(self._map_schemas)
+        for step in steps:
+            if isinstance(step, Map):
+                schema = next(known)
+            elif isinstance(step, _COLUMN_STEPS):
+                missing = [name for name in columns_asked([step]) if name not in schema.names]
+                for field in filter(None, map(self._field, missing)):
+                    schema = schema.append(field)
+                schema = after_columns(step, schema, self._view)
+        return schema
+
+    @property
+    def map_schemas(self) -> tuple[pa.Schema, ...]:
+        """Of each `Map`, the schema of its rows."""
+        self._find_map_schemas(len(self.steps))
+        return tuple(self._map_schemas)
+
+    def _find_map_schemas(self, count: int) -> None:
+        """Find the schemas of the first maps: each is that of the first batch with rows."""
+        places = [i for i, step in enumerate(self.steps) if isinstance(step, Map)]
+        for place in places[len(self._map_schemas) : count]:
+            first = next(self.portions(steps=self.steps[: place + 1], max_rows=_FIRST_ROWS), None)
+            if first is None:  # there are no rows: the function is not called
+                self._map_schemas.append(self._schema_of(self.steps[:place], self._shards.schema))
+            else:
+                self._map_schemas.append(without_source(first.batch.schema))
+
+    def _field(self, name: str) -> pa.Field | None:
+        """A column of the source, as the first shard has it that has it; None if no shard has it."""
+        if name not in self._fields:
+            shards = self._shards
+            opened = (shards.open_shard(number).schema() for number in range(len(shards.listing)))
+            there = (schema.field(name) for schema in chain([shards.schema], opened) if name in schema.names)
+            self._fields[name] = next(there, None)
+        return self._fields[name]
+
+    # By number
+
+    @cached_property
+    def numbers(self) -> Numbers:
+        """The number in the source of each sample behind the steps; a pass over the data finds it, if one is needed.
+
+        Raises:
+            UsageError: a function changes the number of samples.
+        """
+        return self._numbers(self.steps)
+
+    def _numbers(self, steps: Sequence[Step]) -> Numbers:
+        begin = max((i + 1 for i, step in enumerate(steps) if isinstance(step, (*_ROW_STEPS, Map))), default=0)
+        if begin == 0:
+            ends = self._shards.sample_ends()
+            found: Numbers = range(int(ends[-1]) if len(ends) else 0)
+        elif any(isinstance(step, _ROW_STEPS) for step in steps):
+            found = self._passed(steps[:begin])
+        else:  # functions alone: they must give as many samples as they get, which is checked whenever they are called
+            first = next(self.portions(steps=steps, max_rows=_FIRST_ROWS, empty=True), None)
+            if first is not None and first.samples is None:
+                raise _other_count()
+            return self._numbers([step for step in steps if not isinstance(step, Map)])
+        for step in steps[begin:]:
+            if isinstance(step, Limit):
+                found = found[: step.count]
+            elif isinstance(step, Rows):
+                listed = None if step.numbers is None else np.array(step.numbers, np.int64)
+                found = found[step.slice] if listed is None else numbers_at(found, listed)
+        return found
+
+    def _passed(self, steps: Sequence[Step]) -> NDArray[np.int64]:
+        """The numbers of the samples that pass steps, found by reading what the steps look at."""
+        found = [np.zeros(0, np.int64)]
+        for portion in self.portions(None if has_map(steps) else [], steps=steps, empty=True):
+            if portion.samples is None:
+                raise _other_count()
+            found.append(portion.samples)
+        return np.concatenate(found)
+
+    def made(self, numbers: NDArray[np.int64], steps: Sequence[Step], columns: Sequence[str] | None) -> pa.Table:
+        """Samples of the source, as steps make them that keep these samples; payload as references.
+
+        Args:
+            numbers: of the samples in the source, in any order, with repeats.
+            steps: the steps.
+            columns: columns that are wanted behind the steps, others may come along; None for all.
+        """
+        shards, view = self._shards, self._view
+        rising, places = np.unique(numbers, return_inverse=True)
+        again = [step for step in steps if isinstance(step, (*_COLUMN_STEPS, Map)) or _takes_items(step, view)]
+        wanted = columns_to_read(again, columns, view)
+        rows = one_batch(unfetched_rows(shards, rising, wanted, aligned_to(shards, wanted)))
+        transform = Transform(again, view, shards.fetcher, map_schemas=self._map_schemas)
+        portion = transform.apply(self._with_asked(rows, again, columns))
+        if portion.samples is None or len(portion.samples) != len(rising):
+            raise _other_count()
+        table = pa.Table.from_batches([portion.batch])
+        if np.array_equal(rising, numbers):
+            return table
+        bounds = np.append(sample_firsts(table, view), len(table))
+        return reorder(table, sample_rows(bounds, places))
+
+
+def split_at_list(steps: Sequence[Step]) -> tuple[Sequence[Step], Sequence[Step]]:
+    """The steps up to the last list of numbers, or slice that counts from the end, and the steps behind it."""
+    last = max((i + 1 for i, step in enumerate(steps) if isinstance(step, Rows) and not step.streams), default=0)
+    return steps[:last], steps[last:]
+
+
+def _takes_items(step: Step, view: str) -> bool:
+    """Whether a step may take single items from samples that it keeps."""
+    return view == "interleaved" and isinstance(step, _ROW_STEPS) and step.drop == "row"
+
+
+def has_map(steps: Sequence[Step]) -> bool:
+    """Whether a function makes the rows."""
+    return any(isinstance(step, Map) for step in steps)
+
+
+def _before_repeats(numbers: NDArray[np.int64]) -> int:
+    """How many of the numbers come before the first one that is repeated."""
+    _, firsts = np.unique(numbers, return_index=True)
+    again = np.ones(len(numbers), np.bool_)
+    again[firsts] = False
+    return int(np.argmax(again)) if again.any() else len(numbers)
+
+
+def one_batch(rows: pa.Table) -> pa.RecordBatch:
+    """The rows of a table as one batch."""
+    whole = rows.combine_chunks()
+    batches = whole.to_batches()
+    return batches[0] if batches else pa.record_batch([c.combine_chunks() for c in whole.columns], whole.schema)
+
+
+def in_order(batch: pa.RecordBatch, columns: Sequence[str], view: str) -> pa.RecordBatch:
+    """The batch with the columns that are asked for, in this order; of items with those that tell them apart."""
+    for name in columns:
+        if name not in batch.schema.names:
+            raise UsageError("no such column", expected=", ".join(batch.schema.names), found=repr(name))
+    first = [n for n in ("sample_id", "position") if n in batch.schema.names] if view == "interleaved" else []
+    return batch.select(list(dict.fromkeys([*first, *columns])))
+
+
+def numbers_at(numbers: Numbers, places: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The numbers at some places; places below 0 count from the end. Raises IndexError."""
+    count = len(numbers)
+    wrong = np.flatnonzero((places < -count) | (places >= count))
+    if len(wrong):
+        raise IndexError(f"sample {places[wrong[0]]} of {count}")
+    return np.asarray(numbers, np.int64)[places]
+
+
+class _Uncounted(UsageError, TypeError):
+    """Samples that have no numbers. Being a TypeError, it lets `list(dataset)` do without a length."""
+
+
+def _other_count() -> UsageError:
+    return _Uncounted("a function of map() changes the number of samples, so they have no numbers",
+                      advice="Write the dataset first, and open what was written.")  # fmt: skip

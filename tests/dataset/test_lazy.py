@@ -1,0 +1,364 @@
+"""The lazy dataset: every verb works behind steps, and steps obey laws, in every format and in both views."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+import lading
+from documents import SAMPLES, documents
+from lading.errors import UsageError
+
+FORMATS = ["webdataset", "parquet", "mds", "jsonl", "arrow"]
+COUNT = 23
+
+
+@pytest.fixture(params=FORMATS)
+def plain(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """Samples of several shards: a key, two numbers, a text."""
+    with lading.writer(tmp_path / "plain", format=request.param, shard_size="300b") as writer:
+        for at in range(0, COUNT, 5):
+            rows = range(at, min(at + 5, COUNT))
+            writer.write_batch(
+                pa.table({"__key__": [f"{i:03}" for i in rows], "a": list(rows), "b": [i % 3 for i in rows],
+                          "txt": [f"text {i}" for i in rows]})
+            )  # fmt: skip
+    return tmp_path / "plain"
+
+
+@pytest.fixture(params=["webdataset", "parquet", "jsonl"])
+def docs(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """Interleaved documents of two shards, with pictures and texts."""
+    folder = tmp_path / "docs"
+    folder.mkdir()
+    for number in range(2):
+        samples = [
+            (f"{name}{number}", items, {"lang": "en" if i % 2 else "de"}) for i, (name, items, _) in enumerate(SAMPLES)
+        ]
+        (folder / f"{number}.tar").write_bytes(documents(*samples))
+    if request.param == "webdataset":
+        return folder
+    to = {"jsonl": "media_archive"}.get(request.param, request.param)
+    lading.convert(folder, tmp_path / "other", format=to)
+    return tmp_path / "other"
+
+
+def _rows(dataset: lading.Dataset, **how: Any) -> list[dict[str, Any]]:
+    return [row for batch in dataset.batches(**how) for row in batch.to_pylist()]
+
+
+def _digest(dataset: lading.Dataset | Path) -> tuple[int, str]:
+    found = lading.digest(dataset)
+    return found.count, str(found.ordered)
+
+
+def _odd(batch: pa.RecordBatch) -> pa.Array:
+    return pc.equal(pc.bit_wise_and(batch["a"].cast(pa.int64()), 1), 1)
+
+
+def _doubled(batch: pa.RecordBatch) -> pa.RecordBatch:
+    return batch.append_column("twice", pc.multiply(batch["a"].cast(pa.int64()), 2))
+
+
+def _without_first(batch: pa.RecordBatch) -> pa.RecordBatch:
+    return batch.slice(1)
+
+
+CHAINS: dict[str, Callable[[lading.Dataset], lading.Dataset]] = {
+    "where": lambda ds: ds.where("a >= 4"),
+    "select": lambda ds: ds.select("txt"),
+    "drop": lambda ds: ds.drop("b"),
+    "rename": lambda ds: ds.rename({"txt": "caption"}),
+    "where, then select without its column": lambda ds: ds.where("a >= 4").select("txt"),
+    "renamed column in a condition": lambda ds: ds.rename({"a": "n"}).where("n < 9").drop("b"),
+    "limit": lambda ds: ds.limit(7),
+    "limit behind where": lambda ds: ds.where("b == 1").limit(3),
+    "where behind limit": lambda ds: ds.limit(9).where("b == 1"),
+    "slice": lambda ds: ds[4:17],
+    "slice with a step": lambda ds: ds[3:20:4],
+    "slice from the end": lambda ds: ds[-5:],
+    "slice backwards": lambda ds: ds[10:2:-3],
+    "slice of a slice": lambda ds: ds[2:20][3:9],
+    "list": lambda ds: ds[[7, 2, 2, 21, 0]],
+    "list behind where": lambda ds: ds.where("b == 2")[[3, 0, 5]],
+    "where behind a list": lambda ds: ds[[7, 2, 8, 21, 0]].where("b == 2"),
+    "filter": lambda ds: ds.filter(_odd),
+    "lambda": lambda ds: ds.filter(lambda batch: pc.less(batch["a"].cast(pa.int64()), 5)),
+    "map": lambda ds: ds.map(_doubled),
+    "map, where, select": lambda ds: ds.map(_doubled).where("twice > 10").select("twice"),
+    "nothing is left": lambda ds: ds.where("a < 0"),
+    "limit of nothing": lambda ds: ds.limit(0),
+}
+
+
+@pytest.mark.parametrize("chain", CHAINS.values(), ids=CHAINS.keys())
+def test_every_verb_gives_the_same_samples(
+    chain: Callable[[lading.Dataset], lading.Dataset], plain: Path, tmp_path: Path
+) -> None:
+    with lading.open(plain) as source:
+        dataset = chain(source)
+        samples = list(dataset)
+        assert len(dataset) == len(samples)
+        assert [dataset[i] for i in range(len(samples))] == samples
+        assert [dataset[i - len(samples)] for i in range(len(samples))] == samples
+        assert dataset.head(4) == samples[:4]
+        assert dataset.take(range(len(samples))).num_rows == len(samples)
+        order = np.random.default_rng(1).permutation(len(samples))
+        rows = _rows(dataset)
+        assert dataset.take(order).select(dataset.take([], None).column_names).to_pylist() == [
+            {name: rows[i][name] for name in dataset.take([], None).column_names} for i in order
+        ]
+        with pytest.raises(IndexError):
+            dataset[len(samples)]
+        assert {name for row in rows for name in row} <= {*dataset.schema.names}
+        for sample in samples[:3]:
+            assert dataset.by_key(sample["__key__"])["__key__"] == sample["__key__"]
+        with pytest.raises(KeyError):
+            dataset.by_key("nobody")
+        info = lading.info(dataset)
+        assert (info.samples, [name for name, _, _ in info.columns]) == (len(samples), dataset.schema.names)
+        assert lading.digest(dataset).count == len(samples)
+        assert lading.diff(dataset, dataset).equal
+
+
+@pytest.mark.parametrize("chain", CHAINS.values(), ids=CHAINS.keys())
+def test_what_is_written_has_the_digest_of_the_dataset(
+    chain: Callable[[lading.Dataset], lading.Dataset], plain: Path, tmp_path: Path
+) -> None:
+    with lading.open(plain) as source:
+        dataset = chain(source)
+        if not len(dataset):
+            return
+        done = dataset.write(tmp_path / "out.parquet")
+        assert (done.format, done.samples) == ("parquet", len(dataset))
+        assert _digest(tmp_path / "out.parquet") == _digest(dataset)
+        assert lading.diff(dataset, tmp_path / "out.parquet").equal
+        again = lading.convert(dataset, tmp_path / "tars", format="webdataset", verify=True)
+        assert again.verified
+
+
+def test_workers_write_the_same(tmp_path: Path) -> None:
+    with lading.writer(tmp_path / "in", format="parquet", shard_size="2kb") as writer:
+        for at in range(0, 400, 50):
+            writer.write_batch(pa.table({"a": range(at, at + 50), "txt": [f"{i:050}" for i in range(at, at + 50)]}))
+    with lading.open(tmp_path / "in") as ds:
+        dataset = ds.where("a > 20").map(lambda batch: batch.append_column("b", pc.negate(batch["a"])))
+        for workers in (1, 2):
+            done = dataset.write(tmp_path / f"{workers}", "jsonl", workers=workers, shard_size="2kb")
+            assert done.samples == 379
+            assert _digest(tmp_path / f"{workers}") == _digest(dataset)
+
+
+def test_conditions_one_behind_the_other_are_both(plain: Path) -> None:
+    with lading.open(plain) as ds:
+        assert _digest(ds.where("a > 3").where("b != 1")) == _digest(ds.where("a > 3 and b != 1"))
+
+
+def test_select_and_where_commute_where_the_column_is_kept(plain: Path) -> None:
+    with lading.open(plain) as ds:
+        assert _digest(ds.select("a", "txt").where("a > 3")) == _digest(ds.where("a > 3").select("a", "txt"))
+
+
+def test_slices_compose_as_those_of_a_list(plain: Path) -> None:
+    with lading.open(plain) as ds:
+        keys = [sample["__key__"] for sample in ds]
+        for first in (slice(2, 20), slice(None, None, -1), slice(-9, None), slice(3, None, 5)):
+            for second in (slice(1, 9, 3), slice(0, 4), slice(-4, -1)):
+                assert [sample["__key__"] for sample in ds[first][second]] == keys[first][second]
+
+
+def test_to_rename_there_and_back_changes_nothing(plain: Path) -> None:
+    with lading.open(plain) as ds:
+        assert _digest(ds.rename({"a": "x", "b": "a"}).rename({"a": "b", "x": "a"})) == _digest(ds)
+
+
+def test_a_limit_is_a_slice(plain: Path) -> None:
+    with lading.open(plain) as ds:
+        assert _rows(ds.limit(6)) == _rows(ds[:6]) == _rows(ds)[:6]
+
+
+@pytest.mark.parametrize("chain", [c for name, c in CHAINS.items() if name != "lambda"])
+def test_a_dataset_with_steps_goes_to_other_processes(
+    chain: Callable[[lading.Dataset], lading.Dataset], plain: Path
+) -> None:
+    with lading.open(plain) as source:
+        dataset = chain(source)
+        with pickle.loads(pickle.dumps(dataset)) as again:
+            assert again.steps == dataset.steps
+            assert _rows(again) == _rows(dataset)
+
+
+def test_steps_leave_the_dataset_as_it_was(plain: Path) -> None:
+    with lading.open(plain) as ds:
+        ds.where("a > 3"), ds.limit(1), ds.select("a")
+        assert (ds.steps, len(ds)) == ((), COUNT)
+
+
+def test_batches_have_the_columns_that_are_asked_for(plain: Path) -> None:
+    with lading.open(plain) as ds:
+        [*batches] = ds.where("b == 1").rename({"txt": "caption"}).batches(columns=["caption", "a"])
+        assert {tuple(batch.schema.names) for batch in batches} == {("caption", "a")}
+        assert ds.where("b == 1").take([1, 0], ["a"]).column_names == ["a"]
+
+
+def test_a_column_that_no_shard_has(plain: Path) -> None:
+    with lading.open(plain) as ds:
+        for wrong in (
+            ds.select("zz"),
+            ds.drop("zz"),
+            ds.rename({"zz": "y"}),
+            ds.where("zz > 1"),
+            ds.map(_doubled).select("zz"),
+        ):
+            with pytest.raises(UsageError, match="zz"):
+                list(wrong.batches())
+        with pytest.raises(UsageError, match="zz"):
+            list(ds.where("a > 1").batches(columns=["zz"]))
+
+
+def test_a_column_that_an_earlier_step_left_out_is_an_error_at_once(plain: Path) -> None:
+    with lading.open(plain) as ds:
+        for wrong in (
+            lambda: ds.select("a").where("b > 1"),
+            lambda: ds.drop("a").select("a"),
+            lambda: ds.rename({"a": "x"}).drop("a"),
+        ):
+            with pytest.raises(UsageError, match="earlier step"):
+                wrong()
+
+
+@pytest.mark.parametrize("wrong", [
+    lambda ds: ds.limit(-1), lambda ds: ds.limit("3"), lambda ds: ds.where("a >"),
+    lambda ds: ds.where("a > 1", drop="all"),
+    lambda ds: ds.select(), lambda ds: ds.select(["a"]), lambda ds: ds.image_bounds(min_side=9, max_side=8),
+    lambda ds: ds.map("a"), lambda ds: ds.rename({"a": "x", "b": "x"}), lambda ds: ds[1:2:0], lambda ds: ds[["a"]],
+])  # fmt: skip
+def test_steps_that_cannot_be(wrong: Callable[[lading.Dataset], object], plain: Path) -> None:
+    with lading.open(plain) as ds, pytest.raises(UsageError):
+        wrong(ds)
+
+
+def test_a_name_of_a_column_is_no_index(plain: Path) -> None:
+    with lading.open(plain) as ds, pytest.raises(UsageError) as caught:
+        ds["txt"]
+    assert "ds.select('txt')" in str(caught.value.advice)
+
+
+def test_a_function_that_changes_the_number_of_samples_gives_them_no_numbers(plain: Path, tmp_path: Path) -> None:
+    with lading.open(plain) as source:
+        dataset = source.map(_without_first)
+        assert len(list(dataset)) < COUNT
+        for asked in (
+            lambda: len(dataset),
+            lambda: dataset[0],
+            lambda: dataset.take([0]),
+            lambda: dataset[:2].take([0]),
+        ):
+            with pytest.raises(UsageError, match="number of samples"):
+                asked()
+        dataset.write(tmp_path / "out", "parquet")
+        assert _digest(tmp_path / "out") == _digest(dataset)
+
+
+def test_a_function_sees_rows_before_it_says_its_columns(plain: Path) -> None:
+    """Arrow finds no type for the values of no rows."""
+    with lading.open(plain) as ds:
+        dataset = ds.where("a > 5").map(lambda batch: batch.append_column("i", pa.array(range(batch.num_rows))))
+        assert dataset.schema.field("i").type == pa.int64()
+        assert ds.where("a < 0").map(lambda batch: 1 / 0).schema == ds.schema
+
+
+def test_arguments_of_opening_are_refused_for_a_dataset(plain: Path) -> None:
+    with lading.open(plain) as ds, pytest.raises(UsageError, match="open already"):
+        lading.digest(ds, view="samples")
+
+
+def test_verify_index_and_doctor_look_at_the_files(plain: Path) -> None:
+    with lading.open(plain) as ds:
+        assert lading.index(ds.where("a > 5")).samples == COUNT
+
+
+def test_the_ending_of_the_destination_names_the_format(plain: Path, tmp_path: Path) -> None:
+    with lading.open(plain) as ds:
+        assert ds.limit(2).write(tmp_path / "out.jsonl").format == "jsonl"
+        with pytest.raises(UsageError, match="parquet"):
+            ds.write(tmp_path / "out")
+
+
+def test_a_dataset_shows_what_it_is(plain: Path) -> None:
+    with lading.open(plain) as ds:
+        shown = repr(ds.where("a > 5").select("txt"))
+        for part in (ds.format, "samples", str(plain), "__key__", "txt", "where('a > 5')", "select('txt')"):
+            assert part in shown
+        assert "<script>" not in ds.where("txt != '<script>'")._repr_html_()
+        assert [name for name in dir(ds) if not name.startswith("_")] == sorted(_NAMES.split())
+
+
+_NAMES = (
+    "batches by_key close columns counts drop filter format head image_bounds limit map materialise read rename samples"
+    " schema select shards source steps take view where write"
+)
+
+
+# Interleaved documents
+
+DOCUMENT_CHAINS: dict[str, Callable[[lading.Dataset], lading.Dataset]] = {
+    "where": lambda ds: ds.where("lang == 'en'"),
+    "whole samples": lambda ds: ds.where("position < 1", drop="sample"),
+    "items": lambda ds: ds.where("modality == 'image'"),
+    "image bounds": lambda ds: ds.image_bounds(min_aspect_ratio=1),
+    "select": lambda ds: ds.select("lang"),
+    "drop": lambda ds: ds.drop("binary_content"),
+    "limit": lambda ds: ds.limit(3),
+    "slice": lambda ds: ds[1:4],
+    "list": lambda ds: ds[[4, 0, 2]],
+    "list behind items": lambda ds: ds.where("modality == 'image'")[[2, 0]],
+    "map": lambda ds: ds.map(lambda batch: batch.append_column("at", batch["position"])),
+}
+
+
+@pytest.mark.parametrize("chain", DOCUMENT_CHAINS.values(), ids=DOCUMENT_CHAINS.keys())
+def test_documents_behind_steps(chain: Callable[[lading.Dataset], lading.Dataset], docs: Path, tmp_path: Path) -> None:
+    with lading.open(docs, view="interleaved") as source:
+        dataset = chain(source)
+        samples = list(dataset)
+        assert 0 < len(samples) == len(dataset)
+        assert [dataset[i] for i in range(len(samples))] == samples
+        assert dataset.by_key(samples[-1]["sample_id"]) == samples[-1]
+        assert lading.info(dataset).samples == len(samples)
+        dataset.write(tmp_path / "written", "parquet")
+        assert _digest(tmp_path / "written") == _digest(dataset)
+
+
+def test_items_go_alone_or_with_their_sample(docs: Path) -> None:
+    with lading.open(docs, view="interleaved") as ds:
+        alone, along = ds.where("position != 0"), ds.where("position != 0", drop="sample")
+        assert len(list(alone)) >= len(list(along))
+        assert all(item["position"] for sample in alone for item in sample["items"])
+
+
+def test_reserved_columns_keep_their_names(docs: Path) -> None:
+    with lading.open(docs, view="interleaved") as ds:
+        for wrong in (lambda: ds.drop("position"), lambda: ds.rename({"sample_id": "id"})):
+            with pytest.raises(UsageError, match="items need"):
+                wrong()
+
+
+def test_a_condition_reads_no_other_column(tmp_path: Path) -> None:
+    """Numbers of samples behind a condition are found by its columns alone."""
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps({"a": i, "b": "x" * 1000}) + "\n" for i in range(50)))
+    lading.convert(tmp_path / "a.jsonl", tmp_path / "out", format="parquet")
+    with lading.open(tmp_path / "out") as ds:
+        from lading.dataset.columns import columns_to_read
+
+        dataset = ds.where("a > 40")
+        assert columns_to_read(dataset.steps, [], "samples", ds.schema) == ["a"]
+        assert [sample["a"] for sample in dataset] == list(range(41, 50))
