@@ -184,8 +184,8 @@ class ShardFacts:
     @classmethod
     def of(cls, row: Mapping[str, Any]) -> Self:
         """Return the facts in a row of a manifest's shards."""
-        told = (row["num_samples"], row["size_bytes"], row["payload_bytes"], row["entry"] or "", row["beside_bytes"])
-        return cls(*told)
+        facts = (row["num_samples"], row["size_bytes"], row["payload_bytes"], row["entry"] or "", row["beside_bytes"])
+        return cls(*facts)
 
 
 class ShardReader(ABC):

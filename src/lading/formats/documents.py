@@ -1,6 +1,6 @@
-"""Documents and their media as columns, whatever file they stand in. See `lading.formats.media_archive.format`.
+"""Documents and their media as columns, from any kind of file. See `lading.formats.media_archive.format`.
 
-A document's text, media and metadata are empty where its file leaves them out, as JSON Lines do, or has a null.
+A document's text, media and metadata are empty if its file omits them, as JSON Lines do, or has a null.
 
 Source: datatrove 0.10.1, data.py (`Document`, `Media`), pipeline/readers/jsonl.py and pipeline/writers/disk_base.py.
 """
@@ -48,10 +48,10 @@ MISSING, FAILED = "media without path or offset, without bytes", "media that cou
 """What is counted of media that come without bytes."""
 
 BYTES, PLACE = "media_bytes", ("path", "offset", "length")
-"""Fields of a media: its bytes, and where they lie."""
+"""Fields of a media: its bytes, and their location."""
 
 PLAIN_ROWS = b"lading.rows"
-"""Key of a schema's metadata, with any value: these documents are rows of anything, and null is not empty in them."""
+"""Key of a schema's metadata, with any value: these documents are arbitrary rows, in which null differs from empty."""
 
 MEDIA = pa.struct(
     [
@@ -66,14 +66,14 @@ MEDIA = pa.struct(
         with_feature(pa.field("metadata", pa.string()), Json()),
     ]
 )
-"""A media, as JSON Lines give it; documents in Parquet have types of their own."""
+"""A media in JSON Lines; documents in Parquet have types of their own."""
 
 _EMPTY: dict[str, tuple[pa.Field, Any]] = {
     "text": (pa.field("text", pa.string()), ""),
     "media": (pa.field("media", pa.list_(MEDIA)), None),
     "metadata": (with_feature(pa.field("metadata", pa.string()), Json()), "{}"),
 }
-"""What a file leaves out where it is empty, and what it is then."""
+"""Fields that a file omits if empty, and their empty values."""
 
 _FIELDS = tuple(field.name for field in MEDIA)
 _INTEGERS, _TEXTS = (int,), (str,)
@@ -84,15 +84,15 @@ _KINDS: dict[str, tuple[type, ...]] = {
 
 
 def document_columns(schema: pa.Schema, *, sparse: bool, kept: Collection[str] | None = None) -> pa.Schema:
-    """The columns of documents, of those of the file they stand in.
+    """Return the columns of documents, from those of their file.
 
     Args:
-        schema: of the file.
-        sparse: whether what is empty is left out there.
-        kept: names of the columns that were written, where that is known: what they lack was not left out.
+        schema: schema of the file.
+        sparse: whether the file omits empty fields.
+        kept: names of the written columns, if known: other fields were not omitted.
 
     Raises:
-        SchemaMismatch: a `media` column that holds no media.
+        SchemaMismatch: a `media` column that does not hold media.
     """
     fields = [_media_field(field) if field.name == "media" else field for field in schema]
     if sparse:
@@ -103,16 +103,16 @@ def document_columns(schema: pa.Schema, *, sparse: bool, kept: Collection[str] |
 
 
 def stored_columns(schema: pa.Schema) -> pa.Schema:
-    """The columns of a file of JSON Lines with these documents: media are JSON."""
+    """Return the columns of a JSON Lines file with these documents: media are JSON."""
     at = schema.get_field_index("media")
     return schema if at < 0 else schema.set(at, with_feature(pa.field("media", pa.string()), Json()))
 
 
 def stored_media(item: pa.StructType) -> pa.StructType:
-    """The type of media as JSON Lines hold them, whose numbers have 64 bits.
+    """Return the type of media in JSON Lines, whose numbers have 64 bits.
 
     Raises:
-        Unrepresentable: a field of media that JSON Lines do not hold; names it.
+        Unrepresentable: a field of media that JSON Lines cannot hold; names it.
     """
     for child in item:
         if not _is_of(child, _STORED):
@@ -125,7 +125,7 @@ def stored_media(item: pa.StructType) -> pa.StructType:
 
 
 def _is_of(child: pa.Field, types: _Types) -> bool:
-    """Whether a field has the name and the type of one of these."""
+    """Return whether a field has the name and the type of one of these."""
     kind = _values_of(child)
     test = next((test for names, test in types if child.name in names), None)
     return test is not None and (pa.types.is_null(kind) or test(kind))
@@ -151,14 +151,14 @@ _STORED: _Types = (
     ((BYTES,), _is_any_bytes),
     (("metadata",), lambda kind: is_text(kind) or is_json_type(kind) or is_nested_json(kind)),
 )
-"""The types of which fields of media may be in JSON Lines."""
+"""Types that fields of media may have in JSON Lines."""
 
 _READ: _Types = (
     (("path",), lambda kind: is_text(kind) or is_bytes(kind)),
     (("offset", "length"), _is_number),
     ((BYTES,), _is_any_bytes),
 )
-"""Those that are read: pandas makes numbers double where some are missing, and some writers do not mark texts."""
+"""Types that are also read: pandas makes numbers double if some are missing, and some writers do not mark texts."""
 
 
 def _media_field(field: pa.Field) -> pa.Field:
@@ -175,7 +175,7 @@ def _media_field(field: pa.Field) -> pa.Field:
 
 
 def _item_type(item: pa.StructType) -> pa.StructType:
-    """The type of media with these fields: with bytes, and the places where they lie."""
+    """Return the type of media with these fields: with bytes and locations."""
     own = {name: MEDIA.field(name) for name in (*PLACE, BYTES)}
     for child in item:
         if child.name in own and not _is_of(child, _READ):
@@ -185,10 +185,10 @@ def _item_type(item: pa.StructType) -> pa.StructType:
 
 
 def documents_of(batch: pa.RecordBatch, columns: pa.Schema) -> pa.RecordBatch:
-    """Rows of a file of documents with these columns, of `document_columns`, those of them that there are.
+    """Return documents of rows of a file, with the existing ones of these `document_columns`.
 
     Raises:
-        CorruptShard: media that have no form of media; the row is that of the batch.
+        CorruptShard: invalid media; the row is that of the batch.
     """
     may_be_null = PLAIN_ROWS in (columns.metadata or {})
     found = [_column(batch, field, may_be_null=may_be_null) for field in columns]
@@ -216,7 +216,7 @@ def _column(batch: pa.RecordBatch, field: pa.Field, *, may_be_null: bool) -> pa.
 
 
 def _media(given: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Media in the type of their column."""
+    """Return media in the type of their column."""
     if pa.types.is_null(given.type):
         return media_column([None] * len(given))
     if is_text(given.type):
@@ -252,10 +252,10 @@ def _json(text: str, row: int) -> Any:
 
 
 def media_column(lists: Sequence[Any]) -> pa.Array:
-    """A column of `MEDIA` lists of values out of JSON; None and absent are no media at all.
+    """Return a column of `MEDIA` lists from JSON values; None and a missing value are empty lists.
 
     Raises:
-        CorruptShard: a value is no list of media; names the row.
+        CorruptShard: a value is not a list of media; names the row.
     """
     for row, value in enumerate(lists):
         if not (value is None or isinstance(value, list)) or not all(type(one) is dict for one in value or ()):
@@ -319,35 +319,35 @@ def _misfit(
 
 
 def media_lists(ids: pa.Array, kinds: pa.Array, payload: pa.Array, bounds: NDArray[np.int64]) -> pa.ListArray:
-    """A column of `MEDIA` lists whose bytes stand in the media themselves, and of which nothing else is known.
+    """Return a column of `MEDIA` lists with inline bytes and no other fields.
 
     Args:
-        ids: of each media.
-        kinds: what each is, as numbers.
+        ids: id of each media.
+        kinds: type of each, as numbers.
         payload: the bytes of each.
-        bounds: where the media of each document begin, and the end.
+        bounds: start of the media of each document, and the end.
     """
     count = len(payload)
-    told = {
+    columns = {
         "id": ids.cast(pa.string()),
         "type": kinds.cast(pa.int64()),
         "url": pa.array([""] * count, pa.string()),
         "metadata": pa.array(["{}"] * count, pa.string()),
         BYTES: payload,
     }
-    children = [told[field.name] if field.name in told else pa.nulls(count, field.type) for field in MEDIA]
+    children = [columns[field.name] if field.name in columns else pa.nulls(count, field.type) for field in MEDIA]
     ends = pa.array(bounds.astype(np.int32))
     return pa.ListArray.from_arrays(ends, pa.StructArray.from_arrays(children, fields=list(MEDIA)))
 
 
 def media_parts(lists: pa.Array) -> tuple[pa.StructArray, NDArray[np.int64]]:
-    """All media of a column; those of document i are `bounds[i]` to `bounds[i + 1]`."""
+    """Return all media of a column; those of document i are `bounds[i]` to `bounds[i + 1]`."""
     bounds = np.asarray(lists.offsets.to_numpy(), np.int64)
     return lists.values[int(bounds[0]) : int(bounds[-1])], bounds - bounds[0]
 
 
 def by_number(numbers: NDArray[np.int64], count: int) -> Iterator[NDArray[np.int64]]:
-    """For each number below `count`, where it stands, ascending; numbers below zero are passed over."""
+    """Return for each number below `count` its positions, ascending; negative numbers are skipped."""
     order = np.argsort(numbers, kind="stable")
     bounds = np.searchsorted(numbers[order], np.arange(count + 1)).tolist()
     return (order[first:end] for first, end in pairwise(bounds))
@@ -358,14 +358,14 @@ def _listed(items: pa.Array, bounds: NDArray[np.int64]) -> pa.Array:
 
 
 def with_bytes(media: pa.Array, content: Sequence[bytes | None]) -> pa.Array:
-    """A column of media with these bytes, one of each media in order, where it had none."""
+    """Return a column of media with these bytes, one value a media in order, where it had none."""
     own = media_parts(media)[0].field(BYTES)
     read = pa.array(content, own.type)
     return with_fields(media, {BYTES: read if own.null_count == len(own) else pc.coalesce(read, own)})
 
 
 def with_fields(media: pa.Array, fields: Mapping[str, pa.Array]) -> pa.Array:
-    """A column of media with other values in some of their fields, one of each media in order."""
+    """Return a column of media with some fields replaced, one value a media in order."""
     items, bounds = media_parts(media)
     children = [fields[own.name] if own.name in fields else items.field(own.name) for own in items.type]
     return _listed(pa.StructArray.from_arrays(children, fields=list(items.type)), bounds)

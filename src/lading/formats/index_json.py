@@ -1,4 +1,4 @@
-"""A dataset's own index, as JSON in a file."""
+"""Read and write a dataset's own index, as JSON in a file."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from lading.storage.base import Store
 __all__ = ["as_text", "load_index", "several_splits"]
 
 _ATTEMPTS = 5
-"""To read a file that is replaced each time."""
+"""Attempts to read a file that is being replaced."""
 
 
 def load_index(store: Store, path: str, limits: Limits = DEFAULT_LIMITS) -> Any:
-    """What stands in the file; of one that is replaced meanwhile, what stands in one of its versions.
+    """Return the contents of the file; for a file that is replaced meanwhile, those of one version.
 
     Raises:
-        DataError: it is no JSON.
+        DataError: it is not valid JSON.
         LimitExceeded: it is larger than `index_bytes`, or has more than `index_values`.
     """
     info = store.head(path)
@@ -30,7 +30,7 @@ def load_index(store: Store, path: str, limits: Limits = DEFAULT_LIMITS) -> Any:
         try:
             return _load(store, path, info.size_bytes, limits)
         except (DataError, ShortRead):
-            # Perhaps as much of one version as another one has: of an object or a list that is no JSON.
+            # The bytes may mix two versions: of an object or a list that is not valid JSON.
             before, info = info, store.head(path)
             if info == before:
                 raise
@@ -63,7 +63,7 @@ def as_text(part: Any) -> str:
 
 
 def several_splits(folder: str, splits: Sequence[str], file: str | None = None) -> SeveralSplits:
-    """The error that a folder holds datasets in folders of these names, as a file tells."""
+    """Return the error that a folder holds several datasets, in folders of these names."""
     error = SeveralSplits("the dataset has several splits", file=file, expected="one of them", found=", ".join(splits),
                           advice=f"Open one of their folders, such as {folder}/{splits[0]}.")  # fmt: skip
     error.splits = splits

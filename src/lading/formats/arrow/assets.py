@@ -50,14 +50,14 @@ class Assets:
         total = np.zeros(batch.num_rows, np.int64)
         for name in self._names & set(batch.schema.names):
             with errors_at(column=name):
-                films = self._videos(batch.column(name))
-                total += [0 if film is None else self._files.size(film) for film in films]
+                videos = self._videos(batch.column(name))
+                total += [0 if video is None else self._files.size(video) for video in videos]
         return total
 
     def count(self, batch: pa.RecordBatch) -> int:
         """Return how many values are files."""
         names = self._names & set(batch.schema.names)
-        return sum(film is not None for name in names for film in self._videos(batch.column(name)))
+        return sum(video is not None for name in names for video in self._videos(batch.column(name)))
 
     def filled(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return the rows with the bytes of their files, each file read once, as cells that hold their bytes.
@@ -81,14 +81,14 @@ class Assets:
             make: returns the function that returns the rows of a batch without videos.
             features: features of the columns.
         """
-        names, films = batch.schema.names, []
+        names, videos = batch.schema.names, []
         for at, (name, column, feature) in enumerate(zip(names, batch.columns, features, strict=True)):
             if name in self._names:
                 parts = column.flatten()
                 modes = parts[column.type.get_field_index("mode")]
                 in_files = pc.is_in(modes.cast(pa.string()), value_set=pa.array(["path"]))  # which cannot take views
                 if in_files.true_count:
-                    films.append((name, column, feature, in_files.to_pylist()))
+                    videos.append((name, column, feature, in_files.to_pylist()))
                     hidden = pc.or_(column.is_null(), in_files)
                     hiding = pa.StructArray.from_arrays(parts, fields=list(column.type), mask=hidden)
                     batch = batch.set_column(at, batch.schema.field(at), hiding)
@@ -96,26 +96,26 @@ class Assets:
 
         def filled(row: int) -> dict[str, Any]:
             sample, found = get(row), {}
-            for name, column, feature, in_files in films:
+            for name, column, feature, in_files in videos:
                 if in_files[row]:
                     with errors_at(column=name):
                         found[name] = decode(feature, self._with_bytes(column.slice(row, 1))[0].as_py())
             sample |= found
             return {name: sample[name] for name in names if name in sample} if found else sample
 
-        return filled if films else get
+        return filled if videos else get
 
     def _with_bytes(self, column: pa.StructArray) -> pa.StructArray:
-        films = self._videos(column)
-        found = {film: self._files.read(film) for film in dict.fromkeys(films) if film is not None}
+        videos = self._videos(column)
+        found = {video: self._files.read(video) for video in dict.fromkeys(videos) if video is not None}
         parts = dict(zip((child.name for child in column.type), column.flatten(), strict=True))
         own = parts["bytes"]
-        values = [own[row].as_py() if film is None else found[film] for row, film in enumerate(films)]
+        values = [own[row].as_py() if video is None else found[video] for row, video in enumerate(videos)]
         new = {
-            "mode": [mode if film is None else "bytes" for film, mode in _with(films, parts["mode"])],
-            "path": [path if film is None else None for film, path in _with(films, parts["path"])],
+            "mode": [mode if video is None else "bytes" for video, mode in _with(videos, parts["mode"])],
+            "path": [path if video is None else None for video, path in _with(videos, parts["path"])],
         }
-        parts |= {name: pa.array(told, parts[name].type) for name, told in new.items()}
+        parts |= {name: pa.array(own_values, parts[name].type) for name, own_values in new.items()}
         parts["bytes"] = _joined(values).cast(own.type)
         children = [parts[child.name] for child in column.type]
         return pa.StructArray.from_arrays(children, fields=list(column.type), mask=column.is_null())
@@ -125,8 +125,8 @@ class Assets:
             return external_videos(column)
 
 
-def _with(films: list[ExternalVideo | None], part: pa.Array) -> Iterable[tuple[ExternalVideo | None, str | None]]:
-    return zip(films, part.to_pylist(), strict=True)
+def _with(videos: list[ExternalVideo | None], part: pa.Array) -> Iterable[tuple[ExternalVideo | None, str | None]]:
+    return zip(videos, part.to_pylist(), strict=True)
 
 
 def _joined(values: list[Buffer | None]) -> pa.LargeBinaryArray:
@@ -177,18 +177,18 @@ def wrong_assets(source: ShardFile, batch: pa.RecordBatch, first_row: int, *, de
     files = VideoFolder(source.place_store, folder_of(source.place), source.path)
     rows = np.arange(first_row, first_row + len(batch))
     for column, field in zip(batch.columns, batch.schema, strict=True):
-        films: dict[ExternalVideo, int] = {}
+        videos: dict[ExternalVideo, int] = {}
         with damage(source.path, column=field.name):
-            for row, film in stored_videos(column, _feature(field), rows):
-                films.setdefault(film, row)
-        for film, row in films.items():
+            for row, video in stored_videos(column, _feature(field), rows):
+                videos.setdefault(video, row)
+        for video, row in videos.items():
             try:
-                files.check(film) if deep else files.head(film)
+                files.check(video) if deep else files.head(video)
             except (DataError, StoreError) as error:
-                yield _told(error, source.path).at(row=row, column=field.name)
+                yield _error_of_shard(error, source.path).at(row=row, column=field.name)
 
 
-def _told(error: LadingError, shard: str) -> LadingError:
+def _error_of_shard(error: LadingError, shard: str) -> LadingError:
     """Return an error as an error of the shard, with the row."""
     if error.file == shard:
         return error

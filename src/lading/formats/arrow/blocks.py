@@ -252,8 +252,8 @@ def _resident_bytes() -> int | None:
     Includes the part that belongs to files: some file systems count their mapped pages as the process's own.
     """
     try:
-        with open("/proc/self/statm", "rb", buffering=0) as told:
-            return int(told.read(100).split()[1]) * PAGESIZE
+        with open("/proc/self/statm", "rb", buffering=0) as file:
+            return int(file.read(100).split()[1]) * PAGESIZE
     except OSError:
         return None
 

@@ -103,9 +103,9 @@ def _list_cache(store: Store, path: str, index: Mapping[str, Any], limits: Limit
     if not {"cache_format_version", "shard_filenames"} & index.keys():
         return None
     # Older files have no format and no layout.
-    told = {"cache_format_version": None, "format": _FORMAT, "layout": _LAYOUT, **index}
+    complete = {"cache_format_version": None, "format": _FORMAT, "layout": _LAYOUT, **index}
     for key, known in (("cache_format_version", _VERSION), ("format", _FORMAT), ("layout", _LAYOUT)):
-        found = told[key]
+        found = complete[key]
         if found != known or isinstance(found, bool):
             raise DataError("a cache of another kind", column=key, expected=known, found=repr(found)[:80])
     names, counts = index.get("shard_filenames"), index.get("shard_row_counts")

@@ -1,4 +1,4 @@
-"""One Arrow file or stream as a shard: rows in order, at random, one by one."""
+"""Read one Arrow file or stream as a shard: rows in order, at random, one by one."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ from lading.formats.base import ShardFile, ShardReader
 __all__ = ["ArrowReader", "ReadOptions"]
 
 _ROWS_OF_BYTE = 1 << 18
-"""No more rows for each byte of a file: zstd packs 128 KiB of zeros, with eight rows in each byte, in four."""
+"""Maximum rows for each byte of a file: zstd packs 128 KiB of zeros, with eight rows in each byte, into four bytes."""
 _RELEASE_BYTES, _LATE_BYTES = 16 << 20, 64 << 20
-"""Pages are given back behind each record batch, and once in so many bytes those of so many before again: who gathers
-batches touches the last ones late."""
+"""Pages are released after each record batch. Each time this many bytes were read, the pages of the same amount before
+are released again: a consumer that merges batches touches the last ones late."""
 _TOUCH_BYTES = 2 << 20
-"""Of a map that one touch may bring into memory."""
+"""Bytes of a map that one touch may read into memory."""
 _REPORTED_BYTES = 1 << 20
 _RUN_ROWS = 256
 _LEFT = "videos in files of their own, left there (load_assets=true reads them)"
@@ -80,7 +80,7 @@ class ReadOptions:
     unended: bool = False
 
     def __post_init__(self) -> None:
-        """A root is a list of one, not of its letters."""
+        """Accept a single root as a list of one root, not of its letters."""
         if isinstance(self.roots, str):
             object.__setattr__(self, "roots", (self.roots,))
 
@@ -88,11 +88,11 @@ class ReadOptions:
 class ArrowReader(ShardReader):
     """An open Arrow file or stream.
 
-    Types are the `plain_type`s of the file's own, since pyarrow has few kernels for views and does not join every
-    dictionary. Of a mapped file that is not compressed nothing else is copied, and values are views of the map.
+    Types are the `plain_type`s of the file's own, because pyarrow has few kernels for views and cannot join every
+    dictionary. For a mapped file without compression, nothing else is copied, and values are views of the map.
 
     Attributes:
-        counts: videos whose bytes are in files of their own and were not asked for.
+        counts: videos whose bytes are in external files and were not requested.
     """
 
     picks = True
@@ -129,22 +129,25 @@ class ArrowReader(ShardReader):
         self._placed: _Placed | None = None
 
     def close(self) -> None:
-        """Give up the map; what was given out stays good."""
+        """Close the map; returned data stay valid."""
         self._places, self._placed, self._near = (None,), None, (0, 0, _no_row)
         self._decoder.close()
         self._body.close()
 
     def schema(self) -> pa.Schema:
-        """Schema of the batches, from the head of the file."""
+        """Return the schema of the batches, from the head of the file."""
         return self._schema
 
     def num_rows(self) -> int:
-        """Number of rows: the heads of all messages are read, once."""
+        """Return the number of rows: the heads of all messages are read, once."""
         ends = self._row_ends()
         return ends[-1] if ends else 0
 
     def index(self) -> pa.Table:
-        """A row a record batch: `record_batch`, `first_row`, `num_rows`; `offset` and `length` of its message."""
+        """Return a row a record batch.
+
+        `record_batch`, `first_row`, `num_rows`; `offset` and `length` of its message.
+        """
         ends = np.array(self._row_ends(), np.int64)
         rows = np.diff(ends, prepend=0)
         places = np.array([(b.offset, b.size_bytes) for b in self._blocks.batches], np.int64).reshape(-1, 2)
@@ -154,11 +157,11 @@ class ArrowReader(ShardReader):
 
     @property
     def is_huggingface(self) -> bool:
-        """Whether this is a stream that tells the features of Hugging Face's datasets."""
+        """Return whether this is a stream with the features of Hugging Face's datasets."""
         return self._blocks.is_stream and HUGGINGFACE_KEY in (self._decoder.schema.metadata or {})
 
     def unit_rows(self) -> NDArray[np.int64]:
-        """Rows of each record batch: of one that is damaged none can be read. Each row, where each may have a file."""
+        """Return the rows of each record batch: a damaged one gives none. One row each, if each row may have a file."""
         if self._assets is not None:
             return np.ones(self.num_rows(), np.int64)
         ends = np.array([0, *self._row_ends()], np.int64)
@@ -170,10 +173,10 @@ class ArrowReader(ShardReader):
         columns: Sequence[str] | None = None,
         schema: pa.Schema | None = None,
     ) -> pa.Table:
-        """Rows by ordinal; only record batches with such rows are looked at.
+        """Return rows by ordinal; only record batches with such rows are read.
 
-        A `string` or `binary` column of more than 2 GiB may come as its large twin. Peak memory: twice the rows asked
-        for, and one record batch where it cannot be mapped.
+        A `string` or `binary` column of more than 2 GiB may come as its large variant. Peak memory: twice the requested
+        rows, and one record batch if it cannot be mapped.
 
         Raises:
             UsageError: an ordinal is outside the shard.
@@ -203,10 +206,10 @@ class ArrowReader(ShardReader):
     def pick(
         self, rows: NDArray[np.int64], columns: Sequence[str] | None = None, *, views: bool = False, hold: bool = True
     ) -> ColumnSlices | None:
-        """Values of rows where they lie, in the order asked for; None where that saves nothing.
+        """Return values of rows in place, in the given order; None if that saves nothing.
 
-        Columns that are not plain (`lading.formats.arrow.places`) are read. With `views` all bytes are left in the
-        map, for who shows them there. With `hold=False` nothing that is given keeps the file open.
+        Columns that are not plain (`lading.formats.arrow.places`) are read. With `views` all bytes stay in the map, for
+        callers that use them there. With `hold=False` the result does not keep the file open.
 
         Raises:
             UsageError, CorruptShard: as `read`.
@@ -223,7 +226,7 @@ class ArrowReader(ShardReader):
     def _picked(
         self, rows: NDArray[np.int64], chosen: tuple[int, ...], *, views: bool = False, hold: bool = True
     ) -> dict[str, Picked] | None:
-        """Values of the plain columns; None if there are none, or rows are to be taken batch by batch."""
+        """Return values of the plain columns; None if there are none, or rows must be read batch by batch."""
         places = self._find_places()
         plain = [] if places is None else [i for i in chosen if i in places.columns]
         if places is None or not plain or _are_runs(rows):
@@ -238,7 +241,7 @@ class ArrowReader(ShardReader):
         return {self._schema.field(i).name: column for i, column in zip(plain, found, strict=True)}
 
     def _gathered(self, rows: NDArray[np.int64], chosen: tuple[int, ...]) -> pa.Table | None:
-        """Rows of plain columns alone; None if they are to be taken batch by batch."""
+        """Return rows of plain columns only; None if they must be read batch by batch."""
         places = self._find_places()
         if places is None or any(i not in places.columns for i in chosen):
             return None
@@ -256,7 +259,7 @@ class ArrowReader(ShardReader):
         return pa.table(columns, pa.schema(kinds, metadata=schema.metadata))
 
     def _find_places(self) -> Places | None:
-        """Where values lie in a mapped file, of columns that stand there as they are given."""
+        """Return the places of values in a mapped file, for columns that are returned as stored."""
         with self._placing:
             if self._places is None:
                 mapped = self._body.mapped is not None and self._assets is None
@@ -280,7 +283,7 @@ class ArrowReader(ShardReader):
     def _touched_batches(
         self, number: NDArray[np.int64], rows: NDArray[np.int64], chosen: tuple[int, ...]
     ) -> Iterator[tuple[int, pa.RecordBatch, NDArray[np.int64]]]:
-        """Number of each record batch that rows lie in, the batch, and their numbers in it."""
+        """Yield the number of each record batch with requested rows, the batch, and the rows' numbers in it."""
         ends = self._row_ends()
         touched, begins = np.unique(number, return_index=True)
         bounds = np.append(begins, len(number)).tolist()
@@ -298,14 +301,15 @@ class ArrowReader(ShardReader):
         views: bool = False,
         schema: pa.Schema | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """All rows in order, by the record batch, cut where one is above the limits; columns it lacks are left out.
+        """Yield all rows in order, by record batch, cut at the limits; columns that the file lacks are left out.
 
-        With `views` large values of a mapped file come as references, other payload as `binary_view` of the same bytes.
-        Peak memory: nothing where the file is mapped and not compressed, else one record batch: it is the least that
-        can be fetched or unpacked.
+        With `views`, large values of a mapped file come as references, other payload as `binary_view` of the same
+        bytes. Peak memory: nothing for a mapped file without compression, else one record batch: the smallest unit that
+        can be fetched or decompressed.
 
         Raises:
-            CorruptShard: a message is damaged. LimitExceeded: it declares more than it can have.
+            CorruptShard: a message is damaged.
+            LimitExceeded: it declares more than it can have.
         """
         chosen = self._chosen(columns)
         schema = self._subschema(chosen)
@@ -329,12 +333,12 @@ class ArrowReader(ShardReader):
             number += 1
 
     def sample_getter(self) -> Callable[[int], dict[str, Any]]:
-        """Return what gives a row out of the buffers where its values lie."""
+        """Return a function that reads a row from the buffers of its values."""
         return self.get_sample
 
     def get_sample(self, row: int) -> dict[str, Any]:
-        """One row as `ds[i]` gives it. Raises IndexError."""
-        row = as_int(row)  # sums of numpy's small ones would come out too small
+        """Return one row as `ds[i]` gives it. Raises IndexError."""
+        row = as_int(row)  # sums of numpy's small integers would overflow
         placed = self._placed
         if placed is None or placed.times != self._body.times_given_back():
             placed = self._placed = self._place_rows()
@@ -347,11 +351,11 @@ class ArrowReader(ShardReader):
         try:
             return get(number, row - ends[number - 1] if number else row)
         except MISPLACED:
-            # The batch says what is wrong with it, and where.
+            # Reading the batch reports the problem and its place.
             return self._row_of_batch(row)
 
     def _place_rows(self) -> _Placed:
-        """What gives rows by their places, if that can be."""
+        """Return a function from row to values by their places, if possible."""
         times = self._body.times_given_back()  # before anything is counted as touched
         ends, places = self._row_ends() or [0], self._find_places()
         get = None if places is None else placed_rows(self._body, places, self._schema, self._features)
@@ -374,7 +378,7 @@ class ArrowReader(ShardReader):
             raise error.at(file=self._path, row=row) from None
 
     def _row_reader(self, row: int) -> tuple[int, int, Row]:
-        """The first row of a record batch, the one behind it, and what gives rows of it."""
+        """Return the first row of a record batch, the row after its last, and a function that returns its rows."""
         ends = self._row_ends()
         number = bisect_right(ends, row)
         loaded: Loaded = self._decoder.load(number, self._all)
@@ -398,7 +402,7 @@ class ArrowReader(ShardReader):
         return row_reader(plain, self._features, self._body)
 
     def _row_ends(self) -> list[int]:
-        """For each record batch, the number of rows in it and all before."""
+        """Return for each record batch the number of rows in it and all before."""
         if self._ends is None:
             rows = self._blocks.find_all()
             most = self._body.limits.bare_rows + _ROWS_OF_BYTE * self._body.size_bytes
@@ -410,7 +414,7 @@ class ArrowReader(ShardReader):
         return self._ends
 
     def _chosen(self, columns: Sequence[str] | None) -> tuple[int, ...]:
-        """Columns by number, in the order asked for, once each."""
+        """Return columns by number, in the given order, once each."""
         if columns is None:
             return self._all
         return tuple(dict.fromkeys(i for name in columns for i in self._schema.get_all_field_indices(name)))
@@ -427,7 +431,7 @@ class ArrowReader(ShardReader):
             raise UsageError("no such row", file=self._path, expected=f"0 to {count - 1}", found=int(rows[outside[0]]))
 
     def _cut(self, batch: pa.RecordBatch, max_rows: int, max_bytes: int) -> Iterator[pa.RecordBatch]:
-        """The rows in parts that keep the limits; nothing for no rows."""
+        """Yield the rows in parts within the limits; nothing for zero rows."""
         if not batch.num_rows:
             return
         if batch.num_rows == 1:  # 60,000 such batches took 2 s here
@@ -441,7 +445,7 @@ class ArrowReader(ShardReader):
             yield batch if stop - first == batch.num_rows else batch.slice(first, stop - first)
 
     def _given(self, batch: pa.RecordBatch, schema: pa.Schema, number: int) -> pa.RecordBatch:
-        """Rows in the types of the schema, text checked, files of their own read where they are asked for."""
+        """Return rows in the types of the schema, text checked, external files read on demand."""
         if not len(schema):
             return batch
         offset, columns = self._blocks.batches[number].offset, []
@@ -455,7 +459,7 @@ class ArrowReader(ShardReader):
         return pa.RecordBatch.from_arrays(columns, schema=schema)
 
     def _to_references(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows with large values of a mapped file as references, other payload as views of the same bytes."""
+        """Return the rows with large values of a mapped file as references, other payload as views."""
         lighter = {}
         for i, column in enumerate(batch.columns):
             if is_large(column, self._body):
@@ -466,7 +470,7 @@ class ArrowReader(ShardReader):
         return batch.replace_schema_metadata(self._named(batch.schema).metadata)
 
     def _named(self, schema: pa.Schema) -> pa.Schema:
-        """A schema that names this file, for references."""
+        """Return a schema that names this file, for references."""
         return with_files(schema, [FileEntry(self._path, "", self._body.size_bytes, "")])
 
     def _release(self, offset: int, length: int) -> None:
@@ -479,9 +483,9 @@ class _Placed:
     """How one row is found.
 
     Attributes:
-        times: how often pages had been given back when it was decided whether rows may be touched.
+        times: number of page releases when touching rows was allowed.
         ends: for each record batch, the number of rows in it and all before.
-        get: what gives a row by its places; None if its batch is to be opened.
+        get: function that returns a row by its places; None if its batch must be opened.
     """
 
     times: int
@@ -494,12 +498,12 @@ def _no_row(row: int) -> dict[str, Any]:
 
 
 def _are_runs(rows: NDArray[np.int64]) -> bool:
-    """Whether rows are neighbours in the main, which need no copy."""
+    """Return whether most rows are neighbours, which need no copy."""
     return len(rows) >= _RUN_ROWS and len(rows) >= _RUN_ROWS * (1 + int(np.count_nonzero(np.diff(rows) != 1)))
 
 
 def _take(batch: pa.RecordBatch, rows: NDArray[np.int64], body: Body) -> pa.RecordBatch:
-    """Rows in the order asked for; neighbours without a copy."""
+    """Return rows in the given order; neighbours without a copy."""
     if len(rows) and int(rows[-1]) - int(rows[0]) == len(rows) - 1 and bool((np.diff(rows) == 1).all()):
         return batch.slice(int(rows[0]), len(rows))
     if not batch.num_columns:

@@ -1,8 +1,8 @@
-"""One row of an Arrow file as Python values, without a kernel of Arrow's: 0.1 to 0.6 µs a value instead of 2.
+"""One row of an Arrow file as Python values, without Arrow kernels: 0.1 to 0.6 µs a value instead of 2.
 
-Where only plain columns are, values are found by their places in the file, and no record batch is opened. Else a
-batch's columns are opened once: numbers as memory views of their type, text and bytes as offsets and data. What else
-there is (lists, structs, times …) is taken out by pyarrow.
+If all columns are plain, values are found by their places in the file, and no record batch is opened. Otherwise a
+batch's columns are opened once: numbers as memory views of their type, text and bytes as offsets and data. pyarrow
+reads all other columns (lists, structs, times …).
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from lading.storage.base import MappedFile
 __all__ = ["MISPLACED", "PlacedRow", "Row", "placed_rows", "row_reader"]
 
 Row = Callable[[int], dict[str, Any]]
-"""Gives one row of a batch, by its number there, as `ds[i]` does."""
+"""Returns one row of a batch, by its number there, as `ds[i]` does."""
 
 PlacedRow = Callable[[int, int], dict[str, Any]]
-"""Gives one row by the number of its record batch and its number there."""
+"""Returns one row by the number of its record batch and its number there."""
 
 _FAILURES = (LadingError, ValueError, OverflowError, pa.ArrowException)
-"""Text that is not UTF-8, dates before the year 1, time zones that are not known, and what features refuse."""
+"""Errors for invalid UTF-8, dates before the year 1, unknown time zones, and values that features refuse."""
 MISPLACED = (*_FAILURES, struct.error, IndexError)
-"""What a `PlacedRow` raises where the file is not as it should be: who opens the batch says what is wrong."""
+"""Errors of a `PlacedRow` for an irregular file: opening the batch reports the problem."""
 _MEDIA = (Image, Audio, Video)
 _NULL_INSIDE = (pa.DictionaryArray, pa.RunEndEncodedArray, pa.UnionArray, pa.ExtensionArray)
 _OFFSETS = {4: "i", 8: "q"}
@@ -47,11 +47,10 @@ _NUMBERS: dict[pa.DataType, Any] = {
 
 
 def placed_rows(body: Body, places: Places, schema: pa.Schema, features: list[Feature]) -> PlacedRow | None:
-    """What gives rows of a mapped file by the places of their values, decoded as these features say.
+    """Return a function that reads rows of a mapped file by the places of their values, decoded by these features.
 
-    None if there are columns that pyarrow is needed for. Nulls are left out. Values are touched where the whole map may
-    stay in memory, else read: where few are wanted of many, a page fault takes twice as long, and brings 64 KiB and
-    more into memory.
+    None if some columns need pyarrow. Nulls are left out. Values are touched if the whole map may stay in memory, else
+    read: for few values among many, a page fault takes twice as long, and reads 64 KiB and more into memory.
     """
     mapped, touches = body.open_map(), body.may_stay()
     assert mapped is not None
@@ -92,7 +91,7 @@ def placed_rows(body: Body, places: Places, schema: pa.Schema, features: list[Fe
 
 
 def _check_offsets(places: Places, source: _Source, seen: bytearray, batch: int) -> None:
-    """Raise IndexError where offsets of a batch run backwards or away: some row would have its neighbour's bytes."""
+    """Raise IndexError if offsets of a batch run backwards or outside: some row would get its neighbour's bytes."""
     for column in places.columns.values():
         if column.data_bytes is not None:
             width, count = column.width, int(places.rows[batch]) + 1
@@ -106,17 +105,17 @@ class _Source(Protocol):
     """Values of a file by their places."""
 
     def numbers(self, form: str) -> Callable[[int], Any]:
-        """What gives the number at so many times its width."""
+        """Return a function that reads the number at a multiple of its width."""
 
     def pairs(self, form: str) -> Callable[[int], tuple[int, int]]:
-        """What gives that number and the next one."""
+        """Return a function that reads that number and the next one."""
 
     def piece(self, at: int, length: int) -> bytes | memoryview:
-        """Bytes of a range."""
+        """Return the bytes of a range."""
 
 
 class _Mapped:
-    """Values where they lie in the map, but for large ones."""
+    """Values in place in the map, except large ones."""
 
     def __init__(self, mapped: MappedFile) -> None:
         self._raw, self._read = memoryview(mapped.buffer).cast("B"), mapped.read
@@ -163,14 +162,14 @@ class _Read:
 
 
 def _whole(found: bytes, length: int) -> bytes:
-    """What was read. Raises IndexError where the file ended before."""
+    """Return the bytes read. Raises IndexError if the file ended before."""
     if len(found) != length:
         raise IndexError(length)
     return found
 
 
 def _placed_cell(column: PlainColumn, source: _Source) -> Callable[[int, int], Any] | None:
-    """What gives a value as it is stored, whether it is null or not; None where only pyarrow can."""
+    """Return a function that returns a stored value, even under a null; None if only pyarrow can."""
     first, kind = column.first.data, column.kind
     if column.data is None or column.data_bytes is None:
         if pa.types.is_boolean(kind):
@@ -212,10 +211,10 @@ def _decoded(stored: Callable[[int, int], Any], feature: Feature) -> Callable[[i
 
 
 def row_reader(batch: pa.RecordBatch, features: list[Feature], body: Body) -> Row:
-    """What gives rows of a checked batch (`lading.formats.arrow.decode`), decoded as these features say.
+    """Return a function that reads rows of a checked batch (`lading.formats.arrow.decode`), decoded by these features.
 
-    Nulls are left out. Raises DataError, naming the column, for text that is not UTF-8, what Python cannot have
-    (a date before the year 1), and what a feature refuses.
+    Nulls are left out. Raises DataError, naming the column, for invalid UTF-8, values that Python cannot hold (a date
+    before the year 1), and values that a feature refuses.
     """
     cells = [
         (name, _cell(column, feature, body))
@@ -248,12 +247,12 @@ def row_reader(batch: pa.RecordBatch, features: list[Feature], body: Body) -> Ro
 
 
 def _never_null(column: pa.Array) -> bool:
-    """Whether no value is null, as far as can be told at once."""
+    """Return whether no value is null, as far as that is known without a scan."""
     return not column.null_count and not isinstance(column, _NULL_INSIDE)
 
 
 def _cell(column: pa.Array, feature: Feature, body: Body) -> Callable[[int], Any]:
-    """What gives a value of a column."""
+    """Return a function that returns a value of a column."""
     plain = _plain_cell(column, body)
     if plain is None:
         whole = _whole_cell(column, feature)
@@ -267,14 +266,14 @@ def _cell(column: pa.Array, feature: Feature, body: Body) -> Callable[[int], Any
 
 
 def _whole_cell(column: pa.Array, feature: Feature) -> Callable[[int], Any]:
-    if isinstance(column.type, pa.ExtensionType):  # who registered the type may give other values
+    if isinstance(column.type, pa.ExtensionType):  # the package that registered the type may return other values
         column = column.storage
     stored = uncut_getter(column)
     return lambda row: decode(feature, stored(row))
 
 
 def _media_cell(column: pa.StructArray, whole: Callable[[int], Any], body: Body) -> Callable[[int], Any]:
-    """The bytes of media, where they are; else what pyarrow makes of the row."""
+    """Return the bytes of media, if present; else pyarrow's value of the row."""
     inside = column.field("bytes")
     plain = _plain_cell(inside, body)
     if plain is None:
@@ -284,7 +283,7 @@ def _media_cell(column: pa.StructArray, whole: Callable[[int], Any], body: Body)
 
 
 def _is_stored(feature: Feature, kind: pa.DataType) -> bool:
-    """Whether the value that is meant is the one that is stored."""
+    """Return whether the stored value is the final value."""
     if is_text(kind):
         return isinstance(feature, Text)
     if is_bytes(kind):
@@ -298,7 +297,7 @@ def _or_none(plain: Callable[[int], Any], column: pa.Array) -> Callable[[int], A
 
 
 def _plain_cell(column: pa.Array, body: Body) -> Callable[[int], Any] | None:
-    """What gives a value as it is stored, whether it is null or not; None where only pyarrow can."""
+    """Return a function that returns a stored value, even under a null; None if only pyarrow can."""
     kind, buffers, first, count = column.type, column.buffers(), column.offset, len(column)
     form = _NUMBERS.get(kind)
     if form is not None and buffers[1] is not None:
@@ -316,7 +315,7 @@ def _plain_cell(column: pa.Array, body: Body) -> Callable[[int], Any] | None:
         if is_text(kind):
             return lambda row: str(data[ends[row] : ends[row + 1]], "utf-8")
         return lambda row: bytes(data[ends[row] : ends[row + 1]])
-    # Read, not touched: a page fault takes several times as long, and brings 64 KiB and more into memory.
+    # Read, not touched: a page fault takes several times as long, and reads 64 KiB and more into memory.
     read = mapped.read
     if is_text(kind):
         return lambda row: str(read(place + ends[row], ends[row + 1] - ends[row]), "utf-8")

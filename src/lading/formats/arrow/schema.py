@@ -1,4 +1,4 @@
-"""Arrow schemas: what a file's columns are given as, and whether two files have the same."""
+"""Arrow schemas: the types in which a file's columns are returned, and comparison of two files' schemas."""
 
 from __future__ import annotations
 
@@ -19,47 +19,48 @@ STABLE_KEY = b"stable_datasets.feature"
 """Key of a field's metadata: the name of a class of stable-datasets."""
 
 _STABLE: dict[bytes, Feature] = {b"Image": Image()}
-"""Features that the name of a class says all of. Of arrays and labels it does not: shapes and names are not there."""
+"""Features that the class name determines completely. Arrays and labels are not among them: shapes and names are
+missing."""
 
 
 def given_schema(stored: pa.Schema, features: str, *, media: str) -> pa.Schema:
-    """The schema of batches, in `plain_type`s; features that a peer tells stand in the fields too.
+    """Return the schema of batches, in `plain_type`s; features from a peer go into the fields too.
 
     A table of files, which only lading's own references have, is left out.
 
     Args:
-        stored: the file's.
-        features: JSON of Hugging Face's features, where they stand beside the file; holds if the file has none itself.
-        media: as `lading.huggingface.unwrapped_schema` takes it.
+        stored: the file's schema.
+        features: JSON of Hugging Face's features, if they are next to the file; used if the file has none itself.
+        media: as in `unwrapped_schema` of `lading.features.huggingface`.
 
     Raises:
-        DataError: the features are no JSON.
+        DataError: the features are not valid JSON.
     """
     metadata = without_files(stored.metadata)
     if features and HUGGINGFACE_KEY not in metadata:
         metadata[HUGGINGFACE_KEY] = orjson.dumps({"info": {"features": orjson.loads(features)}})
     fields = []
     for field in stored:
-        told = _STABLE.get((field.metadata or {}).get(STABLE_KEY, b""))
+        feature = _STABLE.get((field.metadata or {}).get(STABLE_KEY, b""))
         plain = field.with_type(plain_type(field.type))
-        fields.append(with_feature(plain, told) if told and FEATURE_KEY not in (field.metadata or {}) else plain)
+        fields.append(with_feature(plain, feature) if feature and FEATURE_KEY not in (field.metadata or {}) else plain)
     return unwrapped_schema(from_huggingface(pa.schema(fields, metadata=metadata or None)), media=media)
 
 
 def schema_hash(schema: pa.Schema) -> str:
-    """16 hex digits of the names and types of columns, the same whatever types a process has registered."""
+    """Return 16 hex digits of the names and types of columns; independent of the types registered in a process."""
     kinds = [[field.name, str(unregistered_type(field.type))] for field in schema]
     return xxhash.xxh3_64_hexdigest(orjson.dumps(kinds))
 
 
 def stored_schema(schema: pa.Schema) -> pa.Schema:
-    """The schema of a file for such rows: in `plain_type`s, without the table of the files that rows came from."""
+    """Return the schema of a file for such rows: in `plain_type`s, without the table of the rows' source files."""
     metadata = without_files(schema.metadata)
     return pa.schema([field.with_type(plain_type(field.type)) for field in schema], metadata=metadata or None)
 
 
 def check_schema(schema: pa.Schema) -> None:
-    """Raise Unrepresentable for what no Arrow file can hold: references, and two columns of one name."""
+    """Raise Unrepresentable for schemas that Arrow files cannot hold: references, and two columns of one name."""
     for field in schema:
         if is_ref(field.type):
             raise Unrepresentable("an Arrow file holds bytes, not references", column=field.name,

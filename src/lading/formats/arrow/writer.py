@@ -1,4 +1,4 @@
-"""Record batches → one Arrow file, or one stream as Hugging Face's datasets keeps them."""
+"""Write record batches into one Arrow file, or one stream in the form of Hugging Face's datasets."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _LAYOUTS = ("cache", "huggingface")
 _COMPRESSIONS = ("none", "zstd", "lz4")
 _MAX_BATCH_BYTES = 1 << 30
 _MAGIC = b"ARROW1\0\0"
-"""What a file begins with; behind it comes the message that a stream begins with, the schema."""
+"""First bytes of a file; the schema message, with which a stream begins, follows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class WriteOptions:
     batch_bytes: int | str = 1 << 20
 
     def __post_init__(self) -> None:
-        """Refuse values that are not among the known ones. Raises UsageError."""
+        """Refuse unknown values. Raises UsageError."""
         for name, known in (("layout", _LAYOUTS), ("compression", _COMPRESSIONS)):
             if getattr(self, name) not in known:
                 raise UsageError(f"no such {name}", expected=", ".join(known), found=repr(getattr(self, name)))
@@ -67,14 +67,14 @@ class WriteOptions:
 
 
 class ArrowWriter(ShardWriter):
-    """An Arrow file or stream being written.
+    """Write an Arrow file or stream.
 
-    Holds the rows of one record batch. The same rows make the same bytes, however they come in batches.
+    Holds the rows of one record batch. The same rows make the same bytes, however they are batched.
 
     Args:
-        sink: where to; a library writes it in place if it has a native path.
-        schema: of the rows, checked by `check_schema`.
-        options: how.
+        sink: the output; a library writes it in place if it has a native path.
+        schema: schema of the rows, checked by `check_schema`.
+        options: write options.
     """
 
     def __init__(self, sink: Sink, schema: pa.Schema, options: WriteOptions) -> None:
@@ -95,12 +95,12 @@ class ArrowWriter(ShardWriter):
         self._dictionaries: dict[int, pa.Array] = {}
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Append rows; whole record batches go to the sink.
+        """Append rows; complete record batches go to the sink.
 
         Raises:
             SchemaMismatch: columns or types are not those of the shard.
             Unrepresentable: a null where the schema allows none, a time of day that Arrow does not allow, or a value
-                that datasets cannot have.
+                that datasets cannot hold.
         """
         fitted = self._fitted(batch)
         sizes = views.row_bytes(fitted)
@@ -123,17 +123,17 @@ class ArrowWriter(ShardWriter):
         self._num_samples += batch.num_rows
 
     def bytes_written(self) -> int:
-        """Bytes in the file, and those of the values that wait; never less than said before."""
+        """Return the bytes in the file, plus those of the waiting values; never less than before."""
         written = self._handle.tell() if self._handle is not None else 0
         self._said_bytes = max(self._said_bytes, written + self._waiting_bytes)
         return self._said_bytes
 
     def held_bytes(self) -> int:
-        """What the views among the rows show that wait for their record batch."""
+        """Return the bytes that views among the waiting rows show."""
         return self._viewed_bytes
 
     def close(self) -> ShardFacts:
-        """Write what waits, and the end."""
+        """Write the waiting rows, and the end."""
         self._flush()
         writer, handle = self._opened()
         with self._failures():
@@ -144,7 +144,7 @@ class ArrowWriter(ShardWriter):
         return ShardFacts(self._num_samples, size, self._payload_bytes)
 
     def _fitted(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The columns in the order of the file, payload and text as they come."""
+        """Return the columns in the order of the file, payload and text unchanged."""
         if sorted(batch.schema.names) != sorted(self._rows_schema.names):
             raise SchemaMismatch("columns are not those of the shard", file=self._sink.path,
                                  expected=self._rows_schema.names, found=batch.schema.names)  # fmt: skip
@@ -176,14 +176,14 @@ class ArrowWriter(ShardWriter):
         self._flushed_rows += rows
 
     def _joined(self, parts: list[pa.RecordBatch]) -> pa.RecordBatch:
-        """One record batch in the types of the rows."""
+        """Return one record batch in the types of the rows."""
         columns = []
         for i, field in enumerate(self._rows_schema):
             columns.append(_one_piece([part.column(i) for part in parts], field.type))
         return pa.RecordBatch.from_arrays(columns, schema=self._rows_schema)
 
     def _with_one_dictionary(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows with dictionaries that go on where those before them ended: a file cannot replace one."""
+        """Return the rows with dictionaries that extend the earlier ones: a file cannot replace a dictionary."""
         places = count()
 
         def going_on(column: pa.Array, kind: pa.DataType) -> pa.Array:
@@ -232,7 +232,7 @@ class ArrowWriter(ShardWriter):
 
 
 def _narrowed(rows: pa.Schema, written: pa.Schema) -> pa.Schema:
-    """The schema of rows with the bytes and text that are written with shorter offsets in those."""
+    """Return the schema of rows with 32-bit offsets for the bytes and text that are written so."""
     pairs = zip(rows, written, strict=True)
     fields = [one.with_type(other.type) if views.same_values(one.type, other.type) else one for one, other in pairs]
     return pa.schema(fields, metadata=rows.metadata)
@@ -260,10 +260,10 @@ def _fit(column: pa.Array, field: pa.Field) -> pa.Array:
 
 
 def _one_piece(pieces: list[pa.Array], kind: pa.DataType) -> pa.Array:
-    """Values in the type of their column, in buffers that end with the last of them.
+    """Return values in the type of their column, in buffers that end with the last value.
 
-    Of a slice pyarrow would write, as padding, what lies behind its last value. Views are copied, once; of one piece of
-    bytes or text only the offsets are.
+    pyarrow would write bytes after the last value of a slice as padding. Views are copied, once; of one piece of bytes
+    or text only the offsets are.
     """
     if len({piece.type for piece in pieces}) > 1:
         pieces = [cast(piece, kind) for piece in pieces]
@@ -278,17 +278,17 @@ def _one_piece(pieces: list[pa.Array], kind: pa.DataType) -> pa.Array:
 
 
 def _joined_to(values: pa.Array, column: pa.Array) -> pa.Array:
-    """A dictionary column with a dictionary that goes on where these values end."""
+    """Return a dictionary column whose dictionary extends these values."""
     kind = column.type
     empty = pa.DictionaryArray.from_arrays(pa.array([], kind.index_type), values, ordered=kind.ordered)
-    # Not `unify_dictionaries`: it looks up what lies under nulls, which may be an index past all values.
+    # Not `unify_dictionaries`: it looks up indices under nulls, which may be out of range.
     return pa.concat_arrays([empty, column])
 
 
 def _with_distinct_values(column: pa.Array) -> pa.Array:
-    """A dictionary column with one that others can go on: each value in it once, and one at least.
+    """Return a dictionary column whose dictionary can be extended: each value in it once, and at least one.
 
-    Where pyarrow 26 finds none it lets nothing follow. The dictionary of a column of nulls may be empty.
+    pyarrow 26 does not extend an empty dictionary. The dictionary of a column of nulls may be empty.
     """
     kind = column.type.value_type
     if len(column.dictionary):

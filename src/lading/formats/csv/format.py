@@ -76,7 +76,7 @@ class CsvFormat(Format[ReadOptions, WriteOptions]):
         schema: pa.Schema | None = None,
         failed: bool = True,
     ) -> Recovered | None:
-        """The records that are whole. Raises CorruptShard if nobody knows the names of the columns."""
+        """Return the intact records. Raises CorruptShard if the names of the columns are unknown."""
         if not failed:
             return None
         data = np.frombuffer(memoryview(map_file(source).buffer), np.uint8)
@@ -84,7 +84,7 @@ class CsvFormat(Format[ReadOptions, WriteOptions]):
         return self.open(source, self.read_options(options)).resync(data, names)
 
     def rows_stand_alone(self, path: str, head: bytes) -> bool:
-        """Yes."""
+        """Return True."""
         return True
 
     def extension(self, options: WriteOptions) -> str:
@@ -94,10 +94,10 @@ class CsvFormat(Format[ReadOptions, WriteOptions]):
         )
 
     def written(self, schema: pa.Schema, options: WriteOptions) -> Written:
-        """Return the delimiter among the options of reading, unless the names of files tell it."""
+        """Return the delimiter among the read options, unless file names imply it."""
         delimiter = options.delimiter
-        told = {} if parse_delimiter(delimiter) in (",", "\t") else {"delimiter": delimiter}
-        return Written(told)
+        read_options = {} if parse_delimiter(delimiter) in (",", "\t") else {"delimiter": delimiter}
+        return Written(read_options)
 
     def options_like(self, source: ShardFile, view: str) -> dict[str, Any]:
         """Return the compression, and the tab of a `.tsv`."""

@@ -1,4 +1,4 @@
-"""Reading CSV: header, batches, random access. See `lading.formats.csv.format`."""
+"""Read CSV: header, batches, random access. See `lading.formats.csv.format`."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ class ReadOptions:
     unended: Literal["error", "read"] = "error"
 
     def __post_init__(self) -> None:
-        """Refuse words that are not known."""
+        """Refuse unknown words."""
         if self.delimiter is not None:
             parse_delimiter(self.delimiter)
         if self.unended not in ("error", "read"):
             raise UsageError("no such policy", expected="error or read", found=f"unended={self.unended!r}")
-        told = {} if self.types is None else self.types
-        if not isinstance(told, Mapping) or not all(isinstance(kind, str) for kind in told.values()):
+        types = {} if self.types is None else self.types
+        if not isinstance(types, Mapping) or not all(isinstance(kind, str) for kind in types.values()):
             raise UsageError("no types by column", expected='such as {"n": "int64"}', found=f"types={self.types!r}")
 
 
@@ -62,7 +62,7 @@ class CsvReader(ShardReader):
     """An open CSV file.
 
     Attributes:
-        counts: what the last whole pass noticed, by a short phrase.
+        counts: reports of the last complete pass, by a short phrase.
     """
 
     def __init__(self, file: TextFile, options: ReadOptions, delimiter: str) -> None:
@@ -72,20 +72,20 @@ class CsvReader(ShardReader):
         self._index: pa.Table | None = given if given is not None and given.schema.equals(_INDEX_SCHEMA) else None
 
     def schema(self) -> pa.Schema:
-        """The columns of the header: text, but for those that are given types."""
+        """Return the columns of the header: text, except those with given types."""
         if self._schema is None:
             block = next(self._blocks(), None)
             self._schema = self._header(None if block is None else scan(block, self._delimiter, self._file.path))
         return self._schema
 
     def num_rows(self) -> int:
-        """Number of records behind the header; takes a pass over the file, with `index`."""
+        """Return the number of records after the header; takes a pass over the file, shared with `index`."""
         return int(pc.sum(self.index().column("num_rows"), min_count=0).as_py())
 
     def index(self) -> pa.Table:
-        """A row for each part of some 256 KiB: `first_line`, `first_row`, `num_rows`, `offset`, `length`.
+        """Return a row for each part of some 256 KiB: `first_line`, `first_row`, `num_rows`, `offset`, `length`.
 
-        The range counts in the unwrapped stream.
+        The range counts in the unpacked stream.
         """
         if self._index is None:
             units, row = [], 0
@@ -108,13 +108,13 @@ class CsvReader(ShardReader):
         views: bool = False,
         schema: pa.Schema | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """All rows in order, some MiB at a time. Limits go by the bytes of records.
+        """Yield all rows in order, some MiB at a time. Limits apply to the bytes of records.
 
         Peak memory: some ten times a block of 4 MiB, or of the longest record.
 
         Raises:
-            CorruptShard: a record is bad; the message names its line.
-            SchemaMismatch: a value does not fit the type that was given.
+            CorruptShard: a record is invalid; the message names its line.
+            SchemaMismatch: a value does not fit the given type.
         """
         chosen = self._chosen(columns)
         for records in self._records():
@@ -127,9 +127,9 @@ class CsvReader(ShardReader):
         columns: Sequence[str] | None = None,
         schema: pa.Schema | None = None,
     ) -> pa.Table:
-        """Rows by ordinal; reads the parts of the file that they lie in.
+        """Return rows by ordinal; reads the parts of the file that hold them.
 
-        Of a compressed file everything up to them is unpacked. Peak memory: the rows asked for, and 16 MiB.
+        For a compressed file, everything before them is decompressed. Peak memory: the requested rows, and 16 MiB.
 
         Raises:
             UsageError: an ordinal is outside the shard.
@@ -180,7 +180,7 @@ class CsvReader(ShardReader):
         )  # fmt: skip
 
     def _header_end(self, data: NDArray[np.uint8]) -> int:
-        """Where the first record ends; 0 if nothing says so."""
+        """Return the end of the header; 0 if unknown."""
         piece, quoted = data[: self._file.source.limits.line_bytes], np.False_
         for at in range(0, len(piece), _WINDOW_BYTES):
             window = piece[at : at + _WINDOW_BYTES]
@@ -192,10 +192,10 @@ class CsvReader(ShardReader):
         return 0
 
     def close(self) -> None:
-        """Nothing is held open."""
+        """Do nothing: nothing is held open."""
 
     def _at(self, ordinals: NDArray[np.int64], chosen: Sequence[int]) -> Iterator[pa.RecordBatch]:
-        """Rows by ascending ordinals, a part of the file at a time."""
+        """Yield rows by ascending ordinals, a part of the file at a time."""
         index = {name: self.index().column(name).to_numpy() for name in _INDEX_SCHEMA.names}
         unit = np.searchsorted(index["first_row"], ordinals, "right") - 1
         touched = np.unique(unit)
@@ -215,7 +215,7 @@ class CsvReader(ShardReader):
             yield self._batch(some, chosen, 0, len(some))
 
     def _records(self) -> Iterator[Records]:
-        """The records behind the header, a block at a time; all have as many cells as it has names."""
+        """Yield the records after the header, a block at a time; all have as many cells as it has names."""
         found: Counter[str] = Counter()
         for number, block in enumerate(self._blocks()):
             blank = _blank_lines(block.data) if number and len(self.schema()) > 1 else 0
@@ -240,7 +240,7 @@ class CsvReader(ShardReader):
                 yield block
 
     def _header(self, records: Records | None) -> pa.Schema:
-        """The columns that the first record names."""
+        """Return the columns in the first record."""
         if records is None:
             raise CorruptShard("no header", file=self._file.path, offset=0, expected="a line of names")
         count, limits = int(records.first[1]), self._file.source.limits
@@ -265,7 +265,7 @@ class CsvReader(ShardReader):
         return pa.schema([(name, kinds.get(name, pa.string())) for name in names])
 
     def _checked(self, records: Records, found: Counter[str]) -> Records:
-        """The records without blank lines. Raises CorruptShard for one that has too few or too many cells."""
+        """Return the records without blank lines. Raises CorruptShard for a record with too few or too many cells."""
         expected = len(self.schema())
         cells = np.diff(records.first)
         limits = self._file.source.limits
@@ -293,7 +293,7 @@ class CsvReader(ShardReader):
         return records.only(~blank)
 
     def _chosen(self, columns: Sequence[str] | None) -> list[int]:
-        """Columns by number, in the order asked for; those that the file lacks are left out."""
+        """Return columns by number, in the given order; missing ones are left out."""
         names = self.schema().names
         if columns is None:
             return list(range(len(names)))
@@ -325,7 +325,7 @@ class CsvReader(ShardReader):
 
 
 def _blank_lines(data: bytes) -> int:
-    """Number of lines, where all are blank, else 0: what a scan makes of line ends takes 30 times their size."""
+    """Return the number of lines if all are blank, else 0: scanning line ends takes 30 times their size."""
     if not data.isspace() or data.translate(None, b"\r\n") or data.count(b"\r") != data.count(b"\r\n"):
         return 0
     return data.count(b"\n")
@@ -338,20 +338,20 @@ def _slices(records: Records, max_rows: int, max_bytes: int) -> Iterator[tuple[i
 
 
 def _first_lost(texts: pa.StringArray, floats: pa.Array) -> int | None:
-    """The first number that became infinite, or whole one that became another; fractions are the nearest float."""
+    """Return the first number that became infinite, or integer that changed; fractions become the nearest float."""
     values = floats.to_numpy(zero_copy_only=False)
     large = np.flatnonzero(np.abs(values) >= 2 ** (np.finfo(values.dtype).nmant + 1))
     if not len(large):
         return None
     some = texts.take(pa.array(large))
-    told = pc.or_(pc.ascii_is_decimal(pc.ascii_ltrim(some, "+-")), pa.array(np.isinf(values[large])))
-    rows = large[told.to_numpy(zero_copy_only=False)].tolist()
-    return next((row for row, text in zip(rows, some.filter(told).to_pylist(), strict=True)
+    exact = pc.or_(pc.ascii_is_decimal(pc.ascii_ltrim(some, "+-")), pa.array(np.isinf(values[large])))
+    rows = large[exact.to_numpy(zero_copy_only=False)].tolist()
+    return next((row for row, text in zip(rows, some.filter(exact).to_pylist(), strict=True)
                  if not _holds(values[row], text)), None)  # fmt: skip
 
 
 def _holds(value: np.floating[Any], text: str) -> bool:
-    """Whether a float is what a text says: `inf`, this whole number, or one of the float's own digits and zeros.
+    """Return whether a float equals its text: `inf`, this integer, or the float's own digits and zeros.
 
     pyarrow writes the float32 1234567936 as `1234568000`, JavaScript the double 2**60 as `1152921504606847000`.
     """
@@ -361,7 +361,7 @@ def _holds(value: np.floating[Any], text: str) -> bool:
 
 
 def _type(name: str) -> pa.DataType:
-    """The Arrow type of this name. Raises UsageError for one that text is not cast to."""
+    """Return the Arrow type of this name. Raises UsageError for types to which text cannot be cast."""
     try:
         kind = arrow_type(name)
         pa.array([], pa.string()).cast(kind)

@@ -1,7 +1,7 @@
-"""Bytes of CSV → cells, many records at a time; no I/O. See `lading.formats.csv.format`.
+"""Split bytes of CSV into cells, many records at a time; no I/O. See `lading.formats.csv.format`.
 
-Quotes, delimiters and line ends are found by numpy: a delimiter or line end counts where an even number of quotes lies
-before it. 4 MB take 20 ms.
+numpy finds quotes, delimiters and line ends: a delimiter or line end counts if an even number of quotes is before it. 4
+MB take 20 ms.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ class Records:
     """Records of a file.
 
     Attributes:
-        cells: the values of all records, one after another; null where nothing stands, not even quotes.
-        first: place of each record's first cell, and at the end the number of cells.
-        offset: where each record begins in the stream.
+        cells: the values of all records, one after another; null for empty cells without quotes.
+        first: index of each record's first cell, and at the end the number of cells.
+        offset: start of each record in the stream.
         size: bytes of each record, its end included.
-        line: number of the line where each begins, counted from 1.
+        line: number of its first line, counted from 1.
     """
 
     cells: pa.StringArray
@@ -45,14 +45,14 @@ class Records:
         return len(self.offset)
 
     def only(self, keep: NDArray[np.bool_]) -> Records:
-        """Some of the records."""
+        """Return some of the records."""
         count = np.diff(self.first)
         cells = self.cells.filter(pa.array(np.repeat(keep, count)))
         first = np.append(0, np.cumsum(count[keep]))
         return Records(cells, first, self.offset[keep], self.size[keep], self.line[keep])
 
     def columns(self, wanted: Iterable[int], start: int, stop: int) -> Iterator[pa.StringArray]:
-        """Cells of some records by column; all of these records have as many cells."""
+        """Return cells of some records by column; these records must have equally many cells."""
         for column in wanted:
             yield self.cells.take(pa.array(self.first[start:stop] + column))
 
@@ -60,17 +60,17 @@ class Records:
 def record_blocks(
     pieces: Iterable[bytes], delimiter: str, path: str, limits: Limits, *, ended: bool
 ) -> Iterator[Block]:
-    """Whole records, each with its line end but perhaps the last. Peak memory: two pieces and the longest record.
+    """Yield whole records, each with its line end except perhaps the last. Memory: two pieces and the longest record.
 
     Args:
         pieces: the text.
-        delimiter: what stands between values.
+        delimiter: separator of values.
         path: its name in errors.
-        limits: on a record that does not end in the piece where it begins.
+        limits: limits on a record that spans pieces.
         ended: whether the last line must have an end.
 
     Raises:
-        LimitExceeded: a record is too long, or one that does not end in the piece where it begins has too many values.
+        LimitExceeded: a record is too long, or a record that spans pieces has too many values.
         CorruptShard: a quote is never closed, or the last line has no end.
     """
     inside, cells, block = False, 0, Block(b"", 0, 1)
@@ -81,7 +81,7 @@ def record_blocks(
         within = np.logical_xor.accumulate(codes == _QUOTE) ^ inside
         ends = np.flatnonzero((codes == _LF) & ~within)
         inside = bool(within[-1]) if len(within) else inside
-        # To scan a value takes 50 bytes, however short it is: a record of 60 MB of commas took 3.5 GB.
+        # Scanning a value takes 50 bytes, however short it is: a record of 60 MB of commas took 3.5 GB.
         cells = 0 if len(ends) else cells + int(np.count_nonzero((codes == ord(delimiter)) & ~within))
         if cells > limits.table_columns:
             line = block.line + block.data.count(b"\n")
@@ -106,10 +106,10 @@ def record_blocks(
 
 
 def scan(block: Block, delimiter: str, path: str) -> Records:
-    """The records of a block.
+    """Return the records of a block.
 
     Raises:
-        CorruptShard: a quote or a carriage return where none may be, or bytes that are no UTF-8.
+        CorruptShard: a quote or a carriage return in a forbidden place, or invalid UTF-8.
     """
     codes = np.frombuffer(block.data if block.data.endswith(b"\n") else block.data + b"\n", np.uint8)
     line_ends = np.flatnonzero(codes == _LF)

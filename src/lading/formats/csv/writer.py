@@ -1,4 +1,4 @@
-"""Writing CSV. See `lading.formats.csv.format`."""
+"""Write CSV. See `lading.formats.csv.format`."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ class WriteOptions:
     compression_level: int | None = None
 
     def __post_init__(self) -> None:
-        """Refuse words that are not known."""
+        """Refuse unknown words."""
         parse_delimiter(self.delimiter)
         check_compression(self.compression)
 
 
 class CsvWriter(ShardWriter):
-    """A CSV file being written. Memory: some 8 MiB of rows, several times over.
+    """Write a CSV file. Memory: some 8 MiB of rows, several times.
 
     The header is written with the first rows, or at the end if there are none.
     """
@@ -67,10 +67,10 @@ class CsvWriter(ShardWriter):
         self._begun = False
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Append rows, a record each. A null is nothing, an empty text is `""`.
+        """Append rows, a record each. A null is an empty cell, an empty text is `""`.
 
         Raises:
-            Unrepresentable: bytes that are no text; names the row and the column.
+            Unrepresentable: invalid UTF-8; names the row and the column.
         """
         self._begin()
         for part in parts_of(batch):
@@ -79,11 +79,11 @@ class CsvWriter(ShardWriter):
             self._payload += total_bytes(part)
 
     def bytes_written(self) -> int:
-        """Bytes of the file so far; of a compressed one, what has come out of the compression."""
+        """Return the bytes of the file so far; with compression, the bytes that the compressor returned."""
         return self._out.tell()
 
     def close(self) -> ShardFacts:
-        """Finish the compression, if there is one."""
+        """Finish the compression, if any."""
         self._begin()
         return ShardFacts(self._rows, self._out.finish(), self._payload)
 
@@ -104,7 +104,7 @@ class CsvWriter(ShardWriter):
 
 
 def _check_names(schema: pa.Schema) -> None:
-    """Raise Unrepresentable for names that no header can have."""
+    """Raise Unrepresentable for names that a header cannot hold."""
     if not len(schema):
         raise Unrepresentable("a CSV file has at least one column")
     for name, count in Counter(schema.names).items():
@@ -114,11 +114,11 @@ def _check_names(schema: pa.Schema) -> None:
 
 
 def _texts_of(field: pa.Field, *, items: bool) -> Callable[[pa.Array], pa.LargeStringArray]:
-    """How values of a field become text. Raises Unrepresentable for a type that has no one text.
+    """Return the function from values of a field to text. Raises Unrepresentable for a type without a unique text.
 
     Args:
         field: a column.
-        items: whether it is one of items, of which nobody can leave out those that they all have.
+        items: whether it is a column of items, whose reserved columns cannot be dropped.
     """
     kind = field.type
     plain = kind.value_type if pa.types.is_dictionary(kind) else kind
@@ -141,7 +141,7 @@ def _float_texts(column: pa.Array) -> pa.LargeStringArray:
 
 
 def _quoted(texts: pa.LargeStringArray, special: str) -> pa.LargeStringArray:
-    """Texts in quotes where they are empty, or hold a quote, a line end or a special character."""
+    """Return texts, quoted if they are empty, or hold a quote, a line end or a special character."""
     listed = "".join(f"\\x{{{ord(character):x}}}" for character in special)
     odd = pc.or_(pc.match_substring_regex(texts, f'["\\r\\n{listed}]'), pc.equal(texts, ""))
     if not pc.any(odd).as_py():

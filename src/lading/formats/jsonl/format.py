@@ -74,13 +74,13 @@ class JsonlFormat(Format[ReadOptions, WriteOptions]):
         schema: pa.Schema | None = None,
         failed: bool = True,
     ) -> Recovered | None:
-        """The lines that are documents. Raises LimitExceeded for a line that is too long."""
+        """Return the intact lines. Raises LimitExceeded for a line that is too long."""
         if not failed:
             return None
         return self.open(source, self.read_options(options)).resync()
 
     def rows_stand_alone(self, path: str, head: bytes) -> bool:
-        """Yes."""
+        """Return True."""
         return True
 
     def extension(self, options: WriteOptions) -> str:

@@ -1,4 +1,4 @@
-"""Reading JSON Lines: what the columns are, batches, random access. See `lading.formats.jsonl.format`."""
+"""Read JSON Lines: columns, batches, random access. See `lading.formats.jsonl.format`."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ _SCHEMA_KEY = b"lading.jsonl.schema"
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """How JSON Lines are read: there is nothing to choose."""
+    """Read options of JSON Lines: there are none."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Lines:
-    """Lines with something in them: text, offset in the stream, and number, counted from 1."""
+    """Lines that are not blank: text, offset in the stream, and number, counted from 1."""
 
     texts: list[bytes]
     offset: NDArray[np.int64]
@@ -65,14 +65,14 @@ class _Lines:
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """Documents, with the bytes of each line; `plain` as `kinds_of` takes it."""
+    """Documents, with the bytes of each line; `plain` as in `kinds_of`."""
 
     documents: list[dict[str, Any]]
     size: NDArray[np.int64]
     plain: bool
 
     def columns(self, names: Iterable[str]) -> Iterator[list[Any]]:
-        """The values of each document, by name; None where there is none."""
+        """Return the values of each document, by name; None if missing."""
         wanted = list(names)
         if len(wanted) * len(self.documents) > 8 * sum(map(len, self.documents)):
             sparse = {name: [None] * len(self.documents) for name in wanted}
@@ -85,12 +85,12 @@ class _Rows:
             yield [document.get(name) for document in self.documents]
 
     def part(self, start: int, stop: int) -> _Rows:
-        """Some of the rows."""
+        """Return some of the rows."""
         return _Rows(self.documents[start:stop], self.size[start:stop], self.plain)
 
 
 class _Survey:
-    """What a look at all rows finds: the types of fields, and where to read."""
+    """The result of a scan of all rows: the types of fields, and where to read."""
 
     def __init__(self) -> None:
         self._kinds: dict[str, int] = {}
@@ -112,22 +112,22 @@ class _Survey:
 
     @property
     def num_fields(self) -> int:
-        """Number of columns."""
+        """Return the number of columns."""
         return len(self._kinds)
 
     def schema(self) -> pa.Schema:
-        """The columns, by first appearance."""
+        """Return the columns, by first appearance."""
         return pa.schema([column_type(name, kinds) for name, kinds in self._kinds.items()])
 
     def index(self) -> pa.Table:
-        """A row for each part that is read at once; the schema is in its metadata."""
+        """Return a row for each part that is read at once; the schema is in its metadata."""
         columns = np.array(self._units, np.int64).reshape(-1, len(_INDEX_SCHEMA)).T
-        told = {_SCHEMA_KEY: self.schema().serialize().to_pybytes()}
-        return pa.table([pa.array(column) for column in columns], schema=_INDEX_SCHEMA.with_metadata(told))
+        metadata = {_SCHEMA_KEY: self.schema().serialize().to_pybytes()}
+        return pa.table([pa.array(column) for column in columns], schema=_INDEX_SCHEMA.with_metadata(metadata))
 
 
 def _slices(rows: _Rows, columns: int, max_rows: int, max_bytes: int) -> Iterator[tuple[int, int]]:
-    """Bounds of parts of rows that keep the limits, and are no tables of more cells than fit."""
+    """Return bounds of parts of rows within the limits, also of the number of cells in a table."""
     count = len(rows.documents)
     most = max(1, min(max_rows, _MAX_CELLS // max(columns, 1)))
     if count:
@@ -138,7 +138,7 @@ class JsonlReader(ShardReader):
     """An open file of JSON Lines.
 
     Attributes:
-        counts: what the last whole pass noticed, by a short phrase.
+        counts: reports of the last complete pass, by a short phrase.
     """
 
     declares_types = False
@@ -150,11 +150,11 @@ class JsonlReader(ShardReader):
         self._index: pa.Table | None = given if known else None
 
     def schema(self) -> pa.Schema:
-        """The types that hold all values exactly; takes one pass over the file, with `index` and `num_rows`."""
+        """Return the types that hold all values exactly; takes one pass, shared with `index` and `num_rows`."""
         return pa.ipc.read_schema(pa.py_buffer(self.index().schema.metadata[_SCHEMA_KEY]))
 
     def first_schema(self) -> pa.Schema | None:
-        """The schema of the first rows; None if there are none."""
+        """Return the schema of the first rows; None if there are none."""
         for block in self._file.blocks():
             lines = self._lines(block)
             if lines.texts:
@@ -165,13 +165,13 @@ class JsonlReader(ShardReader):
         return None
 
     def num_rows(self) -> int:
-        """Number of lines that are not blank."""
+        """Return the number of lines that are not blank."""
         return int(pa.compute.sum(self.index().column("num_rows"), min_count=0).as_py())
 
     def index(self) -> pa.Table:
-        """A row for each part of some 256 KiB: `first_line`, `first_row`, `num_rows`, `offset`, `length`.
+        """Return a row for each part of some 256 KiB: `first_line`, `first_row`, `num_rows`, `offset`, `length`.
 
-        The range counts in the unwrapped stream. Made in one pass over the file, which finds the schema too.
+        The range counts in the unpacked stream. Built in one pass over the file, which finds the schema too.
         """
         if self._index is None:
             survey = _Survey()
@@ -190,12 +190,13 @@ class JsonlReader(ShardReader):
         views: bool = False,
         schema: pa.Schema | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """All rows in order, some MiB at a time, each batch with all columns. With a schema no pass looks for one.
+        """Yield all rows in order, some MiB at a time, each batch with all columns.
 
-        Limits go by the bytes of lines. Peak memory: some ten times a block of 4 MiB, or of the longest line.
+        With a schema, no extra pass is needed. Limits apply to the bytes of lines. Peak memory: some ten times a block
+        of 4 MiB, or of the longest line.
 
         Raises:
-            CorruptShard, DuplicateField: a line is bad; the message names it.
+            CorruptShard, DuplicateField: a line is invalid; the message names it.
             LimitExceeded: a line is too long, or there are too many fields.
             SchemaMismatch: a value does not fit the schema; or all columns are wanted, and a line has another field.
         """
@@ -210,9 +211,9 @@ class JsonlReader(ShardReader):
         columns: Sequence[str] | None = None,
         schema: pa.Schema | None = None,
     ) -> pa.Table:
-        """Rows by ordinal; reads the parts of the file that they lie in, and parses their lines alone.
+        """Return rows by ordinal; reads the parts of the file that hold them, and parses only their lines.
 
-        Of a compressed file everything up to them is unpacked. Peak memory: the rows asked for, and 16 MiB.
+        For a compressed file, everything before them is decompressed. Peak memory: the requested rows, and 16 MiB.
 
         Raises:
             UsageError: an ordinal is outside the shard.
@@ -244,7 +245,7 @@ class JsonlReader(ShardReader):
         return _table(parts, chosen).take(pa.array(place)) if len(chosen) else _without_columns(len(place))
 
     def close(self) -> None:
-        """Nothing is held open."""
+        """Do nothing: nothing is held open."""
 
     def resync(self) -> Recovered | None:
         """The lines that are documents, one after another; None if all of them are.
@@ -288,7 +289,7 @@ class JsonlReader(ShardReader):
         return -1
 
     def _bad_lines(self, lines: _Lines) -> list[int]:
-        """The places of bad lines among these: halves are looked at, and of few lines each, until they are found."""
+        """Yield the places of invalid lines among these: halves are checked, and few lines one by one."""
         bad: list[int] = []
         parts = [np.arange(len(lines.texts))]
         while parts:
@@ -315,7 +316,7 @@ class JsonlReader(ShardReader):
         return True
 
     def _error(self, lines: _Lines, at: int) -> LadingError:
-        """What is wrong with a bad line."""
+        """Return the error of an invalid line."""
         try:
             self._rows(lines[np.array([at])])
         except DataError as error:
@@ -323,7 +324,7 @@ class JsonlReader(ShardReader):
         raise AssertionError("the line is bad")
 
     def _at(self, ordinals: NDArray[np.int64]) -> Iterator[_Rows]:
-        """Rows by ascending ordinals, a part of the file at a time."""
+        """Yield rows by ascending ordinals, a part of the file at a time."""
         index = {name: self.index().column(name).to_numpy() for name in _INDEX_SCHEMA.names}
         unit = np.searchsorted(index["first_row"], ordinals, "right") - 1
         touched = np.unique(unit)
@@ -336,7 +337,7 @@ class JsonlReader(ShardReader):
             yield self._rows(lines[ordinals[unit == number] - index["first_row"][number]])
 
     def _streamed(self, max_rows: int, max_bytes: int, schema: pa.Schema, *, complete: bool = True) -> Iterator[_Rows]:
-        """All rows, a part at a time; if the schema is `complete`, no row has a field that it lacks."""
+        """Yield all rows, a part at a time; with a `complete` schema, a row may not have other fields."""
         for _, rows in self._blocks():
             if complete:
                 self._refuse_new(rows, schema)
@@ -355,7 +356,7 @@ class JsonlReader(ShardReader):
         )  # fmt: skip
 
     def _blocks(self) -> Iterator[tuple[_Lines, _Rows]]:
-        """All rows, a block at a time."""
+        """Yield all rows, a block at a time."""
         found: Counter[str] = Counter()
         for block in self._file.blocks():
             lines = self._lines(block)
@@ -366,9 +367,9 @@ class JsonlReader(ShardReader):
         self.counts = found
 
     def _lines(self, block: Block) -> _Lines:
-        """The lines of a block that are not blank."""
+        """Return the lines of a block that are not blank."""
         data, limits = block.data, self._file.source.limits
-        # Line ends pack to nothing: a line of Python each made 30 KB of xz take 30 s.
+        # Line ends compress to almost nothing: Python code for each line made 30 KB of xz take 30 s.
         if not data or (data.isspace() and len(data) <= limits.line_bytes and not data.translate(None, _BLANK + b"\n")):
             return _Lines([], np.zeros(0, np.int64), np.zeros(0, np.int64))
         codes = np.frombuffer(data, np.uint8)
@@ -382,10 +383,10 @@ class JsonlReader(ShardReader):
         return _Lines(texts, block.offset + begin[full], block.line + full)
 
     def _rows(self, lines: _Lines) -> _Rows:
-        """The documents of lines.
+        """Return the documents of lines.
 
         Raises:
-            CorruptShard, DuplicateField, LimitExceeded: a line is bad.
+            CorruptShard, DuplicateField, LimitExceeded: a line is invalid.
         """
         found = json_text.loads_plain(lines.texts)
         plain = found is not None
@@ -399,7 +400,7 @@ class JsonlReader(ShardReader):
         if odd is not None:
             at = next(i for i, value in enumerate(values) if odd in value)
             raise self._bad(lines, at, f"a name that no UTF-8 holds ({odd!r})")
-        self._refuse_twins(lines, values)
+        self._refuse_repeated_names(lines, values)
         return _Rows(values, np.fromiter(map(len, lines.texts), np.int64, len(lines.texts)), plain)
 
     def _refuse_many(self, fields: int, lines: _Lines) -> None:
@@ -414,7 +415,7 @@ class JsonlReader(ShardReader):
         except DataError as error:
             raise self._bad(lines, at, error.message.replace("of the text", "of the line"), error.offset) from None
 
-    def _refuse_twins(self, lines: _Lines, values: list[Any]) -> None:
+    def _refuse_repeated_names(self, lines: _Lines, values: list[Any]) -> None:
         with errors_at(file=self._file.path):
             found = json_text.find_repeated_name(lines.texts, values)
         if found is not None:
@@ -444,7 +445,7 @@ class JsonlReader(ShardReader):
 
 
 def _filled(codes: NDArray[np.uint8], begin: NDArray[np.int64], end: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The lines, by number, that hold something but blanks."""
+    """Return the numbers of the lines that hold more than blanks."""
     filled = begin < end
     some = np.flatnonzero(filled)
     blank = np.isin(codes[begin[some]], _BLANKS)
@@ -455,7 +456,7 @@ def _filled(codes: NDArray[np.uint8], begin: NDArray[np.int64], end: NDArray[np.
 
 
 def _is_object(text: bytes) -> bool:
-    """Whether a line is a JSON object."""
+    """Return whether a line is a JSON object."""
     inner = text.strip(_BLANK + BOM)
     if not (inner.startswith(b"{") and inner.endswith(b"}")):
         return False
@@ -467,7 +468,7 @@ def _is_object(text: bytes) -> bool:
 
 _STEPS = np.zeros(256, np.int8)
 _STEPS[[*b"{["]], _STEPS[[*b"}]"]] = 1, -1
-"""By how much each byte of JSON leads deeper."""
+"""Change of nesting depth for each byte of JSON."""
 
 
 def _may_begin(text: bytes) -> list[int]:
@@ -495,12 +496,12 @@ def _table(parts: list[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
 
 
 def _without_columns(rows: int) -> pa.Table:
-    """So many rows of no columns."""
+    """Return rows without columns."""
     return pa.table({"none": pa.nulls(rows)}).select([])
 
 
 def _chosen(schema: pa.Schema, columns: Sequence[str] | None) -> pa.Schema:
-    """The columns asked for that there are, in the order asked for."""
+    """Return the existing requested columns, in the given order."""
     if columns is None:
         return schema
     known = {*schema.names}

@@ -1,4 +1,4 @@
-"""Writing JSON Lines. See `lading.formats.jsonl.format`."""
+"""Write JSON Lines. See `lading.formats.jsonl.format`."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class WriteOptions:
     bytes: Literal["error", "base64"] = "error"
 
     def __post_init__(self) -> None:
-        """Refuse words that are not known."""
+        """Refuse unknown words."""
         check_compression(self.compression)
         if self.bytes not in ("error", "base64"):
             raise UsageError("no such policy", expected="error or base64", found=f"bytes={self.bytes!r}")
@@ -53,7 +53,7 @@ class WriteOptions:
 
 @dataclass(frozen=True, slots=True)
 class _Column:
-    """A column: its name, its label in a line, and how its values become JSON texts."""
+    """A column: its name, its label in a line, and the function from its values to JSON texts."""
 
     name: str
     label: str
@@ -61,14 +61,14 @@ class _Column:
 
     @classmethod
     def of(cls, field: pa.Field, options: WriteOptions) -> Self:
-        """The column of this field. Raises Unrepresentable for a type that JSON does not have."""
+        """Return the column of this field. Raises Unrepresentable for a type that JSON does not have."""
         with errors_at(column=field.name):
             texts = _texts_of(field, base64_too=options.bytes == "base64")
         return cls(field.name, json_text.dumps(field.name) + ":", texts)
 
 
 class JsonlWriter(ShardWriter):
-    """A file of JSON Lines being written. Memory: some 8 MiB of rows, several times over."""
+    """Write a file of JSON Lines. Memory: some 8 MiB of rows, several times."""
 
     def __init__(self, sink: Sink, schema: pa.Schema, options: WriteOptions) -> None:
         self._path = sink.path
@@ -80,7 +80,7 @@ class JsonlWriter(ShardWriter):
         """Append rows, a line each, with every column; a null is written as `null`.
 
         Raises:
-            Unrepresentable: a value that no reader would get back; names the row and the column.
+            Unrepresentable: a value that would not be read back; names the row and the column.
         """
         for part in parts_of(batch):
             self._out.write_rows(self._lines(part))
@@ -88,11 +88,11 @@ class JsonlWriter(ShardWriter):
             self._payload += total_bytes(part)
 
     def bytes_written(self) -> int:
-        """Bytes of the file so far; of a compressed one, what has come out of the compression."""
+        """Return the bytes of the file so far; with compression, the bytes that the compressor returned."""
         return self._out.tell()
 
     def close(self) -> ShardFacts:
-        """Finish the compression, if there is one."""
+        """Finish the compression, if any."""
         return ShardFacts(self._rows, self._out.finish(), self._payload)
 
     def _lines(self, batch: pa.RecordBatch) -> pa.LargeStringArray:
@@ -111,14 +111,14 @@ class JsonlWriter(ShardWriter):
 
 
 def check_schema(schema: pa.Schema) -> None:
-    """Raise Unrepresentable for a schema with a name twice, or with the bytes of items."""
+    """Raise Unrepresentable for a schema with a repeated name, or with the bytes of items."""
     for name, count in Counter(schema.names).items():
         if count > 1:
             raise Unrepresentable("an object holds each name once", column=name, found=f"{count} times")
     if is_interleaved_schema(schema) and "binary_content" in schema.names:
         kind = schema.field("binary_content").type
         if not pa.types.is_null(kind):
-            # In base64 they would be taken for the bytes themselves: items are known by the names of their columns.
+            # In base64 they would be read as the bytes themselves: column names identify items.
             raise Unrepresentable("JSON has no bytes, as the items of interleaved samples have", found=kind,
                                   column="binary_content", advice=ITEMS_ADVICE)  # fmt: skip
 
@@ -127,7 +127,7 @@ _TEXTS = (Text, Value, ClassLabel)
 
 
 def becomes_base64(field: pa.Field) -> bool:
-    """Whether the values of a column are bytes that are no text, in a dictionary or not."""
+    """Return whether a column holds bytes that are not text, in a dictionary or not."""
     kind = unregistered_type(field.type)
     kind = kind.value_type if pa.types.is_dictionary(kind) else kind
     if is_bytes(kind) or is_ref(kind):
@@ -136,7 +136,7 @@ def becomes_base64(field: pa.Field) -> bool:
 
 
 def _texts_of(field: pa.Field, *, base64_too: bool) -> Callable[[pa.Array], pa.LargeStringArray]:
-    """How values of a field become JSON texts; of types that somebody registered, what they are stored in."""
+    """Return the function from values of a field to JSON texts; registered extension types use their storage."""
     stored = unregistered_type(field.type)
     texts = _plain_texts_of(field.with_type(stored), base64_too=base64_too)
     return texts if stored == field.type else lambda column: texts(unregistered(column))
@@ -190,7 +190,7 @@ def _base64_texts(column: pa.Array) -> pa.LargeStringArray:
 
 
 def _json_texts(column: pa.Array) -> pa.LargeStringArray:
-    """JSON texts as they are, on one line each, when each of them is one that a reader gets back."""
+    """Return JSON texts unchanged, on one line each, if each can be read back."""
     texts = as_text(column).fill_null("null")
     if pc.any(pc.starts_with(texts, "\ufeff")).as_py():
         texts = pc.replace_substring_regex(texts, "^\ufeff", "")
@@ -209,7 +209,7 @@ def _json_texts(column: pa.Array) -> pa.LargeStringArray:
         row, name = repeated
         raise Unrepresentable("an object in this column holds a name twice", row=row, found=repr(name), advice=_ADVICE)
     if pc.any(pc.match_substring_regex(texts, r"[\n\r]")).as_py():
-        # Only now: in JSON, as this was found to be, they stand between values alone.
+        # Only now: after the check for valid JSON, line ends are only between values.
         texts = pc.replace_substring_regex(texts, r"[\n\r]", " ")
     return texts
 

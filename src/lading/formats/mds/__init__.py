@@ -1,1 +1,1 @@
-"""MosaicML Streaming: MDS shards and the JSON Lines, CSV and XSV siblings."""
+"""MosaicML Streaming: MDS shards and their JSON Lines, CSV and XSV variants."""

@@ -1,4 +1,4 @@
-"""What writing a shard of MDS and of its split siblings has in common: options, files, `index.json`.
+"""Common parts of writing MDS shards and their split formats: options, files, `index.json`.
 
 Source: mosaicml-streaming 0.13.0, base/format/base/writer.py and base/compression.py.
 """
@@ -43,7 +43,7 @@ __all__ = [
 ]
 
 MAX_BYTES = (1 << 32) - 1
-"""Largest file of a shard: places in it are numbers of 32 bits."""
+"""Largest file of a shard: its offsets are numbers of 32 bits."""
 
 _LEVELS = {"br": (0, 11, 11), "bz2": (1, 9, 9), "gz": (0, 9, 9), "snappy": (1, 0, 0), "zstd": (1, 3, 22)}
 """Lowest, usual and highest level of each compression; snappy has none."""
@@ -78,7 +78,7 @@ class WriteOptions:
     nulls: str | Sequence[str] = "error"
 
     def __post_init__(self) -> None:
-        """Refuse values that cannot be."""
+        """Refuse invalid values."""
         if self.kind not in KINDS:
             raise UsageError("no such kind of shard", expected=", ".join(KINDS), found=f"kind={self.kind!r}")
         if not (self.compression is None or (isinstance(self.compression, str) and self.compression in _COMPRESSIONS)):
@@ -118,26 +118,26 @@ class WriteOptions:
 
     @property
     def limit_bytes(self) -> int | None:
-        """The limit as a number."""
+        """Return the limit as a number."""
         return None if self.size_limit is None else parse_bytes(self.size_limit)
 
     @property
     def ending(self) -> str:
-        """What the names of compressed files end with."""
+        """Return the ending of the names of compressed files."""
         return "" if self.compression is None else "." + self.compression.split(":")[0]
 
     @property
     def line_end(self) -> str:
-        """What ends a line."""
+        """Return the line end."""
         return self.newline or "\n"
 
     @property
     def between(self) -> str:
-        """What stands between the values of a line."""
+        """Return the separator of values in a line."""
         return self.separator or SEPARATORS.get(self.kind, "")
 
     def config(self) -> dict[str, Any]:
-        """What the entry of a shard in the index says of these options."""
+        """Return these options as part of a shard's entry in the index."""
         return {
             "version": 2, "format": self.kind, "compression": self.compression, "hashes": sorted(self.hashes),
             "size_limit": self.limit_bytes,
@@ -145,7 +145,7 @@ class WriteOptions:
 
 
 def _check_hash(name: object) -> None:
-    """Raise UsageError for what is the name of no hash."""
+    """Raise UsageError for an unknown hash."""
     if not isinstance(name, str):
         raise UsageError("the name of a hash is a text", expected='["sha1"]', found=f"hashes=[{name!r}]")
     try:
@@ -157,16 +157,16 @@ def _check_hash(name: object) -> None:
 def columns_as(
     schema: pa.Schema, options: WriteOptions, natural: Callable[[pa.Field], str]
 ) -> list[tuple[pa.Field, Column]]:
-    """Fields and columns of a shard of these rows, sorted by name.
+    """Return fields and columns of a shard of these rows, sorted by name.
 
     Args:
-        schema: of the rows.
-        options: encodings that were asked for.
-        natural: the encoding of a field otherwise.
+        schema: schema of the rows.
+        options: with the requested encodings.
+        natural: returns the default encoding of a field.
 
     Raises:
-        Unrepresentable: two columns have one name; and as `natural` does.
-        UsageError: an encoding for a column that is not there.
+        Unrepresentable: two columns have one name; and as `natural` raises.
+        UsageError: an encoding for a missing column.
         DataError: an encoding that this kind of shard does not have.
     """
     asked = options.columns or {}
@@ -180,20 +180,20 @@ def columns_as(
     fields = sorted(schema, key=lambda field: field.name)
     encodings = {field.name: asked.get(field.name) or natural(field) for field in fields}
     lists = {"column_names": [*encodings], "column_encodings": [*encodings.values()]}
-    told = {"format": options.kind, **({"columns": encodings} if options.kind == "json" else lists)}
-    return list(zip(fields, parse_config(told, natural=True).columns, strict=True))
+    described = {"format": options.kind, **({"columns": encodings} if options.kind == "json" else lists)}
+    return list(zip(fields, parse_config(described, natural=True).columns, strict=True))
 
 
 class OutFile:
-    """A file of a shard being written: it goes through, or is held until it is whole if it is to be compressed.
+    """A file of a shard being written: written through, or held completely if it is to be compressed.
 
     Args:
-        sink: where it goes.
+        sink: the output.
         options: its compression and hashes.
 
     Attributes:
-        size_bytes: what was written so far, before compression.
-        takes_ranges: whether values may be taken from the files they lie in.
+        size_bytes: bytes written so far, before compression.
+        takes_ranges: whether values may be copied from files.
     """
 
     def __init__(self, sink: Sink, options: WriteOptions) -> None:
@@ -203,10 +203,10 @@ class OutFile:
         self._hashes = {name: new_hash(name) for name in options.hashes}
         self._held: list[Buffer] = []
         if options.compression == "snappy":
-            pack_snappy(b"")  # whether it can be is known before there is something to lose
+            pack_snappy(b"")  # a missing package is reported before any work is lost
 
     def write(self, data: Buffer) -> None:
-        """Append bytes; they stay as they are until `close`."""
+        """Append bytes; they must stay unchanged until `close`."""
         self.size_bytes += memoryview(data).nbytes
         for each in self._hashes.values():
             each.update(data)
@@ -216,12 +216,12 @@ class OutFile:
             self._held.append(data)
 
     def mark(self, ends: NDArray[np.int64], rows: NDArray[np.int64]) -> None:
-        """Tell where rows end in the unpacked file (`lading.extents.ExtentSums.mark`)."""
+        """Mark the ends of rows in the uncompressed file (`ExtentSums.mark` of `lading.storage.extents`)."""
         if self._options.compression is None:
             self._extents.mark(ends, rows)
 
     def write_pieces(self, pieces: ByteRanges) -> None:
-        """Append pieces; what they lie in stays as it is until the sink is closed."""
+        """Append byte ranges; their sources must stay unchanged until the sink is closed."""
         if self.takes_ranges and writes_behind(self._sink):
             self._sink.write_pieces(pieces)
             self.size_bytes += int(pieces.length.sum())
@@ -229,7 +229,7 @@ class OutFile:
             self.write(b"".join(view for view in pieces.views() if view is not None))
 
     def close(self) -> tuple[dict[str, Any], dict[str, Any] | None]:
-        """Finish the file; give what the index says of it unpacked and compressed, but for names (see `named`)."""
+        """Finish the file; return its index entries, uncompressed and compressed, without names (see `named`)."""
         raw = {"bytes": self.size_bytes, "hashes": {name: each.hexdigest() for name, each in self._hashes.items()}}
         if self._options.compression is None:
             return raw, None
@@ -246,22 +246,22 @@ def _digest(name: str, data: bytes) -> str:
 
 
 def _compress(compression: str, data: bytes) -> bytes:
-    """The bytes of a compressed file; of gzip without a time in it, so that equal data are equal files."""
-    family, _, told = compression.partition(":")
-    level = int(told) if told else _LEVELS[family][1]
+    """Return the bytes of a compressed file; gzip without a time, so that equal data give equal files."""
+    family, _, level_text = compression.partition(":")
+    level = int(level_text) if level_text else _LEVELS[family][1]
     packers: dict[str, Callable[[], Any]] = {
         "br": lambda: pa.Codec("brotli", level).compress(data, asbytes=True),
         "bz2": lambda: bz2.compress(data, level),
         "gz": lambda: gzip.compress(data, level, mtime=0),
         "snappy": lambda: pack_snappy(data),
-        # Threads change the bytes; the content size is wanted by the peer's reader.
+        # Threads change the bytes; the peer's reader needs the content size.
         "zstd": lambda: zstandard.ZstdCompressor(level=level, threads=1).compress(data),
     }
     return bytes(packers[family]())
 
 
 def named(entry: dict[str, Any], name: str) -> dict[str, Any]:
-    """An entry of the index, its files named after the shard's own, as it lies below the folder."""
+    """Return an entry of the index, its files named after the shard's own, relative to the folder."""
     ending = "" if entry["compression"] is None else "." + entry["compression"].split(":")[0]
     for own, raw in (("data", name.removesuffix(ending)), ("meta", meta_name(name, ending).removesuffix(ending))):
         for key, called in ((f"raw_{own}", raw), (f"zip_{own}", raw + ending)):
@@ -273,7 +273,7 @@ def named(entry: dict[str, Any], name: str) -> dict[str, Any]:
 def joined_entries(
     store: Store, folder: str, parts: Sequence[str], limits: Limits = DEFAULT_LIMITS
 ) -> list[dict[str, Any]]:
-    """What the indexes in folders below say of their shards, with names as an index in the folder itself has them.
+    """Return the shards in the indexes of subfolders, with names relative to the parent folder.
 
     Raises:
         DataError: a part's index is broken, or of another format.
@@ -286,16 +286,16 @@ def joined_entries(
             raise DataError("the file is no index of MDS", file=path)
         for shard in listed:
             entry = orjson.loads(shard.entry)
-            for told in _files(entry):
+            for file in _files(entry):
                 # All folders between, not only the last one: parts of two may have one name.
-                told["basename"] = f"{part}/{told['basename']}"
+                file["basename"] = f"{part}/{file['basename']}"
             entries.append(entry)
     return entries
 
 
 def files_named(entry: Mapping[str, Any]) -> list[str]:
-    """The files of a shard as its entry names them, packed and unpacked."""
-    return [told["basename"] for told in _files(entry)]
+    """Return the files of a shard in its entry, compressed and not."""
+    return [file["basename"] for file in _files(entry)]
 
 
 def _files(entry: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -303,14 +303,14 @@ def _files(entry: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def save_index(store: Store, folder: str, entries: Sequence[Mapping[str, Any]]) -> str:
-    """Write an `index.json` of these entries; give its path."""
+    """Write an `index.json` of these entries; return its path."""
     place = posixpath.join(folder, INDEX_NAME)
     write_file(store, place, [json.dumps({"version": 2, "shards": entries}, sort_keys=True).encode()])
     return place
 
 
 def write_index(store: Store, folder: str, shards: Sequence[tuple[str, ShardFacts]]) -> list[str]:
-    """Write `index.json` for a folder of finished shards; give its path."""
+    """Write `index.json` for a folder of finished shards; return its path."""
     entries = []
     for path, facts in shards:
         with errors_at(file=path):

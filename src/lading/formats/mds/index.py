@@ -47,13 +47,13 @@ __all__ = [
 ]
 
 COMPRESSIONS = {"br": "brotli", "bz2": "bz2", "gz": "gzip", "snappy": "snappy", "zstd": "zstd"}
-"""Compressions of shards, by the ending of their files; as `lading.codecs` names them."""
+"""Compressions of shards, by the ending of their files, with their names in `lading.codecs`."""
 
 INDEX_NAME = "index.json"
 """Name of a dataset's index."""
 
 META = ".meta"
-"""What the name of a shard of a split format goes on with, of the file that says where its samples begin."""
+"""Suffix of the file with the offsets of the samples of a split-format shard."""
 
 NUMBERS: dict[str, type[np.generic]] = {
     "int": np.int64, "float16": np.float16, "float32": np.float32, "float64": np.float64,
@@ -63,15 +63,15 @@ NUMBERS: dict[str, type[np.generic]] = {
 """Encodings of numbers, little-endian."""
 
 KINDS = ("mds", "json", "csv", "tsv", "xsv")
-"""Kinds of shards: MDS proper, and its split siblings."""
+"""Kinds of shards: MDS, and its split formats."""
 
 SEPARATORS = {"csv": ",", "tsv": "\t"}
-"""What stands between the values of a line, by kind; for xsv the index says it."""
+"""Separators of the values of a line, by kind; the index has that of xsv."""
 
 _VERSION = 2
 _MAX_SHARD_BYTES = 1 << 32
 _MAX_NAME_BYTES = 255
-"""Of a file or folder, on every system of files."""
+"""Length of a file or folder name that every file system accepts."""
 _VARIABLE = ("bytes", "str", "json", "png", "jpeg")
 _OF_TEXT = ("str", "int", "float")
 
@@ -81,8 +81,8 @@ class Column:
     """A column of a shard.
 
     Attributes:
-        name: of the column.
-        encoding: MDS's name of how its values are stored.
+        name: name of the column.
+        encoding: MDS's name of the encoding of its values.
         size: bytes of each value; None if they vary.
     """
 
@@ -93,13 +93,13 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """What all samples of a shard have in common.
+    """Common properties of all samples of a shard.
 
     Attributes:
         format: `mds`, `json`, `csv`, `tsv` or `xsv`.
-        columns: in the order in which a sample has them.
-        newline: what ends a line, where samples are lines.
-        separator: what stands between the values of a line of csv, tsv, xsv.
+        columns: in the order of a sample.
+        newline: line end, if samples are lines.
+        separator: separator of the values of a line of csv, tsv, xsv.
     """
 
     format: str
@@ -119,15 +119,15 @@ class EntryFile:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What an index says of a shard.
+    """The entry of a shard in an index.
 
     Attributes:
-        config: what its samples have in common.
-        samples: how many there are.
-        compression: as `lading.codecs` names it; empty if its files are not compressed.
-        raw: its data, unpacked.
-        packed: its data, compressed; None if it is not.
-        raw_meta: where its lines begin, for the split formats.
+        config: common properties of its samples.
+        samples: number of samples.
+        compression: name in `lading.codecs`; empty if its files are not compressed.
+        raw: its data, uncompressed.
+        packed: its data, compressed; None if not compressed.
+        raw_meta: offsets of its lines, for split formats.
         packed_meta: the same, compressed.
     """
 
@@ -141,23 +141,24 @@ class Entry:
 
 
 def meta_name(name: str, ending: str) -> str:
-    """What the `.meta` of a split shard of this name is called, both with the ending of their compression."""
+    """Return the name of the `.meta` of a split-format shard; both with the ending of their compression."""
     return f"{name.removesuffix(ending)}{META}{ending}"
 
 
 def list_mds(store: Store, path: str, head: bytes, limits: Limits = DEFAULT_LIMITS) -> list[ListedShard] | None:
-    """As `read_mds_index`; a file whose first bytes have nothing of an index is not read."""
+    """Return the result of `read_mds_index`; a file whose first bytes do not look like an index is not read."""
     return read_mds_index(store, path, limits) if b'"shards"' in head else None
 
 
 def read_mds_index(store: Store, path: str, limits: Limits = DEFAULT_LIMITS) -> list[ListedShard] | None:
-    """The shards that an `index.json` lists, in its order; None if the file is no index of MDS.
+    """Return the shards of an `index.json`, in its order; None if the file is not an MDS index.
 
-    No shard is looked at. Where a shard is compressed, the folder is listed once: a raw file beside the compressed one
-    is an unpacked copy, and is read instead.
+    Reads no shard. If a shard is compressed, the folder is listed once: an uncompressed file next to the compressed one
+    is a decompressed copy, and is read instead.
 
     Raises:
-        DataError: it is an index, but broken, or lists a shard twice. LimitExceeded: it is larger than `index_bytes`.
+        DataError: the index is broken, or lists a shard twice.
+        LimitExceeded: it is larger than `index_bytes`.
         BadReference: a shard outside the folder of the index.
     """
     try:
@@ -165,7 +166,7 @@ def read_mds_index(store: Store, path: str, limits: Limits = DEFAULT_LIMITS) -> 
     except DataError as error:
         if isinstance(error, LimitExceeded) or posixpath.basename(path) == INDEX_NAME:
             raise
-        return None  # somebody else's file, which happens to have the word
+        return None  # another program's file that contains the word
     if (
         not isinstance(index, dict)
         or not isinstance(index.get("shards"), list)
@@ -196,18 +197,18 @@ def _entries(index: Mapping[str, Any]) -> list[Any]:
 
 
 def _names(store: Store, folder: str, entries: Sequence[Any]) -> dict[str, int]:
-    """Files below the folder and their sizes, if a shard is compressed, which may lie there unpacked too."""
+    """Return files below the folder and their sizes, if a shard is compressed and may have a decompressed copy."""
     if not any(isinstance(entry, dict) and entry.get("zip_data") for entry in entries):
         return {}
     return {info.path.removeprefix(folder): info.size_bytes for info in store.walk(folder or ".")}
 
 
 def _listed(entry: Any, folder: str, names: Mapping[str, int]) -> ListedShard:
-    """A shard as the listing has it: what can be told without its columns, which wait until it is opened."""
+    """Return a listed shard without its columns, which are parsed when it is opened."""
     if not isinstance(entry, dict):
         raise DataError("a shard of the index is no object", found=type(entry).__name__)
     raw, packed, meta, samples = _files_and_count(entry)
-    # An unpacked copy that is not whole is passed over.
+    # An incomplete decompressed copy is ignored.
     unpacked = all(file is None or names.get(file.name) == file.size_bytes for file in (raw, meta))
     chosen = raw if packed is None or unpacked else packed
     text = as_text(entry)
@@ -239,23 +240,23 @@ def _files_and_count(entry: Mapping[str, Any]) -> tuple[EntryFile, EntryFile | N
 
 
 def _compression(entry: Mapping[str, Any]) -> str:
-    told = entry.get("compression")
-    if told is None:
+    compression = entry.get("compression")
+    if compression is None:
         return ""
-    family = told.split(":")[0] if isinstance(told, str) else None
+    family = compression.split(":")[0] if isinstance(compression, str) else None
     if family not in COMPRESSIONS:
         raise DataError("an unknown compression", column="compression", expected=", ".join(COMPRESSIONS),
-                        found=repr(told)[:40])  # fmt: skip
+                        found=repr(compression)[:40])  # fmt: skip
     return COMPRESSIONS[family]
 
 
 def _file(entry: Mapping[str, Any], key: str) -> EntryFile:
-    told = entry.get(key)
+    file = entry.get(key)
     name, size, hashes = (
-        (told.get("basename"), told.get("bytes"), told.get("hashes", {})) if isinstance(told, dict) else (None,) * 3
+        (file.get("basename"), file.get("bytes"), file.get("hashes", {})) if isinstance(file, dict) else (None,) * 3
     )
     if not isinstance(name, str) or type(size) is not int or not isinstance(hashes, dict):
-        raise DataError("not a file of a shard", column=key, expected="basename, bytes, hashes", found=repr(told)[:80])
+        raise DataError("not a file of a shard", column=key, expected="basename, bytes, hashes", found=repr(file)[:80])
     if not 0 <= size < _MAX_SHARD_BYTES:
         raise DataError("not the size of a shard", column=key, expected="less than 4 GiB", found=size)
     if name.startswith("/") or "://" in name or ".." in name.split("/") or not name or "\0" in name:
@@ -270,7 +271,7 @@ def _file(entry: Mapping[str, Any], key: str) -> EntryFile:
 
 
 def parse_entry(text: str, limits: Limits = DEFAULT_LIMITS) -> Entry:
-    """An entry as `list_mds` gave it. Raises DataError, naming the column, for columns that make no sense."""
+    """Parse an entry of `list_mds`. Raises DataError, naming the column, for invalid columns."""
     try:
         entry = orjson.loads(text)
     except orjson.JSONDecodeError as error:
@@ -282,28 +283,29 @@ def parse_entry(text: str, limits: Limits = DEFAULT_LIMITS) -> Entry:
     return Entry(parse_config(entry, limits=limits), samples, _compression(entry), raw, packed, meta, packed_meta)
 
 
-def tells_columns(told: Mapping[str, Any]) -> bool:
-    """Whether the JSON of a shard has columns: other writers may say less there."""
-    return "column_names" in told or "columns" in told
+def tells_columns(header: Mapping[str, Any]) -> bool:
+    """Return whether the JSON of a shard has columns: other writers may leave them out."""
+    return "column_names" in header or "columns" in header
 
 
-def parse_config(told: Mapping[str, Any], *, natural: bool = False, limits: Limits = DEFAULT_LIMITS) -> Config:
-    """The columns that an entry, or the header of a shard, names; with `natural`, sizes are those of the encodings.
+def parse_config(header: Mapping[str, Any], *, natural: bool = False, limits: Limits = DEFAULT_LIMITS) -> Config:
+    """Return the columns in an entry or in a shard's header; with `natural`, sizes are those of the encodings.
 
     Raises:
-        DataError: lists of different lengths, an unknown encoding, a size that is not the encoding's; names the column.
+        DataError: lists of different lengths, an unknown encoding, a size that differs from the encoding's; names the
+            column.
     """
-    kind = told.get("format")
+    kind = header.get("format")
     natural = natural and kind == "mds"
     if kind == "json":
-        named = told.get("columns")
+        named = header.get("columns")
         names, encodings = ([*named], [*named.values()]) if isinstance(named, dict) else (None, None)
     else:
-        names, encodings = told.get("column_names"), told.get("column_encodings")
+        names, encodings = header.get("column_names"), header.get("column_encodings")
     varying = [None] * len(names) if isinstance(names, list) else None
-    sizes = told.get("column_sizes") if kind == "mds" and not natural else varying
+    sizes = header.get("column_sizes") if kind == "mds" and not natural else varying
     if not (isinstance(names, list) and isinstance(encodings, list) and isinstance(sizes, list)):
-        raise DataError("a shard without columns", expected="names, encodings and sizes", found=repr(told)[:80])
+        raise DataError("a shard without columns", expected="names, encodings and sizes", found=repr(header)[:80])
     if not len(names) == len(encodings) == len(sizes) or len(set(map(str, names))) < len(names):
         raise DataError("names, encodings and sizes of columns do not fit together",
                         found=f"{len(set(map(str, names)))} names, {len(encodings)} encodings, {len(sizes)} sizes",
@@ -314,7 +316,7 @@ def parse_config(told: Mapping[str, Any], *, natural: bool = False, limits: Limi
         _column(str(kind), name, encoding, _natural_size(str(encoding)) if natural else size)
         for name, encoding, size in zip(names, encodings, sizes, strict=True)
     )
-    newline, separator = told.get("newline", "\n"), told.get("separator", SEPARATORS.get(str(kind), ","))
+    newline, separator = header.get("newline", "\n"), header.get("separator", SEPARATORS.get(str(kind), ","))
     if not (isinstance(newline, str) and newline and isinstance(separator, str) and separator):
         raise DataError("lines need an end and a separator", found=f"{newline!r}, {separator!r}"[:80])
     return Config(str(kind), columns, newline, separator)

@@ -1,7 +1,7 @@
-"""Samples of the split formats → columns: a sample is a line, of JSON or of values between separators.
+"""Convert samples of the split formats to columns: a sample is a line of JSON or of separated values.
 
-    json            an object: {column: value}
-    csv, tsv, xsv   a value a column, no quoting: none holds the separator or the end of a line
+    json            an object: {column: value} csv, tsv, xsv   a value a column, no quoting: none holds the separator or
+    the end of a line
 
 Source: mosaicml-streaming 0.13.0, base/format/json and base/format/xsv.
 """
@@ -30,17 +30,17 @@ _TYPES = {"str": pa.large_string(), "int": pa.int64(), "float": pa.float64()}
 _KINDS: dict[str, type | tuple[type, ...]] = {"str": str, "int": int, "float": (float, int)}
 _READ: dict[str, Callable[[str], Any]] = {"int": int, "float": float}
 _ARROWS_OWN = b"xX("
-"""In numbers that Arrow reads and Python does not: `0x10`, `nan(1)`."""
+"""Parts of numbers that Arrow accepts and Python does not: `0x10`, `nan(1)`."""
 _MISFITS = (OverflowError, pa.ArrowInvalid, UnicodeEncodeError)
 _LINE = pa.field("line", pa.large_string())
 _WINDOW_BYTES = 16 << 20
 
 
 class LineLayout:
-    """How samples of a split format are laid out.
+    """Layout of the samples of a split format.
 
     Args:
-        config: of the shard.
+        config: properties of the shard.
     """
 
     def __init__(self, config: Config) -> None:
@@ -49,25 +49,25 @@ class LineLayout:
         self._fields = [self.field(name, refs=False, views=False) for name in self._encoding]
 
     def field(self, name: str, *, refs: bool, views: bool) -> pa.Field:
-        """The Arrow field of a column."""
+        """Return the Arrow field of a column."""
         found = pa.field(name, _TYPES[self._encoding[name]])
         return with_feature(found, Text()) if self._encoding[name] == "str" else found
 
     def as_written(self, rows: pa.Schema) -> None:
-        """Lines hold nothing that means more by these rows."""
+        """Do nothing: lines hold no values whose meaning depends on these rows."""
 
     def decode(self, data: bytes, *, allow_pickle: bool) -> dict[str, Any]:
-        """One sample as Python values."""
+        """Return one sample as Python values."""
         part = Part(pa.py_buffer(data), np.array([0]), np.array([len(data)]), np.array([0]), is_file=False)
         try:
             arrays = self.arrays(part, self._fields)
         except DataError as error:
-            error.row = error.offset = None  # who has the bytes alone does not know
+            error.row = error.offset = None  # the bytes alone do not show the file
             raise
         return {field.name: column[0].as_py() for field, column in zip(self._fields, arrays, strict=True)}
 
     def arrays(self, part: Part, fields: Sequence[pa.Field]) -> list[pa.Array]:
-        """Columns of samples. Raises CorruptShard, naming row and column, for a line that is not one of these."""
+        """Return columns of samples. Raises CorruptShard, naming row and column, for an invalid line."""
         newline = self._config.newline.encode()
         lines = text_column(part, _LINE, part.start, part.stop - part.start)
         whole = pc.ends_with(lines, self._config.newline)
@@ -79,8 +79,8 @@ class LineLayout:
             self._of_json(part, lines, fields) if self._config.format == "json" else self._of_cells(part, lines, fields)
         )
 
-    def _fail(self, part: Part, row: int, message: str, **told: Any) -> None:
-        raise CorruptShard(message, row=int(part.rows[row]), offset=int(part.start[row]), **told)
+    def _fail(self, part: Part, row: int, message: str, **more: Any) -> None:
+        raise CorruptShard(message, row=int(part.rows[row]), offset=int(part.start[row]), **more)
 
     def _of_json(self, part: Part, lines: pa.Array, fields: Sequence[pa.Field]) -> list[pa.Array]:
         texts = lines.view(pa.large_binary()).to_pylist()
@@ -129,7 +129,7 @@ class LineLayout:
         return [self._cell_column(part, values.take(pa.array(at + order.index(field.name))), field) for field in fields]
 
     def _cell_column(self, part: Part, values: pa.Array, field: pa.Field) -> pa.Array:
-        """Cells as the peer reads them, which is how Python does; Arrow is faster with most of them."""
+        """Return cells as the peer reads them, which is Python's way; Arrow is faster with most of them."""
         read = _READ.get(self._encoding[field.name])
         if read is None:
             return values
@@ -149,7 +149,7 @@ class LineLayout:
         return self._column(part, found, field)
 
     def _column(self, part: Part, values: list[Any], field: pa.Field) -> pa.Array:
-        """Python's values as a column. Raises DataError, naming row and column, for one that it cannot hold."""
+        """Return Python values as a column. Raises DataError, naming row and column, for values that it cannot hold."""
         try:
             return pa.array(values, field.type)
         except _MISFITS:
@@ -170,14 +170,14 @@ def _fits(value: Any, kind: pa.DataType) -> bool:
 
 
 def first_line(config: Config) -> bytes:
-    """The line of names that a shard begins with; empty for JSON."""
+    """Return the header line of a shard; empty for JSON."""
     if config.format == "json":
         return b""
     return (config.separator.join(column.name for column in config.columns) + config.newline).encode()
 
 
 def check_line_ends(config: Config) -> None:
-    """Raise CorruptShard where a line end may also stand inside a line, so that `.meta` alone tells lines apart."""
+    """Raise CorruptShard if a line end may also occur inside a line, so that only `.meta` separates lines."""
     end = config.newline
     inside = not end.strip(" ") if config.format == "json" else bool({*end} & {*config.separator})
     if inside or any(end.startswith(end[size:]) for size in range(1, len(end))):
@@ -185,12 +185,12 @@ def check_line_ends(config: Config) -> None:
 
 
 def line_ends(read: Callable[[int, int], Buffer], size_bytes: int, newline: bytes) -> NDArray[np.int64]:
-    """Where lines end, by what ends them. Memory: 8 bytes a line, and 16 MiB twice.
+    """Return the ends of lines. Memory: 8 bytes a line, and 16 MiB twice.
 
     Args:
-        read: gives the bytes from a place on, so many.
-        size_bytes: of the file.
-        newline: what ends a line; see `check_line_ends`.
+        read: returns a number of bytes from an offset on.
+        size_bytes: size of the file.
+        newline: line end; see `check_line_ends`.
     """
     found = [np.zeros(0, np.int64)]
     for at in range(0, size_bytes, _WINDOW_BYTES):

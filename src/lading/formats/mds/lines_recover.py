@@ -17,7 +17,7 @@ from lading.errors import CorruptShard, DataError, LadingError, StoreError, erro
 from lading.formats.base import Recovered, ShardFile
 from lading.formats.mds.index import parse_entry
 from lading.formats.mds.lines import check_line_ends, first_line, line_ends
-from lading.formats.mds.reader import told_places
+from lading.formats.mds.reader import meta_places
 from lading.formats.text_lines import laid_end_to_end
 from lading.storage.base import MappedFile
 
@@ -41,7 +41,7 @@ def resync_lines(mapped: MappedFile, source: ShardFile) -> Recovered | None:
     if mapped.read(0, len(head)) != head:
         lost.append(CorruptShard("the line of names is damaged; it was made anew", file=source.path, offset=0))
     try:
-        place = told_places(source, entry)
+        place = meta_places(source, entry)
     except (DataError, StoreError) as error:
         lost.append(error)
         kept, missing = np.stack([start, stop])[:, names:], max(entry.samples + names - len(stop), 0)

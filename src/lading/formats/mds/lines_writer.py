@@ -1,8 +1,8 @@
-"""Writing a shard of a split format: a file of lines, and `.meta`, which says where they begin. See `_mds_lines`.
+"""Write a split-format shard: a file of lines, and `.meta` with their offsets. See `lading.formats.mds.lines`.
 
-A line is made before it is known which shard it goes into, since only then its size is known, which decides that. The
-same rows and options give the bytes that the peer writes. What its reader would not get back (a separator in a value,
-an integer that is no int64 for lading's) is refused.
+A line is built before its shard is known, because its size decides that. The same rows and options give the bytes that
+the peer writes. Values that the peer's reader would not restore are refused: a separator in a value, or an integer
+outside int64.
 
 Source: mosaicml-streaming 0.13.0, base/format/json and base/format/xsv.
 """
@@ -43,12 +43,12 @@ class _Line:
     """How rows become lines.
 
     Attributes:
-        texts: how the values of each column, by name, become text.
-        before: what stands before the value of each column.
-        end: what stands behind the last one.
-        never: what no value may hold.
-        never_last: what no value may end with that another one follows: with the separator it would look like an
-            earlier one.
+        texts: functions from the values of each column, by name, to text.
+        before: text before the value of each column.
+        end: text after the last value.
+        never: texts that no value may hold.
+        never_last: texts with which a value may not end if another follows: together with the separator they look like
+            an earlier separator.
     """
 
     texts: Mapping[str, _Texts]
@@ -59,11 +59,11 @@ class _Line:
 
     @property
     def framing_bytes(self) -> int:
-        """Bytes of a line besides its values."""
+        """Return the bytes of a line without its values."""
         return len("".join([*self.before, self.end]).encode())
 
     def lines(self, batch: pa.RecordBatch, first_row: int) -> pa.LargeStringArray:
-        """The lines of rows. Raises Unrepresentable, naming row and column."""
+        """Return the lines of rows. Raises Unrepresentable, naming row and column."""
         parts: list[pa.LargeStringScalar | pa.LargeStringArray] = []
         for before, (name, texts) in zip(self.before, self.texts.items(), strict=True):
             with errors_at(first_row=first_row, column=name):
@@ -78,7 +78,7 @@ class _Line:
                                   advice="Fill them, or leave the column or the rows out.")  # fmt: skip
         values = texts(column)
         whole = bytes(body(values)) if self.never else b""
-        for odd in (odd for odd in self.never if odd.encode() in whole):  # 50 times as fast as to look value by value
+        for odd in (odd for odd in self.never if odd.encode() in whole):  # 50 times as fast as checking value by value
             _refuse(values, pc.match_substring(values, odd), f"a value that holds {odd!r}, which ends values or lines")
         for odd in () if last else self.never_last:
             _refuse(values, pc.ends_with(values, odd), f"a value that ends with {odd!r}, which begins the separator")
@@ -86,7 +86,7 @@ class _Line:
 
 
 def _refuse(values: pa.Array, wrong: pa.BooleanArray, message: str) -> None:
-    """Raise Unrepresentable for the first value that is wrong."""
+    """Raise Unrepresentable for the first invalid value."""
     if pc.any(wrong).as_py():
         row = pc.index(wrong, value=True).as_py()
         raise Unrepresentable(message, row=row, found=repr(values[row].as_py())[:_SHOWN],
@@ -95,7 +95,7 @@ def _refuse(values: pa.Array, wrong: pa.BooleanArray, message: str) -> None:
 
 
 def _word(kind: pa.DataType) -> str | None:
-    """The word of the split formats for values of a type; None if they have none."""
+    """Return the name of the split formats for values of a type; None if there is none."""
     plain = kind.value_type if pa.types.is_dictionary(kind) else kind
     if isinstance(kind, pa.JsonType) or is_text(plain) or is_bytes(plain):
         return "str"
@@ -105,7 +105,7 @@ def _word(kind: pa.DataType) -> str | None:
 
 
 def _encoding(field: pa.Field) -> str:
-    """The word for what a column holds: text is read as text, so that JSON, say, has to be asked for as such."""
+    """Return the encoding of a column: text is read as text, so JSON must be requested."""
     word, feature = _word(field.type), type(feature_of(field))
     if word is None or (word == "str" and feature is not Text):
         raise Unrepresentable("lines of MDS's split formats hold text, integers and floats", column=field.name,
@@ -116,11 +116,11 @@ def _encoding(field: pa.Field) -> str:
 
 
 def _columns_of(schema: pa.Schema, options: WriteOptions) -> list[Column]:
-    """The columns of a shard of these rows, sorted by name.
+    """Return the columns of a shard of these rows, sorted by name.
 
     Raises:
         Unrepresentable: a type or a name that lines cannot hold, or no columns.
-        UsageError, DataError: an encoding for a column that is not there, or that is none.
+        UsageError, DataError: an encoding for a missing column, or an unknown encoding.
     """
     found = columns_as(schema, options, _encoding)
     if not found:
@@ -142,7 +142,7 @@ def _line_of(columns: Sequence[Column], options: WriteOptions) -> _Line:
         texts = {column.name: _JSON_TEXTS[column.encoding] for column in columns}
         return _Line(texts, before, "}" + options.line_end)
     mark = options.between
-    # ",," behind "a," is ",,,", which is parted one character too early.
+    # ",," after "a," is ",,,", which is split one character too early.
     overlaps = [mark[:size] for size in range(1, len(mark)) if mark.startswith(mark[size:])]
     texts = {column.name: _TEXTS[column.encoding] for column in columns}
     return _Line(texts, ["", *[mark] * (count - 1)], options.line_end, (options.line_end, mark), overlaps)
@@ -172,7 +172,7 @@ def _floats(column: pa.Array) -> pa.DoubleArray:
 
 
 def _json_str_texts(column: pa.Array) -> pa.LargeStringArray:
-    """Texts as JSON in ASCII, as Python's `json` has it unless it is asked otherwise."""
+    """Return texts as JSON in ASCII, as Python's `json` writes it by default."""
     texts = as_text(column)
     if not pc.any(pc.match_substring_regex(texts, _SPELLED_OTHERWISE)).as_py():
         return json_text.dumps_each(texts)
@@ -180,7 +180,7 @@ def _json_str_texts(column: pa.Array) -> pa.LargeStringArray:
 
 
 _SPELLED_OTHERWISE = r"[^\x00-\x7e]"
-"""Characters that are spelled in another way there than by `json_text`."""
+"""Characters that are spelled differently there than by `json_text`."""
 _TEXTS: Mapping[str, _Texts] = {"str": as_text, "int": _int_texts, "float": _float_texts}
 _JSON_TEXTS: Mapping[str, _Texts] = {"str": _json_str_texts, "int": _int_texts, "float": _json_float_texts}
 
@@ -190,12 +190,12 @@ def _text(text: str) -> pa.LargeStringScalar:
 
 
 class LineWriter(ShardWriter):
-    """A shard of a split format being written. Memory: 4 bytes a sample; with compression all of it, twice at the end.
+    """Write a split-format shard. Memory: 4 bytes a sample; with compression all of it, twice at the end.
 
     Args:
         sinks: its file of lines, and its `.meta`.
-        schema: of the rows.
-        options: of the format.
+        schema: schema of the rows.
+        options: write options.
 
     Attributes:
         sample_bytes: 0: a sample is its line.
@@ -224,17 +224,17 @@ class LineWriter(ShardWriter):
         self._data.write(head)
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Append samples. Gives nothing: lines hold values as text.
+        """Append samples. Returns None: lines hold values as text.
 
         Raises:
             Unrepresentable: a value that a line cannot hold; names row and column.
-            LimitExceeded: the shard would pass 4 GiB.
+            LimitExceeded: the shard would exceed 4 GiB.
         """
         with errors_at(file=self._path):
             self.write_encoded(self.encode(batch, self._samples), {})
 
     def encode(self, batch: pa.RecordBatch, first_row: int) -> pa.RecordBatch:
-        """Rows as lines: see `ShardWriter.encode`."""
+        """Return rows as lines: see `ShardWriter.encode`."""
         lines, row = [], first_row
         for part in parts_of(batch):
             lines.append(self._line.lines(part, row).cast(pa.large_binary()))
@@ -243,7 +243,7 @@ class LineWriter(ShardWriter):
         return pa.record_batch([whole], names=["line"])
 
     def write_encoded(self, samples: pa.RecordBatch, ranges: Ranges) -> None:
-        """Append lines that `encode` gave. Raises LimitExceeded: the shard would pass 4 GiB."""
+        """Append lines from `encode`. Raises LimitExceeded: the shard would exceed 4 GiB."""
         if not len(samples):
             return
         lines = samples.column(0)
@@ -260,7 +260,7 @@ class LineWriter(ShardWriter):
         self._samples, self._lines_bytes = self._samples + len(lines), self._lines_bytes + total
 
     def bytes_written(self) -> int:
-        """Size of the lines before compression, by which the peer ends its shards."""
+        """Return the size of the lines before compression, by which the peer ends its shards."""
         return self._lines_bytes
 
     def close(self) -> ShardFacts:
@@ -283,5 +283,5 @@ class LineWriter(ShardWriter):
 
 
 def _mark_head(file: OutFile, head: bytes) -> None:
-    """Tell that a file begins with what holds no rows."""
+    """Mark the start of a file, which holds no rows."""
     file.mark(np.array([len(head)]), np.array([NO_ROWS]))

@@ -1,9 +1,9 @@
-"""Nulls in MDS, which has none: a column of marks beside each column that may hold them.
+"""Nulls in MDS, which has none: an extra mask column for each column that may hold nulls.
 
-    lading.null:NAME   uint8: 1 where NAME is null, and holds a value that stands for nothing; 0 elsewhere
+    lading.null:NAME   uint8: 1 where NAME is null, and holds a placeholder; 0 elsewhere
 
-Other readers see one more column of numbers. What stands for nothing is empty where an encoding has an empty value, and
-else the smallest that every reader of the encoding takes: 0, the JSON `null`, a black picture of one pixel.
+Other readers see one more column of numbers. The placeholder is empty if an encoding has an empty value. Otherwise it
+is the smallest value that every reader of the encoding accepts: 0, the JSON `null`, a black image of one pixel.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Values: TypeAlias = pa.Array | ByteRanges | ChunkedRanges
 """Values of a column: in memory, or in files, in one range or in several each."""
 
 NULLS = "lading.null:"
-"""What the name of a column of marks begins with; the name of the column that they are for follows."""
+"""Prefix of the name of a mask column; the name of its column follows."""
 
 _JPEG = base64.b64decode(
     "/9j/4AAQSkZJRgABAQAAAQABAAD/2wBDAIVcZHVkU4V1bHWWjoWeyP/ZyLe3yP////L/////////////////////////////////////////"
@@ -47,20 +47,22 @@ _NOTHING = {
     "jpeg": _JPEG, "png": _PNG, "pil": struct.pack("<3I", 1, 1, 3) + b"RGB" + bytes(3), "pkl": pickle.dumps(None, 4),
     "list[pil]": bytes(8), "list[jpeg]": bytes(8), "list[png]": bytes(8), "jpeg_array": _JPEGS, "jpegarray": _JPEGS,
 }  # fmt: skip
-"""Values that stand for nothing, of the encodings whose values vary in size; of pictures one black pixel."""
+"""Placeholders, for encodings whose values vary in size; for images one black pixel."""
 
 
-def check_nulls(told: object) -> None:
-    """Raise UsageError for an option `nulls` that is neither `error` nor `mask` nor names of columns."""
-    names = isinstance(told, Sequence) and not isinstance(told, (str, bytes)) and all(isinstance(n, str) for n in told)
-    if told not in ("error", "mask") and not names:
+def check_nulls(nulls: object) -> None:
+    """Raise UsageError for an option `nulls` that is neither `error` nor `mask` nor a list of columns."""
+    names = (
+        isinstance(nulls, Sequence) and not isinstance(nulls, (str, bytes)) and all(isinstance(n, str) for n in nulls)
+    )
+    if nulls not in ("error", "mask") and not names:
         raise UsageError(
-            "no such way with nulls", expected="error, mask, or a list of columns", found=f"nulls={told!r}"
+            "no such way with nulls", expected="error, mask, or a list of columns", found=f"nulls={nulls!r}"
         )
 
 
 def marks_of(columns: Sequence[Column]) -> dict[str, str]:
-    """The columns of a shard that others are marked by: the name of each column with nulls, and of its marks."""
+    """Return the mask columns of a shard: the name of each column with nulls, and of its mask."""
     names = {column.name for column in columns}
     return {
         column.name.removeprefix(NULLS): column.name
@@ -70,11 +72,11 @@ def marks_of(columns: Sequence[Column]) -> dict[str, str]:
 
 
 def marked_columns(schema: pa.Schema, nulls: str | Sequence[str]) -> list[str]:
-    """The columns that get marks: all that the schema lets be null, or those named.
+    """Return the columns that get masks: all that the schema allows to be null, or the named ones.
 
     Raises:
-        Unrepresentable: a column is called as another one's marks would be.
-        UsageError: a column is named that is not there.
+        Unrepresentable: a column has the name of another column's mask.
+        UsageError: a named column is missing.
     """
     known = {*schema.names}
     for name in schema.names:
@@ -93,7 +95,7 @@ def marked_columns(schema: pa.Schema, nulls: str | Sequence[str]) -> list[str]:
 
 
 def nothing_of(column: Column) -> bytes:
-    """The value that stands for nothing."""
+    """Return the placeholder of an encoding."""
     if column.size is not None:
         return bytes(column.size)
     dtype, _ = parse_array(column.encoding) or (None, None)
@@ -109,11 +111,14 @@ class Marks:
     columns: Mapping[str, Column]
 
     def marks(self, given: Mapping[str, Values]) -> dict[str, pa.Array]:
-        """The columns of marks."""
+        """Return the mask columns."""
         return {NULLS + name: pa.array(~_there(given[name]), pa.uint8()) for name in self.columns}
 
     def without_nulls(self, name: str, values: Values) -> Values:
-        """A column of numbers or arrays with zeros where it is null; others as they are: only as bytes can they be."""
+        """Return a column of numbers or arrays with zeros where it is null; others unchanged.
+
+        Other columns can be filled only as bytes.
+        """
         if name not in self.columns or not isinstance(values, pa.Array) or not values.null_count:
             return values
         if isinstance(values, pa.FixedShapeTensorArray):
@@ -121,7 +126,7 @@ class Marks:
         return values.fill_null(0) if self.columns[name].encoding in NUMBERS else values
 
     def as_bytes(self, name: str, values: Values, given: Values) -> Values:
-        """A column of bytes or text with what stands for nothing where the given values were null."""
+        """Return a column of bytes or text with placeholders where the given values were null."""
         there = _there(given) if name in self.columns else np.ones(1, np.bool_)
         if there.all():
             return values
@@ -142,7 +147,7 @@ def _there(values: Values) -> NDArray[np.bool_]:
 
 
 def _zeroed(values: pa.FixedShapeTensorArray) -> pa.FixedShapeTensorArray:
-    """Arrays with zeros where they are null."""
+    """Return arrays with zeros where they are null."""
     storage = values.storage
     size = storage.type.list_size
     body = np.array(storage.values.slice(storage.offset * size, len(storage) * size)).reshape(-1, size)

@@ -1,7 +1,7 @@
-"""Reading a shard of an MDS dataset, of whatever kind. See `lading.formats.mds.format`.
+"""Read a shard of an MDS dataset, of any kind. See `lading.formats.mds.format`.
 
-What kinds differ in is how the bytes of a sample become values (`_mds_samples`: MDS proper, `_mds_lines`: the split
-formats). Here is what they share: files that may be compressed, offsets of samples, what is checked, batches.
+Kinds differ in how the bytes of a sample become values (`samples` for MDS, `lines` for the split formats). This module
+holds what they share: files that may be compressed, offsets of samples, checks, batches.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from lading.storage.fetch import Fetcher
 from lading.storage.fetch_plan import plan_ranges
 from lading.storage.unwrap import unwrapped
 
-__all__ = ["MdsReader", "ReadOptions", "parse_object", "read_meta", "same_bytes", "told_places"]
+__all__ = ["MdsReader", "ReadOptions", "meta_places", "parse_object", "read_meta", "same_bytes"]
 
 _MAX_REQUEST_BYTES = 64 << 20
 
@@ -65,8 +65,8 @@ class ReadOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
-    """What the index says of a file, and how it is to be read."""
+class _Listed:
+    """The index entry of a file, and how to read it."""
 
     raw: EntryFile | None
     packed: EntryFile | None
@@ -74,63 +74,63 @@ class _Told:
 
 
 class _Body:
-    """The unpacked bytes of a file: mapped, in memory, or asked for by range.
+    """The uncompressed bytes of a file: mapped, in memory, or read by range.
 
     Attributes:
-        path: of the file.
-        size_bytes: how many there are.
+        path: path of the file.
+        size_bytes: size of the uncompressed file.
         mapped: the file, if it is mapped.
     """
 
-    def __init__(self, source: ShardFile, path: str, compression: str, told: _Told) -> None:
+    def __init__(self, source: ShardFile, path: str, compression: str, listed: _Listed) -> None:
         self.path, self._source = path, source
         self.mapped: MappedFile | None = None
         self._data: pa.Buffer | None = None
         self._closed = False
         store = source.store
         if compression:
-            self._data = self._unpacked(compression, told)
-        elif told.options.mmap and isinstance(store, Mapper):
+            self._data = self._unpacked(compression, listed)
+        elif listed.options.mmap and isinstance(store, Mapper):
             self.mapped = store.map(path)
             self._data = self.mapped.buffer
         size = self._data.size if self._data is not None else store.head(path).size_bytes
-        if told.raw is not None and size != told.raw.size_bytes:
+        if listed.raw is not None and size != listed.raw.size_bytes:
             raise SidecarMismatch("the size differs from what the index says", file=path,
-                                  expected=f"{told.raw.size_bytes} bytes", found=f"{size} bytes")  # fmt: skip
+                                  expected=f"{listed.raw.size_bytes} bytes", found=f"{size} bytes")  # fmt: skip
         self.size_bytes = size
-        if told.options.verify and told.raw is not None:
+        if listed.options.verify and listed.raw is not None:
             parts = [(at, min(_MAX_REQUEST_BYTES, size - at)) for at in range(0, size, _MAX_REQUEST_BYTES)]
-            _compare(path, told.raw, (data for part in parts for data in self.read([part])))
+            _compare(path, listed.raw, (data for part in parts for data in self.read([part])))
 
-    def _unpacked(self, compression: str, told: _Told) -> pa.Buffer:
+    def _unpacked(self, compression: str, listed: _Listed) -> pa.Buffer:
         store, limits = self._source.store, self._source.limits
-        if told.raw is not None and told.raw.size_bytes > limits.shard_bytes:
+        if listed.raw is not None and listed.raw.size_bytes > limits.shard_bytes:
             raise limits.exceeded("shard_bytes", "a compressed shard is too large to be held", file=self.path,
-                                  found=told.raw.size_bytes)  # fmt: skip
+                                  found=listed.raw.size_bytes)  # fmt: skip
         [packed] = store.get_ranges(self.path, [(0, store.head(self.path).size_bytes)])
-        if told.options.verify and told.packed is not None:
-            _compare(self.path, told.packed, [packed])
+        if listed.options.verify and listed.packed is not None:
+            _compare(self.path, listed.packed, [packed])
         with errors_at(file=self.path):
-            if told.raw is None:
+            if listed.raw is None:
                 with raised_by("shard_bytes"):
                     return pa.py_buffer(unpack_file(compression, packed, limits.shard_bytes, limits))
             try:
-                return pa.py_buffer(unpack_file(compression, packed, told.raw.size_bytes, limits))
+                return pa.py_buffer(unpack_file(compression, packed, listed.raw.size_bytes, limits))
             except LimitExceeded as error:
                 if error.advice:  # of the memory that it takes
                     raise
                 raise SidecarMismatch("the file unpacks to more than the index says", found=error.found,
-                                      expected=f"{told.raw.size_bytes} bytes") from error  # fmt: skip
+                                      expected=f"{listed.raw.size_bytes} bytes") from error  # fmt: skip
 
     def read(self, ranges: Sequence[tuple[int, int]]) -> list[pa.Buffer]:
-        """Bytes of each `(offset, length)`. Raises UsageError when it was closed."""
+        """Return bytes of each `(offset, length)`. Raises UsageError if it was closed."""
         self._check_open()
         if self._data is not None:
             return [self._data.slice(offset, length) for offset, length in ranges]
         return [pa.py_buffer(data) for data in self._source.store.get_ranges(self.path, ranges)]
 
     def one(self, offset: int, length: int) -> bytes:
-        """Bytes of one range; fewer at the end of the file. Raises as `read`."""
+        """Return bytes of one range; fewer at the end of the file. Raises as `read`."""
         self._check_open()
         if self.mapped is not None:
             return self.mapped.read(offset, length)
@@ -138,12 +138,12 @@ class _Body:
 
     @property
     def whole(self) -> pa.Buffer | None:
-        """All of it, if it is at hand. Raises as `read`."""
+        """Return all bytes, if in memory or mapped. Raises as `read`."""
         self._check_open()
         return self._data
 
     def close(self) -> None:
-        """Give up map and memory; what is asked for then is an error."""
+        """Close map and memory; later reads are errors."""
         self.mapped, self._data, self._closed = None, None, True
 
     def _check_open(self) -> None:
@@ -152,7 +152,7 @@ class _Body:
 
 
 def _compare(path: str, file: EntryFile, parts: Iterator[pa.Buffer] | Sequence[pa.Buffer]) -> None:
-    """Raise SidecarMismatch for bytes that have another hash than the index says."""
+    """Raise SidecarMismatch for bytes whose hash differs from the index."""
     with errors_at(file=path):
         hashes = {name: new_hash(name) for name in file.hashes}
     for part in parts:
@@ -165,12 +165,12 @@ def _compare(path: str, file: EntryFile, parts: Iterator[pa.Buffer] | Sequence[p
 
 
 class MdsReader(SampleReader):
-    """An open shard. Memory: 4 bytes a sample; a compressed shard is unpacked, and held whole.
+    """An open shard. Memory: 4 bytes a sample; a compressed shard is decompressed, and held completely.
 
     Attributes:
-        counts: nothing is left out.
-        config: what the samples have in common, by the index, or by the shard's head.
-        raw_bytes: size of the shard's files when they are not compressed.
+        counts: empty, because nothing is left out.
+        config: common properties of the samples, from the index or the shard's header.
+        raw_bytes: size of the shard's files without compression.
         zip_bytes: size of its compressed files; None if it has none.
         unsafe_columns: columns of pickles.
     """
@@ -182,7 +182,7 @@ class MdsReader(SampleReader):
         compression = _compression(source.path, entry)
         raw, zipped = (entry.raw, entry.packed) if entry else (None, None)
         walked = options.walk_lines and entry is not None and entry.raw_meta is not None
-        self._body = _Body(source, source.path, compression, _Told(None if walked else raw, zipped, options))
+        self._body = _Body(source, source.path, compression, _Listed(None if walked else raw, zipped, options))
         with errors_at(file=source.path):
             if entry is None and not _is_mds(source.path):
                 raise UsageError("a shard of a split format is opened by its index", advice="Open the index.json.")
@@ -196,7 +196,7 @@ class MdsReader(SampleReader):
         self.unsafe_columns = [column.name for column in self.config.columns if column.encoding == "pkl"]
 
     def _walked(self, config: Config) -> tuple[NDArray[np.int64], Config]:
-        """Where lines begin, and the last one ends, by what stands between them."""
+        """Return the starts of lines, and the end of the last, by scanning for line ends."""
         check_line_ends(config)
         read, size = self._body.one, self._body.size_bytes
         place = np.append(0, line_ends(read, size, config.newline.encode()))
@@ -208,14 +208,14 @@ class MdsReader(SampleReader):
         return place.astype(np.uint32), config
 
     def _begin(self, entry: Entry | None) -> tuple[NDArray[np.int64], Config]:
-        """Where samples begin, and the last one ends; and what the shard says of itself."""
+        """Return the starts of samples, and the end of the last; and the shard's own header."""
         split = entry is not None and entry.raw_meta is not None
         head = _meta(self._source, entry, self._options) if split and entry is not None else self._body
         with errors_at(file=head.path):
             offset, text = _read_head(head, self._body.size_bytes, self._source.limits, split=split)
             if entry is None:
                 return offset, parse_config(parse_object(text) or {}, limits=self._source.limits)
-        _check_told(head.path, len(offset) - 1, text, entry, self._source.limits)
+        _check_header(head.path, len(offset) - 1, text, entry, self._source.limits)
         return offset, entry.config
 
     def header(self) -> tuple[str, int, bytes]:
@@ -228,7 +228,7 @@ class MdsReader(SampleReader):
         return head.path, 4 * (len(offset) + 1), text
 
     def _sizes(self, entry: Entry | None, compression: str) -> tuple[int, int | None]:
-        """Bytes of the shard's files, unpacked and compressed: as the index says, else as they are."""
+        """Return the bytes of the shard's files, uncompressed and compressed: from the index, else the actual ones."""
         if entry is None:
             packed = self._source.store.head(self._path).size_bytes if compression else None
             return self._body.size_bytes, packed
@@ -237,7 +237,7 @@ class MdsReader(SampleReader):
         return raw, None if entry.packed is None else entry.packed.size_bytes + meta
 
     def _laid_out(self) -> SampleLayout | LineLayout:
-        """How samples are laid out. Raises SidecarMismatch for values between separators under other names."""
+        """Return the layout of samples. Raises SidecarMismatch if the header line has other names."""
         config = self.config
         if config.format == "mds":
             return SampleLayout(config.columns)
@@ -250,7 +250,7 @@ class MdsReader(SampleReader):
         return LineLayout(config)
 
     def close(self) -> None:
-        """Give up the map; references and bytes made before stay good."""
+        """Close the map; existing references and bytes stay valid."""
         self._body.close()
 
     def as_written(self, rows: pa.Schema, fetcher: Fetcher) -> MdsReader:
@@ -262,11 +262,14 @@ class MdsReader(SampleReader):
         return self
 
     def num_rows(self) -> int:
-        """Number of samples: as the shard's head says."""
+        """Return the number of samples: from the shard's header."""
         return len(self._offset) - 1
 
     def get_sample_data(self, row: int) -> bytes:
-        """The bytes of a sample. Read, not mapped: that costs as much, and a file that is cut meanwhile is an error."""
+        """Return the bytes of a sample.
+
+        Read, not mapped: equally fast, and a file that is cut meanwhile is an error.
+        """
         if not 0 <= row < len(self._place) - 1:
             raise IndexError(f"sample {row} of {len(self._place) - 1} in {self._path}")
         start, stop = self._place[row], self._place[row + 1]
@@ -277,7 +280,7 @@ class MdsReader(SampleReader):
         return data
 
     def decode_sample(self, data: bytes) -> dict[str, Any]:
-        """The sample that these bytes are, as `ds[i]` gives it."""
+        """Return the sample of these bytes, as `ds[i]` gives it."""
         try:
             sample = self._layout.decode(data, allow_pickle=self._options.allow_pickle)
         except LadingError as error:
@@ -285,9 +288,9 @@ class MdsReader(SampleReader):
         return {name: sample[name] for name in self._names if name in sample} if len(self._written) else sample
 
     def schema(self) -> pa.Schema:
-        """The columns in MDS's order: numbers, text, and references to the rest (bytes, of a compressed shard).
+        """Return the columns in MDS's order: numbers, text, and references to the rest (bytes, for a compressed shard).
 
-        After `as_written` in the order and types of what was written.
+        After `as_written`, in the order and types of the written rows.
         """
         return self._schema(None, views=False)
 
@@ -304,7 +307,7 @@ class MdsReader(SampleReader):
         return [FileEntry(self._path, "", self._body.size_bytes, info.version if info else "")]
 
     def index(self) -> pa.Table:
-        """The shard as one unit, from its first sample to its last: where each lies its own head says."""
+        """Return the shard as one unit, from its first sample to its last: its own header has the offsets."""
         count = self.num_rows()
         start, stop = self._offset[[0, count]].astype(np.int64)
         schema = with_files(pa.schema([("num_rows", pa.int64()), ("samples", RefType())]), self._files())
@@ -317,7 +320,7 @@ class MdsReader(SampleReader):
         columns: Sequence[str] | None = None,
         schema: pa.Schema | None = None,
     ) -> pa.Table:
-        """Samples by ordinal, in the order asked for. Asks a store for these samples only."""
+        """Return samples by ordinal, in the given order. Requests only these samples from a store."""
         wanted = np.arange(self.num_rows()) if rows is None else rows
         return pa.Table.from_batches([self._batch(self._part(wanted), self._schema(columns, views=False))])
 
@@ -330,7 +333,7 @@ class MdsReader(SampleReader):
         views: bool = False,
         schema: pa.Schema | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """All samples in order. Peak memory: numbers and text of a batch; all of it where nothing is mapped."""
+        """Yield all samples in order. Peak memory: numbers and text of a batch; all of it if nothing is mapped."""
         schema = self._schema(columns, views=views)
         ends = self._offset.astype(np.int64)
         sizes = ends[1:] - ends[:-1]
@@ -351,12 +354,12 @@ class MdsReader(SampleReader):
         return pa.record_batch(arrays, schema=pa.schema(fields, metadata=schema.metadata))
 
     def _stored(self, field: pa.Field) -> pa.Field:
-        """The field as the shard has it: references and views as they are asked for, all else in memory."""
+        """Return the field as stored; references and views as requested, all else in memory."""
         own = self._layout.field(field.name, refs=False, views=False)
         return field if is_ref(field.type) or pa.types.is_binary_view(field.type) else own
 
     def _part(self, rows: NDArray[np.int64]) -> Part:
-        """Samples where they lie, or as they come from the store."""
+        """Return samples in place, or read from the store."""
         start, stop = self._offset[rows].astype(np.int64), self._offset[rows + 1].astype(np.int64)
         body = self._body
         if body.whole is not None:
@@ -372,16 +375,16 @@ class MdsReader(SampleReader):
         return Part(data, at, at + stop - start, rows, is_file=False)
 
 
-def told_places(source: ShardFile, entry: Entry) -> NDArray[np.int64]:
-    """Where the lines of a shard of a split format begin, and the last one ends, as its `.meta` says.
+def meta_places(source: ShardFile, entry: Entry) -> NDArray[np.int64]:
+    """Return the starts of lines of a split-format shard, and the end of the last, from its `.meta`.
 
     Raises:
-        DataError, StoreError: it cannot be read, or is of another shard.
+        DataError, StoreError: it cannot be read, or belongs to another shard.
     """
     body = _meta(source, entry, ReadOptions())
     with errors_at(file=body.path):
         offset, text = _read_head(body, entry.raw.size_bytes, source.limits, split=True)
-    _check_told(body.path, len(offset) - 1, text, entry, source.limits)
+    _check_header(body.path, len(offset) - 1, text, entry, source.limits)
     expected = entry.samples, len(first_line(entry.config))
     if (len(offset) - 1, int(offset[0])) != expected:
         raise SidecarMismatch("not the places of so many lines, behind the names", file=body.path,
@@ -390,27 +393,29 @@ def told_places(source: ShardFile, entry: Entry) -> NDArray[np.int64]:
 
 
 def read_meta(source: ShardFile, compression: str) -> tuple[int, int, int, Mapping[str, Any]]:
-    """What a `.meta` says that nobody tells of: samples, bytes of them and of itself unpacked, and its JSON.
+    """Return the contents of a `.meta` without an index: samples, bytes of them and of itself unpacked, and its JSON.
 
     Raises:
-        DataError, StoreError: it cannot be read, or is none.
+        DataError, StoreError: it cannot be read, or is invalid.
     """
-    body = _Body(source, source.path, compression, _Told(None, None, ReadOptions(mmap=False)))
+    body = _Body(source, source.path, compression, _Listed(None, None, ReadOptions(mmap=False)))
     with errors_at(file=source.path):
         offset, text = _read_head(body, None, source.limits, split=True)
     return len(offset) - 1, int(offset[-1]), body.size_bytes, parse_object(text) or {}
 
 
-def same_bytes(source: ShardFile, raw: str, packed: str, compression: str, told: EntryFile) -> bool:
-    """Whether a file beside a shard unpacks to another one. Peak memory: 64 MiB; all of it for brotli and snappy.
+def same_bytes(source: ShardFile, raw: str, packed: str, compression: str, listed: EntryFile) -> bool:
+    """Return whether a file next to a shard decompresses to the same bytes.
+
+    Peak memory: 64 MiB; all of it for brotli and snappy.
 
     Raises:
-        DataError, StoreError: one of the two cannot be read, or that which is not packed is not as long as told.
+        DataError, StoreError: one of the two cannot be read, or the uncompressed one does not have the given size.
     """
-    plain = _Body(source, raw, "", _Told(told, None, ReadOptions(mmap=False)))
+    plain = _Body(source, raw, "", _Listed(listed, None, ReadOptions(mmap=False)))
     begin = at = 0
     window = pa.py_buffer(b"")
-    for piece in _byte_ranges(source, packed, compression, told):
+    for piece in _byte_ranges(source, packed, compression, listed):
         if at + piece.size > plain.size_bytes:
             return False
         if at + piece.size > begin + window.size:
@@ -422,36 +427,37 @@ def same_bytes(source: ShardFile, raw: str, packed: str, compression: str, told:
     return at == plain.size_bytes
 
 
-def _byte_ranges(source: ShardFile, path: str, compression: str, told: EntryFile) -> Iterator[pa.Buffer]:
-    """What a file unpacks to; all at once where its compression has no stream."""
+def _byte_ranges(source: ShardFile, path: str, compression: str, listed: EntryFile) -> Iterator[pa.Buffer]:
+    """Yield the decompressed bytes of a file; all at once if its compression cannot stream."""
     if compression in WRAPS:
         size = source.store.head(path).size_bytes
         yield from map(pa.py_buffer, unwrapped(source.store, path, compression, size, source.limits))
     else:
-        yield _Body(source, path, compression, _Told(told, None, ReadOptions(mmap=False))).whole
+        yield _Body(source, path, compression, _Listed(listed, None, ReadOptions(mmap=False))).whole
 
 
-def _check_told(path: str, samples: int, text: bytes, entry: Entry, limits: Limits) -> None:
-    """Hold a shard's head, or its `.meta`, against the index.
+def _check_header(path: str, samples: int, text: bytes, entry: Entry, limits: Limits) -> None:
+    """Check a shard's header, or its `.meta`, against the index.
 
     Raises:
-        SidecarMismatch: another number of samples, or other columns. DataError: columns that make no sense.
+        SidecarMismatch: another number of samples, or other columns.
+        DataError: invalid columns.
     """
     if samples != entry.samples:
         raise SidecarMismatch("the number of samples differs from what the index says", file=path,
                               expected=entry.samples, found=samples)  # fmt: skip
-    told = parse_object(text)
-    if told is None or not tells_columns(told):
+    header = parse_object(text)
+    if header is None or not tells_columns(header):
         return
     with errors_at(file=path):
-        found = parse_config(told, limits=limits)
+        found = parse_config(header, limits=limits)
     if found != entry.config:
         raise SidecarMismatch("the columns differ from what the index says", file=path,
                               expected=_shown(entry.config), found=_shown(found))  # fmt: skip
 
 
 def _compression(path: str, entry: Entry | None) -> str:
-    """How a shard's file is compressed: by its ending, and by the index, which may list it in both forms."""
+    """Return the compression of a shard's file: by its ending, and by the index, which may list both forms."""
     if entry is not None and posixpath.basename(path) == posixpath.basename(entry.raw.name):
         return ""
     if entry is not None and entry.packed is not None:
@@ -460,25 +466,25 @@ def _compression(path: str, entry: Entry | None) -> str:
 
 
 def _meta(source: ShardFile, entry: Entry, options: ReadOptions) -> _Body:
-    """The `.meta` beside a shard of a split format, or beside the file that this one stands for."""
+    """Return the `.meta` next to a split-format shard, or next to the file that this one replaces."""
     path, compression = source.place, _compression(source.place, entry)
     own, meta = (entry.packed, entry.packed_meta) if compression else (entry.raw, entry.raw_meta)
     assert own is not None
     assert meta is not None
     if f"/{path}".endswith(f"/{own.name}"):
         path = path.removesuffix(own.name) + meta.name
-    else:  # the entry is older than the shard's name, which a dataset gives when it takes over what a worker wrote
+    else:  # the entry is older than the shard's name, which changes when a dataset adopts a worker's output
         path = meta_name(path, posixpath.splitext(path)[1] if compression else "")
-    told = _Told(entry.raw_meta, entry.packed_meta, options)
+    listed = _Listed(entry.raw_meta, entry.packed_meta, options)
     try:
-        return _Body(replace(source, store=source.place_store), path, compression, told)
+        return _Body(replace(source, store=source.place_store), path, compression, listed)
     except NotFound as error:
         error.advice = "With the option walk_lines=true lines are what lies between line ends, without this file."
         raise
 
 
 def _shown(config: Config) -> str:
-    """The columns, for a message."""
+    """Return the columns, for a message."""
     return f"{config.format} with " + ", ".join(f"{column.name}: {column.encoding}" for column in config.columns)
 
 
@@ -487,10 +493,10 @@ def _is_mds(path: str) -> bool:
 
 
 def _read_head(head: _Body, size: int | None, limits: Limits, *, split: bool) -> tuple[NDArray[np.int64], bytes]:
-    """Where samples begin and end in `size` bytes, or in as many as they say, and the JSON behind.
+    """Return the starts and ends of samples in `size` bytes, or in as many as they say, and the JSON after them.
 
     Raises:
-        CorruptShard: places out of order, or beyond the file.
+        CorruptShard: offsets out of order, or beyond the file.
         LimitExceeded: the JSON is larger than `index_bytes`, or has more than `index_values`.
     """
     if head.size_bytes < 4:  # noqa: PLR2004 - bytes of the count
@@ -502,7 +508,7 @@ def _read_head(head: _Body, size: int | None, limits: Limits, *, split: bool) ->
         raise CorruptShard("the file is too short for the places of its samples", offset=4,
                            expected=f"{count + 1} numbers", found=f"{head.size_bytes} bytes")  # fmt: skip
     [data] = head.read([(4, 4 * (count + 1))])
-    offset = np.frombuffer(data, "<u4").copy()  # not over the map: to touch it where the file was cut kills the process
+    offset = np.frombuffer(data, "<u4").copy()  # not through the map: touching lost pages kills the process
     size = int(offset[-1]) if size is None else size
     stop = head.size_bytes if split else int(offset[0])
     if not split and not end <= stop <= size:
@@ -526,7 +532,7 @@ def _read_head(head: _Body, size: int | None, limits: Limits, *, split: bool) ->
 def parse_object(text: bytes) -> Mapping[str, Any] | None:
     """Return the JSON object in a header; None if it is something else."""
     try:
-        told = orjson.loads(text)
+        value = orjson.loads(text)
     except orjson.JSONDecodeError:
         return None
-    return told if isinstance(told, dict) else None
+    return value if isinstance(value, dict) else None

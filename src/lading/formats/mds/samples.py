@@ -1,4 +1,4 @@
-"""Samples of MDS proper → columns, many samples at a time.
+"""Convert samples of MDS to columns, many samples at a time.
 
     sample    uint32 size of the value of each column whose values vary in size; the values, in the order of columns
 
@@ -40,11 +40,11 @@ class Part:
     """Samples in memory, or in a mapped file.
 
     Attributes:
-        data: where their bytes are.
+        data: source of their bytes.
         start: first byte of each sample there.
-        stop: the byte behind its last.
+        stop: end of each sample there.
         rows: number of each in the shard.
-        is_file: `data` is the file itself, so that values can be referred to.
+        is_file: whether `data` is the file itself, so that values can be references.
     """
 
     data: pa.Buffer
@@ -55,10 +55,10 @@ class Part:
 
 
 class SampleLayout:
-    """How samples of MDS proper are laid out.
+    """Layout of samples of MDS.
 
     Args:
-        columns: of the shard.
+        columns: columns of the shard.
     """
 
     def __init__(self, columns: Sequence[Column]) -> None:
@@ -71,7 +71,7 @@ class SampleLayout:
         self._plan = [(column.name, column.size, _value_of(column.encoding)) for column in columns]
 
     def field(self, name: str, *, refs: bool, views: bool) -> pa.Field:
-        """The Arrow field of a column, payload as references, views or bytes."""
+        """Return the Arrow field of a column, payload as references, views or bytes."""
         encoding = self._all[self._columns[name]].encoding
         if encoding in NUMBERS:
             return pa.field(name, pa.from_numpy_dtype(NUMBERS[encoding]))
@@ -81,7 +81,7 @@ class SampleLayout:
         return with_feature(pa.field(name, kind), _payload_feature(encoding))
 
     def as_written(self, rows: pa.Schema) -> None:
-        """Have `decode` give arrays that tell their own shape, which MDS calls bytes, where these rows have them."""
+        """Make `decode` return self-describing arrays, which MDS stores as bytes, where these rows have them."""
         for column in self._all:
             if column.encoding == "bytes" and column.name in rows.names:
                 with suppress(DataError):  # a feature of a later version, whose values are the bytes
@@ -90,7 +90,7 @@ class SampleLayout:
                         self._arrays.append((column.name, feature))
 
     def decode(self, data: bytes, *, allow_pickle: bool) -> dict[str, Any]:
-        """One sample as Python values; without Arrow, which takes ten times as long for a single one."""
+        """Return one sample as Python values; without Arrow, which takes ten times as long for one sample."""
         try:
             sizes = self._sizes.unpack_from(data)
         except struct.error:
@@ -115,7 +115,7 @@ class SampleLayout:
         return sample
 
     def _settle(self, sample: dict[str, Any]) -> None:
-        """Leave out nulls and their marks, and make arrays of bytes that were written from some."""
+        """Leave out nulls and their masks, and restore arrays from bytes."""
         for name, mark in self._marks.items():
             found = sample.pop(mark)
             _check_marks(mark, np.array([found]))
@@ -127,10 +127,11 @@ class SampleLayout:
                     sample[name] = decode(feature, sample[name])
 
     def arrays(self, part: Part, fields: Sequence[pa.Field]) -> list[pa.Array]:
-        """Columns of samples.
+        """Return columns of samples.
 
         Raises:
-            CorruptShard: sizes of values that are not the sample's; a text that is no UTF-8. Names row and column.
+            CorruptShard: sizes of values that do not add up to the sample; invalid UTF-8 in a text. Names row and
+                column.
         """
         data = np.frombuffer(part.data, np.uint8)
         offset, length = self._places(data, part)
@@ -155,7 +156,7 @@ class SampleLayout:
     def _valid(
         self, name: str, data: NDArray[np.uint8], offset: list[NDArray[np.int64]], part: Part
     ) -> NDArray[np.bool_] | None:
-        """Which values of a column are not null; None if none can be."""
+        """Return which values of a column are not null; None if none can be null."""
         mark = self._marks.get(name)
         if mark is None:
             return None
@@ -164,7 +165,7 @@ class SampleLayout:
         return np.asarray(marks == 0, np.bool_)
 
     def _places(self, data: NDArray[np.uint8], part: Part) -> tuple[list[NDArray[np.int64]], list[NDArray[np.uint32]]]:
-        """Where the values of each column lie, and their sizes."""
+        """Return the places of the values of each column, and their sizes."""
         head = 4 * len(self._varying)
         short = np.flatnonzero(part.stop - part.start < head)
         if len(short):
@@ -188,15 +189,15 @@ class SampleLayout:
 
 
 def _numbers_at(data: NDArray[np.uint8], start: NDArray[np.int64], kind: type[np.generic], count: int) -> NDArray[Any]:
-    """So many numbers that lie one after another, from each of these places on."""
+    """Return consecutive numbers from each of these places on."""
     dtype = np.dtype(kind).newbyteorder("<")
-    # As if some began at every byte; only those that are taken are copied.
+    # As if a number began at every byte; only the selected ones are copied.
     places = max(len(data) - dtype.itemsize * count + 1, 0)
     return np.ndarray((places, count), dtype, data, strides=(1, dtype.itemsize))[start]
 
 
 def _value_of(encoding: str) -> Callable[[bytes, bool], Any]:
-    """What makes the Python value of the bytes of one value."""
+    """Return the function from the bytes of a value to its Python value."""
     dtype = NUMBERS.get(encoding)
     if dtype is not None:
         unpack = struct.Struct("<" + _CODES[np.dtype(dtype).str[1:]]).unpack
@@ -218,7 +219,7 @@ def _payload_feature(encoding: str) -> Feature:
 
 
 def _check_marks(name: str, marks: NDArray[np.uint8], rows: NDArray[np.int64] | None = None) -> None:
-    """Raise CorruptShard for marks of nulls that are neither 0 nor 1."""
+    """Raise CorruptShard for a null mask that is neither 0 nor 1."""
     wrong = np.flatnonzero(marks > 1)
     if len(wrong):
         row = None if rows is None else int(rows[wrong[0]])
@@ -232,7 +233,7 @@ def text_column(
     length: NDArray[np.int64],
     valid: NDArray[np.bool_] | None = None,
 ) -> pa.Array:
-    """Values as text. Raises CorruptShard, naming row and column, for one that is no UTF-8."""
+    """Return values as text. Raises CorruptShard, naming row and column, for invalid UTF-8."""
     found = join(from_ranges(part.data, offset, length, valid))
     try:
         return found.cast(pa.large_string())

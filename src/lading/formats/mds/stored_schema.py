@@ -1,7 +1,7 @@
-"""Rows of MDS as they were written, where a manifest says how: in their order, with their features and types.
+"""Restore rows of MDS as they were written, by the manifest: order, features and types.
 
-Payload stays where it lies, so bytes of any length come as large_binary, and arrays as bytes; dictionaries come as
-their values. Anything else is cast, which copies no text.
+Payload stays in place, so bytes of any length become large_binary, and arrays bytes; dictionaries become their values.
+Everything else is cast, which copies no text.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["given_field", "in_type", "written_schema"]
 
 
 def written_schema(rows: pa.Schema) -> pa.Schema:
-    """The schema in which rows of this one come back."""
+    """Return the schema in which rows of this schema are read back."""
     return pa.schema([_written_field(field) for field in rows], metadata=rows.metadata)
 
 
@@ -29,11 +29,11 @@ def _written_field(field: pa.Field) -> pa.Field:
 
 
 def given_field(own: pa.Field, written: pa.Field) -> pa.Field:
-    """The field of a column: its own type (references, views) where that is what was written, else the written one.
+    """Return the field of a column: its own type (references, views) if that was written, else the written one.
 
     Args:
-        own: as the shard has it.
-        written: as `written_schema` has it.
+        own: the shard's field.
+        written: the field in `written_schema`.
     """
     stays = is_bytes(written.type) and (is_bytes(own.type) or is_ref(own.type))
     kind = own.type if stays else written.type
@@ -41,7 +41,7 @@ def given_field(own: pa.Field, written: pa.Field) -> pa.Field:
 
 
 def in_type(column: pa.Array, field: pa.Field) -> pa.Array:
-    """The values in the type of a field; text stays large where there is more of it than 2 GiB.
+    """Return the values in the type of a field; text stays large if it exceeds 2 GiB.
 
     Raises:
         CorruptShard: a value does not fit.

@@ -1,7 +1,7 @@
-"""Writing a shard of MDS. See `lading.formats.mds.format`.
+"""Write a shard of MDS. See `lading.formats.mds.format`.
 
-A shard's head says where its samples lie, so nothing of it can be written before all are known: values are held until
-then, those that lie in files only by their places. The same rows and options give the bytes that the peer writes.
+A shard's header holds the offsets of its samples, so nothing can be written before all are known. Values are held until
+then; values in files only as byte ranges. The same rows and options give the bytes that the peer writes.
 
 Source: mosaicml-streaming 0.13.0, base/format/mds/writer.py and base/format/base/writer.py.
 """
@@ -34,17 +34,17 @@ from lading.storage.extents import NO_ROWS
 __all__ = ["MdsWriter", "columns_of"]
 
 _SMALL_BYTES = 2048
-"""Values smaller on average are put together: 0.07 µs each instead of 0.5, and no 32 bytes for where each lies."""
+"""Values with a smaller average size are joined: 0.07 µs each instead of 0.5, and no 32 bytes for each place."""
 _JOINED_BYTES = 2 << 20
-"""Of small samples put together at once."""
+"""Bytes of small samples that are joined at once."""
 
 
 def columns_of(schema: pa.Schema, options: WriteOptions) -> list[Column]:
-    """The columns of a shard of these rows, sorted by name, those of the marks of nulls among them.
+    """Return the columns of a shard of these rows, sorted by name, including null masks.
 
     Raises:
-        Unrepresentable: a type that no encoding of MDS holds; the name of another column's marks.
-        UsageError: an encoding, or nulls, for a column that is not there.
+        Unrepresentable: a type without an MDS encoding; the name of another column's mask.
+        UsageError: an encoding, or nulls, for a missing column.
         DataError: an encoding that MDS does not have.
     """
     marks = [pa.field(NULLS + name, pa.uint8()) for name in marked_columns(schema, options.nulls)]
@@ -55,7 +55,7 @@ def columns_of(schema: pa.Schema, options: WriteOptions) -> list[Column]:
 
 
 def _stored(kind: pa.DataType) -> pa.DataType:
-    """The type of the values, however they are stored."""
+    """Return the type of the values, without storage variants."""
     if pa.types.is_dictionary(kind):
         return _stored(kind.value_type)
     if isinstance(kind, pa.JsonType):
@@ -64,7 +64,7 @@ def _stored(kind: pa.DataType) -> pa.DataType:
 
 
 def _encoding(column: pa.Field) -> str:
-    """MDS's word for what a column holds."""
+    """Return MDS's encoding of a column."""
     kind, feature = _stored(column.type), feature_of(column)
     if isinstance(feature, Encoded):
         return feature.encoding
@@ -97,12 +97,12 @@ _BYTES: dict[type[Feature], str] = {Image: "jpeg", Json: "json", Text: "str"}
 
 
 def _check_type(column: Column, kind: pa.DataType) -> None:
-    """Raise Unrepresentable for a type whose values are not those of an encoding that was asked for."""
+    """Raise Unrepresentable for a type whose values do not match a requested encoding."""
     dtype = NUMBERS.get(column.encoding)
     if isinstance(kind, pa.FixedShapeTensorType):
         own = feature_of(pa.field(column.name, kind))
-        told = (own.dtype, own.shape) if isinstance(own, Array) else ()
-        fits = parse_array(column.encoding) == told and _axes_in_order(kind)
+        dtype_and_shape = (own.dtype, own.shape) if isinstance(own, Array) else ()
+        fits = parse_array(column.encoding) == dtype_and_shape and _axes_in_order(kind)
     else:
         fits = pa.from_numpy_dtype(dtype) == kind if dtype else is_bytes(kind) or is_text(kind)
     if not fits:
@@ -111,11 +111,11 @@ def _check_type(column: Column, kind: pa.DataType) -> None:
 
 
 class MdsWriter(ShardWriter):
-    """A shard being written. Memory: all of it, but for what lies in files; twice that with compression or hashes.
+    """Write a shard. Memory: all of it, except values in files; twice that with compression or hashes.
 
     Attributes:
-        takes_ranges: whether values may be taken from files.
-        sample_bytes: bytes of a sample in the file, besides its values.
+        takes_ranges: whether values may be copied from files.
+        sample_bytes: bytes of a sample in the file, without its values.
         limit_bytes: size at which a shard ends.
     """
 
@@ -138,16 +138,16 @@ class MdsWriter(ShardWriter):
         self._samples = self._body = self._payload = self._held = 0
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Append samples. Gives nothing: where they lie is known when the shard is closed.
+        """Append samples. Returns None: their offsets are known when the shard is closed.
 
         Raises:
-            Unrepresentable: a null, or an array of another size than its shape says; names row and column.
-            LimitExceeded: the shard would pass 4 GiB.
+            Unrepresentable: a null, or an array whose size does not match its shape; names row and column.
+            LimitExceeded: the shard would exceed 4 GiB.
         """
         self.write_ranges(batch, {})
 
     def write_ranges(self, batch: pa.RecordBatch, ranges: Ranges) -> None:
-        """As `write`, values of some columns taken from where they lie in files."""
+        """As `write`, with values of some columns copied from files."""
         if not len(batch):
             return
         rows = {name: ranges.get(name) or batch.column(name) for name in batch.schema.names}
@@ -190,14 +190,14 @@ class MdsWriter(ShardWriter):
                                       advice="Mark them with nulls='mask', fill them, or leave them out.")  # fmt: skip
 
     def _plain(self, column: Column, given: Values) -> Values:
-        """A column as bytes, none null. Raises as `_as_bytes`."""
-        if isinstance(given, pa.DictionaryArray):  # values may be null that stand in the dictionary
+        """Return a column as bytes, none null. Raises as `_as_bytes`."""
+        if isinstance(given, pa.DictionaryArray):  # dictionary entries may be null
             given = decoded(given)
         found = self._as_bytes(column, self._marks.without_nulls(column.name, given))
         return self._marks.as_bytes(column.name, found, given)
 
     def _as_bytes(self, column: Column, given: Values) -> Values:
-        """A column as bytes. Raises Unrepresentable for bytes that are to be text, and are none."""
+        """Return a column as bytes. Raises Unrepresentable for invalid UTF-8 in a text."""
         if isinstance(given, ChunkedRanges) or (isinstance(given, ByteRanges) and column.encoding not in TEXTS):
             return given
         if isinstance(given, ByteRanges):
@@ -215,7 +215,7 @@ class MdsWriter(ShardWriter):
         return _in_memory(column, given)
 
     def _check_size(self, column: Column, length: NDArray[np.int64]) -> None:
-        """Raise Unrepresentable for a value of another size than its column's."""
+        """Raise Unrepresentable for a value whose size differs from its column's."""
         wrong = np.flatnonzero(length != column.size) if column.size is not None else length[:0]
         if len(wrong):
             row = int(wrong[0])
@@ -224,11 +224,11 @@ class MdsWriter(ShardWriter):
                                   found=f"{int(length[row])} bytes")  # fmt: skip
 
     def bytes_written(self) -> int:
-        """Size of the shard if it ended now, before compression."""
+        """Return the size of the shard if it ended now, before compression."""
         return 4 * (self._samples + 2) + len(self._header) + self._body
 
     def held_bytes(self) -> int:
-        """All that lies in memory: nothing is written before the shard is closed."""
+        """Return all bytes in memory: nothing is written before the shard is closed."""
         return self._held
 
     def close(self) -> ShardFacts:
@@ -247,7 +247,7 @@ class MdsWriter(ShardWriter):
 
 
 def _in_memory(column: Column, given: pa.Array) -> pa.Array:
-    """A column as bytes: those of numbers as they lie in memory."""
+    """Return a column as bytes: numbers as they are in memory."""
     dtype = NUMBERS.get(column.encoding)
     if isinstance(given, pa.FixedShapeTensorArray):
         matrix = np.ascontiguousarray(given.to_numpy_ndarray())
@@ -259,13 +259,13 @@ def _in_memory(column: Column, given: pa.Array) -> pa.Array:
 
 
 def _fixed(data: bytes, count: int) -> pa.Array:
-    """Values of one size, which lie one after another."""
+    """Return values of one size as adjacent ranges."""
     ends = np.arange(count + 1) * (len(data) // count)
     return pa.Array.from_buffers(pa.large_binary(), count, [None, pa.py_buffer(ends), pa.py_buffer(data)])
 
 
 def _put_together(parts: Sequence[pa.Array], size: int) -> ByteRanges:
-    """Small values of several columns, row by row: in Arrow's columns they take up 8 bytes each besides their own."""
+    """Join small values of several columns, row by row: as Arrow columns they take up to 8 more bytes each."""
     count = len(parts[0])
     rows = max(_JOINED_BYTES * count // max(size, 1), 1)
     starts = range(0, count, rows)
@@ -273,7 +273,7 @@ def _put_together(parts: Sequence[pa.Array], size: int) -> ByteRanges:
 
 
 def _joined(parts: Sequence[pa.Array]) -> pa.Buffer:
-    """Values of several columns, row by row, in one piece of memory."""
+    """Return values of several columns, row by row, in one buffer."""
     columns = [join(part).cast(pa.large_binary()) for part in parts]
     whole = pc.binary_join_element_wise(*columns, pa.scalar(b"", pa.large_binary()))
     _, ends, body = whole.buffers()
@@ -282,7 +282,7 @@ def _joined(parts: Sequence[pa.Array]) -> pa.Buffer:
 
 
 def _woven(parts: Sequence[Values], count: int) -> ByteRanges:
-    """Values of several columns, row by row, where they lie."""
+    """Return values of several columns, row by row, as ranges in place."""
     found = ByteRanges.joined([_byte_ranges(part) for part in parts])
     if not any(isinstance(part, ChunkedRanges) for part in parts):
         return found[np.arange(len(parts) * count).reshape(len(parts), count).T.reshape(-1)]

@@ -107,7 +107,7 @@ class MediaArchiveFormat(Format[ReadOptions, WriteOptions]):
         return (found, lambda folder: {"media": folder, "roots": roots}) if found else None
 
     def rows_stand_alone(self, path: str, head: bytes) -> bool:
-        """Whether the documents are lines."""
+        """Return whether the documents are lines."""
         return not path.endswith(".parquet")
 
     def extension(self, options: WriteOptions) -> str:

@@ -1,4 +1,4 @@
-"""Reading documents with their media. See `lading.formats.media_archive.format`."""
+"""Read documents with their media. See `lading.formats.media_archive.format`."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ from lading.storage.stores import Stores, resolve
 
 __all__ = ["FAILED", "MISSING", "MediaArchiveReader", "ReadOptions", "documents_format"]
 
-"""What is counted of media."""
+"""Names of the counts of media."""
 
 _MAGIC_BYTES = 4
-"""Of Parquet, at both of its ends."""
+"""Magic of Parquet, at both of its ends."""
 _LOCATED_ROWS, _LOCATED_BYTES = 256, 8 << 20
-"""Documents that are looked at together: their records are read one by one."""
+"""Documents that are processed together: their records are read one by one."""
 _FILLED_BYTES = 8 << 20
-"""Bytes of media of a batch: they exist twice on the way, as what each record unpacked to and as a column."""
+"""Bytes of media of a batch: they exist twice meanwhile, as unpacked records and as a column."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class ReadOptions:
     check_digests: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse words that are not known; a root is a list of one, not of its letters."""
+        """Refuse unknown words; accept a single root as a list of one, not of its letters."""
         if isinstance(self.roots, str):
             object.__setattr__(self, "roots", (self.roots,))
         if self.archives not in ("zstd", "none", "warc"):
@@ -78,11 +78,11 @@ class MediaArchiveReader(DocumentReader):
     """An open file of documents, and the archives that hold their media.
 
     Attributes:
-        counts: what the last whole pass noticed, by a short phrase.
+        counts: reports of the last complete pass, by a short phrase.
         path: name of the documents' file.
-        media: what records are read with.
-        options: how.
-        codec: how records are compressed, as references name it.
+        media: reader of the records.
+        options: read options.
+        codec: compression of records, as references name it.
     """
 
     def __init__(self, source: ShardFile, options: ReadOptions) -> None:
@@ -98,14 +98,14 @@ class MediaArchiveReader(DocumentReader):
         self._kept = None if source.stored_schema is None else source.stored_schema.names
 
     def schema(self) -> pa.Schema:
-        """The columns of documents; of JSON Lines this takes a pass over the file."""
+        """Return the columns of documents; for JSON Lines this takes a pass over the file."""
         if self._schema is None:
             with errors_at(file=self.path):
                 self._schema = self._columns(self._documents.schema())
         return self._schema
 
     def first_schema(self) -> pa.Schema | None:
-        """The columns that the first documents have; None if there are none."""
+        """Return the columns of the first documents; None if there are none."""
         found = self._documents.first_schema()
         with errors_at(file=self.path):
             return None if found is None else self._columns(found)
@@ -119,11 +119,11 @@ class MediaArchiveReader(DocumentReader):
         return document_columns(schema, sparse=self._sparse, kept=self._kept)
 
     def num_rows(self) -> int:
-        """Number of documents."""
+        """Return the number of documents."""
         return self._documents.num_rows()
 
     def index(self) -> pa.Table:
-        """That of the documents' file: where the records lie, the documents say."""
+        """Return that of the documents' file: the documents hold the locations of records."""
         return self._documents.index()
 
     def read(
@@ -132,7 +132,7 @@ class MediaArchiveReader(DocumentReader):
         columns: Sequence[str] | None = None,
         schema: pa.Schema | None = None,
     ) -> pa.Table:
-        """Documents by ordinal with their media; only the records of these are read."""
+        """Return documents by ordinal with their media; only their records are read."""
         if rows is not None and schema is not None and not self.declares_types:
             found = list(self.filled(self.read_located(rows, schema, columns), None))
             return pa.Table.from_batches(found, _chosen(schema, columns))
@@ -150,13 +150,13 @@ class MediaArchiveReader(DocumentReader):
         views: bool = False,
         schema: pa.Schema | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """All documents in order with the bytes of their media; without the column `media` no record is read.
+        """Yield all documents in order with the bytes of their media; without the column `media`, no record is read.
 
         Peak memory: `max_bytes` of media twice, and of 2 × `workers` documents.
 
         Raises:
-            CorruptShard, DuplicateField: a line is bad, or its media have no form of media.
-            BadReference, CorruptShard, LimitExceeded: a record cannot be had; not with `on_error="warn"`.
+            CorruptShard, DuplicateField: a line, or its media, are invalid.
+            BadReference, CorruptShard, LimitExceeded: a record is unavailable; not with `on_error="warn"`.
         """
         given = None if self.declares_types else schema
         located = self.located(max_rows=max_rows, max_bytes=max_bytes, columns=columns, schema=given)
@@ -175,7 +175,7 @@ class MediaArchiveReader(DocumentReader):
     def located(
         self, *, max_rows: int, max_bytes: int, columns: Sequence[str] | None = None, schema: pa.Schema | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """All documents in order, their media without bytes but for those that stand in the documents.
+        """Yield all documents in order, their media without bytes except inline ones.
 
         With a schema, they have its columns in its types.
         """
@@ -189,7 +189,7 @@ class MediaArchiveReader(DocumentReader):
     def read_located(
         self, rows: NDArray[np.int64], schema: pa.Schema | None = None, columns: Sequence[str] | None = None
     ) -> pa.RecordBatch:
-        """Documents by ordinal, as `located` gives them."""
+        """Return documents by ordinal, as `located` yields them."""
         typed = None if schema is None or self.declares_types else stored_columns(schema)
         table = self._documents.read(rows, self._stored(columns) if typed is None else columns, typed)
         found, chosen = table.combine_chunks().to_batches(), _chosen(schema or self.schema(), columns)
@@ -200,9 +200,9 @@ class MediaArchiveReader(DocumentReader):
         )
 
     def is_ranges(self, documents: pa.RecordBatch) -> bool:
-        """Whether the bytes of all media lie as ranges of archives, so that nothing must be read to find them.
+        """Return whether the bytes of all media are ranges of archives, so that no read is needed to locate them.
 
-        With `on_error="warn"` they are read all the same: only who reads a record knows whether it can be had.
+        False with `on_error="warn"`: only reading a record shows whether it is available.
         """
         if self.options.archives == "warc" or self.options.on_error == "warn" or "media" not in documents.schema.names:
             return False
@@ -211,14 +211,14 @@ class MediaArchiveReader(DocumentReader):
         return not bool((path & offset & ~length).any() or present(items.field(BYTES)).any())
 
     def close(self) -> None:
-        """Give up open files."""
+        """Close open files."""
         self._documents.close()
         self.media.close()
 
     def _shaped(
         self, batches: Iterable[pa.RecordBatch], schema: pa.Schema, rows: NDArray[np.int64] | None
     ) -> Iterator[pa.RecordBatch]:
-        """Each batch with these columns; errors tell a row by its number in the file, which `rows` has: None is all."""
+        """Yield each batch with these columns; errors name the file's row numbers in `rows`; None is all."""
         row = 0
         for batch in batches:
             try:
@@ -232,14 +232,14 @@ class MediaArchiveReader(DocumentReader):
             row += len(batch)
 
     def _stored(self, columns: Sequence[str] | None) -> list[str] | None:
-        """Of the columns asked for, those that the file has; one at least, to count rows by."""
+        """Return the existing ones of the requested columns; at least one, to count rows by."""
         if columns is None:
             return None
         names = self._documents.schema().names
         return [name for name in dict.fromkeys(columns) if name in names] or names[:1]
 
     def filled(self, batch: pa.RecordBatch, max_bytes: int | None) -> Iterator[pa.RecordBatch]:
-        """The documents with the bytes of their media, in parts that keep the limit."""
+        """Yield the documents with the bytes of their media, in parts within the limit."""
         if "media" not in batch.schema.names:
             yield batch
             return
@@ -257,15 +257,15 @@ class MediaArchiveReader(DocumentReader):
         yield _put(batch.slice(first), at, content)
 
     def _read(self, batch: pa.RecordBatch) -> Iterator[list[bytes | None]]:
-        """The bytes of each document's media; None where the document holds them, or nobody does."""
+        """Return the bytes of each document's media; None if they are inline, or missing everywhere."""
         media = batch.column("media")
         items, bounds = media_parts(media)
         named = [name for name in ("id", *PLACE) if items.type.get_field_index(name) >= 0]
-        told = zip(*(items.field(name).to_pylist() for name in named), strict=True)
+        locations = zip(*(items.field(name).to_pylist() for name in named), strict=True)
         there = present(items.field(BYTES)).tolist()
         ids = batch.column("id").to_pylist() if "id" in batch.schema.names else [None] * len(batch)
         flat = [{**dict(zip(named, one, strict=True)), BYTES: b"" if own else None}
-                for one, own in zip(told, there, strict=True)]  # fmt: skip
+                for one, own in zip(locations, there, strict=True)]  # fmt: skip
         ends = bounds.tolist()
         documents = ({"id": ids[i], "media": flat[ends[i] : ends[i + 1]]} for i in range(len(batch)))
         for document in self.media.run(documents):
@@ -274,7 +274,7 @@ class MediaArchiveReader(DocumentReader):
 
 
 def documents_format(source: ShardFile) -> Literal["jsonl", "parquet"]:
-    """What a file of documents is: Parquet by its name, or where either end says so, since the other may be damaged."""
+    """Return the format of a file of documents: Parquet by its name, or by the magic at either end."""
     parquet = get_format("parquet")
     if parquet.matches(source.path, b""):
         return "parquet"
@@ -289,9 +289,9 @@ def _put(batch: pa.RecordBatch, at: int, content: list[bytes | None]) -> pa.Reco
 
 
 def _record_reader(source: ShardFile, options: ReadOptions) -> RecordReader:
-    """What reads records out of the archives of these documents."""
+    """Return a reader of the records in the archives of these documents."""
     folder = options.media if options.media is not None else folder_of(source.place) or "."
-    # The documents' store has what names of its own scheme lead to. Of no scheme all names would be.
+    # The documents' store serves names with its own scheme. Without a scheme it would serve all names.
     scheme = _scheme(source.place)
     others = {} if scheme else {url: resolve(url, source.stores)[0] for url in (folder, *options.roots) if _scheme(url)}
     own = {f"{scheme}://" if scheme else "": source.place_store}
@@ -305,7 +305,7 @@ def _record_reader(source: ShardFile, options: ReadOptions) -> RecordReader:
 
 
 def _chosen(schema: pa.Schema, columns: Sequence[str] | None) -> pa.Schema:
-    """The columns asked for that there are, in the order asked for."""
+    """Return the existing requested columns, in the given order."""
     known = dict.fromkeys(schema.names)
     wanted = known if columns is None else [name for name in dict.fromkeys(columns) if name in known]
     return pa.schema([schema.field(name) for name in wanted], metadata=schema.metadata)

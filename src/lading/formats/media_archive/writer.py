@@ -1,4 +1,4 @@
-"""Writing documents, and their media as records of an archive. See `lading.formats.media_archive.format`."""
+"""Write documents, and their media as records of an archive. See `lading.formats.media_archive.format`."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class WriteOptions:
     checksum: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse words that are not known."""
+        """Refuse unknown words."""
         if self.documents not in ("jsonl", "parquet"):
             raise UsageError("no such file of documents", expected="jsonl or parquet", found=repr(self.documents))
         if self.workers < 1:
@@ -76,21 +76,21 @@ class WriteOptions:
 
     @property
     def ending(self) -> str:
-        """What names of documents' files end with."""
+        """Return the ending of the names of documents' files."""
         return ".parquet" if self.documents == "parquet" else ".jsonl" + ENDINGS.get(self.compression or "", "")
 
 
 class MediaArchiveWriter(ShardWriter):
-    """Documents being written, and the archive of their media. Memory: what the file of documents takes.
+    """Write documents, and the archive of their media. Memory: that of the documents' file.
 
     Args:
-        sinks: of the documents and of the archive.
-        schema: of the documents.
-        options: how.
+        sinks: sinks of the documents and of the archive.
+        schema: schema of the documents.
+        options: write options.
 
     Raises:
-        Unrepresentable: rows that are no documents; a column `media` that holds no media; a column, or a field of
-            media, that the file of documents does not hold.
+        Unrepresentable: rows that are not documents; a column `media` that does not hold media; a column, or a field of
+            media, that the file of documents cannot hold.
     """
 
     def __init__(self, sinks: Sequence[Sink], schema: pa.Schema, options: WriteOptions) -> None:
@@ -108,12 +108,14 @@ class MediaArchiveWriter(ShardWriter):
             stored = pa.list_(stored_media(field.type.value_type))
             self._columns = self._columns.set(at, field.with_type(stored))
         self._written = stored_columns(self._columns) if self._as_text else self._columns
-        told: Mapping[str, Any] = {"compression": options.compression} if self._as_text else {}
+        write_options: Mapping[str, Any] = {"compression": options.compression} if self._as_text else {}
         try:
             fmt = get_format(options.documents)
-            self._documents: ShardWriter = fmt.create([self._documents_sink], self._written, fmt.write_options(told))
+            self._documents: ShardWriter = fmt.create(
+                [self._documents_sink], self._written, fmt.write_options(write_options)
+            )
         except Unrepresentable as error:
-            if self._as_text and error.advice is not None:  # which names options that lines have by themselves
+            if self._as_text and error.advice is not None:  # which names options that belong to JSON Lines alone
                 error.advice = _LINES_ADVICE
             raise
         self._packer = Packer(options.compression_level, content_size=options.content_size, checksum=options.checksum,
@@ -126,8 +128,8 @@ class MediaArchiveWriter(ShardWriter):
         """Append documents.
 
         Raises:
-            Unrepresentable: a null where documents have none; media that are none, or that say themselves where bytes
-                lie; names row and column. Or as the file of documents does.
+            Unrepresentable: a null where documents have none; invalid media, or media that already have locations;
+                names row and column. Or as the file of documents raises.
         """
         if PLAIN_ROWS not in (self._columns.metadata or {}):
             self._refuse_nulls(batch)
@@ -154,7 +156,7 @@ class MediaArchiveWriter(ShardWriter):
                                       row=row, file=self._documents_sink.path, advice=_ADVICE)  # fmt: skip
 
     def _refuse_places(self, media: pa.Array) -> None:
-        """Raise Unrepresentable for values in the place of those that say where a record lies."""
+        """Raise Unrepresentable for values in the fields of record locations."""
         items, bounds = media_parts(media)
         for name in self._no_places:
             found = items.field(name)
@@ -166,7 +168,7 @@ class MediaArchiveWriter(ShardWriter):
                                       file=self._documents_sink.path, advice=_PLACE_ADVICE)  # fmt: skip
 
     def _placed(self, media: pa.Array) -> pa.Array:
-        """The media with the places of their records, which are written, instead of their bytes."""
+        """Return the media with the locations of their written records instead of their bytes."""
         items, bounds = media_parts(media)
         content = slices(items.field(BYTES))
         size = np.zeros(len(content), np.int64)
@@ -194,11 +196,11 @@ class MediaArchiveWriter(ShardWriter):
         return self._packer.pack(data, None)
 
     def bytes_written(self) -> int:
-        """Bytes of both files so far."""
+        """Return the bytes of both files so far."""
         return self._documents.bytes_written() + self._archived
 
     def held_bytes(self) -> int:
-        """What the file of documents holds: the archive has every record."""
+        """Return what the file of documents holds: the archive has every record."""
         return self._documents.held_bytes()
 
     def close(self) -> ShardFacts:
@@ -210,20 +212,20 @@ class MediaArchiveWriter(ShardWriter):
 
 
 def _columns(schema: pa.Schema) -> pa.Schema:
-    """The columns of documents with this schema. Raises Unrepresentable for a column `media` that holds none."""
+    """Return the columns of documents with this schema. Raises Unrepresentable for a column `media` without media."""
     field = schema.field("media") if "media" in schema.names else None
     try:
         if field is None or not is_text(field.type) or isinstance(feature_of(field), Json):
             return document_columns(schema, sparse=False)
     except SchemaMismatch:
-        pass  # told as what it is to who writes
+        pass  # named as it is, for the writer's caller
     raise Unrepresentable("documents have a column of this name, and it holds media", column="media",
                           expected="a list of structs with media_bytes", found=str(schema.field("media").type)[:200],
                           advice=_NO_MEDIA_ADVICE)  # fmt: skip
 
 
 def _is_place(schema: pa.Schema, name: str) -> bool:
-    """Whether a field of media is known to say where their records lay, which is told anew."""
+    """Return whether a field of media is known to locate old records, so that it is replaced."""
     kind = schema.field("media").type if "media" in schema.names else None
     if not isinstance(kind, (pa.ListType, pa.LargeListType)) or not isinstance(kind.value_type, pa.StructType):
         return False
@@ -232,7 +234,7 @@ def _is_place(schema: pa.Schema, name: str) -> bool:
 
 
 def _texts(media: pa.Array) -> pa.Array:
-    """Lists of media as JSON texts."""
+    """Return lists of media as JSON texts."""
     items, bounds = media_parts(media)
     feature = feature_of(pa.field("media", items.type))
     objects = [decode(feature, one) for one in items.to_pylist()]

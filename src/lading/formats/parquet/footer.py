@@ -243,13 +243,13 @@ def read_page_facts(file: Input, footer: Footer) -> NDArray[np.int64]:
 
 
 def _page_facts(chunk: Mapping[int, Any]) -> tuple[int, int, int]:
-    told = chunk.get(_ENCODING_STATS)
-    pages = [each for each in told if isinstance(each, dict)] if isinstance(told, list) else []
-    count = sum(_told(each, _PAGE_COUNT) for each in pages if each.get(_PAGE_TYPE) in _DATA_PAGES)
-    return _told(chunk.get(_SIZE_STATISTICS), _VALUE_BYTES), count, _told(chunk.get(_STATISTICS), _NULL_COUNT)
+    stats = chunk.get(_ENCODING_STATS)
+    pages = [each for each in stats if isinstance(each, dict)] if isinstance(stats, list) else []
+    count = sum(_count_in(each, _PAGE_COUNT) for each in pages if each.get(_PAGE_TYPE) in _DATA_PAGES)
+    return _count_in(chunk.get(_SIZE_STATISTICS), _VALUE_BYTES), count, _count_in(chunk.get(_STATISTICS), _NULL_COUNT)
 
 
-def _told(fields: object, number: int) -> int:
+def _count_in(fields: object, number: int) -> int:
     """A count in a struct that may not be there, or be damaged: nothing rests on it."""
     value = fields.get(number) if isinstance(fields, dict) else None
     return value if isinstance(value, int) and 0 <= value < _MAX_TOLD else 0
@@ -313,9 +313,9 @@ def chunk_facts(chunk: Mapping[int, Any]) -> tuple[int, ...]:
     Not every writer says where the dictionary is: the first page stands there all the same.
     """
     first, dictionary = chunk[_DATA_PAGE], chunk.get(_DICTIONARY_PAGE, 0)
-    told = 0 < dictionary < first
-    start = dictionary if told else first
-    repeats = told or not _NEVER_REPEAT.issuperset(chunk[_ENCODINGS])
+    has_dictionary = 0 < dictionary < first
+    start = dictionary if has_dictionary else first
+    repeats = has_dictionary or not _NEVER_REPEAT.issuperset(chunk[_ENCODINGS])
     return (start, chunk[_PACKED], chunk[_UNPACKED], chunk[_NUM_VALUES], repeats, chunk[_CODEC])
 
 

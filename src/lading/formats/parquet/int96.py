@@ -18,7 +18,7 @@ from lading.arrow.casts import rebuilt
 from lading.arrow.views import child_fields
 from lading.errors import Unrepresentable
 from lading.formats.parquet.pages import Run
-from lading.formats.parquet.schema import told_types
+from lading.formats.parquet.schema import arrow_types_in
 
 __all__ = ["COARSEST", "FINEST", "WideTimes", "unit_of"]
 
@@ -34,8 +34,8 @@ def unit_of(metadata: Mapping[bytes, bytes], otherwise: str) -> str:
     Raises:
         ArrowException, ValueError: the Arrow schema is damaged.
     """
-    told = {unit for kind in told_types(metadata).values() for unit in _units(kind)}
-    return next((unit for unit in _UNITS if unit in told), "us" if _SPARK in metadata else otherwise)
+    units = {unit for kind in arrow_types_in(metadata).values() for unit in _units(kind)}
+    return next((unit for unit in _UNITS if unit in units), "us" if _SPARK in metadata else otherwise)
 
 
 def _units(kind: pa.DataType) -> Iterator[str]:

@@ -328,8 +328,8 @@ def _page(header: dict[int, Any], start: int) -> Page:
         inner = header.get(number)
         if isinstance(inner, dict):
             levels = _integer(inner, _LEVELS) if number == _DATA_PAGE_1 else -1
-            told = header.get(_CHECKSUM)
-            checksum = told if isinstance(told, int) else None
+            crc = header.get(_CHECKSUM)
+            checksum = crc if isinstance(crc, int) else None
             values = _integer(inner, _NUM_VALUES)
             return Page(*sizes, values, kind, _integer(inner, encoding), levels, checksum, start)
     return Page(*sizes, 0, "other")

@@ -67,12 +67,12 @@ def possible_groups(
     fields = [(schema.field(name), leaves[schema.names.index(name)]) for name in names]
     single = [(field, own[0]) for field, own in fields if len(own) == 1 and not pa.types.is_nested(field.type)]
     with fitting(expression):
-        told = [
+        facts = [
             (field, leaf)
             for field, leaf in single
             if footer.columns[leaf].kind not in _FLOATS or not _may_keep_nan(field, schema, expression)
         ]
-        known = [_known(told, footer, statistics) for statistics in read_statistics(file, footer)]
+        known = [_known(facts, footer, statistics) for statistics in read_statistics(file, footer)]
         return _possible(known, schema, expression)
 
 
@@ -83,7 +83,7 @@ def _possible(known: Sequence[pc.Expression | None], schema: pa.Schema, expressi
     # Fragments of a dataset that is never read: what matters is what is known of their rows.
     parquet, nowhere = dataset.ParquetFileFormat(), fs.LocalFileSystem()
     fragments = [
-        parquet.make_fragment(str(group), nowhere, partition_expression=told) for group, told in enumerate(known)
+        parquet.make_fragment(str(group), nowhere, partition_expression=facts) for group, facts in enumerate(known)
     ]
     whole = dataset.FileSystemDataset(fragments, schema, parquet, nowhere)
     return {int(fragment.path) for fragment in whole.get_fragments(filter=expression)}
@@ -103,12 +103,12 @@ def _known(
     """What statistics say of the rows of a row group; None for nothing."""
     known = []
     for field, leaf in fields:
-        told, column = statistics[leaf], pc.field(field.name)
+        facts, column = statistics[leaf], pc.field(field.name)
         for number, compared in ((_MIN_VALUE, column.__ge__), (_MAX_VALUE, column.__le__)):
-            bound = _bound(told.get(number), footer.columns[leaf].kind, field.type)
+            bound = _bound(facts.get(number), footer.columns[leaf].kind, field.type)
             if bound is not None:
                 # Each bound by itself: pyarrow sees through `(a >= 1) | is_null(a)`, not through both bounds at once.
-                known.append(compared(bound) if told.get(_NULL_COUNT) == 0 else compared(bound) | column.is_null())
+                known.append(compared(bound) if facts.get(_NULL_COUNT) == 0 else compared(bound) | column.is_null())
     return reduce(and_, known) if known else None
 
 

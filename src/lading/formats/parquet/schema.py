@@ -15,12 +15,12 @@ from lading.features.types import from_huggingface
 
 __all__ = [
     "ARROW_SCHEMA",
+    "arrow_types_in",
     "check_schema",
     "file_type",
     "given_schema",
     "leaves_by_field",
-    "told_metadata",
-    "told_types",
+    "metadata_of",
     "values_of_leaves",
 ]
 
@@ -39,42 +39,42 @@ def given_schema(natural: pa.Schema, metadata: Mapping[bytes, bytes], *, views: 
         metadata: key-value metadata of the file.
         views: whether payload that pyarrow gives as views stays so.
     """
-    told = told_types(metadata)
-    fields = [field.with_type(_given_type(field.type, told.get(field.name), views=views)) for field in natural]
+    declared = arrow_types_in(metadata)
+    fields = [field.with_type(_given_type(field.type, declared.get(field.name), views=views)) for field in natural]
     return from_huggingface(pa.schema(fields, metadata=without_files(natural.metadata) or None))
 
 
-def told_types(metadata: Mapping[bytes, bytes]) -> dict[str, pa.DataType]:
+def arrow_types_in(metadata: Mapping[bytes, bytes]) -> dict[str, pa.DataType]:
     """Types of the columns by name, as the Arrow schema in a file's metadata tells them; none without one."""
     if ARROW_SCHEMA not in metadata:
         return {}
-    told = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(metadata[ARROW_SCHEMA])))
-    return {field.name: field.type for field in told}
+    stored = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(metadata[ARROW_SCHEMA])))
+    return {field.name: field.type for field in stored}
 
 
-def _given_type(kind: pa.DataType, told: pa.DataType | None, *, views: bool) -> pa.DataType:
+def _given_type(kind: pa.DataType, declared: pa.DataType | None, *, views: bool) -> pa.DataType:
     if pa.types.is_binary_view(kind) and views:
         return kind
     if pa.types.is_binary(kind):
         return pa.large_binary()
-    return plain_type(kind) if told is None else _with_times(plain_type(kind), told)
+    return plain_type(kind) if declared is None else _with_times(plain_type(kind), declared)
 
 
-def _with_times(kind: pa.DataType, told: pa.DataType) -> pa.DataType:
+def _with_times(kind: pa.DataType, declared: pa.DataType) -> pa.DataType:
     """The type with times in the units told, at any depth.
 
     Parquet has no seconds, and pyarrow makes days of dates in milliseconds; it does not restore either. Of times that a
     dictionary held it restores nothing, neither zones nor that numbers are durations.
     """
     types = pa.types
-    if types.is_dictionary(told):
-        return _with_times(kind, told.value_type)
-    if types.is_duration(told) and types.is_int64(kind):
-        return told
-    if any(test(kind) and test(told) for test in (types.is_timestamp, types.is_time32, types.is_date)):
-        return told
-    inner, own = child_fields(kind), child_fields(told)
-    if type(kind) is not type(told) or len(inner) != len(own) or not inner:
+    if types.is_dictionary(declared):
+        return _with_times(kind, declared.value_type)
+    if types.is_duration(declared) and types.is_int64(kind):
+        return declared
+    if any(test(kind) and test(declared) for test in (types.is_timestamp, types.is_time32, types.is_date)):
+        return declared
+    inner, own = child_fields(kind), child_fields(declared)
+    if type(kind) is not type(declared) or len(inner) != len(own) or not inner:
         return kind
     pairs = zip(inner, own, strict=True)
     return with_child_fields(kind, [a.with_type(_with_times(a.type, b.type)) for a, b in pairs])
@@ -99,15 +99,15 @@ def _decoded(kind: pa.DataType) -> pa.DataType:
     return with_child_fields(kind, inner) if inner else kind
 
 
-def told_metadata(schema: pa.Schema) -> dict[bytes, bytes]:
+def metadata_of(schema: pa.Schema) -> dict[bytes, bytes]:
     """Key-value metadata for a file of this schema: the schema's own, and the schema without views.
 
     Without that, pyarrow would say of itself that payload written as views is to be read as views.
     """
     fields = [field.with_type(file_type(field.type)) for field in schema]
     metadata = {key: value for key, value in without_files(schema.metadata).items() if key != ARROW_SCHEMA}
-    told = pa.schema(fields, metadata=metadata)
-    return {**metadata, ARROW_SCHEMA: base64.b64encode(told.serialize().to_pybytes())}
+    stored = pa.schema(fields, metadata=metadata)
+    return {**metadata, ARROW_SCHEMA: base64.b64encode(stored.serialize().to_pybytes())}
 
 
 def check_schema(schema: pa.Schema) -> None:

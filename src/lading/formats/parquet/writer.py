@@ -17,7 +17,7 @@ from lading.features.huggingface import huggingface_batch
 from lading.formats.base import ShardFacts, ShardWriter
 from lading.formats.parquet.columns import check_codecs, plan_columns, shrinking, values_at_once
 from lading.formats.parquet.options import WriteOptions
-from lading.formats.parquet.schema import file_type, told_metadata
+from lading.formats.parquet.schema import file_type, metadata_of
 from lading.formats.text_lines import without_dictionary
 from lading.storage.base import NativePath, Sink, extents_of, store_errors, writes_behind
 from lading.storage.extents import NO_ROWS
@@ -54,7 +54,7 @@ class ParquetWriter(ShardWriter):
     def __init__(self, sink: Sink, schema: pa.Schema, options: WriteOptions) -> None:
         self._sink, self._options, self._extents = sink, options, extents_of(sink)
         self._row_group_bytes, self._page_bytes = _sizes(options)
-        self._given_schema, self._told = schema, told_metadata(schema)
+        self._given_schema, self._metadata = schema, metadata_of(schema)
         self._schema = pa.schema([field.with_type(_written_type(field.type)) for field in schema])
         check_codecs(options, self._schema)
         self._in_seconds = {field.name for field in self._schema if _holds_seconds(field.type)}
@@ -110,7 +110,7 @@ class ParquetWriter(ShardWriter):
         written, waiting = self._written_bytes, self._waiting_bytes + self._leaving_bytes
         done = self._payload_bytes - waiting
         rate = written / done if done else self._trial_rate or 1.0
-        footer = sum(len(key) + len(value) for key, value in self._told.items())
+        footer = sum(len(key) + len(value) for key, value in self._metadata.items())
         footer += (self._row_groups + bool(self._waiting)) * len(self._schema) * _FOOTER_BYTES_PER_CHUNK
         self._said_bytes = max(self._said_bytes, written + int(waiting * min(rate, 1.0)) + footer)
         return self._said_bytes
@@ -126,7 +126,7 @@ class ParquetWriter(ShardWriter):
         if writes_behind(self._sink):
             self._sink.settle()
         with self._failures():
-            writer.add_key_value_metadata(self._told)
+            writer.add_key_value_metadata(self._metadata)
             writer.close()
             size = handle.tell()
             handle.close()

@@ -31,8 +31,8 @@ def list_energon(store: Store, path: str, limits: Limits) -> list[ListedShard]:
         DataError: it is no such list. BadReference: a shard outside the folder.
         LimitExceeded: the list is larger than `index_bytes`.
     """
-    told = load_index(store, path, limits)
-    counts = told.get("shard_counts") if isinstance(told, dict) else None
+    index = load_index(store, path, limits)
+    counts = index.get("shard_counts") if isinstance(index, dict) else None
     with errors_at(file=path, column="shard_counts"):
         if not isinstance(counts, dict):
             raise DataError("no list of shards", expected="names and counts", found=repr(counts)[:80])

@@ -168,8 +168,8 @@ class WebdatasetFormat(Format[ReadOptions, WriteOptions]):
 
     def written(self, schema: pa.Schema, options: WriteOptions) -> Written:
         """Return that keys are escaped, which nothing in a tar says, and that members keep no types."""
-        told = {"escape": "percent"} if options.escape == "percent" else {}
-        return Written(told, needs_schema=options.fields == "sorted")
+        read_options = {"escape": "percent"} if options.escape == "percent" else {}
+        return Written(read_options, needs_schema=options.fields == "sorted")
 
     def restored_schema(self, rows: pa.Schema) -> pa.Schema:
         """Return the columns without dictionaries, bytes as large_binary."""

@@ -108,10 +108,10 @@ class Pass:
 
     def counts(self) -> dict[str, int]:
         """What is to be told of the tar, by a short phrase."""
-        told = {f"members skipped: {reason}": count for reason, count in self.splitter.skipped.items()}
-        told["samples whose key came before, not adjacent"] = self.returning
-        told["members dropped as duplicates"] = self.dropped
-        return {phrase: count for phrase, count in {**told, **self._ending}.items() if count}
+        reports = {f"members skipped: {reason}": count for reason, count in self.splitter.skipped.items()}
+        reports["samples whose key came before, not adjacent"] = self.returning
+        reports["members dropped as duplicates"] = self.dropped
+        return {phrase: count for phrase, count in {**reports, **self._ending}.items() if count}
 
     def _take(self, found: Headers) -> Rows:
         rows = self.splitter.split(found)

@@ -433,11 +433,11 @@ def read_member(window: Window, cursor: Cursor) -> tuple[Headers, Cursor]:
         body = _extension_body(window, at, size, cursor.limits)
         if body is None:
             return NOTHING, replace(cursor, need=at + BLOCK + size)
-        told = _told(kind, body, at)
+        stated = _name_and_size(kind, body, at)
         if kind == ord("g"):
-            records = {k: v for k, v in {**records, **told}.items() if v}
+            records = {k: v for k, v in {**records, **stated}.items() if v}
         else:
-            own = {**told, **own}  # as in tarfile, the outermost record wins
+            own = {**stated, **own}  # as in tarfile, the outermost record wins
         start = at + BLOCK + padded(size) if start == at and kind == ord("g") else start
         at += BLOCK + padded(size)
     raise cursor.limits.exceeded("tar_extensions", "too many extension records before a member", offset=start)
@@ -491,7 +491,7 @@ def _cut(at: int, size: int, total: int) -> CorruptShard:
     return CorruptShard("a member is cut", offset=at, expected=expected, found=f"the end at {total}", advice=_CUT)
 
 
-def _told(kind: int, body: bytes, at: int) -> dict[bytes, bytes]:
+def _name_and_size(kind: int, body: bytes, at: int) -> dict[bytes, bytes]:
     """What an extension record says about names and sizes."""
     if kind == ord("K"):
         return {}
@@ -508,8 +508,8 @@ def _told(kind: int, body: bytes, at: int) -> dict[bytes, bytes]:
             expected="'length key=value' and a line end",
             found=found,
         ) from None
-    told = {k: v for k, v in records.items() if k in (b"path", b"size") or k.startswith(_SPARSE_KEYS)}
-    return {**told, b"path": told[b"path"].rstrip(b"/")} if b"path" in told else told
+    stated = {k: v for k, v in records.items() if k in (b"path", b"size") or k.startswith(_SPARSE_KEYS)}
+    return {**stated, b"path": stated[b"path"].rstrip(b"/")} if b"path" in stated else stated
 
 
 def _finish(
@@ -554,15 +554,15 @@ def _finish(
 
 def _filled_size(block: bytes, records: Mapping[bytes, bytes], at: int, stored: int) -> int:
     """Size of a file with holes, by its header or its records; that of what is stored if none of them tells."""
-    told = records.get(b"GNU.sparse.realsize", records.get(b"GNU.sparse.size", b"%d" % stored))
+    stated = records.get(b"GNU.sparse.realsize", records.get(b"GNU.sparse.size", b"%d" % stored))
     try:
         if block[TYPE] == ord("S"):
             return _number(block[_FILLED_SIZE])
     except ValueError:
         raise _bad_size(at, block[_FILLED_SIZE]) from None
-    if not _DECIMAL.fullmatch(told):
-        raise _bad_size(at, told)
-    return int(told)
+    if not _DECIMAL.fullmatch(stated):
+        raise _bad_size(at, stated)
+    return int(stated)
 
 
 def _one_name(block: bytes, records: Mapping[bytes, bytes], at: int, limits: Limits) -> NDArray[np.uint8]:

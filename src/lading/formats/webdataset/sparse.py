@@ -65,12 +65,12 @@ def filled(
 
 def _fill(whole: memoryview, stored: bytes | memoryview, head: int, place: Sparse, limits: Limits) -> None:
     """Put the data of a member, whose map of holes ends within `head` bytes, where they belong among zeros."""
-    told = io.BytesIO(stored[:head])
+    file = io.BytesIO(stored[:head])
     try:
-        with tarfile.open(fileobj=told, mode="r:") as archive:
+        with tarfile.open(fileobj=file, mode="r:") as archive:
             member = archive.next()
     except (tarfile.TarError, ValueError, IndexError, OverflowError) as error:
-        if told.tell() == head < len(stored):
+        if file.tell() == head < len(stored):
             message = "the map of a sparse member is too long"
             raise limits.exceeded("tar_map_blocks", message, offset=place.start) from error
         raise _bad_map(place, str(error)) from error

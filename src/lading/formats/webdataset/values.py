@@ -84,8 +84,8 @@ def restored_schema(schema: pa.Schema) -> pa.Schema:
 def _tagged(field: pa.Field) -> pa.Field:
     if FEATURE_KEY in (field.metadata or {}) or not is_payload(field.type):
         return field
-    told = field.with_metadata({**(field.metadata or {}), **tag_by_extension(field.name)})
-    return field if isinstance(feature_of(told), Json) else told
+    tagged = field.with_metadata({**(field.metadata or {}), **tag_by_extension(field.name)})
+    return field if isinstance(feature_of(tagged), Json) else tagged
 
 
 # Columns → members

@@ -85,8 +85,8 @@ def open_tar(source: ShardFile, *, mmap: bool) -> TarFile:
 
 def end_counts(cursor: Cursor) -> dict[str, int]:
     """What is to be told of the end of a tar that a walk came to, by a short phrase."""
-    told = {"tars without an end, perhaps cut between two members": not cursor.closed, LONE_END: cursor.lone}
-    return {phrase: 1 for phrase, there in told.items() if there}
+    reports = {"tars without an end, perhaps cut between two members": not cursor.closed, LONE_END: cursor.lone}
+    return {phrase: 1 for phrase, there in reports.items() if there}
 
 
 def behind_end(tar: TarFile) -> CorruptShard | None:
