@@ -20,12 +20,21 @@ from lading.cli.formats import option_docs, spelled_default
 from lading.cli.main import app
 from lading.cli.options import CHOOSING, READING, WRITING, FormatFlags
 from lading.formats.registry import get_format
-from lading.options import InterleavedOptions, help_texts
+from lading.options import InterleavedOptions, RowOptions, help_texts
 
 PAGES = [Path(__file__).parent / "cli.md", *sorted((Path(__file__).parent / "formats").glob("*.md"))]
 COMMANDS: dict[str, Any] = get_command(app).commands  # type: ignore[attr-defined] # a group has commands
 OUTPUT = ("--json", "--debug")
 GROUPS = {"reading": READING, "choosing": CHOOSING, "writing": WRITING}
+STEPS = {
+    "columns": "ds.select",
+    "drop": "ds.where(…, drop=…)",
+    "drop_columns": "ds.drop",
+    "limit": "ds.limit",
+    "rename": "ds.rename",
+    "where": "ds.where",
+}
+"""Steps of a dataset for options that choose rows and columns; the others are arguments of `image_bounds`."""
 _MARKED = re.compile(r"(?<=<!-- options: )([\w ]+)( -->\n).*?(?=<!-- end -->)", re.DOTALL)
 
 
@@ -40,8 +49,10 @@ def flags_of(group: str) -> dict[str, str]:
     if group == "output":
         return dict.fromkeys(OUTPUT, "")
     spellings = {InterleavedOptions: "InterleavedOptions.{}", FormatFlags: 'options["{}"]'}
+    if group == "choosing":
+        spellings = {RowOptions: "ds.image_bounds({}=…)"}
     return {
-        spelled.flag.partition("/")[0]: spellings.get(kind, "{}").format(one.name)
+        spelled.flag.partition("/")[0]: STEPS.get(one.name) or spellings.get(kind, "{}").format(one.name)
         for _, kind, one, spelled in GROUPS[group].options()
     }
 

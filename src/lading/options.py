@@ -230,6 +230,8 @@ class RowOptions:
 
     Attributes:
         columns: Columns to keep, besides keys; also as a JSON list. By default all.
+        drop_columns: Columns to leave out; also as a JSON list.
+        rename: New name of a column, such as txt=caption.
         where: Keep rows for which this holds, such as "lang == 'en' and score > 0.5".
         min_aspect_ratio: Drop images narrower than this ratio (width / height).
         max_aspect_ratio: Drop images wider than this ratio (width / height).
@@ -240,6 +242,10 @@ class RowOptions:
     """
 
     columns: Sequence[str] | None = field(default=None, metadata=cli("--columns", NAMES, panel=_ROWS))
+    drop_columns: Sequence[str] | None = field(default=None, metadata=cli("--drop-columns", NAMES, panel=_ROWS))
+    rename: Mapping[str, str] | None = field(
+        default=None, metadata=cli("--rename", "OLD=NEW", panel=_ROWS, repeatable=True)
+    )
     where: str | pc.Expression | None = field(default=None, metadata=cli("--where", "EXPR", panel=_ROWS))
     min_aspect_ratio: float | None = field(
         default=None, metadata=cli("--min-aspect-ratio", "X", panel=_ROWS, at_least=0)
@@ -258,7 +264,7 @@ class WriteOptions:
     """How a dataset is written.
 
     Attributes:
-        format: Format to write.
+        format: Format to write. By default the extension of DST decides (salvage: the format of SRC).
         options: Option of the format written, as listed by 'lading formats'.
         shard_size: Approximate size of a shard, counted as payload before compression.
         checksums: Keep checksums of samples and files, of files only, or none. verify and salvage use them.

@@ -73,6 +73,30 @@ def test_a_missing_destination_is_named(place: Path) -> None:
     assert "'DST'" in run("salvage", "docs", status=2).stderr
 
 
+def test_verbs_look_at_the_rows_and_columns_that_are_chosen(place: Path) -> None:
+    write_tar(place / "x.tar", {f"{n}.{kind}": str(n).encode() for n in range(10) for kind in ("cls", "txt")})
+    few = ["--where", "__key__ >= '6'", "--limit", "3"]
+    run("convert", "x.tar", "few.parquet", *few)
+    assert run_json("info", "few.parquet")["format"] == "parquet"
+    assert run_json("info", "x.tar", *few)["samples"] == 3
+    assert run_json("digest", "x.tar", *few)["ordered"] == run_json("digest", "few.parquet")["ordered"]
+    assert run_json("diff", "x.tar", "few.parquet", *few)["equal"]
+    shown = [
+        json.loads(line)
+        for line in run("head", "x.tar", "--where", "__key__ >= '6'", "-n", "2", "--json").stdout.splitlines()
+    ]
+    assert [sample["__key__"] for sample in shown] == ["6", "7"]
+    run("convert", "x.tar", "named", "--to", "jsonl", *few, "--rename", "txt=caption", "--drop-columns", "cls")
+    assert [c["name"] for c in run_json("info", "named")["columns"]] == ["__key__", "caption"]
+    assert "OLD=NEW" in run("info", "x.tar", "--rename", "txt", status=2).stderr
+
+
+def test_a_destination_without_a_format_is_refused(place: Path) -> None:
+    wrong = run("convert", "docs", "out", status=2)
+    assert "--to" in wrong.stderr
+    assert not (place / "out").exists()
+
+
 def test_options_have_the_names_of_python_too(place: Path) -> None:
     run("convert", "docs", "out", "--source-format", "wds", "--format=pq", "--limits", "tar_fields=500",
         "--shard_size", "1MB", "--on_error", "drop_row")  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -10,6 +10,7 @@ import typer
 from lading.cli.options import CHOOSING, READING, WRITING, Debug, Json, Sources, Values, one_or_many, takes
 from lading.cli.output import Output
 from lading.cli.progress import watching
+from lading.cli.source import open_chosen
 from lading.cli.text import count, facts, visible
 from lading.units import format_bytes
 
@@ -26,7 +27,7 @@ _RENAMED = {"format": "source_format", "options": "source_options"}
 """Options of reading that `lading.convert` calls otherwise, since it writes too."""
 
 
-@takes(WRITING, CHOOSING, READING)
+@takes(replace(WRITING, optional=True), CHOOSING, READING)
 def convert(
     *,
     sources: Sources,
@@ -45,13 +46,19 @@ def convert(
     """
     left = f"nothing half-written is left at {destination}"
     with Output(as_json=as_json, debug=debug, interrupted=left) as out:
+        from lading.formats.registry import format_of_name
         from lading.jobs import convert as job
 
-        write = writing()
+        write, rows = writing(), choosing()
         out.done = "" if write["dry_run"] else f"{destination} is written."
-        read = {_RENAMED.get(name, name): value for name, value in reading().items()}
+        write["format"] = write.get("format") or format_of_name(destination)
         with watching(out.err, "converting") as tell:
-            done = job.convert(one_or_many(sources), destination, on_progress=tell, **write, **choosing(), **read)
+            if rows.keys() & {"drop_columns", "rename"}:
+                with open_chosen(sources, reading(), rows) as dataset:
+                    done = job.convert(dataset, destination, on_progress=tell, **write)
+            else:
+                read = {_RENAMED.get(name, name): value for name, value in reading().items()}
+                done = job.convert(one_or_many(sources), destination, on_progress=tell, **write, **rows, **read)
         out.show({"destination": destination, **asdict(done)}, _text(destination, done))
 
 

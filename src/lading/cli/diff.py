@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lading.cli.options import READING, Debug, Json, Values, takes
+from lading.cli.options import CHOOSING, READING, Debug, Json, Values, takes
 from lading.cli.output import Output
 from lading.cli.progress import watching
+from lading.cli.source import open_chosen
 from lading.cli.text import columns, count, facts, visible
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["diff"]
 
 
-@takes(READING)
+@takes(CHOOSING, READING)
 def diff(  # noqa: PLR0913 - one parameter an option: the signature is the command line
     *,
     one: Annotated[str, typer.Argument(metavar="A", show_default=False, help="First dataset.")],
@@ -39,6 +40,7 @@ def diff(  # noqa: PLR0913 - one parameter an option: the signature is the comma
     ] = None,
     as_json: Json = False,
     debug: Debug = False,
+    choosing: Values,
     reading: Values,
 ) -> None:
     """Compare the content of two datasets of any formats.
@@ -51,9 +53,10 @@ def diff(  # noqa: PLR0913 - one parameter an option: the signature is the comma
     with Output(as_json=as_json, debug=debug) as out:
         from lading.jobs import digest as job
 
-        both = (reading(option_a), reading(option_b))
-        with watching(out.err, "comparing") as tell:
-            found = job.diff(one, other, max_differences=number, options=both, on_progress=tell)
+        a, b = ([one], option_a), ([other], option_b)
+        left, right = (open_chosen(source, reading(more), choosing()) for source, more in (a, b))
+        with left, right, watching(out.err, "comparing") as tell:
+            found = job.diff(left, right, max_differences=number, on_progress=tell)
         same = found.equal or (any_order and found.same_samples)
         out.status = 0 if same else 1
         out.show(asdict(found), _text(one, other, found, any_order=any_order))

@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
-
-from lading.cli.options import READING, Debug, Json, Sources, Values, Workers, one_or_many, takes
+from lading.cli.options import CHOOSING, READING, Debug, Json, Sources, Values, Workers, takes
 from lading.cli.output import Output
 from lading.cli.progress import watching
+from lading.cli.source import open_chosen
 from lading.cli.text import facts
 
-__all__ = ["Limit", "digest"]
-
-Limit = Annotated[int | None, typer.Option("--limit", min=0, metavar="N", help="Samples to read, at most.")]
+__all__ = ["digest"]
 
 
-@takes(READING)
+@takes(CHOOSING, READING)
 def digest(
     *,
     sources: Sources,
-    limit: Limit = None,
     workers: Workers = None,
     as_json: Json = False,
     debug: Debug = False,
+    choosing: Values,
     reading: Values,
 ) -> None:
     """Print the content digest, which is the same in every format.
@@ -36,9 +31,7 @@ def digest(
     with Output(as_json=as_json, debug=debug) as out:
         from lading.jobs import digest as job
 
-        with watching(out.err, "reading") as tell:
-            found = job.dataset_digest(
-                one_or_many(sources), limit=limit, workers=workers, **reading(), on_progress=tell
-            )
+        with open_chosen(sources, reading(), choosing()) as dataset, watching(out.err, "reading") as tell:
+            found = job.dataset_digest(dataset, workers=workers, on_progress=tell)
         rows = [("ordered", str(found.ordered)), ("unordered", found.unordered), ("samples", f"{found.count:,}")]
         out.show(found.to_json(), [facts(rows)])

@@ -6,13 +6,14 @@ from typing import Annotated
 
 import typer
 
-from lading.cli.options import READING, Debug, Json, Sources, Values, column_names, one_or_many, takes
+from lading.cli.options import CHOOSING, READING, Debug, Json, Sources, Values, takes
 from lading.cli.output import Output
+from lading.cli.source import open_chosen
 
 __all__ = ["head"]
 
 
-@takes(READING)
+@takes(CHOOSING, READING)
 def head(
     *,
     sources: Sources,
@@ -23,16 +24,13 @@ def head(
             "--at", min=0, metavar="N", help="Number of the first sample, from 0. Builds an index if there is none."
         ),
     ] = 0,
-    names: Annotated[
-        str | None,
-        typer.Option("--columns", metavar="A,B", help="Columns to read, also as a JSON list; all of them by default."),
-    ] = None,
     full: Annotated[
         bool,
         typer.Option("--full", metavar="", help="Show whole texts and all items; with --json also bytes, in base64."),
     ] = False,
     as_json: Json = False,
     debug: Debug = False,
+    choosing: Values,
     reading: Values,
 ) -> None:
     """Show samples: fields, sizes, pictures, the beginning of texts.
@@ -45,11 +43,12 @@ def head(
     with Output(as_json=as_json, debug=debug) as out:
         from lading.cli.samples import as_json as sample_json
         from lading.cli.samples import as_text, read_samples
-        from lading.dataset.open import open_dataset
 
-        with open_dataset(one_or_many(sources), **reading()) as dataset:
+        rows = choosing()
+        names = rows.pop("columns", None)  # exactly these columns, without keys
+        with open_chosen(sources, reading(), rows) as dataset:
             shown = 0
-            for sample in read_samples(dataset, number, start, column_names(names)):
+            for sample in read_samples(dataset, number, start, names):
                 value = sample_json(sample, full=full) if as_json else None
                 out.show(value, as_text(sample, full=full), indent=None)
                 shown += 1

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from lading.cli.options import READING, Debug, Json, Sources, Values, one_or_many, takes
+from lading.cli.options import CHOOSING, READING, Debug, Json, Sources, Values, takes
 from lading.cli.output import Output
 from lading.cli.progress import watching
+from lading.cli.source import open_chosen
 from lading.cli.text import columns, count, facts, visible
 from lading.units import format_bytes
 
@@ -21,12 +22,13 @@ if TYPE_CHECKING:
 __all__ = ["info"]
 
 
-@takes(READING)
+@takes(CHOOSING, READING)
 def info(
     *,
     sources: Sources,
     as_json: Json = False,
     debug: Debug = False,
+    choosing: Values,
     reading: Values,
 ) -> None:
     """Show format, shards, samples, bytes and columns of a dataset.
@@ -39,8 +41,8 @@ def info(
     with Output(as_json=as_json, debug=debug) as out:
         from lading.jobs import info as job
 
-        with watching(out.err, "looking") as tell:
-            found = job.info(one_or_many(sources), **reading(), on_progress=tell)
+        with open_chosen(sources, reading(), choosing()) as dataset, watching(out.err, "looking") as tell:
+            found = job.info(dataset, on_progress=tell)
         value: dict[str, Any] = asdict(found)
         value["columns"] = [dict(zip(("name", "type", "feature"), c, strict=True)) for c in found.columns]
         out.show(value, _text(sources, found))

@@ -259,6 +259,17 @@ def _parsed(name: str, spelled: CliOption, text: Any) -> Any:
     return str(text) if spelled.choices else text
 
 
+def _new_names(pairs: Sequence[str]) -> dict[str, str]:
+    """Return `OLD=NEW` texts as a dict. Raises UsageError."""
+    found = {}
+    for pair in pairs:
+        old, sign, new = pair.partition("=")
+        if not sign or not old or not new or old in found:
+            raise UsageError("not a new name of a column", expected="OLD=NEW, once for a column", found=repr(pair))
+        found[old] = new
+    return found
+
+
 def _limits(pairs: Sequence[str]) -> Limits:
     return Limits.of(named_options(pairs))
 
@@ -287,7 +298,9 @@ def _types(pairs: Sequence[str]) -> dict[str, Any]:
 _PARSERS: dict[str, Callable[[Any], Any]] = {
     "columns": column_names,
     "limits": _limits,
+    "drop_columns": column_names,
     "options": named_options,
+    "rename": _new_names,
     "roots": tuple,
     "schema_overrides": _types,
 }

@@ -165,7 +165,7 @@ def format_of_name(path: str) -> str:
         if ending.endswith(candidate.info.extensions):
             return candidate.name
     raise UsageError("the name of the destination does not say the format", found=repr(path),
-                     expected=f"format=, one of {', '.join(format_names())}")  # fmt: skip
+                     expected=", ".join(format_names()), advice="Name the format with --to (or format=).")  # fmt: skip
 
 
 def find_format(path: str, head: bytes) -> AnyFormat:

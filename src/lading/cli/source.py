@@ -1,0 +1,40 @@
+"""The dataset that a verb works on: its sources, how they are read, and the rows and columns that are kept."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from lading.cli.options import one_or_many
+from lading.options import RowOptions
+
+if TYPE_CHECKING:
+    from lading.dataset.dataset import Dataset
+
+__all__ = ["open_chosen"]
+
+
+def open_chosen(sources: Sequence[str], reading: Mapping[str, Any], choosing: Mapping[str, Any]) -> Dataset:
+    """Open sources with the steps that the options ask for: rows first, then columns, then the number of samples.
+
+    Args:
+        sources: as the command line names them.
+        reading: arguments of `lading.open`.
+        choosing: fields of `RowOptions`.
+    """
+    from lading.dataset.open import open_dataset
+
+    rows, dataset = RowOptions(**choosing), open_dataset(one_or_many(sources), **reading)
+    if rows.where is not None:
+        dataset = dataset.where(rows.where, drop=rows.drop)
+    names = ("min_side", "max_side", "min_aspect_ratio", "max_aspect_ratio")
+    bounds = {name: getattr(rows, name) for name in names if getattr(rows, name) is not None}
+    if bounds:
+        dataset = dataset.image_bounds(**bounds, drop=rows.drop)
+    if rows.columns is not None:
+        dataset = dataset.select(*rows.columns)
+    if rows.drop_columns is not None:
+        dataset = dataset.drop(*rows.drop_columns)
+    if rows.rename is not None:
+        dataset = dataset.rename(rows.rename)
+    return dataset if rows.limit is None else dataset.limit(rows.limit)
