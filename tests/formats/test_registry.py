@@ -61,3 +61,14 @@ def test_names_of_other_tools_are_aliases(alias: str, name: str) -> None:
 def test_a_name_that_is_no_format_comes_with_advice(name: str, advice: str) -> None:
     with pytest.raises(UnknownFormat, match=advice):
         get_format(name)
+
+
+def test_the_import_of_lading_loads_no_format() -> None:
+    code = (
+        "import sys, lading\n"
+        "from lading.formats.registry import format_names\n"
+        "loaded = [name for name in format_names() if f'lading.formats.{name}' in sys.modules]\n"
+        "assert loaded == [], loaded\n"
+        "assert lading.MDSShard.__name__ == 'MDSShard'\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
