@@ -91,6 +91,11 @@ def test_verbs_look_at_the_rows_and_columns_that_are_chosen(place: Path) -> None
     assert "OLD=NEW" in run("info", "x.tar", "--rename", "txt", status=2).stderr
 
 
+def test_a_copy_with_references_says_that_readers_need_the_folder_of_the_source(place: Path) -> None:
+    assert "--root" in run("convert", "docs", "lazy.parquet", "--lazy").stdout
+    assert run_json("head", "lazy.parquet", "--root", "docs", "-n", "1")["items"]
+
+
 def test_a_destination_without_a_format_is_refused(place: Path) -> None:
     wrong = run("convert", "docs", "out", status=2)
     assert "--to" in wrong.stderr

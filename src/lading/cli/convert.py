@@ -59,7 +59,7 @@ def convert(
             else:
                 read = {_RENAMED.get(name, name): value for name, value in reading().items()}
                 done = job.convert(one_or_many(sources), destination, on_progress=tell, **write, **rows, **read)
-        out.show({"destination": destination, **asdict(done)}, _text(destination, done))
+        out.show({"destination": destination, **asdict(done)}, _text(destination, done, lazy=write["lazy"]))
 
 
 def _dropped(entry: Mapping[str, Any]) -> str:
@@ -77,7 +77,7 @@ def _dropped(entry: Mapping[str, Any]) -> str:
     return visible(f"{where}: {entry.get('detail', entry['reason'])}")
 
 
-def _text(destination: str, done: ConvertSummary) -> Iterator[RenderableType]:
+def _text(destination: str, done: ConvertSummary, *, lazy: bool) -> Iterator[RenderableType]:
     from rich.text import Text
 
     samples = count(done.samples, "sample")
@@ -90,6 +90,8 @@ def _text(destination: str, done: ConvertSummary) -> Iterator[RenderableType]:
     else:
         wrote = f": {count(done.shards, 'shard')} of {done.format}, {format_bytes(done.size_bytes)}"
         rows.append(("wrote", Text.assemble((visible(destination), "bold"), wrote)))
+    if lazy:
+        rows.append(("payload", Text("in the source: readers need its folder (--root, or roots= in Python)")))
     if done.splits:
         told = (f"{visible(name)} {count(one.samples, 'sample')}" for name, one in done.splits.items())
         rows.append(("splits", Text(", ".join(told))))
