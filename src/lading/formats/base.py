@@ -546,6 +546,7 @@ class ShardWriter(ABC):
     """A shard being written. A writer defines `write`, `bytes_written` and `close`.
 
     Attributes:
+        encodes: rows are given to `encode` first, and its result to `write_encoded`.
         takes_ranges: `write_ranges` can take payload from files, without any process having it in memory.
         sample_bytes: `bytes_written` is exact, and grows with each sample by its values and this number; None if it is
             an estimate.
@@ -553,6 +554,7 @@ class ShardWriter(ABC):
     """
 
     takes_ranges: bool = False
+    encodes: bool = False
     sample_bytes: int | None = None
     limit_bytes: int = 0
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -28,6 +29,11 @@ class SamplesView(View):
         self._reader = reader
         self.picks = reader if reader.picks else None
         self.copies = not reader.picks
+
+    @property
+    def counts(self) -> Counter[str]:
+        """What the reader noticed, by a short phrase."""
+        return self._reader.counts
 
     @property
     def whole_samples(self) -> SampleReader | None:
@@ -63,8 +69,7 @@ class SamplesView(View):
         """Yield all rows in order; `schema` is for files that declare no types, other formats have their own."""
         held = max_bytes // HELD_BATCHES if views else max_bytes
         batches = self._reader.batches(max_rows=max_rows, max_bytes=held, columns=columns, views=views, schema=schema)
-        yield from rebatched(batches, max_rows, held, max_bytes) if views else batches
-        self.counts.update(self._reader.counts)
+        return rebatched(batches, max_rows, held, max_bytes) if views else batches
 
     def read(self, samples: NDArray[np.int64], columns: Sequence[str] | None = None) -> pa.Table:
         """Return rows by ordinal, in the given order."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -21,7 +20,7 @@ from lading.dataset.shards import Shards
 from lading.dataset.steps import Limit, Map
 from lading.dataset.transform import Transform
 from lading.errors import SchemaMismatch
-from lading.features.items import duplicate_id_bounds, sample_starts, samples_with
+from lading.features.items import sample_starts, samples_with
 from lading.formats.base import AnyFormat
 from lading.formats.registry import get_format
 from lading.jobs.digest import batch_digests
@@ -29,7 +28,7 @@ from lading.jobs.progress import Tally
 from lading.jobs.spec import Conversion
 from lading.pipeline.batch import Batch
 from lading.pipeline.fetch import fetched_parts
-from lading.pipeline.join import join
+from lading.pipeline.join import join, split_duplicate_ids
 from lading.pipeline.write import PartWriter, write_rows
 from lading.storage.fetch import earlier_errors
 from lading.units import parse_bytes
@@ -94,17 +93,34 @@ class Converter:
     def rows(self, shards: range) -> Iterator[Batch]:
         """Give the rows of some shards behind the steps, payload as references or views."""
         batches = self._scan(shards) if self._listed is None else self._take(self._listed)
-        return self._transform(batches) if self._how.steps else self._counted(batches)
+        return self._transform(batches) if self._how.steps else batches
 
     # Stages
 
     def _scan(self, shards: range) -> Iterator[Batch]:
         """Give the rows of some shards, with the columns of the conversion."""
+        how, plan, schema = self._how, self._how.plan, self._schema
+        columns = None if plan.columns is None else [*plan.columns, "__key__"]
+        if schema is not None and not plan.whole:
+            columns = schema.names
+        # If rows between two samples of one id were dropped, the two would become one.
+        apart = how.view == "interleaved" and not all(isinstance(step, Limit) for step in how.steps)
         for number in shards:
             if self.transform.is_done():
                 return
-            for batch in self._scan_shard(number):
-                yield batch
+            found = scan_shard(
+                self._dataset, number, _MAX_ROWS, how.max_batch_bytes, columns, schema, views=True, drifting=True
+            )
+            for batch in found:
+                if schema is not None and plan.whole:
+                    refuse_unknown(batch.schema, schema, self._dataset.path(number))
+                for part in split_duplicate_ids(batch) if apart else [batch]:
+                    with part.naming_files():
+                        aligned = part if schema is None else part.aligned(schema)
+                    if not how.steps:
+                        self._count(aligned)
+                    yield aligned
+                    self._tell()
                 if self.transform.is_done():
                     break
             self.tally.shards += 1
@@ -114,49 +130,26 @@ class Converter:
         """Give the samples of a list of numbers, as the steps make them that end with the list."""
         for portion in listed.portions(views=True):
             yield Batch(portion.batch, self._how.view)
-
-    def _scan_shard(self, number: int) -> Iterator[Batch]:
-        how, plan, schema = self._how, self._how.plan, self._schema
-        columns = None if plan.columns is None else [*plan.columns, "__key__"]
-        if schema is not None and not plan.whole:
-            columns = schema.names
-        apart = how.view == "interleaved" and not all(isinstance(step, Limit) for step in how.steps)
-        for batch in scan_shard(
-            self._dataset, number, _MAX_ROWS, how.max_batch_bytes, columns, schema, views=True, drifting=True
-        ):
-            if schema is not None and plan.whole:
-                refuse_unknown(batch.schema, schema, self._dataset.path(number))
-            # If rows between two samples of one id were dropped, the two would become one.
-            bounds = duplicate_id_bounds(batch.rows.column("sample_id")) if apart else [0, batch.num_rows]
-            for part in (batch.slice(first, stop) for first, stop in pairwise(bounds)):
-                with part.naming_files():
-                    aligned = part if schema is None else part.aligned(schema)
-                yield aligned
+            self._tell()
 
     def _transform(self, batches: Iterator[Batch]) -> Iterator[Batch]:
         """Give the rows that the steps leave, as they make them; rows behind a limit are not counted."""
-
-        def left() -> Iterator[Batch]:
-            for batch in batches:
-                portion = self.transform.apply(batch.rows)
-                for _, outcome in portion.outcomes:
-                    self.losses.add(outcome)
-                rows = portion.batch
-                if portion.outcomes and self._holds_rows:
-                    # Views at this stage are of pages in memory, and a table holds its rows until a row group is full.
-                    rows = compacted(rows, shown_bytes(batch.rows))
-                yield batch if rows is batch.rows else Batch(rows, batch.view)
-
-        return self._counted(left())
-
-    def _counted(self, batches: Iterator[Batch]) -> Iterator[Batch]:
-        """Give the rows as they are, and count them."""
         for batch in batches:
-            self.tally.samples += batch.num_samples
-            self.tally.rows += batch.num_rows
-            self.tally.payload_bytes += batch.size_bytes
-            yield batch
-            self._tell()
+            portion = self.transform.apply(batch.rows)
+            for _, outcome in portion.outcomes:
+                self.losses.add(outcome)
+            rows = portion.batch
+            if portion.outcomes and self._holds_rows:
+                # Views at this stage are of pages in memory, and a table holds its rows until a row group is full.
+                rows = compacted(rows, shown_bytes(batch.rows))
+            left = batch if rows is batch.rows else Batch(rows, batch.view)
+            self._count(left)
+            yield left
+
+    def _count(self, batch: Batch) -> None:
+        self.tally.samples += batch.num_samples
+        self.tally.rows += batch.num_rows
+        self.tally.payload_bytes += batch.size_bytes
 
     def _fetch(self, batches: Iterator[Batch]) -> Iterator[Batch]:
         """Give the rows with their payload, or with references that are left to the writer or to readers."""

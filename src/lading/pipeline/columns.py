@@ -50,30 +50,38 @@ class WrittenColumns:
         self._fits: pa.Schema | None = None
         """Columns of the last batch, if they needed no change."""
 
-    def fit(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the batch with the columns of the schema, if the format has one schema for all rows.
+    def target(self, columns: pa.Schema) -> pa.Schema | None:
+        """Return the schema to which rows with these columns must be aligned; None if they fit as they are.
 
         Raises:
-            SchemaMismatch: the batch has another column, or values of another kind.
+            SchemaMismatch: another column, or values of another kind, than the dataset has.
         """
-        columns = batch.schema.remove_metadata()
-        if self._fits is not None and columns.equals(self._fits, check_metadata=True):
-            return batch
+        own = columns.remove_metadata()
+        if self._fits is not None and own.equals(self._fits, check_metadata=True):
+            return None
         if self.schema is None:
-            self.schema = written_schema(batch.schema)
+            self.schema = written_schema(columns)
         if self._takes_any:
-            self.see(written_schema(batch.schema))
-            self._fits = columns
-            return batch
+            self.see(written_schema(columns))
+            self._fits = own
+            return None
         self._refuse_misfits(columns, self.schema)
         # Bytes stay as they come, references and views too: to cast them would copy the payload.
-        own = {f.name: f.type for f in columns if is_ref(f.type) or is_bytes(f.type)}
-        target = [f.with_type(own[f.name]) if f.name in own and is_bytes(f.type) else f for f in self.schema]
+        kinds = {f.name: f.type for f in columns if is_ref(f.type) or is_bytes(f.type)}
+        target = [f.with_type(kinds[f.name]) if f.name in kinds and is_bytes(f.type) else f for f in self.schema]
         if columns.equals(pa.schema(target)):
-            self._fits = columns
-            return batch
+            self._fits = own
+            return None
+        return pa.schema(target, metadata=self.schema.metadata)
+
+    def align(self, batch: pa.RecordBatch, target: pa.Schema) -> pa.RecordBatch:
+        """Return the batch with the columns of `target`.
+
+        Raises:
+            SchemaMismatch: a value does not fit.
+        """
         try:
-            return align_table(batch, pa.schema(target, metadata=self.schema.metadata))
+            return align_table(batch, target)
         except SchemaMismatch as error:
             if not self._is_given:
                 error.advice = error.advice or "The first rows said what columns hold: say it with schema= instead."

@@ -35,7 +35,9 @@ def fetched(batch: Batch, fetcher: Fetcher, *, takes_ranges: bool) -> Batch:
         return batch
     ranges = fetcher.file_ranges(batch.rows) if takes_ranges else {}
     left = [name for name in references if name not in ranges]
-    rows = fetcher.materialise(batch.rows, left, views=True) if left or earlier_errors(batch.rows) else batch.rows
+    rows = batch.rows
+    if left or earlier_errors(rows):
+        [rows] = fetcher.materialise_parts(rows, None, 0, left, views=True)
     return batch.with_rows(rows, ranges=ranges)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import pairwise
 
 import numpy as np
 import orjson
@@ -10,11 +11,11 @@ import pyarrow as pa
 
 from lading.arrow.align import align_table, union_schema
 from lading.arrow.references import concat
-from lading.features.items import LINEAGE_KEY
+from lading.features.items import LINEAGE_KEY, duplicate_id_bounds
 from lading.features.types import Json, feature_of
 from lading.pipeline.batch import Batch
 
-__all__ = ["join"]
+__all__ = ["join", "split_duplicate_ids"]
 
 
 def join(
@@ -62,6 +63,12 @@ def join(
         rows, size = rows + batch.num_rows, size + batch.size_bytes
     if waiting:
         yield _joined(waiting, files)
+
+
+def split_duplicate_ids(batch: Batch) -> list[Batch]:
+    """Return the same items in batches that hold no two samples of one id."""
+    bounds = duplicate_id_bounds(batch.rows.column("sample_id"))
+    return [batch.slice(first, stop) for first, stop in pairwise(bounds)]
 
 
 def _fits(waiting: list[Batch], batch: Batch, *, alike: bool) -> bool:

@@ -113,7 +113,11 @@ class OpenShard:
             num_samples: samples in them.
             file: the shard's name in references.
         """
-        table = self.writer.write_encoded(batch.rows, batch.ranges)
+        writer = self.writer
+        if writer.encodes:
+            table = writer.write_encoded(batch.rows, batch.ranges)
+        else:
+            table = writer.write_ranges(batch.rows, batch.ranges) if batch.ranges else writer.write(batch.rows)
         self.num_samples += num_samples
         self.payload_bytes += batch.size_bytes
         if table is None:

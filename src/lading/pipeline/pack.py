@@ -97,9 +97,8 @@ def pack(batch: Batch, kind: ShardKind, writer: ShardWriter, first_row: int) -> 
     if packing is not None:
         rows, ranges = packing[0](batch.rows, batch.ranges)
         stored, bounds = Batch(rows, "samples", ranges), np.arange(rows.num_rows + 1)
-    encoded = writer.encode(stored.rows, first_row)
-    if encoded is not stored.rows:
-        stored = Batch(encoded, "samples")
+    if writer.encodes:
+        stored = Batch(writer.encode(stored.rows, first_row), "samples")
     ids = None
     if kind.view == "interleaved" and packing is None and kind.format.info.fixed_schema:
         ids = hash_strings(batch.rows.column("sample_id").take(pa.array(batch.starts)))

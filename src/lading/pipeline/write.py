@@ -91,7 +91,9 @@ class PartWriter:
             return batch
         with errors_at(first_row=self.num_rows):
             refuse_bad_values(rows)
-            batch = batch.with_rows(self.columns.fit(rows), same_sizes=True)
+            target = self.columns.target(rows.schema)
+            if target is not None:
+                batch = batch.with_rows(self.columns.align(rows, target))
             if self._kind.takes_members and KEY not in batch.schema.names:
                 batch = self._keys.keyed(batch)
         self.num_rows += batch.num_rows

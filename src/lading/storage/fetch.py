@@ -252,7 +252,10 @@ class Fetcher:
             rows = batch if one else batch.slice(first, stop - first)
             mine = located if one else {name: at.part(first, stop) for name, at in located.items()}
             earlier_here = {row - first: text for row, text in came.items() if first <= row < stop}
-            part, keep = _apply_policy(rows, mine, earlier_here, on_error, on_failure, first)
+            part = rows
+            keep: NDArray[np.bool_] | None = None
+            if on_error != "error" or earlier_here or any(at.errors for at in mine.values()):
+                part, keep = _apply_policy(rows, mine, earlier_here, on_error, on_failure, first)
             made = {}
             for name in wanted:
                 at = mine[name] if keep is None else _kept(mine[name], keep)

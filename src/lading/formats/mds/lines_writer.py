@@ -202,6 +202,7 @@ class LineWriter(ShardWriter):
         limit_bytes: size at which a shard ends; the peer counts lines only.
     """
 
+    encodes = True
     sample_bytes = 0
 
     def __init__(self, sinks: Sequence[Sink], schema: pa.Schema, options: WriteOptions) -> None:

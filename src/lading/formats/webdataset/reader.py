@@ -217,7 +217,7 @@ class WebdatasetReader(MemberReader):
             parts = walk.rows() if held is None else iter(held)
             found = self._samples_of(parts, walk, max_rows, max_bytes, columns)
             batches = (walk.batch(rows, columns) for rows in found)
-        yield from map(self._with_keys, batches)
+        yield from batches if self._options.escape == "none" else map(self._with_keys, batches)
         self._note(walk)
 
     def members(self, max_members: int = 65_536) -> Iterator[Members]:
