@@ -151,11 +151,10 @@ def test_a_damaged_end_costs_no_record_batch(tmp_path: Path) -> None:
     for at in (starts[-1], len(body) - 1):
         path.write_bytes(body[:at] + b"\x17" + body[at + 1 :])
         assert kept(path) == [*range(60)]
-    starts = written(path, [streams(n) for n in range(6)], pa.ipc.new_file)
-    harm(path, starts[2] + 40, bytes(40))
+    written(path, [streams(n) for n in range(6)], pa.ipc.new_file)
     body = path.read_bytes()
     path.write_bytes(body[:-90] + b"\xff" * 90)  # nothing tells that the end mark is that of a file
-    assert kept(path) == [n for n in range(60) if n // 10 != 2]
+    assert kept(path) == [*range(60)]
 
 
 @pytest.mark.parametrize("make", _MAKERS)

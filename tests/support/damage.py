@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import struct
 import tarfile
 from collections.abc import Iterator
@@ -19,8 +20,10 @@ SIZE = 1024
 
 
 def damaged(body: bytes, at: int, kind: str) -> bytes:
-    """A file with some bytes flipped, cut out, or zeroed."""
+    """A file with some bytes flipped, cut out, zeroed, or inserted."""
     some = body[at : at + SIZE]
+    if kind == "inserted":
+        return body[:at] + random.Random(at).randbytes(SIZE) + body[at:]
     if kind == "flipped":
         return body[:at] + bytes(byte ^ 0xFF for byte in some) + body[at + SIZE :]
     return body[:at] + (b"" if kind == "cut" else bytes(len(some))) + body[at + SIZE :]

@@ -52,11 +52,8 @@ __all__ = [
     "Members",
     "NoOptions",
     "Ranges",
-    "ReadsUnits",
     "Recoverable",
     "Recovered",
-    "ResyncsBeside",
-    "RowsStandAlone",
     "SampleReader",
     "ShardFacts",
     "ShardFile",
@@ -675,6 +672,7 @@ class FormatInfo:
         opens_at_once: opening a shard looks at its end only, and an open shard stays readable when it is replaced.
         restores_types: rows come back as they were only with the columns of the manifest, in every dataset.
         files_name_each_other: the files of a shard contain each other's names, so they cannot be renamed.
+        may_end_early: damage may look like the end of a shard, so that reading a damaged shard raises no error.
     """
 
     name: str
@@ -696,6 +694,7 @@ class FormatInfo:
     opens_at_once: bool = False
     restores_types: bool = False
     files_name_each_other: bool = False
+    may_end_early: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -866,7 +865,7 @@ class Format(ABC, Generic[R, W]):
         """Return the path of the sample index next to a shard, if it exists and these options use it."""
         return None
 
-    def cut_off(self, file: ShardFile, options: Mapping[str, Any]) -> int:
+    def cut_off(self, file: ShardFile, options: R) -> int:
         """Return how many samples a shard lost at its end: its sidecar lists them after all of the shard's."""
         return 0
 
@@ -926,20 +925,23 @@ AnyFormat: TypeAlias = Format[Any, Any]
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """What is left of a damaged file, and how to lay it out so that the format's reader reads it.
+    """The whole units of a damaged file, and a layout of them that the format's reader can read.
 
     Attributes:
-        offset: where each intact range begins in the damaged file.
-        target: where it comes in the file to be made, ascending.
+        offset: where each whole range begins in the damaged file.
+        target: where it begins in the new file, ascending.
         length: bytes of it.
-        size_bytes: size of the file to be made; what nothing fills is zeros.
-        made: further bytes of that file, each with its place: heads and ends that are not in the damaged one.
-        lost_rows: rows of the file to be made that must not be read, since they lie in holes.
-        lost: what was lost, each with file and offset, and with row or sample where these are known.
-        lost_samples: how many samples are lost, as far as is known; those of `lost_rows` are not among them.
-        options: options of the format with which the file to be made is read.
-        breaks: rows of the file to be made right before which others may be missing, its number of rows for the end.
-        beside: files beside it in which bytes moved, by their paths, where checksums say how.
+        size_bytes: size of the new file; what no range fills is zeros.
+        made: further bytes of the new file, each with its place: heads and ends that the damaged file lacks.
+        lost_rows: rows of the new file that must not be read, because they lie in holes.
+        lost: an error for each part that is lost, with file and offset, and with row or sample if these are known.
+        lost_samples: number of samples that are known to be lost, without those of `lost_rows`.
+        counted: whether that is all; otherwise more samples may be lost.
+        lost_from: offset in the damaged file from which on everything is lost; None if its end is there.
+        options: options of the format with which the new file is read.
+        breaks: rows of the new file right before which rows may be missing; its number of rows for the end.
+        unit_rows: rows of each unit of the new file that is read as a whole (a row group, a record batch); empty if
+            each row is read alone.
     """
 
     offset: NDArray[np.int64]
@@ -950,9 +952,11 @@ class Recovered:
     lost_rows: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
     lost: Sequence[LadingError] = ()
     lost_samples: int = 0
+    counted: bool = True
+    lost_from: int | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
     breaks: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
-    beside: Mapping[str, Recovered] = field(default_factory=dict)
+    unit_rows: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
 
 
 @runtime_checkable
@@ -960,13 +964,13 @@ class Recoverable(Protocol):
     """A format that finds the whole units of a damaged file: members, row groups, record batches, samples, lines."""
 
     def recover(
-        self, source: ShardFile, options: Mapping[str, Any], *, schema: pa.Schema | None = None, failed: bool = True
+        self, file: ShardFile, options: Any, *, schema: pa.Schema | None = None, failed: bool = True
     ) -> Recovered | None:
         """Return the whole units of a damaged, unpacked file; return None for a file without damage.
 
         Args:
-            source: the file, on a store that can map.
-            options: how it is read.
+            file: the file, on a store that can map.
+            options: options of reading, parsed.
             schema: columns of its rows as they are stored, if a manifest keeps them.
             failed: whether reading the file raised an error. A read that succeeded may have ended too early.
 
@@ -975,52 +979,10 @@ class Recoverable(Protocol):
         """
 
 
-@runtime_checkable
-class ResyncsBeside(Protocol):
-    """A format whose files lead to others that may be damaged, too."""
-
-    def resync_beside(
-        self, source: ShardFile, options: Mapping[str, Any], known: Mapping[str, Recovered]
-    ) -> tuple[Mapping[str, tuple[str, Recovered | None]], Callable[[str], Mapping[str, Any]]] | None:
-        """How to lay out files beside a shard that were cut, those that are `known` as is known; None if none was.
-
-        By the path that the shard gives them: where they lie, and what is left of them (None: all). And what gives the
-        options with which the shard is read when they lie in another folder, called with that.
-
-        Raises:
-            DataError: the shard itself cannot be read.
-        """
-
-
-@runtime_checkable
-class RowsStandAlone(Protocol):
-    """A format in whose files rows follow each other, and nothing tells where."""
-
-    def rows_stand_alone(self, path: str, head: bytes) -> bool:
-        """Whether a file is still a shard when rows are cut out of it, or those that are read together with them.
-
-        Args:
-            path: its name.
-            head: what stands in it before its rows, as it was written; empty if there is nothing.
-        """
-
-
-@runtime_checkable
-class ReadsUnits(Protocol):
-    """A shard reader that reads some rows at a time or none of them: a row group, a record batch."""
-
-    def unit_rows(self) -> NDArray[np.int64]:
-        """Rows of each such unit, in order."""
-
-
 def map_file(source: ShardFile) -> MappedFile:
-    """The bytes of a damaged file, which whoever asks for what is left of it has on a store that can map.
-
-    Raises:
-        UsageError: it lies elsewhere.
-    """
+    """Map a damaged file. Raises UsageError if its store cannot map."""
     if not isinstance(source.store, Mapper):
-        raise UsageError("what is left of a file is found on this machine only", file=source.path)
+        raise UsageError("a damaged file is recovered on this machine only", file=source.path)
     return source.store.map(source.path)
 
 

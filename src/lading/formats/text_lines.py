@@ -227,14 +227,36 @@ def open_text(source: ShardFile) -> TextFile:
 
 
 def laid_end_to_end(
-    offset: NDArray[np.int64], length: NDArray[np.int64], lost: Sequence[LadingError], lost_samples: int,
+    offset: NDArray[np.int64],
+    length: NDArray[np.int64],
+    size_bytes: int,
+    lost: Sequence[LadingError],
+    lost_samples: int,
     head: bytes = b"",
-) -> Recovered:  # fmt: skip
-    """Lines of a damaged file, one after another, behind a head that is made anew."""
+    *,
+    rows: NDArray[np.int64] | None = None,
+) -> Recovered:
+    """Return the whole lines of a damaged file, one after another, behind a head that is made anew.
+
+    Args:
+        offset: where each range of whole lines begins.
+        length: bytes of each.
+        size_bytes: size of the damaged file.
+        lost: errors of the others.
+        lost_samples: number of the others.
+        head: the head; empty if none is made.
+        rows: number of rows in each range; one by default.
+    """
     target = len(head) + np.cumsum(length) - length
     made = [(0, head)] if head else []
     size = len(head) + int(length.sum())
-    return Recovered(offset, target, length, size, made, lost=lost, lost_samples=lost_samples)
+    ends = np.cumsum(np.ones(len(offset), np.int64) if rows is None else rows)
+    gaps = np.append(offset[1:], size_bytes) > offset + length
+    stop = int(offset[-1] + length[-1]) if len(offset) else 0
+    return Recovered(
+        offset, target, length, size, made, lost=lost, lost_samples=lost_samples, counted=False,
+        lost_from=stop if stop < size_bytes else None, breaks=np.append(0, ends[gaps]),
+    )  # fmt: skip
 
 
 def check_compression(compression: str | None) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -116,18 +116,18 @@ def recover_shard(
     source: ShardFile,
     view: str,
     *,
-    format_options: Mapping[str, Any],
+    options: Any,
     interleaved: InterleavedOptions,
     schema: pa.Schema | None,
     error: LadingError | None,
 ) -> Recovered | None:
-    """Return the recovered part of a damaged file, as a view; None if the format cannot do more than its reader.
+    """Return the whole units of a damaged file, taken as a view; None if there is nothing to mend.
 
     Args:
         fmt: format of the file.
         source: the file, not compressed, on a store that can map.
         view: one of `VIEWS`.
-        format_options: read options of the format.
+        options: options of reading, parsed.
         interleaved: names of fields and policies for interleaved data.
         schema: schema of the rows, if their writer stored it.
         error: the reader's error; None if the file was read to its end.
@@ -143,7 +143,7 @@ def recover_shard(
         return None
     # Packed items and documents are stored as rows with other columns.
     kept = schema if view == "samples" and fmt.info.interleaved != "documents" else None
-    return fmt.recover(source, format_options, schema=kept, failed=error is not None)
+    return fmt.recover(source, options, schema=kept, failed=error is not None)
 
 
 def stored_errors(view: View) -> set[int]:

@@ -1,8 +1,8 @@
-"""What is left of a damaged tar of interleaved samples: the documents that are whole, with the images they name.
+"""Recover the whole documents of a damaged tar of interleaved samples, with the images that they name.
 
-A document is lost if its JSON is damaged. It is lost, too, if it names an image that is not there and one of its own
-members stands beside damaged bytes: elsewhere an image that is not there was not there before. An image is lost with
-the document that names it; one that no document names is left out, since its document is gone.
+A document is lost if its JSON is damaged, or if the name of its member is invalid UTF-8. It is lost, too, if it names
+an image that is missing and one of its members is next to damage: elsewhere the image was missing before. An image is
+lost with its document.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from lading.arrow.text_checks import is_utf8
 from lading.errors import CorruptShard, DataError, LadingError
 from lading.formats.base import Recovered, ShardFile, map_file
 from lading.formats.webdataset.headers import REGULAR
@@ -31,68 +32,77 @@ _WINDOW_DOCUMENTS = 256
 def recover_documents(
     source: ShardFile, options: InterleavedOptions, error: LadingError | None = None
 ) -> Recovered | None:
-    """The documents that are whole, as a tar of their own; None if that is all there is, or reading it went well."""
+    """Return a tar of the whole documents; None if all documents are whole."""
     mapped, path = map_file(source), source.path
-    found = find_members(mapped, path, cut=error is not None)
-    members, start = _members(found, options, source)
+    found = find_members(mapped, path, failed=error is not None)
+    lost: list[LadingError] = []
+    members, start, unnamed = _members(found, options, source, lost)
+    bad_names = len(lost)
     beside = np.zeros(len(start), np.bool_)
     beside[found.beside_gaps(start)] = bool(found.gaps)
     kept, named = np.zeros(len(start), np.bool_), np.zeros(len(start), np.bool_)
     named[members.documents] = True
-    lost: list[LadingError] = []
     for rows, documents in _windows(mapped, members, options, source, lost):
         if documents:  # the first that are whole say it for all
             options = replace(options, sample_id_field=id_field_of(documents, options))
         for row, mine, missing in _named(members, rows, documents, options, path, lost):
             named[mine] = True
             if missing and beside[mine].any():
-                lost.append(CorruptShard("a document beside damaged bytes lacks images that it names", file=path,
+                lost.append(CorruptShard("a document next to damage lacks images that it names", file=path,
                                          offset=int(start[row]), sample=members.names[row].as_py(),
-                                         found=f"{missing} not there"))  # fmt: skip
+                                         found=f"{missing} missing"))  # fmt: skip
             else:
                 kept[mine] = True
     orphans = np.flatnonzero(~named)
-    if len(orphans) and not lost:  # else they are those of the documents that are
+    if len(orphans) and not lost:  # otherwise they may be those of lost documents
         lost.append(CorruptShard("members that no document names: it may be lost", file=path,
                                  offset=int(start[orphans[0]]), sample=members.names[orphans[0]].as_py(),
                                  found=f"{len(orphans)} of them"))  # fmt: skip
-    documents_lost = len(members.documents) - int(np.count_nonzero(kept[members.documents]))
-    if not found.gaps and not documents_lost and (error is None or kept.all()):
+    documents_lost = unnamed + len(members.documents) - int(np.count_nonzero(kept[members.documents]))
+    if not found.gaps and not documents_lost and not bad_names and (error is None or kept.all()):
         return None
     stop = members.offset + members.length
-    return laid_out(start[kept], stop[kept], found.size_bytes, [*found.errors(path), *lost], documents_lost)
+    return laid_out(start[kept], stop[kept], found, [*found.errors(path), *lost], documents_lost)
 
 
-def _members(found: FoundMembers, options: InterleavedOptions, source: ShardFile) -> tuple[Members, NDArray[np.int64]]:
-    """The regular members whose names are text, and where each begins. Raises LimitExceeded as `refuse_names`."""
-    names, size = list[str](), 0
+def _members(
+    found: FoundMembers, options: InterleavedOptions, source: ShardFile, lost: list[LadingError]
+) -> tuple[Members, NDArray[np.int64], int]:
+    """Return the regular members whose names are UTF-8, where each begins, and the number of other documents.
+
+    Add an error for each name that is invalid UTF-8 to `lost`.
+
+    Raises:
+        LimitExceeded: the names are too long to be held together.
+    """
+    names, size, unnamed = list[str](), 0, 0
+    endings = tuple(ending.lower().encode() for ending in options.json_extensions)
     start, offset, length = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
     for part in found.parts:
         rows = np.flatnonzero(REGULAR[part.kind])
         texts = [part.name(row) for row in rows.tolist()]
         size += sum(map(len, texts))
         refuse_names(size, source.limits, source.path)
-        good = np.array([_is_text(text) for text in texts], np.bool_)
+        good = np.array([is_utf8(text) for text in texts], np.bool_)
+        unnamed += sum(texts[bad].lower().endswith(endings) for bad in np.flatnonzero(~good).tolist())
+        lost += [
+            CorruptShard("the name of a member is invalid UTF-8", file=source.path, offset=int(part.start[rows[bad]]),
+                         found=repr(texts[bad]))
+            for bad in np.flatnonzero(~good).tolist()
+        ]  # fmt: skip
         names += [text.decode() for text, is_text in zip(texts, good.tolist(), strict=True) if is_text]
         start.append(part.start[rows][good])
         offset.append(part.offset[rows][good])
         length.append(part.length[rows][good])
     column = pa.array(names, pa.string())
-    return Members.at(column, np.concatenate(offset), np.concatenate(length), options), np.concatenate(start)
-
-
-def _is_text(name: bytes) -> bool:
-    try:
-        name.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
+    members = Members.at(column, np.concatenate(offset), np.concatenate(length), options)
+    return members, np.concatenate(start), unnamed
 
 
 def _windows(
     mapped: MappedFile, members: Members, options: InterleavedOptions, source: ShardFile, lost: list[LadingError]
 ) -> Iterator[tuple[NDArray[np.int64], list[dict[str, object]]]]:
-    """Members that are documents, and their contents, some at a time; what is wrong with the others goes to `lost`."""
+    """Yield members that are documents with their contents, some at a time; add the errors of the others to `lost`."""
     id_field = "sample_id" if options.sample_id_field == AUTO else options.sample_id_field
     at = 0
     while at < len(members.documents):
@@ -121,9 +131,9 @@ def _named(
     path: str,
     lost: list[LadingError],
 ) -> Iterator[tuple[int, NDArray[np.int64], int]]:
-    """Of each document its member, all members of it, and how many images it names that are not there.
+    """Yield for each document its member, all of its members, and the number of missing images that it names.
 
-    What is wrong with those that no rows can be made of goes to `lost`.
+    Add the errors of documents that no rows can be made of to `lost`.
     """
     if not documents:
         return

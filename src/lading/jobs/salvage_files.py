@@ -1,7 +1,7 @@
-"""Files that a salvage makes on its way: what came out of a compressed file, and damaged files laid out anew.
+"""Temporary files of a salvage: unpacked files, and damaged files laid out anew.
 
-They lie in a hidden folder beside the destination, or in the system's folder for temporary files where the destination
-is no folder of this machine; it goes when the salvage ends, and what a killed one left goes with the next.
+They lie in a hidden folder beside the destination, or in the system's folder for temporary files if the destination is
+remote. The folder is removed when the salvage ends; the next salvage removes that of one that was killed.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 import os
 import posixpath
 import tempfile
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import IO, Self
 
@@ -21,38 +21,49 @@ from lading.codecs import pieces_of_brotli, sniff_wrap, stream_decoder, unpacked
 from lading.dataset.source import read_head
 from lading.errors import CorruptShard, DataError, LadingError, LimitExceeded, errors_at
 from lading.formats.base import Recovered, ShardFile
-from lading.storage.base import Buffer, Mapper, Sink, Store, aborting, store_errors
+from lading.storage.base import Buffer, Sink, Store, aborting, store_errors
 from lading.storage.local import LocalStore
 from lading.storage.staging import StagedFolder, stage_folder, sweep_stale
 from lading.storage.stores import is_local
 from lading.storage.unwrap import plausible_bytes
 
-__all__ = ["TemporaryFiles", "is_packed"]
+__all__ = ["TemporaryFiles", "Unpacked", "is_packed"]
 
 _COPY_BYTES, _GAP_BYTES = 8 << 20, 64 << 10
 _MOST_WAITING = 4096
 _READ_BYTES = 1 << 20
-_SEARCH_BYTES = 1 << 20
-_FED_BYTES = 1 << 10
-"""Unpacked at once: where that fails, nothing comes out of all of it."""
-_LARGE_BYTES = 64 << 10
-_FAST = {"gzip", "zstd", "xz"}
-"""Unpacked so much faster in large steps that to do it twice, up to a damage, costs no more; bz2 is not."""
+_STEP_BYTES = 1 << 10
+"""Compressed bytes that are unpacked at once: of a step that fails, nothing comes out."""
 _BROTLI = "brotli"
 _BEGINNINGS = {"gzip": b"\x1f\x8b\x08", "zstd": b"\x28\xb5\x2f\xfd", "bz2": b"BZh", "xz": b"\xfd7zXZ\0"}
 _TRIED_BYTES = 2 << 20
-"""Of a beginning, until something comes out: of bz2 that is a whole block, 900 KB and what packing added."""
+"""Compressed bytes in which a member or frame must give something: a block of bz2 is 900 KB before compression."""
 _MOST_TRIED_BYTES = 64 << 20
-"""Of all beginnings in a file of which nothing comes out, beyond its size: there may be one every few bytes."""
+"""Bytes of all beginnings that give nothing, beyond the file's size: a hostile file may have one every few bytes."""
 _MOST_MORE_BYTES = 64 << 20
-"""More than twice its size that a damaged file may be laid out to: holes that it tells of are zeros."""
+"""Bytes beyond twice the size of a damaged file that its new layout may have: its holes are zeros."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unpacked:
+    """The bytes that a damaged compressed file gives.
+
+    Attributes:
+        source: the unpacked file.
+        lost: an error for each damage.
+        lost_from: offset in the compressed file from which on nothing more was found; None if its end was.
+    """
+
+    source: ShardFile
+    lost: Sequence[LadingError]
+    lost_from: int | None
 
 
 class TemporaryFiles:
-    """A folder for files that are made on the way; with `with`, it is gone at the end.
+    """A folder of temporary files; with `with`, it is removed at the end.
 
     Args:
-        store: where the destination is.
+        store: the store of the destination.
         destination: the folder that is written.
     """
 
@@ -70,14 +81,14 @@ class TemporaryFiles:
         self._staged.release()
 
     def list_file(self) -> IO[bytes]:
-        """A new file to be written and read again."""
+        """Create a file to be written and read again."""
         self._made += 1
         path = f"{self._staged.path}/{self._made}"
         with store_errors(path):
             return open(path, "w+b")
 
     def _sink(self, name: str) -> Sink:
-        """A new file of this name, in a folder of its own: names tell formats apart."""
+        """Begin a file of this name in a folder of its own: names tell formats apart."""
         self._made += 1
         return self._store.put_stream(f"{self._staged.path}/{self._made}/{posixpath.basename(name)}")
 
@@ -89,12 +100,12 @@ class TemporaryFiles:
         )  # fmt: skip
 
     def drop(self, source: ShardFile) -> None:
-        """Remove a file that was made here and is needed no more."""
+        """Remove a file that was made here; leave any other alone."""
         if source.path.startswith(f"{self._staged.path}/"):
             self._store.delete(posixpath.dirname(source.path))
 
     def fetched(self, source: ShardFile) -> ShardFile:
-        """A copy of a file that lies on a store far away."""
+        """Copy a file from a remote store."""
         size = source.store.head(source.path).size_bytes
         with aborting(self._sink(source.path)) as sink:
             for part in _read(source, 0, size):
@@ -102,160 +113,112 @@ class TemporaryFiles:
             sink.close()
         return self._as_source(sink.path, source)
 
-    def laid_out(self, source: ShardFile, remains: Recovered) -> ShardFile:
-        """What is left of a file, as a file of its own.
+    def laid_out(self, source: ShardFile, recovered: Recovered) -> ShardFile:
+        """Write the recovered parts of a file as a new file; return the file itself if that is all of it.
 
         Raises:
-            LimitExceeded: it would be much larger than the file.
+            LimitExceeded: the new file would be much larger.
         """
-        most = 2 * source.store.head(source.path).size_bytes + _MOST_MORE_BYTES
-        if remains.size_bytes > most:
-            raise LimitExceeded("what a damaged file says would make a much larger one", file=source.place,
-                                expected=f"at most {most} bytes", found=remains.size_bytes)  # fmt: skip
+        size = source.store.head(source.path).size_bytes
+        offset, target, length = _joined(recovered)
+        options = {**source.options, **recovered.options}
+        if not recovered.made and recovered.size_bytes == size and length.tolist() == [size] and offset[0] == target[0]:
+            return replace(source, options=options)
+        most = 2 * size + _MOST_MORE_BYTES
+        if recovered.size_bytes > most:
+            raise LimitExceeded("a damaged file asks for a much larger one", file=source.place,
+                                expected=f"at most {most} bytes", found=recovered.size_bytes)  # fmt: skip
+        made = ((place, memoryview(data)) for place, data in sorted(recovered.made))
         with aborting(self._sink(source.path)) as sink:
             at, held = 0, 0
-            waiting: list[Buffer] = []  # to write each line of a file by itself takes ten times as long
-            for place, content in _byte_ranges(source, remains):
+            waiting: list[Buffer] = []  # writing each line alone takes ten times as long
+            for place, content in _merged(made, _copied(source, offset, target, length)):
                 waiting += [*_zeros(place - at), content]
-                size = memoryview(content).nbytes
-                held, at = held + size, place + size
+                held, at = held + content.nbytes, place + content.nbytes
                 if held > _COPY_BYTES or len(waiting) > _MOST_WAITING:
                     sink.write(waiting)
                     waiting, held = [], 0
-            sink.write([*waiting, *_zeros(remains.size_bytes - at)])
+            sink.write([*waiting, *_zeros(recovered.size_bytes - at)])
             sink.close()
-        return replace(self._as_source(sink.path, source), options={**source.options, **remains.options})
+        return replace(self._as_source(sink.path, source), options=options)
 
-    def laid_out_beside(self, store: Store, files: Mapping[str, tuple[str, Recovered | None]]) -> str:
-        """A folder with files by their paths: laid out anew, or as they are, by links where they are near."""
-        self._made += 1
-        folder = f"{self._staged.path}/{self._made}"
-        for path, (lies, remains) in files.items():
-            place = posixpath.normpath(posixpath.join(folder, path))
-            if not place.startswith(f"{folder}/"):
-                continue
-            with store_errors(place):
-                os.makedirs(posixpath.dirname(place), exist_ok=True)
-                if remains is None and is_local(store):
-                    os.symlink(os.path.abspath(lies), place)
-                    continue
-            source = ShardFile(store, lies)
-            made = self.laid_out(source, remains or _whole(source))
-            self._store.publish(made.path, place)
-        return folder
-
-    def unwrapped(self, source: ShardFile) -> tuple[ShardFile, list[LadingError]]:
-        """What comes out of a compressed file up to its damage, and behind it where a member or frame begins."""
+    def unpacked(self, source: ShardFile) -> Unpacked:
+        """Unpack a compressed file up to its damage, and from each member or frame that begins behind it."""
         size = source.store.head(source.path).size_bytes
         [head] = source.store.get_ranges(source.path, [(0, min(size, _READ_BYTES))])
-        name, told = _unpacked_name(source.path)
-        wrap = sniff_wrap(bytes(head)) or told
-        beginnings = _Beginnings(source, wrap, size)
+        name, by_name = _unpacked_name(source.path)
+        codec = sniff_wrap(bytes(head)) or by_name
+        beginnings = _Beginnings(source, codec, size)
         lost: list[LadingError] = []
+        at: int | None = 0
+        lost_from: int | None = None
         with aborting(self._sink(name)) as sink:
-            at: int | None = 0
-            if wrap == _BROTLI:  # which has one beginning
-                error, at = _unwrap_brotli(source, size, sink), None
-                lost += [error.at(file=source.place)] if error is not None else []
             while at is not None and at < size:
-                error, whole = _unwrap(source, wrap, at, size, sink)
+                error, whole = _unpack(source, codec, at, size, sink)
                 if error is None:
                     break
-                lost.append(error.at(file=source.place, offset=at + whole))
-                at = beginnings.next(at + whole + 1)
+                lost_from = at + whole
+                lost.append(error.at(file=source.place, offset=lost_from))
+                at = beginnings.next(lost_from + 1)
             sink.close()
-        return self._as_source(sink.path, source), lost
+        return Unpacked(self._as_source(sink.path, source), lost, lost_from if at is None else None)
 
 
 def is_packed(source: ShardFile) -> bool:
-    """Whether a file is compressed as a whole, or was before it was damaged, by a codec that may give a part of it."""
+    """Return whether a file is compressed as a whole, or was before it was damaged, by a codec that may give a part."""
     return bool(sniff_wrap(read_head(source.store, source.path)) or _unpacked_name(source.path)[1])
 
 
 def _unpacked_name(path: str) -> tuple[str, str]:
-    """As `lading.codecs.unpacked_name` tells it, and for brotli too, which shards of MDS may be packed with."""
+    """Return name and codec as `lading.codecs.unpacked_name` does, with brotli, which shards of MDS may have."""
     stem, ending = posixpath.splitext(path)
     return (stem, _BROTLI) if ending == ".br" else unpacked_name(path)
 
 
-def _unwrap_brotli(source: ShardFile, size: int, sink: Sink) -> LadingError | None:
-    """Unpack a file up to its damage; give the error there.
+def _unpack(source: ShardFile, codec: str, start: int, size: int, sink: Sink) -> tuple[LadingError | None, int]:
+    """Unpack from one place on; return the error that ended it, and the bytes of whole members before the damage.
 
     Raises:
         LimitExceeded: much more comes out than data pack to.
     """
-    most = plausible_bytes(size, source.limits)
-    [data] = source.store.get_ranges(source.path, [(0, size)])
+    most, whole = plausible_bytes(size, source.limits), 0
+    decoder = None if codec == _BROTLI else stream_decoder(codec, source.limits)
     try:
-        for piece in pieces_of_brotli(data):
+        if decoder is None:
+            [data] = source.store.get_ranges(source.path, [(0, size)])
+            pieces: Iterator[Buffer] = iter(pieces_of_brotli(data))
+        else:
+            steps = (step for part in _read(source, start, size - start, _READ_BYTES) for step in _cut(part))
+            pieces = (piece for step in steps for piece in decoder.feed(step))
+        for piece in pieces:
             if sink.tell() > most:
                 raise source.limits.exceeded("stream_bytes", "the file unpacks to too much", file=source.path)
             sink.write([piece])
-    except CorruptShard as error:
-        found = f"{error.found} at {error.offset} of what comes out"
-        return CorruptShard("the compressed file is damaged", found=found)
-    return None
-
-
-def _unwrap(source: ShardFile, wrap: str, start: int, size: int, sink: Sink) -> tuple[LadingError | None, int]:
-    """Unpack what begins somewhere; the error where it ends too early, and the bytes of whole members before it.
-
-    Of a step that fails nothing comes out. So where a large one does, all is unpacked again with that one in small
-    ones; files far away are not read twice.
-
-    Raises:
-        LimitExceeded: much more comes out than data pack to.
-    """
-    most, begun = plausible_bytes(size, source.limits), sink.tell()
-    large = size if wrap in _FAST and isinstance(source.store, Mapper) else start
-    while True:
-        decoder = stream_decoder(wrap, source.limits)
-        written, at = sink.tell() - begun, start
-        try:
-            for step in _steps(source, start, size, large):
-                for piece in decoder.feed(step):
-                    if sink.tell() > most:
-                        raise source.limits.exceeded("stream_bytes", "the file unpacks to too much", file=source.path)
-                    if len(piece) > written:
-                        sink.write([memoryview(piece)[written:]])
-                    written = max(written - len(piece), 0)
-                at += step.nbytes
+        if decoder is not None:
             decoder.finish()
-        except CorruptShard as error:
-            if at < large:
-                large = at
-                continue
-            found = f"{error.message} at {error.offset} of what comes out"
-            return CorruptShard("the compressed file is damaged", found=found), decoder.whole_bytes
-        return None, 0
-
-
-def _steps(source: ShardFile, start: int, size: int, large: int) -> Iterator[memoryview]:
-    """A file from one place on, as it is to be fed: in large steps up to another place, in small ones behind it."""
-    at = start
-    for part in _read(source, start, size - start, _READ_BYTES):
-        for step in _cut(part, _LARGE_BYTES):
-            yield from [step] if at < large else _cut(step, _FED_BYTES)
-            at += step.nbytes
+    except CorruptShard as error:
+        found = f"{error.message if decoder else error.found} at {error.offset} of what comes out"
+        whole = decoder.whole_bytes if decoder else 0
+        return CorruptShard("the compressed file is damaged", found=found), whole
+    return None, 0
 
 
 class _Beginnings:
     """Finds where members or frames of a damaged file begin. Time: that of reading it, and of a number of tries."""
 
-    def __init__(self, source: ShardFile, wrap: str, size: int) -> None:
-        self._source, self._wrap, self._size = source, wrap, size
+    def __init__(self, source: ShardFile, codec: str, size: int) -> None:
+        self._source, self._codec, self._size = source, codec, size
         self._left = _MOST_TRIED_BYTES + size
 
     def next(self, start: int) -> int | None:
-        """The next place where something begins that can be unpacked; None if there is none."""
-        mark = _BEGINNINGS.get(self._wrap, b"")
+        """Return the next place where a member or frame begins that gives something; None if there is none."""
+        mark = _BEGINNINGS.get(self._codec, b"")
         if not mark:
             return None
-        for at in range(start, self._size, _SEARCH_BYTES):
+        for at in range(start, self._size, _READ_BYTES):
             # A mark may reach over the end, and is to be found once.
-            [data] = self._source.store.get_ranges(
-                self._source.path, [(at, min(_SEARCH_BYTES + len(mark) - 1, self._size - at))]
-            )
+            length = min(_READ_BYTES + len(mark) - 1, self._size - at)
+            [data] = self._source.store.get_ranges(self._source.path, [(at, length)])
             text = bytes(data)
             found = text.find(mark)
             while found >= 0:
@@ -267,13 +230,13 @@ class _Beginnings:
         return None
 
     def _begins(self, place: int, known: memoryview) -> bool:
-        """Whether something comes out of a beginning; of the file, these bytes are there already."""
-        decoder, fed = stream_decoder(self._wrap, self._source.limits), 0
+        """Return whether something comes out of a beginning; `known` are the bytes there that were read already."""
+        decoder, fed = stream_decoder(self._codec, self._source.limits), 0
         behind = place + known.nbytes
         more = min(place + _TRIED_BYTES, self._size) - behind
         try:
             for part in chain([known], _read(self._source, behind, more, _READ_BYTES)):
-                for piece in _cut(part, _FED_BYTES):
+                for piece in _cut(part):
                     fed += piece.nbytes
                     if any(decoder.feed(piece)):
                         return True
@@ -283,41 +246,45 @@ class _Beginnings:
         return False
 
 
-def _cut(part: Buffer, size: int) -> Iterator[memoryview]:
+def _cut(part: Buffer) -> Iterator[memoryview]:
     view = memoryview(part)
-    return (view[at : at + size] for at in range(0, view.nbytes, size))
+    return (view[at : at + _STEP_BYTES] for at in range(0, view.nbytes, _STEP_BYTES))
 
 
-def _byte_ranges(source: ShardFile, remains: Recovered) -> Iterator[tuple[int, Buffer]]:
-    """Bytes of the file to be made and their places, ascending."""
-    made = sorted(remains.made)
-    at = 0
-    for place, part in _kept(source, *_joined(remains)):
-        while at < len(made) and made[at][0] <= place:
-            yield made[at]
-            at += 1
+def _merged(
+    made: Iterator[tuple[int, memoryview]], copied: Iterator[tuple[int, memoryview]]
+) -> Iterator[tuple[int, memoryview]]:
+    """Yield the bytes of a new file with their places, ascending."""
+    waiting = next(made, None)
+    for place, part in copied:
+        while waiting is not None and waiting[0] <= place:
+            yield waiting
+            waiting = next(made, None)
         yield place, part
-    yield from made[at:]
+    if waiting is not None:
+        yield waiting
+    yield from made
 
 
-def _kept(
+def _copied(
     source: ShardFile, offset: NDArray[np.int64], target: NDArray[np.int64], length: NDArray[np.int64]
-) -> Iterator[tuple[int, Buffer]]:
-    """What some ranges hold, and their places in the file to be made."""
+) -> Iterator[tuple[int, memoryview]]:
+    """Yield the bytes of some ranges with their places in a new file."""
     for first, stop in _near(offset, length):
         start, size = int(offset[first]), int(offset[stop - 1] + length[stop - 1] - offset[first])
         for done, part in zip(range(0, size, _COPY_BYTES), _read(source, start, size), strict=True):
+            view = memoryview(part)
             if stop - first == 1:
-                yield int(target[first]) + done, part
+                yield int(target[first]) + done, view
                 continue
-            view, begins = memoryview(part), offset[first:stop] - start
+            begins = offset[first:stop] - start
             ends = begins + length[first:stop]
             for place, begin, end in zip(target[first:stop].tolist(), begins.tolist(), ends.tolist(), strict=True):
-                yield place, bytes(view[begin:end])  # a view keeps all that was read in memory
+                yield place, memoryview(bytes(view[begin:end]))  # a slice keeps all that was read in memory
 
 
 def _near(offset: NDArray[np.int64], length: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
-    """Parts of some ranges that are read at once: one by itself, or some that lie close to each other."""
+    """Yield parts of some ranges that are read at once: a single one, or some that lie close to each other."""
     first, ends = 0, offset + length
     apart = np.append(np.flatnonzero((offset[1:] < ends[:-1]) | (offset[1:] - ends[:-1] > _GAP_BYTES)) + 1, len(offset))
     for stop in apart.tolist():
@@ -327,17 +294,10 @@ def _near(offset: NDArray[np.int64], length: NDArray[np.int64]) -> Iterator[tupl
             first += max(most, 1)
 
 
-def _whole(source: ShardFile) -> Recovered:
-    """All of a file, as it is."""
-    size = source.store.head(source.path).size_bytes
-    begin = np.zeros(1, np.int64)
-    return Recovered(begin, begin, np.array([size]), size)
-
-
-def _joined(remains: Recovered) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """The ranges, neighbours that stay neighbours as one, in the order of their targets."""
-    there = remains.length > 0
-    offset, target, length = remains.offset[there], remains.target[there], remains.length[there]
+def _joined(recovered: Recovered) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Return offset, target and length of the ranges, with neighbours that stay neighbours as one."""
+    there = recovered.length > 0
+    offset, target, length = recovered.offset[there], recovered.target[there], recovered.length[there]
     if not len(offset):
         return offset, target, length
     new = np.append(True, (offset[1:] != (offset + length)[:-1]) | (target[1:] != (target + length)[:-1]))

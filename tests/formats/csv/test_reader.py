@@ -326,7 +326,7 @@ def test_an_index_of_other_rows_is_an_error() -> None:
 def remains(data: bytes, limits: Limits = DEFAULT_LIMITS, **options: Any) -> tuple[bytes, int]:
     """What a salvage keeps of a file, and how many lines it loses."""
     source = ShardFile(MemoryStore({"t.csv": data}), "t.csv", limits=limits)
-    found = FORMAT.recover(source, options)
+    found = FORMAT.recover(source, FORMAT.read_options(options))
     if found is None:
         return data, 0
     return b"".join(
@@ -369,7 +369,7 @@ def test_what_many_bad_lines_cost_goes_by_how_many_they_are(monkeypatch: pytest.
     json_lines = [b'{"a": "1", "b": "2"}'] * lines
     assert costs_at_most(30, lambda: remains(damaged), lambda: [*map(json.loads, json_lines)])
     source = ShardFile(MemoryStore({"t.csv": damaged}), "t.csv")
-    found = FORMAT.recover(source, {})
+    found = FORMAT.recover(source, FORMAT.read_options({}))
     assert found is not None
     assert [error.message[:7] for error in found.lost] == [f"line {n}:" for n in range(3, 10)]
     assert 8 <= (found.lost[0].offset or 0) < 8 + len(bad)
@@ -390,7 +390,7 @@ def test_what_is_wrong_with_a_record_of_several_lines_is_told_of_all_of_it(
     record: bytes, what: str, found: int | None
 ) -> None:
     source = ShardFile(MemoryStore({"t.csv": b"a,b\n1,2\n" + record}), "t.csv")
-    remains = FORMAT.recover(source, {})
+    remains = FORMAT.recover(source, FORMAT.read_options({}))
     assert remains is not None
     error = remains.lost[0]
     assert (error.message, error.offset, error.found) == (f"line 3: {what}", 8, found)
@@ -402,7 +402,7 @@ def test_a_line_as_long_as_the_file_is_lost_by_its_limit_in_little_memory() -> N
     source = ShardFile(MemoryStore({"t.csv": data}), "t.csv", limits=Limits(line_bytes=1 << 20))
     tracemalloc.start()
     try:
-        found = FORMAT.recover(source, {})
+        found = FORMAT.recover(source, FORMAT.read_options({}))
         assert tracemalloc.get_traced_memory()[1] < 16 << 20
     finally:
         tracemalloc.stop()
@@ -421,7 +421,7 @@ def test_the_end_of_a_header_is_looked_for_in_little_memory(data: bytes) -> None
     tracemalloc.start()
     try:
         with pytest.raises(CorruptShard, match="the header is damaged"):
-            FORMAT.recover(source, {})
+            FORMAT.recover(source, FORMAT.read_options({}))
         assert tracemalloc.get_traced_memory()[1] < 16 << 20
     finally:
         tracemalloc.stop()

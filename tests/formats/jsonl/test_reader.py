@@ -362,7 +362,7 @@ def test_the_first_rows_tell_a_schema_without_the_rest(monkeypatch: pytest.Monke
 
 def kept(data: bytes) -> bytes:
     """What a salvage keeps of a file."""
-    found = FORMAT.recover(source_of(data), {})
+    found = FORMAT.recover(source_of(data), FORMAT.read_options({}))
     if found is None:
         return data
     return b"".join(data[at : at + size] for at, size in zip(found.offset, found.length, strict=True))
@@ -409,7 +409,7 @@ def test_what_many_bad_lines_cost_goes_by_what_good_ones_do(monkeypatch: pytest.
     monkeypatch.setattr(reader_module, "MAX_TOLD", 7)
     bad, good = lines("{}", *["x"] * 6000, '{"a": 1}'), lines(*['{"a": 1}'] * 6000)
     assert costs_at_most(30, lambda: kept(bad), lambda: kept(good))
-    found = FORMAT.recover(source_of(bad), {})
+    found = FORMAT.recover(source_of(bad), FORMAT.read_options({}))
     assert found is not None
     assert found.lost_samples == 6000
     assert [(error.message[:7], error.offset) for error in found.lost] == [

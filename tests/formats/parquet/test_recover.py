@@ -12,7 +12,7 @@ import pytest
 from lading.errors import CorruptShard
 from lading.formats.base import ShardFile
 from lading.formats.parquet.input import Input
-from lading.formats.parquet.recover import resync_groups
+from lading.formats.parquet.recover import recover_groups
 from lading.limits import Limits
 from lading.storage.memory import MemoryStore
 
@@ -40,7 +40,7 @@ def test_endings_that_lead_to_no_footer_do_not_cost_their_lengths(begin: bytes, 
         body += struct.pack("<I", len(body) - 5) + b"PAR1"
     file = _input(body + b"end")
     with pytest.raises(CorruptShard):
-        resync_groups(file)
+        recover_groups(file)
     assert file.read_bytes <= (2 << 20) + 1000
 
 
@@ -49,7 +49,7 @@ def test_a_footer_behind_endings_that_are_none_is_found() -> None:
     pq.write_table(pa.table({"n": range(100)}), sink)
     body = sink.getvalue()
     more = b"".join(struct.pack("<I", at) + b"PAR1" for at in (5, 1 << 30, len(body))) + b"end"
-    found = resync_groups(_input(body + more))
+    found = recover_groups(_input(body + more))
     assert found is not None
     assert found.size_bytes == len(body)
 
@@ -57,4 +57,4 @@ def test_a_footer_behind_endings_that_are_none_is_found() -> None:
 def test_a_footer_of_lists_in_lists_is_none() -> None:
     foot = b"\x15\x02" + b"\x19" * 5000  # an int32, and a list of one list of one list ...
     with pytest.raises(CorruptShard, match="no Parquet file"):
-        resync_groups(_input(b"PAR1\0" + foot + struct.pack("<I", len(foot)) + b"PAR1" + b"end"))
+        recover_groups(_input(b"PAR1\0" + foot + struct.pack("<I", len(foot)) + b"PAR1" + b"end"))

@@ -13,7 +13,7 @@ Source: https://arrow.apache.org/docs/format/Columnar.html; stable-datasets f38a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from typing import Any
 
@@ -32,7 +32,7 @@ from lading.formats.arrow.index import (
     write_splits,
 )
 from lading.formats.arrow.reader import ArrowReader, ReadOptions
-from lading.formats.arrow.recover import may_hold_dictionary, resync_messages, resync_stream
+from lading.formats.arrow.recover import recover_messages
 from lading.formats.arrow.schema import check_schema, given_schema, stored_schema
 from lading.formats.arrow.writer import ArrowWriter, WriteOptions
 from lading.formats.base import (
@@ -69,6 +69,7 @@ class ArrowFormat(Format[ReadOptions, WriteOptions]):
         },
         splits_index=SPLITS_INDEX,
         opens_at_once=True,
+        may_end_early=True,
     )
 
     def matches(self, path: str, head: bytes) -> bool:
@@ -144,21 +145,11 @@ class ArrowFormat(Format[ReadOptions, WriteOptions]):
             write_splits(store, folder, splits)
         return listed
 
-    def rows_stand_alone(self, path: str, head: bytes) -> bool:
-        """Return True for streams, unless a record batch may need a dictionary that came with another one."""
-        return head.startswith(CONTINUED) and not may_hold_dictionary(head)
-
     def recover(
-        self,
-        source: ShardFile,
-        options: Mapping[str, Any],
-        *,
-        schema: pa.Schema | None = None,
-        failed: bool = True,
+        self, file: ShardFile, options: ReadOptions, *, schema: pa.Schema | None = None, failed: bool = True
     ) -> Recovered | None:
-        """Return the intact messages as a stream; see `lading.formats.arrow.recover`. Raises CorruptShard."""
-        mapped = map_file(source)
-        return resync_messages(mapped, source.path, schema) if failed else resync_stream(mapped, source.path)
+        """Return the whole messages as a stream; see `lading.formats.arrow.recover`. Raises CorruptShard."""
+        return recover_messages(map_file(file), file.path, schema, failed=failed)
 
     def shard_name(self, number: int) -> str:
         """Return `shard-00000`, the name that stable-datasets gives; datasets takes any name."""

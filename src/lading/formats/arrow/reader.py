@@ -160,13 +160,6 @@ class ArrowReader(ShardReader):
         """Return whether this is a stream with the features of Hugging Face's datasets."""
         return self._blocks.is_stream and HUGGINGFACE_KEY in (self._decoder.schema.metadata or {})
 
-    def unit_rows(self) -> NDArray[np.int64]:
-        """Return the rows of each record batch: a damaged one gives none. One row each, if each row may have a file."""
-        if self._assets is not None:
-            return np.ones(self.num_rows(), np.int64)
-        ends = np.array([0, *self._row_ends()], np.int64)
-        return ends[1:] - ends[:-1]
-
     def read(
         self,
         rows: NDArray[np.int64] | None = None,

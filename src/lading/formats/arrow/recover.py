@@ -1,20 +1,15 @@
-"""What is left of a damaged Arrow file or stream: its messages, one after another, as a stream.
+"""Recover the record batches of a damaged Arrow file or stream, as a stream.
 
-Where a footer can be read and stands in its place, it says where messages begin, and nothing else is taken for one: one
-is whole if its head says that it ends where the next begins.
+If a footer can be read and lists messages that follow each other up to its place, a message is whole if its head says
+that it ends where the next one begins.
 
-Else the walk goes from message to message. Where it meets none, the next one is looked for: eight bytes that say that a
-message goes on and how long its head is, and behind them a head that can be. The message before is lost if the next one
-is found inside it. Inside it a message is taken only if the walk from there comes further than it should have ended:
-values may be Arrow messages themselves. Those of a stream in a value are passed over: a stream has one schema, and
-behind its end mark comes nothing but the footer of a file.
+Otherwise the walk goes from message to message. Where it meets none, the next one is looked for: a prefix that
+tells the length of a head, and behind it the head of a record batch or dictionary. The message before is lost, unless
+an end mark, or a part of a head as others have, stands where it ends. Values may be streams themselves: what begins
+with the message of a schema, or ends with an end mark before the file does, is passed over.
 
-Where the walk stops, bytes may have come into the message before, or gone from it. So that one is lost too, unless its
-end is where it should be: what follows still begins as other messages do, or is an end mark.
-
-The schema stands at the beginning of both, and in the footer of a file. Where it is damaged, the other one is taken, or
-the one that a manifest kept. Dictionaries are needed by all record batches behind them: where one may be lost, so are
-these.
+The schema is the first message, and in the footer of a file. If it is damaged, the footer's is taken, or the one of a
+manifest. Record batches behind damage that may have hit one of their dictionaries are lost.
 """
 
 from __future__ import annotations
@@ -35,7 +30,6 @@ from lading.arrow.ipc import (
     SCHEMA,
     START_BYTES,
     TAIL_BYTES,
-    Footer,
     Message,
     footer_bytes,
     footer_that_begins,
@@ -46,58 +40,51 @@ from lading.arrow.ipc import (
 )
 from lading.arrow.text_checks import check_names
 from lading.errors import CorruptShard, DataError, LadingError
+from lading.formats.arrow.assets import with_assets
 from lading.formats.base import Recovered
 from lading.storage.base import MappedFile
 
-__all__ = ["may_hold_dictionary", "resync_messages", "resync_stream"]
+__all__ = ["recover_messages"]
 
 _PREFIX_BYTES = 8
 _END_MARK = CONTINUED + bytes(4)
 _MAX_HEAD_BYTES = 64 << 20
 _STEP_BYTES = 4 << 20
-_ALIKE = ((0, 8), (8, 16), (16, 16))
-"""Where parts of a head lie that tell it from values, and their bytes: its prefix, and what says which fields it has,
-as in all others. What comes behind are numbers that repeat, as values do."""
-_LEAST_TOLD = 4
-"""Bytes of these that are no zeros."""
+_PARTS, _LEAST_BYTES = ((0, 8), (8, 16), (16, 16)), 4
+"""Parts of a head that tell it from values, and how many of their bytes must not be zero."""
 _LEGACY_END_BYTES = 4
-"""Zeros that readers take for the end of a stream."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """A message: where it begins, the bytes of prefix and head, and what its head says."""
+    """A message: where it begins and ends, and its head."""
 
     offset: int
-    meta_bytes: int
+    stop: int
     message: Message
 
-    @property
-    def stop(self) -> int:
-        """Where it ends."""
-        return self.offset + self.meta_bytes + self.message.body_bytes
 
-
-def resync_messages(mapped: MappedFile, path: str, schema: pa.Schema | None) -> Recovered:
-    """The messages that are whole, as a stream.
+def recover_messages(mapped: MappedFile, path: str, schema: pa.Schema | None, *, failed: bool) -> Recovered | None:
+    """Return the whole messages as a stream; None if the file was read to its end, and that is where it should be.
 
     Args:
         mapped: the file.
         path: its name in errors.
-        schema: of its rows, if a manifest keeps it.
+        schema: columns of its rows, if a manifest keeps them.
+        failed: whether reading the file raised an error.
 
     Raises:
-        CorruptShard: nothing says what the columns are.
+        CorruptShard: nothing tells the columns.
     """
+    if not failed and not mapped.read(0, min(len(MAGIC), mapped.size_bytes)).startswith((CONTINUED, MAGIC)):
+        return None  # a stream from before Arrow 0.15
     walker = _Walker(mapped)
     walker.walk()
-    found = walker.messages
-    head = next((m for m in found if m.message.kind == SCHEMA), None)
-    if head is not None and _read_schema(walker.data[head.offset : head.stop].tobytes()) is None:
-        head = None
-    made = b"" if head is not None else _schema_message(walker.data[walker.footer_start :].tobytes(), path, schema)
-    kept = [m for m in found if m.message.kind in (DICTIONARY, ROWS)]
-    kept = _with_dictionaries(kept, walker.dictionary_gaps, walker.data, made, head)
+    if not failed and not walker.gaps:
+        return None
+    found, head = walker.messages, walker.schema
+    made = b"" if head is not None else _schema_message(walker.footer, path, schema)
+    kept = walker.with_their_dictionaries(made)
     parts = [*([head] if head is not None else []), *kept]
     offset = np.array([m.offset for m in parts], np.int64)
     length = np.array([m.stop - m.offset for m in parts], np.int64)
@@ -108,66 +95,33 @@ def resync_messages(mapped: MappedFile, path: str, schema: pa.Schema | None) -> 
                      found=f"{stop - start} damaged bytes")
         for start, stop in walker.gaps
     ]  # fmt: skip
-    gone = sum(m.message.kind == ROWS for m in found) - sum(m.message.kind == ROWS for m in kept)
+    gone = len(found) - len(kept)
     if gone:
         lost.append(
-            CorruptShard("a dictionary may be lost that record batches need", file=path, found=f"{gone} of them")
+            CorruptShard("record batches may need a dictionary that is lost", file=path, found=f"{gone} messages")
         )
-    pieces = [(0, made)] if made else []
-    return Recovered(offset, target, length, end + len(_END_MARK), [*pieces, (end, _END_MARK)], lost=lost,
-                   breaks=_breaks(kept, walker))  # fmt: skip
+    rows = np.array([m.message.rows for m in kept if m.message.kind == ROWS], np.int64)
+    told = _read_schema(made if head is None else walker.data[head.offset : head.stop].tobytes())
+    alone = told is not None and bool(with_assets(told))  # each row may need a file of its own
+    last = walker.gaps[-1] if walker.gaps else (0, 0)
+    return Recovered(
+        offset, target, length, end + len(_END_MARK), [*([(0, made)] if made else []), (end, _END_MARK)], lost=lost,
+        counted=not lost, lost_from=last[0] if last[1] >= len(walker.data) else None,
+        breaks=_breaks(kept, rows, walker), unit_rows=np.zeros(0, np.int64) if alone else rows,
+    )  # fmt: skip
 
 
-def _breaks(kept: list[_Found], walker: _Walker) -> NDArray[np.int64]:
-    """Rows among those of the messages kept right before which others may be missing; their number for the end."""
-    batches = [m for m in kept if m.message.kind == ROWS]
-    first = np.cumsum([0, *(m.message.rows for m in batches)])
-    starts = np.array([m.offset for m in batches], np.int64)
-    dropped = {m.offset for m in walker.messages if m.message.kind == ROWS} - {m.offset for m in batches}
-    gone = [*(start for start, _ in walker.gaps), *dropped]
-    found: NDArray[np.int64] = np.unique(first[np.searchsorted(starts, np.array(gone, np.int64))])
+def _breaks(kept: list[_Found], rows: NDArray[np.int64], walker: _Walker) -> NDArray[np.int64]:
+    """Return the rows of the kept messages right before which others may be missing; their number for the end."""
+    starts = np.array([m.offset for m in kept if m.message.kind == ROWS], np.int64)
+    dropped = {m.offset for m in walker.messages if m.message.kind == ROWS} - {*starts.tolist()}
+    gone = np.array([*(start for start, _ in walker.gaps), *dropped], np.int64)
+    found: NDArray[np.int64] = np.unique(np.append(0, np.cumsum(rows))[np.searchsorted(starts, gone)])
     return found
 
 
-def resync_stream(mapped: MappedFile, path: str) -> Recovered | None:
-    """The messages of a stream that was read to its end, if that came too early; None if it did not.
-
-    Four bytes of zeros are an end to readers, as a damage may be. Streams from before Arrow 0.15 are left alone.
-    """
-    begin = mapped.read(0, min(len(MAGIC), mapped.size_bytes))
-    if not begin.startswith((CONTINUED, MAGIC)):
-        return None
-    walker = _Walker(mapped)
-    walker.walk()
-    if begin == MAGIC:
-        listed = int(np.count_nonzero(walker.blocks()[:, 2] == ROWS))  # one that was zeroed lists nothing
-        found = sum(m.message.kind == ROWS for m in walker.messages)
-        return resync_messages(mapped, path, None) if found > listed or walker.is_moved() else None
-    return resync_messages(mapped, path, None) if walker.gaps else None
-
-
-def _with_dictionaries(
-    kept: list[_Found], gaps: list[tuple[int, int]], data: NDArray[np.uint8], made: bytes, head: _Found | None
-) -> list[_Found]:
-    """The messages but for the rows behind a gap that may have held a dictionary of theirs."""
-    schema = made or (data[head.offset : head.stop].tobytes() if head is not None else b"")
-    if not gaps or not may_hold_dictionary(schema):
-        return kept
-    rows = [m.offset for m in kept if m.message.kind == ROWS]
-    dictionaries = [m.offset for m in kept if m.message.kind == DICTIONARY]
-    if rows and dictionaries and max(dictionaries) < min(rows) < gaps[0][0]:
-        return kept  # all dictionaries come first, as in files
-    return [m for m in kept if m.offset < gaps[0][0]]
-
-
-def may_hold_dictionary(schema: bytes) -> bool:
-    """Whether columns need dictionaries, by the message of their schema; so they do if that is damaged."""
-    found = _read_schema(schema)
-    return found is None or any(map(needs_dictionaries, found.types))
-
-
 def _read_schema(message: bytes) -> pa.Schema | None:
-    """The schema of a message; None if it is damaged."""
+    """Return the schema of a message; None if it is damaged."""
     try:
         schema = pa.ipc.read_schema(pa.py_buffer(message))
         check_names(schema)
@@ -177,118 +131,74 @@ def _read_schema(message: bytes) -> pa.Schema | None:
 
 
 def _schema_message(footer: bytes, path: str, schema: pa.Schema | None) -> bytes:
-    """The message of the schema, out of the footer or made of what a manifest kept. Raises CorruptShard."""
+    """Return the message of the schema in the footer, or of the one that a manifest keeps. Raises CorruptShard."""
     if footer:
         try:
-            found = open_footer(footer[:-TAIL_BYTES]).schema
+            found = open_footer(footer).schema
             check_names(found)
             return bytes(found.serialize())
         except (pa.ArrowException, OSError, UnicodeDecodeError):
             pass  # damaged too
     if schema is None:
-        raise CorruptShard(
-            "the schema is damaged, or may be, and nothing else says what the columns are", file=path, offset=0
-        )
+        what = "the schema is damaged, or may be, and nothing else tells the columns"
+        raise CorruptShard(what, file=path, offset=0)
     return bytes(schema.serialize())
 
 
-def _blocks(footer: Footer) -> NDArray[np.int64]:
-    """Where each message begins and ends that a footer lists, and of which kind it is; ascending."""
-    blocks = np.concatenate([footer.dictionaries, footer.batches])
-    kind = np.repeat([DICTIONARY, ROWS], [len(footer.dictionaries), len(footer.batches)])
-    found: NDArray[np.int64] = np.stack([blocks["offset"], blocks["offset"] + blocks["meta"] + blocks["body"], kind], 1)
-    return found[np.argsort(found[:, 0])]
-
-
 class _Walker:
-    """A walk over messages that goes on behind what is damaged.
+    """A walk over messages that goes on behind damage.
 
     Attributes:
         data: the file.
-        footer_start: where the footer begins; the end of the file if nothing says that there is one.
-        messages: those that are whole.
-        gaps: `[start, stop)` of what lies between some of them.
-        dictionary_gaps: those of them in which a dictionary may have been.
+        footer: the bytes of its footer; empty if there is none.
+        schema: the message of the schema; None if it is damaged.
+        messages: the record batches and dictionaries that are whole.
+        gaps: `(start, stop)` of the bytes between messages that are not messages.
     """
 
     def __init__(self, mapped: MappedFile) -> None:
         self._mapped = mapped
         self._view = memoryview(mapped.buffer)
         self.data = np.frombuffer(self._view, np.uint8) if self._view.nbytes else np.zeros(0, np.uint8)
-        self.footer_start = self._find_footer()
+        self._footer_start = self._find_footer()
+        self.footer = self.data[self._footer_start : -TAIL_BYTES].tobytes()
         self.messages: list[_Found] = []
         self.gaps: list[tuple[int, int]] = []
-        self.dictionary_gaps = self.gaps
-        self._kinds: tuple[int, ...] = (SCHEMA, DICTIONARY, ROWS)
+        self._dictionary_gaps = self.gaps
+        self._start = start_of_file(self.data[:MOST_START_BYTES].tobytes())
+        self._needs_dictionaries = True
         self._parts: set[tuple[int, bytes]] = set()
+        self.schema = self._find_schema()
+
+    def _find_schema(self) -> _Found | None:
+        for at in (self._start, START_BYTES):
+            found = self._message(at, (SCHEMA,))
+            schema = None if found is None else _read_schema(self.data[found.offset : found.stop].tobytes())
+            if schema is not None:
+                self._needs_dictionaries = any(map(needs_dictionaries, schema.types))
+                return found
+        return None
 
     def walk(self) -> None:
         """Find all messages."""
-        start = start_of_file(self.data[:MOST_START_BYTES].tobytes())
-        schema = self._schema(start) or self._schema(START_BYTES)
-        if schema is not None and not may_hold_dictionary(self.data[schema.offset : schema.stop].tobytes()):
-            self._kinds = (SCHEMA, ROWS)
-        listed = self._listed(schema)
-        if listed is not None:
-            self._take(start, schema, listed)
+        listed = self._listed()
+        if listed is None:
+            self._search(self._start if self.schema is None else self.schema.stop)
         else:
-            self._search(start)
+            self._take(listed)
 
-    def _schema(self, at: int) -> _Found | None:
-        """The message of the schema, if it begins here."""
-        found = self._message(at)
-        return found if found is not None and found.message.kind == SCHEMA else None
-
-    def _take(self, start: int, schema: _Found | None, listed: NDArray[np.int64]) -> None:
-        """Take the messages that a footer lists, and that are whole."""
-        self.dictionary_gaps = []
-        begin = schema.offset if schema is not None else int(listed[0, 0])
-        if start < begin:
-            self.gaps.append((start, begin))
-        if schema is not None:
-            self.messages.append(schema)
-        for at, stop, kind in listed.tolist():
-            self._mapped.check()
-            found = self._message(at)
-            if found is not None and found.stop == stop and found.message.kind == kind:
-                self.messages.append(found)
-                continue
-            before = self.gaps.pop()[0] if self.gaps and self.gaps[-1][1] == at else at
-            self.gaps.append((before, stop))
-            if kind == DICTIONARY:
-                self.dictionary_gaps.append((at, stop))
-
-    def _search(self, start: int) -> None:
-        """Take the messages that follow one another, and look for the next where none follows."""
-        at, size = start, len(self.data)
-        stops: list[tuple[int, _Found | None, int]] = []
-        while at < size:
-            known = len(self.messages)
-            stop, ended = self._run(at, self.messages)
-            self._note(self.messages[known:])
-            before = self.messages[-1] if self.messages else None
-            if (ended and self._is_end(stop)) or self._ends_in_zeros(stop, before):
-                break
-            at = self._find_next(stop, before)
-            if ended and at == size and not self._begins_alike(stop):
-                break  # an end mark, whatever stands behind it
-            stops.append((stop, before, at))
-        hurt: set[int] = set()
-        for stop, before, at in stops:
-            if before is not None and not self._ends_there(before, at):
-                hurt.add(before.offset)
-                self.gaps.append((before.offset, at))
-            elif at < size or not self._is_tail(stop):
-                self.gaps.append((stop, at))
-        self.messages = [m for m in self.messages if m.offset not in hurt]
-
-    def _ends_in_zeros(self, stop: int, before: _Found | None) -> bool:
-        """Whether nothing but zeros follows, and none of an end mark that should follow lies in the message before."""
-        zeros = len(self.data) - stop
-        if self.data[stop:].any() or 0 < zeros < _LEGACY_END_BYTES:
-            return False
-        cut = zeros < len(_END_MARK) and self.data[-len(_END_MARK) :].tobytes() == _END_MARK
-        return before is None or not cut
+    def with_their_dictionaries(self, schema: bytes) -> list[_Found]:
+        """Return the messages but for the rows behind damage that may have hit a dictionary of theirs."""
+        gaps = self._dictionary_gaps
+        told = _read_schema(schema) if schema else None
+        needed = self._needs_dictionaries if told is None else any(map(needs_dictionaries, told.types))
+        if not gaps or not needed:
+            return self.messages
+        rows = [m.offset for m in self.messages if m.message.kind == ROWS]
+        dictionaries = [m.offset for m in self.messages if m.message.kind == DICTIONARY]
+        if rows and dictionaries and max(dictionaries) < min(rows) < gaps[0][0]:
+            return self.messages  # all dictionaries come first, as in files
+        return [m for m in self.messages if m.offset < gaps[0][0]]
 
     def _find_footer(self) -> int:
         end = len(self.data) - TAIL_BYTES
@@ -297,69 +207,71 @@ class _Walker:
         except DataError:
             return len(self.data)
 
-    def blocks(self) -> NDArray[np.int64]:
-        """What the footer lists; nothing if there is none that can be read."""
-        start = self.footer_start
-        footer = self.data[start:-TAIL_BYTES].tobytes()
+    def _listed(self) -> NDArray[np.int64] | None:
+        """Return start, stop and kind of each message that the footer lists, ascending; None if any is out of place."""
         try:
-            return _blocks(footer_that_begins(footer, start))
+            footer = footer_that_begins(self.footer, self._footer_start)
         except DataError:
-            return np.zeros((0, 3), np.int64)
-
-    def is_moved(self) -> bool:
-        """Whether the end mark of a file does not stand where the footer says that the last message ends."""
-        mark = self.footer_start - len(_END_MARK)
-        blocks = self.blocks()
-        return self._is_mark(mark) and len(blocks) > 0 and mark != blocks[-1, 1]
-
-    def _is_mark(self, at: int) -> bool:
-        return at >= 0 and self.data[at : at + len(_END_MARK)].tobytes() == _END_MARK
-
-    def _listed(self, schema: _Found | None) -> NDArray[np.int64] | None:
-        """What the footer lists, if that is all from the schema to the end mark before it; else it may be wrong."""
-        blocks, mark = self.blocks(), self.footer_start - len(_END_MARK)
-        if not len(blocks) or (schema is not None and schema.stop != blocks[0, 0]):
             return None
-        return blocks if np.array_equal(blocks[:, 1], np.append(blocks[1:, 0], mark)) else None
+        blocks = np.concatenate([footer.dictionaries, footer.batches])
+        kind = np.repeat([DICTIONARY, ROWS], [len(footer.dictionaries), len(footer.batches)])
+        stop = blocks["offset"] + blocks["meta"] + blocks["body"]
+        found: NDArray[np.int64] = np.stack([blocks["offset"], stop, kind], axis=1)[np.argsort(blocks["offset"])]
+        mark = self._footer_start - len(_END_MARK)
+        return found if len(found) and np.array_equal(found[:, 1], np.append(found[1:, 0], mark)) else None
 
-    def _note(self, messages: list[_Found]) -> None:
-        """Keep parts of the heads of messages, with their places in these, as what others begin with."""
-        for found in messages:
-            if found.message.kind != SCHEMA:
-                self._parts |= {(n, part) for n, part in self._parts_at(found.offset)
-                                if len(part) - part.count(0) >= _LEAST_TOLD}  # fmt: skip
+    def _take(self, listed: NDArray[np.int64]) -> None:
+        """Take the messages that a footer lists and that are whole."""
+        self._dictionary_gaps = []
+        begin = self._start if self.schema is None else self.schema.stop
+        if begin < listed[0, 0]:
+            self.gaps.append((self._start, int(listed[0, 0])))
+        for at, stop, kind in listed.tolist():
+            self._mapped.check()
+            found = self._message(at, (kind,))
+            if found is not None and found.stop == stop:
+                self.messages.append(found)
+                continue
+            before = self.gaps.pop()[0] if self.gaps and self.gaps[-1][1] == at else at
+            self.gaps.append((before, stop))
+            if kind == DICTIONARY:
+                self._dictionary_gaps.append((at, stop))
 
-    def _parts_at(self, at: int) -> set[tuple[int, bytes]]:
-        return {(place, self.data[at + place : at + place + size].tobytes()) for place, size in _ALIKE}
+    def _search(self, start: int) -> None:
+        """Take the messages that follow one another, and look for the next where none follows."""
+        at, size = start, len(self.data)
+        if self.schema is None:
+            at = self._find_next(start)
+            self.gaps.append((start, at))
+        while at < size:
+            run, stop, ended = self._run(at)
+            self.messages += run
+            self._parts |= {part for found in run for part in self._parts_at(found.offset)}
+            if (ended and self._is_end(stop)) or self._ends_in_zeros(stop):
+                return
+            before = self.messages[-1] if self.messages else None
+            if before is not None and before.stop == stop and not self._ends_there(stop):
+                self.messages.pop()
+                stop = before.offset
+            at = self._find_next(stop + (before is not None and before.offset == stop) * _PREFIX_BYTES)
+            if at < size or not self._is_tail(stop):
+                self.gaps.append((stop, at))
 
-    def _begins_alike(self, at: int) -> bool:
-        """Whether what stands here begins as messages do that were found."""
-        return not self._parts.isdisjoint(self._parts_at(at))
-
-    def _ends_there(self, before: _Found, at: int) -> bool:
-        """Whether a message behind which no other begins ends where it says; `at`: the next that is found."""
-        stop = before.stop
-        return at >= stop and (self._begins_alike(stop) or self._is_mark(stop) or self._is_half_a_mark(stop))
-
-    def _is_half_a_mark(self, at: int) -> bool:
-        """Whether the last bytes of the file are here, as many as an end mark has, and half of them are its."""
-        left, half = self.data[at:].tobytes(), len(_END_MARK) // 2
-        return len(left) == len(_END_MARK) and (left[:half] == _END_MARK[:half] or left[half:] == _END_MARK[half:])
-
-    def _run(self, at: int, messages: list[_Found]) -> tuple[int, bool]:
-        """The messages from here on; where they stop, and whether that is at an end mark."""
+    def _run(self, at: int) -> tuple[list[_Found], int, bool]:
+        """Return the messages that follow each other from here on, where they stop, and if an end mark is there."""
+        run: list[_Found] = []
         while True:
             self._mapped.check()
             if self._is_mark(at):
-                return at, True
-            found = self._message(at)
-            if found is None or (messages and found.message.kind == SCHEMA):
-                return at, False
-            messages.append(found)
+                return run, at, True
+            found = self._message(at, (DICTIONARY, ROWS))
+            if found is None:
+                return run, at, False
+            run.append(found)
             at = found.stop
 
-    def _message(self, at: int) -> _Found | None:
-        """The message that begins here, if one does."""
+    def _message(self, at: int, kinds: tuple[int, ...]) -> _Found | None:
+        """Return the message of one of these kinds that begins here; None if there is none."""
         prefix = self.data[at : at + _PREFIX_BYTES].tobytes()
         if len(prefix) < _PREFIX_BYTES or not prefix.startswith(CONTINUED):
             return None
@@ -370,35 +282,61 @@ class _Walker:
             message = parse_message(self._view[at + _PREFIX_BYTES : at + _PREFIX_BYTES + length])
         except DataError:
             return None
-        found = _Found(at, _PREFIX_BYTES + length, message)
-        return found if message.kind in self._kinds and found.stop <= len(self.data) else None
+        found = _Found(at, at + _PREFIX_BYTES + length + message.body_bytes, message)
+        return found if message.kind in kinds and found.stop <= len(self.data) else None
 
-    def _find_next(self, stop: int, before: _Found | None) -> int:
-        """Where the next message begins, the walk having stopped here; the end of the file if there is none."""
-        first = tried = before.offset + _PREFIX_BYTES if before is not None else stop
-        last = len(self.data)
-        for at in self._candidates(first):
+    def _find_next(self, start: int) -> int:
+        """Return where the next message or the end mark of the stream begins; the end of the file if none does."""
+        tried = start
+        for at in self._candidates(start):
             if at < tried:
                 continue
-            run: list[_Found] = []
-            end, ended = self._run(at, run)
-            real = ended and self._is_end(end)
-            early = ended and not real and not self._begins_alike(end)
-            if run and run[0].message.kind == SCHEMA and (self.messages or early):
-                # A stream in a value. If it has no end mark, it may go on in the messages that are looked for.
-                goes_on = real and not self._is_mark(at - len(_END_MARK))
-                tried, last = at + 1 if goes_on else end, len(self.data)
-                continue
-            if early:
-                tried, last = max(end, at + 1), at
-            elif at >= stop or end > stop or ended:
+            if self._is_end(at):
                 return at
-            else:
-                tried = max(run[-1].offset if run else at, at) + 1
-        return last  # its end mark is one after all: nothing comes behind it
+            inner = self._message(at, (SCHEMA,))
+            run, end, ended = self._run(at if inner is None else inner.stop)
+            closed = ended and not self._is_end(end) and not self._ends_in_zeros(end)
+            if run and inner is None and not closed:
+                return at
+            tried = max(end + closed * len(_END_MARK), at + 1)  # a stream in a value, or the rest of one
+        return len(self.data)
+
+    def _parts_at(self, at: int) -> set[tuple[int, bytes]]:
+        """Return the parts of a head that tell it from values, each with its place, if they are not almost zeros."""
+        parts = {(place, self.data[at + place : at + place + size].tobytes()) for place, size in _PARTS}
+        return {(place, part) for place, part in parts if len(part) - part.count(0) >= _LEAST_BYTES}
+
+    def _ends_there(self, stop: int) -> bool:
+        """Return whether a message surely ends here: an end mark follows, half of one, or a part of a head."""
+        left, half = self.data[stop : stop + len(_END_MARK) + 1].tobytes(), len(_END_MARK) // 2
+        is_half = len(left) == len(_END_MARK) and (left[:half] == _END_MARK[:half] or left[half:] == _END_MARK[half:])
+        return self._is_mark(stop) or is_half or not self._parts.isdisjoint(self._parts_at(stop))
+
+    def _ends_in_zeros(self, stop: int) -> bool:
+        """Return whether nothing but zeros follows, four of them at least or none: readers take them for an end.
+
+        If the end mark lies in the message before, bytes are missing from that.
+        """
+        zeros = len(self.data) - stop
+        swallowed = zeros < len(_END_MARK) and self._is_mark(len(self.data) - len(_END_MARK))
+        return not self.data[stop:].any() and not 0 < zeros < _LEGACY_END_BYTES and not swallowed
+
+    def _is_mark(self, at: int) -> bool:
+        return at >= 0 and self.data[at : at + len(_END_MARK)].tobytes() == _END_MARK
+
+    def _is_end(self, at: int) -> bool:
+        """Return whether an end mark stands here with nothing behind it but a footer, or zeros."""
+        behind = at + len(_END_MARK)
+        if not self._is_mark(at):
+            return False
+        return behind == len(self.data) or self._is_tail(at) or not (self.data[-1] or self.data[behind:].any())
+
+    def _is_tail(self, at: int) -> bool:
+        """Return whether nothing stands here but the end of a file: at most an end mark and the footer."""
+        return self._footer_start < len(self.data) and at >= self._footer_start - 2 * len(_END_MARK)
 
     def _candidates(self, at: int) -> Iterator[int]:
-        """Places from `at` on where a message, or the end mark, may begin, ascending."""
+        """Yield places from `at` on where a message or the end mark may begin, ascending."""
         for start in range(at, len(self.data), _STEP_BYTES):
             self._mapped.check()
             piece = self.data[start : start + _STEP_BYTES + _PREFIX_BYTES]
@@ -410,37 +348,25 @@ class _Walker:
                 likely &= piece[place : place + count] == CONTINUED[0]
             likely &= piece[_PREFIX_BYTES - 1 : _PREFIX_BYTES - 1 + count] < max(_MAX_HEAD_BYTES >> 24, 1)
             places = start + np.flatnonzero(likely[:_STEP_BYTES])
-            for place in places[self._may_be(places)].tolist():
-                if self._message(place) is not None or self._is_end(place):
-                    yield place
+            yield from places[self._may_be(places)].tolist()
 
     def _may_be(self, places: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Where the head of a message may follow its prefix, by the kind that it tells; or the prefix is an end mark.
+        """Return where the head of a message may follow its prefix, or the prefix is an end mark.
 
-        What `parse_message` would find, of all places at once: values may look like prefixes everywhere.
+        It tells what `parse_message` would, for all places at once: values may look like prefixes everywhere.
         """
         length, at = self._numbers(places + 4, "<u4"), places + _PREFIX_BYTES
         table = self._numbers(at, "<u4")
         vtable = table - self._numbers(at + table, "<i4")
         kind = table + self._numbers(at + vtable + 6, "<u2")
         inside = (table + 4 <= length) & (vtable >= 0) & (vtable + 8 <= length) & (kind < length)
-        found: NDArray[np.bool_] = (inside & np.isin(self._numbers(at + kind, "u1"), self._kinds)) | (length == 0)
+        kinds = (SCHEMA, DICTIONARY, ROWS)
+        found: NDArray[np.bool_] = (inside & np.isin(self._numbers(at + kind, "u1"), kinds)) | (length == 0)
         return found
 
     def _numbers(self, places: NDArray[np.int64], kind: str) -> NDArray[np.int64]:
-        """Numbers that stand at places; of those outside the file some other one."""
+        """Return the numbers that stand at some places; any number for a place outside the file."""
         size = np.dtype(kind).itemsize
         places = np.clip(places, 0, len(self.data) - size)
         found: NDArray[np.int64] = self.data[places[:, None] + np.arange(size)].view(kind)[:, 0].astype(np.int64)
         return found
-
-    def _is_end(self, at: int) -> bool:
-        """Whether an end mark stands here with nothing behind it but a footer, or zeros."""
-        behind = at + len(_END_MARK)
-        if not self._is_mark(at):
-            return False
-        return behind == len(self.data) or self._is_tail(at) or not (self.data[-1] or self.data[behind:].any())
-
-    def _is_tail(self, at: int) -> bool:
-        """Whether what stands here is no more than the end of a file: at most an end mark and the footer."""
-        return self.footer_start < len(self.data) and at >= self.footer_start - 2 * len(_END_MARK)

@@ -20,7 +20,7 @@ PostgreSQL's COPY and pyarrow.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -69,23 +69,11 @@ class CsvFormat(Format[ReadOptions, WriteOptions]):
         return CsvWriter(sink, schema, options)
 
     def recover(
-        self,
-        source: ShardFile,
-        options: Mapping[str, Any],
-        *,
-        schema: pa.Schema | None = None,
-        failed: bool = True,
+        self, file: ShardFile, options: ReadOptions, *, schema: pa.Schema | None = None, failed: bool = True
     ) -> Recovered | None:
-        """Return the intact records. Raises CorruptShard if the names of the columns are unknown."""
-        if not failed:
-            return None
-        data = np.frombuffer(memoryview(map_file(source).buffer), np.uint8)
-        names = None if schema is None else schema.names
-        return self.open(source, self.read_options(options)).resync(data, names)
-
-    def rows_stand_alone(self, path: str, head: bytes) -> bool:
-        """Return True."""
-        return True
+        """Return the whole records. Raises CorruptShard if nothing tells the names of the columns."""
+        data = np.frombuffer(memoryview(map_file(file).buffer), np.uint8)
+        return self.open(file, options).recover(data, None if schema is None else schema.names)
 
     def extension(self, options: WriteOptions) -> str:
         """Return `.csv` or `.tsv`, and the ending of the compression."""

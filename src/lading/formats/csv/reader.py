@@ -19,7 +19,7 @@ from lading.arrow.types import arrow_type
 from lading.errors import CorruptShard, DataError, DuplicateField, LimitExceeded, SchemaMismatch, UsageError
 from lading.features.items import split_rows
 from lading.formats.base import Recovered, ShardReader
-from lading.formats.csv.recover import next_line, resync_records
+from lading.formats.csv.recover import next_line, recover_records
 from lading.formats.csv.scan import Records, record_blocks, scan
 from lading.formats.text_lines import BOM, Block, TextFile, changed, parse_delimiter, too_long
 
@@ -148,15 +148,15 @@ class CsvReader(ShardReader):
         ordinals, place = np.unique(wanted, return_inverse=True)
         return pa.Table.from_batches(list(self._at(ordinals, chosen)), schema).take(pa.array(place))
 
-    def resync(self, data: NDArray[np.uint8], names: Sequence[str] | None) -> Recovered | None:
-        """The records that are whole, behind the header or one of these names; None if all are.
+    def recover(self, data: NDArray[np.uint8], names: Sequence[str] | None) -> Recovered | None:
+        """Return the whole records, behind the header or one of these names; None if all are whole.
 
         Args:
             data: the file, not compressed.
-            names: of its columns, where somebody kept them.
+            names: names of its columns, if a manifest keeps them.
 
         Raises:
-            CorruptShard: the header is damaged, and nobody knows the names.
+            CorruptShard: the header is damaged, and there are no names.
         """
         mark = len(BOM) if data[: len(BOM)].tobytes() == BOM else 0
         begin, head = self._header_end(data), b""
@@ -174,7 +174,7 @@ class CsvReader(ShardReader):
             cells = ['"' + name.replace('"', '""') + '"' for name in names]
             own, head = list(names), (self._delimiter.join(cells) + "\n").encode()
             begin = next_line(data, 0)
-        return resync_records(
+        return recover_records(
             data, self._file.path, delimiter=self._delimiter, names=len(own), head=head, begin=begin,
             limits=self._file.source.limits, ended=self._options.unended == "error",
         )  # fmt: skip

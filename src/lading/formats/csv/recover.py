@@ -1,10 +1,10 @@
-"""What is left of a damaged CSV file: the records that have as many values as the header has names.
+"""Recover the whole records of a damaged CSV file: those with as many values as the header has names.
 
-Quotes decide which line ends end a record, and one quote too few would turn all that follows inside out. So records are
-found from the beginning of a line: it goes on to the first line end that stands in no quotes. What is then no record
-gives up its first line only, and the next line begins one.
+Quotes decide which line ends end a record, and one missing quote would turn everything behind it inside out. So a
+record is looked for from the beginning of a line, up to the first line end outside quotes. If that gives no record,
+only the first line is lost, and the next line is tried.
 
-Lines inside a value that look like records themselves are taken for such where they stand right behind a damage.
+Right behind damage, lines inside a quoted value are taken for records if they look like records.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from lading.formats.csv.scan import scan
 from lading.formats.text_lines import MAX_TOLD, Block, laid_end_to_end, too_long
 from lading.limits import Limits
 
-__all__ = ["next_line", "resync_records"]
+__all__ = ["next_line", "recover_records"]
 
-_LF = ord("\n")
+_LF, _CR, _QUOTE = b'\n\r"'
 _WIDE = (
     rb"[\xc2-\xdf][\x80-\xbf]|\xe0[\xa0-\xbf][\x80-\xbf]|[\xe1-\xec\xee\xef][\x80-\xbf]{2}|\xed[\x80-\x9f][\x80-\xbf]|"
     rb"\xf0[\x90-\xbf][\x80-\xbf]{2}|[\xf1-\xf3][\x80-\xbf]{3}|\xf4[\x80-\x8f][\x80-\xbf]{2}"
@@ -32,7 +32,7 @@ _LINE_BYTES, _WINDOW_BYTES = 1 << 10, 1 << 20
 """Of a file that are looked at once: at first, since most lines are short, and at most, since one may be all of it."""
 
 
-def resync_records(
+def recover_records(
     data: NDArray[np.uint8],
     path: str,
     *,
@@ -43,16 +43,16 @@ def resync_records(
     limits: Limits,
     ended: bool,
 ) -> Recovered | None:
-    """The records of a file, one after another, behind a header; None if all that is in it are such.
+    """Return the whole records of a file, one after another, behind a header; None if all are whole.
 
     Args:
         data: the file.
         path: its name in errors.
-        delimiter: what stands between values.
-        names: how many the header has.
-        head: the header, if it has to be made anew; empty to leave it.
+        delimiter: the character between values.
+        names: number of names in the header.
+        head: the header if it is made anew; empty otherwise.
         begin: where the records begin.
-        limits: on a record (`line_bytes`).
+        limits: for the length of a record (`line_bytes`).
         ended: whether the last line must have an end.
     """
     alike, last = (_records(delimiter, names, end) for end in (rb"\r?\n", rb"\r?(?:\n|\Z)"))
@@ -83,7 +83,20 @@ def resync_records(
     if not lost_lines and not head:
         return None
     offset, stop = np.array(kept, np.int64).reshape(-1, 2).T
-    return laid_end_to_end(offset, stop - offset, lost, lost_lines, head)
+    num_rows = [0 if place < begin else _num_records(data[place:end]) for place, end in kept]
+    return laid_end_to_end(
+        offset, stop - offset, len(data), lost, lost_lines, head, rows=np.array(num_rows, np.int64)
+    )  # fmt: skip
+
+
+def _num_records(text: NDArray[np.uint8]) -> int:
+    """Return the number of records in some whole lines. A blank line is none."""
+    inside = np.logical_xor.accumulate(text == _QUOTE)
+    ends = np.flatnonzero((text == _LF) & ~inside)
+    starts = np.append(0, ends + 1)
+    starts = starts[starts < len(text)]
+    blank = (text[starts] == _LF) | ((text[starts] == _CR) & (text[np.minimum(starts + 1, len(text) - 1)] == _LF))
+    return len(starts) - int(np.count_nonzero(blank))
 
 
 def _records(delimiter: str, names: int, end: bytes) -> re.Pattern[bytes]:

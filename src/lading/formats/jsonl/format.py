@@ -22,7 +22,7 @@ Source: https://jsonlines.org, RFC 8259; datatrove 0.10.1 pipeline/writers/jsonl
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -67,21 +67,10 @@ class JsonlFormat(Format[ReadOptions, WriteOptions]):
         return JsonlWriter(sink, schema, options)
 
     def recover(
-        self,
-        source: ShardFile,
-        options: Mapping[str, Any],
-        *,
-        schema: pa.Schema | None = None,
-        failed: bool = True,
+        self, file: ShardFile, options: ReadOptions, *, schema: pa.Schema | None = None, failed: bool = True
     ) -> Recovered | None:
-        """Return the intact lines. Raises LimitExceeded for a line that is too long."""
-        if not failed:
-            return None
-        return self.open(source, self.read_options(options)).resync()
-
-    def rows_stand_alone(self, path: str, head: bytes) -> bool:
-        """Return True."""
-        return True
+        """Return the lines that are documents. Raises LimitExceeded for a line that is too long."""
+        return self.open(file, options).recover()
 
     def extension(self, options: WriteOptions) -> str:
         """Return `.jsonl`, and the ending of the compression."""

@@ -247,8 +247,8 @@ class JsonlReader(ShardReader):
     def close(self) -> None:
         """Do nothing: nothing is held open."""
 
-    def resync(self) -> Recovered | None:
-        """The lines that are documents, one after another; None if all of them are.
+    def recover(self) -> Recovered | None:
+        """Return the lines that are documents; None if all are.
 
         Raises:
             LimitExceeded: a line is too long.
@@ -274,7 +274,10 @@ class JsonlReader(ShardReader):
             offset.append(begin[good])
             length.append((end - begin)[good])
             lost_lines += len(bad)
-        return laid_end_to_end(np.concatenate(offset), np.concatenate(length), lost, lost_lines) if lost_lines else None
+        if not lost_lines:
+            return None
+        file_size = block.offset + len(block.data)
+        return laid_end_to_end(np.concatenate(offset), np.concatenate(length), file_size, lost, lost_lines)
 
     def _document_in(self, text: bytes) -> int:
         """Where in a bad line a document begins that goes to its end: only the line end before it is gone; else −1.

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import json
 import posixpath
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from functools import partial
 from typing import Any
@@ -56,11 +56,11 @@ from lading.formats.mds.index import (
     read_mds_index,
 )
 from lading.formats.mds.lines_index import find_lines
-from lading.formats.mds.lines_recover import resync_lines
+from lading.formats.mds.lines_recover import recover_lines
 from lading.formats.mds.lines_writer import LineWriter
 from lading.formats.mds.nulls import marks_of
 from lading.formats.mds.reader import MdsReader, ReadOptions
-from lading.formats.mds.recover import resync_samples
+from lading.formats.mds.recover import recover_samples
 from lading.formats.mds.stored_schema import written_schema
 from lading.formats.mds.writer import MdsWriter
 from lading.limits import DEFAULT_LIMITS, Limits
@@ -144,22 +144,15 @@ class MdsFormat(Format[ReadOptions, WriteOptions]):
         )
 
     def recover(
-        self,
-        source: ShardFile,
-        options: Mapping[str, Any],
-        *,
-        schema: pa.Schema | None = None,
-        failed: bool = True,
+        self, file: ShardFile, options: ReadOptions, *, schema: pa.Schema | None = None, failed: bool = True
     ) -> Recovered | None:
-        """The samples where they should be, the head made anew, or the lines that are whole. Raises DataError.
+        """Return the samples or lines that are whole. Raises DataError.
 
         See `lading.formats.mds.recover` and `lading.formats.mds.lines_recover`.
         """
-        if not failed:
-            return None
-        if source.entry and parse_entry(source.entry, source.limits).config.format != self.name:
-            return resync_lines(map_file(source), source)
-        return resync_samples(map_file(source), source)
+        if file.entry and parse_entry(file.entry, file.limits).config.format != self.name:
+            return recover_lines(map_file(file), file)
+        return recover_samples(map_file(file), file)
 
     def shard_name(self, number: int) -> str:
         """Return `shard.00000`, the name that the peer gives."""

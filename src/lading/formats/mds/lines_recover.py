@@ -1,9 +1,8 @@
-"""What is left of a damaged shard of a split format: the lines that are known to be whole, its first line made anew.
+"""Recover the lines of a damaged shard of a split format of MDS, and make its first line anew.
 
-`.meta` says where each line should begin. Where bytes are missing or came in, the lines before the place are those that
-end where they should, and those behind it the ones that do so many bytes earlier or later. Two halves of lines that
-became one may be as long as a line: nothing but the lines around them tells, and those are lost with it then. Where
-`.meta` is damaged itself, lines are what lies between line ends.
+`.meta` tells where each line begins. A line is whole if a line end stands right before and behind it, and none inside.
+If bytes are missing from the file or came into it, only the lines that surely lie before that place are whole: two
+halves of lines may look like one. If `.meta` is damaged, lines are the bytes between line ends.
 """
 
 from __future__ import annotations
@@ -21,11 +20,11 @@ from lading.formats.mds.reader import meta_places
 from lading.formats.text_lines import laid_end_to_end
 from lading.storage.base import MappedFile
 
-__all__ = ["resync_lines"]
+__all__ = ["recover_lines"]
 
 
-def resync_lines(mapped: MappedFile, source: ShardFile) -> Recovered | None:
-    """The lines that are whole; None if all end where they should.
+def recover_lines(mapped: MappedFile, source: ShardFile) -> Recovered | None:
+    """Return the lines that are whole; None if all end where they should.
 
     Raises:
         DataError: line ends do not tell lines apart.
@@ -46,62 +45,54 @@ def resync_lines(mapped: MappedFile, source: ShardFile) -> Recovered | None:
         lost.append(error)
         kept, missing = np.stack([start, stop])[:, names:], max(entry.samples + names - len(stop), 0)
     else:
-        shift = int(place[-1]) - size
-        if not shift and not lost:
+        moved = int(place[-1]) - size
+        if not moved and not lost:
             return None
-        lines = np.append(np.zeros(names, np.int64), place)
-        there, behind = _whole(lines, shift, start, stop)
-        there[:names] = True
-        moved = np.where(np.arange(len(there)) < behind, 0, shift)
-        kept = (np.stack([lines[:-1], lines[1:]]) - moved)[:, there][:, names:]
-        missing = len(there) - int(there.sum())
-        lost += _told(np.flatnonzero(~there) - names, place, shift, source.path)
-    found = laid_end_to_end(kept[0], kept[1] - kept[0], lost, missing, head)
-    return replace(found, options={"walk_lines": True})
+        there = _are_lines(place, start, stop)
+        if moved:
+            there &= np.arange(len(there)) < _before_move(place, moved, start, stop, there)
+        kept, missing = np.stack([place[:-1], place[1:]])[:, there], len(there) - int(there.sum())
+        lost += _errors(np.flatnonzero(~there), place, moved, source.path)
+    found = laid_end_to_end(kept[0], kept[1] - kept[0], size, lost, missing, head)
+    return replace(found, options={"walk_lines": True}, counted=True)
 
 
-def _whole(
-    lines: NDArray[np.int64], shift: int, start: NDArray[np.int64], stop: NDArray[np.int64]
-) -> tuple[NDArray[np.bool_], int]:
-    """Which lines are whole, and the first of those that lie `shift` bytes before their places.
+def _before_move(
+    place: NDArray[np.int64],
+    moved: int,
+    start: NDArray[np.int64],
+    stop: NDArray[np.int64],
+    there: NDArray[np.bool_],
+) -> int:
+    """Return how many lines surely lie before the place where bytes are missing or came in.
 
     Args:
-        lines: where each should begin, and the last one end.
-        shift: how many bytes are missing; negative if some came in.
-        start: where the lines begin that there are.
+        place: where each line should begin, and the last one end.
+        moved: how many bytes are missing; negative if some came in.
+        start: where lines begin in the file.
         stop: where they end.
+        there: which lines are at their places.
     """
-    count = len(lines) - 1
-    there = _are_lines(lines, start, stop)
-    if not shift:
-        return there, count
-    before = _leading(there)
-    behind = count - _leading(_are_lines(lines - shift, start, stop)[::-1])
-    if behind <= before or int(lines[behind]) - shift <= int(lines[before]):
-        # Nothing is left over between the two: halves of lines may be taken for one, wherever the place may have been.
-        missing = max(shift, 0)
-        first, last = lines[max(behind - 1, 0)] - missing, lines[min(before + 1, count)] + missing
-        before, behind = int(np.searchsorted(lines[1:], first, "right")), int(np.searchsorted(lines[:-1], last))
-    number = np.arange(count)
-    return (number < before) | (number >= behind), behind
+    leading = len(there) if there.all() else int(np.argmin(there))
+    behind = _are_lines(place - moved, start, stop)
+    shifted = len(behind) if behind.all() else int(np.argmin(behind[::-1]))
+    # All lines from here on may have moved: the place may be as early as in the line before.
+    first = int(place[max(len(there) - shifted - 1, 0)]) - max(moved, 0)
+    return min(leading, int(np.searchsorted(place[1:], first, "right")))
 
 
-def _are_lines(lines: NDArray[np.int64], start: NDArray[np.int64], stop: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Which of them are lines that there are, no more and no less."""
+def _are_lines(place: NDArray[np.int64], start: NDArray[np.int64], stop: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Return which lines that should lie between these places do."""
     if not len(start):
-        return np.zeros(len(lines) - 1, bool)
-    at = np.minimum(np.searchsorted(start, lines[:-1]), len(start) - 1)
-    found: NDArray[np.bool_] = (start[at] == lines[:-1]) & (stop[at] == lines[1:])
+        return np.zeros(len(place) - 1, bool)
+    at = np.minimum(np.searchsorted(start, place[:-1]), len(start) - 1)
+    found: NDArray[np.bool_] = (start[at] == place[:-1]) & (stop[at] == place[1:])
     return found
 
 
-def _leading(true: NDArray[np.bool_]) -> int:
-    return len(true) if true.all() else int(np.argmin(true))
-
-
-def _told(rows: NDArray[np.int64], place: NDArray[np.int64], shift: int, path: str) -> list[LadingError]:
-    """What there is to say of rows that are lost: once of those that follow each other."""
-    what = "bytes are missing from lines" if shift > 0 else "bytes came into lines" if shift else "lines without ends"
+def _errors(rows: NDArray[np.int64], place: NDArray[np.int64], moved: int, path: str) -> list[LadingError]:
+    """Return an error for each run of lost rows."""
+    what = "bytes are missing from lines" if moved > 0 else "bytes came into lines" if moved else "lines without ends"
     runs = np.split(rows, np.flatnonzero(np.diff(rows) > 1) + 1) if len(rows) else []
     return [
         CorruptShard(what, file=path, row=int(run[0]), offset=int(place[run[0]]), found=f"{len(run)} lines")

@@ -15,20 +15,22 @@ Source: datatrove 0.10.1, pipeline/media, pipeline/readers/{jsonl,parquet}.py, p
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from lading.formats.base import Format, FormatInfo, Recoverable, Recovered, ShardFile, Written, two_sinks
 from lading.formats.documents import is_documents
 from lading.formats.media_archive.reader import MediaArchiveReader, ReadOptions, documents_format
-from lading.formats.media_archive.recover import resync_archives
+from lading.formats.media_archive.recover import doubtful_documents
 from lading.formats.media_archive.writer import MediaArchiveWriter, WriteOptions
 from lading.formats.registry import get_format
 from lading.formats.text_lines import open_text
 from lading.storage.base import Sink
-from lading.storage.roots import folder_of
 
 __all__ = ["FORMAT", "MediaArchiveFormat", "MediaArchiveReader", "MediaArchiveWriter", "ReadOptions", "WriteOptions"]
 
@@ -81,34 +83,19 @@ class MediaArchiveFormat(Format[ReadOptions, WriteOptions]):
         return MediaArchiveWriter(two_sinks(sinks), schema, options)
 
     def recover(
-        self,
-        source: ShardFile,
-        options: Mapping[str, Any],
-        *,
-        schema: pa.Schema | None = None,
-        failed: bool = True,
+        self, file: ShardFile, options: ReadOptions, *, schema: pa.Schema | None = None, failed: bool = True
     ) -> Recovered | None:
-        """The documents that are whole; archives are left alone. Raises as the documents' own format does."""
-        self.read_options(options)
-        documents = get_format(documents_format(source))
-        assert isinstance(documents, Recoverable), "both do"
-        return documents.recover(source, {}, failed=failed)
-
-    def resync_beside(
-        self, source: ShardFile, options: Mapping[str, Any], known: Mapping[str, Recovered]
-    ) -> tuple[Mapping[str, tuple[str, Recovered | None]], Callable[[str], Mapping[str, Any]]] | None:
-        """The archives, as `recover` finds them. Raises DataError for documents that cannot be read."""
-        reader = self.open(source, self.read_options(options))
-        try:
-            found = resync_archives(reader, known)
-        finally:
-            reader.close()
-        roots = [*reader.options.roots, reader.options.media or folder_of(source.place) or "."]
-        return (found, lambda folder: {"media": folder, "roots": roots}) if found else None
-
-    def rows_stand_alone(self, path: str, head: bytes) -> bool:
-        """Return whether the documents are lines."""
-        return not path.endswith(".parquet")
+        """Return the whole documents, without those whose media records may be those of others. Raises DataError."""
+        documents = get_format(documents_format(file))
+        assert isinstance(documents, Recoverable), "both are"
+        recovered = documents.recover(file, documents.read_options({}), failed=failed)
+        if recovered is not None and recovered.lost:
+            # A damaged media record costs one document, not a row group of documents.
+            return replace(recovered, unit_rows=np.zeros(0, np.int64))
+        with closing(self.open(file, options)) as reader:
+            rows, lost = doubtful_documents(reader, file.path)
+        size, begin = file.store.head(file.path).size_bytes, np.zeros(1, np.int64)
+        return Recovered(begin, begin, np.array([size]), size, lost_rows=rows, lost=lost) if lost else None
 
     def extension(self, options: WriteOptions) -> str:
         """Return the ending of the documents' file."""

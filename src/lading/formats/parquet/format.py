@@ -30,10 +30,12 @@ Source: https://parquet.apache.org/docs/file-format/ and parquet-format 2.11.0 `
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from lading.errors import LadingError, errors_at
@@ -44,7 +46,7 @@ from lading.formats.parquet.footer import MAGIC, MAGIC_ENCRYPTED, read_footer
 from lading.formats.parquet.input import open_input
 from lading.formats.parquet.options import ReadOptions, WriteOptions
 from lading.formats.parquet.reader import ParquetReader
-from lading.formats.parquet.recover import resync_groups
+from lading.formats.parquet.recover import recover_groups
 from lading.formats.parquet.schema import check_schema
 from lading.formats.parquet.writer import ParquetWriter
 from lading.storage.base import Sink, aborting
@@ -115,21 +117,13 @@ class ParquetFormat(Format[ReadOptions, WriteOptions]):
         return pa.schema([f.with_type(found.field(f.name).type) for f in schema], metadata=schema.metadata)
 
     def recover(
-        self,
-        source: ShardFile,
-        options: Mapping[str, Any],
-        *,
-        schema: pa.Schema | None = None,
-        failed: bool = True,
+        self, file: ShardFile, options: ReadOptions, *, schema: pa.Schema | None = None, failed: bool = True
     ) -> Recovered | None:
-        """The row groups, each where the footer says; see `lading.formats.parquet.recover`. Raises CorruptShard."""
-        if not failed:
-            return None
-        file = open_input(source, mmap=self.read_options(options).mmap)
-        try:
-            return resync_groups(file)
-        finally:
-            file.close()
+        """Return the row groups at their places; see `lading.formats.parquet.recover`. Raises CorruptShard."""
+        with closing(open_input(file, mmap=options.mmap)) as opened:
+            recovered = recover_groups(opened)
+        some_groups = options.row_groups is not None or options.filter is not None
+        return replace(recovered, unit_rows=np.zeros(0, np.int64)) if some_groups else recovered
 
     def options_like(self, source: ShardFile, view: str) -> dict[str, Any]:
         """Whether the file has the features of Hugging Face's datasets."""

@@ -143,10 +143,6 @@ class ParquetReader(ShardReader):
         table = pa.Table.from_batches(parts, self._subschema(chosen))
         return table if bool((np.diff(place) == 1).all()) else reorder(table, place)
 
-    def unit_rows(self) -> NDArray[np.int64]:
-        """Rows of each row group: of one that is damaged none can be read."""
-        return self._footer.num_rows[np.array(self._groups, np.int64)]
-
     def close(self) -> None:
         """Close the file."""
         self._file.close()

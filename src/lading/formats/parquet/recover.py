@@ -1,17 +1,17 @@
-"""What is left of a Parquet file that bytes were cut from or came into: its column chunks, each where the footer says.
+"""Recover the row groups of a damaged Parquet file.
 
-The footer says where each chunk lies, and so where it would begin itself. If it begins earlier, so many bytes are
-missing, and all chunks behind the cut lie so much earlier; if later, so many came in, and they lie so much later. Which
-these are, the heads of their first pages tell. The row group at that place is lost, whatever of it might still decode,
-and so is one of which it is not told on which side it lies.
+The footer tells where each column chunk lies, and so where it should begin itself. If it begins elsewhere, bytes are
+missing from the file or came into it. Then the row groups before that place are whole, up to the one in which the place
+may lie. All others are lost.
 
-Without a footer nothing says what the pages are of. One that further bytes follow is looked for before the end.
+Nothing can be read without a footer. If further bytes follow the footer, it is looked for in the last MB.
 """
 
 from __future__ import annotations
 
 import re
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -22,65 +22,59 @@ from lading.formats.parquet.footer import MAGIC, chunk_facts, read_footer
 from lading.formats.parquet.input import Input
 from lading.formats.parquet.thrift import structs_of_list
 
-__all__ = ["resync_groups"]
+__all__ = ["recover_groups"]
 
 _ROW_GROUPS, _COLUMNS, _META_DATA = 4, 1, 3
 _INDEXES, _BLOOM = ((4, 5), (6, 7)), (14, 15)
 _PAGE_KINDS = (0, 4, 6)
-"""First field of a page's head, an int32 in zigzag: a data page, a dictionary page, a data page of version 2."""
+"""First field of the head of a page, an int32 in zigzag: data page, dictionary page, data page of version 2."""
 _INT32_FIELD = 0x15
 """The head of an int32 that is field 1."""
 _LOOKED_BACK_BYTES = 1 << 20
-"""How far before the end of the file a footer is looked for that other bytes follow."""
 _MOST_TRIES = 100
 _ENDING_BYTES = 8
 
 
-def resync_groups(file: Input) -> Recovered | None:
-    """The file with its chunks at their places, or without what follows it; None where nothing is out of place.
+def recover_groups(file: Input) -> Recovered:
+    """Return the file, with the rows of lost row groups, or without the bytes that follow it.
 
     Raises:
-        CorruptShard: the footer is damaged, or nothing says where bytes are missing.
+        CorruptShard: there is no footer, or it is damaged.
     """
-    stop = _stop(file)
+    begin, stop = np.zeros(1, np.int64), _stop(file)
     if stop < file.size_bytes:
-        begin, further = np.zeros(1, np.int64), file.size_bytes - stop
-        error = CorruptShard("bytes follow the end of the file", file=file.path, offset=stop, found=f"{further} bytes")
+        error = CorruptShard("bytes follow the end of the file", file=file.path, offset=stop,
+                             found=f"{file.size_bytes - stop} bytes")  # fmt: skip
         return Recovered(begin, begin, np.array([stop]), stop, lost=[error])
     footer = read_footer(file, inside=False)
+    whole = Recovered(begin, begin, np.array([stop]), stop, unit_rows=footer.num_rows)
     shift = _end(file, footer.start, footer.length) - footer.start
     if not shift:
-        return None
-    start = footer.chunks[:, :, 0].reshape(-1)
-    order = np.argsort(start, kind="stable")
-    here = np.array([_is_page(file, at) for at in start[order].tolist()], np.bool_)
-    moved_too = np.array([_is_page(file, at - shift) for at in start[order].tolist()], np.bool_)
-    moved = np.flatnonzero(moved_too & ~here)
-    first = int(moved[0]) if len(moved) else len(order)
-    kept = np.flatnonzero(here[:first] & ~moved_too[:first])
-    last = int(kept[-1]) if len(kept) else 0
-    cut = int(start[order[first]]) - shift if first < len(order) else footer.start
-    groups = np.unique(order[last:first] // max(footer.chunks.shape[1], 1))
+        return whole
+    good = 0
+    for starts in footer.chunks[:, :, 0].tolist():
+        if not all(_is_page(file, at) and not _is_page(file, at - shift) for at in starts):
+            break
+        good += 1
+    good = max(good - 1, 0)
     ends = np.cumsum(footer.num_rows)
-    rows = [np.arange(ends[group] - footer.num_rows[group], ends[group]) for group in groups.tolist()]
-    what = f"{shift} bytes of the file are missing here" if shift > 0 else f"{-shift} bytes came into the file here"
+    what = f"{shift} bytes are missing from the file" if shift > 0 else f"{-shift} bytes came into the file"
     lost: list[LadingError] = [
-        CorruptShard(f"row group {group}: {what}", file=file.path,
-                     offset=int(footer.chunks[group, :, 0].min()), expected=f"{int(footer.num_rows[group])} rows")
-        for group in groups.tolist()
+        CorruptShard(f"row group {group}: {what} here or before", file=file.path,
+                     offset=int(footer.chunks[group, :, 0].min(initial=0)), row=int(ends[group] - num_rows),
+                     expected=f"{num_rows} rows")
+        for group, num_rows in enumerate(footer.num_rows.tolist()) if group >= good
     ]  # fmt: skip
-    return Recovered(
-        np.array([0, cut]), np.array([0, cut + shift]), np.array([min(cut, cut + shift), file.size_bytes - cut]),
-        file.size_bytes + shift,
-        lost_rows=np.concatenate([np.zeros(0, np.int64), *rows]), lost=lost,
-    )  # fmt: skip
+    first = int(footer.num_rows[:good].sum())
+    rows = np.arange(first, int(footer.num_rows.sum()))
+    return replace(whole, lost_rows=rows, lost=lost, breaks=np.array([first]))
 
 
 def _stop(file: Input) -> int:
-    """Where the file ends that a footer makes of it: behind the last magic before which one stands in its place.
+    """Return where the file ends: behind the last magic before which a footer stands in its place.
 
-    The footer of a file that is a value stands elsewhere than it says. All that are tried are not larger than one may
-    be; each begins with its version, an int32.
+    The footer of a file that is a value stands elsewhere than it says. All footers that are tried are together not
+    larger than one may be.
     """
     start = max(file.size_bytes - _LOOKED_BACK_BYTES, 0)
     text = file.read_at(start, file.size_bytes - start)
@@ -100,10 +94,10 @@ def _stop(file: Input) -> int:
 
 
 def _end(file: Input, start: int, length: int) -> int:
-    """Where all ends that the footer in this place tells of: it stands behind that.
+    """Return where everything ends that the footer in this place lists: it should begin there.
 
     Raises:
-        LookupError, TypeError, ValueError, AttributeError: it is none.
+        LookupError, TypeError, ValueError, AttributeError: it is not a footer.
     """
     end = len(MAGIC)
     for group in structs_of_list(file.read_at(start, length), _ROW_GROUPS):
@@ -116,6 +110,6 @@ def _end(file: Input, start: int, length: int) -> int:
 
 
 def _is_page(file: Input, at: int) -> bool:
-    """Whether the head of a page begins here."""
+    """Return whether the head of a page begins here."""
     head = file.read_at(at, 3) if 0 <= at <= file.size_bytes - 3 else b"\0\0\0"
     return head[0] == _INT32_FIELD and head[1] in _PAGE_KINDS and head[2] == _INT32_FIELD

@@ -24,9 +24,8 @@ Source: webdataset 1.0.2, tariterators.py and writer.py; `lading.formats.webdata
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -51,7 +50,7 @@ from lading.formats.webdataset.header_walk import Pass
 from lading.formats.webdataset.headers import BLOCK, is_header
 from lading.formats.webdataset.index import list_wids, samples_behind, write_wids
 from lading.formats.webdataset.reader import ReadOptions, WebdatasetReader
-from lading.formats.webdataset.recover import resync_samples
+from lading.formats.webdataset.recover import recover_samples
 from lading.formats.webdataset.samples import KEY
 from lading.formats.webdataset.values import (
     encoder_of,
@@ -80,6 +79,7 @@ class WebdatasetFormat(Format[ReadOptions, WriteOptions]):
         other_indexes=(INFO_NAME,),
         interleaved="members",
         fixed_schema=False,
+        may_end_early=True,
     )
 
     def matches(self, path: str, head: bytes) -> bool:
@@ -119,21 +119,13 @@ class WebdatasetFormat(Format[ReadOptions, WriteOptions]):
         return WebdatasetWriter(sink, options)
 
     def recover(
-        self,
-        source: ShardFile,
-        options: Mapping[str, Any],
-        *,
-        schema: pa.Schema | None = None,
-        failed: bool = True,
+        self, file: ShardFile, options: ReadOptions, *, schema: pa.Schema | None = None, failed: bool = True
     ) -> Recovered | None:
-        """The samples that are whole, as a tar of their own; see `lading.formats.webdataset.recover`.
-
-        Raises:
-            DataError: names of members that cannot be samples.
-        """
-        chosen = self.read_options(options)
-        usual = None if schema is None else [name for name in schema.names if name != KEY]
-        return resync_samples(map_file(source), source.path, lower_case=chosen.lower_case, usual=usual, cut=failed)
+        """Return the whole samples as a tar; see `lading.formats.webdataset.recover`. Raises LimitExceeded."""
+        return recover_samples(
+            map_file(file), file.path, lower_case=options.lower_case, unique=options.on_duplicate == "error",
+            expected=() if schema is None else [name for name in schema.names if name != KEY], failed=failed,
+        )  # fmt: skip
 
     def check(self, file: ShardFile, options: ReadOptions, level: Level) -> Iterator[Finding]:
         """Yield problems of the `.tar.idx`, members after a lone block of zeros, and layout findings."""
@@ -151,16 +143,11 @@ class WebdatasetFormat(Format[ReadOptions, WriteOptions]):
         """Return the number of samples by WebDataset's rule."""
         return self.open(file, replace(options, sidecar="ignore")).count_samples()
 
-    def cut_off(self, file: ShardFile, options: Mapping[str, Any]) -> int:
+    def cut_off(self, file: ShardFile, options: ReadOptions) -> int:
         """Return how many samples a longer `.tar.idx` lists after those of the tar."""
-        chosen = self.read_options(options)
-        walk = Pass(open_tar(file, mmap=chosen.mmap), lower_case=chosen.lower_case, on_duplicate=chosen.on_duplicate)
+        walk = Pass(open_tar(file, mmap=options.mmap), lower_case=options.lower_case, on_duplicate=options.on_duplicate)
         starts = np.concatenate([np.zeros(0, np.int64), *(rows.start[rows.new] for rows in walk.rows())])
         return samples_behind(file.store, file.path, starts, walk.end, file.limits)
-
-    def rows_stand_alone(self, path: str, head: bytes) -> bool:
-        """Yes."""
-        return True
 
     def extension(self, options: WriteOptions) -> str:
         """Return `.tar`, and the ending of the compression."""
