@@ -1,6 +1,6 @@
-"""Files of text records, plain or compressed as a whole: read in pieces or by range, and written.
+"""Files of text records, plain or compressed as a whole: read in pieces or by range, and write.
 
-Offsets count in the unwrapped stream. What the formats of lines share; it knows nothing of what a record is.
+Offsets count in the unpacked stream. Shared by the formats of lines; this module knows nothing about records.
 """
 
 from __future__ import annotations
@@ -50,30 +50,31 @@ __all__ = [
 ]
 
 BOM = b"\xef\xbb\xbf"
-"""The byte order mark of UTF-8, which some programs put before a text."""
+"""The byte order mark of UTF-8, which some programs write before a text."""
 
 MAX_TOLD = 10_000
-"""Lines that are told one by one, where many of a damaged file are lost."""
+"""Number of lines that are reported one by one, if many of a damaged file are lost."""
 
 _READ_BYTES = 4 << 20
 _SHORT_BYTES, _SHORT_LINE = 1 << 20, 16
 _HEAD_BYTES = 16
 _GROUP_BYTES = 16 << 20
 _PART_BYTES, _PART_ROWS = 8 << 20, 1 << 16
-"""Of rows that are made text at once."""
+"""Bytes of rows that become text at once."""
 _MEMBER_BYTES = 128 << 10
-"""Of text in a gzip member, about. Text takes 2 to 4 % more than in one member; with 64 KB it is 4 to 8 %."""
+"""Approximate bytes of text in a gzip member. Text takes 2 to 4 % more than in one member; with 64 KB it is 4 to 8 %.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Whole lines of a file, each with its end but perhaps the last of all.
+    """Whole lines of a file, each with its end except perhaps the last of all.
 
     Attributes:
         data: the bytes.
-        offset: where they begin.
+        offset: their start in the stream.
         line: number of the first line, counted from 1.
-        whole: whether the last one has its end.
+        whole: whether the last line has its end.
     """
 
     data: bytes
@@ -83,11 +84,11 @@ class Block:
 
 
 class TextFile:
-    """A text file to be read.
+    """A text file to read.
 
     Attributes:
         source: the file.
-        entry: the file as references name it, its wrap included.
+        entry: the file as references name it, its compression included.
     """
 
     def __init__(self, source: ShardFile, entry: FileEntry) -> None:
@@ -95,17 +96,17 @@ class TextFile:
 
     @property
     def path(self) -> str:
-        """Its name in errors."""
+        """Return its name in errors."""
         return self.source.path
 
     def pieces(self) -> Iterator[bytes]:
-        """The text from its beginning, some MiB at a time; of very short lines one.
+        """Yield the text from its beginning, some MiB at a time; very short lines one MiB at a time.
 
         Raises:
             CorruptShard: the compressed stream is damaged or cut.
         """
         for piece in self._read():
-            # A line takes some 100 bytes beside its own, however short it is: 4 MB of line ends took 500 MB.
+            # A line takes some 100 bytes in addition to its own, however short it is: 4 MB of line ends took 500 MB.
             step = _SHORT_BYTES if piece.count(b"\n") * _SHORT_LINE > len(piece) else _READ_BYTES
             yield from (piece[at : at + step] for at in range(0, len(piece), step)) if len(piece) > step else [piece]
 
@@ -119,23 +120,23 @@ class TextFile:
             yield bytes(data)
 
     def blocks(self) -> Iterator[Block]:
-        """All lines, some MiB at a time. Peak memory: two pieces and the longest line.
+        """Yield all lines, some MiB at a time. Peak memory: two pieces and the longest line.
 
         Raises:
-            LimitExceeded: a line that does not end in the piece where it begins is longer than `line_bytes`.
+            LimitExceeded: a line that spans pieces is longer than `line_bytes`.
             CorruptShard: the compressed stream is damaged or cut.
         """
         return blocks_of(self.pieces(), _line_ends, self.path, self.source.limits)
 
     def read_each(self, ranges: Sequence[tuple[int, int]]) -> Iterator[bytes]:
-        """Bytes of each `(offset, length)`; ranges of a compressed file are best asked for by ascending offset.
+        """Yield bytes of each `(offset, length)`; request ranges of a compressed file by ascending offset.
 
-        That holds from call to call, too: unpacking goes on where it stopped. Peak memory: 16 MiB or one range; of a
-        compressed file 16 MiB of what was unpacked last, too, of the two that were asked last in this process.
+        That holds between calls too: unpacking continues where it stopped. Peak memory: 16 MiB or one range. For a
+        compressed file also the latest 16 MiB of output, for the last two such files of this process.
         """
         if self.entry.wrap:
             with errors_at(file=self.path):
-                # Taken, so that a reading that begins meanwhile has one of its own.
+                # Removed, so that a concurrent reading gets its own.
                 stream = _STREAMS.pop(self, None) or self._unwrapped()
                 yield from (stream.read(offset, length) for offset, length in ranges)
                 _STREAMS[self] = stream
@@ -160,7 +161,7 @@ class TextFile:
 
 _MOST_STREAMS = 2
 _STREAMS: WeakKeyDictionary[TextFile, UnwrappedFile] = WeakKeyDictionary()
-"""How far those that were unpacked last have come; each holds 16 MiB, and the window of its compression."""
+"""Streams of the files unpacked last; each holds 16 MiB, and the window of its compression."""
 
 
 def _line_ends(piece: bytes) -> tuple[int, int]:
@@ -170,14 +171,14 @@ def _line_ends(piece: bytes) -> tuple[int, int]:
 def blocks_of(
     pieces: Iterable[bytes], ends_of: Callable[[bytes], tuple[int, int]], path: str, limits: Limits
 ) -> Iterator[Block]:
-    """Whole records, as many at a time as end in a piece; at the end what is left, which has no end.
+    """Yield whole records, as many at a time as end in a piece; at the end the rest, which has no end.
 
     Args:
         pieces: the text.
-        ends_of: called with each piece in order: where the first record in it ends, and the place behind the last end;
-            the latter is 0 if none ends there.
+        ends_of: called with each piece in order; returns the end of the first record that ends in it, and the end of
+            the last one, which is 0 if none ends there.
         path: its name in errors.
-        limits: on a record that does not end in the piece where it begins.
+        limits: limits on a record that spans pieces.
 
     Raises:
         LimitExceeded: a record is too long.
@@ -202,22 +203,22 @@ def blocks_of(
 
 
 def too_long(path: str, offset: int, line: int, limits: Limits) -> LimitExceeded:
-    """The error for a line, or a record, that begins here and is longer than `line_bytes`."""
+    """Return the error for a line, or a record, that begins here and is longer than `line_bytes`."""
     return limits.exceeded("line_bytes", f"line {line} is too long", file=path, offset=offset)
 
 
 def changed(path: str, offset: int, expected: str, found: str) -> CorruptShard:
-    """The error for a part of a file, from this offset on, that is not as the index has it."""
+    """Return the error for a part of a file, from this offset on, that differs from its index."""
     return CorruptShard("the file is not the one that was looked at before", file=path, offset=offset,
                         expected=expected, found=found)  # fmt: skip
 
 
 def open_text(source: ShardFile) -> TextFile:
-    """Look at a file's size and first bytes.
+    """Read a file's size and first bytes.
 
     Raises:
-        NotFound, StoreError: it is not there, or is no regular file.
-        CorruptShard: it is empty, where its name says that it is compressed.
+        NotFound, StoreError: it is missing, or is not a regular file.
+        CorruptShard: it is empty, although its name says that it is compressed.
     """
     info = source.info or source.store.head(source.path)
     if not info.size_bytes and source.path.lower().endswith(tuple(ENDINGS.values())):
@@ -260,14 +261,14 @@ def laid_end_to_end(
 
 
 def check_compression(compression: str | None) -> None:
-    """Raise UsageError for a compression of whole files that there is not."""
+    """Raise UsageError for an unknown compression of whole files."""
     if compression not in (None, *WRAPS):
         raise UsageError("no such compression", expected=", ".join(WRAPS), found=f"compression={compression!r}")
 
 
 def parse_delimiter(text: str | int) -> str:
-    """What stands between values: one character, or `tab`. Raises UsageError for what cannot stand there."""
-    delimiter = "\t" if text == "tab" else str(text)  # of a command, 5 comes as a number
+    """Return a separator of values: one character, or `tab`. Raises UsageError for an invalid one."""
+    delimiter = "\t" if text == "tab" else str(text)  # on the command line, 5 is parsed as a number
     if len(delimiter) != 1 or not delimiter.isascii() or delimiter in '"\r\n\0':
         raise UsageError("no such delimiter", expected="tab, or one ASCII character, no quote and no line end",
                          found=f"delimiter={text!r}")  # fmt: skip
@@ -275,13 +276,13 @@ def parse_delimiter(text: str | int) -> str:
 
 
 def without_dictionary(column: pa.Array) -> pa.Array:
-    """Values themselves, out of a dictionary or an extension type."""
+    """Return the values without dictionary or extension type."""
     stored = column.storage if isinstance(column.type, pa.BaseExtensionType) else column
     return decoded(stored) if pa.types.is_dictionary(stored.type) else stored
 
 
 def as_text(column: pa.Array) -> pa.LargeStringArray:
-    """Text, or the bytes of one, as large strings. Raises Unrepresentable for bytes that are no UTF-8."""
+    """Return text, or the bytes of a text, as large strings. Raises Unrepresentable for invalid UTF-8."""
     values = without_dictionary(column)
     try:
         return values.cast(pa.large_string())
@@ -292,14 +293,14 @@ def as_text(column: pa.Array) -> pa.LargeStringArray:
 
 
 def body(texts: pa.LargeStringArray) -> pa.Buffer:
-    """The texts of a column, one behind the other, without a copy."""
+    """Return the concatenated texts of a column, without a copy."""
     _, ends, data = texts.buffers()
     first, last = np.frombuffer(ends, np.int64)[[texts.offset, texts.offset + len(texts)]].tolist()
     return pa.py_buffer(b"") if data is None else data.slice(first, last - first)
 
 
 def text_sink(sink: Sink, compression: str | None, level: int | None) -> TextSink:
-    """What takes text to a sink, compressed on its way or not."""
+    """Return an object that writes text to a sink, compressed or not."""
     if compression is None:
         return _PlainText(sink)
     encoder = partial(stream_encoder, compression, level)
@@ -307,23 +308,23 @@ def text_sink(sink: Sink, compression: str | None, level: int | None) -> TextSin
 
 
 class TextSink(Protocol):
-    """Takes text to a sink."""
+    """Writes text to a sink."""
 
     def write_head(self, text: bytes) -> None:
-        """Append what stands before the rows."""
+        """Append text before the rows."""
 
     def write_rows(self, texts: pa.LargeStringArray) -> None:
-        """Append rows, each the text it is."""
+        """Append rows, each as its text."""
 
     def tell(self) -> int:
-        """Bytes that came out so far."""
+        """Return the bytes written so far."""
 
     def finish(self) -> int:
-        """Say that this is all; give the size of the file."""
+        """Finish the text; return the size of the file."""
 
 
 class _PlainText:
-    """Text as it is: every row has its place in the file."""
+    """Plain text: every row has its place in the file."""
 
     def __init__(self, sink: Sink) -> None:
         self._sink, self._extents = sink, extents_of(sink)
@@ -331,11 +332,11 @@ class _PlainText:
         self.tell = self.finish = sink.tell
 
     def write_head(self, text: bytes) -> None:
-        """Append what stands before the rows."""
+        """Append text before the rows."""
         self._write(text, np.array([len(text)]), np.array([NO_ROWS]))
 
     def write_rows(self, texts: pa.LargeStringArray) -> None:
-        """Append rows, each the text it is."""
+        """Append rows, each as its text."""
         self._write(body(texts), np.cumsum(byte_lengths(texts)), np.arange(self._rows, self._rows + len(texts)))
         self._rows += len(texts)
 
@@ -346,31 +347,31 @@ class _PlainText:
 
 
 class _PackedText:
-    """Text in one compressed stream, of which a row has no place."""
+    """Text in one compressed stream, in which rows have no place."""
 
     def __init__(self, sink: Sink, encoder: StreamEncoder) -> None:
         self._sink, self._encoder = sink, encoder
         self.tell = sink.tell
 
     def write_head(self, text: bytes) -> None:
-        """Append what stands before the rows."""
+        """Append text before the rows."""
         self._sink.write([self._encoder.feed(text)])
 
     def write_rows(self, texts: pa.LargeStringArray) -> None:
-        """Append rows, each the text it is."""
+        """Append rows, each as its text."""
         self._sink.write([self._encoder.feed(body(texts))])
 
     def finish(self) -> int:
-        """Say that this is all; give the size of the file."""
+        """Finish the text; return the size of the file."""
         self._sink.write([self._encoder.finish()])
         return self.tell()
 
 
 class _TextInMembers:
-    """Text in many small gzip members: what behind a damage begins with one can be read again.
+    """Text in many small gzip members: after damage, the next member can be read again.
 
-    A member ends with the first row that passes a multiple of 128 KB of text, in whatever batches they come. It is held
-    until then.
+    A member ends with the first row that crosses a multiple of 128 KB of text, independent of batches. It is held until
+    then.
     """
 
     def __init__(self, sink: Sink, encoder: Callable[[], StreamEncoder]) -> None:
@@ -381,12 +382,12 @@ class _TextInMembers:
         self.tell = sink.tell
 
     def write_head(self, text: bytes) -> None:
-        """Append what stands before the rows."""
+        """Append text before the rows."""
         self._feed(text)
         self._end_member(NO_ROWS, NO_ROWS)
 
     def write_rows(self, texts: pa.LargeStringArray) -> None:
-        """Append rows, each the text it is."""
+        """Append rows, each as its text."""
         ends = self._at + np.cumsum(byte_lengths(texts))
         done = 0
         for last in np.flatnonzero(np.diff(ends // _MEMBER_BYTES, prepend=self._at // _MEMBER_BYTES)).tolist():
@@ -412,16 +413,16 @@ class _TextInMembers:
         self._sink.write(held)
 
     def finish(self) -> int:
-        """Say that this is all; give the size of the file."""
+        """Finish the text; return the size of the file."""
         if self._first < self._rows:
             self._end_member(self._first, self._rows - 1)
-        elif not self._packed:  # an empty file would be no compressed one
+        elif not self._packed:  # an empty file would not be a compressed one
             self._end_member(NO_ROWS, NO_ROWS)
         return self.tell()
 
 
 def parts_of(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """The rows in parts small enough to be made text at once."""
+    """Yield the rows in parts small enough to become text at once."""
     if len(batch):
         bounds = split_rows(np.arange(len(batch)), row_bytes(batch), max_rows=_PART_ROWS, max_bytes=_PART_BYTES)
         for start, stop in pairwise(bounds.tolist()):

@@ -1,4 +1,4 @@
-"""How each column of a Parquet file is to be written, from a look at its first values."""
+"""Plan how to write each column of a Parquet file, from its first values."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ __all__ = ["ColumnPlan", "check_codecs", "plan_columns", "shrinking", "values_at
 _CODECS = ("none", "snappy", "gzip", "brotli", "lz4", "zstd")
 _WITH_LEVELS = ("gzip", "brotli", "zstd")
 _MIN_VALUE_BYTES = 512
-"""Smaller values are reckoned as this: to look at a page's size every 1,024 values is often enough."""
+"""Smaller values count as this size: checking a page's size every 1,024 values is often enough."""
 _MIN_REPEATS = 8
 _PAYLOAD_BYTES = 64
-"""Binary values above this in the mean are payload; below, they are ids, hashes and the like."""
+"""Binary values with a larger average are payload; smaller ones are ids, hashes and the like."""
 _TEXT_BYTES = 1024
 _TRIAL_VALUES = 16
 _TRIAL_BYTES = 16 << 10
@@ -39,7 +39,7 @@ _COUNTABLE = (
     pa.types.is_float64,
     pa.types.is_temporal,
 )
-"""What `count_distinct` counts."""
+"""Types that `count_distinct` supports."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +49,12 @@ class ColumnPlan:
     Attributes:
         path: its path in Parquet's schema.
         codec: compression.
-        level: of the codec, None for its default.
+        level: level of the codec, None for its default.
         dictionary: whether values repeat enough for a dictionary.
-        statistics: whether least and greatest values are told; not of payload, where they are long and useless.
+        statistics: whether minimum and maximum are written; not for payload, where they are long and useless.
         value_bytes: size of its larger values.
-        sample_bytes: bytes of the values that were looked at.
-        ratio: what a byte of them takes in the file, about.
+        sample_bytes: bytes of the sampled values.
+        ratio: approximate bytes in the file for each byte of values.
     """
 
     path: str
@@ -68,7 +68,7 @@ class ColumnPlan:
 
 
 def check_codecs(options: WriteOptions, schema: pa.Schema) -> None:
-    """Raise UsageError for a codec, a level or a column that does not exist."""
+    """Raise UsageError for an unknown codec, level or column."""
     named = options.compression if isinstance(options.compression, Mapping) else {"": options.compression}
     for column, codec in [*named.items(), ("", options.media_compression or "none")]:
         if codec not in _CODECS:
@@ -83,11 +83,11 @@ def check_codecs(options: WriteOptions, schema: pa.Schema) -> None:
 
 
 def plan_columns(sample: pa.RecordBatch, options: WriteOptions) -> list[ColumnPlan]:
-    """A plan for every Parquet column, in their order.
+    """Return a plan for every Parquet column, in their order.
 
     Args:
-        sample: the first rows, in the types that are written, features in the metadata of their fields.
-        options: what the user wants.
+        sample: the first rows, in the types that are written, with features in the metadata of their fields.
+        options: write options.
     """
     leaves = [
         (field, values)
@@ -99,18 +99,18 @@ def plan_columns(sample: pa.RecordBatch, options: WriteOptions) -> list[ColumnPl
 
 
 def values_at_once(plans: Sequence[ColumnPlan], page_bytes: int) -> int:
-    """Values after which the size of a page is looked at, so few that those of any column stay below a page."""
+    """Return after how many values to check the size of a page, so that no column exceeds a page meanwhile."""
     return min((page_bytes // max(plan.value_bytes, 1) for plan in plans), default=1) or 1
 
 
 def shrinking(plans: Sequence[ColumnPlan]) -> float:
-    """About how many bytes in the file a byte of values takes; 1 where nothing is known."""
+    """Return the approximate bytes in the file for each byte of values; 1 if unknown."""
     total = sum(plan.sample_bytes for plan in plans)
     return sum(plan.sample_bytes * plan.ratio for plan in plans) / total if total else 1.0
 
 
 def _paths(schema: pa.Schema) -> list[str]:
-    """Paths of the Parquet columns, from a file without rows: how nested ones are named is pyarrow's choice."""
+    """Return paths of the Parquet columns, from a file without rows: pyarrow chooses the names of nested ones."""
     sink = pa.BufferOutputStream()
     pq.ParquetWriter(sink, schema, store_schema=False).close()
     columns = pq.ParquetFile(pa.BufferReader(sink.getvalue())).schema
@@ -118,7 +118,7 @@ def _paths(schema: pa.Schema) -> list[str]:
 
 
 def _leaves(column: pa.Array) -> Iterator[pa.Array]:
-    """The arrays below a nested one, in Parquet's order; they may hold more than the values of its rows."""
+    """Return the arrays below a nested one, in Parquet's order; they may hold more than the values of its rows."""
     kind = column.type
     if isinstance(kind, pa.BaseExtensionType):
         yield from _leaves(column.storage)
@@ -155,7 +155,7 @@ def _plan(path: str, field: pa.Field, values: pa.Array, options: WriteOptions) -
 
 
 def _large_value(sizes: NDArray[np.int64]) -> int:
-    """The size that one value in twenty is above; of many columns a quantile takes longer than all else."""
+    """Return the size that one value in twenty exceeds; for many columns a quantile would dominate the cost."""
     if not len(sizes) or sizes.max() <= _MIN_VALUE_BYTES:
         return _MIN_VALUE_BYTES
     return max(int(np.quantile(sizes, 0.95)), _MIN_VALUE_BYTES)
@@ -164,7 +164,7 @@ def _large_value(sizes: NDArray[np.int64]) -> int:
 def _is_media(field: pa.Field) -> bool:
     try:
         return isinstance(feature_of(field), (Image, Audio, Video))
-    except DataError:  # of a later version: its values speak for themselves
+    except DataError:  # of a later version: its values decide
         return False
 
 
@@ -180,7 +180,7 @@ def _codec(column: str, options: WriteOptions, *, payload: bool, ratio: float) -
 
 
 def _trial(values: pa.Array, sizes: NDArray[np.int64]) -> float:
-    """What is left of some values when zstd has compressed the middle of each, each by itself."""
+    """Return the compressed share of some values: zstd compresses the middle of each, each by itself."""
     filled = np.flatnonzero(sizes)
     chosen = filled[np.linspace(0, len(filled) - 1, min(len(filled), _TRIAL_VALUES)).astype(np.int64)]
     codec = pa.Codec("zstd")
@@ -195,7 +195,7 @@ def _trial(values: pa.Array, sizes: NDArray[np.int64]) -> float:
 
 
 def _repeats(values: pa.Array) -> bool:
-    """Whether half of the values are there already."""
+    """Return whether half of the values are repeats."""
     if pa.types.is_dictionary(values.type):
         return True
     if pa.types.is_binary_view(values.type):

@@ -1,4 +1,4 @@
-"""Row groups of a Parquet file → record batches, in steps of bounded size; and what is done with such batches."""
+"""Decode row groups of a Parquet file to record batches, in steps of bounded size; post-process such batches."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from lading.formats.parquet.schema import values_of_leaves
 __all__ = ["STEP_BYTES", "STEP_ROWS", "Decoder", "cut"]
 
 STEP_BYTES = 8 << 20
-"""About what one step decodes; more is slower."""
+"""Approximate bytes decoded in one step; larger steps are slower."""
 STEP_ROWS = 1 << 16
 
 _BLAME_ROWS = 64
@@ -52,12 +52,12 @@ _STEPS_BETWEEN_RELEASES = 8
 
 
 class Decoder:
-    """Decodes columns of row groups.
+    """Decode columns of row groups.
 
     Args:
-        file: the open file; whoever opened it closes it.
+        file: the open file; its owner closes it.
         footer: its footer.
-        binary_type: type for byte arrays that the file's own schema does not speak of.
+        binary_type: type for byte arrays that the file's own schema does not name.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class Decoder:
         self._wide_unit = int96_unit or "ns"
 
     def natural_schema(self) -> pa.Schema:
-        """The schema as pyarrow gives it. Raises CorruptShard."""
+        """Return pyarrow's schema. Raises CorruptShard."""
         with damage(self._file.path, "the schema"):
             if self._wide:
                 self._wide_unit = unit_of(self._footer.metadata.metadata or {}, self._wide_unit)
@@ -78,25 +78,25 @@ class Decoder:
         if any(found != (1, 1) for found in values):
             columns = [replace(c, row_values=a, null_values=b) for c, (a, b) in zip(columns, values, strict=True)]
             self._footer = replace(self._footer, columns=columns)
-        # Dictionaries inside others, of two row groups, pyarrow does not put together.
+        # pyarrow cannot join nested dictionaries of two row groups.
         self._apart = any(views.holds_dictionary(kind) and not pa.types.is_dictionary(kind) for kind in schema.types)
         return schema
 
     def runs(self, groups: Sequence[int], leaves: Sequence[int], max_bytes: int) -> Iterator[Run]:
-        """What is decoded in one pass, each: a row group, or several small ones together."""
+        """Return what is decoded in one pass, each: a row group, or several small ones together."""
         footer = self._footer
         runs = (
             Run((group,), int(footer.num_rows[group]), tuple(footer.chunk(group, leaf) for leaf in leaves))
             for group in groups
         )
-        # A limit on pages below the usual one has those of smaller row groups looked at too.
+        # A lower limit on pages than usual makes pages of smaller row groups checked too.
         lowered = self._file.limits.page_bytes < SAFE_BYTES
         safe_bytes = self._file.limits.page_bytes if lowered else max(SAFE_BYTES, max_bytes // 2)
         parts = ([run] for run in runs) if self._apart else (runs,)
         return chain.from_iterable(plan_runs(part, safe_bytes=safe_bytes, step_bytes=STEP_BYTES) for part in parts)
 
     def payload(self, run: Run, leaves: Sequence[int]) -> dict[int, PayloadPages]:
-        """Those of these columns whose values can be taken as views of their pages.
+        """Return those of these columns whose values can be views of their pages.
 
         Raises:
             CorruptShard, LimitExceeded: as `payload_pages`.
@@ -107,13 +107,13 @@ class Decoder:
     def decode(
         self, run: Run, max_rows: int, max_bytes: int, payload: Mapping[int, PayloadPages]
     ) -> Iterator[tuple[pa.RecordBatch, dict[int, pa.Array]]]:
-        """The rows of a run in order, step by step: columns as in the file, and those of `payload` by leaf.
+        """Yield the rows of a run in order, step by step: columns as in the file, and those of `payload` by leaf.
 
-        A batch may come to more than `max_bytes` where sizes were taken from a mean: see `cut`.
+        A batch may exceed `max_bytes` if sizes were estimated from an average: see `cut`.
 
         Raises:
             CorruptShard: pages are damaged; the message names row group and column.
-            Unrepresentable: times in 96 bits that do not fit their unit (`lading.formats.parquet.int96`).
+            Unrepresentable: 96-bit times that do not fit their unit (`lading.formats.parquet.int96`).
         """
         ranges = [(chunk.start, chunk.stop) for chunk in run.chunks]
         self._file.expect(ranges)
@@ -144,16 +144,16 @@ class Decoder:
             since += 1
             if since >= _STEPS_BETWEEN_RELEASES and any(c.largest_bytes > _LARGE_PAGE_BYTES for c in pages):
                 # The pool keeps every freed page: 725 MB in all for pages of 100 MB, which pyarrow writes by default
-                # (it looks at a page's size once in 1,024 values). To release after each step takes five times as long.
+                # (it checks a page's size once in 1,024 values). Releasing after each step takes five times as long.
                 pa.default_memory_pool().release_unused()
                 since = 0
             yield batch, {leaf: taken.take(batch.num_rows) for leaf, taken in payload.items()}
         self._file.release(ranges)
 
     def _open(self, chunks: Sequence[Chunk] = (), **options: Any) -> pq.ParquetReader:
-        """A reader of its own for each pass (4 µs), since the rows of a step are a property of the whole reader.
+        """Return a new reader for each pass (4 µs), because the rows of a step are a property of the whole reader.
 
-        Small chunks are read whole: where a page header asks for gigabytes that are not there, pyarrow's buffered
+        Small chunks are read completely: if a page header claims gigabytes that do not exist, pyarrow's buffered
         streams would fill as many with zeros.
         """
         share = max(_ALL_BUFFERS_BYTES // max(len(self._footer.columns), 1), _MIN_BUFFER_BYTES)
@@ -193,7 +193,7 @@ class Decoder:
         return batch
 
     def _checked(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows; raises ArrowInvalid for strings that are not UTF-8.
+        """Return the rows; raises ArrowInvalid for invalid UTF-8 in strings.
 
         Takes 0.04 s a GB of ASCII, 0.3 s of other text.
         """
@@ -205,7 +205,7 @@ class Decoder:
         return batch
 
     def _blamed(self, run: Run, error: Exception) -> LadingError:
-        """The error of the first column chunk of a run that cannot be decoded by itself."""
+        """Return the error of the first column chunk of a run that cannot be decoded by itself."""
         for chunk in run.chunks:
             place, rows = f"row group {chunk.group}", 0
             try:
@@ -224,11 +224,11 @@ class Decoder:
         )
 
     def _dictionary_value_bytes(self, chunk: Chunk, page: Page) -> int:
-        """Bytes of the largest value of a dictionary; something between it and the mean one where that must do.
+        """Return the bytes of the largest value of a dictionary, or an estimate between it and the average.
 
-        To know the largest, the dictionary is decoded once more. For one of large values, such as the images that
-        pyarrow's own defaults put into dictionaries, that would double the work: their sizes are taken to be alike,
-        and no more than 2 GiB is risked on it.
+        To find the largest, the dictionary is decoded once more. For a dictionary of large values, such as the images
+        that pyarrow's defaults put into dictionaries, that would double the work. Their sizes are assumed to be
+        similar, and at most 2 GiB is risked on it.
         """
         small = page.unpacked_bytes <= _TRUSTED_DICTIONARY_BYTES
         if chunk.flat and (small or page.unpacked_bytes > _SUSPICIOUS_RATIO * page.packed_bytes):
@@ -245,8 +245,11 @@ def _without_columns(rows: int) -> pa.RecordBatch:
 
 
 def cut(batch: pa.RecordBatch, max_rows: int, max_bytes: int) -> Iterator[pa.RecordBatch]:
-    """The rows in batches of at most so many rows and bytes of values, one row at least. Shares the values."""
-    # What all buffers hold is known at once, and mostly enough, unless values may share their bytes.
+    """Yield the rows in batches within a number of rows and bytes of values, at least one row each.
+
+    Values are shared.
+    """
+    # The size of all buffers is known at once, and mostly enough, unless values may share their bytes.
     repeating = any(pa.types.is_dictionary(kind) or pa.types.is_binary_view(kind) for kind in batch.schema.types)
     if batch.num_rows <= max_rows and not repeating:
         most = batch.get_total_buffer_size() + 8 * batch.num_rows

@@ -1,4 +1,4 @@
-"""The footer of a Parquet file: pyarrow's metadata, and where the column chunks lie.
+"""The footer of a Parquet file: pyarrow's metadata, and the places of the column chunks.
 
 Source: parquet-format 2.11.0 `parquet.thrift` (FileMetaData, RowGroup, ColumnChunk, ColumnMetaData).
 """
@@ -38,7 +38,8 @@ _ENDING_BYTES = 8
 _MIN_FILE_BYTES = 12
 _MIN_THRIFT_BYTES = 16 << 20
 _ROWS_OF_BYTE = 10_000
-"""More rows for each byte of a file than writers of nothing but nulls come to: row groups of a million in 150 bytes."""
+"""Maximum rows for each byte of a file; writers of nothing but nulls stay below: row groups of a million in 150 bytes.
+"""
 
 # Fields of FileMetaData, RowGroup, ColumnChunk, ColumnMetaData.
 _ROW_GROUPS, _COLUMNS, _GROUP_ROWS, _META_DATA = 4, 1, 3, 3
@@ -49,10 +50,10 @@ _NUM_FACTS = 6
 _NULL_COUNT, _VALUE_BYTES, _PAGE_TYPE, _PAGE_COUNT = 3, 1, 1, 3
 _DATA_PAGES = (0, 3)
 _NEVER_REPEAT = frozenset({0, 3, 4, 5, 6, 9})
-"""Encodings that spell every value out: PLAIN, RLE, BIT_PACKED, DELTA_BINARY_PACKED, DELTA_LENGTH_BYTE_ARRAY,
-BYTE_STREAM_SPLIT. DELTA_BYTE_ARRAY begins each with what it shares with the one before."""
+"""Encodings that store every value: PLAIN, RLE, BIT_PACKED, DELTA_BINARY_PACKED, DELTA_LENGTH_BYTE_ARRAY,
+BYTE_STREAM_SPLIT. In DELTA_BYTE_ARRAY each value shares a prefix with the one before."""
 _WIDTHS = {"INT96": 12}
-"""Bytes of a value, of what is larger than the 8 that are reckoned in any case."""
+"""Bytes of a value of types larger than the 8 bytes that are always counted."""
 _MAX_TOLD = 1 << 40
 
 
@@ -67,13 +68,13 @@ class Chunk:
         start: first byte in the file.
         stop: byte after the last.
         num_rows: rows of the row group.
-        num_values: values, nulls among them; more than rows in a list.
-        nbytes: about what it decodes to, if no value of a dictionary repeats and no null is of a fixed list in others.
-        flat: whether a value is a row.
-        repeats: whether it has values of any length that may be told once for many: by a dictionary, or as prefixes.
-        value_bytes: as in `Column`; so `row_values` and `null_values`.
+        num_values: values, nulls included; more than rows in a list.
+        nbytes: approximate decoded size, if no dictionary value repeats and no null is of a fixed list in others.
+        flat: whether each row has one value.
+        repeats: whether it has values of any length that may be stored once for many: by a dictionary, or as prefixes.
+        value_bytes: as in `Column`; so are `row_values` and `null_values`.
         kind: Parquet's physical type.
-        max_level: how many levels of it may be null.
+        max_level: how many of its levels may be null.
         codec: number of its compression.
     """
 
@@ -96,7 +97,7 @@ class Chunk:
 
     @property
     def most_bytes(self) -> int:
-        """What it may decode to: each value may be the whole of the dictionary, or stand for a whole list."""
+        """Return the maximum decoded size: each value may be the whole dictionary, or represent a whole list."""
         return self.nbytes * self.null_values * (self.num_values if self.repeats else 1)
 
 
@@ -107,11 +108,11 @@ class Column:
     Attributes:
         path: its path.
         kind: Parquet's physical type.
-        flat: whether a value is a row.
-        max_level: how many levels of it may be null.
-        value_bytes: what a value takes in memory, null or not, where that is fixed and more than 8 bytes.
-        row_values: values that a row comes to, if it is fixed lists alone; else one.
-        null_values: values that a null may come to, if fixed lists lie in or around others; else one.
+        flat: whether each row has one value.
+        max_level: how many of its levels may be null.
+        value_bytes: memory of a value, null or not, if it is fixed and more than 8 bytes.
+        row_values: values a row, if it is nested in fixed lists only; else one.
+        null_values: values that a null may expand to, if fixed lists are in or around others; else one.
     """
 
     path: str
@@ -125,13 +126,13 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Footer:
-    """What a footer says.
+    """The contents of a footer.
 
     Attributes:
-        metadata: for pyarrow. To ask it for a column chunk is not safe.
+        metadata: for pyarrow. Asking it for a column chunk is not safe.
         columns: the leaves of the schema.
         num_rows: rows of each row group.
-        chunks: `[row group, column, fact]`: first byte, bytes, bytes unpacked, values, whether some may be told once
+        chunks: `[row group, column, fact]`: first byte, bytes, unpacked bytes, values, whether some may be stored once
             for many, codec.
         start: its first byte in the file.
         length: its bytes.
@@ -145,7 +146,7 @@ class Footer:
     length: int
 
     def chunk(self, group: int, leaf: int) -> Chunk:
-        """A column chunk."""
+        """Return a column chunk."""
         column = self.columns[leaf]
         start, packed, unpacked, values, repeats, codec = self.chunks[group, leaf].tolist()
         num_rows = int(self.num_rows[group])
@@ -170,22 +171,22 @@ class Footer:
 
 
 def decoded_bytes(unpacked: int, values: int, value_bytes: int) -> int:
-    """About what values decode to that are spelled out in so many bytes, or are nulls.
+    """Return the approximate decoded size of values that are stored in so many bytes, or are nulls.
 
-    Offsets and unpacked numbers take memory that is not in the pages; nulls of a fixed size as much as values.
+    Offsets and bit-packed numbers take memory that is not in the pages; nulls of a fixed size as much as values.
     """
     return max(unpacked, values * value_bytes) + 8 * values
 
 
 def read_footer(file: Input, *, inside: bool = True) -> Footer:
-    """The footer of an open file.
+    """Return the footer of an open file.
 
     Args:
         file: the file.
-        inside: whether column chunks must lie in it, as they do unless it was cut.
+        inside: whether column chunks must be inside it, as they are unless it was cut.
 
     Raises:
-        CorruptShard: it is damaged, or the file is no Parquet file or an encrypted one.
+        CorruptShard: it is damaged, or the file is not a Parquet file, or is encrypted.
         LimitExceeded: it is larger than `footer_bytes`, has more columns than `table_columns`, or more rows than
             `bare_rows` beyond what the file can hold.
     """
@@ -193,7 +194,7 @@ def read_footer(file: Input, *, inside: bool = True) -> Footer:
     file.expect([(min(start, max(file.size_bytes - TAIL_BYTES, 0)), file.size_bytes)])
     reader = pq.ParquetReader()
     with damage(file.path, "the footer", offset=start):
-        # No list of a footer has more elements than the footer bytes, so a false count sets no memory aside.
+        # A list of a footer cannot have more elements than the footer has bytes, so a false count allocates nothing.
         reader.open(
             file.handle,
             pre_buffer=False,
@@ -223,17 +224,17 @@ def read_footer(file: Input, *, inside: bool = True) -> Footer:
 
 
 def read_statistics(file: Input, footer: Footer) -> Iterator[list[dict[int, Any]]]:
-    """Fields of Statistics for each column, row group by row group; a dict is empty where there are none."""
+    """Yield fields of Statistics for each column, row group by row group; an empty dict if there are none."""
     for group in structs_of_list(file.read_at(footer.start, footer.length), _ROW_GROUPS):
         found = [chunk[_META_DATA].get(_STATISTICS) for chunk in group[_COLUMNS]]
         yield [statistics if isinstance(statistics, dict) else {} for statistics in found]
 
 
 def read_page_facts(file: Input, footer: Footer) -> NDArray[np.int64]:
-    """Of each column chunk, as its writer told it: `[row group, column, fact]`.
+    """Return facts of each column chunk, as its writer stored them: `[row group, column, fact]`.
 
     The facts are bytes of values before encoding (of strings and bytes only), number of data pages, and number of
-    nulls; 0 where the footer does not say.
+    nulls; 0 if the footer lacks them.
     """
     facts = [
         [_page_facts(chunk[_META_DATA]) for chunk in group[_COLUMNS]]
@@ -250,13 +251,13 @@ def _page_facts(chunk: Mapping[int, Any]) -> tuple[int, int, int]:
 
 
 def _count_in(fields: object, number: int) -> int:
-    """A count in a struct that may not be there, or be damaged: nothing rests on it."""
+    """Return a count in a struct that may be missing or damaged: nothing depends on it."""
     value = fields.get(number) if isinstance(fields, dict) else None
     return value if isinstance(value, int) and 0 <= value < _MAX_TOLD else 0
 
 
 def _place(file: Input) -> tuple[int, int]:
-    """First byte and length of the footer."""
+    """Return first byte and length of the footer."""
     size = file.size_bytes
     if size < _MIN_FILE_BYTES:
         raise CorruptShard(
@@ -289,7 +290,7 @@ def _place(file: Input) -> tuple[int, int]:
 
 
 def _row_groups(file: Input, start: int, length: int, width: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Rows of the row groups, and facts of their column chunks."""
+    """Return rows of the row groups, and facts of their column chunks."""
     rows: list[int] = []
     facts: list[tuple[int, ...]] = []
     try:
@@ -308,9 +309,9 @@ def _row_groups(file: Input, start: int, length: int, width: int) -> tuple[NDArr
 
 
 def chunk_facts(chunk: Mapping[int, Any]) -> tuple[int, ...]:
-    """First byte, bytes, bytes unpacked, values, whether some may be told once for many, codec.
+    """Return first byte, bytes, unpacked bytes, values, whether some may be stored once for many, codec.
 
-    Not every writer says where the dictionary is: the first page stands there all the same.
+    Some writers omit the place of the dictionary: it is at the first page all the same.
     """
     first, dictionary = chunk[_DATA_PAGE], chunk.get(_DICTIONARY_PAGE, 0)
     has_dictionary = 0 < dictionary < first

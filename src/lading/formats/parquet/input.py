@@ -19,14 +19,14 @@ from lading.storage.local import LocalStore
 __all__ = ["FOREIGN", "TAIL_BYTES", "Input", "damage", "damaged", "open_input"]
 
 FOREIGN = (pa.ArrowException, OSError, UnicodeDecodeError, MemoryError)
-"""What pyarrow raises for bytes that it cannot read, or has no memory for."""
+"""Errors of pyarrow for unreadable bytes, or lack of memory."""
 
 TAIL_BYTES = 64 << 10
-"""Fetched from the end of a remote file at once; nearly every footer is in it."""
+"""Bytes fetched from the end of a remote file at once; nearly every footer fits."""
 _GAP_BYTES = 1 << 20
-"""Fetched in vain rather than with another request."""
+"""Bytes fetched in vain rather than with another request."""
 _KEPT_BYTES = 64 << 20
-"""What of a remote file is kept in memory."""
+"""Bytes of a remote file that are kept in memory."""
 
 
 class Input:
@@ -35,8 +35,8 @@ class Input:
     Attributes:
         path: its name in errors.
         size_bytes: its size.
-        handle: what pyarrow reads.
-        limits: on what the file may ask for.
+        handle: the object that pyarrow reads.
+        limits: limits on the resources that the file may take.
     """
 
     def __init__(
@@ -48,11 +48,11 @@ class Input:
 
     @property
     def is_remote(self) -> bool:
-        """Whether to read a part of it is a request."""
+        """Return whether reading a part of it is a request."""
         return self._remote is not None
 
     def read_at(self, offset: int, length: int) -> bytes:
-        """Bytes of a range, fewer at the end of the file."""
+        """Return bytes of a range, fewer at the end of the file."""
         self.check()
         with damage(self.path):
             return bytes(self.handle.read_at(length, offset))
@@ -65,31 +65,34 @@ class Input:
             return self.handle.read_buffer(length)
 
     def expect(self, ranges: Sequence[tuple[int, int]]) -> None:
-        """Say which `[start, stop)` are read next: a remote file fetches them at once, if they are not too long."""
+        """Announce which `[start, stop)` are read next; a remote file fetches them at once.
+
+        Ranges that are too long are not fetched.
+        """
         if self._remote is not None:
             self._remote.expect(ranges)
 
     def check(self) -> None:
-        """Raise CorruptShard if a mapped file's size has changed: a touch would kill the process."""
+        """Raise CorruptShard if a mapped file's size has changed: touching lost pages would kill the process."""
         if self._mapped is not None:
             self._mapped.check()
 
     def release(self, ranges: Sequence[tuple[int, int]]) -> None:
-        """Give the mapped pages of `[start, stop)` back."""
+        """Release the mapped pages of `[start, stop)`."""
         if self._mapped is not None:
             for start, stop in ranges:
                 self._mapped.release(start, stop)
 
     def close(self) -> None:
-        """Close the file and drop what was kept of it."""
+        """Close the file and drop its cached blocks."""
         self.handle.close()
         self._remote = self._mapped = None
 
 
 def open_input(source: ShardFile, *, mmap: bool) -> Input:
-    """Open a shard's file. Raises NotFound, or StoreError for what is no file."""
+    """Open a shard's file. Raises NotFound, or StoreError if it is not a file."""
     store, path = source.store, source.path
-    # A local file is looked at again even if its size is known: to open a pipe of this name would block.
+    # A local file is checked again even if its size is known: opening a pipe of this name would block.
     info = source.info if source.info is not None and not isinstance(store, LocalStore) else store.head(path)
     if mmap and isinstance(store, Mapper):
         mapped = store.map(path)
@@ -103,7 +106,7 @@ def open_input(source: ShardFile, *, mmap: bool) -> Input:
 
 @contextmanager
 def damage(path: str, what: str = "", *, offset: int | None = None) -> Iterator[None]:
-    """What pyarrow says of bytes that it cannot read, as CorruptShard; failures of the machine as StoreError."""
+    """Return pyarrow's error for unreadable bytes as CorruptShard; failures of the machine as StoreError."""
     try:
         yield
     except LadingError:
@@ -113,8 +116,8 @@ def damage(path: str, what: str = "", *, offset: int | None = None) -> Iterator[
 
 
 def damaged(error: Exception, path: str, what: str = "") -> LadingError:
-    """One of `FOREIGN` as lading's own."""
-    # To be out of memory says nothing of the file, though pyarrow's error of it is one of its own.
+    """Return one of `FOREIGN` as lading's own error."""
+    # Lack of memory says nothing about the file, although pyarrow's error for it is one of these.
     if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno):
         with store_errors(path, MemoryError):
             raise error
@@ -126,9 +129,9 @@ def damaged(error: Exception, path: str, what: str = "") -> LadingError:
 
 
 class _Blocks(io.RawIOBase):
-    """A file of a store with a cursor, read in blocks that are larger than what is asked for.
+    """A file of a store with a cursor, read in blocks that are larger than the request.
 
-    At most 64 MiB are kept; what was used longest ago goes first.
+    At most 64 MiB are kept; the least recently used block is dropped first.
     """
 
     def __init__(self, store: Store, path: str, size_bytes: int) -> None:
@@ -166,7 +169,7 @@ class _Blocks(io.RawIOBase):
         lengths = np.array([stop - start for start, stop in ranges], np.int64)
         plan = plan_ranges(starts, lengths, max_gap_bytes=_GAP_BYTES, max_request_bytes=_KEPT_BYTES)
         self._expected = [(start, start + length) for start, length in plan.requests if length]
-        # Of each range two blocks may be in use: where it is decoded, and where page headers are looked at.
+        # Two blocks of each range may be in use: for decoding, and for reading page headers.
         self._block_bytes = max(_GAP_BYTES // 4, _KEPT_BYTES // 2 // max(len(ranges), 1))
         if sum(stop - start for start, stop in self._expected) <= _KEPT_BYTES:
             self._fetch([(start, stop) for start, stop in self._expected if not self._is_kept(start, stop)])
@@ -175,7 +178,7 @@ class _Blocks(io.RawIOBase):
         return any(begin <= start and stop <= begin + len(data) for begin, data in self._kept.items())
 
     def _block(self, at: int) -> tuple[int, memoryview]:
-        """What is kept from somewhere before `at`; fetched if it must be."""
+        """Return a block that begins before or at `at`; fetch it if needed."""
         begin = next((begin for begin, data in reversed(self._kept.items()) if begin <= at < begin + len(data)), None)
         if begin is None:
             start, stop = next(((s, e) for s, e in self._expected if s <= at < e), (at, self._size))

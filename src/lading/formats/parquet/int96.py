@@ -1,7 +1,7 @@
-"""Times in 96 bits, as Spark, Hive and Impala write them: a day and the nanoseconds of it, in no unit that is told.
+"""96-bit times, as Spark, Hive and Impala write them: a day and its nanoseconds, without a declared unit.
 
-pyarrow makes nanoseconds of them, or another unit that is asked for, of all of a file. What the unit does not hold it
-wraps without a word: in nanoseconds that is all before 1677 and behind 2262, such as the last day of 9999.
+pyarrow converts them to nanoseconds, or to one requested unit for all of a file. It silently wraps values outside the
+unit: for nanoseconds everything before 1677 and after 2262, such as the last day of 9999.
 
 Source: parquet-format 2.11.0 `parquet.thrift` (Type.INT96); Spark's `ParquetReadSupport.SPARK_METADATA_KEY`.
 """
@@ -25,11 +25,11 @@ __all__ = ["COARSEST", "FINEST", "WideTimes", "unit_of"]
 COARSEST, FINEST = "s", "ns"
 _UNITS = (FINEST, "us", "ms", COARSEST)
 _SPARK = b"org.apache.spark.sql.parquet.row.metadata"
-"""Key of the schema that Spark puts into a file's metadata. Its times are microseconds."""
+"""Key of the schema that Spark stores in a file's metadata. Its times are microseconds."""
 
 
 def unit_of(metadata: Mapping[bytes, bytes], otherwise: str) -> str:
-    """The unit for the times of a file: the finest that its Arrow schema tells, Spark's, or the other.
+    """Return the unit for the times of a file: the finest in its Arrow schema, Spark's, or the given default.
 
     Raises:
         ArrowException, ValueError: the Arrow schema is damaged.
@@ -48,14 +48,14 @@ def _units(kind: pa.DataType) -> Iterator[str]:
 
 
 class WideTimes:
-    """Looks whether a unit holds the times of a run, by what they are in seconds and, of finer digits, in nanoseconds.
+    """Check whether a unit holds the times of a run, by their seconds and, for finer digits, their nanoseconds.
 
     Args:
-        readers: by unit: of the unit, of seconds, and of nanoseconds.
+        readers: by unit: readers of the unit, of seconds, and of nanoseconds.
         unit: the unit.
         run: the row groups.
-        leaves: the columns of 96 bits.
-        path: of the file, for errors.
+        leaves: the 96-bit columns.
+        path: path of the file, for errors.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class WideTimes:
         self._steps: dict[str, Iterator[pa.RecordBatch]] = {}
 
     def check(self, rows: int) -> None:
-        """Look at the next rows. Raises Unrepresentable, with the column."""
+        """Check the next rows. Raises Unrepresentable, with the column."""
         for reader in self._readers.values():
             reader.set_batch_size(rows)
         self._steps = self._steps or {
@@ -87,14 +87,14 @@ class WideTimes:
 
 def _in_seconds(column: pa.Array, kind: pa.DataType) -> pa.Array:
     if pa.types.is_timestamp(kind):
-        # Zones are left out: what counts is the number.
+        # Zones are left out: only the number matters.
         whole = pc.floor_temporal(column.view(pa.timestamp(column.type.unit)), unit="second")
         return whole.cast(pa.timestamp(COARSEST)).view(kind)
     return rebuilt(column, kind, _in_seconds)
 
 
 def _in_nanoseconds(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Nanoseconds as pyarrow gives them, wrapped where 64 bits do not hold them: the last digits are right."""
+    """Return nanoseconds as pyarrow returns them, wrapped outside 64 bits: the last digits are right."""
     if pa.types.is_timestamp(kind):
         each = pa.scalar(1000 ** _UNITS.index(column.type.unit), pa.int64())
         return pc.multiply(column.view(pa.int64()), each).view(kind)

@@ -1,4 +1,4 @@
-"""What one may ask for of a Parquet shard."""
+"""Read and write options of Parquet shards."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class ReadOptions:
     int96_unit: Literal["ns", "us", "ms", "s"] | None = None
 
     def __post_init__(self) -> None:
-        """Refuse units that there are not."""
+        """Refuse unknown units."""
         if self.int96_unit not in (None, "ns", "us", "ms", "s"):
             raise UsageError("no such unit", expected="ns, us, ms or s", found=f"int96_unit={self.int96_unit!r}")
 

@@ -1,8 +1,8 @@
-"""How many rows of a Parquet file to decode at once, from its footer and the headers of its pages.
+"""Decide how many rows of a Parquet file to decode at once, from its footer and the headers of its pages.
 
-pyarrow decodes as many rows as it is told to, however large they are. Sizes in the footer are of whole column chunks.
-Where these are small, a mean is good enough; in a large row group, or where dictionary values may repeat without end,
-the headers of the pages ahead tell what the next rows come to. A page is 1 MiB or so, and its header some 30 bytes.
+pyarrow decodes as many rows as requested, however large they are. Sizes in the footer cover whole column chunks. If
+these are small, an average is good enough. In a large row group, or where dictionary values may repeat without bound,
+the headers of the next pages show the size of the next rows. A page has about 1 MiB, and its header some 30 bytes.
 
 Source: parquet-format 2.11.0 `parquet.thrift` (PageHeader).
 """
@@ -37,13 +37,13 @@ __all__ = [
 ]
 
 SAFE_BYTES = 72 << 20
-"""What may be decoded without a look at the sizes of its pages: a row group as lading writes them by default."""
+"""Bytes that may be decoded without checking page sizes: a row group as lading writes it by default."""
 
 _BOMB_RATIO = 1000
 _LEAST_ROW_BYTES = 1 / 8
 _HEADER_BYTES = 128
 
-# Fields of PageHeader; of its inner headers, which are a field each, with the field that tells their encoding.
+# Fields of PageHeader; of its inner headers, one field each, with the field of their encoding.
 _UNPACKED, _PACKED, _CHECKSUM, _NUM_VALUES, _LEVELS = 2, 3, 4, 1, 3
 _KINDS = ((5, "data", 2), (7, "dictionary", 2), (8, "data", 4))
 _DATA_PAGE_1 = 5
@@ -55,10 +55,10 @@ DICTIONARY = (2, 8)
 _PREFIXES = 7
 """Encoding DELTA_BYTE_ARRAY."""
 _RISK = 8
-"""How many times the size of a step the first one may come to, where no header tells how much a page decodes to. If it
-were the most that it may be, columns of ordinary values would be decoded row by row."""
+"""Factor by which the first step may exceed its size, if no header shows the decoded size of a page. If the upper bound
+counted, columns of ordinary values would be decoded row by row."""
 _MOST_RISK = 1 << 30
-"""What a step may come to behind others that were small."""
+"""Factor by which a step may exceed its size after others that were small."""
 _GROWTH = 4
 
 
@@ -70,7 +70,7 @@ class Run:
         groups: their numbers.
         num_rows: rows in all of them.
         chunks: the column chunks to decode: of the first row group, then of the next.
-        watched: those of them whose pages are to be looked at first.
+        watched: those of them whose pages must be checked first.
     """
 
     groups: tuple[int, ...]
@@ -79,18 +79,18 @@ class Run:
     watched: tuple[Chunk, ...] = ()
 
     def without(self, leaves: Collection[int]) -> Run:
-        """The run less some of its columns."""
+        """Return the run without some of its columns."""
         kept, watched = (tuple(c for c in of if c.leaf not in leaves) for of in (self.chunks, self.watched))
         return replace(self, chunks=kept, watched=watched)
 
     @property
     def leaves(self) -> list[int]:
-        """The columns to decode, ascending."""
+        """Return the columns to decode, ascending."""
         return [chunk.leaf for chunk in self.chunks[: len(self.chunks) // len(self.groups)]]
 
     @property
     def name(self) -> str:
-        """What to call it in an error."""
+        """Return the name of the run for errors."""
         first, last = min(self.groups), max(self.groups)
         return f"row group {first}" if first == last else f"row groups {first} to {last}"
 
@@ -102,12 +102,12 @@ class Page:
     Attributes:
         unpacked_bytes: its size.
         packed_bytes: its size in the file.
-        num_values: values in it, nulls among them.
+        num_values: values in it, nulls included.
         kind: `data`, `dictionary`, or `other`.
-        encoding: of the values; −1 if it is not told.
+        encoding: encoding of the values; −1 if unknown.
         levels: encoding of the definition levels of a data page of version 1; else −1.
-        checksum: CRC-32 of the page as it is in the file, if it has one.
-        start: where it begins, behind its header.
+        checksum: CRC-32 of the page as stored in the file, if it has one.
+        start: first byte after its header.
     """
 
     unpacked_bytes: int
@@ -121,7 +121,7 @@ class Page:
 
 
 def plan_runs(groups: Iterable[Run], *, safe_bytes: int, step_bytes: int) -> Iterator[Run]:
-    """Runs of single row groups → small neighbours as one, and in large ones what is to be watched. Empty ones go."""
+    """Return runs: small neighbours joined, and in large row groups the columns to watch. Empty ones are dropped."""
     waiting: list[Run] = []
     size = most = 0
     for group in groups:
@@ -149,16 +149,16 @@ def _joined(runs: Sequence[Run]) -> Run:
 
 
 def mean_row_bytes(run: Run) -> float:
-    """Bytes of a row in the mean, of the chunks that are not watched."""
+    """Return the average bytes of a row, for the chunks that are not watched."""
     leaves = {chunk.leaf for chunk in run.watched}
     return sum(chunk.nbytes for chunk in run.chunks if chunk.leaf not in leaves) / max(run.num_rows, 1)
 
 
 def rows_of_step(mean_bytes: float, pages: Sequence[Pages], limit: int, risk: int) -> int:
-    """How many rows to decode next, so that they take about `limit` bytes, and at most `risk`; one at least.
+    """Return how many rows to decode next, so that they take about `limit` bytes, and at most `risk`; at least one.
 
-    From the mean size of a row, and for the watched chunks from the very pages that are next, so that a stretch of
-    large rows among small ones is taken in small steps.
+    From the average size of a row, and for the watched chunks from the actual next pages, so that a stretch of large
+    rows among small ones is decoded in small steps.
     """
     rows = max(1, int(limit / max(mean_bytes, _LEAST_ROW_BYTES)))
     if pages:
@@ -170,27 +170,27 @@ def rows_of_step(mean_bytes: float, pages: Sequence[Pages], limit: int, risk: in
 
 
 def first_risk(limit: int) -> int:
-    """What the first step may come to, which is to take `limit` bytes."""
+    """Return the bytes that the first step, with target `limit`, may take."""
     return _RISK * limit
 
 
 def next_risk(risk: int, found: int, limit: int) -> int:
-    """What the next step may come to: more if this one, of `found` bytes, was small, and none if it was too large."""
+    """Return the bytes that the next step may take: more if this step (`found` bytes) was small, none if too large."""
     if found > 2 * limit:
         return limit
     return min(_GROWTH * risk, _MOST_RISK) if _GROWTH * found <= limit else risk
 
 
 class Pages:
-    """What the next rows of a column come to, by its pages, looked at as far ahead as asked.
+    """The size of the next rows of a column, by its pages, read ahead as far as needed.
 
     Args:
-        sizes: of each data page: rows, bytes that these come to, bytes of the page unpacked, and bytes that a row may
-            come to where those of all are not known; else 0.
+        sizes: for each data page: rows, their bytes, bytes of the unpacked page, and the maximum bytes of a row if the
+            total is unknown; else 0.
 
     Attributes:
         largest_bytes: size of the largest data page so far, unpacked.
-        row_most: the most that a row of the pages so far may come to, of those whose size is not known.
+        row_most: maximum bytes of a row in the pages so far whose size is unknown.
     """
 
     def __init__(self, sizes: Iterator[tuple[int, int, int, int]]) -> None:
@@ -199,7 +199,7 @@ class Pages:
         self.largest_bytes = self.row_most = 0
 
     def fit(self, limit: int) -> int:
-        """Rows of the next whole pages that take `limit` bytes; of one larger page, its share; one at least."""
+        """Return the rows of the next whole pages within `limit` bytes; of one larger page its share; at least one."""
         rows = total = i = 0
         while i < len(self._ahead) or self._look_ahead():
             page_rows, page_bytes = self._ahead[i]
@@ -209,7 +209,7 @@ class Pages:
         return max(rows, 1)
 
     def cost(self, rows: int) -> int:
-        """Bytes of the next rows."""
+        """Return the bytes of the next rows."""
         total = i = 0
         while rows > 0 and (i < len(self._ahead) or self._look_ahead()):
             page_rows, page_bytes = self._ahead[i]
@@ -218,7 +218,7 @@ class Pages:
         return total
 
     def advance(self, rows: int) -> None:
-        """Leave rows behind."""
+        """Skip rows."""
         while rows > 0 and (self._ahead or self._look_ahead()):
             page_rows, page_bytes = self._ahead.popleft()
             if rows < page_rows:
@@ -227,7 +227,7 @@ class Pages:
             rows -= page_rows
 
     def _look_ahead(self) -> bool:
-        """Look at the next data page; False if there is none."""
+        """Read the next data page's header; return False at the end."""
         for rows, size, page_bytes, row_most in self._sizes:
             self._ahead.append((rows, size))
             self.largest_bytes = max(self.largest_bytes, page_bytes)
@@ -239,12 +239,12 @@ class Pages:
 def decoded_sizes(
     file: Input, chunk: Chunk, value_bytes: Callable[[Chunk, Page], int]
 ) -> Iterator[tuple[int, int, int, int]]:
-    """For `Pages`: what the pages of a chunk decode to, by their headers, each read when it is asked for.
+    """Yield for `Pages` the decoded sizes of the pages of a chunk, from their headers, each read on demand.
 
     Args:
-        file: where the chunk lies.
+        file: the file of the chunk.
         chunk: the chunk.
-        value_bytes: bytes to reckon for each value that comes out of the chunk's dictionary of byte arrays.
+        value_bytes: bytes to count for each value from the chunk's dictionary of byte arrays.
     """
     any_length = chunk.kind == "BYTE_ARRAY"
     dictionary_value = 0
@@ -264,9 +264,9 @@ def decoded_sizes(
 
 
 def check_lists(file: Input, chunks: Iterable[Chunk]) -> None:
-    """Raise CorruptShard if pages of lists hold other numbers of values than the footer says.
+    """Raise CorruptShard if pages of lists and the footer differ in their numbers of values.
 
-    How much a row of a list decodes to is known from nothing else: a wrong number may stand for gigabytes.
+    Nothing else shows the decoded size of a row of a list: a wrong number may mean gigabytes.
     """
     for chunk in chunks:
         if not chunk.flat:
@@ -276,7 +276,7 @@ def check_lists(file: Input, chunks: Iterable[Chunk]) -> None:
 
 
 def read_pages(file: Input, chunk: Chunk) -> Iterator[Page]:
-    """The pages of a chunk by their headers, one by one.
+    """Yield the pages of a chunk by their headers.
 
     Raises:
         CorruptShard: a header is damaged.
@@ -322,7 +322,7 @@ def _parsed_header(file: Input, chunk: Chunk, at: int) -> tuple[dict[int, Any], 
 
 
 def _page(header: dict[int, Any], start: int) -> Page:
-    """A page; sizes that the header lacks are −1."""
+    """Return a page; sizes missing in the header are −1."""
     sizes = _integer(header, _UNPACKED), _integer(header, _PACKED)
     for number, kind, encoding in _KINDS:
         inner = header.get(number)

@@ -1,9 +1,9 @@
-"""Payload of a Parquet column as it lies in its pages: views of a page instead of a copy of every value.
+"""Payload of a Parquet column in its pages: views of a page instead of a copy of every value.
 
-pyarrow reads a page, unpacks it, and then copies each value out of it, for values of a dictionary twice. Of large
-values the pages are all that is needed: the lengths between them are looked through (a quarter of a microsecond a
-value), and the values are views. That takes half the time and a third of the memory, and fresh memory is what costs
-most: files that pyarrow writes by default have pages of 25 MB and more.
+pyarrow reads a page, unpacks it, and then copies each value out of it, twice for values of a dictionary. For large
+values the pages suffice: a loop reads the lengths between them (a quarter of a microsecond a value), and the values are
+views. That takes half the time and a third of the memory. Fresh memory costs most: files that pyarrow writes by default
+have pages of 25 MB and more.
 
 Source: parquet-format 2.11.0 `Encodings.md` (PLAIN, RLE / bit-packing hybrid) and `parquet.thrift`.
 """
@@ -29,11 +29,11 @@ from lading.formats.parquet.thrift import parse_varint
 __all__ = ["PayloadPages", "payload_pages"]
 
 _MIN_VALUE_BYTES = 2 << 10
-"""Packed bytes of a value in the mean, for which the loop over lengths is worth it."""
+"""Average packed bytes of a value from which the loop over lengths pays off."""
 _CODECS = {0: None, 1: "snappy", 6: "zstd"}
 _RLE = 3
 _PLAIN_DICTIONARIES = (PLAIN, 2)
-"""How a dictionary page says that its values are plain; the second is an old name for it."""
+"""Encodings by which a dictionary page marks plain values; the second is an old name."""
 _MAX_WIDTH = 32
 _LENGTH = struct.Struct("<I").unpack_from
 _LENGTH_BYTES = 4
@@ -41,7 +41,7 @@ _LENGTH_BYTES = 4
 
 @dataclass(frozen=True, slots=True)
 class _Values:
-    """Values in an unpacked page: where each lies."""
+    """Values in an unpacked page: the place of each."""
 
     data: pa.Buffer
     offset: NDArray[np.int64]
@@ -49,14 +49,14 @@ class _Values:
 
 
 def payload_pages(file: Input, chunks: Sequence[Chunk]) -> PayloadPages | None:
-    """A column of consecutive row groups to be taken as views; None if pyarrow is to decode it.
+    """Return a column of consecutive row groups to be read as views; None if pyarrow must decode it.
 
-    Taken are plain or dictionary pages (version 1) of large values, at most one level deep, uncompressed or by snappy
-    or zstd, of a file of this machine: to look at the headers of a remote one would fetch it twice. Reads the headers
-    of all pages.
+    Supported are plain or dictionary pages (version 1) of large values, at most one level deep, uncompressed or
+    compressed with snappy or zstd, in a local file: reading the headers of a remote one would fetch it twice. Reads the
+    headers of all pages.
 
     Raises:
-        CorruptShard, LimitExceeded: a page header is damaged, or asks for too much.
+        CorruptShard, LimitExceeded: a page header is damaged, or claims too much.
     """
     if file.is_remote or not all(_may_be_taken(chunk) for chunk in chunks):
         return None
@@ -76,7 +76,7 @@ def _may_be_taken(chunk: Chunk) -> bool:
 
 
 def _known_pages(file: Input, chunk: Chunk) -> list[Page] | None:
-    """The pages of a chunk, the dictionary and what refers to it first; None at the first that is of another kind."""
+    """Return the pages of a chunk, dictionary first; None if a page is of an unsupported kind."""
     pages: list[Page] = []
     left, may_refer = chunk.num_values, False
     for page in read_pages(file, chunk):
@@ -95,7 +95,7 @@ def _known_pages(file: Input, chunk: Chunk) -> list[Page] | None:
 
 
 class PayloadPages:
-    """The values of a column, row by row, as views of its pages. Holds the page at hand and the dictionary.
+    """The values of a column, row by row, as views of its pages. Holds the current page and the dictionary.
 
     Args:
         file: the open file.
@@ -108,7 +108,7 @@ class PayloadPages:
         self._left: pa.Array | None = None
 
     def sizes(self) -> Iterator[tuple[int, int, int, int]]:
-        """For `Pages`: what the pages come to. Values of a dictionary are shared, so they count once, as its page."""
+        """Yield for `Pages` the sizes of the pages. Dictionary values are shared, so they count once, as their page."""
         before = 0
         for _, page in self._all:
             if page.kind == "dictionary":
@@ -118,10 +118,10 @@ class PayloadPages:
                 before = 0
 
     def take(self, rows: int) -> pa.Array:
-        """The next rows as `binary_view`; a view keeps its whole page in memory.
+        """Return the next rows as `binary_view`; a view keeps its whole page in memory.
 
         Raises:
-            CorruptShard: a page is damaged; names its row group, its column and where it begins.
+            CorruptShard: a page is damaged; names its row group, its column and its start.
         """
         parts: list[pa.Array] = []
         while rows:
@@ -129,12 +129,12 @@ class PayloadPages:
             parts.append(page[:rows])
             self._left = page[rows:] if rows < len(page) else None
             rows -= len(parts[-1])
-            del page  # so that it is gone before the next is unpacked
+            del page  # released before the next is unpacked
         return parts[0] if len(parts) == 1 else pa.concat_arrays(parts)
 
     def _next_page(self) -> pa.Array:
         while True:
-            chunk, page = next(self._pages)  # there are as many values in them as rows
+            chunk, page = next(self._pages)  # they hold as many values as rows
             what = f"row group {chunk.group}: a page"
             with errors_at(column=chunk.column), damage(self._file.path, what, offset=page.start):
                 if page.encoding not in DICTIONARY:
@@ -162,7 +162,7 @@ class PayloadPages:
 
 
 def _unpacked(file: Input, chunk: Chunk, page: Page) -> pa.Buffer:
-    """The bytes of a page, as `unpacked_bytes` says how many."""
+    """Return the bytes of a page; `unpacked_bytes` is its size."""
     body = file.buffer_at(page.start, page.packed_bytes)
     if page.checksum is not None and zlib.crc32(body) != page.checksum & 0xFFFFFFFF:
         raise pa.ArrowInvalid("its checksum is not that of its bytes")
@@ -170,7 +170,7 @@ def _unpacked(file: Input, chunk: Chunk, page: Page) -> pa.Buffer:
     if codec is None:
         size = body.size
     elif codec == "snappy":
-        size, _ = _varint(bytes(body[:10]), 0)  # pyarrow would leave memory as it was behind a shorter stream
+        size, _ = _varint(bytes(body[:10]), 0)  # pyarrow would leave memory uninitialised after a shorter stream
     else:
         size = page.unpacked_bytes  # which its decoder compares
     if size != page.unpacked_bytes:
@@ -186,10 +186,10 @@ def _varint(data: bytes | memoryview, at: int) -> tuple[int, int]:
 
 
 def _plain(data: pa.Buffer, at: int, count: int) -> _Values:
-    """Values that stand one after another, each behind its length."""
+    """Return values one after another, each after its length."""
     view, end = memoryview(data), data.size
     starts: list[int] = []
-    # The one loop over values: where a value begins is known only from those before it.
+    # The only loop over values: the start of a value depends on those before it.
     for _ in range(count):
         if at + _LENGTH_BYTES > end:
             raise pa.ArrowInvalid(f"{len(starts)} values, where there should be {count}")
@@ -203,7 +203,7 @@ def _plain(data: pa.Buffer, at: int, count: int) -> _Values:
 
 
 def _looked_up(dictionary: _Values | None, data: memoryview, count: int) -> _Values:
-    """Values by their number in the dictionary."""
+    """Return values by their number in the dictionary."""
     if not count:
         return _Values(pa.py_buffer(b""), np.zeros(0, np.int64), np.zeros(0, np.int64))
     if dictionary is None or not data.nbytes:
@@ -215,7 +215,7 @@ def _looked_up(dictionary: _Values | None, data: memoryview, count: int) -> _Val
 
 
 def _hybrid(data: memoryview, width: int, count: int) -> NDArray[np.int64]:
-    """Numbers of `width` bits: runs of one number, and groups of eight that are packed."""
+    """Return numbers of `width` bits: runs of one number, and bit-packed groups of eight."""
     if not width:
         return np.zeros(count, np.int64)
     if width > _MAX_WIDTH:
@@ -239,7 +239,7 @@ def _hybrid(data: memoryview, width: int, count: int) -> NDArray[np.int64]:
 
 
 def _runs(data: memoryview, width: int) -> Iterator[tuple[int, int | memoryview]]:
-    """How many numbers, and the one that they are or their bits."""
+    """Yield the length of each run, and its number or its bits."""
     at = 0
     while at < len(data):
         header, at = _varint(data, at)
@@ -252,7 +252,7 @@ def _runs(data: memoryview, width: int) -> Iterator[tuple[int, int | memoryview]
 
 
 def _bits(packed: memoryview, width: int) -> NDArray[np.int64]:
-    """Numbers of `width` bits each, the lowest first."""
+    """Return numbers of `width` bits each, lowest first."""
     bits = np.unpackbits(np.frombuffer(packed, np.uint8), bitorder="little").astype(np.int64)
     usable = len(bits) // width * width
     numbers: NDArray[np.int64] = bits[:usable].reshape(-1, width) @ (1 << np.arange(width, dtype=np.int64))

@@ -1,7 +1,7 @@
-"""Row groups that cannot hold what a filter looks for, by the statistics in the footer.
+"""Find row groups that cannot hold rows of a filter, by the statistics in the footer.
 
-pyarrow can do this too, but not for columns with nulls, and a damaged statistic ends the process. So its expressions
-are asked about ranges that are read here.
+pyarrow can do this too, but not for columns with nulls, and a damaged statistic crashes the process. So its expressions
+are evaluated on ranges that are read here.
 
 Source: parquet-format 2.11.0 `parquet.thrift` (Statistics, TypeDefinedOrder).
 """
@@ -31,15 +31,15 @@ _FLOATS = {"FLOAT": "<f", "DOUBLE": "<d"}
 
 
 def columns_of(expression: pc.Expression, names: Sequence[str]) -> list[str] | None:
-    """The columns that an expression may name, perhaps some more; None if it tells them by number."""
-    # An expression does not tell its columns, but its text has their names.
+    """Return the columns that an expression may name, perhaps more; None if it refers to them by number."""
+    # An expression does not expose its columns, but its text has their names.
     text = str(expression)
     return None if "FieldPath(" in text else [name for name in names if name in text]
 
 
 @contextmanager
 def fitting(expression: pc.Expression) -> Iterator[None]:
-    """An expression that cannot be evaluated is a UsageError."""
+    """Convert the error of an expression that cannot be evaluated to UsageError."""
     try:
         yield
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
@@ -50,12 +50,12 @@ def fitting(expression: pc.Expression) -> Iterator[None]:
 def possible_groups(
     file: Input, footer: Footer, schema: pa.Schema, leaves: Sequence[Sequence[int]], expression: pc.Expression
 ) -> set[int]:
-    """Row groups in which a row may be one that the expression keeps.
+    """Return row groups in which the expression may keep a row.
 
     Args:
         file: the open file.
         footer: its footer.
-        schema: of the batches that the expression is for.
+        schema: schema of the batches that are filtered.
         leaves: for each field of the schema, the numbers of its Parquet columns.
         expression: the filter.
 
@@ -77,10 +77,10 @@ def possible_groups(
 
 
 def _possible(known: Sequence[pc.Expression | None], schema: pa.Schema, expression: pc.Expression) -> set[int]:
-    """Where a row may be kept, by what is known of the rows of each group."""
+    """Return where a row may be kept, by the known facts of the rows of each group."""
     from pyarrow import dataset, fs
 
-    # Fragments of a dataset that is never read: what matters is what is known of their rows.
+    # Fragments of a dataset that is never read: only the known facts of their rows matter.
     parquet, nowhere = dataset.ParquetFileFormat(), fs.LocalFileSystem()
     fragments = [
         parquet.make_fragment(str(group), nowhere, partition_expression=facts) for group, facts in enumerate(known)
@@ -90,30 +90,30 @@ def _possible(known: Sequence[pc.Expression | None], schema: pa.Schema, expressi
 
 
 def _may_keep_nan(field: pa.Field, schema: pa.Schema, expression: pc.Expression) -> bool:
-    """Whether a row with NaN in a column may be kept: statistics leave NaN out, which lies between no bounds."""
+    """Return whether a row with NaN in a column may be kept: statistics leave out NaN, which is outside all bounds."""
     try:
         return bool(_possible([pc.field(field.name) == pa.scalar(math.nan, field.type)], schema, expression))
-    except pa.ArrowInvalid:  # nothing can be made of NaN: a whole number, say
+    except pa.ArrowInvalid:  # NaN does not exist in this type, such as integers
         return True
 
 
 def _known(
     fields: Sequence[tuple[pa.Field, int]], footer: Footer, statistics: Sequence[Mapping[int, Any]]
 ) -> pc.Expression | None:
-    """What statistics say of the rows of a row group; None for nothing."""
+    """Return the known facts of the rows of a row group as an expression; None if there are none."""
     known = []
     for field, leaf in fields:
         facts, column = statistics[leaf], pc.field(field.name)
         for number, compared in ((_MIN_VALUE, column.__ge__), (_MAX_VALUE, column.__le__)):
             bound = _bound(facts.get(number), footer.columns[leaf].kind, field.type)
             if bound is not None:
-                # Each bound by itself: pyarrow sees through `(a >= 1) | is_null(a)`, not through both bounds at once.
+                # Each bound by itself: pyarrow simplifies `(a >= 1) | is_null(a)`, but not both bounds at once.
                 known.append(compared(bound) if facts.get(_NULL_COUNT) == 0 else compared(bound) | column.is_null())
     return reduce(and_, known) if known else None
 
 
 def _bound(raw: Any, kind: str, arrow: pa.DataType) -> pa.Scalar | None:
-    """A bound as a scalar; None where it says nothing that can be relied on."""
+    """Return a bound as a scalar; None if it is unreliable."""
     types = pa.types
     try:
         if not isinstance(raw, bytes):

@@ -1,4 +1,4 @@
-"""Arrow schemas and Parquet's: what a file's types are given as, and what is told of them in a file."""
+"""Arrow schemas and Parquet's: the types in which columns are read, and the metadata of a file."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ __all__ = [
 ]
 
 ARROW_SCHEMA = b"ARROW:schema"
-"""Key of a file's metadata: the Arrow schema of its writer, as base64 of an IPC message. pyarrow goes by it."""
+"""Key of a file's metadata: the Arrow schema of its writer, as base64 of an IPC message. pyarrow uses it."""
 
 
 def given_schema(natural: pa.Schema, metadata: Mapping[bytes, bytes], *, views: bool) -> pa.Schema:
-    """The schema of batches: payload large (or views), other views plain, times in the unit that the writer had.
+    """Return the schema of batches: payload large (or views), other views plain, times in the writer's unit.
 
-    Features that Hugging Face's metadata tell stand in the fields too. A table of files, which only lading's own
-    references have, is left out.
+    Features in Hugging Face's metadata go into the fields too. A table of files, which only lading's own references
+    have, is left out.
 
     Args:
-        natural: what pyarrow makes of the file.
+        natural: pyarrow's schema of the file.
         metadata: key-value metadata of the file.
-        views: whether payload that pyarrow gives as views stays so.
+        views: whether payload that pyarrow returns as views stays so.
     """
     declared = arrow_types_in(metadata)
     fields = [field.with_type(_given_type(field.type, declared.get(field.name), views=views)) for field in natural]
@@ -45,7 +45,7 @@ def given_schema(natural: pa.Schema, metadata: Mapping[bytes, bytes], *, views: 
 
 
 def arrow_types_in(metadata: Mapping[bytes, bytes]) -> dict[str, pa.DataType]:
-    """Types of the columns by name, as the Arrow schema in a file's metadata tells them; none without one."""
+    """Return types of the columns by name, from the Arrow schema in a file's metadata; nothing without one."""
     if ARROW_SCHEMA not in metadata:
         return {}
     stored = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(metadata[ARROW_SCHEMA])))
@@ -61,10 +61,10 @@ def _given_type(kind: pa.DataType, declared: pa.DataType | None, *, views: bool)
 
 
 def _with_times(kind: pa.DataType, declared: pa.DataType) -> pa.DataType:
-    """The type with times in the units told, at any depth.
+    """Return the type with times in the declared units, at any depth.
 
-    Parquet has no seconds, and pyarrow makes days of dates in milliseconds; it does not restore either. Of times that a
-    dictionary held it restores nothing, neither zones nor that numbers are durations.
+    Parquet has no seconds, and pyarrow turns dates in milliseconds into days; it restores neither. For times from a
+    dictionary it restores nothing: no zones, and no durations from numbers.
     """
     types = pa.types
     if types.is_dictionary(declared):
@@ -81,10 +81,10 @@ def _with_times(kind: pa.DataType, declared: pa.DataType) -> pa.DataType:
 
 
 def file_type(kind: pa.DataType) -> pa.DataType:
-    """The type in which values are kept: `plain_type`, dictionaries of text and bytes alone, and in no other type.
+    """Return the type in which values are stored: `plain_type`, with dictionaries only of top-level text and bytes.
 
-    Of others pyarrow 26 gives back no dictionary, nor always their type. Those inside others it reads of one row
-    group alone, and of that only where no page stands behind those of the dictionary.
+    For others, pyarrow 26 restores no dictionary, and not always their type. Nested dictionaries it reads only from a
+    single row group, and only if no data page follows the dictionary-encoded pages.
     """
     kind = plain_type(kind)
     if pa.types.is_dictionary(kind) and (is_text(kind.value_type) or is_bytes(kind.value_type)):
@@ -100,9 +100,9 @@ def _decoded(kind: pa.DataType) -> pa.DataType:
 
 
 def metadata_of(schema: pa.Schema) -> dict[bytes, bytes]:
-    """Key-value metadata for a file of this schema: the schema's own, and the schema without views.
+    """Return key-value metadata for a file of this schema: the schema's own, and the schema without views.
 
-    Without that, pyarrow would say of itself that payload written as views is to be read as views.
+    Otherwise pyarrow would declare that payload written as views is to be read as views.
     """
     fields = [field.with_type(file_type(field.type)) for field in schema]
     metadata = {key: value for key, value in without_files(schema.metadata).items() if key != ARROW_SCHEMA}
@@ -111,7 +111,7 @@ def metadata_of(schema: pa.Schema) -> dict[bytes, bytes]:
 
 
 def check_schema(schema: pa.Schema) -> None:
-    """Raise Unrepresentable for what no Parquet file can hold: references, equal names, some types."""
+    """Raise Unrepresentable for schemas that Parquet cannot hold: references, equal names, some types."""
     taken: set[pa.DataType] = set()
     for field in schema:
         if is_ref(field.type):
@@ -138,7 +138,7 @@ def check_schema(schema: pa.Schema) -> None:
 
 
 def _has_empty_arrays(kind: pa.DataType) -> bool:
-    """Whether a type has lists of the fixed size 0: pyarrow 26 writes them, and then cannot read a null among them."""
+    """Return whether a type has lists of fixed size 0: pyarrow 26 writes them, but cannot read a null among them."""
     if isinstance(kind, pa.BaseExtensionType):
         return _has_empty_arrays(kind.storage_type)
     if pa.types.is_fixed_size_list(kind) and kind.list_size == 0:
@@ -147,7 +147,7 @@ def _has_empty_arrays(kind: pa.DataType) -> bool:
 
 
 def leaves_by_field(schema: pa.Schema) -> list[list[int]]:
-    """For each field, the numbers of its Parquet columns: one, or one for each leaf of a nested type."""
+    """Return for each field the numbers of its Parquet columns: one, or one for each leaf of a nested type."""
     leaves: list[list[int]] = []
     first = 0
     for field in schema:
@@ -158,7 +158,7 @@ def leaves_by_field(schema: pa.Schema) -> list[list[int]]:
 
 
 def values_of_leaves(schema: pa.Schema) -> list[tuple[int, int]]:
-    """For each Parquet column `row_values` and `null_values`, as a column of the footer has them.
+    """Return for each Parquet column `row_values` and `null_values`, as a column of the footer has them.
 
     A null list of fixed size is one value in Parquet, and in Arrow as many as any other.
     """

@@ -1,7 +1,7 @@
-"""Structs of Thrift's compact protocol, in which Parquet writes its footer and page headers.
+"""Parse structs of Thrift's compact protocol, in which Parquet writes its footer and page headers.
 
-pyarrow parses the footer too. But for a damaged one, to ask it for a column chunk can end the process: what it throws
-then, nobody catches. So what is needed of column chunks is taken from here.
+pyarrow parses the footer too. But asking it for a column chunk of a damaged footer can crash the process with an
+uncaught exception. So the required facts of column chunks are parsed here.
 
 Source: https://github.com/apache/thrift/blob/master/doc/specs/thrift-compact-protocol.md
 """
@@ -14,7 +14,7 @@ from typing import Any
 __all__ = ["parse_struct", "parse_varint", "structs_of_list"]
 
 _MAX_DEPTH = 12
-"""Of structs and lists in one another: those of Parquet are seven deep."""
+"""Maximum nesting of structs and lists: those of Parquet are seven deep."""
 _INTEGER_BITS = 64
 _LONG_LIST = 15
 _BOOLEANS = (1, 2)
@@ -23,11 +23,11 @@ _MORE = 0x80
 
 
 def structs_of_list(data: bytes, number: int) -> Iterator[dict[int, Any]]:
-    """The structs in the list that is field `number` of the struct at the beginning of `data`, one by one.
+    """Yield the structs in the list that is field `number` of the struct at the beginning of `data`.
 
     Raises:
         IndexError: the data end first.
-        ValueError: these are no such structs.
+        ValueError: they are not such structs.
     """
     at = found = 0
     while data[at] != 0:
@@ -44,13 +44,13 @@ def structs_of_list(data: bytes, number: int) -> Iterator[dict[int, Any]]:
 
 
 def parse_struct(data: bytes, at: int, depth: int = 0) -> tuple[dict[int, Any], int]:
-    """Fields of a struct by number, and where it ends.
+    """Return the fields of a struct by number, and the end of the struct.
 
-    Doubles and booleans are None, which nobody needs.
+    Doubles and booleans are None, because they are not needed.
 
     Raises:
         IndexError: the data end before the struct does.
-        ValueError: this is no struct, or one that nests deeper than any of Parquet's.
+        ValueError: it is not a struct, or nests deeper than any of Parquet's.
     """
     _check_depth(depth)
     fields: dict[int, Any] = {}
@@ -63,7 +63,7 @@ def parse_struct(data: bytes, at: int, depth: int = 0) -> tuple[dict[int, Any], 
 
 
 def _parse_field(data: bytes, at: int, last: int) -> tuple[int, int, int]:
-    """Number and type of a field, and where its value begins."""
+    """Return number and type of a field, and the start of its value."""
     delta, kind = data[at] >> 4, data[at] & 15
     if delta:
         return last + delta, kind, at + 1
@@ -107,7 +107,7 @@ def _check_depth(depth: int) -> None:
 
 
 def _parse_list_head(data: bytes, at: int) -> tuple[int, int, int]:
-    """Number and type of the elements, and where the first begins."""
+    """Return number and type of the elements, and the start of the first."""
     count, kind = data[at] >> 4, data[at] & 15
     if count < _LONG_LIST:
         return count, kind, at + 1
@@ -121,7 +121,7 @@ def _parse_integer(data: bytes, at: int) -> tuple[int, int]:
 
 
 def parse_varint(data: bytes | memoryview, at: int) -> tuple[int, int]:
-    """A whole number, seven bits a byte, the lowest first; and where it ends.
+    """Return an integer, seven bits a byte, lowest first; and its end.
 
     Raises:
         IndexError: the data end first.

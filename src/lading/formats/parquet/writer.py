@@ -1,4 +1,4 @@
-"""Record batches → one Parquet file, row group by row group."""
+"""Write record batches to one Parquet file, row group by row group."""
 
 from __future__ import annotations
 
@@ -30,25 +30,26 @@ _MAX_ROW_GROUP_BYTES = 1 << 30
 """A page is at most 2 GiB, and never more than its row group."""
 _MAX_VALUE_BYTES = 1 << 31
 _LEAST_PAGE_BYTES = 16
-"""pyarrow 26 takes an empty dictionary for 6 bytes: where that fills a page, a list's first page has no rows, and the
-file fewer than its footer says."""
+"""pyarrow 26 counts an empty dictionary as 6 bytes. If that fills a page, a list's first page has no rows, and the file
+has fewer rows than its footer says."""
 _SAMPLE_ROWS = 4096
 _AT_ONCE_BYTES = 2 << 20
-"""Of nested columns about so much is written at once: pyarrow makes 4 bytes for each item of an array, of any type."""
+"""Bytes of nested columns that are written at once: pyarrow allocates 4 bytes for each item of an array, of any type.
+"""
 _MAGIC = b"PAR1"
 _FOOTER_BYTES_PER_CHUNK = 130
 
 
 class ParquetWriter(ShardWriter):
-    """A Parquet file being written.
+    """Write a Parquet file.
 
-    Holds the rows of one row group, as the batches that came, and of the one before while that is being written, if
-    the sink writes behind its caller's back: views keep their maps until they are written.
+    Holds the rows of one row group, as the batches that came. If the sink writes in the background, also those of the
+    previous row group during its writing: views keep their maps until they are written.
 
     Args:
-        sink: where to; a library writes it in place if it has a native path.
-        schema: of the rows, checked by `check_schema`.
-        options: how.
+        sink: the output; a library writes it in place if it has a native path.
+        schema: schema of the rows, checked by `check_schema`.
+        options: write options.
     """
 
     def __init__(self, sink: Sink, schema: pa.Schema, options: WriteOptions) -> None:
@@ -64,18 +65,18 @@ class ParquetWriter(ShardWriter):
         self._waiting: list[pa.RecordBatch] = []
         self._waiting_bytes = self._leaving_bytes = 0
         self._viewed_bytes = self._leaving_viewed_bytes = 0
-        """What views show of the rows that wait, and of those of the last row group."""
+        """Bytes that views show of the waiting rows, and of those of the last row group."""
         self._payload_bytes = self._written_bytes = 0
         self._num_samples = self._row_groups = self._said_bytes = self._marked_rows = 0
 
     def __del__(self) -> None:
-        # Whoever drops a shard does not want the footer that pyarrow would write now.
+        # After an abort, pyarrow must not write the footer.
         writer = getattr(self, "_writer", None)
         if writer is not None:
             writer.is_open = False
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Append rows; whole row groups go to the sink.
+        """Append rows; complete row groups go to the sink.
 
         Raises:
             SchemaMismatch: columns or types are not those of the shard.
@@ -102,10 +103,10 @@ class ParquetWriter(ShardWriter):
                 self._flush()
 
     def bytes_written(self) -> int:
-        """Bytes in the file, what the rows that wait will come to, and the footer; never less than said before.
+        """Return the bytes in the file, the estimated size of the waiting rows, and the footer; never less than before.
 
-        Rows that wait, and those of the last row group, which may be on its way, are reckoned to shrink as those before
-        them did, the first ones as a trial of them did.
+        Waiting rows, and those of the last row group, which may be in the background, are assumed to shrink as earlier
+        rows did; the first ones as a trial of them did.
         """
         written, waiting = self._written_bytes, self._waiting_bytes + self._leaving_bytes
         done = self._payload_bytes - waiting
@@ -116,11 +117,11 @@ class ParquetWriter(ShardWriter):
         return self._said_bytes
 
     def held_bytes(self) -> int:
-        """What the views among the rows show that wait for their row group, or are in the last one."""
+        """Return the bytes that views show of the waiting rows, or of the last row group."""
         return self._viewed_bytes + self._leaving_viewed_bytes
 
     def close(self) -> ShardFacts:
-        """Write what waits, and the footer."""
+        """Write the waiting rows, and the footer."""
         self._flush()
         writer, handle = self._opened()
         if writes_behind(self._sink):
@@ -134,7 +135,7 @@ class ParquetWriter(ShardWriter):
         return ShardFacts(self._num_samples, size, self._payload_bytes)
 
     def _fitted(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The columns in the order and the types of the file."""
+        """Return the columns in the order and the types of the file."""
         if sorted(batch.schema.names) != sorted(self._schema.names) or (batch.num_rows and not len(self._schema)):
             raise SchemaMismatch(
                 "columns are not those of the shard",
@@ -180,7 +181,7 @@ class ParquetWriter(ShardWriter):
         self._marked_rows += rows.num_rows
 
     def _opened(self) -> tuple[pq.ParquetWriter, pa.NativeFile]:
-        """The writer, opened when the first rows have shown how to write them."""
+        """Return the writer, opened when the first rows have shown how to write them."""
         if self._writer is None or self._handle is None:
             first = pa.Table.from_batches(self._waiting, self._schema).slice(0, _SAMPLE_ROWS)
             plans = plan_columns(_one_batch(first), self._options)
@@ -197,8 +198,8 @@ class ParquetWriter(ShardWriter):
                     use_dictionary=[plan.path for plan in plans if plan.dictionary],
                     write_statistics=[plan.path for plan in plans if plan.statistics],
                     write_page_index=True,
-                    # pyarrow looks at the size of a page after each of these many values: so pages end up between
-                    # half of what is asked for and all of it.
+                    # pyarrow checks the size of a page after each of these many values: pages get between half of the
+                    # requested size and all of it.
                     data_page_size=half_page,
                     write_batch_size=values_at_once(plans, half_page),
                 )
@@ -229,7 +230,7 @@ def _one_batch(table: pa.Table) -> pa.RecordBatch:
 
 
 def _written_type(kind: pa.DataType) -> pa.DataType:
-    """Payload is written as views, whatever it comes as: large_binary becomes views without a copy, not the reverse."""
+    """Return the written type: payload is written as views, because large_binary becomes views without a copy."""
     return pa.binary_view() if views.is_bytes(kind) else file_type(kind)
 
 
@@ -253,7 +254,7 @@ def _fit(column: pa.Array, field: pa.Field) -> pa.Array:
 
 
 def _counts_seconds(kind: pa.DataType) -> bool:
-    """Whether it is one of the types that Parquet does not have: they become milliseconds."""
+    """Return whether a type counts seconds, which Parquet lacks: they become milliseconds."""
     return bool(kind == pa.time32("s") or (pa.types.is_timestamp(kind) and kind.unit == "s"))
 
 
@@ -264,7 +265,7 @@ def _holds_seconds(kind: pa.DataType) -> bool:
 
 
 def _refuse_long_times(column: pa.Array) -> None:
-    """Raise Unrepresentable, with the row, for seconds that have no milliseconds; pyarrow would wrap some of them."""
+    """Raise Unrepresentable, with the row, for seconds outside milliseconds; pyarrow would wrap some of them."""
     column = without_dictionary(column)
     if pa.types.is_nested(column.type):
         is_struct = pa.types.is_struct(column.type)

@@ -98,7 +98,7 @@ def _check_layout(tar: TarFile, options: ReadOptions) -> Iterator[Finding]:
 
 
 def _split_samples(keys: pa.Array, sample: NDArray[np.int64], field: NDArray[np.int64]) -> Iterator[Finding]:
-    """Yield keys that return with new fields. A key that returns with a field that it had is another sample.
+    """Yield keys that appear again with new fields. A key that appears again with an earlier field is another sample.
 
     Args:
         keys: keys of samples; neighbouring members of one key are a sample.
@@ -140,7 +140,7 @@ def _fields_of(index: pa.Table) -> tuple[pa.Array, NDArray[np.int64], NDArray[np
 
 
 def _walked(tar: TarFile, options: ReadOptions) -> tuple[pa.Array, NDArray[np.int64], NDArray[np.int64]]:
-    """Return the same by the headers; nothing if no key returns."""
+    """Return the same by the headers; nothing if no key appears again."""
     walk = Pass(tar, lower_case=options.lower_case, on_duplicate="error")
     for _ in walk.rows():
         pass

@@ -1,9 +1,9 @@
-"""The list of shards that megatron-energon keeps beside tars.
+"""The list of shards that megatron-energon stores next to tars.
 
     .nv-meta/.info.json   {"energon_version"?, "shard_counts": {name below the folder: samples}}
 
-Samples are counted by WebDataset's rule, whatever the tars hold; tars without samples are left out. What else lies in
-`.nv-meta` is not looked at: YAML (`split.yaml`, the older `.info.yaml`), and a database (`index.sqlite`).
+Samples are counted by WebDataset's rule, whatever the tars hold; tars without samples are left out. Other files in
+`.nv-meta` are ignored: YAML (`split.yaml`, the older `.info.yaml`), and a database (`index.sqlite`).
 
 Source: megatron-energon 7.4.1, flavors/webdataset/prepare.py, structs.py, metadata.py.
 """
@@ -20,15 +20,16 @@ from lading.storage.base import Store
 __all__ = ["INFO_NAME", "list_energon"]
 
 INFO_NAME = ".nv-meta/.info.json"
-"""Where the list lies, below the folder of the tars."""
+"""Path of the list, below the folder of the tars."""
 
 
 def list_energon(store: Store, path: str, limits: Limits) -> list[ListedShard]:
-    """The shards that a list tells, in its order, with the samples of each. No shard is looked at.
+    """Return the shards in a list, in its order, with the samples of each. Reads no shard.
 
     Raises:
-        NotFound: there is none.
-        DataError: it is no such list. BadReference: a shard outside the folder.
+        NotFound: there is no list.
+        DataError: the list is invalid.
+        BadReference: a shard outside the folder.
         LimitExceeded: the list is larger than `index_bytes`.
     """
     index = load_index(store, path, limits)

@@ -1,4 +1,4 @@
-"""One pass over a tar: its members become batches of samples, and what is to be told of the tar is noted on the way."""
+"""One pass over a tar: convert members to batches of samples, and collect counts for the summary."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from lading.limits import Limits
 __all__ = ["Pass"]
 
 _STREAM_BYTES = 8 << 20
-"""How much of a compressed tar is unpacked at a time."""
+"""Bytes of a compressed tar that are unpacked at a time."""
 
 
 class Pass:
@@ -33,15 +33,15 @@ class Pass:
     Args:
         tar: the file.
         lower_case: field names in lower case.
-        on_duplicate: what a second member of one field in one sample is.
-        entries: where samples begin by the tar's sidecar, to be compared with.
-        named: False for who asks where samples lie, and not for batches of them (`Splitter`).
+        on_duplicate: how to treat a second member of one field in one sample.
+        entries: starts of samples in the tar's sidecar, to compare with.
+        named: False for callers that need the places of samples, and no batches of them (`Splitter`).
 
     Attributes:
-        splitter: fields so far, and members left out.
-        samples: how many began so far.
+        splitter: fields so far, and omitted members.
+        samples: number of samples that began so far.
         dropped: members dropped as duplicates.
-        returning: samples whose key an earlier one has; known at the end.
+        returning: samples with the key of an earlier one; known at the end.
         end: padded end of the last sample so far.
     """
 
@@ -62,7 +62,7 @@ class Pass:
         self._metadata = with_files(pa.schema([]), [tar.entry]).metadata
 
     def rows(self) -> Iterator[Rows]:
-        """The members that belong to samples, window by window; reads headers only."""
+        """Yield the members that belong to samples, window by window; reads headers only."""
         with errors_at(file=self._tar.path):
             walk = Walk(self._tar)
             for found in walk:
@@ -72,7 +72,10 @@ class Pass:
             self._finish(walk.cursor)
 
     def held_rows(self) -> list[Rows]:
-        """All of `rows`, for who needs them together. Raises LimitExceeded if keys take more than `tar_keys_bytes`."""
+        """Return all of `rows`, for callers that need them together.
+
+        Raises LimitExceeded if keys exceed `tar_keys_bytes`.
+        """
         held, size, limits = list[Rows](), 0, self._tar.source.limits
         with errors_at(file=self._tar.path):
             for rows in self.rows():
@@ -84,7 +87,7 @@ class Pass:
         return held
 
     def part(self, start: int, stop: int | None) -> Rows:
-        """The members of samples between two places of the tar, without noting anything."""
+        """Yield the members of samples between two places of the tar, without updating the counts."""
         self.splitter.restart()
         with errors_at(file=self._tar.path):
             return join_rows([self.splitter.split(found) for found in Walk(self._tar, start, stop)])
@@ -92,7 +95,7 @@ class Pass:
     def batch(
         self, rows: Rows, columns: Sequence[str] | None, make_column: ColumnMaker | None = None
     ) -> pa.RecordBatch:
-        """Whole samples as a batch; of references, unless the column maker says otherwise."""
+        """Return whole samples as a batch; of references, unless the column maker decides otherwise."""
         with errors_at(file=self._tar.path):
             self._refuse_large_files(rows, columns)
             batch, dropped = to_batch(
@@ -107,7 +110,7 @@ class Pass:
         return batch
 
     def counts(self) -> dict[str, int]:
-        """What is to be told of the tar, by a short phrase."""
+        """Return counts for the summary of the tar, by a short phrase."""
         reports = {f"members skipped: {reason}": count for reason, count in self.splitter.skipped.items()}
         reports["samples whose key came before, not adjacent"] = self.returning
         reports["members dropped as duplicates"] = self.dropped
@@ -136,13 +139,13 @@ class Pass:
         valid: NDArray[np.bool_],
         sparse: Mapping[int, Sparse],
     ) -> pa.Array:
-        """References; the values themselves if one of them is a file with holes, which no range of the tar is."""
+        """Return references; or the values if one of them is a sparse file, which is not a range of the tar."""
         if not sparse:
             return make_refs(offset, length, valid=valid)
         return filled(self._tar.read, offset, length, valid, sparse, self._tar.source.limits)
 
     def _refuse_large_files(self, rows: Rows, columns: Sequence[str] | None) -> None:
-        """Hold the files with holes of each sample against the limit, before anything of them is read."""
+        """Check the sparse files of each sample against the limit, before any of them is read."""
         if not rows.sparse:
             return
         limits, held = self._tar.source.limits, Counter[int]()
@@ -163,13 +166,13 @@ class Pass:
     def stream_batches(
         self, *, max_rows: int, max_bytes: int, columns: Sequence[str] | None
     ) -> Iterator[pa.RecordBatch]:
-        """All samples of a compressed tar, with their values."""
+        """Yield all samples of a compressed tar, with their values."""
         with errors_at(file=self._tar.path):
             stream = Stream(self._tar)
             cursor, waiting = (
                 Cursor(limits=self._tar.source.limits),
                 list[Rows](),
-            )  # members whose samples have not been given yet
+            )  # members whose samples were not yielded yet
             while not cursor.done:
                 first = int(waiting[0].start[0]) if waiting else cursor.at
                 window = stream.window(first, max(cursor.need, cursor.at + _STREAM_BYTES), whole=True)
@@ -188,7 +191,7 @@ class Pass:
             self._finish(cursor)
 
     def _fill(self, window: Window, cursor: Cursor, waiting: list[Rows]) -> Cursor:
-        """Add the members that lie in the window; the cursor then says what is needed for more."""
+        """Add the members in the window; then the cursor shows what is needed for more."""
         while not cursor.done:
             found, cursor = scan(window, cursor)
             largest = max(int(found.length.max(initial=0)), cursor.need - cursor.at - BLOCK)
@@ -214,7 +217,7 @@ def _refuse_large(what: str, start: int, size: int, limits: Limits) -> None:
 
 
 def _values_in(window: Window, limits: Limits) -> ColumnMaker:
-    """Makes columns of values that lie in a window, in memory of their own."""
+    """Return a function that makes columns of values in a window, in memory of their own."""
     buffer = pa.py_buffer(window.data)
 
     def read(at: int, size: int) -> memoryview:

@@ -1,7 +1,7 @@
 r"""Members → tar headers, many at a time. Pure.
 
-Headers are USTAR with fixed owner, mode and time, so equal members give equal bytes. What USTAR has no room for (a name
-of more than 100 bytes or outside ASCII, a payload of 8 GiB and more) stands in a pax header before the member's own.
+Headers are USTAR with fixed owner, mode and time, so equal members give equal bytes. A name of more than 100 bytes or
+outside ASCII, and a payload of 8 GiB and more, do not fit into USTAR and go into a pax header before the member's own.
 
     [pax header 512, its records "%d key=value\n", zeros]  header 512     payload     zeros
 
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 __all__ = ["END", "make_heads"]
 
 END = bytes(1024)
-"""What closes an archive: two blocks of zeros."""
+"""The end of an archive: two blocks of zeros."""
 
 _BLOCK = 512
 _NAME_BYTES = 100
@@ -32,12 +32,12 @@ _DIGITS = 3 * np.arange(10, -1, -1)
 def make_heads(
     names: pa.StringArray, size: NDArray[np.int64], mtime: int
 ) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """What comes before each member's payload.
+    """Return the blocks before each member's payload.
 
     Args:
-        names: of the members; none is null or holds a NUL.
+        names: names of the members; none is null or holds a NUL.
         size: bytes of their payloads.
-        mtime: time of all of them, in whole seconds from 1970 on.
+        mtime: time of all of them, in seconds from 1970 on.
 
     Returns:
         Blocks, (m, 512) uint8, and bounds: those of member i are `bounds[i]:bounds[i + 1]`.
@@ -56,13 +56,13 @@ def make_heads(
 
 
 def _records(name: str | None, size: int) -> bytes:
-    """Records of a pax header for what does not fit."""
+    """Return records of a pax header for values that do not fit."""
     body = b"" if name is None else _record(b"path", name.encode())
     return body if size < _MAX_SIZE else body + _record(b"size", b"%d" % size)
 
 
 def _record(key: bytes, value: bytes) -> bytes:
-    """One record; its length counts its own digits."""
+    """Return one record; its length counts its own digits."""
     rest = len(key) + len(value) + 3
     length = rest + len(str(rest))
     length = rest + len(str(length))
@@ -72,7 +72,7 @@ def _record(key: bytes, value: bytes) -> bytes:
 def _with_records(
     headers: NDArray[np.uint8], rows: NDArray[np.int64], records: Sequence[bytes], mtime: int
 ) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """The headers, with a pax header and its records before those of `rows`."""
+    """Return the headers, with a pax header and its records before those of `rows`."""
     sizes = np.array([len(body) for body in records], np.int64)
     count = np.ones(len(headers), np.int64)
     count[rows] += 1 + -(-sizes // _BLOCK)
@@ -88,7 +88,7 @@ def _with_records(
 
 
 def _headers(names: pa.StringArray, size: NDArray[np.int64], kind: bytes, mtime: int) -> NDArray[np.uint8]:
-    """One header a member, (n, 512); names are ASCII and fit."""
+    """Return one header a member, (n, 512); names are ASCII and fit."""
     template = _template(kind, mtime)
     headers = np.tile(template, (len(names), 1))
     wide = pc.utf8_rpad(names, _NAME_BYTES, "\0").buffers()[2]
@@ -96,7 +96,7 @@ def _headers(names: pa.StringArray, size: NDArray[np.int64], kind: bytes, mtime:
     digits = (size[:, None] >> _DIGITS & 7).astype(np.uint8)
     headers[:, :_NAME_BYTES] = name
     headers[:, 124:135] = digits + np.uint8(ord("0"))
-    # The template has its sizes as zeros ("0"), so the sum is the template's and what was put in.
+    # The template has its sizes as zeros ("0"), so the sum is the template's plus the inserted bytes.
     total = int(template.sum()) + name.sum(axis=1, dtype=np.int64) + digits.sum(axis=1, dtype=np.int64)
     headers[:, 148:154] = (total[:, None] >> _DIGITS[-6:] & 7) + ord("0")
     headers[:, 154] = 0

@@ -59,15 +59,15 @@ BLOCK = 512
 """Bytes of a tar block."""
 
 MAX_REACH = 2048
-"""Headers looked at together: 1 MB of them, still in the cache when they are looked at again."""
+"""Headers processed together: 1 MB of them, still in the CPU cache when they are read again."""
 
 TYPE = 156
-"""Where a header has its type."""
+"""Offset of the type in a header."""
 
 _NAME, _SIZE, _CHECKSUM, _PREFIX = slice(0, 100), slice(124, 136), slice(148, 156), slice(345, 500)
 _MAGIC = slice(257, 263)
 _USTAR = np.frombuffer(b"ustar\0", np.uint8)
-"""The magic of POSIX; GNU's is `"ustar  "`. Only with the first does a header have a prefix."""
+"""The magic of POSIX; GNU's is `"ustar  "`. Only the first allows a prefix."""
 _MORE_IN_HEADER, _MORE_IN_BLOCK = 482, 504
 _FILLED_SIZE = slice(483, 495)
 _MAX_SIZE = 1 << 60
@@ -87,10 +87,10 @@ REGULAR = _of_types(b"0\x007S")
 """By type: whether a member is a file. Links are not."""
 
 EXTENSIONS = _of_types(b"xXgLK")
-"""By type: whether a header only tells of the next one."""
+"""By type: whether a header only describes the next one."""
 
 _SUM_ROWS = 256
-"""Headers summed at once: few enough for the cache, and for memory that is used again."""
+"""Headers summed at once: few enough for the CPU cache and for reused memory."""
 _EVEN_BYTES = np.uint64(0x00FF00FF00FF00FF)
 _EMPTY = _of_types(b"123456")
 _FOLDER = ord("5")
@@ -101,12 +101,12 @@ _DAMAGED = "The file is damaged here: copy it again."
 
 @dataclass(frozen=True, slots=True)
 class Sparse:
-    """Where a file with holes is stored: from its first header, extension records included, to the end of its data.
+    """The place of a sparse file: from its first header, extension records included, to the end of its data.
 
     Attributes:
-        start: where that begins.
-        stop: where that ends.
-        size_bytes: of the file with its holes filled, as the tar says.
+        start: first byte.
+        stop: end.
+        size_bytes: size of the file with its holes filled, as the tar declares it.
     """
 
     start: int
@@ -120,11 +120,11 @@ class Headers:
 
     Attributes:
         names: (n, width) uint8, padded with zeros; the width is a multiple of 8. Names hold no NUL.
-        kind: type as tar has it, except that an old folder (type NUL, final slash) is `5`.
-        start: where the member begins, its extension records included.
-        offset: where its payload begins.
+        kind: type in the tar, except that an old folder (type NUL, final slash) is `5`.
+        start: start of the member, its extension records included.
+        offset: start of its payload.
         length: bytes of payload; 0 for links, folders and devices.
-        sparse: by row, the members that are files with holes; their payload is not the file.
+        sparse: by row, the members that are sparse files; their payload is not the file.
     """
 
     names: NDArray[np.uint8]
@@ -138,7 +138,7 @@ class Headers:
         return len(self.kind)
 
     def name(self, row: int) -> bytes:
-        """Name of one member."""
+        """Return the name of one member."""
         return bytes(self.names[row].data).rstrip(b"\0")
 
 
@@ -153,29 +153,29 @@ NOTHING = Headers(
 
 
 class Passing(Protocol):
-    """A stream that is read on, a part at a time, by who looks at the values too."""
+    """A stream read forward, a part at a time, by a reader that also processes the values."""
 
     def part(self, at: int) -> tuple[memoryview, int]:
-        """A part with the header at `at`, and where it begins."""
+        """Return a part with the header at `at`, and the start of the part."""
 
     def take(self, at: int, size: int, *, text: bool) -> bool:
-        """A value lies there; `text` says that more is wanted than to look at it once.
+        """Process the value at a place; `text` marks values whose bytes are needed again.
 
-        Gives whether the part at hand is no longer good.
+        Returns whether the current part is no longer valid.
         """
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """A part of a tar stream that is in memory.
+    """A part of a tar stream in memory.
 
     Attributes:
         data: its bytes.
-        base: where it begins in the stream; a multiple of 512.
-        total: size of the whole stream; None while that is not known.
-        whole: take only members whose payload lies in the window.
-        read: reads `(offset, length)` of the stream without touching `data`, where that is a map.
-        passing: reads on instead of `read`, and is told of the values.
+        base: its start in the stream; a multiple of 512.
+        total: size of the whole stream; None while unknown.
+        whole: accept only members whose payload is inside the window.
+        read: reads `(offset, length)` of the stream without touching `data`, if that is a map.
+        passing: reads forward instead of `read`, and receives the values.
     """
 
     data: NDArray[np.uint8]
@@ -187,11 +187,11 @@ class Window:
 
     @property
     def stop(self) -> int:
-        """Where the window ends in the stream."""
+        """Return the end of the window in the stream."""
         return self.base + len(self.data)
 
     def get(self, at: int, size: int) -> bytes | None:
-        """Bytes from `at` on, fewer at the end of the stream; None if more of the stream must be in memory first."""
+        """Return bytes from `at` on, fewer at the end of the stream; None if more of the stream must be read first."""
         if at + size > self.stop and (self.total is None or self.stop < self.total):
             return None
         return bytes(self.data.data[at - self.base : at - self.base + size])
@@ -199,18 +199,19 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
-    """How far a walk has come.
+    """The position of a walk.
 
     Attributes:
-        at: where the next member begins.
-        done: the archive has ended.
-        closed: it ended with a block of zeros, as it should; a file that just stops may have been cut between members.
-        lone: behind that block stand bytes that are no zeros: it may be a header that was lost.
-        need: data up to here are wanted in the window before the walk can go on; 0 if it can.
-        dense: members are small: look at whole regions.
-        reach: how many headers to try at once; small after something unusual, so that trouble does not add up.
-        records: of global pax headers, what they say about names and sizes.
-        limits: on what headers may ask for.
+        at: start of the next member.
+        done: whether the archive has ended.
+        closed: whether it ended with a block of zeros, as it should; a file without one may have been cut between
+            members.
+        lone: whether non-zero bytes follow that block: perhaps a lost header.
+        need: the window must reach this offset before the walk can continue; 0 if it can.
+        dense: whether members are small, so that whole regions are scanned.
+        reach: number of headers to try at once; small after an irregularity, so that trouble does not add up.
+        records: records of global pax headers about names and sizes.
+        limits: limits on the resources that headers may take.
     """
 
     at: int = 0
@@ -225,12 +226,12 @@ class Cursor:
 
 
 def padded(size: int) -> int:
-    """Bytes that a payload takes up, its padding included."""
+    """Return the bytes of a payload, its padding included."""
     return -(-size // BLOCK) * BLOCK
 
 
 def checksums(headers: NDArray[np.uint8]) -> NDArray[np.int64]:
-    """Checksums that headers, (n, 512) uint8, should hold."""
+    """Return the checksums that headers, (n, 512) uint8, should hold."""
     sums = np.empty(len(headers), np.int64)
     for first in range(0, len(headers), _SUM_ROWS):
         part = headers[first : first + _SUM_ROWS]
@@ -246,12 +247,12 @@ def checksums(headers: NDArray[np.uint8]) -> NDArray[np.int64]:
 
 
 def is_header(block: bytes) -> bool:
-    """Whether 512 bytes are a tar header, by their checksum; a block of zeros is none."""
+    """Return whether 512 bytes are a tar header, by their checksum; a block of zeros is not."""
     return len(block) == BLOCK and any(block) and _checksum_fault(block) is None
 
 
 def sizes(headers: NDArray[np.uint8]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Payload sizes of headers, and which of them state one. Links, folders … have none."""
+    """Return payload sizes of headers, and which of them have one. Links, folders … have none."""
     size, good = _octal(headers[:, 124:135])
     good &= (headers[:, 135] == 0) | (headers[:, 135] == ord(" "))
     for row in np.flatnonzero(~good).tolist():
@@ -262,7 +263,7 @@ def sizes(headers: NDArray[np.uint8]) -> tuple[NDArray[np.int64], NDArray[np.boo
 
 
 def other_size(header: memoryview | bytes) -> int:
-    """Size that a header states in another way than in 11 octal digits; −1 if in none, or if the field is all zeros."""
+    """Return a size that is not 11 octal digits; −1 if invalid, or if the field is all zeros."""
     text = bytes(header[_SIZE])
     try:
         size = _number(text) if any(text) else -1
@@ -272,7 +273,7 @@ def other_size(header: memoryview | bytes) -> int:
 
 
 def valid(headers: NDArray[np.uint8]) -> NDArray[np.bool_]:
-    """Which headers hold their own checksum. What comes after the first that does not may be said not to, wrongly."""
+    """Return which headers match their own checksum. Headers after the first mismatch may be wrongly False."""
     stored, plain = _octal(headers[:, 148:154])
     plain &= (headers[:, 154] == 0) | (headers[:, 154] == ord(" "))
     good: NDArray[np.bool_] = plain & (stored == checksums(headers))
@@ -284,9 +285,9 @@ def valid(headers: NDArray[np.uint8]) -> NDArray[np.bool_]:
 
 
 def mark_old_folders(headers: NDArray[np.uint8], kind: NDArray[np.uint8], size: NDArray[np.int64]) -> None:
-    """Set kind and size of members that are folders in the way of V7 tar: a type NUL and a final slash.
+    """Set kind and size of folders in the style of V7 tar: a type NUL and a final slash.
 
-    A name cut to its field may end in a slash too, so members with extension records are what their type says.
+    A name cut to its field may end in a slash too, so members with extension records keep their type.
     """
     alone = np.append(True, ~EXTENSIONS[kind[:-1]])
     for row in np.flatnonzero((kind == 0) & alone).tolist():
@@ -295,7 +296,7 @@ def mark_old_folders(headers: NDArray[np.uint8], kind: NDArray[np.uint8], size: 
 
 
 def names(headers: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Names of headers, prefix included, as a matrix padded with zeros whose width is a multiple of 8."""
+    """Return names of headers, prefix included, as a matrix padded with zeros whose width is a multiple of 8."""
     lengths = _text_lengths(headers[:, _NAME])
     matrix = _padded_matrix(headers[:, _NAME], lengths)
     rows = np.flatnonzero((headers[:, _PREFIX.start] != 0) & (headers[:, _MAGIC] == _USTAR).all(axis=1))
@@ -314,13 +315,13 @@ def names(headers: NDArray[np.uint8]) -> NDArray[np.uint8]:
 
 
 def widen(matrix: NDArray[np.uint8], width: int) -> NDArray[np.uint8]:
-    """A matrix of names with room for names of `width` bytes."""
+    """Return a matrix of names with room for names of `width` bytes."""
     missing = (width + 7 & ~7) - matrix.shape[1]
     return np.pad(matrix, ((0, 0), (0, missing))) if missing > 0 else matrix
 
 
 def _text_lengths(text: NDArray[np.uint8]) -> NDArray[np.int64]:
-    """Lengths of texts that end with a NUL or with their field."""
+    """Return lengths of texts that end with a NUL or with their field."""
     zero = text == 0
     lengths: NDArray[np.int64] = zero.argmax(axis=1)
     lengths[~zero[np.arange(len(text)), lengths]] = text.shape[1]
@@ -331,13 +332,13 @@ def _padded_matrix(text: NDArray[np.uint8], lengths: NDArray[np.int64]) -> NDArr
     width = max(int(lengths.max(initial=0)) + 7 & ~7, 8)
     matrix = np.zeros((len(text), width), np.uint8)
     matrix[:, : text.shape[1]] = text[:, :width]
-    if np.count_nonzero(matrix) != lengths.sum():  # something stands after the NUL
+    if np.count_nonzero(matrix) != lengths.sum():  # bytes follow the NUL
         matrix[np.arange(width) >= lengths[:, None]] = 0
     return matrix
 
 
 def _octal(text: NDArray[np.uint8]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Numbers of (n, width) octal digits, and whether they are such."""
+    """Return the numbers in (n, width) octal digits, and which are valid."""
     digits = text - np.uint8(ord("0"))
     weights = 8.0 ** np.arange(text.shape[1] - 1, -1, -1)
     good = np.logical_and.reduce(digits < 8, axis=1)  # noqa: PLR2004 - octal
@@ -345,7 +346,7 @@ def _octal(text: NDArray[np.uint8]) -> tuple[NDArray[np.int64], NDArray[np.bool_
 
 
 def _number(text: bytes) -> int:
-    """Number in a header field; blank is 0, as in tarfile. Raises ValueError."""
+    """Return the number in a header field; blank is 0, as in tarfile. Raises ValueError."""
     if text[0] & 0x80:
         if text[0] & 0x40:
             raise ValueError
@@ -361,21 +362,21 @@ def _text(raw: bytes) -> bytes:
 
 
 def _checksum_fault(block: bytes) -> tuple[str, str] | None:
-    """Checksum expected and found, if a header's is wrong."""
-    unsigned = sum(block) - sum(block[_CHECKSUM]) + 8 * ord(" ")  # of one header, a tenth of what numpy takes
+    """Return the expected and the actual checksum, if a header's is wrong."""
+    unsigned = sum(block) - sum(block[_CHECKSUM]) + 8 * ord(" ")  # for one header, a tenth of numpy's time
     try:
         stored = _number(block[_CHECKSUM])
     except ValueError:
         return f"0o{unsigned:o}", repr(block[_CHECKSUM])
     if stored == unsigned:
         return None
-    # Some old programs took the bytes to be signed.
+    # Some old programs summed signed bytes.
     signed = unsigned - 256 * sum(byte > 127 for byte in block[: _CHECKSUM.start] + block[_CHECKSUM.stop :])  # noqa: PLR2004 - int8
     return None if stored == signed else (f"0o{unsigned:o}", f"0o{stored:o}")
 
 
 def _pax_records(body: bytes) -> dict[bytes, bytes]:
-    """Records of a pax header, the last of equal keys. Raises ValueError, whose argument is the place of a bad one."""
+    """Return records of a pax header, the last of equal keys. Raises ValueError with the place of an invalid one."""
     records: dict[bytes, bytes] = {}
     at, end = 0, len(body.rstrip(b"\0"))
     while at < end:
@@ -392,7 +393,7 @@ def _pax_records(body: bytes) -> dict[bytes, bytes]:
 
 
 def plain_name(kind: int, body: bytes, size: int, max_name_bytes: int) -> bytes | None:
-    """Name that an extension record gives to a member of this size; empty if none; None if the record says more."""
+    """Return the name in an extension record of a member of this size; empty if none; None if it holds more."""
     if kind == ord("K"):
         return b""
     if kind == ord("L"):
@@ -409,13 +410,13 @@ def plain_name(kind: int, body: bytes, size: int, max_name_bytes: int) -> bytes 
 
 
 def read_member(window: Window, cursor: Cursor) -> tuple[Headers, Cursor]:
-    """The member at the cursor, its extension records included, by all the rules.
+    """Return the member at the cursor, its extension records included, by all the rules.
 
-    Gives no member where the cursor then says `done` or `need`.
+    Returns no member if the cursor then has `done` or `need`.
 
     Raises:
-        CorruptShard: a header or an extension record breaks the rules, or the payload is cut; the offset is that of
-            the header at fault.
+        CorruptShard: a header or an extension record breaks the rules, or the payload is cut; the offset is that of the
+            faulty header.
         LimitExceeded: an extension record, the run of them, the member's name or its map of holes is too long.
     """
     start = at = cursor.at
@@ -457,7 +458,7 @@ def _end(window: Window, cursor: Cursor, start: int, at: int) -> tuple[Headers, 
 
 
 def _check_header(block: bytes, at: int) -> int:
-    """Size that a header states."""
+    """Return the size in a header, after checks."""
     fault = None if len(block) < BLOCK else _checksum_fault(block)
     if at == 0 and (fault is not None or len(block) < BLOCK):
         raise CorruptShard("not a tar", offset=0, expected="a tar header", found=repr(block[:16]))
@@ -492,7 +493,7 @@ def _cut(at: int, size: int, total: int) -> CorruptShard:
 
 
 def _name_and_size(kind: int, body: bytes, at: int) -> dict[bytes, bytes]:
-    """What an extension record says about names and sizes."""
+    """Return the names and sizes in an extension record."""
     if kind == ord("K"):
         return {}
     if kind == ord("L"):
@@ -515,7 +516,7 @@ def _name_and_size(kind: int, body: bytes, at: int) -> dict[bytes, bytes]:
 def _finish(
     window: Window, cursor: Cursor, start: int, at: int, records: Mapping[bytes, bytes]
 ) -> tuple[Headers, Cursor]:
-    """The member whose own header is at `at`, as its header and these records tell of it."""
+    """Return the member whose own header is at `at`, from its header and these records."""
     block = window.get(at, BLOCK) or b""
     kind, size, offset = block[TYPE], _check_header(block, at), at + BLOCK
     if kind == 0 and start == at and _text(block[_NAME]).endswith(b"/"):
@@ -553,7 +554,7 @@ def _finish(
 
 
 def _filled_size(block: bytes, records: Mapping[bytes, bytes], at: int, stored: int) -> int:
-    """Size of a file with holes, by its header or its records; that of what is stored if none of them tells."""
+    """Return the size of a sparse file, from its header or its records; else that of the stored bytes."""
     stated = records.get(b"GNU.sparse.realsize", records.get(b"GNU.sparse.size", b"%d" % stored))
     try:
         if block[TYPE] == ord("S"):
@@ -567,7 +568,7 @@ def _filled_size(block: bytes, records: Mapping[bytes, bytes], at: int, stored: 
 
 def _one_name(block: bytes, records: Mapping[bytes, bytes], at: int, limits: Limits) -> NDArray[np.uint8]:
     name = records.get(b"GNU.sparse.name") or records.get(b"path")
-    if not name:  # an empty record only deletes what others say
+    if not name:  # an empty record only deletes earlier records
         return names(np.frombuffer(block, np.uint8)[None])
     if len(name) > limits.tar_name_bytes:
         raise limits.exceeded("tar_name_bytes", "a name is too long", offset=at, found=len(name))
@@ -577,7 +578,7 @@ def _one_name(block: bytes, records: Mapping[bytes, bytes], at: int, limits: Lim
 
 
 def _map_blocks(window: Window, at: int, block: bytes, limits: Limits) -> int | None:
-    """How many blocks with the map of its holes follow the header of a GNU sparse member."""
+    """Return the number of blocks with the map of holes after the header of a GNU sparse member."""
     count, more = 0, block[_MORE_IN_HEADER]
     while more:
         count += 1

@@ -40,7 +40,7 @@ __all__ = [
 ]
 
 _IDX_ENDING = ".idx"
-"""What is added to a tar's path."""
+"""Suffix of the sidecar of a tar."""
 
 _KIND = "wids-shard-index-v1"
 _MARKS = (b'"__kind__"', b'"shardlist"')
@@ -49,10 +49,10 @@ _ADVICE = "Make the index again, or leave it aside with sidecar='ignore' (--igno
 
 
 def list_wids(store: Store, path: str, head: bytes, limits: Limits = DEFAULT_LIMITS) -> list[ListedShard] | None:
-    """The shards that a wids index lists, in its order; None if the file is no wids index. No shard is looked at.
+    """Return the shards of a wids index, in its order; None if the file is not a wids index. Reads no shard.
 
     Raises:
-        DataError: it is one, but broken, or lists a shard twice.
+        DataError: it is broken, or lists a shard twice.
         BadReference: a url leaves the folder of the index.
         LimitExceeded: the index is larger than `index_bytes`.
     """
@@ -93,7 +93,7 @@ def _count(path: str, row: int, entry: Mapping[str, Any], name: str) -> int | No
 
 
 def inside(folder: str, url: str) -> str:
-    """Where a shard lies that an index names: below a folder (with its slash), nowhere else. Raises BadReference."""
+    """Return the path of a shard in an index: it must be below a folder (with its slash). Raises BadReference."""
     below = url.removeprefix(folder) if _URL.match(url) and folder else url
     if _URL.match(below) or ".." in below.split("/") or not below or "\0" in below:
         raise BadReference(
@@ -113,7 +113,7 @@ def _refuse_repeats(path: str, shards: Sequence[ListedShard]) -> None:
 
 
 def write_wids(store: Store, folder: str, shards: Sequence[tuple[str, ShardFacts]]) -> list[str]:
-    """Write `index.json` beside finished shards; give its path."""
+    """Write `index.json` next to finished shards; return its path."""
     stem = folder.rstrip("/") + "/"
     entries = [
         {"url": path.removeprefix(stem), "nsamples": facts.num_samples, "filesize": facts.size_bytes}
@@ -126,18 +126,18 @@ def write_wids(store: Store, folder: str, shards: Sequence[tuple[str, ShardFacts
 
 
 def sidecar_path(path: str) -> str:
-    """Where the `.idx` of a tar lies."""
+    """Return the path of the `.idx` of a tar."""
     return path + _IDX_ENDING
 
 
 def read_idx(store: Store, path: str, size_bytes: int) -> NDArray[np.int64] | None:
-    """Where a tar's samples begin and the last one ends, by the `.idx` beside it; None if there is none.
+    """Return the starts of a tar's samples and the end of the last, from the `.idx` next to it; None without one.
 
     Raises:
         SidecarMismatch: it cannot belong to this tar: cut, out of order, unaligned, or past the tar's end.
     """
     if without_query(path) != path:
-        return None  # what is asked of the server for the tar is not what to ask for another file
+        return None  # a URL query for the tar is not one for another file
     idx = sidecar_path(path)
     try:
         size = store.head(idx).size_bytes
@@ -158,7 +158,7 @@ def read_idx(store: Store, path: str, size_bytes: int) -> NDArray[np.int64] | No
 
 
 def check_starts(path: str, entries: NDArray[np.int64], first: int, starts: NDArray[np.int64]) -> None:
-    """Raise SidecarMismatch unless the samples from ordinal `first` on begin where the `.idx` says."""
+    """Raise SidecarMismatch unless the samples from ordinal `first` on begin as in the `.idx`."""
     expected = entries[first : first + len(starts)]
     if first + len(starts) >= len(entries):
         expected = entries[first:-1]
@@ -170,14 +170,14 @@ def check_starts(path: str, entries: NDArray[np.int64], first: int, starts: NDAr
 
 
 def check_end(path: str, entries: NDArray[np.int64], samples: int, end: int, stop: int) -> None:
-    """Raise SidecarMismatch unless the `.idx` has this many samples, and ends where the tar's members do.
+    """Raise SidecarMismatch unless the `.idx` has this many samples, and the same end as the tar's members.
 
     Args:
         path: the tar.
-        entries: of the `.idx`.
-        samples: how many the tar has.
+        entries: entries of the `.idx`.
+        samples: number of samples in the tar.
         end: padded end of the last sample.
-        stop: where the archive ends; skipped members may lie between.
+        stop: end of the archive; skipped members may come before it.
     """
     last = len(entries) - 1
     if samples != last:
@@ -187,14 +187,14 @@ def check_end(path: str, entries: NDArray[np.int64], samples: int, end: int, sto
 
 
 def samples_behind(store: Store, path: str, starts: NDArray[np.int64], end: int, limits: Limits) -> int:
-    """How many samples an `.idx` has behind those of a tar that was cut between two members; 0 if it is another's.
+    """Return how many samples an `.idx` has after those of a tar cut between two members; 0 for another tar's.
 
     Args:
-        store: where both lie.
+        store: store of both.
         path: the tar.
-        starts: where its samples begin.
+        starts: starts of its samples.
         end: padded end of the last one.
-        limits: an `.idx` of more than `index_bytes` is nobody's.
+        limits: an `.idx` of more than `index_bytes` is ignored.
     """
     try:
         size = store.head(sidecar_path(path)).size_bytes
@@ -210,7 +210,7 @@ def samples_behind(store: Store, path: str, starts: NDArray[np.int64], end: int,
 
 
 def sidecar_mismatch(path: str, offset: int, expected: str, found: str) -> SidecarMismatch:
-    """The error that a tar and its `.idx` disagree: what the `.idx` says at an offset of its own, and what there is."""
+    """Return the error that a tar and its `.idx` disagree: the entry at an offset, and the tar's value."""
     return SidecarMismatch(
         f"the index of samples disagrees with {path}",
         file=sidecar_path(path),

@@ -1,4 +1,4 @@
-"""Reading a WebDataset tar: batches, index, random access, members. See `lading.formats.webdataset.format`."""
+"""Read a WebDataset tar: batches, index, random access, members. See `lading.formats.webdataset.format`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _CELLS_OF_A_MEMBER = 64
 _CHECKED_ENTRIES = 64
 _FEW_ROWS = 64
 _KEPT_BYTES, _KEPT_FIELDS = 1 << 20, 256
-"""Members that a reader keeps from a survey for the reading that follows: those of 10,000 samples, say."""
+"""Members that a reader keeps from a survey for the reading that follows: those of 10,000 samples, for example."""
 _SHOWN_STARTS = 4
 _NO_LIMIT = 1 << 62
 
@@ -63,7 +63,7 @@ class ReadOptions:
     escape: Literal["none", "percent"] = "none"
 
     def __post_init__(self) -> None:
-        """Refuse words that are not known."""
+        """Refuse unknown words."""
         for name, value, known in (
             ("on_duplicate", self.on_duplicate, ("error", "keep_first", "keep_last")),
             ("sidecar", self.sidecar, ("use", "ignore")),
@@ -77,7 +77,7 @@ class WebdatasetReader(MemberReader):
     """An open tar.
 
     Attributes:
-        counts: what the last whole pass noticed, by a short phrase.
+        counts: reports of the last complete pass, by a short phrase.
     """
 
     def __init__(self, tar: TarFile, options: ReadOptions) -> None:
@@ -88,19 +88,19 @@ class WebdatasetReader(MemberReader):
         self._entries: NDArray[np.int64] | None = None
         self._entries_read = options.sidecar == "ignore" or bool(tar.entry.wrap)
         given = tar.source.index
-        # An index made for the view `interleaved` has other columns, and one of a copied tar names in whatever case.
+        # An index of the view `interleaved` has other columns, and one of a copied tar has names in their given case.
         names = [] if given is None or options.regroup else given.column_names
         named = not options.lower_case or all(name == name.lower() for name in names)
         self._index = given if KEY in names and named else None
 
     @property
     def files(self) -> tuple[FileEntry, ...]:
-        """The files table that references of this shard go by: this one file."""
+        """Return the files table of the references of this shard: only this file."""
         return (self._tar.entry,)
 
     @property
     def holds_values(self) -> bool:
-        """Whether batches hold values: a compressed file can only be read forward."""
+        """Return whether batches hold values: a compressed file can only be read forward."""
         return bool(self._tar.entry.wrap) and not self._options.regroup
 
     def as_written(self, rows: pa.Schema, fetcher: Fetcher) -> TypedReader:
@@ -116,19 +116,22 @@ class WebdatasetReader(MemberReader):
         return sum(rows.nbytes for rows in self._surveyed[1])
 
     def close(self) -> None:
-        """Give up the map; references and bytes made before stay good."""
+        """Close the map; existing references and bytes stay valid."""
         self._surveyed = None
         self._tar = TarFile(self._tar.source, self._tar.entry, None)
 
     def schema(self) -> pa.Schema:
-        """`__key__`, then the fields in order of first appearance: references, or `large_binary` if compressed."""
+        """Return `__key__`, then the fields by first appearance: references, or `large_binary` if compressed."""
         names = self._survey() if self._index is None else self._index.column_names[1:]
         kind = pa.large_binary() if self.holds_values else RefType()
         fields = [pa.field(n, kind, metadata=tag_by_extension(n) or None) for n in names]
         return with_files(pa.schema([pa.field(KEY, pa.string()), *fields]), self.files)
 
     def num_rows(self) -> int:
-        """Number of samples: from an index, the sidecar (some of its entries are looked up), or a walk over headers."""
+        """Return the number of samples.
+
+        From an index, from the sidecar (some of its entries are checked), or from a walk over headers.
+        """
         if self._index is not None:
             return len(self._index)
         entries = self._sidecar()
@@ -139,12 +142,12 @@ class WebdatasetReader(MemberReader):
         return self._samples
 
     def index(self) -> pa.Table:
-        """`__key__` and a reference column a field, a row a sample; no payload is read. Kept in the reader.
+        """Return `__key__` and a reference column a field, a row a sample; reads no payload. Cached in the reader.
 
-        Keys are as they stand in the tar, whatever `escape` says, so that an index is good for every reader.
+        Keys are those in the tar, whatever `escape` says, so that every reader can use an index.
 
         Raises:
-            Unrepresentable: a sparse member, which no range of the tar is.
+            Unrepresentable: a sparse member, which is not a range of the tar.
             LimitExceeded: the samples' fields differ so much that a table of them would be nearly empty, or their keys
                 take more than `tar_keys_bytes`.
         """
@@ -166,14 +169,14 @@ class WebdatasetReader(MemberReader):
         columns: Sequence[str] | None = None,
         schema: pa.Schema | None = None,
     ) -> pa.Table:
-        """Samples by ordinal as references, in the order asked for; with a sidecar, a few of them cost no walk.
+        """Return samples by ordinal as references, in the given order; with a sidecar, few of them need no walk.
 
-        A column that these rows do not have comes as nulls if it is asked for by name, or known: with a sidecar, once
-        `schema` was asked for.
+        A column that these rows lack is null if it is requested by name, or known: with a sidecar, after `schema` was
+        called.
 
         Raises:
-            SidecarMismatch: the sidecar's entry for a row is not one whole sample. Of a remote tar those beside it are
-                not looked at, which may hold the rest of it.
+            SidecarMismatch: the sidecar's entry for a row is not one whole sample. In a remote tar the neighbours,
+                which may hold the rest of it, are not checked.
             Unrepresentable, LimitExceeded: as `index`.
         """
         entries = None if self._index is not None or self._options.regroup else self._sidecar()
@@ -199,13 +202,13 @@ class WebdatasetReader(MemberReader):
         views: bool = False,
         schema: pa.Schema | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """All samples in order, none of them cut: references for plain tars, values for compressed ones.
+        """Yield all samples in order, none of them cut: references for plain tars, values for compressed ones.
 
-        Peak memory: 35 MB; for compressed tars also twice `max_bytes`, or twice the largest sample; where members are
-        sparse, `max_bytes`, or the largest sample, with their holes filled.
+        Peak memory: 35 MB; for compressed tars also twice `max_bytes`, or twice the largest sample; with sparse
+        members, `max_bytes`, or the largest sample, with their holes filled.
 
         Raises:
-            CorruptShard: at the first header or stretch of compressed data that is damaged; samples before come first.
+            CorruptShard: at the first damaged header or stretch of compressed data; earlier samples are yielded first.
             DuplicateField, LimitExceeded, SidecarMismatch: see `ReadOptions`.
         """
         surveyed, self._surveyed = self._surveyed, None
@@ -221,10 +224,10 @@ class WebdatasetReader(MemberReader):
         self._note(walk)
 
     def members(self, max_members: int = 65_536) -> Iterator[Members]:
-        """All regular members, whatever their names, streaming, `max_members` at a time.
+        """Yield all regular members, whatever their names, streaming, `max_members` at a time.
 
         Raises:
-            CorruptShard: the tar is damaged, or a name is not UTF-8.
+            CorruptShard: the tar is damaged, or a name is invalid UTF-8.
         """
         waiting: list[Members] = []
         with errors_at(file=self._tar.path):
@@ -240,12 +243,15 @@ class WebdatasetReader(MemberReader):
             yield _join_members(waiting)
 
     def count_samples(self) -> int:
-        """Number of samples as WebDataset groups members, adjacent ones of one key, by a walk over the headers.
+        """Return the number of samples as WebDataset groups members: adjacent ones of one key.
 
-        A sidecar that is not left aside is held against where they begin, however their fields are called.
+        Walks over the headers. An existing sidecar, unless ignored, is checked against their starts, whatever the names
+        of fields.
 
         Raises:
-            SidecarMismatch: they disagree. StoreError: the sidecar cannot be read. CorruptShard: the tar is damaged.
+            SidecarMismatch: they disagree.
+            StoreError: the sidecar cannot be read.
+            CorruptShard: the tar is damaged.
         """
         walk = self._pass(named=False)
         for _ in walk.rows():
@@ -253,7 +259,7 @@ class WebdatasetReader(MemberReader):
         return walk.samples
 
     def _with_keys(self, rows: _Rows) -> _Rows:
-        """Rows with their keys as they were before they were escaped, if they were."""
+        """Return rows with their original keys, if they were escaped."""
         at = rows.schema.get_field_index(KEY)
         if self._options.escape == "none" or at < 0:
             return rows
@@ -273,7 +279,7 @@ class WebdatasetReader(MemberReader):
         self.counts = Counter(walk.counts())
 
     def _survey(self) -> list[str]:
-        """All fields, by a walk over the headers if there was none yet."""
+        """Find all fields, by a walk over the headers if there was none yet."""
         if self._fields is None:
             walk = self._pass()
             kept, size = list[Rows](), 0
@@ -284,7 +290,7 @@ class WebdatasetReader(MemberReader):
                 else:
                     kept.clear()
             self._note(walk)
-            # With many fields, batches are bounded by the fields seen so far: they would differ from those of a walk.
+            # With many fields, batches are limited by the fields seen so far: they would differ from those of a walk.
             few = len(walk.splitter.fields) <= _KEPT_FIELDS
             self._surveyed = (walk, kept) if size <= _KEPT_BYTES and few and not self.holds_values else None
         assert self._fields is not None
@@ -324,14 +330,14 @@ class WebdatasetReader(MemberReader):
     # The sidecar
 
     def _sidecar(self) -> NDArray[np.int64] | None:
-        """Where samples begin, and the end, by the `.idx` beside the tar, if there is one to be used."""
+        """Return the starts of samples, and the end, from the `.idx` next to the tar, if it exists and is used."""
         if not self._entries_read:
             self._entries = read_idx(self._tar.source.store, self._tar.path, self._tar.entry.size_bytes)
             self._entries_read = True
         return self._entries
 
     def _check_some(self, entries: NDArray[np.int64]) -> None:
-        """Look whether some entries, the first and the last among them, are headers, and whether the tar ends there."""
+        """Check whether some entries, first and last included, are headers, and whether the tar ends there."""
         size, last = self._tar.entry.size_bytes, len(entries) - 1
         some = np.unique(np.linspace(0, last - 1, min(_CHECKED_ENTRIES, last)).astype(np.int64))
         starts = entries[some].tolist()
@@ -344,7 +350,7 @@ class WebdatasetReader(MemberReader):
             raise sidecar_mismatch(self._tar.path, 8 * last, f"{last} samples", f"{more} more")
 
     def _part(self, entries: NDArray[np.int64], first: int, stop: int, walk: Pass) -> Rows:
-        """Members between two entries, or the first of them and the end of the tar."""
+        """Return members between two entries, or from the first of them to the end of the tar."""
         start, end = int(entries[first]), int(entries[stop]) if stop < len(entries) else None
         try:
             return walk.part(start, end)
@@ -352,14 +358,17 @@ class WebdatasetReader(MemberReader):
             raise sidecar_mismatch(self._tar.path, 8 * first, f"members from {start} on", error.message) from error
 
     def _one(self, entries: NDArray[np.int64], row: int, walk: Pass, *, beside: int) -> Rows:
-        """A sample; so many before and behind it must begin where the sidecar says too: they may be pieces of it."""
+        """Return a sample.
+
+        Some samples before and after it must also begin at their sidecar entries: they may be parts of it.
+        """
         first, stop = max(row - beside, 0), min(row + 1 + beside, len(entries) - 1)
         try:
             found = self._part(entries, first, stop, walk)
         except DataError:
             if not beside:
                 raise
-            return self._one(entries, row, walk, beside=0)  # a neighbour may be damaged: who reads it is told
+            return self._one(entries, row, walk, beside=0)  # a neighbour may be damaged: reading it reports that
         starts, expected = found.start[found.new], entries[first:stop]
         if not np.array_equal(starts, expected):
             said, there = f"samples at {expected.tolist()}", f"at {starts[:_SHOWN_STARTS].tolist()}"
@@ -367,10 +376,13 @@ class WebdatasetReader(MemberReader):
         return found.samples(row - first, row - first + 1)
 
     def _read_few(self, rows: NDArray[np.int64], columns: Sequence[str] | None, entries: NDArray[np.int64]) -> pa.Table:
-        """Rows by the sidecar: only the headers of their samples are read, and of local tars those beside them."""
+        """Return rows by the sidecar: only the headers of their samples are read.
+
+        In local tars, the headers of their neighbours are read too.
+        """
         wanted, back = np.unique(rows, return_inverse=True)
         walk = self._pass()
-        beside = int(self._tar.mapped is not None)  # of a remote tar they may take further requests
+        beside = int(self._tar.mapped is not None)  # in a remote tar they may need further requests
         whole = join_rows([self._one(entries, row, walk, beside=beside) for row in wanted.tolist()])
         self._refuse_sparse([place.start for place in whole.sparse.values()])
         if columns is None and self._fields is not None:

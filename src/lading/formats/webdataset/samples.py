@@ -49,14 +49,14 @@ __all__ = [
 ColumnMaker: TypeAlias = Callable[
     [NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_], Mapping[int, Sparse]], pa.Array
 ]
-"""Makes a column of values by where their payloads lie: offset, length, valid, and the sparse ones by row."""
+"""Makes a column of values from the places of their payloads: offset, length, valid, and the sparse ones by row."""
 
 MAX_CELLS = 1 << 22
-"""Most values of a table, filled or not, that is made at once."""
+"""Maximum cells of a table, filled or not, that is built at once."""
 
 _MAX_ORDERED = 1000
 _MAX_TEXT = (1 << 31) - 1
-"""Most bytes of texts in an array whose offsets have 32 bits."""
+"""Maximum bytes of texts in an array with 32-bit offsets."""
 _NAME = re.compile(rb"((?:.*/|)[^.]+)[.]([^/]*)$")
 _META = re.compile(rb"__[^/]*__($|/)")
 _DOT, _SLASH, _UNDERSCORE, _NEWLINE = b"./_\n"
@@ -66,15 +66,15 @@ _HIGH_BIT = 0x80
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Members that belong to samples, in file order; all but `keys` have one value a member.
+    """Members that belong to samples, in file order; all except `keys` have one value a member.
 
     Attributes:
         new: whether the member begins a sample.
         field: number of its field.
-        start: where the member begins in the tar, extension records included.
-        offset: where its payload begins.
+        start: start of the member in the tar, extension records included.
+        offset: start of its payload.
         length: bytes of payload.
-        sparse: by row, members that are files with holes.
+        sparse: by row, members that are sparse files.
         keys: one for each sample that begins here.
     """
 
@@ -91,19 +91,19 @@ class Rows:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory that these take."""
+        """Return the bytes of memory in use."""
         arrays = (self.new, self.field, self.start, self.offset, self.length)
         return sum(array.nbytes for array in arrays) + int(self.keys.nbytes)
 
     def sizes(self) -> NDArray[np.float64]:
-        """Bytes of the values, holes filled; whole numbers, but such as tars state may add up to more than 64 bits."""
+        """Return the bytes of the values, holes filled, as Python integers: declared sizes may exceed 64 bits."""
         sizes = self.length.astype(np.float64)
         for row, place in self.sparse.items():
             sizes[row] = place.size_bytes
         return sizes
 
     def samples(self, first: int, last: int) -> Rows:
-        """Whole samples, by ordinal; the members before the first one's begin belong to none and cannot be had."""
+        """Return whole samples, by ordinal; members before the start of the first one belong to no sample here."""
         bounds = np.append(np.flatnonzero(self.new), len(self))
         a, b = int(bounds[first]), int(bounds[last])
         sparse = {row - a: s for row, s in self.sparse.items() if a <= row < b}
@@ -130,7 +130,7 @@ _NO_ROWS = Rows(
 
 
 def join_rows(parts: Sequence[Rows]) -> Rows:
-    """The members of several windows, one after another. Raises LimitExceeded if one array cannot hold their keys."""
+    """Return the members of several windows, concatenated. Raises LimitExceeded if one array cannot hold their keys."""
     if len(parts) < 2:  # noqa: PLR2004 - nothing to join
         return parts[0] if parts else _NO_ROWS
     size = sum(p.keys.nbytes for p in parts)
@@ -150,7 +150,7 @@ def join_rows(parts: Sequence[Rows]) -> Rows:
 
 
 def regroup(rows: Rows) -> Rows:
-    """The same members, those of one key together wherever they stand; samples in order of first appearance."""
+    """Return the same members grouped by key wherever they are; samples in order of first appearance."""
     encoded = rows.keys.dictionary_encode()
     sample = encoded.indices.to_numpy()[np.cumsum(rows.new) - 1]
     order = np.argsort(sample, kind="stable")
@@ -164,13 +164,13 @@ def regroup(rows: Rows) -> Rows:
 
 
 def split_name(name: bytes) -> tuple[bytes, bytes] | None:
-    """Key and field of one name, the case kept; None if it is part of no sample."""
+    """Return key and field of one name, in its case; None if it belongs to no sample."""
     match = _NAME.match(name)
     return None if match is None or _META.match(name) else (match[1], match[2])
 
 
 def split_names(names: NDArray[np.uint8]) -> NDArray[np.int64]:
-    """Place of the dot between key and field in each name; −1 if there is no key, −2 for `__…__`.
+    """Return the place of the dot between key and field in each name; −1 without a key, −2 for `__…__`.
 
     Args:
         names: (n, width), padded with zeros.
@@ -183,7 +183,7 @@ def split_names(names: NDArray[np.uint8]) -> NDArray[np.int64]:
         dots &= np.arange(width) >= base[:, None]
     dot: NDArray[np.int64] = dots.argmax(axis=1)
     dot[~dots[np.arange(len(dots)), dot]] = _NO_KEY
-    # The regular expression itself decides where it has its corners: a dot first in the base name, line ends.
+    # The regular expression itself decides its corner cases: a dot first in the base name, line ends.
     odd = dot == base
     lines = names == _NEWLINE
     if lines.any():
@@ -198,18 +198,18 @@ def split_names(names: NDArray[np.uint8]) -> NDArray[np.int64]:
 
 
 class Splitter:
-    """Names of members → keys and numbers of fields, window by window.
+    """Split names of members into keys and numbers of fields, window by window.
 
     Args:
         lower_case: field names in lower case.
-        limits: on how many fields there may be.
-        named: False leaves the names of fields aside, so that members have no number of one: who asks where samples
-            lie needs none, and names that make no fields are no errors then.
+        limits: limits on the number of fields.
+        named: False ignores the names of fields, so that members have no field number. Callers that need only the
+            places of samples use it, and invalid field names are no errors then.
 
     Attributes:
         fields: names of all fields so far, in order of first appearance.
-        skipped: how many members were left out, by reason.
-        hashes: of the samples' keys, 64 bits each, window by window.
+        skipped: number of omitted members, by reason.
+        hashes: hashes of the samples' keys, 64 bits each, window by window.
     """
 
     def __init__(self, *, lower_case: bool = True, limits: Limits = DEFAULT_LIMITS, named: bool = True) -> None:
@@ -224,14 +224,14 @@ class Splitter:
         self._last_key: bytes | None = None
 
     def restart(self) -> None:
-        """Take the next member as the first of a sample, whatever came before."""
+        """Treat the next member as the first of a sample, whatever came before."""
         self._last_key = None
 
     def split(self, found: Headers) -> Rows:
-        """The members that belong to samples.
+        """Return the members that belong to samples.
 
         Raises:
-            CorruptShard: a name is not UTF-8.
+            CorruptShard: a name is invalid UTF-8.
             DuplicateField: a field has the name of the key column.
             LimitExceeded: more different fields than `tar_fields`.
         """
@@ -268,7 +268,7 @@ class Splitter:
                 self.skipped[reason] += int(count)
 
     def _find_new(self, keys: NDArray[np.uint8]) -> NDArray[np.bool_]:
-        """Which members have another key than the one before."""
+        """Return which members have another key than the one before."""
         new = np.ones(len(keys), np.bool_)
         if len(keys):
             lanes = keys.view(np.uint64)
@@ -295,7 +295,7 @@ class Splitter:
         return numbers
 
     def _add_field(self, found: Headers, row: int, raw: bytes) -> int:
-        """Number of a field that a member is the first to have, in this spelling."""
+        """Return the number of a new field, in the spelling of its first member."""
         try:
             name = raw.decode()
         except UnicodeDecodeError:
@@ -320,7 +320,7 @@ class Splitter:
 
 
 def _endings(names: NDArray[np.uint8], dot: NDArray[np.int64]) -> NDArray[np.uint8]:
-    """What follows the dots, as a matrix padded with zeros."""
+    """Return the text after the dots, as a matrix padded with zeros."""
     lengths = np.count_nonzero(names, axis=1) - dot - 1
     width = max(int(lengths.max()), 1)
     first = int(dot[0]) + 1
@@ -334,13 +334,13 @@ def _endings(names: NDArray[np.uint8], dot: NDArray[np.int64]) -> NDArray[np.uin
 def texts(
     found: Headers, rows: NDArray[np.int64], text: NDArray[np.uint8], lengths: NDArray[np.int64]
 ) -> pa.StringArray:
-    """Beginnings of the rows of a matrix, as strings. Raises CorruptShard, naming the member, for what is not UTF-8.
+    """Return prefixes of the rows of a matrix, as strings. Raises CorruptShard, naming the member, for invalid UTF-8.
 
     Args:
         found: the members.
         rows: which of them the texts belong to.
         text: a text a row, padded with zeros.
-        lengths: of the texts.
+        lengths: lengths of the texts.
     """
     ends = np.zeros(len(lengths) + 1, np.int32)
     np.cumsum(lengths, out=ends[1:])
@@ -361,7 +361,7 @@ def _not_utf8(found: Headers, row: int) -> CorruptShard:
 
 
 def _hash(keys: NDArray[np.uint8]) -> NDArray[np.uint64]:
-    """By which keys that come back are counted; zeros at the end of a key change nothing."""
+    """Return the hashes by which repeated keys are counted; zeros at the end of a key change nothing."""
     lanes = keys.view(np.uint64)
     factors = np.full(lanes.shape[1], 0x9E3779B97F4A7C15, np.uint64)
     np.multiply.accumulate(factors, out=factors)
@@ -372,13 +372,13 @@ def _hash(keys: NDArray[np.uint8]) -> NDArray[np.uint64]:
 def cut(
     parts: Iterable[Rows], fields: Sequence[str], *, max_rows: int, max_bytes: int, columns: Sequence[str] | None = None
 ) -> Iterator[Rows]:
-    """The members of windows as batches of whole samples, the last one too.
+    """Yield the members of windows as batches of whole samples, including the last one.
 
     Args:
-        parts: windows, which may cut samples; at least the first member of all begins one.
-        fields: names of the fields, which may become more while the windows come.
-        max_rows: most samples of a batch.
-        max_bytes: most bytes of values, their holes filled, of a batch that has more than one sample.
+        parts: windows, which may cut samples; the first member of all begins one.
+        fields: names of the fields, which may grow while the windows come.
+        max_rows: maximum samples of a batch.
+        max_bytes: maximum bytes of values, holes filled, of a batch with more than one sample.
         columns: fields whose values count; all of them if None.
     """
     waiting: list[Rows] = []
@@ -402,10 +402,10 @@ def cut(
 def bounds_of(
     rows: Rows, fields: Sequence[str], max_rows: int, max_bytes: int, columns: Sequence[str] | None, *, ended: bool
 ) -> list[int]:
-    """Ordinals of samples between which full batches lie, 0 first; limits as for `cut`.
+    """Return ordinals of samples that bound full batches, 0 first; limits as for `cut`.
 
-    Unless `ended` says that no more members come, the last sample counts as open, and a batch that could take more
-    waits. `rows` holds at least one sample.
+    Unless `ended` is set, more members may come: the last sample counts as open, and a batch with room waits. `rows`
+    holds at least one sample.
     """
     counted = np.array([columns is None or name in columns for name in fields], np.bool_)[rows.field]
     starts = np.flatnonzero(rows.new)
@@ -424,7 +424,7 @@ def bounds_of(
 
 
 def _in_order(rows: Rows, there: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Numbers of fields in an order that every sample's members keep; in that of appearance if there is none."""
+    """Return numbers of fields in an order that every sample's members follow; else in order of appearance."""
     before, after = rows.field[:-1][~rows.new[1:]], rows.field[1:][~rows.new[1:]]
     if bool((before < after).all()) or len(there) > _MAX_ORDERED:
         return there
@@ -457,15 +457,16 @@ def to_batch(
     on_duplicate: str = "error",
     metadata: Mapping[bytes, bytes] | None = None,
 ) -> tuple[pa.RecordBatch, int]:
-    """A batch with a row a sample, and how many duplicates of fields were dropped for it.
+    """Return a batch with a row a sample, and how many duplicate fields were dropped for it.
 
     Args:
         rows: whole samples.
         fields: names of all fields, by number.
-        make_column: from places to values.
-        columns: what to give, nulls where these samples have no such field; None: `__key__` and the fields they have.
+        make_column: function from places to values.
+        columns: columns of the result, null where these samples lack the field; None: `__key__` and the fields they
+            have.
         on_duplicate: `error`, `keep_first` or `keep_last`.
-        metadata: of the schema.
+        metadata: metadata of the schema.
 
     Raises:
         DuplicateField: a sample has a field twice, under `error`.
@@ -475,7 +476,7 @@ def to_batch(
     local[there] = np.arange(len(there))
     cell = (np.cumsum(rows.new) - 1) * len(there) + local[rows.field]
     member = np.full(len(rows.keys) * len(there), -1)
-    # Of equal cells the last to be written stays.
+    # Of equal cells, the last one written stays.
     order = slice(None, None, -1 if on_duplicate == "keep_first" else 1)
     member[cell[order]] = np.arange(len(cell))[order]
     dropped = len(cell) - int(np.count_nonzero(member >= 0))

@@ -1,10 +1,10 @@
-"""The members of a tar, many at a time. Pure: a window of the file in, arrays out.
+"""Find the members of a tar, many at a time. Pure: a window of the file in, arrays out.
 
-Headers are found in two ways. Where members are small, a region of blocks is looked at as a whole: candidates by their
-magic, then the chain from each header to the next confirmed for all of them together. Where members are large, it hops
-from header to header and touches nothing between. Either way sizes, checksums and names are then read for all headers
-at once, and the longest run of them that holds nothing unusual is given; whatever ends the run is read alone by
-`lading.tar.read_member`, which knows every rule.
+Headers are found in two ways. Where members are small, a region of blocks is scanned as a whole: candidates by their
+magic, then the chain from each header to the next is confirmed for all of them together. Where members are large, the
+scan hops from header to header and touches nothing between. Sizes, checksums and names are then read for all headers at
+once, and the longest run of regular headers is returned. The header that ends the run is read alone by
+`lading.formats.webdataset.headers.read_member`, which knows every rule.
 
 Cost of a member (100 KB of payload / 300 bytes): about 1.5 µs / 0.3 µs, of which the checksum is 0.07 µs.
 """
@@ -42,7 +42,7 @@ from lading.limits import Limits
 __all__ = ["scan"]
 
 _SMALL_BYTES = 16 << 10
-"""Members of less than this, header and padding included, are looked for by region: hopping would touch every page."""
+"""Smaller members, header and padding included, are found by region: hopping would touch every page."""
 _NAMES_BYTES = 4 << 20
 _MAGIC_WORD = 256 // 8
 _MAGIC_MASK = np.uint64(0x0000FFFFFFFFFF00)
@@ -51,7 +51,7 @@ _MTIME = np.frombuffer(b" mtime=", np.uint8)
 _SIZE_TEXT = struct.Struct("11s").unpack_from
 _NEAR_BYTES = 2048
 _ALONE = b"Sg"
-"""Types of headers that `read_member` has to read."""
+"""Types of headers that need `read_member`."""
 _PLAIN = frozenset(np.flatnonzero(REGULAR).tolist())
 _NAME_BYTES = 101
 _MUCH_BYTES = 1 << 20
@@ -59,13 +59,13 @@ _NO_LIMIT = np.iinfo(np.int64).max
 
 
 def scan(window: Window, cursor: Cursor, max_members: int = MAX_REACH) -> tuple[Headers, Cursor]:
-    """The next members of a walk, at least one unless the cursor then says `done` or `need`.
+    """Return the next members of a walk, at least one unless the cursor then has `done` or `need`.
 
-    Gives at most `max_members`, fewer where something unusual comes or names are long. Members before a damaged one are
-    given first; the next call raises. Peak memory: 25 MB.
+    Returns at most `max_members`, fewer at an irregularity or with long names. Members before a damaged one are
+    returned first; the next call raises. Peak memory: 25 MB.
 
     Raises:
-        CorruptShard, LimitExceeded: as `lading.tar.read_member`.
+        CorruptShard, LimitExceeded: as `lading.formats.webdataset.headers.read_member`.
     """
     if not cursor.records:
         heads, headers = _find_heads(window, cursor, min(cursor.reach, max_members))
@@ -86,7 +86,7 @@ def _payload_blocks(size: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def _find_heads(window: Window, cursor: Cursor, limit: int) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
-    """Block numbers, in the window, of headers that seem to follow each other from the cursor on; and the headers."""
+    """Return block numbers, in the window, of apparently consecutive headers from the cursor on; and the headers."""
     blocks = _blocks(window)
     if cursor.dense:
         heads, headers = _dense_heads(blocks, (cursor.at - window.base) // BLOCK, limit)
@@ -100,7 +100,7 @@ def _find_heads(window: Window, cursor: Cursor, limit: int) -> tuple[NDArray[np.
 
 def _dense_heads(blocks: NDArray[np.uint8], first: int, limit: int) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
     region = blocks[first : first + 2 * limit]
-    # Eight bytes at once: the first before the magic, and what follows "ustar", are left out.
+    # Eight bytes at once: the first byte before the magic, and the bytes after "ustar", are masked.
     magic = region.view("<u8")[:, _MAGIC_WORD] & _MAGIC_MASK
     heads: NDArray[np.int64] = np.flatnonzero(magic == _MAGIC_VALUE)
     if not len(heads) or heads[0] != 0:
@@ -115,7 +115,7 @@ def _dense_heads(blocks: NDArray[np.uint8], first: int, limit: int) -> tuple[NDA
 
 
 def _chain(heads: NDArray[np.int64], follows: NDArray[np.int64], count: int) -> list[int]:
-    """Which of the candidates are reached from the first: others are headers of tars inside payloads."""
+    """Return which candidates are reached from the first: others are headers of tars inside payloads."""
     where = np.full(count + 1, -1)
     where[heads] = np.arange(len(heads))
     jump = where[np.minimum(follows, count)].tolist()
@@ -129,7 +129,7 @@ def _chain(heads: NDArray[np.int64], follows: NDArray[np.int64], count: int) -> 
 def _hop_reading(
     read: Callable[[int, int], bytes], at: int, window: Window, limit: int
 ) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
-    """As `_hop`, and the headers: by small reads, since to touch a map costs twice that and more memory."""
+    """As `_hop`, with the headers: by small reads, because touching a map costs twice as much and more memory."""
     passing = window.passing
     near: bytes | memoryview = b""
     first = stop = at
@@ -138,7 +138,7 @@ def _hop_reading(
     last = window.stop - BLOCK
     while at <= last and len(starts) < limit:
         if at + BLOCK > stop:
-            # Behind a small member (its JSON) the next header often comes with the same read.
+            # After a small member (its JSON), the next header often comes with the same read.
             near, first = (read(at, _NEAR_BYTES), at) if passing is None else passing.part(at)
             stop = first + len(near)
         header = bytes(near[at - first : at - first + BLOCK])
@@ -154,7 +154,7 @@ def _hop_reading(
             break
         if passing is not None and header[TYPE] in _PLAIN:
             if size > _MUCH_BYTES and not valid(np.frombuffer(header, np.uint8).reshape(1, -1)).all():
-                break  # before much is read for nothing
+                break  # before much is read in vain
             if passing.take(at + BLOCK, size, text=header.find(b".json\0", 0, _NAME_BYTES) >= 0):
                 stop = 0
         at += (size + 2 * BLOCK - 1) & -BLOCK
@@ -163,14 +163,14 @@ def _hop_reading(
 
 
 def _hop(view: memoryview, at: int, limit: int) -> list[int]:
-    """Block numbers of headers by following sizes, each as it stands; checked later, all together."""
+    """Return block numbers of headers by following unchecked sizes; all are checked later together."""
     heads: list[int] = []
     last = len(view) - BLOCK
     for _ in range(limit):
         if at > last:
             break
         try:
-            # Half the time of bytes(view[…]): the only loop over members that there is.
+            # Half the time of bytes(view[…]): the only loop over members.
             size = int(_SIZE_TEXT(view, at + 124)[0], 8)
         except ValueError:
             size = other_size(view[at : at + BLOCK])
@@ -184,7 +184,7 @@ def _hop(view: memoryview, at: int, limit: int) -> list[int]:
 def _take_run(
     window: Window, cursor: Cursor, heads: NDArray[np.int64], headers: NDArray[np.uint8]
 ) -> tuple[Headers, Cursor]:
-    """The members of the longest run of plain headers, and the cursor behind them."""
+    """Return the members of the longest run of plain headers, and the cursor after them."""
     size, good = sizes(headers)
     kind = headers[:, TYPE].copy()
     mark_old_folders(headers, kind, size)
@@ -212,7 +212,7 @@ def _take_run(
 
 
 def _reachable(window: Window, kind: NDArray[np.uint8]) -> NDArray[np.int64]:
-    """Where payloads may end: those of extension records in the window, others where the file allows it."""
+    """Return where payloads may end: those of extension records in the window, others where the file allows it."""
     limit = _NO_LIMIT if window.total is None else window.total
     return np.where(EXTENSIONS[kind] | window.whole, window.stop, limit)
 
@@ -229,9 +229,9 @@ def _renamed(matrix: NDArray[np.uint8], renamed: Mapping[int, bytes]) -> NDArray
 def _extensions(
     window: Window, heads: NDArray[np.int64], headers: NDArray[np.uint8], size: NDArray[np.int64], limits: Limits
 ) -> tuple[dict[int, bytes], int]:
-    """Names that extension records give, by the member's number, and how many rows of the run can be taken.
+    """Return names in extension records, by the member's number, and how many rows of the run can be used.
 
-    The run is cut before a member whose records say more than a name (or are bad), for `read_member`.
+    The run is cut before a member whose records hold more than a name (or are invalid), for `read_member`.
     """
     extension = EXTENSIONS[headers[:, TYPE]]
     members = np.flatnonzero(~extension)
@@ -257,7 +257,7 @@ def _extensions(
 def _only_mtime(
     blocks: NDArray[np.uint8], heads: NDArray[np.int64], headers: NDArray[np.uint8], size: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """Rows that are pax headers with nothing but a time in them: webdataset's writer puts one before every member."""
+    """Return rows that are pax headers with only a time in them: webdataset's writer puts one before every member."""
     rows = np.flatnonzero((headers[:, TYPE] == ord("x")) & (size > 0) & (size < 100))  # noqa: PLR2004 - two digits
     rows = rows[heads[rows] + 1 < len(blocks)]
     body = blocks[heads[rows] + 1]

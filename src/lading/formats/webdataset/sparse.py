@@ -1,7 +1,7 @@
-"""Files with holes in a tar (GNU `S`, pax `GNU.sparse.*`) → their bytes.
+"""Sparse files in a tar (GNU `S`, pax `GNU.sparse.*`): restore their bytes.
 
-Python's tarfile reads the map of the holes; the file is put together here, so that a damaged map can neither loop nor
-set memory aside beyond the limits.
+Python's tarfile reads the map of the holes. The file is assembled here, so that a damaged map can neither loop nor
+allocate memory beyond the limits.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ def filled(
     sparse: Mapping[int, Sparse],
     limits: Limits,
 ) -> pa.Array:
-    """Values of which some are files with holes, as `large_binary`.
+    """Return values of which some are sparse files, as `large_binary`.
 
-    Peak memory: the column, and the largest member as it is stored.
+    Peak memory: the column, and the largest member as stored.
 
     Args:
-        read: gives `(offset, length)` of the tar.
-        offset: where payloads begin.
-        length: bytes of payload, as they are stored.
+        read: returns `(offset, length)` of the tar.
+        offset: starts of payloads.
+        length: stored bytes of payload.
         valid: False for nulls.
-        sparse: by row, the files with holes, whose sizes the caller has held against the limit.
-        limits: on the maps of holes.
+        sparse: by row, the sparse files, whose sizes the caller has checked against the limit.
+        limits: limits on the maps of holes.
 
     Raises:
-        CorruptShard: the map of holes breaks the rules, or makes another file than the header says.
+        CorruptShard: the map of holes breaks the rules, or gives another size than the header.
         LimitExceeded: the map of holes is longer than `tar_map_blocks`.
     """
     size = np.where(valid, length, 0)
@@ -64,7 +64,7 @@ def filled(
 
 
 def _fill(whole: memoryview, stored: bytes | memoryview, head: int, place: Sparse, limits: Limits) -> None:
-    """Put the data of a member, whose map of holes ends within `head` bytes, where they belong among zeros."""
+    """Copy the data of a member, whose map of holes ends within `head` bytes, to their places among zeros."""
     file = io.BytesIO(stored[:head])
     try:
         with tarfile.open(fileobj=file, mode="r:") as archive:
@@ -83,7 +83,7 @@ def _fill(whole: memoryview, stored: bytes | memoryview, head: int, place: Spars
     at, end = member.offset_data, 0
     for offset, size in parts:
         if not size:
-            continue  # how a hole at the end is written, and what fills the places of a short map
+            continue  # the form of a hole at the end, and the padding of a short map
         if size < 0 or offset < end or offset + size > member.size or at + size > len(stored):
             raise _bad_map(place, f"a part of {size} bytes at {offset}")
         whole[offset : offset + size] = data[at : at + size]

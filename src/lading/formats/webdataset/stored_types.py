@@ -1,4 +1,4 @@
-"""Tars whose members stand for values of known types: those that lading wrote, as their manifest says."""
+"""Read tars whose members hold values of known types: those that lading wrote, by their manifest."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from lading.storage.fetch import Fetcher
 __all__ = ["TypedReader"]
 
 _COLUMN_BYTES = 1 << 30
-"""Bytes of members of a batch, at most: a column of text holds less than 2 GiB."""
+"""Maximum bytes of members of a batch: a text column holds less than 2 GiB."""
 
 
 class TypedReader(ShardReader):
@@ -49,17 +49,17 @@ class TypedReader(ShardReader):
         self._headed = {field.name for field in self._schema if npy_head(field) is not None}
 
     def schema(self) -> pa.Schema:
-        """The columns as they were written: bytes as references, or `large_binary` in a compressed tar."""
+        """Return the columns as they were written: bytes as references, or `large_binary` in a compressed tar."""
         kind = pa.large_binary() if self._holds_values else RefType()
         fields = [field.with_type(kind) if is_payload(field.type) else field for field in self._schema]
         return with_files(pa.schema(fields, metadata=self._schema.metadata), self._reader.files)
 
     def num_rows(self) -> int:
-        """Number of samples."""
+        """Return the number of samples."""
         return self._reader.num_rows()
 
     def index(self) -> pa.Table:
-        """`__key__` and a reference column a member, as of any tar."""
+        """Return `__key__` and a reference column a member, as for any tar."""
         return self._reader.index()
 
     def read(
@@ -68,7 +68,7 @@ class TypedReader(ShardReader):
         columns: Sequence[str] | None = None,
         schema: pa.Schema | None = None,
     ) -> pa.Table:
-        """Samples by ordinal, in the order asked for. Raises as `batches`."""
+        """Return samples by ordinal, in the given order. Raises as `batches`."""
         found = self._reader.read(rows, self._wanted(columns)).combine_chunks()
         if not found.num_rows:
             none = pa.record_batch([column.combine_chunks() for column in found.columns], found.schema)
@@ -91,13 +91,13 @@ class TypedReader(ShardReader):
         views: bool = False,
         schema: pa.Schema | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """All samples in order, none of them cut.
+        """Yield all samples in order, none of them cut.
 
         Raises:
-            DataError: a member does not hold what its column does; names the tar, the sample and the column.
+            DataError: a member does not fit its column; names the tar, the sample and the column.
         """
         wanted = self._wanted(columns)
-        max_rows = max(1, min(max_rows, MAX_CELLS // len(wanted)))  # rows that lack a column have nulls in it
+        max_rows = max(1, min(max_rows, MAX_CELLS // len(wanted)))  # rows that lack a column are null there
         max_bytes = min(max_bytes, _COLUMN_BYTES)
         for batch in self._reader.batches(max_rows=max_rows, max_bytes=max_bytes, columns=wanted, views=views):
             yield self._typed(batch, columns)
@@ -132,7 +132,7 @@ class TypedReader(ShardReader):
         return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(given, metadata=metadata))
 
     def _fetched(self, batch: pa.RecordBatch, names: Sequence[str]) -> dict[str, pa.Array]:
-        """The bytes of members by column. All are asked for at once: those of a sample are neighbours in the tar."""
+        """Return the bytes of members by column, requested at once: those of a sample are neighbours in the tar."""
         lazy = [name for name in names if is_ref(batch.schema.field(name).type)]
         members = {name: batch.column(name) for name in names}
         if lazy:

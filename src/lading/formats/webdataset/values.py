@@ -58,14 +58,14 @@ __all__ = [
 ]
 
 Encoder: TypeAlias = Callable[[pa.Array], pa.Array]
-"""Makes of a column the text or bytes of its members, null where it is null."""
+"""Returns the text or bytes of the members of a column, null where it is null."""
 
 _TEXT, _BYTES = pa.large_string(), pa.large_binary()
 _ADVICE = "Leave it out with --columns, or cast it."
 _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _DAY_S = 86_400
 _FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
-"""Days from 1970 to the first one of year 1, and to the last one of year 9999."""
+"""Days from 1970 to the first day of year 1, and to the last day of year 9999."""
 
 _FIRST_NS = -((1 << 63) // 10**9) * 10**9
 
@@ -92,7 +92,7 @@ def _tagged(field: pa.Field) -> pa.Field:
 
 
 def encoder_of(field: pa.Field) -> Encoder:
-    """How values of a field become members.
+    """Return the function from values of a field to members.
 
     Raises:
         Unrepresentable: its type has no exact form as text or bytes; names the column.
@@ -125,7 +125,7 @@ _WRAPPED: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.Field], pa.Fie
         lambda column: column.storage,
     ),
 )
-"""What holds values of another type: how it is known, the field of these, and the values."""
+"""Types that wrap another: how to recognise them, the wrapped field, and the wrapped values."""
 
 
 def _after(unwrap: Encoder, encode: Encoder) -> Encoder:
@@ -167,7 +167,7 @@ def _unit(kind: pa.DataType) -> str:
 
 
 def _is_plain(kind: pa.DataType, counts: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Which counts are a date or a time that ISO 8601 has."""
+    """Return which counts are a date or a time that ISO 8601 can represent."""
     if pa.types.is_duration(kind):
         return np.zeros(len(counts), np.bool_)
     unit = _unit(kind)
@@ -175,7 +175,7 @@ def _is_plain(kind: pa.DataType, counts: NDArray[np.int64]) -> NDArray[np.bool_]
     if pa.types.is_time(kind):
         return (counts >= 0) & (counts < day)
     days = counts // day
-    # Of the first second that a count of nanoseconds reaches, Arrow reads nothing.
+    # Arrow cannot parse the first second in the range of nanosecond counts.
     plain = (days >= _FIRST_DAY) & (days <= _LAST_DAY) & (counts >= _FIRST_NS if unit == "ns" else True)
     return plain & (counts == days * day) if pa.types.is_date(kind) else plain
 
@@ -220,7 +220,7 @@ def _npy_encoder(field: pa.Field) -> Encoder:
 
 
 def _tensor_head(kind: pa.FixedShapeTensorType) -> tuple[bytes, np.dtype[Any], int]:
-    """What the `.npy` file of such an array begins with, the type of its values, and the length of these."""
+    """Return the `.npy` header of such an array, the type of its values, and their length."""
     dtype = np.dtype(kind.value_type.to_pandas_dtype()).newbyteorder("<")
     return npy_header(dtype, tuple(kind.shape)), dtype, math.prod(kind.shape) * dtype.itemsize
 
@@ -240,16 +240,17 @@ _ENCODERS: tuple[tuple[Callable[[pa.DataType], bool], Encoder], ...] = (
 
 
 def decode_column(field: pa.Field, members: pa.Array, keys: pa.Array, path: str) -> pa.Array:
-    """The column that members stand for.
+    """Return the column that members represent.
 
     Args:
-        field: name and type of the column, as `restored_schema` has it.
-        members: their bytes (`large_binary`), null where there is none.
-        keys: of the samples, for errors.
-        path: of the tar, for errors.
+        field: name and type of the column, as in `restored_schema`.
+        members: their bytes (`large_binary`), null for a missing member.
+        keys: keys of the samples, for errors.
+        path: path of the tar, for errors.
 
     Raises:
-        DataError: a member holds no value of this type, or is missing where none may be; names file, sample, column.
+        DataError: a member does not hold a value of this type, or a required one is missing; names file, sample,
+            column.
     """
     try:
         column = _decoded(field.type, members)
@@ -267,13 +268,13 @@ def decode_column(field: pa.Field, members: pa.Array, keys: pa.Array, path: str)
 
 
 def payload_of(field: pa.Field, members: pa.Array, keys: pa.Array, path: str) -> pa.Array:
-    """The payload that members hold: all of each, or what follows the head of a `.npy` file (`npy_head`).
+    """Return the payload of members: all of each, or the bytes after a `.npy` header (`npy_head`).
 
     Args:
         field: name and type of the column.
         members: references, or their bytes.
-        keys: of the samples, for errors.
-        path: of the tar, for errors.
+        keys: keys of the samples, for errors.
+        path: path of the tar, for errors.
 
     Raises:
         DataError: a member has another length than these arrays; names file, sample, column.
@@ -305,7 +306,7 @@ def _shown(value: bytes | None) -> str:
 
 
 def _first_misfit(kind: pa.DataType, members: pa.Array) -> int:
-    """The first member that holds no such value, by halving."""
+    """Return the first member that does not hold such a value, by bisection."""
     start, stop = 0, len(members)
     while stop - start > 1:
         middle = (start + stop) // 2
@@ -355,13 +356,13 @@ def _times(kind: pa.DataType, members: pa.Array) -> pa.Array:
 
 
 def _plain_counts(kind: pa.DataType, texts: pa.Array) -> pa.Array:
-    """Dates and times of ISO 8601 as counts of their unit."""
+    """Return dates and times of ISO 8601 as counts of their unit."""
     if pa.types.is_duration(kind):
         raise DataError("no count and unit")
     if pa.types.is_date(kind):
         return texts.cast(kind).view(pa.int32() if pa.types.is_date32(kind) else pa.int64()).cast(pa.int64())
     if pa.types.is_time(kind):
-        # Arrow 26 reads no times alone.
+        # Arrow 26 cannot parse times of day.
         texts = pc.binary_join_element_wise(pa.scalar("1970-01-01T", _TEXT), texts, pa.scalar("", _TEXT))
         return texts.cast(pa.timestamp(kind.unit)).view(pa.int64())
     zone = None if kind.tz is None else "UTC"
@@ -389,7 +390,7 @@ _DECODERS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.DataType, pa.
 
 
 def _check_shape(kind: pa.DataType, value: Any) -> None:
-    """Raise DataError for JSON of which Arrow would make something else: it lists objects, and drops names."""
+    """Raise DataError for JSON that Arrow would change: it turns objects into lists, and drops names."""
     if pa.types.is_struct(kind) and isinstance(value, dict):
         children = {child.name: child.type for child in kind}
         if not value.keys() <= children.keys():
@@ -408,7 +409,7 @@ def _tensors(kind: pa.FixedShapeTensorType, members: pa.Array) -> pa.Array:
     head, dtype, size = _tensor_head(kind)
     there, files = present(members), members.drop_null()
     found = _plain_files(files, head, size)
-    if found is None:  # somebody else wrote the same arrays
+    if found is None:  # the same arrays, written by another program
         found = np.stack([_array_bytes(kind, dtype, file) for file in slices(files)])
     values = np.zeros((len(members), size), np.uint8)
     values[there] = found
@@ -417,7 +418,7 @@ def _tensors(kind: pa.FixedShapeTensorType, members: pa.Array) -> pa.Array:
 
 
 def _plain_files(files: pa.Array, head: bytes, size: int) -> NDArray[np.uint8] | None:
-    """What follows this head in files that all have it, and so many bytes of values; None if one is another."""
+    """Return the values of files that all begin with this header and have this length; None if one differs."""
     if not len(files):
         return np.zeros((0, size), np.uint8)
     if (byte_lengths(files) != len(head) + size).any():

@@ -1,7 +1,7 @@
-"""Where the bytes of a tar come from: a map, ranges of a store, or a compressed stream; and walking over its members.
+"""Sources of the bytes of a tar (a map, ranges of a store, or a compressed stream), and the walk over its members.
 
-A map is walked in place, and its pages are given back behind the walk. Without a map, windows are asked for that grow
-while members are small and shrink to a header where they are large. A compressed file is read forward once.
+A map is walked in place, and its pages are released after the walk has passed. Without a map, windows are requested
+that grow while members are small and shrink to a header where they are large. A compressed file is read forward once.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from lading.storage.unwrap import unwrapped
 __all__ = ["LONE_END", "Stream", "TarFile", "Walk", "behind_end", "end_counts", "open_tar"]
 
 LONE_END = "tars that end with a lone block of zeros, with more behind it"
-"""What is counted of such a tar."""
+"""Name of a count for such tars."""
 
 _READ_BYTES = 1 << 20
 _RELEASE_BYTES = 32 << 20
@@ -36,12 +36,12 @@ _HEAD_BYTES = 16
 
 @dataclass(frozen=True, slots=True)
 class TarFile:
-    """A tar to be walked.
+    """A tar to walk.
 
     Attributes:
         source: the file.
-        entry: the file as references name it, its wrap included.
-        mapped: its bytes, where the store can map them and the file is not compressed.
+        entry: the file as references name it, its compression included.
+        mapped: its bytes, if the store can map them and the file is not compressed.
     """
 
     source: ShardFile
@@ -50,16 +50,16 @@ class TarFile:
 
     @property
     def path(self) -> str:
-        """Its name in errors."""
+        """Return its name in errors."""
         return self.source.path
 
     def read(self, offset: int, length: int) -> bytes:
-        """Bytes of a file that is not compressed."""
+        """Return bytes of an uncompressed file."""
         [data] = self.read_each([(offset, length)])
         return data
 
     def read_each(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
-        """Bytes of each `(offset, length)` of a file that is not compressed, asked for at once."""
+        """Return bytes of each `(offset, length)` of an uncompressed file, requested at once."""
         if self.mapped is not None:
             self.mapped.check()
             return [bytes(self.mapped.buffer[offset : offset + length]) for offset, length in ranges]
@@ -67,10 +67,10 @@ class TarFile:
 
 
 def open_tar(source: ShardFile, *, mmap: bool) -> TarFile:
-    """Look at a file's size and first bytes, and map it if it is plain and the store can.
+    """Read a file's size and first bytes, and map it if it is plain and the store can.
 
     Raises:
-        NotFound, StoreError: it is not there, or is no regular file.
+        NotFound, StoreError: it is missing, or is not a regular file.
     """
     info = source.info or source.store.head(source.path)
     mapped = source.store.map(source.path) if mmap and isinstance(source.store, Mapper) else None
@@ -84,15 +84,15 @@ def open_tar(source: ShardFile, *, mmap: bool) -> TarFile:
 
 
 def end_counts(cursor: Cursor) -> dict[str, int]:
-    """What is to be told of the end of a tar that a walk came to, by a short phrase."""
+    """Return counts about the end of a tar that a walk has reached, by a short phrase."""
     reports = {"tars without an end, perhaps cut between two members": not cursor.closed, LONE_END: cursor.lone}
     return {phrase: 1 for phrase, there in reports.items() if there}
 
 
 def behind_end(tar: TarFile) -> CorruptShard | None:
-    """The error that members stand behind a lone block of zeros, which ends a tar for every reader; None if none do.
+    """Return the error that members follow a lone block of zeros, which ends a tar for every reader; None if none do.
 
-    Looks at all blocks up to the first header behind it.
+    Reads all blocks up to the first header after it.
     """
     walk = Walk(tar)
     for _ in walk:
@@ -112,7 +112,7 @@ def behind_end(tar: TarFile) -> CorruptShard | None:
 
 
 def _byte_ranges(tar: TarFile, at: int) -> Iterator[tuple[int, bytes]]:
-    """The bytes of a tar, unpacked, from a block on, and where each piece begins."""
+    """Yield the bytes of a tar, unpacked, from a block on, and the start of each piece."""
     stream = Stream(tar) if tar.entry.wrap else None
     while True:
         if stream is not None:
@@ -130,12 +130,12 @@ class Walk:
 
     Args:
         tar: the file.
-        start: where the first member begins.
-        stop: where to end; None for the end of the archive.
-        reach: how many headers to look at first, for who wants few.
+        start: start of the first member.
+        stop: end of the walk; None for the end of the archive.
+        reach: number of headers to read first, for callers that want few.
 
     Attributes:
-        cursor: how far the walk has come; after the last members, whether the archive was closed as it should be.
+        cursor: position of the walk; after the last members, whether the archive was closed as it should be.
     """
 
     def __init__(self, tar: TarFile, start: int = 0, stop: int | None = None, *, reach: int = MAX_REACH) -> None:
@@ -144,10 +144,10 @@ class Walk:
         self.cursor = Cursor(start, reach=min(reach, MAX_REACH), limits=tar.source.limits)
 
     def __iter__(self) -> Iterator[Headers]:
-        """Runs of members; never an empty one. Peak memory: 35 MB.
+        """Yield runs of members; never an empty one. Peak memory: 35 MB.
 
         Raises:
-            CorruptShard, LimitExceeded: the tar is bad; the error names the file and the offset.
+            CorruptShard, LimitExceeded: the tar is invalid; the error names the file and the offset.
         """
         with errors_at(file=self._tar.path):
             if self._tar.entry.wrap:
@@ -160,7 +160,7 @@ class Walk:
     def _over_map(self, mapped: MappedFile) -> Iterator[Headers]:
         data = _as_array(mapped.buffer)[: self._stop]
         passed = self._tar.source.passed
-        # Of a file that changed since it was listed, who follows the references is to hear.
+        # If a file changed since it was listed, following its references reports that.
         same = mapped.size_bytes == self._tar.entry.size_bytes
         passing = passed.walk(mapped, self._tar.entry) if passed is not None and same else None
         window = Window(data, 0, len(data), read=mapped.read, passing=passing)
@@ -175,7 +175,7 @@ class Walk:
                 if len(found):
                     yield found
         finally:
-            # Every header brings its neighbourhood into memory (the kernel maps 64 KiB around a fault).
+            # Every header reads its neighbourhood into memory (the kernel maps 64 KiB around a fault).
             mapped.release(released, self.cursor.at)
 
     def _over_ranges(self) -> Iterator[Headers]:
@@ -186,7 +186,7 @@ class Walk:
         while not self.cursor.done:
             at = self.cursor.at
             if self.cursor.need or at >= window.stop:
-                # Members so far apart that it takes less to ask for each than to read what lies between.
+                # Members so far apart that a request for each is faster than reading the gaps.
                 far = count > 0 and at - window.base >= count * dear
                 size, count = (small if far else min(2 * size, _LARGE_WINDOW)), 0
                 length = min(max(self.cursor.need, at + size), total) - at
@@ -215,7 +215,7 @@ def _cut_stream(at: int, end: int, total: int) -> CorruptShard:
 
 
 def _as_array(data: object) -> NDArray[np.uint8]:
-    """Bytes as an array, without a copy."""
+    """Return bytes as an array, without a copy."""
     view = memoryview(data)  # type: ignore[arg-type] # a pyarrow buffer is one
     return np.frombuffer(view, np.uint8) if view.nbytes else np.zeros(0, np.uint8)
 
@@ -223,8 +223,8 @@ def _as_array(data: object) -> NDArray[np.uint8]:
 class Stream:
     """A compressed tar read forward, with a window of it in memory.
 
-    The buffer is reused, so arrays over a window are good until the next one. It grows with the data that come, never
-    with a size that a header states. Offsets count in the stream that comes out.
+    The buffer is reused, so arrays over a window are valid until the next one. It grows with the actual data, never
+    with a size that a header declares. Offsets count in the unpacked stream.
     """
 
     def __init__(self, tar: TarFile) -> None:
@@ -235,7 +235,7 @@ class Stream:
         self._ended = False
 
     def window(self, at: int, stop: int, *, whole: bool = False) -> Window:
-        """The stream from `at` on, at least up to `stop` if it goes as far; what lies before is forgotten."""
+        """Return the stream from `at` on, at least up to `stop` if it is that long; earlier bytes are forgotten."""
         if at > self._base:
             kept = self._buffer[at - self._base : max(self._stop - self._base, 0)]
             self._buffer[: len(kept)] = kept
@@ -260,11 +260,11 @@ class Stream:
             self._buffer[at : at + len(new)] = new
 
     def drain(self, end: int) -> None:
-        """Read on from the end of the archive to that of the file, so that the checksums of the compression are seen.
+        """Read on from the end of the archive to that of the file, to verify the checksums of the compression.
 
         Raises:
             CorruptShard: the compressed stream is damaged or cut.
-            LimitExceeded: there is much more behind the archive than a tar's padding.
+            LimitExceeded: much more than a tar's padding follows the archive.
         """
         while not self._ended:
             if self._stop > end + self._limits.tar_tail_bytes:

@@ -1,8 +1,8 @@
-"""Writing a WebDataset tar. See `lading.formats.webdataset.format`.
+"""Write a WebDataset tar. See `lading.formats.webdataset.format`.
 
-Members of a sample stand together, sorted by field; owner, mode and time are fixed, so equal rows give equal bytes.
-What a reader would see as something else (a key with a dot in its base name, two neighbours with one key …) is refused,
-or escaped if the options say so.
+Members of a sample are adjacent, sorted by field. Owner, mode and time are fixed, so equal rows give equal bytes. A key
+that a reader would see differently (with a dot in its base name, or equal to its neighbour's) is refused, or escaped if
+the options say so.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from lading.storage.extents import NO_ROWS
 __all__ = ["WebdatasetWriter", "WriteOptions", "check_schema"]
 
 _MOST_MEMBERS = 1 << 14
-"""Members whose blocks are joined at once: that takes several KB of memory each, however small they are."""
+"""Members whose blocks are joined at once: each takes several KB of memory, however small it is."""
 _SMALL_BYTES = 4096
-"""Members whose payload is smaller on average are joined before they are written: a call costs more than a copy."""
+"""Members whose average payload is smaller are joined before they are written: a call costs more than a copy."""
 
 _MAX_MTIME = 8**11 - 1
 _ODD_KEY = r"[.\x00\n]|^__|/$|^$"
@@ -45,7 +45,7 @@ _ADVICE = "Rename it."
 _ESCAPE_ADVICE = "Rename it, or write with escape='percent', which writes %2E for a dot."
 _KEY_ADVICE = "Cast it to text, or rename it: rows without keys get their numbers."
 _TAKEN = ("__url__", "__local_path__")
-"""Fields that webdataset gives a sample itself."""
+"""Fields that webdataset adds to a sample itself."""
 _COLUMN_ADVICE = "Rename it: a field is a name without slashes, and none of " + ", ".join(_TAKEN) + "."
 
 
@@ -73,7 +73,7 @@ class WriteOptions:
     fields: Literal["sorted", "given"] = "sorted"
 
     def __post_init__(self) -> None:
-        """Refuse values that cannot be."""
+        """Refuse invalid values."""
         if self.compression not in (None, *WRAPS):
             raise UsageError(
                 "no such compression", expected=", ".join(WRAPS), found=f"compression={self.compression!r}"
@@ -87,7 +87,7 @@ class WriteOptions:
 
 
 class WebdatasetWriter(MemberWriter):
-    """A tar being written. Memory: one batch's headers, and its payload where values are small."""
+    """Write a tar. Memory: one batch's headers, and its payload if values are small."""
 
     def __init__(self, sink: Sink, options: WriteOptions) -> None:
         self._sink, self._options, self._extents = sink, options, extents_of(sink)
@@ -99,20 +99,20 @@ class WebdatasetWriter(MemberWriter):
         self._last_key: str | None = None
 
     def write(self, batch: pa.RecordBatch) -> pa.Table:
-        """Append samples: each value a member `{key}.{column}`; a null is no member.
+        """Append samples: each value is a member `{key}.{column}`; a null has no member.
 
-        Text is written as UTF-8, other values as `lading.formats.webdataset.values` says.
+        Text is written as UTF-8, other values as in `lading.formats.webdataset.values`.
 
         Returns:
             `__key__` as written, and references by column, sorted by name.
 
         Raises:
-            Unrepresentable: a key, column or value that a reader would not get back; nothing of the batch is written.
+            Unrepresentable: a key, column or value that would not be read back; nothing of the batch is written.
         """
         return self.write_ranges(batch, {})
 
     def write_ranges(self, batch: pa.RecordBatch, ranges: Ranges) -> pa.Table:
-        """As `write`, values of some columns taken from where they lie in files."""
+        """As `write`, with values of some columns copied from files."""
         given = self._options.fields == "given"
         own = [f.with_type(pa.large_binary()) if f.name in ranges else f for f in batch.schema]
         encoders = check_schema(pa.schema(own), as_given=given)
@@ -146,10 +146,10 @@ class WebdatasetWriter(MemberWriter):
     def add(
         self, members: pa.StringArray, values: ByteRanges, last: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Append members by their full names, as they come; give offsets and lengths of their payloads.
+        """Append members by their full names, in the given order; return offsets and lengths of their payloads.
 
-        For layouts with a grouping of their own: names are not looked at as keys and fields, and `last` tells which
-        member is the last one of each sample.
+        For layouts with a grouping of their own: names are not checked as keys and fields, and `last` marks the last
+        member of each sample.
 
         Raises:
             Unrepresentable: a name is empty, holds a NUL, or is longer than 4,096 bytes.
@@ -161,11 +161,11 @@ class WebdatasetWriter(MemberWriter):
         return self._append(members, values.length, values, last), values.length
 
     def bytes_written(self) -> int:
-        """Size of the tar if it ended now; of a compressed one, what has come out of the compression so far."""
+        """Return the size of the tar if it ended now; with compression, the bytes that the compressor returned."""
         return self._at + len(END) if self._encoder is None else self._sink.tell()
 
     def held_bytes(self) -> int:
-        """0: the sink has every batch."""
+        """Return 0: the sink has every batch."""
         return 0
 
     def close(self) -> ShardFacts:
@@ -178,7 +178,7 @@ class WebdatasetWriter(MemberWriter):
         return ShardFacts(self._samples, size, self._payload)
 
     def _members(self, encode: Encoder, batch: pa.RecordBatch, name: str, ranges: Ranges) -> pa.Array | ByteRanges:
-        """The members of a column: where their bytes are, in memory or in files."""
+        """Return the members of a column: the places of their bytes, in memory or in files."""
         values = single_ranges(ranges).get(name)
         if values is not None and npy_head(batch.schema.field(name)) is None:
             return values
@@ -186,7 +186,7 @@ class WebdatasetWriter(MemberWriter):
             return encode(batch.column(name) if values is None else in_memory(values))
 
     def _checked_keys(self, column: pa.Array, names: Sequence[str], there: NDArray[np.bool_]) -> pa.StringArray:
-        """The keys as they are to be written: escaped if asked for, and such that a reader gets them back."""
+        """Return the written keys: escaped if requested, and checked to be read back."""
         keys = column.cast(pa.string())
         if keys.null_count:
             row = int(np.argmin(present(keys)))
@@ -226,8 +226,8 @@ class WebdatasetWriter(MemberWriter):
         values: ByteRanges | pa.LargeBinaryArray,
         last: NDArray[np.int64],
     ) -> NDArray[np.int64]:
-        """Write members, of each sample up to its last one; give the offsets of their payloads."""
-        most = DEFAULT_LIMITS.tar_name_bytes  # what readers take
+        """Write members, up to the last one of each sample; return the offsets of their payloads."""
+        most = DEFAULT_LIMITS.tar_name_bytes  # the sizes that readers accept
         too_long = np.flatnonzero(np.asarray(pc.binary_length(members)) > most)
         if len(too_long):
             name = members[int(too_long[0])].as_py()
@@ -259,7 +259,7 @@ class WebdatasetWriter(MemberWriter):
         self._put(ByteRanges.joined([ByteRanges.joined([between, values])[order], end]))
 
     def _mark(self, ends: NDArray[np.int64], rows: NDArray[np.int64]) -> None:
-        """Tell where rows end, where that is a place in the file."""
+        """Mark the ends of rows, if they have a place in the file."""
         if self._encoder is None:
             self._extents.mark(ends, rows)
 
@@ -275,15 +275,15 @@ class WebdatasetWriter(MemberWriter):
 
 
 def check_schema(schema: pa.Schema, *, as_given: bool = False) -> dict[str, Encoder]:
-    """How the columns of a schema become members, by name.
+    """Return how the columns of a schema become members, by name.
 
     Args:
-        schema: of the rows.
-        as_given: they are members of another tar: text and bytes, with names in any case.
+        schema: schema of the rows.
+        as_given: whether they are members of another tar: text and bytes, with names in any case.
 
     Raises:
-        Unrepresentable: rows of this schema are no WebDataset samples; names the column.
-        UsageError: there is no `__key__`.
+        Unrepresentable: rows of this schema cannot be WebDataset samples; names the column.
+        UsageError: `__key__` is missing.
     """
     if schema.names.count(KEY) != 1:
         found = ", ".join(f"{field.name}: {field.type}" for field in schema)
@@ -318,14 +318,14 @@ def _are_small(size: NDArray[np.int64]) -> bool:
 
 
 def _sizes(column: pa.Array | ByteRanges) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
-    """Which values are there, and the bytes of each."""
+    """Return which values are present, and the bytes of each."""
     return (column.there, column.length) if isinstance(column, ByteRanges) else (present(column), byte_lengths(column))
 
 
 def _joined_values(
     columns: Sequence[pa.Array], row: NDArray[np.int64], field: NDArray[np.int64]
 ) -> pa.LargeBinaryArray:
-    """Values in the order of their members, in memory of their own."""
+    """Return values in the order of their members, in memory of their own."""
     whole = pa.concat_arrays([column.cast(pa.large_binary()) for column in columns])
     return whole.take(pa.array(field * len(columns[0]) + row))
 
@@ -337,9 +337,9 @@ def _zeros(lengths: NDArray[np.int64]) -> pa.LargeBinaryArray:
 
 
 def _join(*columns: pa.LargeBinaryArray) -> pa.LargeBinaryArray:
-    """Values of several columns joined row by row; one row follows the other in memory.
+    """Return values of several columns joined row by row, in one buffer.
 
-    Arrow takes 0.07 µs for a head, a value and its padding, where a Python object for each takes 0.6 µs.
+    Arrow takes 0.07 µs for a header, a value and its padding; a Python object for each takes 0.6 µs.
     """
     return pc.binary_join_element_wise(*columns, pa.scalar(b"", pa.large_binary()))
 
