@@ -1,6 +1,6 @@
-"""The heads of Arrow IPC messages and the footer of an Arrow file: as much of them as says what lies where.
+"""Parse the heads of Arrow IPC messages and the footer of an Arrow file, as far as they locate data.
 
-Every place is checked to lie inside the bytes given. Schemas are left to pyarrow.
+Every place is checked to be inside the given bytes. Schemas are left to pyarrow.
 
     file      "ARROW1" 0 0, messages, footer, int32 length of the footer, "ARROW1"
     message   0xFFFFFFFF, int32 length of the head, head, body        (before Arrow 0.15 without the first four bytes)

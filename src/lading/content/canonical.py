@@ -1,6 +1,6 @@
-"""The canonical form of values: what a content digest is taken of. A batch at once, by Arrow and numpy.
+"""The canonical form of values, over which content digests are computed: a batch at once, by Arrow and numpy.
 
-**The definition.** The form of a value begins with a tag of one byte, and says where it ends:
+**The definition.** The form of a value begins with a tag of one byte, and determines its own end:
 
     null       nothing: a field that is null is left out, so absent equals null; `n` as an item of a list
     bool       `T`, `F`
@@ -10,18 +10,18 @@
     list       `l`, count (8 bytes), items
     struct     `{`, for each field that is not null its name (as bytes) and its value, sorted by the name's bytes, `}`
     array      `a`, dtype (numpy's name, as bytes), shape (a list of ints), values (C order, little-endian, as bytes);
-               one with a null in it, or of what is no number or bool, is lists in lists
+               an array with nulls, or of other items than numbers and bools, is nested lists
     decimal    `d`, its text as bytes; trailing zeros count
     time       a letter, a unit and an int64: `D` date, `t` date and time, `z` the same in a known time zone (the
                instant; the zone's name does not show), `o` time of day, `u` duration; the coarsest unit that is exact:
                `d` days (dates only), `s` seconds, `m` milli-, `u` micro-, `n` nanoseconds
-    JSON       the value that the text means: objects are structs, lists lists; a text that is no JSON, or is nested
-               deeper than 1,024 levels, is bytes; what is deeper than 100 levels is `j` and its canonical text as bytes
+    JSON       the value of the text: objects are structs, lists lists; invalid JSON, or JSON nested deeper than 1,024
+               levels, is bytes; a value deeper than 100 levels is `j` and its canonical text as bytes
 
-So how a value is stored (dictionary, large, view, fixed size, chunks, a list or its JSON text, an array or the bytes of
-its values where dtype and shape are known) does not show. Long
-values stand as their hash, so that payloads are hashed where they lie and are not copied. Media are their stored bytes,
-never pixels; a map is a list of structs of `key` and `value`.
+So the storage of a value does not change its form: dictionary, large, view, fixed size, chunks, a list or its JSON
+text, an array or the bytes of its values where dtype and shape are known. Long values are represented by their hash, so
+that payloads are hashed in place and are not copied. Media are their stored bytes, never pixels; a map is a list of
+structs of `key` and `value`.
 
 xxh3 finds accidents, not forgeries.
 """

@@ -14,25 +14,25 @@ r"""Conditions on rows, as `--where` takes them.
 | `'text'`, `5`, `0.5`, `true`, `false` | values; `true`, `false` and `null` (or `None`) in any case |
 | `name` | a column; by itself a condition if it is bool; Python's names, in Unicode's form NFKC |
 | `name.part` | a field of a struct |
-| `col['any name']` | a column whose name is no plain word, such as `col['seg.png']` |
+| `col['any name']` | a column whose name is not a plain word, such as `col['seg.png']` |
 | `+ - * /` | on numbers |
 | `len(x)` | characters of a text, bytes of a binary value or reference, values of a list |
 | `lower(x)`, `upper(x)` | the text in one case, a character for a character (ß stays) |
 | `startswith(x, 'a')`, `endswith(x, 'a')`, `contains(x, 'a')` | about a text |
 | `matches(x, r'^a\d+')` | whether the regular expression (RE2) is found anywhere in the text |
 
-A row is kept where the condition is true. As in SQL, what compares or computes with null is null, `and`, `or` and `not`
-follow three-valued logic, and null is not kept: `score != 1` keeps no row without a score. NaN is a value, not null; it
-equals nothing and is neither less nor greater.
+A row is kept where the condition is true. As in SQL, comparing or computing with null gives null, `and`, `or` and `not`
+follow three-valued logic, and a row whose condition is null is dropped: `score != 1` keeps no row without a score. NaN
+is a value, not null; it equals nothing and is neither less nor greater.
 
 Values keep their types: texts are compared with texts (by code point), numbers with numbers, bools with bools. A date
 or timestamp is compared with a text, `day >= '2024-01-31'`; it needs a zone (`'2024-01-31T00:00:00Z'`) where the column
 has one. So may a decimal be, `price == '1.10'`. Dictionaries count as their values.
 
-Numbers are compared exactly, whatever their types, and never rounded to a float; but a number with a fraction stands
-for the nearest value of a float column, so that `score == 0.1` finds what was stored as 0.1. `+ - *` of integers are in
-64 bits, everything else and `/` in float64, and what is divided by zero is null. What does not fit (an overflow, an
-integer beyond 2⁵³ that is to become a float) is an error, not a wrong answer.
+Numbers are compared exactly, whatever their types, and never rounded to a float. Only a number with a fraction means
+the nearest value of a float column, so that `score == 0.1` finds what was stored as 0.1. `+ - *` of integers are in 64
+bits, everything else and `/` in float64, and a division by zero is null. A result that does not fit (an overflow, an
+integer beyond 2⁵³ that must become a float) is an error, not a wrong answer.
 
 A condition is parsed by Python's `ast` and read node by node; nothing in it is run.
 """

@@ -206,7 +206,7 @@ class DatasetDigest:
 
     @property
     def unordered(self) -> str:
-        """32 hex digits: the samples in whatever order."""
+        """Return 32 hex digits: the samples in any order."""
         return f"{self._sum:032x}"
 
     def merge(self, other: DatasetDigest) -> Self:

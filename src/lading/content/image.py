@@ -37,7 +37,7 @@ class ImageInfo:
         mime: MIME type by content, whatever the file is called.
         width: pixels.
         height: pixels.
-        frames: pictures in the file; None where only decoding would tell.
+        frames: images in the file; None if only decoding would show their number.
     """
 
     mime: str
@@ -332,7 +332,7 @@ def extract_frame(
     Args:
         data: the file.
         index: which frame.
-        limits: on what it may ask for.
+        limits: limits on the resources of the frame.
         frames: what `tiff_frames` gave for it, where it did: of a file of n frames each then costs its own, not n.
 
     Raises:

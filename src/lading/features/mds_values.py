@@ -1,4 +1,4 @@
-"""Values in the encodings of MosaicML's MDS that Arrow has no type for, as they are stored there → Python values.
+"""Decode values in encodings of MosaicML's MDS for which Arrow has no type, to Python values.
 
     ndarray[:dtype[:d0,d1,…]]     [dtype byte] [ndim << 2 | k, ndim extents of 2^k bytes] values in C order, little-
                                   endian; without the dtype byte or the shape where the encoding names them
@@ -8,7 +8,7 @@
     str_int, str_float, …         text
     pkl                           a pickle, which runs code when it is read
 
-All sizes are held against the bytes that there are before memory is taken.
+All sizes are checked against the actual bytes before memory is allocated.
 
 Source: mosaicml-streaming 0.13.0, base/format/mds/encodings.py.
 """

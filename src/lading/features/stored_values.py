@@ -1,4 +1,4 @@
-"""Types in which values come back from files that do not keep all types, and the header of `.npy` files."""
+"""Types in which values are read back from files that do not store all types, and the header of `.npy` files."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def is_payload(kind: pa.DataType) -> bool:
 
 
 def restored_type(kind: pa.DataType) -> pa.DataType:
-    """The type in which values of this one come back: without dictionaries and views, bytes as large_binary."""
+    """Return the type in which values are read back: no dictionaries and views, bytes as large_binary."""
     types = pa.types
     if types.is_dictionary(kind) or types.is_run_end_encoded(kind):
         return restored_type(kind.value_type)
@@ -38,9 +38,9 @@ def restored_type(kind: pa.DataType) -> pa.DataType:
 
 
 def npy_head(field: pa.Field) -> tuple[bytes, int] | None:
-    """For bytes that are the values of arrays of one type and shape: what is put before them, and their length.
+    """Return the `.npy` header for bytes that are values of arrays of one type and shape, and their length.
 
-    So a member is a `.npy` file, and the value a range of it. None for all other fields.
+    With the header before the bytes, a member is a `.npy` file, and the value is a range of it. None for other fields.
     """
     feature = feature_of(field) if is_payload(field.type) else None
     if not isinstance(feature, Array) or feature.dtype not in NUMBER_TYPES or feature.shape is None:
@@ -52,7 +52,7 @@ def npy_head(field: pa.Field) -> tuple[bytes, int] | None:
 
 
 def npy_header(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
-    """What a `.npy` file begins with."""
+    """Return a `.npy` header."""
     told = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
     buffer = io.BytesIO()
     np.lib.format.write_array_header_1_0(buffer, told)
@@ -60,7 +60,7 @@ def npy_header(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
 
 
 def rows_schema(schema: pa.Schema) -> pa.Schema:
-    """The schema in which rows of this one come back: without dictionaries and views, bytes as large_binary."""
+    """Return the schema in which rows are read back: no dictionaries and views, bytes as large_binary."""
     return pa.schema([field.with_type(_restored_type(field)) for field in schema], metadata=schema.metadata)
 
 

@@ -189,9 +189,9 @@ class ShardReader(ABC):
     """An open shard. A reader defines `schema` and `batches`; the other methods have defaults made of these.
 
     Attributes:
-        declares_types: the file says which types its columns have. Otherwise types are what the values of this file
-            happen to be, and `batches` and `read` take the types of all files as `schema`.
-        picks: `pick` may leave values where they lie in a file.
+        declares_types: the file declares the types of its columns. Otherwise types come from the values of this file,
+            and `batches` and `read` take the types of all files as `schema`.
+        picks: `pick` can leave values in a file.
     """
 
     declares_types: bool = True
@@ -199,7 +199,7 @@ class ShardReader(ABC):
 
     @cached_property
     def counts(self) -> Counter[str]:
-        """What the summary should say of this shard, by a short phrase ("members that are no samples, skipped")."""
+        """Return counts for the summary of this shard, by a short phrase ("members that are no samples, skipped")."""
         return Counter()
 
     @abstractmethod
@@ -236,7 +236,7 @@ class ShardReader(ABC):
         """
 
     def first_schema(self) -> pa.Schema | None:
-        """Return what the first rows look like, if that is cheaper than `schema`; None if there are no rows."""
+        """Return the schema of the first rows, if that is cheaper than `schema`; None if there are no rows."""
         return self.schema()
 
     def num_rows(self) -> int:
@@ -244,10 +244,10 @@ class ShardReader(ABC):
         return sum(batch.num_rows for batch in self.batches(max_rows=_MANY_ROWS, max_bytes=_MANY_BYTES))
 
     def index(self) -> pa.Table:
-        """Return the references by which rows are found, without payload; see `ShardFile.index`.
+        """Return the references to the rows, without payload; see `ShardFile.index`.
 
-        Where values lie as byte ranges: a row per sample, a reference column per field (and `__key__`). Elsewhere a row
-        for each unit that is read at once (a Parquet row group), with its `num_rows`. By default the shard is one unit.
+        If values are byte ranges: a row per sample, a reference column per field (and `__key__`). Otherwise a row for
+        each unit that is read at once (a Parquet row group), with its `num_rows`. By default the shard is one unit.
         """
         return pa.table({"num_rows": pa.array([self.num_rows()], pa.int64())})
 
@@ -257,7 +257,7 @@ class ShardReader(ABC):
         columns: Sequence[str] | None = None,
         schema: pa.Schema | None = None,
     ) -> pa.Table:
-        """Return rows by ordinal, in the order asked for, repeats allowed; all rows for None. For random access.
+        """Return rows by ordinal, in the given order, repeats allowed; all rows for None. For random access.
 
         By default the shard is read up to the last of these rows. `columns` and `schema` as for `batches`.
         """
@@ -266,12 +266,12 @@ class ShardReader(ABC):
     def pick(
         self, rows: NDArray[np.int64], columns: Sequence[str] | None = None, *, views: bool = False, hold: bool = True
     ) -> ColumnSlices | None:
-        """Return where values of rows lie in a file at hand, in the order asked for; None where that saves nothing.
+        """Return the places of values of rows in a local file, in the given order; None if that saves nothing.
 
         Args:
             rows: ordinals.
             columns: columns to read; None for all.
-            views: leave bytes in memory, for a caller that shows them there.
+            views: leave bytes in memory, for a caller that uses them there.
             hold: the result may keep the file open. Rows of many shards must not.
         """
         return None
@@ -282,7 +282,7 @@ class ShardReader(ABC):
 
     @property
     def whole_samples(self) -> SampleReader | None:
-        """This reader, if each sample lies in one piece."""
+        """Return this reader, if each sample is contiguous in the file."""
         return None
 
     @property
@@ -364,10 +364,10 @@ class Members:
 
     Attributes:
         name: full names (`pa.string`).
-        header_offset: where each begins, extension records included.
-        offset: where its payload begins.
+        header_offset: start of each, extension records included.
+        offset: start of its payload.
         length: bytes of payload.
-        sparse: which are files with holes, whose payload is no range of the archive.
+        sparse: which are sparse files, whose payload is not a range of the archive.
     """
 
     name: pa.Array
@@ -400,11 +400,11 @@ class MemberReader(ShardReader):
 
 
 class DocumentReader(ShardReader):
-    """An open file of documents with media, whose bytes may lie in archives.
+    """An open file of documents with media, whose bytes may be in archives.
 
     Attributes:
         path: name of the file.
-        codec: how records are compressed, as references name it.
+        codec: compression of records, as references name it.
         media: reads records (`lading.media.reader.RecordReader`).
     """
 
@@ -421,7 +421,7 @@ class DocumentReader(ShardReader):
     def located(
         self, *, max_rows: int, max_bytes: int, columns: Sequence[str] | None = None, schema: pa.Schema | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """Yield all documents in order. Their media have no bytes, except bytes that lie in the documents.
+        """Yield all documents in order. Their media have no bytes, except inline bytes.
 
         With a schema, documents have its columns in its types.
         """
@@ -438,7 +438,7 @@ class DocumentReader(ShardReader):
 
     @abstractmethod
     def is_ranges(self, documents: pa.RecordBatch) -> bool:
-        """Whether the bytes of all media lie as ranges of archives, so that nothing must be read to find them."""
+        """Return whether the bytes of all media are ranges of archives, so that no read is needed to locate them."""
 
 
 def sparse_member(path: str, start: int) -> Unrepresentable:
@@ -528,12 +528,12 @@ class Finding:
 
 
 Ranges: TypeAlias = Mapping[str, ByteRanges | ChunkedRanges]
-"""By the name of a column: where each value lies in a file of this machine. For formats that pack the items of a sample
-into one row, a value may lie in several places."""
+"""By the name of a column: the place of each value in a local file. For formats that pack the items of a sample into
+one row, a value may have several places."""
 
 
 def single_ranges(ranges: Ranges) -> dict[str, ByteRanges]:
-    """Return the ranges of values that lie in one place each, as rows do that were not packed."""
+    """Return the ranges of values with one place each, as rows have that were not packed."""
     found = {name: where for name, where in ranges.items() if isinstance(where, ByteRanges)}
     assert len(found) == len(ranges), "only rows that were packed have values in several places"
     return found
@@ -544,10 +544,10 @@ class ShardWriter(ABC):
 
     Attributes:
         encodes: rows are given to `encode` first, and its result to `write_encoded`.
-        takes_ranges: `write_ranges` can take payload from files, without any process having it in memory.
+        takes_ranges: `write_ranges` can copy payload from files, without loading it into memory.
         sample_bytes: `bytes_written` is exact, and grows with each sample by its values and this number; None if it is
             an estimate.
-        limit_bytes: size at which a shard ends, whatever else is asked for; for writers with `sample_bytes`.
+        limit_bytes: size at which a shard ends, whatever the user requests; for writers with `sample_bytes`.
     """
 
     takes_ranges: bool = False
@@ -557,14 +557,14 @@ class ShardWriter(ABC):
 
     @cached_property
     def counts(self) -> Counter[str]:
-        """What the summary should say of this shard, by a short phrase."""
+        """Return counts for the summary of this shard, by a short phrase."""
         return Counter()
 
     @abstractmethod
     def write(self, batch: pa.RecordBatch) -> pa.Table | None:
-        """Append rows; return the references of what was written (columns as `index()` of the reader, file 0).
+        """Append rows; return references to the written values (columns as `index()` of the reader, file 0).
 
-        None if values do not lie as ranges. Payload columns are binary, large_binary or binary_view.
+        None if values are not ranges. Payload columns are binary, large_binary or binary_view.
         """
 
     def write_ranges(self, batch: pa.RecordBatch, ranges: Ranges) -> pa.Table | None:
@@ -576,14 +576,14 @@ class ShardWriter(ABC):
         return self.write(batch)
 
     def encode(self, batch: pa.RecordBatch, first_row: int) -> pa.RecordBatch:
-        """Return rows in the form that `write_encoded` takes: for writers that cannot tell sizes before.
+        """Return rows in the form that `write_encoded` takes: for writers that do not know sizes beforehand.
 
-        A form of its own is one binary column with the bytes of each sample, which `sample_bytes` counts. It fits into
-        any shard of this schema and these options. By default rows stay as they are.
+        An encoded form is one binary column with the bytes of each sample, which `sample_bytes` counts. It fits into
+        any shard of this schema and these options. By default rows stay unchanged.
 
         Args:
             batch: the rows.
-            first_row: number of the first one, which errors count from.
+            first_row: number of the first one, from which errors count.
 
         Raises:
             Unrepresentable: a value that the format cannot hold; names row and column.
@@ -596,7 +596,7 @@ class ShardWriter(ABC):
 
     @abstractmethod
     def bytes_written(self) -> int:
-        """Return the size the file would have if closed now, as well as it is known. Splitting at a size goes by it."""
+        """Return the size of the file if it were closed now, as well as it is known. Splitting by size uses it."""
 
     def held_bytes(self) -> int:
         """Return the bytes of views that the sink does not have yet: the writer refers to their memory."""
@@ -654,23 +654,23 @@ class FormatInfo:
         read_options: dataclass of the options of reading; its docstring describes each.
         write_options: dataclass of the options of writing. `row_group_bytes` in it is how much payload a writer holds
             back; a conversion keeps it to a quarter of its batches.
-        copy_options: options of reading and of writing under which a copy within this format keeps what no other format
-            has (the case and order of member names).
-        deep_options: options of reading under which a reader looks for damage that takes too long to look for always.
-        whole_options: options of reading under which rows come with the bytes of files beside the shard.
-        without_sidecar: options of reading under which the index file beside a shard is ignored.
+        copy_options: options of reading and of writing under which a copy within this format keeps details that other
+            formats lack (the case and order of member names).
+        deep_options: options of reading under which a reader also runs checks that are too slow for every read.
+        whole_options: options of reading under which rows come with the bytes of files next to the shard.
+        without_sidecar: options of reading under which the index file next to a shard is ignored.
         index_names: names of files that may be a dataset's own index in its folder, each with a regular expression of
-            the names (without folders) of shards that are no dataset without it.
+            the names (without folders) of shards that need it to be a dataset.
         splits_index: name of the index of several datasets, each in a folder of its own; empty if there is none.
-        other_indexes: names of lists that a peer's readers need and that no folder is opened by.
-        unlisted: endings of shards that have the names of other formats; `find_shards` tells them apart.
-        interleaved: how a sample of items is laid out: `rows` (a row an item), `members` (files in a tar), `packed`
-            (a row a sample) or `documents` (a row a sample, its media in a list).
+        other_indexes: names of lists that a peer's readers need and that lading does not open folders by.
+        unlisted: endings of shards that are also endings of other formats; `find_shards` distinguishes them.
+        interleaved: how a sample of items is laid out: `rows` (a row an item), `members` (files in a tar), `packed` (a
+            row a sample) or `documents` (a row a sample, its media in a list).
         fixed_schema: all rows of a shard have the same columns; otherwise each sample may have fields of its own.
-        keeps_types: files say which types their columns had; otherwise the manifest keeps them.
+        keeps_types: files store the types of their columns; otherwise the manifest stores them.
         self_contained: items hold their bytes. No `source_ref` leads to these bytes, nor from items to bytes elsewhere.
-        opens_at_once: opening a shard looks at its end only, and an open shard stays readable when it is replaced.
-        restores_types: rows come back as they were only with the columns of the manifest, in every dataset.
+        opens_at_once: opening a shard reads only its end, and an open shard stays readable when it is replaced.
+        restores_types: rows are restored exactly only with the columns of the manifest, in every dataset.
         files_name_each_other: the files of a shard contain each other's names, so they cannot be renamed.
         may_end_early: damage may look like the end of a shard, so that reading a damaged shard raises no error.
     """
@@ -699,13 +699,13 @@ class FormatInfo:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What a reader must know of written rows, and what they lost.
+    """What a reader must know of written rows, and what is lost.
 
     Attributes:
-        read_options: options that a reader needs and that the files do not tell; the manifest keeps them.
+        read_options: options that a reader needs and that the files do not store; the manifest stores them.
         text_columns: columns of bytes that become text.
-        reduced_columns: columns that come back with less than was written.
-        needs_schema: these rows come back as they were only with their columns, which the manifest keeps. A format with
+        reduced_columns: columns that are read back incompletely.
+        needs_schema: these rows are restored exactly only with their columns, which the manifest stores. A format with
             `keeps_types=False` needs no mention.
     """
 
@@ -746,7 +746,7 @@ class Format(ABC, Generic[R, W]):
 
     @property
     def name(self) -> str:
-        """What users type."""
+        """Return the name that users type."""
         return self.info.name
 
     def read_options(self, given: Mapping[str, Any]) -> R:
@@ -778,10 +778,10 @@ class Format(ABC, Generic[R, W]):
         return (), ()
 
     def restored_schema(self, rows: pa.Schema) -> pa.Schema:
-        """Return the schema in which rows come back that were written with these columns (`as_written`).
+        """Return the schema in which rows are read back that were written with these columns (`as_written`).
 
         Raises:
-            Unrepresentable: a column that the format does not hold.
+            Unrepresentable: a column that the format cannot hold.
         """
         return rows_schema(rows)
 
@@ -805,7 +805,7 @@ class Format(ABC, Generic[R, W]):
         return Written()
 
     def schema_read(self, schema: pa.Schema, options: W) -> pa.Schema:
-        """Return the schema with the types in which rows come back that are written with these options."""
+        """Return the schema with the types in which rows are read back that are written with these options."""
         return schema
 
     def options_like(self, source: ShardFile, view: str) -> Mapping[str, Any]:

@@ -45,7 +45,7 @@ __all__ = [
 ]
 
 MISSING, FAILED = "media without path or offset, without bytes", "media that could not be read"
-"""What is counted of media that come without bytes."""
+"""Names of the counts of media without bytes."""
 
 BYTES, PLACE = "media_bytes", ("path", "offset", "length")
 """Fields of a media: its bytes, and their location."""

@@ -57,7 +57,7 @@ _ADVICE = {
     "huggingface": "The format is arrow; option layout=huggingface writes what load_from_disk opens.",
     "tsv": "The format is csv; option delimiter=tab writes .tsv files.",
 }
-"""What to write for names that stand for a format and an option."""
+"""Advice for names that mean a format and an option."""
 
 _GROUP = "lading.formats"
 _METADATA = (".dist-info", ".egg-info")
@@ -159,7 +159,7 @@ def all_formats() -> Iterator[AnyFormat]:
 
 
 def format_of_name(path: str) -> str:
-    """Name of the format whose files have the ending of a path. Raises UsageError if there is none."""
+    """Return the name of the format for the ending of a path. Raises UsageError if there is none."""
     ending = without_query(path).rstrip("/").lower()
     for candidate in all_formats():
         if ending.endswith(candidate.info.extensions):

@@ -23,12 +23,12 @@ __all__ = ["View"]
 
 
 class View(ABC):
-    """One open shard taken as a view.
+    """One open shard, read as a view.
 
     Attributes:
-        picks: the shard's reader, if it may leave values where they lie in a file.
-        copies: `read` returns copies, so that nothing keeps the file open.
-        has_errors: rows may have errors that an earlier job wrote down.
+        picks: the shard's reader, if it can leave values in a file.
+        copies: `read` returns copies, so that its rows do not keep the file open.
+        has_errors: rows may have errors that an earlier job recorded.
         holds_items: a row of the shard is an item.
         has_members: rows are made of members of a tar.
     """

@@ -1,10 +1,10 @@
-"""Rows of samples as documents with media (`lading.formats.media_archive.format`), and back.
+"""Convert rows of samples to documents with media (`lading.formats.media_archive.format`), and back.
 
-    media           one for each value of a column of bytes: `id` is the column, `type` what it means other columns
-    stand in the document unchanged
+    media           one for each value of a bytes column: `id` is the column, `type` its feature
+    other columns   columns of the document, unchanged
 
-So a picture with its caption is a document with one media. That these were rows, and of which types, the manifest says;
-without it, they are documents.
+An image with its caption becomes a document with one media. The manifest records that these were rows, and their types;
+without a manifest, they are documents.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """The view `interleaved` of documents with media (`lading.formats.media_archive.format`).
 
     a document          position −1   metadata      the columns of the document but id, text and media
-    its text            0             text          none where it is empty
+    its text            0             text          no item if it is empty
     its media           1, 2, …       image, video, audio or document, by its type; `media_id`, `media_url` …
 
-From 0 on where there is no text. The bytes of media are references into their archives; where some of a batch have no
-length (version 1), stand in the document itself, or lie in web archives, all of it is read at once, since a column
-cannot be both.
+Positions begin at 0 if there is no text. The bytes of media are references into their archives. If some media of a
+batch have no length (version 1), are inline in the document, or are in web archives, all are read at once, because a
+column cannot hold both.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""Item rows → documents with media (`lading.formats.media_archive.format`), one a sample.
+"""Convert item rows to documents with media (`lading.formats.media_archive.format`), one a sample.
 
-    id              the sample's text            its texts, one below the other media           one for each item with
-    bytes, in order: `id` is its position, `type` its modality lading_items    all items as `lading.interleaved.packed`
-    has them, so that the reader restores the exact rows
+    id              the sample's
+    text            its texts, separated by line ends
+    media           one for each item with bytes, in order: `id` is its position, `type` its modality
+    lading_items    all items in the form of `lading.interleaved.packed`, so that the reader restores the exact rows
 
 A document has one text without places for images, so the texts are stored twice.
 """

@@ -1,11 +1,12 @@
-"""Interleaved samples as rows of three columns, for formats without nulls and lists of bytes.
+"""Read interleaved samples from rows of three columns, for formats without nulls and lists of bytes.
 
-    sample_id   text items       JSON: a list with an object for each item, in order. It holds the item's columns by
-    name; nulls are left out (in a column of JSON, `null` is that JSON value). `bytes` is the length of its payload,
-    where it has one. content     bytes: the payload of all items, one after another
+    sample_id   text
+    items       JSON: a list with an object for each item, in order. It holds the item's columns by name; nulls are left
+                out (in a JSON column, `null` is that JSON value). `bytes` is the length of its payload, if it has one.
+    content     bytes: the payload of all items, one after another
 
-So `items[i]` of a sample has the bytes of `content` from the sum of the lengths before it. Computing its place touches
-no payload: a reference stays a reference.
+The bytes of `items[i]` begin in `content` at the sum of the lengths before it. Computing this place touches no payload:
+a reference stays a reference.
 
 A format with lists of bytes gives the content as a list: a value for each item with a payload, in order.
 """

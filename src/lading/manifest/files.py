@@ -1,8 +1,8 @@
 """Manifest, list of shards and index files of a dataset's folder, in a store.
 
-`_lading/manifest.json`, `_lading/shards.arrow` and `_lading/index-*.arrow` of a dataset that one writer made; of many
-writers the same in `_lading/{rank}/` of each, and readers see them as one dataset, in the order of ranks. A manifest
-without its list of shards, or the other way round, is no dataset.
+A dataset of one writer has `_lading/manifest.json`, `_lading/shards.arrow` and `_lading/index-*.arrow`. Many writers
+have the same files in `_lading/{rank}/` each, and readers see them as one dataset, in the order of ranks. A manifest
+without its list of shards, or the reverse, is not a dataset.
 """
 
 from __future__ import annotations

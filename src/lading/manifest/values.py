@@ -104,12 +104,12 @@ def _created_by() -> str:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What the shards of a dataset have in common, and their totals.
+    """Common properties of the shards of a dataset, and their totals.
 
     Attributes:
         format: name of the shard format.
         view: `samples` or `interleaved`.
-        schema: of all rows, with features in its fields.
+        schema: schema of all rows, with features in its fields.
         num_samples: samples in all shards.
         num_shards: shards.
         size_bytes: bytes of their files.
@@ -121,7 +121,7 @@ class Manifest:
         files: xxh3-64 of sidecars, index files and list of shards, 16 hex digits, by path below the dataset's folder.
         rank: the writer, if one of many.
         created_by: name and version of what wrote it.
-        version: of the layout of these files.
+        version: version of the layout of these files.
     """
 
     format: str

@@ -1,4 +1,4 @@
-"""Media archives: many records in few large files, each found by path, offset and length.
+"""Media archives: many records in few large files, each located by path, offset and length.
 
     with MediaWriter("media/") as writer:
         for document in writer.run(documents, rank=3):   # puts path, offset and length on every media

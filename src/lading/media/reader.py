@@ -54,7 +54,7 @@ class RecordReader(ABC):
 
     Args:
         data_folder: folder below which the paths of media lie.
-        block_size: most bytes read ahead.
+        block_size: maximum bytes read ahead.
         workers: threads; one reads in the caller's thread.
         preserve_order: yield documents in their order, not as they are ready.
         on_error: what to do if a record is unavailable.
@@ -212,7 +212,7 @@ class RecordReader(ABC):
 
 
 class MediaReader(RecordReader):
-    """Reads the media of documents from archives of zstd records (versions 1 and 2) or of plain records.
+    """Read the media of documents from archives of zstd records (versions 1 and 2) or of plain records.
 
     Only the bytes of a record are read, never a block for one record alone. datatrove calls this class `ZstdReader`.
 

@@ -1,4 +1,4 @@
-"""One record of a media archive → its bytes.
+"""Read the bytes of one record of a media archive.
 
     version 2   the media has a length:   at `offset`, `length` bytes: one zstd frame
     version 1   it has none:              at `offset`, the *unpacked* length in 4 bytes (or as many as is said),

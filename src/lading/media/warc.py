@@ -4,8 +4,9 @@
     response    status line, headers, CRLF, body: chunked or not, and perhaps compressed once more
     otherwise   the bytes themselves
 
-Taken apart here and not by fastwarc: its 2.0.1 gives the first 363 of 400 bytes of a record whose gzip member is cut,
-and two records as one where a length lies, without an error; and what unpacks must be counted before it is kept.
+The module parses records itself, without fastwarc. Version 2.0.1 of that gives, without an error, the first 363 of 400
+bytes of a record whose gzip member is cut, and two records as one if a length is wrong. And unpacked bytes must be
+counted before they are kept.
 
 Source: WARC 1.1 (ISO 28500:2017); RFC 9112, section 7.1; warcio 1.8.1 for what a payload is: chunks are joined and the
 content's encoding is undone, unless the body does not begin as its header says, since some crawlers undo both and keep
@@ -57,7 +58,7 @@ _BEGIN_BYTES = 64
 
 
 class WarcReader(RecordReader):
-    """Reads the media of documents from web archives, plain or with one gzip member a record.
+    """Read the media of documents from web archives, plain or with one gzip member a record.
 
     The `length` of a media is only a hint: the record states its own length.
 

@@ -1,11 +1,11 @@
-"""Which store serves which URL.
+"""The store of each URL.
 
     no scheme, file://      the file system (one store for all)
     memory://               files in memory (one store for the process)
-    s3:// gs:// https:// …  fsspec, with the package that it needs for the scheme
+    s3:// gs:// https:// …  fsspec, with the package for the scheme
     pipe:, a::b             refused: data must not run programs, nor open one file through another
 
-A caller may say otherwise for URLs with a certain beginning: pass `Stores`.
+Callers may assign other stores to URL prefixes: pass `Stores`.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""An Arrow file or stream as blocks: where the messages lie that hold rows and dictionaries. Reads no rows.
+"""The blocks of an Arrow file or stream: the places of messages with rows and dictionaries. Reads no rows.
 
     file      "ARROW1" 0 0, stream, footer, int32 length of the footer, "ARROW1"
     stream    message of the schema, messages of dictionaries and rows …, 0xFFFFFFFF 0x00000000
     message   0xFFFFFFFF, int32 length of the head, head, body        (before Arrow 0.15 without the first four bytes)
 
-A file's footer lists its messages. A stream is walked from head to head as far as somebody asks for.
+A file's footer lists its messages. A stream is walked from head to head, on demand.
 
 Source: https://arrow.apache.org/docs/format/Columnar.html#serialization-and-interprocess-communication-ipc
 """

@@ -4,9 +4,9 @@
     stream     messages: the schema, dictionaries, record batches
     dataset    files and `_metadata.json`, or streams, `state.json` and `dataset_info.json`    (`index.py`)
 
-A record batch is the unit: of a mapped file it is used where it lies, nothing copied; of a file on a store that cannot
-map, or one whose buffers are compressed, it is fetched and unpacked as a whole. Places and sizes are checked before
-they are believed, and what a batch holds before it is touched (`lading.formats.arrow.decode`).
+A record batch is the unit. In a mapped file without compression it is used in place, and nothing is copied. Otherwise
+it is fetched and decompressed as a whole. Offsets and sizes are checked before they are used, and a batch is checked
+before it is touched (`lading.formats.arrow.decode`).
 
 Source: https://arrow.apache.org/docs/format/Columnar.html; stable-datasets f38ac71; datasets 5.2.0; pyarrow 26.0.1.
 """

@@ -1,9 +1,9 @@
-"""The indexes of folders of Arrow shards: a cache of stable-datasets, and folders that Hugging Face's datasets saved.
+"""Indexes of folders of Arrow shards: caches of stable-datasets, and folders saved by Hugging Face's datasets.
 
     _metadata.json      {"cache_format_version": 1, "format": "arrow", "layout": "arrow-shards", "schema_fingerprint",
                          "num_rows", "num_shards", "shard_row_counts", "shard_filenames", "shard_size_target_bytes"},
                          and of lading's own caches `lading`: {"features": [[name, feature], …]}
-    state.json          {"_data_files": [{"filename"}], "_fingerprint", "_split", …}, and beside it
+    state.json          {"_data_files": [{"filename"}], "_fingerprint", "_split", …}, and next to it
     dataset_info.json   {"features": {name: feature}, …}
     dataset_dict.json   {"splits": [names]}: each a folder with a state.json
 

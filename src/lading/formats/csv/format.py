@@ -1,20 +1,19 @@
-r"""CSV: a header of names, then a record a sample, values apart by a delimiter.
+r"""CSV: a header of names, then a record a sample; a delimiter separates values.
 
     id,text,n                         names, each once
     a,"one, ""two""
-    three",7                          quotes around what holds a delimiter, a quote (doubled) or a line end
+    three",7                          quotes around a value with a delimiter, a quote (doubled) or a line end
     b,,8                              nothing: null
     c,"",9                            quotes around nothing: an empty text
 
-UTF-8, lines end with LF or CR LF. Plain, or compressed as a whole (gzip, zstd, bz2, xz, told by content). Every column
-is text, so that `007` stays what it is, unless the reader gives it a type. Blank lines are skipped, and counted; where
-there is one column only, a blank line is a null.
+UTF-8; lines end with LF or CR LF. Plain, or compressed as a whole (gzip, zstd, bz2, xz, detected by content). Every
+column is text, so that `007` stays unchanged, unless the reader gives it a type. Blank lines are skipped, and counted;
+in a file with one column, a blank line is a null.
 
-pyarrow 26's own CSV reader is not used: it takes a quote that is never closed and quotes in the middle of values
-without a word, gives one of two columns of one name, tells no line of bytes that are no UTF-8, and needs to know the
-longest record beforehand.
+pyarrow 26's own CSV reader is not used. It silently accepts an unclosed quote and quotes in the middle of values, drops
+one of two columns with one name, reports no line for invalid UTF-8, and needs to know the longest record beforehand.
 
-Source: RFC 4180, whose quotes inside unquoted values are refused here too; that nothing and `""` differ is of
+Source: RFC 4180, whose quotes inside unquoted values are refused here too. An empty cell and `""` differ as in
 PostgreSQL's COPY and pyarrow.
 """
 
@@ -63,7 +62,7 @@ class CsvFormat(Format[ReadOptions, WriteOptions]):
         """Begin a file.
 
         Raises:
-            Unrepresentable: a column that is no text and has no one text.
+            Unrepresentable: a column that is not text and has no unique text form.
         """
         [sink] = sinks
         return CsvWriter(sink, schema, options)

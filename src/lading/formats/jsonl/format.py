@@ -3,19 +3,19 @@ r"""JSON Lines: a JSON object a line, a line a sample.
     {"id":"a/0","text":"one\ntwo","score":0.5,"tags":["x","y"]}      UTF-8, lines end with LF or CR LF
     {"id":"a/1","text":null,"score":1.0,"tags":[]}
 
-Plain, or compressed as a whole (gzip, zstd, bz2, xz, told by content). There is no header: the columns, and the types
-that hold all of their values exactly, are known when all lines have been looked at, which takes one pass of its own
-(`lading.arrow.json_columns`: a field that mixes types, holds lists or objects, or integers beyond 64 bits, is JSON
-text). An absent field is a null. Blank lines are skipped, and counted; a byte order mark at the beginning is let pass.
+Plain, or compressed as a whole (gzip, zstd, bz2, xz, detected by content). There is no header. The columns, and the
+types that hold all of their values exactly, are known after a pass over all lines (`lading.arrow.json_columns`): a
+field that mixes types, holds lists or objects, or integers beyond 64 bits, is JSON text. An absent field is a null.
+Blank lines are skipped, and counted; a byte order mark at the beginning is ignored.
 
-A file that ends after a whole line is whole, with a line end or without: one that was cut between two lines looks the
-same.
+A file that ends after a whole line is complete, with or without a line end: a file that was cut between two lines looks
+the same.
 
-pyarrow 26's own JSON reader is not used: it makes floats of `1` beside `1.0` and of integers beyond 64 bits, and times
-of texts that look like some; takes two objects on a line; and refuses a field of several types.
+pyarrow 26's own JSON reader is not used. It makes floats of `1` next to `1.0` and of integers beyond 64 bits, and times
+of texts that look like times. It accepts two objects on a line, and refuses a field of several types.
 
-Written compactly, without spaces, as orjson and pandas (so datatrove and Hugging Face datasets) do, every column in
-every line, numbers as Python's `json` spells them: `NaN` and `Infinity` are, though RFC 8259 has none.
+Lines are written compactly, without spaces, as orjson and pandas (so datatrove and Hugging Face datasets) do, every
+column in every line. Numbers are spelled as in Python's `json`, including `NaN` and `Infinity`, which RFC 8259 lacks.
 
 Source: https://jsonlines.org, RFC 8259; datatrove 0.10.1 pipeline/writers/jsonl.py, datasets 5.2.0 io/json.py.
 """

@@ -1,19 +1,19 @@
-"""MDS, the format of MosaicML Streaming, and its split siblings (json, csv, tsv, xsv).
+"""MDS, the format of MosaicML Streaming, and its split formats (json, csv, tsv, xsv).
 
     dataset   a folder with `index.json` (`lading.formats.mds.index`) and its shards, perhaps compressed as a whole
     shard     uint32 n, uint32 offset[n + 1], JSON of the columns, samples; offsets are absolute
     sample    `lading.formats.mds.samples`
     split     a file of lines (`lading.formats.mds.lines`), and `.meta`: uint32 n, uint32 offset[n + 1], JSON
 
-Columns of numbers are numbers, of text text; what else there is (bytes, images, arrays, lists, pickles) is referred to
-where it lies, and comes as bytes, tagged with how MDS encodes it (`lading.features.Encoded`), from which `ds[i]` makes
-Python values. Counts, sizes and columns are held against the index, hashes too with `verify`. A compressed shard is
-unpacked in memory when it is opened; offsets never count in the packed file. An unpacked copy beside a packed shard is
-read instead of it. Nothing is written beside what is read.
+Columns of numbers are numbers, columns of text are text. Other values (bytes, images, arrays, lists, pickles) are
+references to their place, and become bytes, tagged with their MDS encoding (`lading.features.Encoded`), from which
+`ds[i]` makes Python values. Counts, sizes and columns are checked against the index, hashes too with `verify`. A
+compressed shard is decompressed in memory when it is opened; offsets never count in the compressed file. A decompressed
+copy next to a compressed shard is read instead of it. Reading writes no files.
 
 Written shards have the peer's bytes, also in split formats (`writer.py`, `lines_writer.py`).
 
-A shard by itself (`shard.00000.mds`) opens by what its own head says; one of a split format by its index only.
+A single shard (`shard.00000.mds`) opens by its own header; a shard of a split format needs its index.
 
 Source: mosaicml-streaming 0.13.0, base/format.
 """
@@ -86,7 +86,7 @@ __all__ = [
 
 
 class MdsFormat(Format[ReadOptions, WriteOptions]):
-    """MDS datasets, split siblings included."""
+    """MDS datasets, split formats included."""
 
     info = FormatInfo(
         name="mds",
@@ -114,7 +114,7 @@ class MdsFormat(Format[ReadOptions, WriteOptions]):
         """Open a shard; read its head, and all of it if it is compressed.
 
         Raises:
-            CorruptShard, SidecarMismatch: it is damaged, or not what the index says.
+            CorruptShard, SidecarMismatch: it is damaged, or contradicts the index.
         """
         return MdsReader(file, options)
 
@@ -131,7 +131,7 @@ class MdsFormat(Format[ReadOptions, WriteOptions]):
         return [] if options.kind == "mds" else [meta_name(name, options.ending)]
 
     def create(self, sinks: Sequence[Sink], schema: pa.Schema, options: WriteOptions) -> MdsWriter | LineWriter:
-        """Begin a shard of MDS, which is written when it is closed, or of a split format.
+        """Create a shard of MDS, which is written when it is closed, or of a split format.
 
         Raises:
             UsageError: an encoding for a column that is not there.
@@ -188,12 +188,12 @@ class MdsFormat(Format[ReadOptions, WriteOptions]):
         return write_index(store, folder, shards)
 
     def options_like(self, source: ShardFile, view: str) -> dict[str, Any]:
-        """Return the compression by the ending; by index or head, the columns with marks of nulls, or the lines.
+        """Return the compression by the ending; by index or header, the columns with null masks, or the split format.
 
         Items that are packed into samples have no columns to mark.
 
         Raises:
-            CorruptShard, SidecarMismatch: as `open_shard`, of a shard that no index tells of.
+            CorruptShard, SidecarMismatch: as `open_shard`, for a shard without an index.
         """
         ending = posixpath.splitext(source.path)[1][1:]
         found: dict[str, Any] = {"compression": ending} if ending in COMPRESSIONS else {}

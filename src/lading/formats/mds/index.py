@@ -1,4 +1,4 @@
-"""The index of an MDS dataset, and what it or a shard's own header says of a shard.
+"""The index of an MDS dataset, and the entry of a shard there or in its own header.
 
     index.json   {"version": 2, "shards": [entry, …]}
     entry        {"format": "mds", "samples", "raw_data": file, "zip_data": file or null, "compression", "hashes",

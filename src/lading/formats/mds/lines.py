@@ -1,7 +1,7 @@
 """Convert samples of the split formats to columns: a sample is a line of JSON or of separated values.
 
-    json            an object: {column: value} csv, tsv, xsv   a value a column, no quoting: none holds the separator or
-    the end of a line
+    json            an object: {column: value}
+    csv, tsv, xsv   a value a column, without quoting: no value holds the separator or the line end
 
 Source: mosaicml-streaming 0.13.0, base/format/json and base/format/xsv.
 """

@@ -1,14 +1,14 @@
-"""Media archives: documents in JSON Lines or Parquet, and the bytes of their media in archives beside them.
+"""Media archives: documents in JSON Lines or Parquet, and the bytes of their media in archives next to them.
 
     00000.jsonl.gz       {"text": …, "id": …, "media": [{"id", "type", "url", "alt", "path", "offset", "length",
                          "media_bytes", "metadata"}, …], "metadata": {…}}   a line a document; or 00000.parquet
     000_00000.bin.zst    records, one behind the other (`lading.media.records`); `path` names the archive
 
-A sample is a document: the columns of its file, `media` a list of structs, with the bytes of each read from its archive
-(`documents.py`). What a line leaves out is empty: text, media, metadata. A document without text
-is kept, which the peer's readers pass over.
+A sample is a document: the columns of its file, with `media` as a list of structs that have the bytes from the archive
+(`lading.formats.documents`). Fields that a line omits are empty: text, media, metadata. A document without text is
+kept, although the peer's readers skip it.
 
-Since any JSON Lines and any Parquet may hold documents, this format is never recognised by itself: name it.
+Any JSON Lines and any Parquet may hold documents, so this format is never detected: name it.
 
 Source: datatrove 0.10.1, pipeline/media, pipeline/readers/{jsonl,parquet}.py, pipeline/writers/{jsonl,parquet}.py.
 """
@@ -66,7 +66,7 @@ class MediaArchiveFormat(Format[ReadOptions, WriteOptions]):
         return (() if options.media is None else (options.media,)), options.roots
 
     def written(self, schema: pa.Schema, options: WriteOptions) -> Written:
-        """Return whether rows need their columns to come back: rows that are not documents do."""
+        """Return whether reading needs the columns of rows: for rows that are not documents."""
         return Written(needs_schema=not is_documents(schema))
 
     def extra_files(self, name: str, options: WriteOptions) -> tuple[str, ...]:
@@ -74,11 +74,11 @@ class MediaArchiveFormat(Format[ReadOptions, WriteOptions]):
         return (name.removesuffix(self.extension(options)) + ".bin.zst",)
 
     def create(self, sinks: Sequence[Sink], schema: pa.Schema, options: WriteOptions) -> MediaArchiveWriter:
-        """Begin a file of documents and an archive.
+        """Create a file of documents and an archive.
 
         Raises:
-            SchemaMismatch: a column `media` that holds no media.
-            Unrepresentable: rows that are no documents; a column that the file of documents does not hold.
+            SchemaMismatch: a column `media` that does not hold media.
+            Unrepresentable: rows that are not documents; a column that the file of documents cannot hold.
         """
         return MediaArchiveWriter(two_sinks(sinks), schema, options)
 

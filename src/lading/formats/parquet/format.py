@@ -73,8 +73,8 @@ class ParquetFormat(Format[ReadOptions, WriteOptions]):
         """Open a shard (`ReadOptions`); reads its footer.
 
         Raises:
-            UsageError: a row group that is not there, a filter that does not fit.
-            CorruptShard: the footer is damaged; the file is no Parquet file, or an encrypted one.
+            UsageError: a missing row group, a filter that does not fit.
+            CorruptShard: the footer is damaged; the file is not a Parquet file, or is encrypted.
             DuplicateField: two columns have one name, or two fields of a struct.
             LimitExceeded: the footer is larger than `footer_bytes`, or has more columns than `table_columns`.
         """
@@ -104,7 +104,7 @@ class ParquetFormat(Format[ReadOptions, WriteOptions]):
         return ParquetWriter(sink, schema, options)
 
     def written(self, schema: pa.Schema, options: WriteOptions) -> Written:
-        """Return the columns of videos, of which datasets keep a part; see `left_out`."""
+        """Return the columns of videos, of which datasets stores a part; see `left_out`."""
         return Written(reduced_columns=left_out(schema) if options.huggingface else ())
 
     def schema_read(self, schema: pa.Schema, options: WriteOptions) -> pa.Schema:

@@ -72,7 +72,10 @@ class ParquetReader(ShardReader):
         return sum(map(self._rows_of, self._groups))
 
     def index(self) -> pa.Table:
-        """A row a row group: `row_group`, `first_row`, `num_rows`; `offset` and `length` of its bytes in the file."""
+        """Return a row a row group.
+
+        `row_group`, `first_row`, `num_rows`; `offset` and `length` of its bytes in the file.
+        """
         groups = np.array([group for group in self._groups if self._rows_of(group)], np.int64)
         rows = self._footer.num_rows[groups]
         start, length = self._footer.chunks[groups, :, 0], self._footer.chunks[groups, :, 1]
@@ -91,14 +94,14 @@ class ParquetReader(ShardReader):
         views: bool = False,
         schema: pa.Schema | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """All rows in order, about 8 MB a batch at most; columns that the file lacks are left out.
+        """Yield all rows in order, about 8 MB a batch at most; columns that the file lacks are left out.
 
-        With `views`, large values come as `binary_view` over their pages where there is no filter
-        (`lading.formats.parquet.payload`); a view keeps its whole page in memory.
+        With `views` and without a filter, large values come as `binary_view` over their pages
+        (`lading.formats.parquet.payload`). A view keeps its whole page in memory.
 
-        Peak memory: the batch that is out, the batch being decoded and the page it ends in, and buffers (32 MB; of a
-        remote file 96 MB). A row group that decodes to less than 72 MB, or half of `max_bytes`, may be decoded in
-        one step if its rows are of very unlike sizes.
+        Peak memory: the yielded batch, the batch being decoded and the page it ends in, and buffers (32 MB; of a remote
+        file 96 MB). A row group that decodes to less than 72 MB, or half of `max_bytes`, may be decoded in one step if
+        its rows have very different sizes.
 
         Raises:
             CorruptShard: pages are damaged; the message names row group and column.
@@ -120,9 +123,9 @@ class ParquetReader(ShardReader):
         columns: Sequence[str] | None = None,
         schema: pa.Schema | None = None,
     ) -> pa.Table:
-        """Rows by ordinal; of each row group touched, pages are decoded up to the last row asked for.
+        """Return rows by ordinal; in each row group, pages are decoded up to the last requested row.
 
-        A `string` column of more than 2 GiB may come as `large_string`. Peak memory: twice the rows asked for.
+        A `string` column of more than 2 GiB may come as `large_string`. Peak memory: twice the requested rows.
 
         Raises:
             UsageError: an ordinal is outside the shard.
@@ -148,7 +151,7 @@ class ParquetReader(ShardReader):
         self._file.close()
 
     def _selected(self, options: ReadOptions) -> list[int]:
-        """The row groups asked for, less those that statistics exclude."""
+        """Return the requested row groups, without those that statistics exclude."""
         count = len(self._footer.num_rows)
         groups = list(range(count)) if options.row_groups is None else [int(group) for group in options.row_groups]
         for group in groups:
@@ -163,7 +166,7 @@ class ParquetReader(ShardReader):
         return int(self._footer.num_rows[group])
 
     def _chosen(self, columns: Sequence[str] | None) -> list[int]:
-        """Fields by number, in the order asked for, once each."""
+        """Return fields by number, in the given order, once each."""
         if columns is None:
             return list(range(len(self._schema)))
         return list(dict.fromkeys(i for name in columns for i in self._schema.get_all_field_indices(name)))
@@ -177,7 +180,7 @@ class ParquetReader(ShardReader):
     def _decode(
         self, run: Run, chosen: Sequence[int], max_rows: int, max_bytes: int, *, views: bool = False
     ) -> Iterator[pa.RecordBatch]:
-        """The rows of a run; columns in the order asked for, in the types that `schema` says, but for views."""
+        """Yield the rows of a run; columns in the given order, in the types of `schema` except for views."""
         schema = self._subschema(chosen)
         plain = [i for i in chosen if len(self._leaves[i]) == 1 and is_bytes(self._schema.field(i).type)]
         payload = plain if views else []

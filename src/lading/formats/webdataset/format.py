@@ -1,23 +1,22 @@
-"""WebDataset: tars whose neighbouring members with one key are a sample.
+"""WebDataset: tars in which neighbouring members with one key are a sample.
 
     shard        members (`headers.py`), plain or compressed as a whole (gzip, zstd, bz2, xz, told by content)
     member name  key "." field, split at the first dot after the last slash
     sample       a row: `__key__`, and a column a field; a value is a reference to the member's payload
 
 A tar holds no types. Values that are neither text nor bytes are written as text, JSON or `.npy`
-(`lading.formats.webdataset.values`); what they stand for the dataset's manifest tells, and a reader of the tar alone
-sees bytes.
+(`lading.formats.webdataset.values`). The dataset's manifest stores their types; a reader of the tar alone sees bytes.
 
 Plain tars give reference columns: only headers are read. A compressed tar can only be read forward, so its batches hold
-the values themselves (`large_binary`), while its index refers to the stream that comes out. A batch with a sparse
-member has that column as `large_binary`.
+the values themselves (`large_binary`), while its index refers to the unpacked stream. A batch with a sparse member has
+that column as `large_binary`.
 
-A name that is not UTF-8 is an error, if it belongs to a sample: Arrow holds UTF-8 only, and any way of escaping it
+A name that is invalid UTF-8 is an error, if it belongs to a sample: Arrow holds UTF-8 only, and every way of escaping
 could give the name of another member.
 
-A tar that just stops, without the blocks of zeros at its end, is legal and common. One that was cut exactly between two
-members looks the same: it gives the samples that are left, and `counts` says so. An index beside it (`.tar.idx`, wids)
-tells the two apart.
+A tar without the blocks of zeros at its end is legal and common. A tar that was cut exactly between two members looks
+the same: it gives the remaining samples, and `counts` reports it. An index next to it (`.tar.idx`, wids) distinguishes
+the two.
 
 Source: webdataset 1.0.2, tariterators.py and writer.py; `lading.formats.webdataset.headers` for the tar itself.
 """

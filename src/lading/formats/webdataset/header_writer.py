@@ -1,4 +1,4 @@
-r"""Members → tar headers, many at a time. Pure.
+r"""Make tar headers of members, many at a time. Pure.
 
 Headers are USTAR with fixed owner, mode and time, so equal members give equal bytes. A name of more than 100 bytes or
 outside ASCII, and a payload of 8 GiB and more, do not fit into USTAR and go into a pax header before the member's own.

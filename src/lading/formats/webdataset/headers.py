@@ -1,4 +1,4 @@
-r"""Tar headers → arrays, and one member by all the rules. Pure: bytes in memory in, values out.
+r"""Parse tar headers into arrays, and single members by all the rules. Pure: bytes in memory in, values out.
 
     member       [extension records] header, payload, zeros up to a multiple of 512
     header 512   name[100] mode[8] uid[8] gid[8] size[12] mtime[12] checksum[8] type[1] linkname[100]
@@ -10,8 +10,8 @@ with its own field read as spaces; old tars summed signed bytes. Extension recor
 own: GNU `L` (the name of the next member) and `K` (its link), pax `x` (records `"%d key=value\n"` about the next
 member) and `g` (about all that follow, until replaced).
 
-`sizes`, `valid` and `names` read many headers at once, as far as they hold nothing unusual; `read_member` reads one
-member whatever it holds, and words every error.
+`sizes`, `valid` and `names` read many regular headers at once. `read_member` reads one member of any kind, and raises
+every error.
 
 Source: POSIX.1-2017 pax, "ustar Interchange Format" and "pax Extended Header"; GNU tar 1.35 manual, "Basic Tar
 Format"; Python 3.11 tarfile.py where those leave a choice (the type NUL, sizes of links, the order of records).

@@ -1,4 +1,4 @@
-"""The peers' index files: wids JSON, which lists the shards of a dataset, and `.tar.idx`, which lists a tar's samples.
+"""Index files of peers: wids JSON lists the shards of a dataset, `.tar.idx` lists a tar's samples.
 
     index.json   {"__kind__": "wids-shard-index-v1", "wids_version": 1, "name"?,
                   "shardlist": [{"url", "nsamples", "filesize", "md5sum"?}]}; urls are relative to the index

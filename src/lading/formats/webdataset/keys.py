@@ -1,6 +1,9 @@
 """Escape keys of samples in names of members, where readers would otherwise see another key.
 
-    %25   % %2E   .    after the first dot of a base name the field begins %00   NUL  ends a name %0A   line end
+    %25   %
+    %2E   .    the first dot of a base name ends the key
+    %00   NUL  ends a name
+    %0A   line end
 
 Every `%` of a key is escaped, so that a `%` in a name always begins an escape.
 """

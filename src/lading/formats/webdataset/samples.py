@@ -1,7 +1,7 @@
-"""Members of a tar → samples by WebDataset's rule: keys and fields for many names at once, and batches of them.
+"""Group members of a tar into samples by WebDataset's rule: keys and fields of many names at once, and batches.
 
     name = key "." field, split at the first dot after the last slash: ^((?:.*/|)[^.]+)[.]([^/]*)$
-    skipped: what is no regular file, what does not match, top-level __…__ and what lies below a folder __…__/
+    skipped: members that are not regular files, do not match, are top-level __…__ or below a folder __…__/
 
 Neighbouring members with one key are a sample. A field name is in lower case.
 
@@ -96,7 +96,7 @@ class Rows:
         return sum(array.nbytes for array in arrays) + int(self.keys.nbytes)
 
     def sizes(self) -> NDArray[np.float64]:
-        """Return the bytes of the values, holes filled, as Python integers: declared sizes may exceed 64 bits."""
+        """Return the bytes of the values, holes filled, as floats: sums of declared sizes may exceed 64 bits."""
         sizes = self.length.astype(np.float64)
         for row, place in self.sparse.items():
             sizes[row] = place.size_bytes

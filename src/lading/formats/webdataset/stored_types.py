@@ -25,18 +25,18 @@ _COLUMN_BYTES = 1 << 30
 class TypedReader(ShardReader):
     """A tar whose rows have the columns that they were written with.
 
-    Columns of bytes stay references; all others are read a batch at a time, neighbours together, and take the memory
-    of a batch. The key of a sample is given where it is a column, or where it is asked for by name.
+    Bytes columns stay references. All others are read a batch at a time, neighbours together, and take the memory of a
+    batch. The key of a sample is returned if it is a column, or requested by name.
 
     Args:
-        reader: of the tar, with fields in the case they are written in.
-        fetcher: what values are read with.
-        schema: of the rows that were written.
-        path: of the tar, for errors.
-        holds_values: batches of the reader hold values, not references.
+        reader: reader of the tar, with fields in their written case.
+        fetcher: reads the values.
+        schema: schema of the written rows.
+        path: path of the tar, for errors.
+        holds_values: whether batches of the reader hold values, not references.
 
     Attributes:
-        counts: as those of the reader.
+        counts: counts of the reader.
     """
 
     def __init__(

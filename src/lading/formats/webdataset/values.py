@@ -1,6 +1,6 @@
-"""Columns of any type ⇄ members of a tar, which hold bytes alone. See `lading.formats.webdataset.format`.
+"""Convert columns of any type to members of a tar, which hold only bytes, and back.
 
-    text, bytes       as they are
+    text, bytes       unchanged
     bool              `true`, `false`
     whole numbers     decimal text
     floats            the shortest text that gives the same binary64: `0.1`, `1e+22`, `-0`, `nan`, `-inf`
@@ -11,8 +11,9 @@
     list, struct      JSON
     array             a `.npy` file; so are bytes that are the values of arrays of one type and shape
 
-A date or a time that ISO 8601 has no four digits or 24 hours for is a count and its unit too (`-62135596801s`), from
-1970 on. A null is no member. What a text stands for only the column's type tells: it is in the manifest.
+A date or a time that ISO 8601 cannot represent with four digits or 24 hours is a count and its unit too
+(`-62135596801s`), from 1970 on. A null has no member. Only the column's type gives a text its meaning: the type is in
+the manifest.
 
 Source: numpy lib/format.py for `.npy`; ISO 8601-1:2019, 5.2.2 and 5.3 for dates and times.
 """
@@ -71,10 +72,10 @@ _FIRST_NS = -((1 << 63) // 10**9) * 10**9
 
 
 def restored_schema(schema: pa.Schema) -> pa.Schema:
-    """The schema in which rows of this one come back from a tar: dictionaries as their values, bytes as large_binary.
+    """Return the schema in which rows are read back from a tar: no dictionaries, bytes as large_binary.
 
-    Metadata stay. Bytes of which nobody says what they mean are what members of their name are in any tar; but JSON,
-    whose digest is another one, only where it was said.
+    Metadata stay. Bytes without a feature get that of a tar member of their name. JSON is an exception, because it has
+    another digest: it needs an explicit feature.
     """
     return pa.schema(
         [_tagged(field).with_type(restored_type(field.type)) for field in schema], metadata=schema.metadata
