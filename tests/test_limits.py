@@ -8,7 +8,6 @@ import gzip
 import io
 import json
 import lzma
-import re
 import subprocess
 import sys
 import tarfile
@@ -36,6 +35,7 @@ from lading.jobs.merge import merge
 from lading.jobs.salvage import salvage
 from lading.limits import DEFAULT_LIMITS, Limits
 from lading.media import WarcReader
+from lading.options import help_texts
 from lading.storage.fetch import Fetcher
 from media import frame, medium
 from tars import tar_of, write_long_named_tars
@@ -491,11 +491,10 @@ def test_limits_by_name() -> None:
 
 def limits_table() -> str:
     """The table that `docs/limits.md` should have."""
-    told = re.findall(r"^        (\w+): (.*)$", str(Limits.__doc__), re.MULTILINE)
-    names = [field.name for field in fields(Limits)]
-    assert [name for name, _ in told if name in names] == names
-    rows = [f"| `{name}` | {_usual(name)} | {text} |" for name, text in told if name in names]
-    return "\n".join(["| limit | usual | the most that may be asked for |", "|---|---|---|", *rows]) + "\n"
+    texts = help_texts(Limits)
+    assert list(texts) == [field.name for field in fields(Limits)]
+    rows = [f"| `{name}` | {_usual(name)} | {text} |" for name, text in texts.items()]
+    return "\n".join(["| limit | default | limits |", "|---|---|---|", *rows]) + "\n"
 
 
 def _usual(name: str) -> str:

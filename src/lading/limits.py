@@ -1,8 +1,8 @@
-"""Limits on what a file may ask for: sizes and counts that stand in it, and what it unpacks to.
+"""Limits on the sizes and counts in a file, and on its unpacked size.
 
-Whoever opens a file says how far it is trusted (`limits=` of `lading.open` and of what takes a source, `--max` on the
-command line), and the value goes along with the file: there is no state that two sources would share. An error of a
-limit names its field. What a format or Arrow cannot hold at all is no limit of this kind (`docs/limits.md`).
+The caller who opens a file sets its limits: `limits=` of `lading.open` and of every function that takes a source, or
+`--max` on the command line. The limits travel with the file, so two sources share no state. An error of a limit names
+its field. Bounds of a format or of Arrow itself are not limits of this kind (`docs/limits.md`).
 """
 
 from __future__ import annotations
@@ -24,25 +24,26 @@ class Limits:
     """The most that files may ask for. Raise one for files that are trusted, lower it for those that are not.
 
     Attributes:
-        arrow_batch_bytes: what a compressed Arrow batch (`read_shard`: file) says to unpack to, if over 100 × its size.
-        bare_rows: rows of an Arrow or Parquet file (of Arrow also values in lists) beyond what its bytes hold: nulls.
+        arrow_batch_bytes: the unpacked size of a compressed Arrow batch (`read_shard`: file), if over 100 × its size.
+        bare_rows: rows of an Arrow or Parquet file (in Arrow also values in lists) beyond those that its bytes can
+            hold: nulls.
         document_bytes: the JSON of a document in a tar; it is held in memory, several times over.
         footer_bytes: the footer of a Parquet or Arrow file.
-        image_frames: frames of a TIFF file, one of which is asked for.
+        image_frames: frames of a TIFF file, if one is requested.
         image_strips: strips or tiles of a frame of a TIFF file.
-        index_bytes: a dataset's own index, or what else beside or in a shard says of it.
+        index_bytes: a dataset's own index, and other descriptions in or next to a shard.
         index_values: values in an index of JSON beyond one for each 8 bytes, an object counted as four.
         json_fields: different fields among the lines of JSON that are read together.
         line_bytes: a line of JSON or a record of CSV; it is held in memory, several times over.
-        manifest_bytes: each of lading's own files beside a dataset, and what it unpacks to.
+        manifest_bytes: each of lading's own files next to a dataset, and its unpacked size.
         mds_columns: columns of a shard of MDS.
-        page_bytes: what a Parquet page unpacks to, where that is over 1,000 times its size.
+        page_bytes: the unpacked size of a Parquet page, if over 1,000 × its size.
         page_header_bytes: the header of a Parquet page.
-        range_bytes: what a compressed range unpacks to, such as a record of a media archive or a frame of zstd.
-        sample_bytes: what records of a sample or document unpack to, beyond what each of them takes in its file.
-        shard_bytes: what a compressed shard of MDS unpacks to; it is held in memory.
-        stream_bytes: what a compressed file unpacks to, where that is over 1,000 times its size.
-        table_columns: columns of a CSV, Parquet or Arrow file; of nested ones in Parquet, those that they are made of.
+        range_bytes: the unpacked size of a compressed range, such as a record of a media archive or a frame of zstd.
+        sample_bytes: the unpacked size of a sample's records, beyond their size in the file.
+        shard_bytes: the unpacked size of a compressed MDS shard; it is held in memory.
+        stream_bytes: the unpacked size of a compressed file, if over 1,000 × its size.
+        table_columns: columns of a CSV, Parquet or Arrow file; in Parquet, the leaves of nested columns.
         tar_cells: samples times fields of a tar, beyond 64 for each member.
         tar_extension_bytes: an extension record of a tar, such as a long name.
         tar_extensions: extension records before a member of a tar.
@@ -52,10 +53,10 @@ class Limits:
         tar_member_bytes: a member, or a sample, of a compressed tar; it is held in memory.
         tar_name_bytes: the name of a member of a tar.
         tar_sparse_bytes: the sparse members of a sample of a tar with their holes filled.
-        tar_tail_bytes: what follows the end of a compressed tar.
+        tar_tail_bytes: bytes after the end of a compressed tar.
         warc_header_bytes: the headers of a WARC record, and those of the response in it.
-        xz_memory_bytes: the memory that unpacking xz takes; `xz -9` needs 65 MiB.
-        zstd_window_bytes: the window that unpacking zstd takes; `zstd --ultra -22` needs 128 MiB.
+        xz_memory_bytes: memory for unpacking xz; `xz -9` needs 65 MiB.
+        zstd_window_bytes: window for unpacking zstd; `zstd --ultra -22` needs 128 MiB.
 
     Raises:
         UsageError: a limit is no whole number, or negative.
@@ -95,7 +96,7 @@ class Limits:
     zstd_window_bytes: int = 128 << 20
 
     def __post_init__(self) -> None:
-        """Refuse what is no limit."""
+        """Refuse values that are not limits."""
         for field in fields(self):
             value = getattr(self, field.name)
             if type(value) is not int or value < 0:
@@ -103,10 +104,10 @@ class Limits:
 
     @classmethod
     def of(cls, told: Mapping[str, Any]) -> Self:
-        """Limits by name, the others as usual; those in bytes may be given as text, such as `"4GB"`.
+        """Return limits by name, with defaults for the others. Sizes may be texts such as `"4GB"`.
 
         Raises:
-            UsageError: there is no limit of a name, or a value is none.
+            UsageError: a name or a value is not a limit.
         """
         known = [field.name for field in fields(cls)]
         for name in told:
@@ -118,16 +119,16 @@ class Limits:
         return cls(**{**told, **sizes})
 
     def check_values(self, text: bytes | bytearray | memoryview, **places: Any) -> None:
-        """Refuse JSON of an index that takes many times its size as objects of Python; most is too short for that.
+        """Refuse JSON of an index that takes many times its size as Python objects. Most indexes are far smaller.
 
-        Each 8 bytes may be a value: MDS has up to one for each 8 in what it tells of a shard, and any number of these.
+        One value for each 8 bytes is always allowed: MDS describes a shard with up to that many.
 
         Args:
             text: the JSON; commas and brackets in texts are counted too.
             places: as `exceeded` takes them.
 
         Raises:
-            LimitExceeded: it has more than `index_values` beyond these.
+            LimitExceeded: the JSON has more than `index_values` further values.
         """
         if 4 * len(text) > self.index_values:
             data = bytes(text)
@@ -136,13 +137,13 @@ class Limits:
                 raise self.exceeded("index_values", "an index of too many values", found=found, **places)
 
     def exceeded(self, name: str, message: str, *, found: object = "more", **known: Any) -> LimitExceeded:
-        """The error that a file asks for more than a limit; it says how to raise it.
+        """Return the error of a file that exceeds a limit; its advice says how to raise the limit.
 
         Args:
             name: the limit.
-            message: what is too large, as all errors have it.
-            found: what the file asks for.
-            known: what else the error should tell: places; `expected` if not the limit alone; further `advice`.
+            message: the problem, as in every error.
+            found: the value in the file.
+            known: further parts of the error: places, `expected` if it is more than the limit, further `advice`.
         """
         unit = " bytes" if name.endswith("_bytes") else ""
         advice = f"{known.pop('advice')} {_advice(name)}" if "advice" in known else _advice(name)
@@ -151,16 +152,16 @@ class Limits:
 
 
 DEFAULT_LIMITS = Limits()
-"""Those that hold where nobody says otherwise."""
+"""The limits of a call without `limits=`."""
 
 
 class Growth:
-    """What the records of one sample come to beyond what they take in their files: it is in memory as a whole.
+    """Counts by how much the records of one sample grow when they are unpacked, since a sample is in memory as a whole.
 
-    A sample may name one record any number of times: it is there only once.
+    A sample may name a record several times; memory holds it once.
 
     Args:
-        limits: on that (`sample_bytes`).
+        limits: holds the limit on the growth, `sample_bytes`.
     """
 
     __slots__ = ("_bytes", "_known", "_limits")
@@ -174,13 +175,13 @@ class Growth:
         """Count a record.
 
         Args:
-            place: where it lies; those of one place are one.
-            size_bytes: what it unpacks to.
-            stored_bytes: what it takes there.
+            place: place of the record; records of one place are one.
+            size_bytes: its unpacked size.
+            stored_bytes: its size in the file.
             places: as `Limits.exceeded` takes them.
 
         Raises:
-            LimitExceeded: all that were counted come to too much with it; it is not counted.
+            LimitExceeded: the growth exceeds the limit with this record; it is not counted.
         """
         found = self._bytes + size_bytes - (0 if place in self._known else stored_bytes)
         if found > self._limits.sample_bytes:
@@ -195,7 +196,7 @@ class Growth:
 
 @contextmanager
 def raised_by(name: str) -> Iterator[None]:
-    """Errors of a limit in the body say that this one raises it, unless they name another."""
+    """Add the advice to raise this limit to errors of the body that have no advice."""
     try:
         yield
     except LimitExceeded as error:

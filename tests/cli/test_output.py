@@ -126,7 +126,7 @@ def test_results_are_text_or_json(capsys: pytest.CaptureFixture[str]) -> None:
         out.show({"a": 1}, ["text [b]"])
     assert capsys.readouterr().out == "text [b]\n"
     with Output(as_json=True, debug=False) as out:
-        out.tell(["only for people"])
+        out.print(["only for people"])
         out.show({"a": 1}, ["text"])
     assert json.loads(capsys.readouterr().out) == {"a": 1}
 

@@ -443,7 +443,7 @@ def test_head_of_a_long_text_costs_little_more_than_its_lines(place: Path) -> No
 
     def shown() -> None:
         with Output(as_json=False, debug=False) as out:
-            out.tell(as_text(Sample(0, "k", lines), full=True))
+            out.print(as_text(Sample(0, "k", lines), full=True))
 
     assert costs_at_most(10, shown, spelled)
 

@@ -10,9 +10,9 @@ _INTERRUPTED = 130
 
 
 def run() -> None:
-    """What the shell's `lading` runs.
+    """Run the command `lading` of the shell.
 
-    What a verb needs takes a third of a second to load: who interrupts that is told as who interrupts the verb.
+    Loading takes a moment. An interrupt in that moment ends as an interrupt of the verb does.
     """
     try:
         from lading.cli.main import run as run_verb

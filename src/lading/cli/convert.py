@@ -52,13 +52,13 @@ def convert(
         write, rows = writing(), choosing()
         out.done = "" if write["dry_run"] else f"{destination} is written."
         write["format"] = write.get("format") or format_of_name(destination)
-        with watching(out.err, "converting") as tell:
+        with watching(out.err, "converting") as report:
             if rows.keys() & {"drop_columns", "rename"}:
                 with open_chosen(sources, reading(), rows) as dataset:
-                    done = job.convert(dataset, destination, on_progress=tell, **write)
+                    done = job.convert(dataset, destination, on_progress=report, **write)
             else:
                 read = {_RENAMED.get(name, name): value for name, value in reading().items()}
-                done = job.convert(one_or_many(sources), destination, on_progress=tell, **write, **rows, **read)
+                done = job.convert(one_or_many(sources), destination, on_progress=report, **write, **rows, **read)
         out.show({"destination": destination, **asdict(done)}, _text(destination, done, lazy=write["lazy"]))
 
 
@@ -93,8 +93,8 @@ def _text(destination: str, done: ConvertSummary, *, lazy: bool) -> Iterator[Ren
     if lazy:
         rows.append(("payload", Text("in the source: readers need its folder (--root, or roots= in Python)")))
     if done.splits:
-        told = (f"{visible(name)} {count(one.samples, 'sample')}" for name, one in done.splits.items())
-        rows.append(("splits", Text(", ".join(told))))
+        splits = (f"{visible(name)} {count(one.samples, 'sample')}" for name, one in done.splits.items())
+        rows.append(("splits", Text(", ".join(splits))))
     speed = f", {format_bytes(int(done.payload_bytes / done.seconds))}/s" if done.seconds > 0 else ""
     rows.append(("took", Text(f"{done.seconds:.1f} s{speed}")))
     rows += [("warning", Text(f"{number:,} {visible(what)}", "yellow")) for what, number in done.counts.items()]

@@ -1,4 +1,4 @@
-"""`lading demo`: a small real dataset through every format, and the proof that nothing was lost."""
+"""`lading demo`: a small real dataset in every format, with the digest of each."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ def demo(
 
         with tempfile.TemporaryDirectory(prefix="lading-demo-") if folder is None else nullcontext(folder) as place:
             steps: list[DemoStep] = []
-            out.tell(_opening())
+            out.print(_opening())
             for step in job.demo(place, shown="" if folder is None else None):
                 steps.append(step)
-                out.tell(_step(step))
+                out.print(_step(step))
             same = all(step.same for step in steps)
             out.status = 0 if same else 1
             out.show({"same": same, "steps": [asdict(step) for step in steps]}, _closing(steps, folder, same=same))
@@ -58,18 +58,18 @@ def demo(
 def _opening() -> Iterator[RenderableType]:
     from rich.text import Text
 
-    yield Text("13 pages of documentation, texts and images, through every format that holds them.")
-    yield Text("The content digest after each step tells whether anything was lost.\n")
+    yield Text("13 pages of documentation, texts and images, in every format that holds them.")
+    yield Text("Equal content digests show that nothing is lost.\n")
 
 
 def _step(step: DemoStep) -> Iterator[RenderableType]:
     from rich.text import Text
 
     yield Text.assemble(("$ ", "dim"), (visible(step.command), "bold"))
-    what = f"{count(step.shards, 'shard')}, {count(step.samples, 'document')}, {format_bytes(step.size_bytes)}"
+    size = f"{count(step.shards, 'shard')}, {count(step.samples, 'document')}, {format_bytes(step.size_bytes)}"
     took = f", {step.seconds:.2f} s" if step.seconds else ""
     verdict = Text("  same", "bold green") if step.same else Text("  DIFFERENT", "bold red")
-    yield Text.assemble("  ", what, took)
+    yield Text.assemble("  ", size, took)
     yield Text.assemble("  digest ", step.digest, verdict if step.seconds else "")
 
 
@@ -87,7 +87,7 @@ def _closing(steps: Sequence[DemoStep], folder: str | None, *, same: bool) -> It
         for sample in read_samples(dataset, 1):
             yield from as_text(sample)
     if not same:
-        yield Text("The digests differ: something was lost. This is a fault of lading; please report it.", "bold red")
+        yield Text("The digests differ, so data were lost. This is a bug of lading; please report it.", "bold red")
         return
     texts, images = (count(last.items.get(kind, 0), kind) for kind in ("text", "image"))
     yield Text.assemble(

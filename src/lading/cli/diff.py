@@ -55,8 +55,8 @@ def diff(  # noqa: PLR0913 - one parameter an option: the signature is the comma
 
         a, b = ([one], option_a), ([other], option_b)
         left, right = (open_chosen(source, reading(more), choosing()) for source, more in (a, b))
-        with left, right, watching(out.err, "comparing") as tell:
-            found = job.diff(left, right, max_differences=number, on_progress=tell)
+        with left, right, watching(out.err, "comparing") as report:
+            found = job.diff(left, right, max_differences=number, on_progress=report)
         same = found.equal or (any_order and found.same_samples)
         out.status = 0 if same else 1
         out.show(asdict(found), _text(one, other, found, any_order=any_order))

@@ -47,8 +47,8 @@ def doctor(
     with Output(as_json=as_json, debug=debug) as out:
         from lading.jobs import doctor as job
 
-        with watching(out.err, "checking") as tell:
-            found = job.doctor(one_or_many(sources), sample=sample, **reading(), on_progress=tell)
+        with watching(out.err, "checking") as report:
+            found = job.doctor(one_or_many(sources), sample=sample, **reading(), on_progress=report)
         out.status = 0 if found.ok else 1
         out.show({"ok": found.ok, **asdict(found)}, _text(found))
 

@@ -1,4 +1,4 @@
-"""`lading formats`: the formats there are, and their options."""
+"""`lading formats`: all formats and their options."""
 
 from __future__ import annotations
 
@@ -72,8 +72,8 @@ def formats(as_json: Json = False, debug: Debug = False) -> None:
             read, write = option_docs(info.read_options), option_docs(info.write_options)
             found.append(FormatDoc(info.name, aliases_of(info.name), list(info.extensions), read, write))
         documents = option_docs(InterleavedOptions)
-        told = {"formats": [asdict(one) for one in found], "interleaved_options": [asdict(one) for one in documents]}
-        out.show(told, _text(found, documents))
+        listed = {"formats": [asdict(one) for one in found], "interleaved_options": [asdict(one) for one in documents]}
+        out.show(listed, _text(found, documents))
 
 
 def option_docs(kind: type) -> list[OptionDoc]:

@@ -53,4 +53,4 @@ def head(
                 out.show(value, as_text(sample, full=full), indent=None)
                 shown += 1
             if not shown:
-                out.tell(["no sample there"])
+                out.print(["no sample there"])

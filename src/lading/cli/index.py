@@ -30,10 +30,10 @@ def index(
         from lading.jobs import index as job
         from lading.jobs.progress import Progress
 
-        with watching(out.err, "indexing") as tell:
+        with watching(out.err, "indexing") as report:
             found = job.index(
                 one_or_many(sources),
-                on_progress=lambda done, shards: tell(Progress(done, shards, 0, 0)),
+                on_progress=lambda done, shards: report(Progress(done, shards, 0, 0)),
                 **reading(),
             )
         if found.unkept:

@@ -1,4 +1,4 @@
-"""`lading info`: what a dataset is."""
+"""`lading info`: format, counts and columns of a dataset."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def info(
     with Output(as_json=as_json, debug=debug) as out:
         from lading.jobs import info as job
 
-        with open_chosen(sources, reading(), choosing()) as dataset, watching(out.err, "looking") as tell:
-            found = job.info(dataset, on_progress=tell)
+        with open_chosen(sources, reading(), choosing()) as dataset, watching(out.err, "looking") as report:
+            found = job.info(dataset, on_progress=report)
         value: dict[str, Any] = asdict(found)
         value["columns"] = [dict(zip(("name", "type", "feature"), c, strict=True)) for c in found.columns]
         out.show(value, _text(sources, found))
@@ -80,5 +80,5 @@ def _type(kind: str) -> str:
 
 
 def _holds(feature: str) -> str:
-    """What a feature adds to the type; nothing where it is a plain value."""
+    """Return what a feature adds to the type: nothing for plain values."""
     return "" if feature == "Value" else feature.lower()

@@ -27,7 +27,7 @@ __all__ = ["app", "run"]
 
 
 class _Verbs(TyperGroup):
-    """The verbs; to a program that asked for JSON a call that is wrong is told in JSON too."""
+    """The verbs. With `--json` an error of the command line is JSON too."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Take the options of `lading` itself."""
@@ -117,6 +117,6 @@ def _prepare() -> None:
 
 
 def run() -> None:
-    """What the shell's `lading` runs when all is loaded (`lading.cli.run`)."""
+    """Run the command when everything is loaded; `lading.cli.run` calls this."""
     prepare_streams()
     app(prog_name="lading", obj=_prepare)

@@ -1,4 +1,4 @@
-"""`lading merge`: what many writers made in one folder becomes one dataset."""
+"""`lading merge`: one dataset from the parts in a folder."""
 
 from __future__ import annotations
 

@@ -107,7 +107,7 @@ class OptionGroup:
         """Return the values of the options given, and of those with a default.
 
         Args:
-            given: what typer found, by the names in the verb's signature.
+            given: values from typer, by the names in the verb's signature.
             more: further texts of `--option`.
 
         Raises:
@@ -151,7 +151,7 @@ def takes(*groups: OptionGroup) -> Callable[[Callable[..., None]], Callable[...,
             verb(**given, **{group.name: partial(group.values, mine) for group in groups})
 
         signature = inspect.Signature([p.replace(kind=p.KEYWORD_ONLY) for p in (*own, *made)])
-        run.__signature__ = signature  # type: ignore[attr-defined] # what typer makes the command line of
+        run.__signature__ = signature  # type: ignore[attr-defined] # typer makes the command line from it
         run.groups = groups  # type: ignore[attr-defined] # for `flag_aliases`
         return run
 
@@ -172,12 +172,12 @@ def flag_aliases(verb: Callable[..., None]) -> dict[str, str]:
 
 
 def one_or_many(sources: Sequence[str]) -> str | list[str]:
-    """A single source as it is, since a folder has a manifest; several as a list."""
+    """Return a single source as it is, since a folder has a manifest, and several sources as a list."""
     return sources[0] if len(sources) == 1 else list(sources)
 
 
 def name_list(text: str | None) -> tuple[str, ...] | None:
-    """`a,b` as names, or a JSON list of them, in which names may hold commas and spaces; None stays None."""
+    """Return the names of `a,b`, or of a JSON list, in which names may contain commas and spaces."""
     if text is None:
         return None
     with suppress(ValueError, RecursionError):
@@ -188,7 +188,7 @@ def name_list(text: str | None) -> tuple[str, ...] | None:
 
 
 def column_names(text: str | None) -> tuple[str, ...] | None:
-    """The same of columns. Raises UsageError if none is named: an empty variable, most likely."""
+    """Return the names of columns. Raises UsageError for an empty list: most likely an empty shell variable."""
     names = name_list(text)
     if names is not None and not names:
         raise UsageError("no column is asked for", found=f"--columns {text!r}", advice="Name one, or leave it out.")
@@ -196,7 +196,7 @@ def column_names(text: str | None) -> tuple[str, ...] | None:
 
 
 def named_options(pairs: Sequence[str] | None) -> dict[str, Any]:
-    """`NAME=VALUE` texts as a dict; a value that is JSON (`true`, `3`, `["a"]`) is taken as such, else as text.
+    """Return `NAME=VALUE` texts as a dict. A value that is JSON (`true`, `3`, `["a"]`) is parsed, others are text.
 
     Raises:
         UsageError: there is no `=`, or a name comes twice.
@@ -210,7 +210,7 @@ def named_options(pairs: Sequence[str] | None) -> dict[str, Any]:
             raise UsageError("an option is given twice", found=name)
         try:
             found[name] = json.loads(text)
-        except (ValueError, RecursionError):  # no JSON, or a number or list that Python takes from nobody
+        except (ValueError, RecursionError):  # not JSON, or a number or list too large for Python
             found[name] = text
     return found
 
@@ -236,7 +236,7 @@ def _parameter(name: str, kind: type, one: Field[Any], spelled: CliOption, *, op
 
 
 def _text_type(one: Field[Any], spelled: CliOption) -> Any:
-    """Return the type that typer makes of an option's text; what is more than a number is parsed later."""
+    """Return the type to which typer converts an option's text. Other types than these are parsed later."""
     names = {*str(one.type).split(" | ")} - {"None"}
     if spelled.repeatable:
         return list[str] | None
@@ -304,7 +304,7 @@ _PARSERS: dict[str, Callable[[Any], Any]] = {
     "roots": tuple,
     "schema_overrides": _types,
 }
-"""Of options that are no plain text or number, by field."""
+"""Parsers of options that are more than a text or number, by field."""
 
 
 def _reading(found: Mapping[type, dict[str, Any]]) -> dict[str, Any]:

@@ -1,7 +1,7 @@
-"""What a command prints: text for people or JSON for programs, errors, and the exit status.
+"""Output of a command: text for people or JSON for programs, errors, and the exit status.
 
-Results go to standard output, everything else to standard error, so that `--json` output is JSON and nothing else.
-Every command runs inside one `Output`, which turns whatever ends it into a status:
+Results go to standard output, everything else to standard error, so that `--json` output is JSON only. Every
+command runs inside one `Output`, which turns its end into a status:
 
     0    success, also if the reader of a pipe stops early
     1    the data are bad, two datasets differ, or the layout has a problem
@@ -41,7 +41,7 @@ _STANDARD_OUTPUT = "standard output"
 _SALVAGE = "To save the samples that are whole: lading salvage SRC DST"
 _OURS = (typer.Exit, typer.Abort, typer.BadParameter, SystemExit, GeneratorExit)
 _MISUSE: Any = typer.BadParameter.__base__
-"""Any call that is wrong; of which typer has no name of its own."""
+"""Errors of the command line; typer has no public name for their class."""
 
 
 class Output:
@@ -50,12 +50,12 @@ class Output:
     Args:
         as_json: results are JSON.
         debug: errors come with a traceback.
-        interrupted: what an interrupted user is told, beside that.
+        interrupted: message after an interrupt.
         done: see the attribute.
 
     Attributes:
-        done: what holds, when there are results to show and standard output does not take them.
-        status: the exit status, where nothing worse happens.
+        done: advice if the job is done and its results cannot be printed.
+        status: the exit status, unless an error occurs.
     """
 
     def __init__(self, *, as_json: bool, debug: bool, interrupted: str = "", done: str = "") -> None:
@@ -78,18 +78,18 @@ class Output:
         """Print a result: `value` as one JSON document with `--json`, else `text`.
 
         Args:
-            value: what JSON can hold.
-            text: what rich can print, one after the other; made only if it is printed.
+            value: the result as JSON-able values.
+            text: the result for people, as renderables of rich; iterated only if it is printed.
             indent: of the JSON; None for one line.
         """
         if self.as_json:
             with _standard_output():
                 sys.stdout.write(json_text(value, indent=indent) + "\n")
             return
-        self.tell(text)
+        self.print(text)
 
-    def tell(self, text: Iterable[RenderableType]) -> None:
-        """Print what only people want to know of; nothing with `--json`. What is `no_wrap` stays one line."""
+    def print(self, text: Iterable[RenderableType]) -> None:
+        """Print text for people, unless `--json` is given. Renderables with `no_wrap` stay on one line."""
         if not self.as_json:
             for part in text:
                 with _standard_output():
@@ -102,7 +102,7 @@ class Output:
         return self
 
     def _warn(self, text: str, category: type[Warning]) -> None:
-        """Tell a warning meant for users, each text once; others concern who develops, and come with --debug."""
+        """Print a warning for users, each text once. Warnings for developers need --debug."""
         if text not in self._warned and (self._debug or issubclass(category, UserWarning)):
             self._warned.add(text)
             self._say("warning", "yellow", [visible(text)])
@@ -110,7 +110,7 @@ class Output:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
-        """Explain an error, and leave with the status; typer's own ways out pass."""
+        """Print an error, and exit with the status. Exits of typer itself pass."""
         self._warnings.__exit__(kind, error, trace)
         if isinstance(error, _OURS):
             return False
@@ -128,11 +128,11 @@ class Output:
         return True
 
     def _give_up(self, unwritten: OSError, error: BaseException | None) -> None:
-        """Say that standard output takes nothing (a full disk), unless that is what ended the command and was said."""
+        """Print that standard output cannot be written (a full disk), unless that error ended the command."""
         _silence()
         self.status = FAILED
         if not isinstance(error, OSError) or error.errno != unwritten.errno:
-            self._say("error", "bold red", error_lines(self._told(unwritten)))
+            self._say("error", "bold red", error_lines(self._lading_error(unwritten)))
 
     def _explain(self, error: BaseException) -> None:
         if isinstance(error, BrokenPipeError):
@@ -144,32 +144,32 @@ class Output:
             self.status = INTERRUPTED
             self._say("interrupted", "yellow", [visible(self._interrupted)])
             return
-        told = self._told(error)
-        self.status = told.exit_status
+        shown = self._lading_error(error)
+        self.status = shown.exit_status
         # For people first: standard output may be what failed.
-        self._say("error", "bold red", [*error_lines(told), *([_SALVAGE] if isinstance(error, CorruptShard) else [])])
+        self._say("error", "bold red", [*error_lines(shown), *([_SALVAGE] if isinstance(error, CorruptShard) else [])])
         if self.as_json:
-            sys.stdout.write(json_text({**told.to_dict(), "error": type(error).__name__}, indent=None) + "\n")
+            sys.stdout.write(json_text({**shown.to_dict(), "error": type(error).__name__}, indent=None) + "\n")
 
-    def _told(self, error: BaseException) -> LadingError:
-        told = _told(error)
+    def _lading_error(self, error: BaseException) -> LadingError:
+        found = _lading_error(error)
         if isinstance(error, OSError) and error.filename == _STANDARD_OUTPUT:
-            told.advice = self.done or None
-        return told
+            found.advice = self.done or None
+        return found
 
     def _say(self, label: str, style: str, lines: list[str]) -> None:
         from rich.text import Text
 
         first, *rest = lines
-        told = f": {first}" if first else ""
-        self.err.print(Text.assemble((label, style), told), soft_wrap=True)
+        rest_of_line = f": {first}" if first else ""
+        self.err.print(Text.assemble((label, style), rest_of_line), soft_wrap=True)
         for line in rest:
             self.err.print(Text(f"  {line}"), soft_wrap=True)
 
 
 @contextmanager
 def _standard_output() -> Iterator[None]:
-    """What fails is told to be standard output, and not the data or the destination."""
+    """Name standard output in errors of writing to it, so that they do not look like errors of the data."""
     try:
         yield
     except BrokenPipeError:
@@ -180,13 +180,13 @@ def _standard_output() -> Iterator[None]:
 
 @contextmanager
 def command_line(*, as_json: bool) -> Iterator[None]:
-    """What typer does itself, a page of help or the refusal of a call, ends as our commands do.
+    """Let help pages and errors of the command line, which typer prints, end as commands do.
 
     Args:
         as_json: the call asks for JSON.
 
     Raises:
-        typer.Exit: the call is wrong, and a program was told so; or standard output takes nothing more.
+        typer.Exit: the call is wrong and the error was printed as JSON, or standard output is closed.
     """
     try:
         yield
@@ -206,43 +206,43 @@ def command_line(*, as_json: bool) -> Iterator[None]:
         raise
 
 
-def _told(error: BaseException) -> LadingError:
-    """Any error as one of lading's own, for printing."""
+def _lading_error(error: BaseException) -> LadingError:
+    """Return any error as a `LadingError`, for printing."""
     if isinstance(error, LadingError):
         return error
     if isinstance(error, MemoryError):
-        told = LadingError("out of memory", advice="Use smaller batches (--max-batch-bytes), or a larger machine.")
+        found = LadingError("out of memory", advice="Use smaller batches (--max-batch-bytes), or a larger machine.")
     elif isinstance(error, OSError):
-        told = LadingError(error.strerror or str(error), file=None if error.filename is None else str(error.filename))
+        found = LadingError(error.strerror or str(error), file=None if error.filename is None else str(error.filename))
     else:
-        told = LadingError(
+        found = LadingError(
             f"internal error: {type(error).__name__}: {error}",
-            advice="This is a fault of lading, not of the data: run again with --debug, and report what it prints.",
+            advice="This is a bug of lading, not a fault of the data. Run again with --debug, and report the output.",
         )
-    told.exit_status = FAILED
-    return told
+    found.exit_status = FAILED
+    return found
 
 
 def error_lines(error: LadingError) -> list[str]:
-    """An error for people, safe to print: what and where on one line, what to do on the next."""
+    """Return an error for people, safe to print: problem and place on one line, advice on the next."""
     text = str(error)
     if not error.advice:
         return [visible(text)]
     return [visible(text.removesuffix(f". {error.advice}")), visible(error.advice)]
 
 
-def finding_text(told: Mapping[str, Any], mark: str, style: str) -> Iterator[RenderableType]:
-    """What is wrong, as `LadingError.to_dict` tells it, behind a mark."""
+def finding_text(finding: Mapping[str, Any], mark: str, style: str) -> Iterator[RenderableType]:
+    """Return a finding, in the form of `LadingError.to_dict`, behind a mark."""
     from rich.text import Text
 
-    places = {name: value for name, value in told.items() if name not in ("error", "message")}
-    first, *rest = error_lines(LadingError(told["message"], **places))
+    places = {name: value for name, value in finding.items() if name not in ("error", "message")}
+    first, *rest = error_lines(LadingError(finding["message"], **places))
     yield Text.assemble((f"{mark} ", style), first, overflow="fold")
     yield from (Text(f"  {line}", "dim") for line in rest)
 
 
 def json_text(value: object, *, indent: int | None = 2) -> str:
-    """JSON that any program reads and any terminal can show: control and hidden characters are escaped."""
+    """Return JSON that is safe to print: control and hidden characters are escaped."""
     ascii_only = not (sys.stdout.encoding or "").lower().startswith("utf")
     text = json.dumps(value, indent=indent, ensure_ascii=ascii_only, allow_nan=False)
     return ESCAPED.sub(lambda match: "\n" if match[0] == "\n" else json.dumps(match[0])[1:-1], text)
@@ -261,12 +261,12 @@ def _console(*, stderr: bool) -> Console:
 
 
 def _silence() -> None:
-    """Standard output takes nothing any more: what is still buffered goes nowhere, without a complaint."""
+    """Discard the rest of standard output, including its buffer."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def prepare_streams() -> None:
-    """Make standard output and error print anything: what their encoding lacks is spelled in ASCII."""
+    """Let standard output and error print any text: characters outside their encoding are spelled in ASCII."""
     codecs.register_error("lading", _in_ascii)
     for name in ("stdout", "stderr"):
         stream: Any = getattr(sys, name)

@@ -1,4 +1,4 @@
-"""How far a job has come: a bar on a terminal, a line every few seconds in a log."""
+"""Progress of a job: a bar on a terminal, a line every few seconds in a log."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _BAR_WIDTH = 32
 
 
 def progress_text(done: Progress, seconds: float) -> str:
-    """`12/40 shards, 48,211 samples, 1.2 GB, 850 MB/s`; what is not known is left out."""
+    """`12/40 shards, 48,211 samples, 1.2 GB, 850 MB/s`; unknown parts are left out."""
     parts = [f"{done.shards_done:,}/{count(done.num_shards, 'shard')}"]
     if done.samples:
         parts.append(count(done.samples, "sample"))
@@ -39,28 +39,28 @@ def progress_text(done: Progress, seconds: float) -> str:
 
 
 class LineProgress:
-    """Says now and then, on a line of its own, how far a job has come.
+    """Writes the progress of a job every few seconds, each time as a line.
 
     Args:
-        label: what is being done.
-        write: takes a line.
-        clock: seconds that only grow.
+        label: name of the work.
+        write: called with a line.
+        clock: returns seconds; never goes back.
     """
 
     def __init__(self, label: str, write: Callable[[str], object], clock: Callable[[], float] = time.monotonic) -> None:
         self._label, self._write, self._clock = label, write, clock
-        self._began = self._told = clock()
+        self._began = self._written = clock()
 
     def __call__(self, done: Progress) -> None:
-        """Say it, if nothing was said for a while."""
+        """Write a line, if the last one is some seconds ago."""
         now = self._clock()
-        if now - self._told >= _LINE_EVERY_S:
-            self._told = now
+        if now - self._written >= _LINE_EVERY_S:
+            self._written = now
             self._write(f"{self._label}: {progress_text(done, now - self._began)}")
 
 
 def _write_line(line: str) -> None:
-    """A line on standard error; a job goes on when nobody reads it."""
+    """Write a line to standard error. A closed pipe does not end the job."""
     try:
         sys.stderr.write(line + "\n")
         sys.stderr.flush()
@@ -70,27 +70,26 @@ def _write_line(line: str) -> None:
 
 @contextmanager
 def watching(console: Console, label: str) -> Iterator[Callable[[Progress], None]]:
-    """What a job may call after every batch, for as long as it runs; an interrupt ends it there at the latest.
+    """Return a function that a job calls after every batch. It shows progress, and raises a pending interrupt.
 
     Args:
         console: standard error.
-        label: what is being done, a word.
+        label: name of the work, one word.
     """
-    with _heeding_interrupts() as heed, _telling(console, label) as tell:
+    with _checking_interrupts() as check, _showing(console, label) as show:
 
         def both(done: Progress) -> None:
-            heed()
-            tell(done)
+            check()
+            show(done)
 
         yield both
 
 
 @contextmanager
-def _heeding_interrupts() -> Iterator[Callable[[], None]]:
-    """What raises KeyboardInterrupt if one was raised before and did not get through.
+def _checking_interrupts() -> Iterator[Callable[[], None]]:
+    """Return a function that raises KeyboardInterrupt if an earlier one was lost.
 
-    pyarrow drops whatever is raised while it imports what it needs, when it first meets a Python value: a Ctrl-C in
-    that moment would be lost.
+    pyarrow drops every error that is raised during its own lazy imports. A Ctrl-C in that moment would be lost.
     """
     seen = False
 
@@ -99,23 +98,23 @@ def _heeding_interrupts() -> Iterator[Callable[[], None]]:
         seen = True
         signal.default_int_handler(number, frame)
 
-    def heed() -> None:
+    def check() -> None:
         if seen:
             raise KeyboardInterrupt
 
     in_charge = threading.current_thread() is threading.main_thread()
     if not in_charge or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
-        yield heed  # signals belong to somebody else, or are ignored (nohup)
+        yield check  # another handler is installed, or signals are ignored (nohup)
         return
     signal.signal(signal.SIGINT, note)
     try:
-        yield heed
+        yield check
     finally:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @contextmanager
-def _telling(console: Console, label: str) -> Iterator[Callable[[Progress], None]]:
+def _showing(console: Console, label: str) -> Iterator[Callable[[Progress], None]]:
     if not console.file.isatty():  # and not `is_terminal`: colours may be forced in a log
         yield LineProgress(label, _write_line)
         return
@@ -123,13 +122,13 @@ def _telling(console: Console, label: str) -> Iterator[Callable[[Progress], None
     from rich.progress import Progress as Bars
 
     words = (TextColumn("{task.description}", markup=False), BarColumn(_BAR_WIDTH))
-    with Bars(*words, TextColumn("{task.fields[told]}", markup=False), console=console, transient=True) as bars:
-        task = bars.add_task(label, total=None, told="")
+    with Bars(*words, TextColumn("{task.fields[text]}", markup=False), console=console, transient=True) as bars:
+        task = bars.add_task(label, total=None, text="")
         began = time.monotonic()
 
-        def tell(done: Progress) -> None:
+        def show(done: Progress) -> None:
             total = done.num_shards if done.num_shards > 1 else None
-            told = progress_text(done, time.monotonic() - began)
-            bars.update(task, total=total, completed=done.shards_done, told=told)
+            text = progress_text(done, time.monotonic() - began)
+            bars.update(task, total=total, completed=done.shards_done, text=text)
 
-        yield tell
+        yield show

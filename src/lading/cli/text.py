@@ -1,4 +1,4 @@
-"""Text that is safe and short: what comes out of data is shown, never obeyed by the terminal."""
+"""Text that is safe and short: data never control the terminal."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _ASCII = {"…": "...", "·": "-", "×": "x", "¶": "P", "─": "-", "–": "-",
 
 
 def visible(text: str) -> str:
-    """The text on one line, with every character that a terminal might obey, or would hide, spelled out."""
+    """Return the text on one line. Characters that would control the terminal, or be hidden, are spelled out."""
     return ESCAPED.sub(lambda match: _spelled(match[0]), text)
 
 
@@ -36,22 +36,22 @@ def _spelled(character: str) -> str:
 
 
 def plain(text: str) -> str:
-    """The text in ASCII: our own signs by what resembles them, all else spelled out."""
+    """Return the text in ASCII: lading's own signs as similar characters, others spelled out."""
     return "".join(_ASCII.get(c) or (c if c.isascii() else _spelled(c)) for c in text)
 
 
 def count(number: int, one: str, many: str | None = None) -> str:
-    """`1 shard`, `1,204 shards`."""
+    """Return `1 shard`, `1,204 shards`."""
     return f"{number:,} {one if number == 1 else many or one + 's'}"
 
 
 class Excerpt:
-    """The beginning of a text, on as many lines as allowed, as wide as there is room.
+    """The beginning of a text, on a bounded number of lines.
 
     Args:
-        text: any text; runs of white space become one space, and nothing in it is obeyed.
+        text: any text; runs of white space become one space.
         style: a rich style.
-        max_lines: lines; 0 for all of the text, as it is broken into lines.
+        max_lines: most lines; 0 for the whole text with its own line breaks.
     """
 
     def __init__(self, text: str, style: str = "", *, max_lines: int = 2) -> None:
@@ -75,7 +75,7 @@ class Excerpt:
 
 
 class _Whole:
-    """Lines as they are: none is measured, broken or cut."""
+    """Lines as they are, without wrapping."""
 
     no_wrap = True
 
@@ -89,14 +89,14 @@ class _Whole:
 
 
 def whole_lines(text: str, indent: str) -> Iterator[RenderableType]:
-    """A text of any length as it is broken into lines, safe to print, some thousand lines at a time."""
+    """Yield a text of any length with its own line breaks, safe to print, some thousand lines at a time."""
     lines = (indent + visible(line.rstrip("\n")) for line in io.StringIO(text, newline=None))
     while some := list(islice(lines, _LINES_AT_ONCE)):
         yield _Whole("\n".join(some) + "\n")
 
 
 def facts(rows: Iterable[tuple[str, RenderableType]]) -> Table:
-    """Names and what is to be said of them, in two columns."""
+    """Return names and their values in two columns."""
     from rich.table import Table
 
     table = Table.grid(padding=(0, 2))
@@ -108,7 +108,7 @@ def facts(rows: Iterable[tuple[str, RenderableType]]) -> Table:
 
 
 def columns(heads: Sequence[str], rows: Iterable[Sequence[RenderableType]]) -> Table:
-    """A table without lines: column heads, and rows below them."""
+    """Return a table without rules: column heads, and rows below them."""
     from rich.table import Table
 
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")

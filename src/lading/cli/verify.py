@@ -56,7 +56,7 @@ def verify(
     with Output(as_json=as_json, debug=debug) as out:
         from lading.jobs import verify as job
 
-        with watching(out.err, "verifying") as tell:
+        with watching(out.err, "verifying") as report:
             found = job.verify(
                 one_or_many(sources),
                 deep=deep,
@@ -64,7 +64,7 @@ def verify(
                 max_findings=max_findings,
                 workers=workers,
                 **reading(),
-                on_progress=tell,
+                on_progress=report,
             )
         out.status = 0 if found.ok else 1
         out.show({"ok": found.ok, **asdict(found)}, _text(found, sources))
