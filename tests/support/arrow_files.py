@@ -10,7 +10,7 @@ __all__ = ["arrow_bytes"]
 
 
 def arrow_bytes(table: pa.Table, make: Any = pa.ipc.new_file, max_rows: int | None = 10, **options: Any) -> bytes:
-    """A table as `make` writes it, in record batches of so many rows at most; None leaves its own."""
+    """Return a table as `make` writes it, in record batches of at most so many rows; None keeps its own."""
     sink = pa.BufferOutputStream()
     with make(sink, table.schema, options=pa.ipc.IpcWriteOptions(**options)) as writer:
         writer.write_table(table, max_chunksize=max_rows)

@@ -1,4 +1,4 @@
-"""What work costs beside other work, in the processor's time: machines are unlike, and what they do is not."""
+"""Compare the cost of work with that of other work, in processor time: machines and their load differ."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ __all__ = ["costs_at_most"]
 
 
 def costs_at_most(times: float, work: Callable[[], object], other: Callable[[], object]) -> bool:
-    """Whether work takes no more than so many times what other work takes, of which the longer of two runs counts."""
+    """Return whether work costs no more than a multiple of other work, of which the longer of two runs counts."""
     return _cpu_s(work) <= times * max(_cpu_s(other), _cpu_s(other))
 
 
 def _cpu_s(work: Callable[[], object]) -> float:
-    gc.disable()  # what other tests have left in memory is looked through in longer than this work takes
+    gc.disable()  # the collector scans memory left by other tests longer than this work takes
     try:
         began = time.process_time()
         work()

@@ -1,4 +1,4 @@
-"""Damage to files, and which samples of a dataset lie in which bytes, by the rules of each format and its peer."""
+"""Damage files, and find which samples of a dataset are in which bytes, by the rules of each format and its peer."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 SIZE = 1024
-"""Bytes that are damaged at once."""
+"""Number of bytes that are damaged at once."""
 
 
 def damaged(body: bytes, at: int, kind: str) -> bytes:
-    """A file with some bytes flipped, cut out, zeroed, or inserted."""
+    """Return a file with some bytes flipped, cut out, zeroed, or inserted."""
     some = body[at : at + SIZE]
     if kind == "inserted":
         return body[:at] + random.Random(at).randbytes(SIZE) + body[at:]
@@ -38,7 +38,7 @@ def break_header(path: Path) -> None:
 
 @dataclass(frozen=True)
 class Extent:
-    """Bytes of a file that are of one sample, by the sample's ordinal in the dataset."""
+    """Bytes of a file that belong to one sample, by the sample's ordinal in the dataset."""
 
     file: Path
     start: int
@@ -46,12 +46,12 @@ class Extent:
     sample: int
 
     def touches(self, file: Path, at: int) -> bool:
-        """Whether damage at this place hits it."""
+        """Return whether damage at this place hits it."""
         return self.file == file and self.start < at + SIZE and self.stop > at
 
 
 def extents(folder: Path, fmt: str) -> list[Extent]:
-    """Where the samples of a folder's shards lie, shard by shard in the order of names."""
+    """Return the places of the samples of a folder's shards, shard by shard in the order of names."""
     found: list[Extent] = []
     for path in sorted(p for p in folder.iterdir() if p.is_file() and p.suffix not in (".json", ".zst")):
         mine = list(_PLACES[fmt](path))
@@ -88,7 +88,7 @@ def _mint(path: Path) -> Places:
 
 
 def _mds(path: Path) -> Places:
-    """Samples, each with the first size of the next one: a cut there leaves nothing that tells of the border."""
+    """Return samples, each with the first size of the next: a cut there leaves no trace of the border."""
     body = path.read_bytes()
     [count] = struct.unpack_from("<I", body)
     offset = struct.unpack_from(f"<{count + 1}I", body, 4)
@@ -105,13 +105,13 @@ def _lines(path: Path, skipped: int = 0) -> Places:
 
 
 def _csv(path: Path) -> Places:
-    """Records, with the line end before each: without it, nothing says where the first value begins."""
+    """Return records, with the line end before each: without it, the start of the first value is unknown."""
     for _, start, stop, sample in _lines(path, skipped=1):
         yield path, start - 1, stop, sample
 
 
 def _parquet(path: Path) -> Places:
-    """Row groups, each with the head of the page behind it: a cut there leaves nothing that tells of the border."""
+    """Return row groups, each with the header of the next page: a cut there leaves no trace of the border."""
     told, first = pq.read_metadata(path), 0
     for group in range(told.num_row_groups):
         columns = [told.row_group(group).column(i) for i in range(told.num_columns)]
@@ -123,7 +123,7 @@ def _parquet(path: Path) -> Places:
 
 
 def _arrow(path: Path) -> Places:
-    """Messages of the stream, each with the beginning of the next: without that, nothing tells where it should end."""
+    """Return messages of the stream, each with the start of the next: without it, the end is unknown."""
     with pa.memory_map(str(path)) as source:
         is_file = source.read(6) == b"ARROW1"
         source.seek(8 if is_file else 0)
@@ -162,7 +162,7 @@ _PLACES: dict[str, Any] = {
 
 
 def some_rows(fmt: str, count: int = 120) -> pa.Table:
-    """Samples of texts of several sizes, and of bytes where a format has such."""
+    """Return samples of texts of several sizes, and of bytes if the format has them."""
     sizes = np.random.default_rng(0)
     columns: dict[str, Any] = {"txt": [f"text {n} " * int(sizes.integers(5, 60)) for n in range(count)]}
     if fmt not in ("jsonl", "csv"):

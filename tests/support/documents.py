@@ -20,7 +20,7 @@ def picture(width: int, height: int, kind: str = "PNG", **options: Any) -> bytes
 
 
 def tiff_of(*colours: str, size: int = 4) -> bytes:
-    """A TIFF file with a page a colour."""
+    """Return a TIFF file with a page a colour."""
     body = io.BytesIO()
     first, *others = (Image.new("RGB", (size, size), colour) for colour in colours)
     first.save(body, "TIFF", save_all=True, append_images=others)
@@ -32,7 +32,7 @@ BROKEN = b"\x89PNG\r\n\x1a\n broken"
 
 
 def documents(*samples: tuple[str, list[str | bytes | None], dict[str, Any]]) -> bytes:
-    """A tar of interleaved samples: name, texts and images by position, further fields."""
+    """Return a tar of interleaved samples: name, texts and images by position, further fields."""
     members: list[tuple[str, bytes]] = []
     for name, items, fields in samples:
         images = [f"{name}.{i}.png" if isinstance(item, bytes) else None for i, item in enumerate(items)]

@@ -1,4 +1,4 @@
-"""Faults that the machine can be made to have."""
+"""Faults of the machine, caused on purpose."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["file_size_limit"]
 
 @contextmanager
 def file_size_limit(limit: int) -> Iterator[None]:
-    """Writing past `limit` fails with EFBIG, as a full disk does with ENOSPC."""
+    """Make writes past `limit` fail with EFBIG, as a full disk fails with ENOSPC."""
     handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))

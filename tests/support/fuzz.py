@@ -32,17 +32,18 @@ def fuzz(
     cases: Sequence[tuple[Path, Reading]], seed: str, count: int, scratch: Path, *, start: int = 0,
     ways: int = 5, child: Path = _CHILD, max_wait: float = 60,
 ) -> list[str]:  # fmt: skip
-    """What was wrong with how damaged cases were read; nothing if all is well.
+    """Return the errors in reading damaged cases; nothing if all is well.
 
     Args:
-        cases: folders of cases, and how they are read, each in its turn.
+        cases: folders of cases, and how they are read, in turn.
         seed: the same seed makes the same damages.
-        count: how many.
+        count: number of damages.
         scratch: an empty folder.
-        start: the first damage, to look at one again: seed and number are in what is told.
-        ways: in how many ways each is read, at most: drawn from all there are.
+        start: the first damage, to repeat one: the result has seed and number.
+        ways: maximum number of ways to read each: drawn from all ways.
         child: the program that damages and reads.
-        max_wait: seconds of silence after which it hangs. The limit of 5 is of processor time: a machine may be busy.
+        max_wait: seconds of silence after which it counts as hanging. The limit of 5 is processor time: a machine may
+            be busy.
     """
     faults, number = [], start
     place = scratch / "a" / "b"
@@ -60,19 +61,19 @@ def fuzz(
 
 
 def _watch(command: list[str], number: int, stop: int, errors: Path, max_wait: float) -> tuple[list[str], int]:
-    """Faults of one process, and the damage to go on with."""
+    """Return the faults of one process, and the damage at which to continue."""
     faults = []
     with (
         errors.open("wb") as stderr,
         subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, bufsize=0) as run,
     ):
         assert run.stdout is not None
-        if not run.stdout.readline():  # it says when it is ready
+        if not run.stdout.readline():  # it reports when it is ready
             pytest.fail(f"{command} cannot be run: {errors.read_text()[-2000:]}")
         while number < stop:
             ended = not select.select([run.stdout], [], [], max_wait)[0]
             if ended:
-                run.send_signal(signal.SIGABRT)  # it says where it is before it dies
+                run.send_signal(signal.SIGABRT)  # it reports its position before it dies
             line = b"" if ended else run.stdout.readline()
             if not line:
                 run.wait()

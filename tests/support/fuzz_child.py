@@ -29,7 +29,7 @@ from lading.errors import LadingError
 from mutations import damage_case
 from watched import forget_peak, peak_mb, say
 
-_MEMORY_BYTES = 2 << 30  # what wants more than this fails at once, and is seen
+_MEMORY_BYTES = 2 << 30  # larger allocations fail at once, and are seen
 _SAMPLES = 3
 
 
@@ -47,7 +47,7 @@ def main() -> None:
 
 
 class _Case:
-    """A case whose files are known as they were."""
+    """A case with its original files."""
 
     def __init__(self, folder: Path, reading: Reading) -> None:
         self.name, self.reading = f"{folder.parent.name}/{folder.name}", reading
@@ -76,13 +76,13 @@ class _Case:
         }  # fmt: skip
 
     def _names(self) -> list[str]:
-        """What an error may name: a file, a folder that files are in, or what was opened."""
+        """Return what an error may name: a file, a folder that files are in, or the opened source."""
         source = self.reading.source
         return [*self.originals, *(["."] if source == "." else [])]
 
 
 def judge(step: Callable[[], None], names: list[str]) -> Iterator[str]:
-    """What is wrong with how a step ends: another error than lading's, or one that names none of these files."""
+    """Return the fault in how a step ends: an error that is not lading's, or one that names none of these files."""
     try:
         step()
     except LadingError as error:
@@ -95,7 +95,7 @@ def judge(step: Callable[[], None], names: list[str]) -> Iterator[str]:
 
 
 def _steps(reading: Reading, rng: Random) -> list[Callable[[], None]]:
-    """Every way to read a case, each with options drawn anew."""
+    """Yield every way to read a case, each with newly drawn options."""
     if reading.target == "arrow_cache":
         return [_read_cache, _read_shards]
     opening = {**reading.opening, "mmap": rng.random() < 0.7}
@@ -106,7 +106,7 @@ def _steps(reading: Reading, rng: Random) -> list[Callable[[], None]]:
 
 @dataclass(frozen=True, slots=True)
 class _Ways:
-    """Ways to read what `lading.open` takes."""
+    """Ways to read the sources of `lading.open`."""
 
     source: str | list[str]
     opening: Mapping[str, Any]

@@ -19,7 +19,7 @@ FAMILIES = sorted(
     for path in ARCHIVES.glob("*.tar.xz")
     if not (name := path.name.removesuffix(".tar.xz")).startswith(("hostile", "manifests"))
 )
-"""Families of sound cases that peers wrote."""
+"""Families of valid cases that peers wrote."""
 
 TARGETS = ("webdataset", "mds", "parquet", "jsonl", "csv", "media_archive", "arrow", "arrow_cache")
 """Formats, and the shards of caches."""
@@ -30,10 +30,10 @@ class Reading:
     """One way to read a case.
 
     Attributes:
-        target: whose reader it is.
-        source: what is opened, relative to the case; for `arrow_cache` the case itself.
+        target: name of the reader.
+        source: the opened path, relative to the case; for `arrow_cache` the case itself.
         opening: further arguments of `lading.open`.
-        beside: files and folders that are read beside the source.
+        beside: files and folders that are read next to the source.
     """
 
     target: str
@@ -69,7 +69,7 @@ def _mds(spec: Mapping[str, Any], folder: Path) -> Iterator[Reading]:
     lines = sorted(path.name for path in folder.glob("shard.*.json"))
     if lines:
         yield Reading("jsonl", lines, {"format": "jsonl"})
-    for path in sorted([*folder.glob("shard.00000.csv"), *folder.glob("shard.00000.tsv")]):  # the others are no CSV
+    for path in sorted([*folder.glob("shard.00000.csv"), *folder.glob("shard.00000.tsv")]):  # the others are not CSV
         yield Reading("csv", path.name, {"format": "csv"})
         yield Reading("csv", path.name, {"format": "csv", "options": {"types": {"id": "int64", "w": "double"}}})
 
@@ -101,7 +101,7 @@ def _arrow_folder(spec: Mapping[str, Any], folder: Path) -> Iterator[Reading]:
 
 
 def _splits(spec: Mapping[str, Any]) -> list[str]:
-    """Folders that are datasets: the case, or its splits."""
+    """Return folders that are datasets: the case, or its splits."""
     return [view["open"]["split"] for view in spec.get("views", []) if "split" in view["open"]] or ["."]
 
 
@@ -119,7 +119,7 @@ _READINGS: dict[str, Callable[[Mapping[str, Any], Path], Iterator[Reading]]] = {
 
 
 def find_readings(golden: Golden, target: str) -> list[tuple[Path, Reading]]:
-    """Cases that a target reads, each with a way to read it."""
+    """Return the cases of a target, each with a way to read it."""
     cases = [case for family in FAMILIES for case in sorted(golden(family).iterdir())]
     found = [(case, reading) for case in cases for reading in _readings(case)]
     return [(case, reading) for case, reading in found if reading.target == target]
@@ -131,7 +131,7 @@ def _readings(case: Path) -> Iterator[Reading]:
 
 
 def data_files(folder: Path, reading: Reading) -> dict[str, bytes]:
-    """Files of a case that a reading looks at, by their paths in it."""
+    """Return the files of a case that a reading opens, by their paths in it."""
     sources = [reading.source] if isinstance(reading.source, str) else reading.source
     roots = [folder / name for name in (*sources, *reading.beside)]
     found = [path for path in sorted(folder.rglob("*")) if path.is_file() and not path.name.startswith("expected")]

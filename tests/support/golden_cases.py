@@ -47,19 +47,19 @@ class View:
 
 @cache
 def case_names(family: str) -> tuple[str, ...]:
-    """Names of a family's cases, sorted, without unpacking them (for `parametrize`)."""
+    """Return names of a family's cases, sorted, without unpacking them (for `parametrize`)."""
     with tarfile.open(ARCHIVES / f"{family}.tar.xz") as archive:
         return tuple(sorted({name.split("/")[0] for name in archive.getnames()}))
 
 
 def load_spec(folder: Path) -> dict[str, Any]:
-    """A case's whole `expected.json`."""
+    """Return a case's whole `expected.json`."""
     spec: dict[str, Any] = json.loads((folder / "expected.json").read_text())
     return spec
 
 
 def load_views(folder: Path) -> list[View]:
-    """The readings of a case whose result is known; none where the writer's own reader could not read it."""
+    """Return the readings of a case with a known result; none if the writer's own reader could not read it."""
     spec = load_spec(folder)
     readings = [{"name": "", **spec}] if "samples" in spec else []
     readings += [view for view in spec.get("views", []) if "peer_error" not in view]

@@ -26,7 +26,7 @@ _NO_SAMPLE = object()
 
 
 def compare(want: Want, got: Any, where: str = "value") -> list[str]:
-    """Differences between a description and a value, which may be Python's, numpy's or a Pillow image."""
+    """Return differences between a description and a value, which may be Python's, numpy's or a Pillow image."""
     kind = want["kind"]
     if kind == "any":
         return []
@@ -43,14 +43,14 @@ def compare(want: Want, got: Any, where: str = "value") -> list[str]:
 
 
 def compare_sample(want: Mapping[str, Want], got: Mapping[str, Any], where: str = "sample") -> list[str]:
-    """Differences between an expected sample and one as read; fields named `__…` may come on top."""
+    """Return differences between an expected sample and a read one; additional fields named `__…` are allowed."""
     extra = sorted(field for field in got if field not in want and not field.startswith("__"))
     unexpected = [f"{where}: unexpected fields {extra}"] if extra else []
     return unexpected + _compare_struct(want, got, where)
 
 
 def compare_samples(want: Sequence[Mapping[str, Want]], got: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Differences between the samples expected and those read, in order; at most ten are given."""
+    """Return differences between the expected samples and the read ones, in order; at most ten."""
     problems: list[str] = []
     for i, (expected, sample) in enumerate(zip_longest(want, got, fillvalue=_NO_SAMPLE)):
         if expected is _NO_SAMPLE or sample is _NO_SAMPLE:

@@ -9,11 +9,11 @@ __all__ = ["no_first_items", "with_length"]
 
 
 def no_first_items(batch: pa.RecordBatch) -> pa.Array:
-    """Whether each row is not at position 0."""
+    """Return whether each row is not at position 0."""
     return pc.not_equal(batch.column("position"), 0)
 
 
 def with_length(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The batch with the length of each text."""
+    """Return the batch with the length of each text."""
     length = pc.utf8_length(batch.column("text_content")).cast(pa.int64())
     return batch.append_column("length", length)

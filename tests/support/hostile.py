@@ -38,13 +38,13 @@ FAMILIES = (
     "hostile-arrow-shards",
     "hostile-hf-disk",
 )
-"""Families of damaged and malicious datasets, as `lading.open` takes them."""
+"""Families of damaged and malicious datasets, as sources of `lading.open`."""
 
 _CHILD = Path(__file__).with_name("hostile_child.py")
 
 
 def source_of(opened: dict[str, Any]) -> str | list[str]:
-    """What of a case is to be opened."""
+    """Return the path of a case to open."""
     found: str | list[str] = opened.get("files") or opened.get("shards") or opened.get("index") or opened["path"]
     return found
 
@@ -53,10 +53,11 @@ def judge_cases(
     cases: Sequence[Path], reader: Path, scratch: Path, max_seconds: int = 20, max_rss_mb: int = 1024, *,
     max_wait_s: float = 300, times: int = 1,
 ) -> dict[str, list[str]]:  # fmt: skip
-    """What is wrong with how `reader`'s `read_case` took each case, by name of the case; nothing if all is well.
+    """Return the faults in how `reader`'s `read_case` handled each case, by name of the case; nothing if all is well.
 
-    A case's own limits hold where they are lower than these; seconds are of processor time, for a machine may be busy.
-    After `max_wait_s` of silence a case hangs. A case that is read so many `times` may take so often its seconds.
+    A case's own limits hold if they are lower than these. Seconds are processor time, because a machine may be busy.
+    After `max_wait_s` of silence a case counts as hanging. A case that is read several `times` may take its seconds
+    that often.
     """
     verdicts: dict[str, list[str]] = {}
     child: subprocess.Popen[str] | None = None
@@ -80,7 +81,7 @@ def _start(reader: Path) -> subprocess.Popen[str]:
     pipe = subprocess.PIPE
     child = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
     assert child.stdout is not None
-    if not child.stdout.readline():  # it says when it is ready: its start is not the first case's time
+    if not child.stdout.readline():  # it reports when it is ready: its start is not the first case's time
         pytest.fail(f"{reader} cannot be run: {child.communicate()[1][-2000:]}")
     return child
 

@@ -35,14 +35,14 @@ _LOW_BITS = bytes(range(16)) * 16
 
 
 def pictures(count: int, size: int = 5000) -> list[bytes]:
-    """Contents of which every second one compresses."""
+    """Return contents of which every second one compresses."""
     source = random.Random(count)
     noise = [source.randbytes(size) for _ in range(count)]
     return [data if at % 2 else data.translate(_LOW_BITS) for at, data in enumerate(noise)]
 
 
 def frame(data: bytes, *, magic: bool = False, size: bool = False, checksum: bool = False, level: int = 3) -> bytes:
-    """A record as datatrove 0.10.1 writes it, unless something else is asked for."""
+    """Return a record as datatrove 0.10.1 writes it, unless options differ."""
     params = zstandard.ZstdCompressionParameters.from_level(
         level,
         format=zstandard.FORMAT_ZSTD1 if magic else zstandard.FORMAT_ZSTD1_MAGICLESS,
@@ -54,7 +54,7 @@ def frame(data: bytes, *, magic: bool = False, size: bool = False, checksum: boo
 
 
 def golden_documents(folder: Path) -> Iterator[dict[str, Any]]:
-    """Documents of all JSON lines below a folder; fields that the peer leaves out when empty are there."""
+    """Return documents of all JSON lines below a folder; fields that the peer omits if empty are present."""
     for path in sorted(folder.iterdir()):
         opened = gzip.open if path.suffix == ".gz" else open
         with opened(path, "rt", encoding="utf-8") as lines:
@@ -63,6 +63,6 @@ def golden_documents(folder: Path) -> Iterator[dict[str, Any]]:
 
 
 def reader_of(case: Path, opened: dict[str, Any], **options: Any) -> RecordReader:
-    """The reader that a golden case is for."""
+    """Return the reader of a golden case."""
     kind = WarcReader if opened.get("media_kind") == "warc" else MediaReader
     return kind(case / opened["media_root"], **options)

@@ -18,7 +18,7 @@ import zstandard
 __all__ = ["damage_bytes", "damage_case"]
 
 _Damage: TypeAlias = Callable[[bytearray, Random, bytes], str]
-"""Changes the bytes in place, with bytes of another file at hand; says what it did."""
+"""Changes the bytes in place, perhaps with bytes of another file; returns what it did."""
 
 _TEXTS = (".json", ".meta", ".jsonl", ".csv", ".tsv", ".xsv", ".txt", ".yaml")
 _NUMBERS = (0, 1, 2, 7, 127, 128, 255, 256, 2**15, 2**16 - 1, 2**31 - 1, 2**31, 2**32 - 1, 2**32, 2**40, 2**53, 2**62,
@@ -40,12 +40,12 @@ _TAR_VALUES = (b"", b"0", b"-1", b"99999999999", b"77777777777", b"00000000001",
 
 
 def damage_case(folder: Path, originals: Mapping[str, bytes], rng: Random) -> str:
-    """Damage one file of a case, or the set of its files; say what was done.
+    """Damage one file of a case, or the set of its files; return what was done.
 
     Args:
-        folder: where the files lie as they were.
+        folder: folder of the original files.
         originals: path in the folder → bytes of the files that may be damaged.
-        rng: says what is done.
+        rng: decides the damage.
     """
     name = _pick(originals, rng)
     other = rng.choice(sorted(originals))
@@ -63,7 +63,7 @@ def damage_case(folder: Path, originals: Mapping[str, bytes], rng: Random) -> st
         copy.write_bytes(damage_bytes(name, originals[name], rng, originals[other])[0])
         return f"{name}: once more as {copy.name}, damaged"
     data, said = damage_bytes(name, originals[name], rng, originals[other])
-    path.unlink()  # a new file: maps and caches of the old one are of the old one
+    path.unlink()  # a new file: maps and caches of the old file keep its contents
     path.write_bytes(data)
     if len(data) != len(originals[name]) and rng.random() < 0.6:
         said += _tell_size(folder, originals, len(originals[name]), len(data))
@@ -71,7 +71,7 @@ def damage_case(folder: Path, originals: Mapping[str, bytes], rng: Random) -> st
 
 
 def _tell_size(folder: Path, originals: Mapping[str, bytes], old: int, new: int) -> str:
-    """Where an index says a file's size, let it say the new one: so the file is looked into."""
+    """Set the new size of a file in its index, so that the file is read."""
     told = [name for name in sorted(originals) if name.endswith(".json") and b": %d," % old in originals[name]]
     for name in told:
         (folder / name).unlink(missing_ok=True)
@@ -80,7 +80,7 @@ def _tell_size(folder: Path, originals: Mapping[str, bytes], old: int, new: int)
 
 
 def _pick(originals: Mapping[str, bytes], rng: Random) -> str:
-    """A file, each kind of file as often as another: an index is as likely as all the shards."""
+    """Return a file, each kind of file equally often: an index is as likely as all the shards."""
     kind = rng.choice(sorted({_kind(name) for name in originals}))
     return rng.choice([name for name in sorted(originals) if _kind(name) == kind])
 
@@ -90,7 +90,7 @@ def _kind(name: str) -> str:
 
 
 def damage_bytes(name: str, data: bytes, rng: Random, other: bytes) -> tuple[bytes, str]:
-    """Damaged bytes of a file of this name, and what was done; within its compression as often as outside."""
+    """Return damaged bytes of a file of this name, and what was done; half of the time inside its compression."""
     unpacked = _unpacked(name, data) if rng.random() < 0.6 else None
     if unpacked is not None:
         inner, said = damage_bytes(name.rpartition(".")[0], unpacked, rng, other)
@@ -116,7 +116,7 @@ def _damages_of(name: str, data: bytes) -> tuple[_Damage, ...]:
 
 
 def _span(body: bytearray, rng: Random) -> tuple[int, int]:
-    """A range, mostly short, and as often near an end of the file as anywhere."""
+    """Return a range, mostly short, half of the time near an end of the file."""
     size = len(body)
     start = rng.choice(
         (rng.randrange(size + 1), rng.randrange(min(size, 64) + 1), size - rng.randrange(min(size, 400) + 1))
@@ -164,7 +164,7 @@ def _swap(body: bytearray, rng: Random, other: bytes) -> str:
 
 
 def _number(body: bytearray, rng: Random, other: bytes) -> str:
-    """A number of a fixed width, where one may stand, becomes an extreme one."""
+    """Replace a number of a fixed width, at a plausible place, by an extreme one."""
     width = rng.choice((2, 4, 8))
     start = _span(body, rng)[0] // width * width
     value = rng.choice(_NUMBERS) * rng.choice((1, 1, -1)) % (1 << 8 * width)
@@ -174,7 +174,7 @@ def _number(body: bytearray, rng: Random, other: bytes) -> str:
 
 
 def _length(body: bytearray, rng: Random, other: bytes) -> str:
-    """A number that may be an offset or a length becomes another of the file's size."""
+    """Replace a number that may be an offset or a length by another of the file's size."""
     width, size = rng.choice(((4, len(body)), (8, len(body))))
     start = _span(body, rng)[0] // width * width
     value = (size + rng.choice((-16, -8, -1, 0, 1, 8))) % (1 << 8 * width)
@@ -183,7 +183,7 @@ def _length(body: bytearray, rng: Random, other: bytes) -> str:
 
 
 def _token(body: bytearray, rng: Random, other: bytes) -> str:
-    """A piece of a text becomes another, or one of the same text."""
+    """Replace a piece of a text by another piece, or by one of the same text."""
     start = rng.choice((0, rng.randrange(len(body) + 1)))
     found = list(_TOKEN.finditer(body, start, start + 4096))
     if not found:
@@ -196,7 +196,7 @@ def _token(body: bytearray, rng: Random, other: bytes) -> str:
 
 
 def _sort(token: bytes) -> str:
-    """What a token may stand for without the text becoming none."""
+    """Return the kind of a token, whose replacements keep a text valid."""
     first = chr(token[0]) if token else ""
     if first == '"' and len(token) > 1:
         return "text"
@@ -204,7 +204,7 @@ def _sort(token: bytes) -> str:
 
 
 def _tar_header(body: bytearray, rng: Random, other: bytes) -> str:
-    """A field of a header becomes another, and the check sum is right."""
+    """Change a field of a header, and correct the checksum."""
     headers = [at for at in range(0, len(body) - 511, 512) if body[at + 257 : at + 262] == b"ustar"]
     if not headers:
         return "nothing"

@@ -10,7 +10,7 @@ __all__ = ["import_peer"]
 
 
 def import_peer(name: str) -> ModuleType:
-    """A module of a peer; what it warns of while it is imported is none of our business. It has to be installed."""
+    """Import a module of a peer, without its warnings. It has to be installed."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return import_module(name)

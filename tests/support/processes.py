@@ -13,7 +13,7 @@ __all__ = ["Watch", "busy_workers", "children", "gone", "open_files", "reading_w
 
 
 class Watch:
-    """Called as `on_progress`: keeps what is told of a job, and how many processes this one had started then."""
+    """Called as `on_progress`: stores the reports about a job, and how many processes this one had started then."""
 
     def __init__(self) -> None:
         self.told: list[Progress] = []
@@ -25,7 +25,7 @@ class Watch:
 
 
 def children(pid: int) -> list[int]:
-    """Processes that this one started and that live."""
+    """Return living processes that this one started."""
     found = []
     for status in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):
@@ -35,7 +35,7 @@ def children(pid: int) -> list[int]:
 
 
 def open_files(pid: int) -> list[str]:
-    """Paths of the files that a process has open."""
+    """Return paths of the files that a process has open."""
     found = []
     with suppress(OSError):
         for fd in Path(f"/proc/{pid}/fd").iterdir():
@@ -45,12 +45,12 @@ def open_files(pid: int) -> list[str]:
 
 
 def busy_workers(pid: int) -> list[int]:
-    """Those of a process's children that are writing a shard of a task."""
+    """Return those of a process's children that are writing a shard of a task."""
     return [child for child in children(pid) if any("/task-" in path for path in open_files(child))]
 
 
 def reading_workers(pid: int, name: str) -> list[int]:
-    """Those of a process's children that have a file with this in its path mapped."""
+    """Return those of a process's children that have a file with this in its path mapped."""
     found = []
     for child in children(pid):
         with suppress(OSError):
@@ -60,7 +60,7 @@ def reading_workers(pid: int, name: str) -> list[int]:
 
 
 def gone(pid: int) -> bool:
-    """Whether a process has ended with all its threads, reaped or not: until then its files are open."""
+    """Return whether a process has ended with all its threads, reaped or not: until then its files are open."""
     try:
         return all(_fields(status)[0] == "Z" for status in Path(f"/proc/{pid}/task").glob("*/stat"))
     except OSError:
@@ -68,7 +68,7 @@ def gone(pid: int) -> bool:
 
 
 def _fields(status: Path) -> list[str]:
-    """State, parent, …: what follows a process's name."""
+    """Return state, parent, …: the fields after a process's name."""
     return status.read_text().rpartition(")")[2].split()
 
 

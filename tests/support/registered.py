@@ -1,4 +1,4 @@
-"""A type of somebody's library, which a process has registered or not."""
+"""An extension type of another library, registered in a process or not."""
 
 from __future__ import annotations
 

@@ -13,5 +13,5 @@ SOAK = "LADING_FUZZ" in os.environ
 
 
 def some(*cases: _Case, least: int = 1) -> tuple[_Case, ...]:
-    """The first so many of them; in `make soak` all."""
+    """Return the first so many of them; in `make soak` all."""
     return cases if SOAK else cases[:least]

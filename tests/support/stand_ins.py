@@ -1,4 +1,4 @@
-"""Modules that a peer imports for things that nobody here uses: stand-ins take their places."""
+"""Replacements for modules that a peer imports, and that the tests do not use."""
 
 from __future__ import annotations
 
@@ -39,5 +39,5 @@ class _StandIns(MetaPathFinder, Loader):
 
 
 def replacement(*names: str) -> None:
-    """From now on, importing these packages, or modules in them, gives stand-ins."""
+    """Make imports of these packages, or of modules in them, return replacements."""
     sys.meta_path.insert(0, _StandIns(names))

@@ -12,7 +12,7 @@ __all__ = ["energon_index", "tar_of", "write_hollow_tar", "write_long_named_tars
 
 
 def tar_of(*members: tuple[str, bytes], form: int = tarfile.USTAR_FORMAT) -> bytes:
-    """A tar with these members, in this order."""
+    """Return a tar with these members, in this order."""
     body = io.BytesIO()
     with tarfile.open(fileobj=body, mode="w", format=form) as tar:
         for name, data in members:
@@ -23,7 +23,7 @@ def tar_of(*members: tuple[str, bytes], form: int = tarfile.USTAR_FORMAT) -> byt
 
 
 def energon_index(tar: bytes) -> bytes:
-    """The `.tar.idx` of a tar as megatron-energon 7.4.1 makes it (webdataset/prepare.py, `_preprocess_tar`)."""
+    """Return the `.tar.idx` of a tar as megatron-energon 7.4.1 makes it (webdataset/prepare.py, `_preprocess_tar`)."""
     entries: list[int] = []
     last = None
     with tarfile.open(fileobj=io.BytesIO(tar)) as members:
@@ -39,7 +39,7 @@ def energon_index(tar: bytes) -> bytes:
 
 
 def write_long_named_tars(folder: Path) -> list[Path]:
-    """Two tars of a sample each, whose names are longer than `tar_name_bytes` allows."""
+    """Write two tars of a sample each, whose names are longer than `tar_name_bytes` allows."""
     paths = [folder / "0.tar", folder / "1.tar"]
     for path in paths:
         path.write_bytes(tar_of(("n" * 5000 + f"{path.stem}.x", b"1"), form=tarfile.PAX_FORMAT))
@@ -47,7 +47,7 @@ def write_long_named_tars(folder: Path) -> list[Path]:
 
 
 def write_hollow_tar(path: Path, count: int, size_bytes: int) -> None:
-    """A tar of members that are holes: a file that takes no room, and time to convert."""
+    """Write a tar of sparse members: a file that takes no space, and time to convert."""
     with tarfile.open(path, "w", format=tarfile.USTAR_FORMAT) as tar:
         for number in range(count):
             member = tarfile.TarInfo(f"{number:04d}.bin")

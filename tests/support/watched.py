@@ -1,4 +1,4 @@
-"""What a process that another one watches tells it."""
+"""Reports of a watched process to its watcher."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ __all__ = ["forget_peak", "peak_mb", "say"]
 
 
 def say(answer: dict[str, object]) -> None:
-    """Give an answer: a line of JSON."""
+    """Report: a line of JSON."""
     sys.stdout.write(json.dumps(answer) + "\n")
     sys.stdout.flush()
 
 
 def forget_peak() -> None:
-    """Let the peak of memory begin anew."""
+    """Reset the peak of memory."""
     Path("/proc/self/clear_refs").write_text("5")
 
 
 def peak_mb() -> int:
-    """The most memory that was resident since `forget_peak`."""
+    """Return the peak of resident memory since `forget_peak`."""
     status = Path("/proc/self/status").read_text()
     return int(status.split("VmHWM:")[1].split()[0]) // 1024
