@@ -110,7 +110,6 @@ KNOW_A_FORMAT = {
     "lading.formats.registry": "names the built-in formats",
     "lading.compat.mosaicml": "has the names and the behaviour of one peer's reader",
     "lading.interleaved.tar_recover": "lays out what is left of a damaged tar",
-    "lading.jobs.salvage_shard": "looks at views of damaged shards",
 }
 """Modules outside the format packages that name one, and why."""
 

@@ -22,8 +22,7 @@ from lading.formats.base import AnyFormat, Level, Recoverable, Recovered, ShardF
 from lading.interleaved.base import View
 from lading.interleaved.open import detect_view, open_view, recover_shard, stored_errors
 from lading.interleaved.references import Follower
-from lading.interleaved.rows import ItemsView, texts_of_ids
-from lading.interleaved.tar import TarDocuments
+from lading.interleaved.rows import texts_of_ids
 from lading.jobs.headers import broken_headers, key_of
 from lading.jobs.salvage_files import TemporaryFiles, is_packed
 from lading.options import InterleavedOptions
@@ -321,7 +320,7 @@ class _Search:
         self._samples = 0
         try:
             view = self._open(source, self._reading.view)
-            self._items = isinstance(view, ItemsView)
+            self._items = view.holds_items
             with closing(view):
                 read = _read_all(self._reading, view)
                 stored = stored_errors(view) if read.missing else set()
@@ -360,10 +359,10 @@ class _Search:
         try:
             rows = np.arange(self._count(source)) if source.rows is None else source.rows
             with closing(self._open(source, self._reading.view)) as opened:
-                self._items = isinstance(opened, ItemsView)
+                self._items = opened.holds_items
                 if self._items:
                     opened.schema()  # raises if rows are not items: then no part of them is
-            if isinstance(opened, TarDocuments):  # only whole documents were laid out
+            if opened.has_members:  # only whole documents were laid out
                 self._tell(error)
                 return source
             index = None if self._items else self._with_reader(source, lambda reader: reader.index())
