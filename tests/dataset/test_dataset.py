@@ -373,13 +373,13 @@ def test_an_index_made_with_options_is_not_that_of_others(
 def test_indexes_that_were_forgotten_take_no_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "a.tar").write_bytes(tar_of(("a.json", b'{"texts": ["x"], "images": [null]}')))
     with open_shards(tmp_path / "a.tar", view="interleaved") as dataset:
-        dataset.hold_index(0)
+        dataset.indexes.hold(0, dataset.open_shard(0).index())
         index = dataset.indexes.held(0)
         assert index is not None
         monkeypatch.setattr("lading.dataset.shard_indexes._HELD_BYTES", index.nbytes)
         dataset.forget_shards()
         assert dataset.indexes.held(0) is None
-        dataset.hold_index(0)
+        dataset.indexes.hold(0, dataset.open_shard(0).index())
         assert dataset.indexes.held(0) is not None
 
 

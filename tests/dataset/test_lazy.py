@@ -283,7 +283,12 @@ def test_arguments_of_opening_are_refused_for_a_dataset(plain: Path) -> None:
 
 def test_verify_index_and_doctor_look_at_the_files(plain: Path) -> None:
     with lading.open(plain) as ds:
-        assert lading.index(ds.where("a > 5")).samples == COUNT
+        dataset = ds.where("a > 5")
+        assert lading.index(dataset).samples == COUNT
+        assert lading.verify(dataset).samples == COUNT
+        assert lading.doctor(dataset).shards == len(ds.shards)
+        with pytest.raises(UsageError, match="open already"):
+            lading.open(dataset)  # type: ignore[arg-type] # what is refused
 
 
 def test_the_ending_of_the_destination_names_the_format(plain: Path, tmp_path: Path) -> None:

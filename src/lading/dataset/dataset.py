@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from lading.dataset import iteration, shown
@@ -21,10 +20,10 @@ from lading.dataset.sample_access import SampleAccess, ordinals
 from lading.dataset.shard import ShardList
 from lading.dataset.shards import Shards
 from lading.dataset.source import Source
-from lading.dataset.steps import Drop, Filter, Function, ImageBounds, Limit, Map, Rename, Rows, Select, Step, Where
+from lading.dataset.step_verbs import StepVerbs
+from lading.dataset.steps import Rows, Step
 from lading.errors import UsageError
 from lading.formats.registry import format_of_name
-from lading.options import Drop as DropPolicy
 from lading.options import OnError, ReadOptions
 
 if TYPE_CHECKING:
@@ -35,7 +34,7 @@ __all__ = ["Dataset"]
 _DOCUMENT_ROWS = 64
 
 
-class Dataset:
+class Dataset(StepVerbs):
     """A source, how it is read, and steps. Immutable: every step gives a new dataset, and reads nothing.
 
     Rows are read when they are iterated, taken by number, written, or looked at. Datasets can be pickled: another
@@ -63,8 +62,8 @@ class Dataset:
         self._access = access_to(shards, self._chosen)
         self._sample = self._access.sample
 
-    def _with(self, step: Step) -> Dataset:
-        return Dataset(self._reopen, self.source, self.read, self._shards, (*self.steps, step))
+    def _with(self, step: Step) -> Self:
+        return type(self)(self._reopen, self.source, self.read, self._shards, (*self.steps, step))
 
     def __reduce__(self) -> tuple[Callable[..., Dataset], tuple[object, ...]]:
         """A process that is given a dataset opens the source again, with files and maps of its own."""
@@ -129,96 +128,6 @@ class Dataset:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    # Steps
-
-    def select(self, *columns: str) -> Dataset:
-        """Keep these columns, in the order of the source.
-
-        The key of samples (`__key__`) and the reserved columns of items stay too; `drop` leaves them out.
-
-        Example: `ds.select("jpg", "json")`
-        """
-        return self._with(Select(columns))
-
-    def drop(self, *columns: str) -> Dataset:
-        """Leave these columns out.
-
-        Example: `ds.drop("thumbnail")`
-        """
-        return self._with(Drop(columns))
-
-    def rename(self, names: Mapping[str, str]) -> Dataset:
-        """Give columns new names.
-
-        Example: `ds.rename({"txt": "caption"})`
-        """
-        return self._with(Rename.of(names))
-
-    def where(self, condition: str | pc.Expression, *, drop: DropPolicy = "row") -> Dataset:
-        """Keep the rows for which a condition holds. A column that only metadata rows fill counts for all items.
-
-        Example: `ds.where("lang == 'en' and score > 0.5")`
-
-        Args:
-            condition: a text, or a pyarrow expression.
-            drop: of documents: drop the items that fail (`row`), or the documents that have such items (`sample`).
-        """
-        return self._with(Where(condition, drop))
-
-    def image_bounds(
-        self,
-        *,
-        min_side: int | None = None,
-        max_side: int | None = None,
-        min_aspect_ratio: float | None = None,
-        max_aspect_ratio: float | None = None,
-        drop: DropPolicy = "row",
-    ) -> Dataset:
-        """Keep the rows whose images are within bounds. Only the first bytes of images are read.
-
-        Example: `ds.image_bounds(min_side=256, max_aspect_ratio=3)`
-
-        Args:
-            min_side: least pixels of an image's shorter side.
-            max_side: most pixels of its longer side.
-            min_aspect_ratio: least width / height.
-            max_aspect_ratio: most width / height.
-            drop: as of `where`.
-        """
-        return self._with(ImageBounds(min_side, max_side, min_aspect_ratio, max_aspect_ratio, drop))
-
-    def filter(self, function: Function, *, drop: DropPolicy = "row") -> Dataset:
-        """Keep the rows for which a function says true.
-
-        Example: `ds.filter(lambda batch: pc.greater(batch["score"], 0.5))`
-
-        Args:
-            function: called with each record batch; returns a truth value for every row. Payload comes as references
-                (`lading.materialise` reads it), or as `large_binary`.
-            drop: as of `where`.
-        """
-        return self._with(Filter(function, drop))
-
-    def map(self, function: Function) -> Dataset:
-        """Replace each batch of rows by the batch that a function returns for it.
-
-        The columns of the first batch with rows are those of all. A function that returns more or fewer samples than
-        it gets can be iterated and written; samples by number (`ds[i]`, `len`, `take`) are an error then.
-
-        Example: `ds.map(lambda batch: batch.append_column("n", pc.utf8_length(batch["text"])))`
-
-        Args:
-            function: called with each record batch, payload as of `filter`.
-        """
-        return self._with(Map(function))
-
-    def limit(self, count: int) -> Dataset:
-        """Keep the first samples, at most so many.
-
-        Example: `ds.limit(1000)`
-        """
-        return self._with(Limit(count))
 
     # Rows in order
 

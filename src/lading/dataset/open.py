@@ -16,7 +16,7 @@ from lading.arrow.align import resolve_schema
 from lading.dataset.chosen import ChosenSamples
 from lading.dataset.dataset import Dataset
 from lading.dataset.manifest_options import manifest_options, members_of, stored_schema, stored_settings
-from lading.dataset.shards import DETECT_SHARDS, ReadPlan, Shards
+from lading.dataset.shards import DETECT_SHARDS, ReadPlan, Shards, hold_few
 from lading.dataset.source import (
     Listing,
     Source,
@@ -70,7 +70,7 @@ def _of_one(look: _Look) -> _Look:
             place = _place_of(source)
             try:
                 shards = look(source, read)
-                shards.hold()
+                hold_few(shards)
             except LadingError as error:
                 # What was found of one may not fit the other in whatever way.
                 if not left or not (isinstance(error, DatasetReplaced) or _place_of(source) != place):
@@ -131,6 +131,8 @@ def open_dataset(  # noqa: PLR0913 - one argument a decision of the user; all bu
         SourceNotFound: nothing is there. UnknownFormat: no format recognises the first file.
         DataError: none of the first shards can be read.
     """
+    if isinstance(source, Dataset):
+        raise UsageError("a dataset is open already", advice="Use it as it is.")
     read = ReadOptions(
         format=format, view=view, options=options, interleaved=interleaved, roots=roots, schema=schema,
         schema_overrides=schema_overrides, stores=stores, mmap=mmap, limits=limits,
@@ -173,11 +175,16 @@ def chosen_samples(source: Source | Dataset, shards: Shards) -> ChosenSamples | 
     return ChosenSamples(shards, source.steps) if isinstance(source, Dataset) and source.steps else None
 
 
-def source_and_opening(source: Source | Dataset, opening: Mapping[str, Any]) -> tuple[Source, Mapping[str, Any]]:
-    """A source and the other arguments of `open_dataset`, by which another process opens the same shards."""
-    if isinstance(source, Dataset):
-        return source.source, {each.name: getattr(source.read, each.name) for each in fields(source.read)}
-    return source, opening
+def source_and_opening(source: Source | Dataset, opening: Mapping[str, Any]) -> tuple[Source, dict[str, Any]]:
+    """A source and the other arguments of `open_dataset`, by which another process opens the same shards.
+
+    Raises:
+        UsageError: a dataset is given, and arguments of opening too.
+    """
+    if not isinstance(source, Dataset):
+        return source, dict(opening)
+    read = read_of(source, opening)
+    return source.source, {each.name: getattr(read, each.name) for each in fields(read)}
 
 
 @_of_one

@@ -43,7 +43,7 @@ from lading.storage.range_hasher import RangeHasher
 from lading.storage.roots import folder_of
 from lading.storage.stores import Stores, resolve
 
-__all__ = ["DETECT_SHARDS", "ReadPlan", "Shards"]
+__all__ = ["DETECT_SHARDS", "ReadPlan", "Shards", "hold_few", "layout_findings", "options_like"]
 
 _OPEN_SHARDS = 64
 _HELD_SHARDS = 16
@@ -221,7 +221,7 @@ class Shards:
                 return self._detached[shard][0]
             view = self._views.get(shard)
             if view is None:
-                view = self._views[shard] = self._open_view(self._indexed(shard))
+                view = self._views[shard] = self._open_view(self.indexed(shard))
                 if len(self._views) > _OPEN_SHARDS:
                     # Not closed: another thread may be reading from it, and the last one to let go of it closes it.
                     oldest, _ = self._views.popitem(last=False)
@@ -229,7 +229,7 @@ class Shards:
             self._views.move_to_end(shard)
             return view
 
-    def _indexed(self, shard: int) -> ShardFile:
+    def indexed(self, shard: int) -> ShardFile:
         """A shard as formats open it, with its index where the manifest or the cache has it."""
         source = self.source(shard)
         if shard in self.replacements:
@@ -300,24 +300,7 @@ class Shards:
         if told != self.format_options:
             self.format_options, self.read_options = told, self.fmt.read_options(told)
             self._close_views()
-            self.hold()
-
-    def hold(self) -> None:
-        """Open all shards, where they are few and that costs next to nothing: each is read from then on as it is now.
-
-        A shard that cannot be opened is an error when it is read.
-
-        Raises:
-            DatasetReplaced: another dataset took the place of this one before all were open.
-        """
-        many = len(self.listing) > _HELD_SHARDS
-        if many or not self.identity.may_change or not self.fmt.info.opens_at_once:
-            return
-        for shard in range(len(self.listing)):
-            try:
-                self.open_shard(shard)
-            except LadingError:
-                self.identity.refuse_another()
+            hold_few(self)
 
     def forget_shards(self) -> None:
         """Close all shards, and forget what was found in them: the listing or `replacements` was changed."""
@@ -340,28 +323,7 @@ class Shards:
         view = self.counted_shard(shard)
         return view.whole_samples if self.target is None else None
 
-    # Indexes and layout
-
-    def hold_index(self, shard: int) -> None:
-        """Hold the index of an open shard for its next reading (`ShardIndexes.hold`), in the view `interleaved`.
-
-        To read samples makes no index.
-        """
-        if self.view == "interleaved":
-            self.indexes.hold(shard, self.open_shard(shard).index())
-
-    def layout_findings(self, shard: int) -> Iterator[Finding]:
-        """Yield layout findings of a shard, of its format and of its view."""
-        file = replace(self._indexed(shard), view=self.view)
-        yield from self.fmt.check(file, self.read_options, Level.LAYOUT)
-        if self.view == "interleaved":  # opening samples may take a walk over the file
-            yield from self.open_shard(shard).layout_findings()
-
-    def alike(self, shard: int = 0) -> Mapping[str, Any]:
-        """Options of writing under which the files of a copy are like a shard."""
-        if not len(self.listing):
-            return {}
-        return {**manifest_options(self.manifest, self.fmt), **self.fmt.options_like(self.source(shard), self.view)}
+    # Schema
 
     @property
     def knows_schema(self) -> bool:
@@ -376,20 +338,8 @@ class Shards:
         Other shards may hold more fields then.
         """
         if self._schema is None:
-            self._schema = self._found_schema()
+            self._schema = _found_schema(self)
         return self._schema
-
-    def _found_schema(self) -> pa.Schema:
-        if self.target is not None:
-            return self.target
-        if self.members is not None:
-            return self.fmt.restored_schema(self.members)
-        if self.manifest is not None and (self.manifest.view, self.manifest.format) == (self.view, self.format):
-            return schema_as_read(self.manifest.schema, self.fmt, self.view, self.read_options)
-        if not len(self.listing):
-            return _listed_schema(self.fmt, self.listing.index_file, self.view, self.stores, self.limits)
-        looked_at = range(min(len(self.listing), DETECT_SHARDS))
-        return _first_schema(self.open_shard(number).schema() for number in looked_at)
 
     # Numbers of samples
 
@@ -410,23 +360,63 @@ class Shards:
         return int(self.sample_ends()[-1]) if len(self.listing) else 0
 
     def counted_shard(self, shard: int) -> View:
-        """An open shard that holds as many samples as it should."""
+        """An open shard. Raises SidecarMismatch if a list says another number of samples."""
         view = self.open_shard(shard)
         _check_count(self.listing, shard, view.num_samples())
         return view
 
-    def counted_samples(self, shard: int) -> int:
-        """Samples in a shard, by the cheapest means.
-
-        Raises:
-            SidecarMismatch: the manifest or an index says another number.
-        """
-        return self.counted_shard(shard).num_samples()
-
     def count_read(self, shard: int, samples: int) -> None:
-        """Take note that a whole shard was read and held so many samples. Raises as `counted_samples`."""
+        """Take note of the samples of a shard that was read whole. Raises as `counted_shard`."""
         _check_count(self.listing, shard, samples)
         self.read_samples[shard] = samples
+
+
+def _found_schema(shards: Shards) -> pa.Schema:
+    """The columns of a source, as the caller, a manifest or the first shards say."""
+    if shards.target is not None:
+        return shards.target
+    if shards.members is not None:
+        return shards.fmt.restored_schema(shards.members)
+    if shards.manifest is not None and (shards.manifest.view, shards.manifest.format) == (shards.view, shards.format):
+        return schema_as_read(shards.manifest.schema, shards.fmt, shards.view, shards.read_options)
+    if not len(shards.listing):
+        return _listed_schema(shards.fmt, shards.listing.index_file, shards.view, shards.stores, shards.limits)
+    looked_at = range(min(len(shards.listing), DETECT_SHARDS))
+    return _first_schema(shards.open_shard(number).schema() for number in looked_at)
+
+
+def hold_few(shards: Shards) -> None:
+    """Open all shards, where they are few and that costs next to nothing: each is read from then on as it is now.
+
+    A shard that cannot be opened is an error when it is read.
+
+    Raises:
+        DatasetReplaced: another dataset took the place of this one before all were open.
+    """
+    many = len(shards.listing) > _HELD_SHARDS
+    if many or not shards.identity.may_change or not shards.fmt.info.opens_at_once:
+        return
+    for shard in range(len(shards.listing)):
+        try:
+            shards.open_shard(shard)
+        except LadingError:
+            shards.identity.refuse_another()
+
+
+def layout_findings(shards: Shards, shard: int) -> Iterator[Finding]:
+    """Yield layout findings of a shard, of its format and of its view."""
+    file = replace(shards.indexed(shard), view=shards.view)
+    yield from shards.fmt.check(file, shards.read_options, Level.LAYOUT)
+    if shards.view == "interleaved":  # opening samples may take a walk over the file
+        yield from shards.open_shard(shard).layout_findings()
+
+
+def options_like(shards: Shards, shard: int = 0) -> Mapping[str, Any]:
+    """Options of writing under which the files of a copy are like a shard."""
+    if not len(shards.listing):
+        return {}
+    found = shards.fmt.options_like(shards.source(shard), shards.view)
+    return {**manifest_options(shards.manifest, shards.fmt), **found}
 
 
 def _listed_schema(fmt: AnyFormat, index: str | None, view: str, stores: Stores, limits: Limits) -> pa.Schema:

@@ -11,8 +11,9 @@ import numpy as np
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from lading.dataset.open import open_shards
-from lading.dataset.shards import Shards
+from lading.dataset.dataset import Dataset
+from lading.dataset.open import open_shards, source_and_opening
+from lading.dataset.shards import Shards, layout_findings
 from lading.dataset.source import Source
 from lading.errors import errors_at
 from lading.formats.base import Finding
@@ -92,7 +93,7 @@ class Diagnosis:
 
 
 def doctor(
-    source: Source,
+    source: Source | Dataset,
     *,
     sample: float | str = 1.0,
     stores: Stores | None = None,
@@ -108,7 +109,7 @@ def doctor(
     Example: `lading.doctor("out/").findings[0].command`
 
     Args:
-        source: as `lading.open` takes it.
+        source: as `lading.open` takes it, or a dataset. Steps change no file: the shards of the source are checked.
         sample: part of the shards to open (`"1%"`, `0.01`): at least one, evenly spread, always the same ones.
         stores: which store serves which URL.
         on_progress: called after every shard.
@@ -120,6 +121,9 @@ def doctor(
     """
     part = parse_part(sample)
     began = time.perf_counter()
+    if isinstance(source, Dataset):
+        source, opening = source_and_opening(source, {**opening, "stores": stores})
+        stores = opening.pop("stores")
     stores = stores or Stores()
     with open_shards(source, stores=stores, **opening) as dataset:
         sizes = _sizes(dataset, stores)
@@ -129,7 +133,7 @@ def doctor(
         chosen = spread(len(sizes), part)
         for done, number in enumerate(chosen, 1):
             with errors_at(file=dataset.path(number)):
-                for finding in dataset.layout_findings(number):
+                for finding in layout_findings(dataset, number):
                     found.add(dataset.path(number), finding)
             if on_progress is not None:
                 on_progress(Progress(done, len(chosen), 0, 0))

@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from lading.dataset.shards import Shards
+from lading.dataset.shards import Shards, options_like
 from lading.dataset.source import Source
 from lading.errors import DestinationExists, UsageError
 from lading.limits import Limits
@@ -40,7 +40,7 @@ def copy_command(
     """
     given = {**opening, "options": {**(opening.get("options") or {}), **read_options}}
     words = ["lading", "convert", *_names(source), _free_place(dataset, stores), "--to", dataset.format]
-    for name, value in dataset.alike().items():
+    for name, value in options_like(dataset).items():
         words += ["--to-option", _assigned(name, value)]
     return shlex.join([*words, *_reading(given)])
 

@@ -131,7 +131,8 @@ def _schemas(dataset: Shards) -> Iterator[tuple[str, pa.Schema]]:
     known: dict[bytes, pa.Schema] = {}
     for number in range(len(dataset.listing)):
         schema = without_source(dataset.open_shard(number).schema())
-        dataset.hold_index(number)
+        if dataset.view == "interleaved":  # to read samples makes no index
+            dataset.indexes.hold(number, dataset.open_shard(number).index())
         dataset.detach(number)
         yield dataset.path(number), known.setdefault(schema.serialize().to_pybytes(), schema)
 

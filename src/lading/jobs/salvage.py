@@ -19,7 +19,7 @@ from lading.arrow.references import has_codec, is_ref
 from lading.arrow.views import is_text, total_bytes
 from lading.dataset.iteration import materialise_parts, shard_batches
 from lading.dataset.open import counts_hold, shards_of
-from lading.dataset.shards import Shards
+from lading.dataset.shards import Shards, options_like
 from lading.dataset.source import Source
 from lading.dataset.writer import DatasetWriter
 from lading.errors import CorruptShard, DataError, LadingError, SidecarMismatch, StoreError, Unrepresentable
@@ -403,7 +403,7 @@ def _alike(dataset: Shards) -> Mapping[str, Any]:
     """Return options of writing under which a copy is like the first sound shard of the source."""
     for number in range(min(len(dataset.listing), _LOOKED_AT)):
         with suppress(DataError, StoreError):
-            return dataset.alike(number)
+            return options_like(dataset, number)
     return {}
 
 

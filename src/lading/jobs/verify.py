@@ -10,7 +10,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from lading.content.digests import DatasetDigest
-from lading.dataset.open import open_shards
+from lading.dataset.dataset import Dataset
+from lading.dataset.open import open_shards, source_and_opening
 from lading.dataset.shards import Shards
 from lading.dataset.source import Source, listed_once, named_folders
 from lading.errors import LadingError, SidecarMismatch, UnknownFormat
@@ -63,7 +64,7 @@ class VerifyResult:
 
 
 def verify(
-    source: Source,
+    source: Source | Dataset,
     *,
     deep: bool = False,
     sample: float | str = 1.0,
@@ -93,7 +94,7 @@ def verify(
     Example: `lading.verify("out/", deep=True).findings`
 
     Args:
-        source: as `lading.open` takes it.
+        source: as `lading.open` takes it, or a dataset. Steps change no file: the shards of the source are verified.
         deep: compare files with checksums, and look into payload.
         sample: part of the shards to verify (`"1%"`, `0.01`): at least one, evenly spread, always the same ones.
         max_findings: stop after so many findings, at least one.
@@ -105,6 +106,9 @@ def verify(
     Raises:
         UsageError: `sample` is not a part.
     """
+    if isinstance(source, Dataset):
+        source, opening = source_and_opening(source, {**opening, "stores": stores})
+        stores = opening.pop("stores")
     source, part = listed_once(source), parse_part(sample)
     began = time.perf_counter()
     most = min(max(max_findings, 1), sys.maxsize)

@@ -211,7 +211,7 @@ class _Shard:
         """Read all rows, unless the shard matches its checksum, and check the rest."""
         dataset, findings = self._dataset, self._findings
         if self._intact and dataset.holds_its_bytes:
-            self.samples = self._trusted = dataset.counted_samples(self._number)
+            self.samples = self._trusted = dataset.counted_shard(self._number).num_samples()
             self._on_read(NO_DIGESTS, self.samples, self.result()["size_bytes"])
             self.whole = True
             self.finish(indexes, None)
