@@ -315,23 +315,23 @@ def _convert(job: _Job, source: Source, destination: str | os.PathLike[str]) -> 
         if tasks and split_at_list(job.steps)[0]:  # samples are read by number, from all shards
             tasks = [replace(tasks[0], stop=len(shards.listing))]
         staging, pool = _workers(job, shards, held, tasks, (store, path))
-        how = _settled(replace(job, write=write), shards)
+        spec = _settled(replace(job, write=write), shards)
         checked = write.verify and not write.dry_run
         if checked:
-            _refuse_unverifiable(target, how)
-            how = replace(how, digests=not copies)
-        run = Run(shards, how, tasks if write.dry_run else _numbered(tasks, shards, how),
-                  DatasetDigest() if how.digests else None, ledger, job.on_progress)  # fmt: skip
+            _refuse_unverifiable(target, spec)
+            spec = replace(spec, digests=not copies)
+        run = Run(shards, spec, tasks if write.dry_run else _numbered(tasks, shards, spec),
+                  DatasetDigest() if spec.digests else None, ledger, job.on_progress)  # fmt: skip
         summary, digest = WriteSummary(0, 0, 0, 0), None
         if write.dry_run:
-            _rehearse(run, how, path)
+            _rehearse(run, spec, path)
         else:
-            with _writer(how, destination, job, members=members, staging=staging) as writer:
+            with _writer(spec, destination, job, members=members, staging=staging) as writer:
                 run.into(writer, store, pool)
                 if checked:
                     # A copy is read again as others read it: names that were kept as they are show in a digest.
                     digest = run.digest or dataset_digest(source, limit=job.limit, workers=write.workers, **job.opening)
-                    _compare(digest, writer, job, how.read.roots if write.lazy else ())
+                    _compare(digest, writer, job, spec.read.roots if write.lazy else ())
                 _end(writer, ledger)
             summary = writer.close()
         return ConvertSummary(
@@ -339,7 +339,7 @@ def _convert(job: _Job, source: Source, destination: str | os.PathLike[str]) -> 
             run.tally.rows, summary.size_bytes, run.tally.payload_bytes, time.perf_counter() - began,
             digest=None if digest is None else digest.ordered, verified=digest is not None,
             counts=dict(Counter(summary.counts) + shards.counts + run.losses.counts), lost=run.losses.first,
-            differences=how.plan.differences, dry_run=write.dry_run,
+            differences=spec.plan.differences, dry_run=write.dry_run,
         )  # fmt: skip
 
 
@@ -391,15 +391,15 @@ def _settled(job: _Job, shards: Shards) -> Conversion:
         tuple(shards.roots()),  # a worker sees the shards of its task only; references may lead to the folders of all
         None if shards.target is None else plan.schema, shards.members, shards.stored_schema,
     )  # fmt: skip
-    how = Conversion(
+    spec = Conversion(
         shards.format, read, replace(write, options=options), job.steps, plan,
         index_file=shards.listing.index_file, limits=job.read.limits,
     )  # fmt: skip
-    mapped = _mapped(how, shards) if job.has(Map) else ()
+    mapped = _mapped(spec, shards) if job.has(Map) else ()
     if every is not None and (mapped or job.has(Select, DropColumns, Rename)):
         steps = Transform(job.steps, shards.view, shards.fetcher, map_schemas=mapped)
         plan = replace(plan, mapped=mapped, written=steps.check(written or every))
-    return replace(how, plan=plan)
+    return replace(spec, plan=plan)
 
 
 def _without_unread(plan: Plan, steps: Sequence[Step], view: str) -> Plan:
@@ -411,11 +411,11 @@ def _without_unread(plan: Plan, steps: Sequence[Step], view: str) -> Plan:
     return replace(plan, schema=kept, whole=False)
 
 
-def _mapped(how: Conversion, shards: Shards) -> tuple[pa.Schema, ...]:
+def _mapped(spec: Conversion, shards: Shards) -> tuple[pa.Schema, ...]:
     """The schemas that functions give their rows, found by their first rows; empty if there are no rows."""
-    if split_at_list(how.steps)[0]:
-        return ChosenSamples(shards, how.steps).map_schemas
-    before, look = Counter(shards.counts), Converter(shards, how)
+    if split_at_list(spec.steps)[0]:
+        return ChosenSamples(shards, spec.steps).map_schemas
+    before, look = Counter(shards.counts), Converter(shards, spec)
     for _ in look.rows(range(len(shards.listing))):
         if all(each.schema is not None for each in look.transform.maps):
             break
@@ -426,17 +426,17 @@ def _mapped(how: Conversion, shards: Shards) -> tuple[pa.Schema, ...]:
 
 
 def _writer(
-    how: Conversion,
+    spec: Conversion,
     destination: str | os.PathLike[str],
     job: _Job,
     *,
     members: pa.Schema | None,
     staging: Staging | None,
 ) -> DatasetWriter:
-    write = how.write
+    write = spec.write
     return DatasetWriter(
-        destination, format=write.format, view=how.view, schema=how.plan.schema_written, shard_size=write.shard_size,
-        overwrite=write.overwrite, options=write.options, roles=how.plan.roles, members=members,
+        destination, format=write.format, view=spec.view, schema=spec.plan.schema_written, shard_size=write.shard_size,
+        overwrite=write.overwrite, options=write.options, roles=spec.plan.roles, members=members,
         checksums=write.checksums, stores=job.stores, staging=staging,
     )  # fmt: skip
 
@@ -484,16 +484,16 @@ def _convert_splits(
     )  # fmt: skip
 
 
-def _refuse_unverifiable(target: AnyFormat, how: Conversion) -> None:
+def _refuse_unverifiable(target: AnyFormat, spec: Conversion) -> None:
     """Refuse to verify where bytes become text, or a column becomes less: the digests would always differ.
 
     Raises:
         UsageError: names the column.
     """
-    schema = how.plan.schema_written
+    schema = spec.plan.schema_written
     if schema is None:
         return
-    back = target.written(written_schema(schema), target.write_options(how.write.options or {}))
+    back = target.written(written_schema(schema), target.write_options(spec.write.options or {}))
     if back.text_columns:
         raise UsageError("bytes that are written as text cannot be compared with those of the source",
                          column=back.text_columns[0],
@@ -504,15 +504,15 @@ def _refuse_unverifiable(target: AnyFormat, how: Conversion) -> None:
                          advice="Read the source with media=bytes, or leave out --verify.")  # fmt: skip
 
 
-def _numbered(tasks: list[Task], shards: Shards, how: Conversion) -> list[Task]:
+def _numbered(tasks: list[Task], shards: Shards, spec: Conversion) -> list[Task]:
     """The tasks, with the numbers of their first rows where rows without keys are to be members of tars.
 
     There each is named by its number in the source, whoever does its task: a row that is left out leaves a gap.
     """
-    fmt, write = get_format(how.write.format), how.write
-    roles = Roles(dict(how.plan.roles))
-    kind = ShardKind(fmt, how.view, fmt.write_options(write.options or {}), roles, write.checksums)
-    schema, changes = how.plan.schema_written, any(isinstance(step, Map) for step in how.steps)
+    fmt, write = get_format(spec.write.format), spec.write
+    roles = Roles(dict(spec.plan.roles))
+    kind = ShardKind(fmt, spec.view, fmt.write_options(write.options or {}), roles, write.checksums)
+    schema, changes = spec.plan.schema_written, any(isinstance(step, Map) for step in spec.steps)
     # What a function makes of rows may be more than they were; then one process does it all, and counts on.
     if len(tasks) == 1 or changes or not kind.takes_members or schema is None or KEY in schema.names:
         return tasks
@@ -520,12 +520,12 @@ def _numbered(tasks: list[Task], shards: Shards, how: Conversion) -> list[Task]:
     return [replace(task, first_row=ends[task.first]) for task in tasks]
 
 
-def _rehearse(run: Run, how: Conversion, place: str) -> None:
+def _rehearse(run: Run, spec: Conversion, place: str) -> None:
     """Write a dataset without rows, in memory: options or columns may be refused. Then read the rows."""
-    write = how.write
+    write = spec.write
     with DatasetWriter(
-        place, format=write.format, view=how.view, schema=how.plan.schema_written, shard_size=write.shard_size,
-        options=write.options, roles=how.plan.roles, checksums=write.checksums, stores=Stores({place: MemoryStore()}),
+        place, format=write.format, view=spec.view, schema=spec.plan.schema_written, shard_size=write.shard_size,
+        options=write.options, roles=spec.plan.roles, checksums=write.checksums, stores=Stores({place: MemoryStore()}),
     ):  # fmt: skip
         pass
     run.look()

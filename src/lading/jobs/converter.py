@@ -48,43 +48,43 @@ class Converter:
 
     Args:
         dataset: the source.
-        how: what is wanted of it.
+        spec: the conversion.
         write_ledger: takes lines of the ledger; None where none is kept.
         on_digests: called with the content digests of each batch, `(samples, 16)`; None takes none.
-        tell: called after every batch and every shard.
+        on_batch: called after every batch and every shard.
 
     Attributes:
-        tally: what went by; of rows, those that were kept.
-        losses: what was not kept.
+        tally: counts of the rows that were converted.
+        losses: rows that were left out or changed.
         transform: the steps.
     """
 
     def __init__(
         self,
         dataset: Shards,
-        how: Conversion,
+        spec: Conversion,
         *,
         write_ledger: Callable[[bytes], None] | None = None,
         on_digests: Callable[[NDArray[np.uint8]], None] | None = None,
-        tell: Callable[[], None] = lambda: None,
+        on_batch: Callable[[], None] = lambda: None,
     ) -> None:
         self.tally, self.losses = Tally(), Outcomes(write_ledger)
-        self._dataset, self._how, self._on_digests, self._tell = dataset, how, on_digests, tell
-        self._schema = how.plan.schema
-        self._texts = {f.name for f in how.plan.schema_written or () if is_text(f.type)}
-        self._holds_rows = get_format(how.write.format).info.fixed_schema
-        before, rest = split_at_list(how.steps)
+        self._dataset, self._spec, self._on_digests, self._on_batch = dataset, spec, on_digests, on_batch
+        self._schema = spec.plan.schema
+        self._texts = {f.name for f in spec.plan.schema_written or () if is_text(f.type)}
+        self._holds_rows = get_format(spec.write.format).info.fixed_schema
+        before, rest = split_at_list(spec.steps)
         self._listed = ChosenSamples(dataset, before) if before else None
-        mapped = how.plan.mapped[sum(isinstance(step, Map) for step in before) :]
-        self.transform = Transform(rest, how.view, dataset.fetcher, map_schemas=mapped)
+        mapped = spec.plan.mapped[sum(isinstance(step, Map) for step in before) :]
+        self.transform = Transform(rest, spec.view, dataset.fetcher, map_schemas=mapped)
 
     def copy(self, shards: range, writer: PartWriter) -> None:
         """Write the rows of some shards, with their payload or with references, as the conversion says."""
-        how = self._how
+        spec = self._spec
         # The fixed costs of a batch equal the time to move 5 MB: shards of 240 KB are converted 1.6 times as fast so.
-        most = min(_TOGETHER_BYTES, how.max_batch_bytes // 4)
+        most = min(_TOGETHER_BYTES, spec.max_batch_bytes // 4)
         batches = join(self.rows(shards), _MAX_ROWS, most, _TOGETHER_SHARDS, self._may_join)
-        target = how.plan.written if self._listed is None else how.plan.schema_written
+        target = spec.plan.written if self._listed is None else spec.plan.schema_written
         for batch in self._fetch(batches):
             with batch.naming_files():
                 written = batch if target is None else batch.aligned(target)
@@ -93,23 +93,23 @@ class Converter:
     def rows(self, shards: range) -> Iterator[Batch]:
         """Give the rows of some shards behind the steps, payload as references or views."""
         batches = self._scan(shards) if self._listed is None else self._take(self._listed)
-        return self._transform(batches) if self._how.steps else batches
+        return self._transform(batches) if self._spec.steps else batches
 
     # Stages
 
     def _scan(self, shards: range) -> Iterator[Batch]:
         """Give the rows of some shards, with the columns of the conversion."""
-        how, plan, schema = self._how, self._how.plan, self._schema
+        spec, plan, schema = self._spec, self._spec.plan, self._schema
         columns = None if plan.columns is None else [*plan.columns, "__key__"]
         if schema is not None and not plan.whole:
             columns = schema.names
         # If rows between two samples of one id were dropped, the two would become one.
-        apart = how.view == "interleaved" and not all(isinstance(step, Limit) for step in how.steps)
+        apart = spec.view == "interleaved" and not all(isinstance(step, Limit) for step in spec.steps)
         for number in shards:
             if self.transform.is_done():
                 return
             found = scan_shard(
-                self._dataset, number, _MAX_ROWS, how.max_batch_bytes, columns, schema, views=True, drifting=True
+                self._dataset, number, _MAX_ROWS, spec.max_batch_bytes, columns, schema, views=True, drifting=True
             )
             for batch in found:
                 if schema is not None and plan.whole:
@@ -117,20 +117,20 @@ class Converter:
                 for part in split_duplicate_ids(batch) if apart else [batch]:
                     with part.naming_files():
                         aligned = part if schema is None else part.aligned(schema)
-                    if not how.steps:
+                    if not spec.steps:
                         self._count(aligned)
                     yield aligned
-                    self._tell()
+                    self._on_batch()
                 if self.transform.is_done():
                     break
             self.tally.shards += 1
-            self._tell()
+            self._on_batch()
 
     def _take(self, listed: ChosenSamples) -> Iterator[Batch]:
         """Give the samples of a list of numbers, as the steps make them that end with the list."""
         for portion in listed.portions(views=True):
-            yield Batch(portion.batch, self._how.view)
-            self._tell()
+            yield Batch(portion.batch, self._spec.view)
+            self._on_batch()
 
     def _transform(self, batches: Iterator[Batch]) -> Iterator[Batch]:
         """Give the rows that the steps leave, as they make them; rows behind a limit are not counted."""
@@ -153,7 +153,7 @@ class Converter:
 
     def _fetch(self, batches: Iterator[Batch]) -> Iterator[Batch]:
         """Give the rows with their payload, or with references that are left to the writer or to readers."""
-        how, fetcher = self._how, self._dataset.fetcher
+        spec, fetcher = self._spec, self._dataset.fetcher
         since = since_bytes = 0
         for batch in batches:
             parts = iter([batch]) if self._stays_references(batch) else self._fetched(batch)
@@ -161,12 +161,14 @@ class Converter:
                 if self._on_digests is not None:
                     self._take_digests(part)
                 yield (
-                    part.with_rows(self._dataset.follower.to_references(part.rows, fetcher)) if how.write.lazy else part
+                    part.with_rows(self._dataset.follower.to_references(part.rows, fetcher))
+                    if spec.write.lazy
+                    else part
                 )
                 del part  # before as much is unpacked again
             since += batch.num_rows
             since_bytes += batch.size_bytes
-            if since >= _MAX_ROWS or since_bytes >= how.max_batch_bytes:
+            if since >= _MAX_ROWS or since_bytes >= spec.max_batch_bytes:
                 # The pool keeps pages of what was: of tiny rows 35 MB after 300,000, of pages of Parquet that were
                 # unpacked 60 MB after 600. A release takes 0.4 ms.
                 pa.default_memory_pool().release_unused()
@@ -174,11 +176,11 @@ class Converter:
 
     def _take_digests(self, batch: Batch) -> None:
         assert self._on_digests is not None, "asked for"
-        how, parts = self._how, iter([batch])
-        if how.write.lazy:
-            parts = fetched_parts(batch, self._dataset.fetcher, how.max_batch_bytes, views=True, earlier=False)
+        spec, parts = self._spec, iter([batch])
+        if spec.write.lazy:
+            parts = fetched_parts(batch, self._dataset.fetcher, spec.max_batch_bytes, views=True, earlier=False)
         for part in parts:
-            self._on_digests(batch_digests(part.rows, how.view))
+            self._on_digests(batch_digests(part.rows, spec.view))
 
     # Payload
 
@@ -192,8 +194,8 @@ class Converter:
 
     def _stays_references(self, batch: Batch) -> bool:
         """Whether the payload may be left to the writer, which need not have it in memory."""
-        how = self._how
-        if how.write.on_error != "error" or how.write.lazy or self._on_digests is not None:
+        spec = self._spec
+        if spec.write.on_error != "error" or spec.write.lazy or self._on_digests is not None:
             return False
         references = {f.name for f in batch.schema if is_ref(f.type)}
         if not references or references & self._texts or earlier_errors(batch.rows):
@@ -202,20 +204,20 @@ class Converter:
 
     def _fetched(self, batch: Batch) -> Iterator[Batch]:
         """The rows whose payload is available, in parts, where they unpack to more than is to be held."""
-        how, tally = self._how, self.tally
+        spec, tally = self._spec, self.tally
         # Payload that stays where it is, is not fetched: only rows with an error already fail.
-        stays = how.write.lazy and not get_format(self._dataset.format).info.self_contained
-        held = how.max_batch_bytes if stays else how.max_batch_bytes // HELD_BATCHES
-        drops = how.write.on_error in ("drop_row", "drop_sample")
+        stays = spec.write.lazy and not get_format(self._dataset.format).info.self_contained
+        held = spec.max_batch_bytes if stays else spec.max_batch_bytes // HELD_BATCHES
+        drops = spec.write.on_error in ("drop_row", "drop_sample")
         rows, samples, size = batch.num_rows, batch.num_samples, batch.size_bytes if drops else 0
         for part in fetched_parts(
-            batch, self._dataset.fetcher, held, columns=[] if stays else None, views=True, on_error=how.write.on_error,
+            batch, self._dataset.fetcher, held, columns=[] if stays else None, views=True, on_error=spec.write.on_error,
             on_failure=self._failed,
         ):  # fmt: skip
             rows -= part.num_rows
             samples -= part.num_samples
             size -= part.size_bytes if drops else 0
-            written = how.plan.schema_written
+            written = spec.plan.schema_written
             yield part if written is None else part.with_rows(as_text(part.rows, written))
             del part  # before as much is unpacked again
         if rows:
@@ -224,7 +226,7 @@ class Converter:
             tally.payload_bytes -= size
 
     def _failed(self, batch: pa.RecordBatch, errors: Mapping[int, str]) -> None:
-        outcome = {"warn": KEPT, "drop_row": DROPPED, "drop_sample": DROPPED_ALONG}[self._how.write.on_error]
+        outcome = {"warn": KEPT, "drop_row": DROPPED, "drop_sample": DROPPED_ALONG}[self._spec.write.on_error]
         rows = np.array(list(errors), np.int64)
         self.losses.add(RowOutcome("rows whose bytes cannot be had", outcome, batch, rows, list(errors.values())))
         if outcome == DROPPED_ALONG and "sample_id" in batch.schema.names:

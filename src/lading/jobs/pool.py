@@ -1,9 +1,9 @@
-"""Worker processes of a job, and what they do, in order.
+"""Worker processes of a job, and their results in order.
 
-Workers are programs of their own (`lading.jobs.worker`), so that no state of this process is forked or pickled, and a
-notebook needs nothing special. They lie in a process group of their own: an interrupt from the terminal reaches this
-process alone, which ends them. They inherit the lock on the place where the dataset is built: as long as one lives, no
-other job takes that place for abandoned.
+Each worker is a program of its own (`lading.jobs.worker`), so that no state of this process is forked, and a notebook
+needs nothing special. Workers have their own process group: an interrupt from the terminal reaches this process alone,
+which ends them. They inherit the lock on the folder in which the dataset is built: while one lives, no other job takes
+that folder for abandoned.
 """
 
 from __future__ import annotations
@@ -43,46 +43,46 @@ _Task = TypeVar("_Task", bound=Numbered)
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """A task as a worker is told it.
+    """A task as it is sent to a worker.
 
     Attributes:
-        told: JSON-able values; `number` is its place among the tasks.
-        tables: Arrow tables that go along.
-        files: the first and the last that are read, for errors to name.
+        message: JSON-able values; `number` is its place among the tasks.
+        tables: Arrow tables that follow the message.
+        files: the first and the last file that is read, for errors.
     """
 
-    told: Mapping[str, Any]
+    message: Mapping[str, Any]
     tables: Sequence[pa.Table | None] = ()
     files: tuple[str, str] = ("", "")
 
 
 @dataclass(slots=True)
 class _Worker:
-    """One process, the orders it has not finished, and what it said of the next message."""
+    """One process, its unfinished orders, and the first bytes of its next message."""
 
     process: subprocess.Popen[bytes]
     orders: list[Order] = field(default_factory=list)
-    heard: bytearray = field(default_factory=bytearray)
+    received: bytearray = field(default_factory=bytearray)
 
     @property
-    def ears(self) -> int:
-        """Descriptor that it listens to."""
+    def stdin_fd(self) -> int:
+        """Descriptor of its standard input."""
         assert self.process.stdin is not None, "it is a pipe"
         return self.process.stdin.fileno()
 
     @property
-    def mouth(self) -> int:
-        """Descriptor that it speaks on."""
+    def stdout_fd(self) -> int:
+        """Descriptor of its standard output."""
         assert self.process.stdout is not None, "it is a pipe"
         return self.process.stdout.fileno()
 
 
 class Workers:
-    """Processes that do the tasks of a job. Leaving a `with` ends them, whatever they do, and waits for that.
+    """Processes that do the tasks of a job. Leaving a `with` ends them at once, and waits until they have ended.
 
     Args:
-        count: how many.
-        lock: descriptor of a lock for them to hold as long as they live.
+        count: number of processes.
+        lock: descriptor of a lock that they hold as long as they live.
         threads: threads that each may use.
     """
 
@@ -100,66 +100,66 @@ class Workers:
         job: Mapping[str, Any],
         tasks: Sequence[_Task],
         order: Callable[[_Task], Order],
-        tell: Callable[[Tally], None],
+        on_tally: Callable[[Tally], None],
     ) -> Iterator[Mapping[str, Any]]:
-        """Have the tasks done; give what a worker says of each, in order, as soon as that of all before it was given.
+        """Do the tasks; give the result of each in order, as soon as all results before it were given.
 
         Args:
-            job: what is to be done, as JSON-able values under its name (`lading.jobs.worker`).
-            tasks: pieces of it.
-            order: makes of a task what a worker is told, when one asks for it.
-            tell: called with what went by in all workers, whenever one says so.
+            job: the job, under its name (`lading.jobs.worker`).
+            tasks: pieces of the job.
+            order: makes the message of a task, when a worker asks for one.
+            on_tally: called with the counts of all workers, whenever one reports.
 
         Raises:
-            LadingError: whatever a worker met; StoreError where one died, which names the source shards it had.
+            LadingError: any error of a worker; StoreError if one died, with its source shards.
         """
         waiting = map(order, tasks)
         with selectors.DefaultSelector() as ready:
             for worker in self._all:
-                ready.register(worker.mouth, selectors.EVENT_READ, worker)
-                _say(worker, {**job, "threads": self._threads})
+                ready.register(worker.stdout_fd, selectors.EVENT_READ, worker)
+                _send(worker, {**job, "threads": self._threads})
             for number in [task.number for task in tasks]:
                 while number not in self._finished:
                     for key, _ in ready.select():
-                        self._listen(key.data, waiting)
-                    tell(self._so_far())
+                        self._receive(key.data, waiting)
+                    on_tally(self._so_far())
                 yield self._finished.pop(number)
 
-    def _listen(self, worker: _Worker, waiting: Iterator[Order]) -> None:
-        """Take what a worker says, and give it a task where it asks for one."""
-        data = os.read(worker.mouth, _READ_BYTES)
+    def _receive(self, worker: _Worker, waiting: Iterator[Order]) -> None:
+        """Read messages of a worker, and send it a task if it asks for one."""
+        data = os.read(worker.stdout_fd, _READ_BYTES)
         if not data:
             raise _died(worker)
-        worker.heard += data
+        worker.received += data
         if b"\n" not in data:
             return
-        *lines, worker.heard = worker.heard.split(b"\n")
+        *lines, worker.received = worker.received.split(b"\n")
         for line in lines:
-            told = orjson.loads(line)
-            if "error" in told:
-                raise decode_error(told["error"])
-            if "warning" in told:
-                repeat_warning(told["warning"], self._given_warnings)
-            elif "ready" in told:
+            message = orjson.loads(line)
+            if "error" in message:
+                raise decode_error(message["error"])
+            if "warning" in message:
+                repeat_warning(message["warning"], self._given_warnings)
+            elif "ready" in message:
                 self._give(worker, next(waiting, None))
-            elif "progress" in told:
-                self._running[told["progress"]] = Tally(*told["tally"])
+            elif "progress" in message:
+                self._running[message["progress"]] = Tally(*message["tally"])
             else:
-                self._finish(worker, told)
+                self._finish(worker, message)
 
     def _give(self, worker: _Worker, order: Order | None) -> None:
         if order is None:
-            _say(worker, {})
+            _send(worker, {})
             return
         worker.orders.append(order)
-        _say(worker, order.told, order.tables)
+        _send(worker, order.message, order.tables)
 
-    def _finish(self, worker: _Worker, told: Mapping[str, Any]) -> None:
-        number = told["done"]
+    def _finish(self, worker: _Worker, message: Mapping[str, Any]) -> None:
+        number = message["done"]
         self._running.pop(number, None)
-        self._done.add(Tally(*told["tally"]))
-        self._finished[number] = told
-        worker.orders = [order for order in worker.orders if order.told["number"] != number]
+        self._done.add(Tally(*message["tally"]))
+        self._finished[number] = message
+        worker.orders = [order for order in worker.orders if order.message["number"] != number]
 
     def _so_far(self) -> Tally:
         total = Tally()
@@ -168,7 +168,7 @@ class Workers:
         return total
 
     def close(self) -> None:
-        """End the processes and wait until they are gone. What they were doing is lost."""
+        """End the processes and wait until they have ended. Unfinished tasks are lost."""
         for worker in self._all:
             worker.process.kill()
         for worker in self._all:
@@ -201,13 +201,13 @@ def _start(lock: int | None) -> subprocess.Popen[bytes]:
     )
 
 
-def _say(worker: _Worker, told: Mapping[str, Any], tables: Sequence[pa.Table | None] = ()) -> None:
-    with suppress(BrokenPipeError):  # it is gone; what it said before, or that it said nothing, is heard next
-        write_message(worker.ears, told, tables)
+def _send(worker: _Worker, message: Mapping[str, Any], tables: Sequence[pa.Table | None] = ()) -> None:
+    with suppress(BrokenPipeError):  # it has ended; its last message, or none, is read next
+        write_message(worker.stdin_fd, message, tables)
 
 
 def _died(worker: _Worker) -> LadingError:
-    """The error that a worker is gone without a word."""
+    """The error of a worker that ended without a message."""
     worker.process.kill()  # changes nothing where it has ended, and does not wait for ever where it has not
     status = worker.process.wait()
     paths = [file for order in worker.orders for file in order.files]

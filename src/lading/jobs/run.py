@@ -1,4 +1,4 @@
-"""The tasks of a conversion, done by this process or by workers, and what went by."""
+"""The tasks of a conversion, done by this process or by workers, and their progress."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ measured, two workers and one are even at 4 GB."""
 
 
 def is_quick(dataset: Shards, store: Store, options: Mapping[str, Any], tasks: Sequence[Task], workers: int) -> bool:
-    """Whether one process is done sooner than so many: there is little, and it is only moved on this machine."""
+    """Whether one process is faster than several: the data are small, local, and only copied."""
     if sum(task.source_bytes for task in tasks) >= _QUICK_BYTES * workers or options.get("compression") is not None:
         return False
     source = dataset.source(0)
@@ -40,14 +40,14 @@ def is_quick(dataset: Shards, store: Store, options: Mapping[str, Any], tasks: S
 
 
 class LazyWorkerPool:
-    """Workers that a job may have, begun when they are wanted.
+    """Workers that start when the job needs them.
 
     Args:
-        held: what they are gone with.
+        held: ends the workers when it closes.
         count, lock, threads: as `Workers`.
 
     Attributes:
-        workers: those that were begun; None before.
+        workers: the workers; None before they start.
     """
 
     def __init__(self, held: ExitStack, count: int, lock: int | None, threads: int) -> None:
@@ -55,45 +55,45 @@ class LazyWorkerPool:
         self._held, self._count, self._lock, self._threads = held, count, lock, threads
 
     def begin(self) -> None:
-        """Begin them."""
+        """Start the workers."""
         self.workers = self._held.enter_context(Workers(self._count, lock=self._lock, threads=self._threads))
 
 
 class Run:
-    """The tasks of a conversion, done here or by workers, and what went by.
+    """Does the tasks of a conversion, in this process or in workers.
 
     Attributes:
-        tally: what went by.
-        losses: what was not kept.
-        digest: of the samples in order; None where none is taken on the way.
+        tally: counts of the rows that were converted.
+        losses: rows that were left out or changed.
+        digest: content digest of the samples in order; None if the conversion takes none.
     """
 
     def __init__(
         self,
         dataset: Shards,
-        how: Conversion,
+        spec: Conversion,
         tasks: Sequence[Task],
         digest: DatasetDigest | None,
         ledger: Sink | None,
         on_progress: OnProgress | None,
     ) -> None:
-        self._dataset, self._how, self._tasks, self._on_progress = dataset, how, tasks, on_progress
+        self._dataset, self._spec, self._tasks, self._on_progress = dataset, spec, tasks, on_progress
         self._ledger, self.digest = ledger, digest
-        self._copier = Converter(
-            dataset, how, write_ledger=None if ledger is None else lambda lines: ledger.write([lines]),
-            on_digests=None if digest is None else digest.update, tell=self._tell,
+        self._converter = Converter(
+            dataset, spec, write_ledger=None if ledger is None else lambda lines: ledger.write([lines]),
+            on_digests=None if digest is None else digest.update, on_batch=self._report_progress,
         )  # fmt: skip
-        self.tally, self.losses = self._copier.tally, self._copier.losses
+        self.tally, self.losses = self._converter.tally, self._converter.losses
 
     def look(self) -> None:
-        """Read the rows, and leave it at that."""
-        for _ in self._copier.rows(range(len(self._dataset.listing))):
+        """Read the rows, and write nothing."""
+        for _ in self._converter.rows(range(len(self._dataset.listing))):
             pass
 
     def into(self, writer: DatasetWriter, store: Store, pool: LazyWorkerPool | None) -> None:
-        """Do the tasks: in this process, or have workers do them, once there are some.
+        """Do the tasks in this process, or in workers once these have started.
 
-        They are begun when the tasks left would take so long, as the first ones went, that it is worth the wait.
+        Workers start when the time of the first tasks shows that the remaining tasks are worth the wait.
         """
         speed = Speed(sum(task.source_bytes for task in self._tasks))
         for number, task in enumerate(self._tasks):
@@ -103,35 +103,35 @@ class Run:
                 self._by(pool.workers, self._tasks[number:], writer, store)
                 return
             writer.end_part(task.shard_bytes, task.first_row)
-            self._copier.copy(range(task.first, task.stop), writer.part)
+            self._converter.copy(range(task.first, task.stop), writer.part)
             speed.add(task.source_bytes)
 
     def _by(self, crew: Workers, tasks: Sequence[Task], writer: DatasetWriter, store: Store) -> None:
-        """Have tasks done by workers; these are gone at the end, and before anything is dropped."""
+        """Have workers do tasks. They end before anything that failed is deleted."""
         before = self.tally
 
-        def tell(tally: Tally) -> None:
+        def on_tally(tally: Tally) -> None:
             self.tally = Tally(*before.as_list())
             self.tally.add(tally)
-            self._tell()
+            self._report_progress()
 
         with crew:
             orders = partial(self._order, writer.building)
-            for told in crew.run({"conversion": self._how.encode()}, tasks, orders, tell):
-                folder = _folder(writer.building, told["done"])
+            for message in crew.run({"conversion": self._spec.encode()}, tasks, orders, on_tally):
+                folder = _folder(writer.building, message["done"])
                 if self.digest is not None:
                     digests = _stored(store, f"{folder}/{DIGESTS_NAME}")
                     self.digest.update(np.frombuffer(digests, np.uint8).reshape(-1, 16))
                 if self._ledger is not None:
                     self._ledger.write([_stored(store, f"{folder}/{LEDGER_NAME}")])
-                writer.adopt(decode_part(told["part"]), folder)
-                self._dataset.counts.update(told["noticed"])
-                self.losses.add_first(told["lost"])
+                writer.adopt(decode_part(message["part"]), folder)
+                self._dataset.counts.update(message["noticed"])
+                self.losses.add_first(message["lost"])
 
     def _order(self, building: str, task: Task) -> Order:
-        """A task as a worker is told it: it builds in a folder of its own."""
+        """Return the message of a task to a worker, which builds in its own folder."""
         shards = range(task.first, task.stop)
-        told = {
+        message = {
             "number": task.number,
             "folder": _folder(building, task.number),
             "shard_bytes": task.shard_bytes,
@@ -139,9 +139,9 @@ class Run:
             "shards": self._dataset.listing.table.slice(task.first, len(shards)).to_pylist(),
         }
         files = self._dataset.path(task.first), self._dataset.path(task.stop - 1)
-        return Order(told, [self._dataset.indexes.held(number) for number in shards], files)
+        return Order(message, [self._dataset.indexes.held(number) for number in shards], files)
 
-    def _tell(self) -> None:
+    def _report_progress(self) -> None:
         if self._on_progress is not None:
             done, total = self.tally, len(self._dataset.listing)
             self._on_progress(Progress(done.shards, total, done.samples, done.payload_bytes))

@@ -70,8 +70,8 @@ class Conversion:
     @staticmethod
     def decode(text: str) -> Conversion:
         """Return the conversion that `encode` was given."""
-        how: Conversion = decode_value(text)
-        return how
+        spec: Conversion = decode_value(text)
+        return spec
 
 
 def encode_schema(schema: pa.Schema | None) -> str | None:

@@ -55,13 +55,13 @@ _Do = Callable[[Mapping[str, Any], Sequence[pa.Table | None]], None]
 
 
 class _Parent:
-    """The process at the other end of the pipes; whatever ends the body of a `with` is told it."""
+    """The process at the other end of the pipes. An error that ends the body of a `with` is sent to it."""
 
     def __init__(self) -> None:
         self._in, self._out = os.dup(0), os.dup(1)
         self._sending = threading.Lock()
         self._said: SimpleQueue[_Message] = SimpleQueue()
-        # Whoever prints, prints to standard error: nothing comes between the messages.
+        # All printing goes to standard error: nothing comes between the messages.
         nothing = os.open(os.devnull, os.O_RDWR)
         os.dup2(nothing, 0)
         os.dup2(nothing, 1)
@@ -79,10 +79,10 @@ class _Parent:
         """The next message."""
         return self._said.get()
 
-    def tell(self, **told: Any) -> None:
+    def tell(self, **message: Any) -> None:
         """Say something; any thread may."""
         with self._sending:
-            write_message(self._out, told)
+            write_message(self._out, message)
 
     def __enter__(self) -> Self:
         return self
@@ -127,57 +127,57 @@ def main() -> None:
 
 
 def _job(opening: dict[str, Any], closing: Background, tell: Callable[..., None]) -> _Do:
-    """What is to be done with tasks: they are pieces of a conversion, or of a reading."""
+    """Return the function that does tasks: they are pieces of a conversion, or of a reading."""
     if "reading" in opening:
         return Taken(opening["reading"], tell).do
     return partial(_convert, Conversion.decode(opening["conversion"]), closing, tell)
 
 
 def _convert(
-    how: Conversion,
+    spec: Conversion,
     closing: Background,
     tell: Callable[..., None],
     task: Mapping[str, Any],
     indexes: Sequence[pa.Table | None],
 ) -> None:
-    """Write the rows of a task's source shards as finished shards, and say so when they are on disk."""
+    """Write the rows of a task's source shards as finished shards; report when they are on disk."""
     stores = Stores()
     store, folder = resolve(task["folder"], stores)
-    listing = Listing(pa.Table.from_pylist(task["shards"], LISTING_SCHEMA), index_file=how.index_file)
-    fetcher = Fetcher(stores, limits=how.limits)
-    dataset = Shards(listing, get_format(how.source_format), how.read, fetcher=fetcher, stores=stores)
+    listing = Listing(pa.Table.from_pylist(task["shards"], LISTING_SCHEMA), index_file=spec.index_file)
+    fetcher = Fetcher(stores, limits=spec.limits)
+    dataset = Shards(listing, get_format(spec.source_format), spec.read, fetcher=fetcher, stores=stores)
     for number, index in enumerate(indexes):
         if index is not None:
             dataset.indexes.give(number, index)
-    shards, roles = FinishedShards(store, folder, FOLDER), Roles(dict(how.plan.roles))
-    fmt, write = get_format(how.write.format), how.write
+    shards, roles = FinishedShards(store, folder, FOLDER), Roles(dict(spec.plan.roles))
+    fmt, write = get_format(spec.write.format), spec.write
     writer = PartWriter(
         BuildFolder(store, folder),
-        ShardKind(fmt, how.view, fmt.write_options(write.options or {}), roles, write.checksums),
+        ShardKind(fmt, spec.view, fmt.write_options(write.options or {}), roles, write.checksums),
         shards, closing=closing, name="{:06d}".format, shard_bytes=task["shard_bytes"],
-        schema=how.plan.schema_written, keys=KeyNumbers(task["first_row"] or 0),
+        schema=spec.plan.schema_written, keys=KeyNumbers(task["first_row"] or 0),
     )  # fmt: skip
     digests: list[NDArray[np.uint8]] = []
 
     def progress() -> None:
-        tell(progress=task["number"], tally=copier.tally.as_list())
+        tell(progress=task["number"], tally=converter.tally.as_list())
 
     ledger = store.put_stream(f"{folder}/{LEDGER_NAME}") if write.ledger is not None else None
-    copier = Converter(
-        dataset, how, write_ledger=None if ledger is None else lambda lines: ledger.write([lines]),
-        on_digests=digests.append if how.digests else None, tell=progress,
+    converter = Converter(
+        dataset, spec, write_ledger=None if ledger is None else lambda lines: ledger.write([lines]),
+        on_digests=digests.append if spec.digests else None, on_batch=progress,
     )  # fmt: skip
 
     def report() -> None:
-        if how.digests:
+        if spec.digests:
             write_file(store, f"{folder}/{DIGESTS_NAME}", [np.ascontiguousarray(part).data for part in digests])
         columns = pa.schema(list(writer.columns.seen.values()))
         part = Part(shards.close(), writer.columns.schema, columns, shards.counts, roles.of)
-        noticed, lost = dict(dataset.counts + copier.losses.counts), copier.losses.first
-        tell(done=task["number"], part=encode_part(part), noticed=noticed, lost=lost, tally=copier.tally.as_list())
+        noticed, lost = dict(dataset.counts + converter.losses.counts), converter.losses.first
+        tell(done=task["number"], part=encode_part(part), noticed=noticed, lost=lost, tally=converter.tally.as_list())
 
     with dataset:
-        copier.copy(range(len(listing)), writer)
+        converter.copy(range(len(listing)), writer)
         writer.end_shard()
         if ledger is not None:
             ledger.close()
