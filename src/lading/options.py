@@ -106,7 +106,8 @@ def cli(flag: str, metavar: str = "", **more: Any) -> dict[str, CliOption]:
 @lru_cache
 def help_texts(kind: type) -> dict[str, str]:
     """Return the text of each option of a dataclass, by name, from the `Attributes:` of its docstring."""
-    entries = _ATTRIBUTE.findall(inspect.getdoc(kind) or "")
+    _, _, rest = (inspect.getdoc(kind) or "").partition("Attributes:\n")
+    entries = _ATTRIBUTE.findall(re.split(r"\n(?=\S)", rest)[0])
     return {name: " ".join(text.split()) for name, text in entries}
 
 

@@ -17,7 +17,8 @@ class Options:
         predicate: a Python object, which no text gives.
         bare: said without a default.
 
-    Source: a specification.
+    Raises:
+        ValueError: a value is of another type.
     """
 
     size: int | str = 64
