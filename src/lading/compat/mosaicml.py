@@ -239,19 +239,22 @@ class MDSShard(Sequence[dict[str, Any]]):
 
 
 class LocalCopy:
-    """A folder with `index.json` and some of its shards: a cache whose shards may be removed.
+    """A folder with `index.json` and some of its shards: a cache whose shards can be evicted.
+
+    Example:
+        lading.LocalCopy("cache/train").shards[0].evict()
 
     Args:
         dirname: the folder.
-        split: folder of the split in it, if any.
-        allow_pickle: as of `MDSShard`.
-        limits: as of `MDSShard`; also on the size of the index.
+        split: subfolder of the split, if there is one.
+        allow_pickle: as for `MDSShard`.
+        limits: as for `MDSShard`; also on the size of the index.
 
     Attributes:
         shards: the shards, in the order of the index.
 
     Raises:
-        SourceNotFound: there is no index.
+        SourceNotFound: the index is missing.
         DataError: the index is broken.
     """
 

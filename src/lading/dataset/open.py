@@ -109,27 +109,28 @@ def open_dataset(  # noqa: PLR0913 - one argument a decision of the user; all bu
     mmap: bool = True,
     limits: Limits = DEFAULT_LIMITS,
 ) -> Dataset:
-    """Open shards of any format, wherever they are.
+    """Open a dataset of any format. Rows are read when they are asked for.
 
     Example:
         ds = lading.open("s3://bucket/train/*.tar")
 
     Args:
-        source: a file, folder, glob, brace pattern, `::`-joined list, list of these, or a dataset's own index file.
-        format: name of the format; by default the first file's name and first bytes say it.
-        view: `samples` or `interleaved`; by default the first samples that can be read say it.
+        source: a file, folder, glob, brace pattern, `::`-joined list, a list of these, or a dataset's own index file.
+        format: format of the source. By default the name and first bytes of the first file decide.
+        view: `samples` or `interleaved`. By default the first readable samples decide.
         options: options of the format (`lading formats` lists them).
-        interleaved: names of fields and policies for interleaved data; refused where the data are not.
-        roots: folders that references in files may point into, beside those of the files opened.
-        schema: give all rows exactly these columns: missing ones as nulls, others left out, each value cast, checked.
-        schema_overrides: the same, for items only: the reserved columns with these types, and these further columns.
-        stores: which store serves which URL; by default a URL's scheme says it.
-        mmap: False reads local files through `pread`, for data that somebody may truncate meanwhile.
-        limits: the most that files may ask for (sizes, counts, what they unpack to).
+        interleaved: names of fields and policies for interleaved data. Refused where the data are not interleaved.
+        roots: folders that references may point into, besides the folders of the source.
+        schema: columns that all rows get: missing columns are nulls, others are dropped, values are cast and checked.
+        schema_overrides: the same for items: the reserved columns with these types, and these further columns.
+        stores: which store serves which URL. By default the scheme of a URL decides.
+        mmap: map local files. False reads them with `pread`, for files that somebody may truncate meanwhile.
+        limits: limits on what files may ask for: sizes, counts, unpacked sizes.
 
     Raises:
-        SourceNotFound: nothing is there. UnknownFormat: no format recognises the first file.
-        DataError: none of the first shards can be read.
+        SourceNotFound: the source does not exist, or nothing matches the pattern.
+        UnknownFormat: no format matches the first file.
+        DataError: the first shards are unreadable.
     """
     if isinstance(source, Dataset):
         raise UsageError("a dataset is open already", advice="Use it as it is.")

@@ -70,37 +70,40 @@ class WriteSummary:
 
 
 class DatasetWriter:
-    """Writes samples as shards of one format; publishes on success, leaves nothing on failure.
+    """Write samples as the shards of a dataset, which appears when the writer is closed without an error.
+
+    Example:
+        with lading.writer("out", format="webdataset", shard_size="256MB") as writer:
+            writer.write({"__key__": "a", "jpg": jpeg_bytes, "json": {"caption": "a photo"}})
 
     Args:
         destination: folder of the dataset, a path or URL.
         format: name of the format.
-        view: `samples` (a row is a sample) or `interleaved` (rows are items of `INTERLEAVED_SCHEMA`, samples whole).
-        schema: columns of all rows; by default those of the first batch that has rows, or of one that has none if there
-            is no other. Formats without a fixed schema take any.
-        shard_size: a new shard begins before a sample that would pass this, in bytes or as text (`"256MB"`).
-        name: `string.Template` of a shard's name without ending: `${rank}`, `${shard}` (its number) and the tags. A
-            template without `${shard}` gets the number as a prefix (`000_`), as datatrove's writers do.
-        rank: number of this writer among many that write into one folder at once; each publishes its own shards and its
-            own manifest. Its names must differ from those of the others: by `${rank}`, as they do by default, or by
-            tags or words; one that is taken is refused at the end. One that died leaves its rank to the next; what one
-            has published, another of its rank replaces only with `overwrite`. None: this writer makes the whole
-            dataset, which appears in one step.
+        view: `samples` (a row is a sample) or `interleaved` (rows are items of `INTERLEAVED_SCHEMA`, samples are
+            whole).
+        schema: columns of all rows. By default those of the first batch with rows, or of an empty batch if there is no
+            other. Formats without a fixed schema take any columns.
+        shard_size: a new shard begins before a sample that would exceed this size, in bytes or as text (`"256MB"`).
+        name: `string.Template` of a shard's name without extension: `${rank}`, `${shard}` (its number) and the tags. A
+            template without `${shard}` gets the number as a prefix (`000_`), as in datatrove.
+        rank: number of this writer among several that write into one folder. Each rank publishes its own shards and
+            manifest. The names of ranks must differ: by `${rank}`, the default, or by tags or words. A name that is
+            taken is refused at the end. The next writer of a rank removes what a dead one left. It replaces a published
+            rank only with `overwrite`. None: this writer makes the whole dataset, which appears in one step.
         tags: values for the template.
-        overwrite: replace what is at the destination; by default a destination that holds something is refused.
+        overwrite: replace the dataset at the destination. By default a destination that is not empty is refused.
         options: options of the format.
         roles: for interleaved data: which rows each passthrough column belongs to.
-        members: for rows that are members of another tar: the schema of what they stand for, if that is known.
-        checksums: of what `verify` and `salvage` find checksums: of `samples` (and files), by which they tell which
-            ones are damaged; of `files`; or `none`, but of lading's own files.
+        members: for rows that are members of another tar: the schema of their values, if it is known.
+        checksums: checksums for `verify` and `salvage`: of `samples` (and files), of `files`, or `none` but those of
+            lading's own files.
         stores: which store serves which URL.
-        staging: where the dataset is built, if that place was begun already; it is this writer's from then on.
+        staging: place where the dataset is built, if it exists already. This writer then owns the place.
 
     Raises:
-        DestinationExists: the destination holds something and `overwrite` is not set; at the end, too, if something
-            came there meanwhile.
-        DuplicateField: the schema names a column twice, or a field of a struct.
-        UsageError: an unknown view; a template with a name that no tag gives, or of names that no shard can have.
+        DestinationExists: the destination is not empty, at the beginning or at the end, and `overwrite` is not set.
+        DuplicateField: the schema names a column, or a field of a struct, twice.
+        UsageError: an unknown view, or a template with unknown names or invalid shard names.
     """
 
     def __init__(  # noqa: PLR0913 - one value a decision; a value object would only move them
@@ -164,17 +167,19 @@ class DatasetWriter:
     # Rows in
 
     def write(self, sample: Mapping[str, Any]) -> None:
-        """Append one sample: a dict of field → bytes, text, number, or what JSON or a numpy array can hold.
+        """Append one sample: a dict of field → bytes, text, number, or any value that JSON or a numpy array can hold.
 
-        Columns of the `schema` take values as `ds[i]` gives them, or as `lading.features.encode` does: an array becomes
-        what the column's feature says, a picture the bytes of an image, any value JSON where that is meant (a text one
-        of its strings; what is JSON already is given as bytes). Other columns hold what is given, of one kind: an array
-        becomes the bytes of a `.npy` file, a list or dict JSON. Bytes are what a member of their name is in a tar (a
-        picture, text, JSON, an array), but never numbers. Whole numbers beside floats become floats. What the first
-        1,000 samples hold are the types of all, where the format has one schema: give `schema` where others follow.
+        Example:
+            writer.write({"__key__": "a", "jpg": jpeg_bytes, "json": {"caption": "a photo"}})
 
-        `__key__` names it; in tars, where samples need a name, it is a number if no sample has one. Rows are gathered
-        and written by the batch.
+        Columns of the `schema` take values as `ds[i]` gives them, or as `lading.features.encode` takes them: arrays,
+        images, any value for JSON. A text for JSON is a JSON string; encoded JSON is given as bytes. In other columns a
+        list or dict becomes JSON, and an array becomes a `.npy` file. Bytes mean what their name means in a tar (image,
+        text, JSON, array), but never a number. Integers in a column with floats become floats. The first 1,000 samples
+        decide the types, if the format has one schema: give `schema` if later samples have other types.
+
+        `__key__` names the sample. In tars, samples without a key get a number. Rows are collected and written in
+        batches.
         """
         self._refuse_finished()
         if self._kind.view != "samples":
@@ -206,20 +211,21 @@ class DatasetWriter:
     def write_batch(
         self, rows: pa.RecordBatch | pa.Table, *, behind: bool = False, duplicate_ids: OnDuplicateId = "error"
     ) -> pa.Table | None:
-        """Append rows; give the references (file, offset, length) of what was written, None if values are no ranges.
+        """Append rows. Return references (file, offset, length) to the written values, or None if values are no ranges.
 
-        Reference columns are read from where they point. The references name files as they will be called after the
-        commit. Interleaved samples must be whole within the call. A call that fails drops everything, as `abort`
-        does: what of its rows was written, and of those held back before, nobody could say.
+        Example:
+            writer.write_batch(pa.table({"id": [1, 2], "text": ["a", "b"]}))
 
-        With `behind` the rows may be written while the caller makes the next; whatever they lie in must stay as it is
-        until `close`. Without it, only what `held_bytes` counts must: formats whose shards or row groups are written
-        at their end hold rows until then.
+        Reference columns are read from where they point. The returned references name the files after the commit.
+        Interleaved samples must be whole within a call. A call that fails drops the whole dataset, as `abort` does.
 
-        A file of items (Parquet, Arrow) has each `sample_id` once. With `duplicate_ids="apart"` a sample whose id an
-        earlier one has begins another file; by default it is a DataError, as if rows of one sample did not stand
-        together. In tars that holds of neighbours with one `__key__`. Of items, what has the id of the very sample
-        before, written by another call, always begins another.
+        With `behind` the rows may be written while the caller makes the next ones, so their memory must not change
+        before `close`. Without `behind`, that holds only for the rows that `held_bytes` counts: formats that write
+        shards or row groups at their end hold rows until then.
+
+        A file of items (Parquet, Arrow) has each `sample_id` once. With `duplicate_ids="apart"` a sample with an
+        earlier id begins another file. By default it is a DataError. In tars this applies to neighbours with one
+        `__key__`. Items with the id of the previous sample, written by another call, always begin another file.
         """
         self._refuse_finished()
         with self._dropping():
@@ -352,9 +358,9 @@ class DatasetWriter:
             sink.close()
 
     def finish(self) -> str:
-        """Finish the last shard, write sidecars and manifest; give the folder where it all lies, still out of sight.
+        """Finish the last shard, indexes and manifest. Return the hidden folder of the dataset.
 
-        What lies there can be opened and looked at before `close` gives it its name.
+        The dataset in that folder can be opened and verified before `close` publishes it.
         """
         if self._dropped:
             raise UsageError("nothing is left to finish: the writer was aborted", file=self._destination)
@@ -379,7 +385,7 @@ class DatasetWriter:
         return self._staging.folder
 
     def close(self) -> WriteSummary:
-        """Finish, and make everything visible."""
+        """Finish, and publish the dataset."""
         if self._done and not self._dropped:
             return self._summary()
         self.finish()

@@ -149,66 +149,68 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
     limits: Limits = DEFAULT_LIMITS,
     on_progress: OnProgress | None = None,
 ) -> ConvertSummary:
-    """Read every sample of a source and write it to a new dataset, losing nothing but what is filtered out.
+    """Write a source, or a dataset with its steps, as a new dataset in any format.
 
-    Bytes that a source keeps in files of their own (videos of a cache) are taken in, unless `source_options` say not.
-    Of a source that lists several datasets (a `DatasetDict`) each becomes one, in a folder below the destination of its
-    own, and they are listed there too, so that they stay several.
+    Example:
+        lading.convert("mint/*.tar", "out", format="parquet", where="n_words > 500", verify=True, workers=8)
 
-    The schema of all shards is found first; the destination appears in one step at the end. The source is cut into
-    tasks of about one output shard, and the output is the same bytes with any number of workers. Peak memory of each
-    process: 250 MB and twice `max_batch_bytes`.
+    lading scans the schema of all shards first. The destination appears in one step at the end. The source is divided
+    into tasks of about one output shard, so the output bytes do not depend on the number of workers. Peak memory of
+    each process: 250 MB and twice `max_batch_bytes`.
+
+    Videos that a cache stores in separate files are stored in the output, unless `source_options` say otherwise. Each
+    split of a source with several splits (a `DatasetDict`) becomes a dataset in a folder of its own.
 
     Args:
-        source: as `lading.open` takes it, or a dataset; its steps come before those of the arguments.
+        source: as for `lading.open`, or a dataset. The steps of a dataset come before those of the arguments.
         destination: folder of the new dataset.
         format: format to write.
-        source_format: format of the source, where it is not recognised.
-        view: `samples` or `interleaved`; by default the data say it.
-        columns: columns to keep (beside keys and reserved ones); None keeps all.
-        where: condition on rows (`lading.content.conditions`), or an Arrow expression; other rows are left out.
-        filter: called with each batch, payload as references or as `large_binary`; gives a truth value a row.
-        map: called with each batch that is left; gives the batch to be written in its place. The first of them
-            is mapped once more beforehand, to find its columns; later ones are cast to these.
-        min_aspect_ratio: least width / height of images, which are looked at by their first bytes.
-        max_aspect_ratio: most of it.
-        min_side: least pixels of an image's shorter side.
-        max_side: most pixels of its longer side.
-        drop: whether a row that a filter leaves out goes alone, or takes its interleaved `sample` along.
-        on_error: for a row whose bytes cannot be had, or that came with an error: `error`, `warn` (it is written
-            without them), `drop_row`, `drop_sample`.
+        source_format: format of the source, if it is not detected.
+        view: `samples` or `interleaved`. By default the data decide.
+        columns: columns to keep, besides keys and reserved columns. None keeps all.
+        where: condition on rows (`lading.content.conditions`), or an Arrow expression. Other rows are dropped.
+        filter: function that gets each batch, payload as references or as `large_binary`, and returns a truth value for
+            every row.
+        map: function that gets each remaining batch, and returns the batch to write. The first batch is mapped once
+            more beforehand, to find the columns. Later batches are cast to these columns.
+        min_aspect_ratio: drop images narrower than this ratio (width / height).
+        max_aspect_ratio: drop images wider than this ratio.
+        min_side: drop images whose shorter side has fewer pixels.
+        max_side: drop images whose longer side has more pixels.
+        drop: where a filter rejects an item of a document, drop the item (`row`) or the document (`sample`).
+        on_error: for a row with unavailable payload, or with an earlier error: `error`, `warn` (write the row without
+            payload), `drop_row`, `drop_sample`.
         on_materialize_error: NeMo Curator's name of `on_error`.
-        ledger: file to be written with a line of JSON for every row that was not kept as it was.
-        lazy: leave bytes where they are, and write references to them. Only for items in a format with columns.
-        shard_size: about the size of a shard. A new one begins there, and where a task ends (`lading.jobs.tasks`).
-        checksums: as `lading.writer` takes it.
-        max_batch_bytes: payload held at once.
-        limit: samples to convert, at most: the first that no filter leaves out, by one process. It counts them before
-            `map` makes more or fewer of them, and before those go whose bytes cannot be had.
-        schema: the columns to be written, as `lading.open` takes them.
-        schema_overrides: types of reserved columns, and further columns to be written, as `lading.open` takes them.
-        schema_policy: `union`, `strict` or `intersect`, for shards that differ.
-        overwrite: replace what is at the destination.
+        ledger: file for one JSON line for each row that was dropped or changed.
+        lazy: write references to the payload where it is now. Only for items, in a format with columns.
+        shard_size: approximate size of a shard. A shard also ends where a task ends (`lading.jobs.tasks`).
+        checksums: as for `lading.writer`.
+        max_batch_bytes: payload held in memory at once.
+        limit: keep at most this many samples, the first ones that pass the filters; in one process. The count precedes
+            `map` and `on_error`.
+        schema: columns to write, as for `lading.open`.
+        schema_overrides: types of reserved columns, and further columns to write, as for `lading.open`.
+        schema_policy: for shards with different columns: `union`, `strict` or `intersect`.
+        overwrite: replace the dataset at the destination.
         verify: read the destination back and compare content digests.
-        dry_run: plan and read, write nothing; one process does it. Options and columns that the format refuses are
-            errors; values that it cannot hold are found by who writes them.
-        workers: processes that read and write, at most. With one it is this process; more are started as programs of
-            their own, when there is so much to do that it is worth the half second that they take to begin.
-        threads: threads that each process may use; by default this machine's cores, shared out among the workers. With
-            two, a process writes while it reads.
+        dry_run: read and plan in one process, but write nothing. Options and columns that the format refuses are
+            errors. Values that the format refuses are not found.
+        workers: processes that share the work, at most. Further processes start if they save time.
+        threads: threads of each process. By default the workers share the cores. With two threads, a process reads and
+            writes at once.
         source_options: options of the source's format.
         options: options of the format written.
         interleaved: names of fields and policies for interleaved data.
-        roots: folders that references in tables may point into, beside those of the source.
+        roots: folders that references may point into, besides the folders of the source.
         stores: which store serves which URL.
-        limits: the most that files of the source may ask for, as `lading.open` takes them.
-        on_progress: called after every batch, whichever process took it.
+        limits: limits on what files of the source may ask for, as for `lading.open`.
+        on_progress: called after every batch of any process.
 
     Raises:
-        DestinationExists: the destination holds something.
-        UsageError: the destination lies inside the source; workers are asked for that could not reach the data.
-        DataError: the data are bad; with `verify`, the destination does not hold what the source does.
-        StoreError: among others, a worker died; names the source shards it had.
+        DestinationExists: the destination is not empty.
+        UsageError: the destination is inside the source, or worker processes cannot reach the data.
+        DataError: the data are bad. With `verify`, the destination differs from the source.
+        StoreError: a store failed, or a worker died. The error names the worker's shards.
     """
     asked = {**locals(), "on_error": on_materialize_error or on_error}
     bounds = ImageBounds(min_side, max_side, min_aspect_ratio, max_aspect_ratio, drop)

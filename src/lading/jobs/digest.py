@@ -251,23 +251,24 @@ def dataset_digest(
     on_progress: OnProgress | None = None,
     **opening: Any,
 ) -> DatasetDigest:
-    """Content digest of a dataset, whatever its format; the same content gives the same digest.
+    """Compute the content digest of a dataset. The same content has the same digest in every format.
 
-    Example: `lading.digest("out").ordered == lading.digest(ds.where("lang == 'en'")).ordered`
+    Example:
+        lading.digest("out").ordered == lading.digest(ds.where("lang == 'en'")).ordered
 
-    Reads everything once; peak memory of each process as `Dataset.batches`.
+    Reads everything once. Peak memory of each process: as for `Dataset.batches`.
 
     Args:
-        source: as `lading.open` takes it, or a dataset. One process does what has steps.
-        limit: samples to look at, at most; one process does it.
-        workers: processes that share the shards, at most: one for each core, up to eight, if not given. More than this
-            process are started, as programs of their own, when what is left takes longer than a few seconds.
+        source: as for `lading.open`, or a dataset. A dataset with steps is read by one process.
+        limit: read at most this many samples, in one process.
+        workers: processes that share the shards, at most. By default one for each core, up to eight. Further processes
+            start if the rest takes longer than a few seconds.
         on_progress: called after every batch and shard.
         opening: the other arguments of `lading.open`.
 
     Raises:
-        UsageError: workers are asked for that could not reach the data; or the limit is no number of samples.
-        StoreError: among others, a worker died; names the source shards it had.
+        UsageError: worker processes cannot reach the data, or the limit is invalid.
+        StoreError: a store failed, or a worker died. The error names the worker's shards.
     """
     check_limit(limit)
     source, total = source if isinstance(source, Dataset) else listed_once(source), DatasetDigest()
@@ -363,14 +364,17 @@ def diff(
     options: Sequence[Mapping[str, Any]] = ({}, {}),
     on_progress: OnProgress | None = None,
 ) -> DiffResult:
-    """Compare two datasets of any formats by the content of their samples, in order.
+    """Compare the content of two datasets in any formats, sample by sample.
+
+    Example:
+        lading.diff("mint/*.tar", "out").equal
 
     Args:
-        one: as `lading.open` takes it, or a dataset.
+        one: as for `lading.open`, or a dataset.
         other: the same.
-        max_differences: differences to describe.
-        options: further arguments of `lading.open` for each.
-        on_progress: called after every batch and shard of the first.
+        max_differences: differences to describe, at most.
+        options: further arguments of `lading.open`, for each side.
+        on_progress: called after every batch and shard of the first dataset.
     """
     totals = (DatasetDigest(), DatasetDigest())
     found: list[dict[str, Any]] = []

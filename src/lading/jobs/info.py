@@ -54,13 +54,16 @@ class Info:
 
 
 def info(source: Source | Dataset, *, on_progress: OnProgress | None = None, **opening: Any) -> Info:
-    """Look through a dataset: counts, sizes, columns, modalities.
+    """Return counts, sizes, columns and modalities of a dataset.
 
-    Reads headers, footers, the JSON of interleaved tars and the column `modality`; no payload.
+    Example:
+        lading.info("mint/*.tar").samples
+
+    Reads headers, footers, the JSON of interleaved tars and the column `modality`, and no payload.
 
     Args:
-        source: as `lading.open` takes it, or a dataset. Behind steps samples, rows and columns are counted; shards and
-            their sizes are those of the source.
+        source: as for `lading.open`, or a dataset. Samples, rows and columns are those after the steps. Shards and
+            sizes are those of the source.
         on_progress: called before every shard.
         opening: the other arguments of `lading.open`.
     """

@@ -57,24 +57,25 @@ def merge(
     stores: Stores | None = None,
     limits: Limits = DEFAULT_LIMITS,
 ) -> MergeSummary:
-    """Make one dataset of what lies in a folder: the parts of many ranks, or datasets in folders below it.
+    """Make one dataset of the parts in a folder: parts of several ranks, or datasets in subfolders.
 
-    Parts are taken in the order of their ranks, or of their folders' names. Of datasets that lading wrote a manifest is
-    made, and the index of their format; of MDS datasets by others an `index.json`. Shards stay where they are. All
-    shards that the folder holds must be of some part; hidden folders are not looked into, and files of another format
-    are left alone where they lie in the folder of a part or in the folder itself.
+    Example:
+        lading.merge("out")
+
+    Parts are in the order of their ranks, or of the names of their folders. lading's datasets get a manifest and the
+    index of their format. MDS datasets of other programs get an `index.json`. No shard is moved. Every shard in the
+    folder must belong to a part. Hidden folders are ignored, and so are files of another format.
 
     Args:
         folder: the folder, a path or URL.
-        overwrite: replace a manifest or index in the folder itself.
+        overwrite: replace a manifest or index of the folder itself.
         stores: which store serves which URL.
-        limits: on the size of manifests and indexes, as `lading.open` takes them.
+        limits: limits on the size of manifests and indexes, as for `lading.open`.
 
     Raises:
-        UsageError: the folder holds shards that are of no part; or splits, which a list there or in a folder below it
-            keeps apart.
-        SourceNotFound: nothing in the folder is a part of a dataset.
-        DestinationExists: the folder has a manifest or index of its own already.
+        UsageError: the folder holds shards without a part, or splits, which must stay separate.
+        SourceNotFound: the folder holds no part of a dataset.
+        DestinationExists: the folder itself has a manifest or index.
         SchemaMismatch: the parts differ in format, view or options.
         DataError: a part is broken.
     """

@@ -742,9 +742,23 @@ def materialise(
     stores: Stores | None = None,
     limits: Limits = DEFAULT_LIMITS,
 ) -> pa.RecordBatch:
-    """Return the batch with its reference columns as `large_binary`. See `Fetcher.materialise`.
+    """Return a batch with its payload: reference columns become `large_binary`.
 
-    Opens and closes files.
+    Example:
+        texts = lading.materialise(batch, ["json"])["json"].to_pylist()
+
+    Opens and closes the files. `Dataset.materialise` keeps them open.
+
+    Args:
+        batch: batch with reference columns, as `Dataset.batches(lazy=True)` and functions of `map` and `filter` get it.
+        columns: columns to read; None for all.
+        on_error: for a row with unavailable payload: `error`, `warn`, `drop_row` or `drop_sample`.
+        stores: which store serves which URL.
+        limits: limits on what the files may ask for.
+
+    Raises:
+        BadReference: payload is unavailable, under `on_error="error"`.
+        StoreError: a store failed.
     """
     with Fetcher(stores, limits=limits) as fetcher:
         return fetcher.materialise(batch, columns, on_error)
