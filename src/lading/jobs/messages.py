@@ -1,4 +1,4 @@
-"""What the processes of a job say to each other: JSON lines over pipes, Arrow tables behind them.
+"""Messages between the processes of a job: JSON lines over pipes, followed by Arrow tables.
 
 A message is one line of JSON. Where its field `tables` lists sizes, tables of so many bytes (Arrow IPC streams) follow
 it.
@@ -51,7 +51,7 @@ def write_message(fd: int, told: Mapping[str, Any], tables: Sequence[pa.Table | 
 
 
 def read_message(pipe: BinaryIO) -> tuple[dict[str, Any], list[pa.Table | None]] | None:
-    """The next message and its tables; None at the end of the pipe, also where that cuts a message."""
+    """Return the next message and its tables; None at the end of the pipe, and for a message that is cut there."""
     line = pipe.readline()
     if not line.endswith(b"\n"):
         return None
@@ -71,7 +71,7 @@ def _ipc(table: pa.Table) -> bytes:
 
 
 def encode_error(error: BaseException) -> dict[str, Any]:
-    """An error as JSON-able values, with its traceback."""
+    """Return an error as JSON-able values, with its traceback."""
     trace = _plain("".join(traceback.format_exception(error)))
     told: dict[str, Any] = {"kind": _kind(error), "trace": trace, "errno": None}
     if isinstance(error, OSError):
@@ -86,14 +86,14 @@ def encode_error(error: BaseException) -> dict[str, Any]:
 
 
 def _plain(value: object) -> int | str:
-    """A value as JSON holds it: what is not Unicode is spelled in ASCII."""
+    """Return a value as JSON can hold it; invalid Unicode is escaped in ASCII."""
     if isinstance(value, int) and abs(value) < _MAX_INT:
         return value
     return str(value).encode(errors="backslashreplace").decode()
 
 
 def plain_value(value: Any) -> Any:
-    """A value with lists and dicts of texts and numbers, as JSON holds it: what is not Unicode is spelled in ASCII."""
+    """Return nested lists and dicts as JSON can hold them; invalid Unicode is escaped in ASCII."""
     if isinstance(value, Mapping):
         return {name: plain_value(one) for name, one in value.items()}
     if isinstance(value, (list, tuple)):
@@ -102,12 +102,12 @@ def plain_value(value: Any) -> Any:
 
 
 def _kind(error: BaseException) -> str:
-    """Name of its class, or of the first class above it that any process knows."""
+    """Return the name of the error's class, or of its first base class that every process knows."""
     return next(kind.__name__ for kind in type(error).__mro__ if kind.__module__ in ("lading.errors", "builtins"))
 
 
 def decode_error(told: Mapping[str, Any]) -> BaseException:
-    """The error that `encode_error` was given; the other process's traceback is a note of it."""
+    """Return the error that `encode_error` was given, with the other process's traceback as a note."""
     error = _rebuilt(told)
     error.add_note(f"In a worker process:\n{told['trace']}")
     return error
@@ -131,13 +131,13 @@ def _rebuilt(told: Mapping[str, Any]) -> BaseException:
 
 
 def encode_warning(message: Warning | str, category: type[Warning], filename: str, lineno: int) -> dict[str, Any]:
-    """A warning as JSON-able values."""
+    """Return a warning as JSON-able values."""
     kind = next(k.__name__ for k in category.__mro__ if k.__module__ == "builtins")
     return {"kind": kind, "text": _plain(str(message)), "file": filename, "line": lineno}
 
 
 def repeat_warning(told: Mapping[str, Any], registry: dict[str | tuple[str, type[Warning], int], int]) -> None:
-    """Give the warning that `encode_warning` was given, as if it came from here.
+    """Issue the warning that `encode_warning` was given, with its original place.
 
     Args:
         told: the warning.
@@ -148,7 +148,7 @@ def repeat_warning(told: Mapping[str, Any], registry: dict[str | tuple[str, type
 
 
 def encode_part(part: Part) -> dict[str, Any]:
-    """A part as JSON-able values."""
+    """Return a part as JSON-able values."""
     return {
         "shards": part.shards.to_pylist(),
         "schema": encode_schema(part.schema),
@@ -159,7 +159,7 @@ def encode_part(part: Part) -> dict[str, Any]:
 
 
 def decode_part(told: Mapping[str, Any]) -> Part:
-    """The part that `encode_part` was given."""
+    """Return the part that `encode_part` was given."""
     shards = pa.Table.from_pylist(told["shards"], SHARDS_SCHEMA)
     columns = decode_schema(told["columns"]) or pa.schema([])
     return Part(shards, decode_schema(told["schema"]), columns, told["counts"], told["roles"])

@@ -1,4 +1,4 @@
-"""What a conversion will do, found before a byte is written: the schema of all shards, and what the target can hold."""
+"""The plan of a conversion, made before a byte is written: the schema of all shards, and checks of the target."""
 
 from __future__ import annotations
 
@@ -69,15 +69,15 @@ def make_plan(
     filtered: bool = False,
     looked_at: bool = False,
 ) -> Plan:
-    """Look through the shards' schemas: footers and headers, the JSON of interleaved tars, no payload.
+    """Read the schemas of all shards: footers and headers, the JSON of interleaved tars, no payload.
 
     Args:
         dataset: the source.
         target: the format to be written.
         columns: columns to keep; None keeps all.
-        policy: what to do where shards differ.
-        filtered: whether rows will be left out, so that one the target cannot hold may not reach it.
-        looked_at: whether somebody else looks at columns: a condition, or a function of the user's.
+        policy: rule for shards that differ.
+        filtered: whether rows may be left out. Then rows that the target cannot hold are no error yet.
+        looked_at: whether a condition or a function of the user reads columns.
 
     Raises:
         SchemaMismatch: shards differ in a way the policy does not cover.
@@ -106,7 +106,7 @@ def make_plan(
 
 
 def _found(dataset: Shards, policy: SchemaPolicy) -> tuple[pa.Schema, list[str]]:
-    """The schema of all shards, and how they differ."""
+    """Return the schema of all shards, and their differences as text."""
     schemas = list(_schemas(dataset)) or [("the manifest", dataset.schema)]
     if policy == "union" and (_holds_documents(dataset) or _holds_loose_rows(dataset)):
         return union_json_schemas(s for _, s in schemas), []
@@ -114,12 +114,12 @@ def _found(dataset: Shards, policy: SchemaPolicy) -> tuple[pa.Schema, list[str]]
 
 
 def _holds_documents(dataset: Shards) -> bool:
-    """Whether rows are made of JSON documents, so that their schema is what these happen to hold."""
+    """Whether rows come from JSON documents, so that the values decide the schema."""
     return len(dataset.listing) > 0 and dataset.open_shard(0).has_members
 
 
 def _holds_loose_rows(dataset: Shards) -> bool:
-    """Whether shards declare no types: one may have found numbers where another has found text."""
+    """Whether shards declare no types, so that a column may hold numbers in one shard and text in another."""
     if not len(dataset.listing):
         return False
     view = dataset.open_shard(0)
@@ -127,7 +127,7 @@ def _holds_loose_rows(dataset: Shards) -> bool:
 
 
 def _schemas(dataset: Shards) -> Iterator[tuple[str, pa.Schema]]:
-    """Schemas of the shards; equal ones share their fields, so that thousands of shards cost little."""
+    """Give the schema of each shard. Equal schemas share one object, so that thousands of shards need little memory."""
     known: dict[bytes, pa.Schema] = {}
     for number in range(len(dataset.listing)):
         schema = without_source(dataset.open_shard(number).schema())
@@ -148,7 +148,7 @@ def _selected(schema: pa.Schema, columns: Sequence[str] | None, view: str) -> pa
 
 
 def _roles(dataset: Shards, schema: pa.Schema, *, filtered: bool) -> dict[str, str]:
-    """Which rows each passthrough column belongs to; unless rows are sifted, modalities are looked at too."""
+    """Return the rows that each passthrough column belongs to; checks modalities unless rows are filtered."""
     names = [name for name in schema.names if name not in RESERVED]
     if _holds_documents(dataset):
         roles = dataset.interleaved.roles
@@ -170,7 +170,7 @@ def _roles(dataset: Shards, schema: pa.Schema, *, filtered: bool) -> dict[str, s
 def as_members(
     dataset: Shards, target: AnyFormat, options: Mapping[str, Any] | None
 ) -> tuple[Mapping[str, Any], pa.Schema | None]:
-    """Have a source read as what a copy keeps; give the options of its writing, and what members of tars stand for."""
+    """Read the source as a copy needs it; return the options of writing, and the schema that tar members stand for."""
     reading, writing = target.info.copy_options
     dataset.read_with(reading)
     if target.info.fixed_schema:
@@ -181,11 +181,11 @@ def as_members(
 
 
 def take_files_in(dataset: Shards, options: Mapping[str, Any] | None) -> Mapping[str, Any]:
-    """Have rows read with bytes that lie in files of their own, which a copy would lack; give the options of reading.
+    """Read rows with the bytes of separate files, which a copy would lack; return the options of reading.
 
     Args:
         dataset: the source.
-        options: what the caller said of reading: that these files are to be left, it may be.
+        options: the caller's options of reading, which come first.
     """
     fmt = get_format(dataset.format)
     whole = fmt.info.whole_options
@@ -194,9 +194,9 @@ def take_files_in(dataset: Shards, options: Mapping[str, Any] | None) -> Mapping
 
 
 def refuse_inside(dataset: Shards, destination: str | os.PathLike[str], stores: Stores) -> None:
-    """A destination that holds the source's files would replace them; one inside a source folder would join it.
+    """Refuse a destination that holds files of the source, or lies inside a folder of the source.
 
-    Files are those of the shards, and what lies in folders that the caller named: of media, and for references.
+    Files of the source are its shards, and the files in folders that the caller named for media and references.
     """
     path = os.fspath(destination)
     target, named = real_place(path, stores), dataset.listing.folder

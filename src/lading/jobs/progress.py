@@ -1,4 +1,4 @@
-"""How far a job has come, and how fast."""
+"""The progress and the speed of a job."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import TypeAlias
 __all__ = ["OnProgress", "Progress", "Speed", "Tally"]
 
 _WORTH_S = 3.0
-"""Time left from which on workers are worth the half second that they take to begin."""
+"""Workers take half a second to start: they are worth it if the rest takes longer than this."""
 
 
 @dataclass(slots=True)
 class Tally:
-    """What went by so far.
+    """Counts of the work that is done.
 
     Attributes:
         shards: source shards that are done.
@@ -30,11 +30,11 @@ class Tally:
     payload_bytes: int = 0
 
     def as_list(self) -> list[int]:
-        """The numbers, as the constructor takes them."""
+        """Return the counts in the order of the constructor."""
         return [self.shards, self.samples, self.rows, self.payload_bytes]
 
     def add(self, other: Tally) -> None:
-        """Add what another process counted."""
+        """Add the counts of another process."""
         self.shards += other.shards
         self.samples += other.samples
         self.rows += other.rows
@@ -43,7 +43,7 @@ class Tally:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a job has come.
+    """The progress of a job.
 
     Attributes:
         shards_done: source shards that are done.
@@ -59,25 +59,25 @@ class Progress:
 
 
 OnProgress: TypeAlias = Callable[[Progress], None]
-"""What a job calls after every batch and every shard."""
+"""A function that a job calls after every batch and every shard."""
 
 
 class Speed:
-    """How fast this process gets on with a job.
+    """The speed of this process in a job.
 
     Args:
-        left_bytes: source bytes of all of it.
+        left_bytes: source bytes of the whole job.
     """
 
     def __init__(self, left_bytes: int) -> None:
         self._began, self._done_bytes, self._left_bytes = time.perf_counter(), 0, left_bytes
 
     def add(self, size_bytes: int) -> None:
-        """So many of them are done."""
+        """Count source bytes that are done."""
         self._done_bytes += size_bytes
         self._left_bytes -= size_bytes
 
     def is_worth_workers(self) -> bool:
-        """Whether the rest would take so long, as the first tasks went, that workers are worth the wait."""
+        """Whether the rest takes so long, by the time of the first tasks, that workers are worth their start."""
         elapsed_s = time.perf_counter() - self._began
         return (elapsed_s * self._left_bytes / self._done_bytes if self._done_bytes else 0) > _WORTH_S

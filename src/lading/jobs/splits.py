@@ -1,4 +1,4 @@
-"""Jobs over the splits of a source: several datasets, which one index lists."""
+"""Jobs over the splits of a source: several datasets that one index lists."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _Done = TypeVar("_Done")
 
 
 def folder_of_splits(source: Source, error: SeveralSplits, stores: Stores) -> str | None:
-    """The folder that a source is, if the error is of its own index; None if that is one of several sources."""
+    """Return the folder of the splits, if it is the whole source; None if it is one of several sources."""
     names = source_names(source, stores)
     if len(names) != 1 or error.file is None:
         return None
@@ -33,10 +33,12 @@ def folder_of_splits(source: Source, error: SeveralSplits, stores: Stores) -> st
 
 
 def refuse_each_other(folder: str, destination: str | os.PathLike[str], stores: Stores) -> None:
-    """A destination that holds the folder of the splits would replace it; one inside it would be taken for a split.
+    """Refuse a destination that holds the folder of the splits, or lies inside it.
+
+    The first would replace the folder, and the second would be read as a split.
 
     Raises:
-        UsageError: it is either.
+        UsageError: the destination is one of both.
     """
     path = os.fspath(destination)
     source, target = (real_place(place, stores) for place in (folder, path))
@@ -56,14 +58,14 @@ def each_split(
     overwrite: bool,
     dry_run: bool,
 ) -> dict[str, _Done]:
-    """What `write` did of each split, by name; the destination appears in one step at the end.
+    """Write each split, and return the results of `write` by name; the destination appears in one step at the end.
 
     Args:
         folder: of the splits.
         splits: their names.
         destination: folder of the new splits.
         write: writes a dataset; called with its folder, its destination, and which store serves which URL.
-        index: writes what lists them into a folder of a store.
+        index: writes the index of the splits into a folder of a store.
         stores: which store serves which URL.
         overwrite: replace what is at the destination.
         dry_run: nothing is written.

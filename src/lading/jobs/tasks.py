@@ -1,8 +1,7 @@
-"""Tasks: a conversion cut into pieces that any process can do alone, in any order.
+"""Cut a conversion into tasks, which any process can do alone, in any order.
 
-A task is consecutive source shards of about one output shard. It is found from the shards' sizes and the size wanted,
-never from the number of processes: output shards end where tasks do, so that the output is the same bytes whoever does
-the work.
+A task is consecutive source shards of about one output shard. Tasks follow from the sizes of the shards, not from the
+number of processes. Output shards end where tasks do, so the output bytes do not depend on the number of processes.
 """
 
 from __future__ import annotations
@@ -25,12 +24,12 @@ class Task:
     """One piece of a conversion.
 
     Attributes:
-        number: its place among the tasks; output shards come in this order.
+        number: its place among the tasks; output shards have this order.
         first: its first source shard.
-        stop: the shard after its last one.
+        stop: the shard after its last source shard.
         shard_bytes: size at which its output shards end.
         source_bytes: size of its source shards.
-        first_row: number of samples in all shards before, where it is wanted.
+        first_row: number of samples in all shards before, if rows are named by number.
     """
 
     number: int
@@ -42,11 +41,11 @@ class Task:
 
 
 def plan_tasks(listing: Listing, shard_bytes: int, stores: Stores) -> list[Task]:
-    """Cut a source into tasks. Looks at shards whose size the listing does not say; opens none.
+    """Cut a source into tasks. Opens no shard; asks the store for sizes that the listing lacks.
 
-    Small shards go together until the next would pass `shard_bytes`. Shards keep about the size they had: where a
-    task's source is a little larger than `shard_bytes`, or a multiple of it, its output shards may be so too, by up to
-    two fifths. Otherwise each would leave a small one behind, since no format takes exactly the room of another.
+    Small shards join one task until the next would pass `shard_bytes`. Shards keep about the size they had: if a task's
+    source is a little larger than `shard_bytes`, or a multiple of it, its output shards are up to two fifths larger.
+    Otherwise each task would end with a small shard, because formats need different space for the same rows.
 
     Raises:
         NotFound: a shard is not there.
@@ -64,13 +63,13 @@ def plan_tasks(listing: Listing, shard_bytes: int, stores: Stores) -> list[Task]
 
 
 def _output_bytes(size: int, shard_bytes: int) -> int:
-    """Size of output shards for source shards of this size in all: an even share, with room for another framing."""
+    """Size of output shards for source shards of this total size: equal parts, with room for the format's framing."""
     count = max(1, -(-size // int(_SLACK * shard_bytes + 1)))
     return max(shard_bytes, int(size / count * _SPREAD))
 
 
 def shard_sizes(listing: Listing, stores: Stores) -> Iterator[int]:
-    """Size of each shard, in order; those that are not listed are looked at, shards of one store together."""
+    """Size of each shard, in order. Sizes that the listing lacks are asked for, of all shards of a store at once."""
     sizes = listing.table.column("size_bytes").to_pylist()
     unknown = [number for number, size in enumerate(sizes) if size is None]
     paths = listing.table.column("path").take(unknown).to_pylist() if unknown else []

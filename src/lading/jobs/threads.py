@@ -1,4 +1,4 @@
-"""How many threads a process of a job may use."""
+"""The number of threads that each process of a job uses."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ _MOST = (1 << 31) - 1
 
 
 def threads_each(processes: int) -> int:
-    """This machine's cores, shared out among processes; at least one each."""
+    """Return this machine's cores divided by the number of processes, at least 1."""
     return max(1, len(os.sched_getaffinity(0)) // processes)
 
 
 @contextmanager
 def using_threads(count: int | None) -> Iterator[None]:
-    """Let pyarrow use this many threads to compute, and as many to read; None leaves them as they are.
+    """Let pyarrow compute and read with this many threads; None changes nothing.
 
-    Sinks go by that number too: with one, they write in turn with reading.
+    Sinks use the same number: with one thread, they write between reads.
 
     Raises:
         UsageError: more than pyarrow can count.
