@@ -15,7 +15,7 @@ import zstandard
 
 from lading.arrow.references import CODECS
 from lading.codecs import decode_range
-from lading.codecs.zstd_ import decode_sized_frame, frame_end, frames_of_length
+from lading.codecs.zstd_ import decode_sized_frame, frame_end
 from lading.errors import CorruptShard, LimitExceeded, UsageError
 
 _MAX = 1 << 30
@@ -216,13 +216,3 @@ def test_frames_of_nothing() -> None:
         body = datatrove_frame(b"", size=size, checksum=checksum)
         assert decode_range("zstd-magicless", body, _MAX) == decode_range("zstd", _MAGIC + body, _MAX) == b""
         assert decode_sized_frame(body, 0, magicless=True) == b""
-
-
-def test_frames_of_a_length_are_found_among_other_bytes() -> None:
-    """Of one block and of several; what begins a byte beside is none."""
-    kind = zstandard.ZstdCompressionParameters.from_level(3, format=zstandard.FORMAT_ZSTD1_MAGICLESS)
-    packer = zstandard.ZstdCompressor(compression_params=kind)
-    for content in (b"abc" * 50, random.Random(0).randbytes(300_000)):
-        frame = packer.compress(content)
-        found = frames_of_length(b"\xff" * 7 + frame + b"\xff" * 9 + frame, len(frame))
-        assert found.tolist() == [7, 7 + len(frame) + 9]

@@ -1541,3 +1541,73 @@ def test_what_comes_out_of_the_only_member_of_a_damaged_gzip_file_is_saved(fmt: 
     assert saved == rows[: len(saved)]
     assert (result.samples, result.lost_samples) == (len(saved), 60 - len(saved))
     assert "bytes were changed" in str(result.lost[0]["message"])
+
+
+@pytest.mark.parametrize("field", [False, True], ids=["key", "field"])
+def test_a_member_name_that_is_invalid_utf8_costs_its_sample_only(field: bool, tmp_path: Path) -> None:
+    body = tar_of(*pairs(*(f"{n:03d}" for n in range(100))))
+    name = b"042.bin" if field else b"042.txt"
+    bad = b"042.b\xffn" if field else b"\xff42.txt"
+    at = body.index(name + b"\0")
+    header = bytearray(body[at : at + 512])
+    header[: len(bad)], header[148:156] = bad, b" " * 8
+    header[148:156] = b"%06o\0 " % sum(header)
+    (tmp_path / "a.tar").write_bytes(body[:at] + bytes(header) + body[at + 512 :])
+    with pytest.raises(CorruptShard, match="not UTF-8"):
+        lading.open(tmp_path / "a.tar")
+    result = salvage(tmp_path / "a.tar", tmp_path / "out")
+    assert keys(tmp_path / "out") == [f"{n:03d}" for n in range(100) if n != 42]
+    assert (result.lost_samples, result.counted) == (1, True)
+    assert len(result.lost) == (1 if field else 2)  # the other member of the sample has a key of its own
+    assert "invalid UTF-8" in str(result.lost[0]["message"])
+
+
+def test_a_document_whose_name_is_invalid_utf8_is_lost_alone(tmp_path: Path) -> None:
+    members = []
+    for number in range(5):
+        story = {"images": [f"d{number}.1.jpg", None], "texts": [None, "text"]}
+        members += [(f"d{number}.json", json.dumps(story).encode()), (f"d{number}.1.jpg", bytes([number]) * 700)]
+    body = tar_of(*members)
+    at = body.index(b"d2.json\0")
+    header = bytearray(body[at : at + 512])
+    header[0], header[148:156] = 0xFF, b" " * 8
+    header[148:156] = b"%06o\0 " % sum(header)
+    (tmp_path / "a.tar").write_bytes(body[:at] + bytes(header) + body[at + 512 :])
+    result = salvage(tmp_path / "a.tar", tmp_path / "out", view="interleaved")
+    assert (result.samples, result.lost_samples) == (4, 1)
+    assert "invalid UTF-8" in str(result.lost[0]["message"])
+
+
+@pytest.mark.parametrize("double", [("b.txt", b"2"), ("b.__key__", b"2")], ids=["twice", "key"])
+def test_a_sample_with_a_field_that_cannot_be_is_lost_alone(double: tuple[str, bytes], tmp_path: Path) -> None:
+    (tmp_path / "a.tar").write_bytes(tar_of(*pairs("a"), *pairs("b"), double, *pairs("c")))
+    result = salvage(tmp_path / "a.tar", tmp_path / "out")
+    assert keys(tmp_path / "out") == ["a", "c"]
+    assert (len(result.lost), result.lost_samples) == (1, 1)
+
+
+@pytest.mark.parametrize("ending, pack", [("", bytes), (".gz", gzip.compress)])
+def test_an_end_that_is_lost_is_told_by_its_place(ending: str, pack: Callable[[bytes], bytes], tmp_path: Path) -> None:
+    body = pack(tar_of(*pairs(*(f"{n:03d}" for n in range(30)))))
+    path = tmp_path / f"a.tar{ending}"
+    path.write_bytes(body[: len(body) // 3])
+    result = salvage(path, tmp_path / "out")
+    assert 5 < result.samples <= 10
+    assert not result.counted
+    [tail] = result.lost_tails
+    assert tail["file"] == str(path)
+    assert tail["offset"] == 0 if ending else len(body) // 3 - 5000 < int(str(tail["offset"])) < len(body) // 3
+
+
+@pytest.mark.parametrize("fmt", ["mds", "parquet"])
+def test_of_formats_that_count_their_samples_all_that_are_lost_are_counted(fmt: str, tmp_path: Path) -> None:
+    source = written(tmp_path / "source", fmt, checksums="none")
+    shutil.rmtree(source / "_lading")
+    path = min(source.glob(f"*.{fmt}"))
+    body = path.read_bytes()
+    at = len(body) // 2
+    path.write_bytes(body[:at] + bytes(64) + body[at + 64 :])
+    result = salvage(source, tmp_path / "out")
+    assert result.samples + result.lost_samples == 120
+    assert result.counted
+    assert result.lost_tails == []

@@ -1,4 +1,4 @@
-"""`lading salvage`: what is intact of a damaged dataset, as a new one."""
+"""`lading salvage`: write the sound samples of a damaged dataset to a new one."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["salvage"]
 
 _SHOWN = 20
+_TAILS_SHOWN = 3
 
 
 @takes(replace(WRITING, only=("format", "options", "shard_size", "overwrite"), optional=True), READING)
@@ -88,5 +89,11 @@ def _lost(saved: SalvageResult) -> Any:
 
     if saved.ok:
         return Text("nothing", "bold green")
-    samples = count(saved.lost_samples, "sample") if saved.lost_samples else "samples or values of an unknown number"
-    return Text(f"{samples}, as far as can be told", "bold red")
+    tails = [f"everything after byte {tail['offset']:,} of {visible(str(tail['file']))}" for tail in saved.lost_tails]
+    more = len(tails) - _TAILS_SHOWN
+    shown = [*tails[:_TAILS_SHOWN], *([f"the ends of {count(more, 'more file')}"] if more > 0 else [])]
+    samples = "" if saved.counted or tails else "at least "
+    samples += count(saved.lost_samples, "sample") if saved.lost_samples else ""
+    if not saved.lost_samples:
+        samples = "" if tails else "samples or values of an unknown number"
+    return Text(", and ".join([*([samples] if samples else []), *shown]), "bold red")

@@ -18,9 +18,7 @@ import sys
 import threading
 from dataclasses import dataclass
 
-import numpy as np
 import zstandard
-from numpy.typing import NDArray
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -31,7 +29,7 @@ from lading.codecs.protocol import Codec, Data, Packer, StreamDecoder, refuse_la
 from lading.errors import CorruptShard, LimitExceeded
 from lading.limits import DEFAULT_LIMITS, Limits
 
-__all__ = ["CODEC", "MAGIC", "decode_frame", "decode_sized_frame", "frame_end", "frames_of_length", "is_skippable"]
+__all__ = ["CODEC", "MAGIC", "decode_frame", "decode_sized_frame", "frame_end", "is_skippable"]
 
 MAGIC = b"\x28\xb5\x2f\xfd"
 """First bytes of a frame."""
@@ -48,8 +46,6 @@ _MOST_RAW_BLOCKS = 1 << 14
 _NOT_PLAIN_BITS = 0x0F
 """Bits of a descriptor: a checksum, a dictionary, or a reserved bit."""
 
-_RESERVED_BIT = 0x08
-"""Bits of a descriptor that no frame sets."""
 
 _LIMIT = "zstd_window_bytes"
 _LEAST_WINDOW_BYTES, _LARGEST_WINDOW_BYTES = 1 << 10, 1 << 31
@@ -72,7 +68,6 @@ def _header_size(descriptor: int) -> int:
 
 
 _HEADER_SIZES = bytes(map(_header_size, range(256)))
-_HEADER_LENGTHS = np.array(list(_HEADER_SIZES), np.int64)
 
 
 def _content_size(header: memoryview) -> int | None:
@@ -177,31 +172,6 @@ def frame_end(data: Data) -> int | None:
     except zstandard.ZstdError as error:
         raise _damaged(error) from error
     return end if end <= view.nbytes else None
-
-
-def frames_of_length(data: Data, length: int) -> NDArray[np.int64]:
-    """Return the places where frames of this length without a magic number may begin, by their headers.
-
-    Peak memory: some 30 times the data.
-    """
-    view = np.frombuffer(data, np.uint8)
-    begin = np.arange(max(len(view) - length + 1, 0))
-    descriptor = view[: len(begin)]
-    begin = begin[descriptor & _RESERVED_BIT == 0]
-    at = begin + _HEADER_LENGTHS[view[begin]]
-    ends = begin + length - 4 * (view[begin] >> 2 & 1)  # of their last blocks
-    found = []
-    while len(begin):
-        fits = at + _BLOCK_HEADER_BYTES <= ends
-        begin, at, ends = begin[fits], at[fits], ends[fits]
-        header = view[at] | view[at + 1].astype(np.int64) << 8 | view[at + 2].astype(np.int64) << 16
-        kind, size = header >> 1 & 3, header >> 3
-        at = at + _BLOCK_HEADER_BYTES + np.where(kind == _REPEATED, 1, size)
-        fits = (kind <= _COMPRESSED) & (size <= _MAX_BLOCK_BYTES) & (at <= ends)
-        found.append(begin[fits & (header & 1 == 1) & (at == ends)])
-        fits &= header & 1 == 0
-        begin, at, ends = begin[fits], at[fits], ends[fits]
-    return np.sort(np.concatenate(found)) if found else begin
 
 
 def decode_frame(data: Data, max_bytes: int, *, magicless: bool = False, limits: Limits = DEFAULT_LIMITS) -> bytes:

@@ -73,14 +73,19 @@ class FoundMembers:
 
     def beside_gaps(self, start: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return which members, given where they begin, are next to a gap; ascending."""
-        at = np.searchsorted(start, np.array([stop for _, stop in self.gaps], np.int64))
-        found = np.unique(np.concatenate([at - 1, at]))
-        return found[(found >= 0) & (found < len(start))]
+        return _beside(start, np.array([stop for _, stop in self.gaps], np.int64))
 
     @property
     def lost_from(self) -> int | None:
         """Offset from which on everything is lost; None if the last gap ends before the file does."""
         return self.gaps[-1][0] if self.gaps and self.gaps[-1][1] >= self.size_bytes else None
+
+
+def _beside(start: NDArray[np.int64], places: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return which members, given where they begin, are next to some places; ascending."""
+    at = np.searchsorted(start, places)
+    found = np.unique(np.concatenate([at - 1, at]))
+    return found[(found >= 0) & (found < len(start))]
 
 
 def find_members(mapped: MappedFile, path: str, *, failed: bool = False) -> FoundMembers:
@@ -116,11 +121,14 @@ def recover_samples(
     with errors_at(file=path):
         rows = join_rows([splitter.split(part) for part in parts])
     sample = np.cumsum(rows.new) - 1
-    doubtful = _incomplete(rows, sample, found.beside_gaps(rows.start), splitter.fields, expected)
+    bad = np.array([error.offset for error in lost], np.int64)  # a bad name may be of a member of a sample next to it
+    suspects = np.union1d(found.beside_gaps(rows.start), _beside(rows.start, bad))
+    doubtful = _incomplete(rows, sample, suspects, splitter.fields, expected)
     double = _with_double_fields(rows, sample, len(splitter.fields)) if unique else np.zeros(0, np.int64)
     if not found.gaps and not lost and not len(double):
         return None
-    num_bad_names, first = len(lost), np.flatnonzero(rows.new)
+    alone = sum(not np.isin(sample[_beside(rows.start, bad[[number]])], doubtful).any() for number in range(len(bad)))
+    first = np.flatnonzero(rows.new)
     for numbers, message in ((doubtful, "a sample next to damage may lack members"),
                              (double, "a sample has a field twice")):  # fmt: skip
         lost += [
@@ -130,7 +138,7 @@ def recover_samples(
     gone = np.union1d(doubtful, double)
     kept = ~np.isin(sample, gone)
     stop = rows.offset + rows.length
-    return laid_out(rows.start[kept], stop[kept], found, [*found.errors(path), *lost], len(gone) + num_bad_names)
+    return laid_out(rows.start[kept], stop[kept], found, [*found.errors(path), *lost], len(gone) + alone)
 
 
 def laid_out(
