@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from lading.arrow.references import FileEntry, Refs, make_refs, unpack
 from lading.errors import ShortRead
 from lading.storage.local import LocalMap, LocalStore
-from lading.storage.range_hasher import HashedValues, PassingBy, RangeHasher
+from lading.storage.range_hasher import HashedValues, HashingWalk, RangeHasher
 
 BODY = np.random.default_rng(5).bytes(3 << 20)
 MB, HEADER = 1 << 20, 512
@@ -52,7 +52,7 @@ def refs_to(values: Sequence[tuple[int, int, int]], **parts: np.ndarray) -> Refs
 
 
 def taken(
-    walk: PassingBy, values: Iterable[tuple[int, int, bool]], body: bytes = BODY, *, alone: bool = True
+    walk: HashingWalk, values: Iterable[tuple[int, int, bool]], body: bytes = BODY, *, alone: bool = True
 ) -> Iterator[tuple[int, int]]:
     """Walk over `(gap, size, whether it is text)` as a reader does, a header before each; gives those in the file.
 
@@ -97,10 +97,10 @@ def test_what_a_walk_passed_by_is_known(
     keep_text: bool,
     by_turns: bool,
 ) -> None:
-    passed = ranges_of(keep_text=keep_text)
+    hasher = ranges_of(keep_text=keep_text)
     bodies = [BODY, BODY[::-1]]
     walks = [
-        taken(passed.walk(*file), values, body, alone=not by_turns)
+        taken(hasher.walk(*file), values, body, alone=not by_turns)
         for file, values, body in zip(files, (one, other), bodies, strict=True)
     ]
     got: tuple[list[tuple[int, int]], ...] = ([], [])
@@ -121,18 +121,18 @@ def test_what_a_walk_passed_by_is_known(
             expected.append(value if text or size <= 64 else md5(value))
     strange = [(0, 5, 77_777), (1, 1 << 50, 3)]
     refs = refs_to([*told, *strange])
-    found = passed.look_up({"c": refs}, [entry for _, entry in files], ())["c"]
+    found = hasher.look_up({"c": refs}, [entry for _, entry in files], ())["c"]
     assert content(found) == [*expected, None, None]
-    assert not passed.look_up({"c": refs}, [entry for _, entry in files], ())["c"].known.any()  # it is forgotten
+    assert not hasher.look_up({"c": refs}, [entry for _, entry in files], ())["c"].known.any()  # it is forgotten
 
 
 def test_columns_get_what_they_can_use(files: list[tuple[LocalMap, FileEntry]]) -> None:
     file, entry = files[0]
-    passed = ranges_of()
-    got = list(taken(passed.walk(file, entry), [(0, 100, True), (0, 1000, False), (0, 30, False)]))
+    hasher = ranges_of()
+    got = list(taken(hasher.walk(file, entry), [(0, 100, True), (0, 1000, False), (0, 30, False)]))
     mine = [(1, *value) for value in got]
     others = [FileEntry("elsewhere"), entry]
-    found = passed.look_up({"hashes": refs_to(mine), "values": refs_to(mine)}, others, {"values"})
+    found = hasher.look_up({"hashes": refs_to(mine), "values": refs_to(mine)}, others, {"values"})
     body = [BODY[at : at + size] for at, size in got]
     assert content(found["hashes"]) == [body[0], md5(body[1]), body[2]]
     assert content(found["values"]) == [body[0], None, body[2]]
@@ -145,15 +145,15 @@ def test_what_stays_is_known_later(
 ) -> None:
     """Values are asked for in any order, each once, while the walk goes on."""
     file, entry = files[0]
-    passed = ranges_of()
-    walk = taken(passed.walk(file, entry), [(0, size, False) for size in sizes], alone=False)
+    hasher = ranges_of()
+    walk = taken(hasher.walk(file, entry), [(0, size, False) for size in sizes], alone=False)
     waiting: list[tuple[int, int, int]] = []
     for value in walk:
         waiting.append((0, *value))
         some = (
             data.draw(st.lists(st.sampled_from(waiting), unique=True, max_size=4)) if data.draw(st.booleans()) else []
         )
-        found = passed.look_up({"c": refs_to(some)}, [entry], ())["c"]
+        found = hasher.look_up({"c": refs_to(some)}, [entry], ())["c"]
         whole = [BODY[at : at + size] for _, at, size in some]
         assert content(found) == [value if len(value) <= 64 else md5(value) for value in whole]
         waiting = [one for one in waiting if one not in some]
@@ -162,14 +162,14 @@ def test_what_stays_is_known_later(
 def test_much_that_is_kept_goes_before_hashes_do(tmp_path: Path) -> None:
     """Of 20 files, 2 MB each of short values: 24 MB may be held beside the last one's."""
     body = BODY[: 130 * (HEADER + 16_000)]
-    passed, entries, values = ranges_of(), [], [(0, 16_000, n % 13 > 0) for n in range(130)]
+    hasher, entries, values = ranges_of(), [], [(0, 16_000, n % 13 > 0) for n in range(130)]
     for number in range(20):
         (tmp_path / f"{number}").write_bytes(body)
         file, entry = opened(tmp_path / f"{number}")
-        got = list(taken(passed.walk(file, entry), values, body))
+        got = list(taken(hasher.walk(file, entry), values, body))
         entries.append(entry)
     refs = refs_to([(number, *value) for number in range(20) for value in got])
-    found = passed.look_up({"c": refs}, entries, ())["c"]
+    found = hasher.look_up({"c": refs}, entries, ())["c"]
     assert found.hashed.reshape(20, 130).sum(axis=1).tolist() == [10] * 20
     kept = found.kept.there.reshape(20, 130).sum(axis=1)
     assert kept.tolist() == [0] * 6 + [120] * 14
@@ -183,15 +183,15 @@ def test_much_that_is_kept_goes_before_hashes_do(tmp_path: Path) -> None:
 def test_references_that_are_no_plain_ranges(files: list[tuple[LocalMap, FileEntry]]) -> None:
     """The same range, null, packed, one picture of it, or of no file there is."""
     file, entry = files[0]
-    passed = ranges_of()
-    [(at, size)] = taken(passed.walk(file, entry), [(0, 1000, False)])
+    hasher = ranges_of()
+    [(at, size)] = taken(hasher.walk(file, entry), [(0, 1000, False)])
     parts = {
         "valid": np.array([False, True, True, True, True, True]),
         "codec": np.array([0, 1, 0, 0, 0, 0], np.int8),
         "frame": np.array([-1, -1, 0, -1, -1, -1], np.int32),
     }
     refs = refs_to([(0, at, size)] * 3 + [(7, at, size), (-1, at, size), (0, at, size)], **parts)
-    assert passed.look_up({"c": refs}, [entry], ())["c"].known.tolist() == [False] * 5 + [True]
+    assert hasher.look_up({"c": refs}, [entry], ())["c"].known.tolist() == [False] * 5 + [True]
 
 
 def test_a_file_is_read_once(files: list[tuple[LocalMap, FileEntry]], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -220,12 +220,12 @@ def test_a_file_is_read_once(files: list[tuple[LocalMap, FileEntry]], monkeypatc
 
 
 def test_a_walk_begun_again_knows_nothing_of_the_one_before(tmp_path: Path) -> None:
-    path, passed = tmp_path / "a", ranges_of()
+    path, hasher = tmp_path / "a", ranges_of()
     for body in (BODY[:5000], BODY[5000:10_000]):
         path.write_bytes(body)
         file, entry = opened(path)
-        [(at, size)] = taken(passed.walk(file, entry), [(0, 1000, False)], body)
-        found = passed.look_up({"c": refs_to([(0, at, size)] * 2)}, [entry], ())["c"]
+        [(at, size)] = taken(hasher.walk(file, entry), [(0, 1000, False)], body)
+        found = hasher.look_up({"c": refs_to([(0, at, size)] * 2)}, [entry], ())["c"]
         assert content(found) == [md5(body[512:1512])] * 2
 
 
@@ -243,16 +243,16 @@ def test_a_file_that_became_shorter(tmp_path: Path) -> None:
 
 
 def test_files_passed_by_long_ago_are_forgotten_and_none_is_held_open(tmp_path: Path) -> None:
-    passed, entries = ranges_of(), []
+    hasher, entries = ranges_of(), []
     for number in range(100):
         (tmp_path / f"{number}").write_bytes(BODY[:100_000])
         file, entry = opened(tmp_path / f"{number}")
-        assert list(taken(passed.walk(file, entry), [(0, 90_000, False)], BODY[:100_000])) == [(512, 90_000)]
+        assert list(taken(hasher.walk(file, entry), [(0, 90_000, False)], BODY[:100_000])) == [(512, 90_000)]
         entries.append(entry)
     del file
     assert not [name for name in os.listdir("/proc/self/fd") if str(tmp_path) in _target(name)]
     refs = refs_to([(number, 512, 90_000) for number in range(100)])
-    assert passed.look_up({"c": refs}, entries, ())["c"].known.tolist() == [False] * 35 + [True] * 65
+    assert hasher.look_up({"c": refs}, entries, ())["c"].known.tolist() == [False] * 35 + [True] * 65
 
 
 def _target(descriptor: str) -> str:
@@ -268,11 +268,11 @@ def test_all_is_given_back_at_once(tmp_path: Path) -> None:
     gc.disable()
     try:
         file, entry = opened(tmp_path / "a")
-        passed = ranges_of()
-        walk = passed.walk(file, entry)
+        hasher = ranges_of()
+        walk = hasher.walk(file, entry)
         assert list(taken(walk, [(0, 1000, False)])) == [(HEADER, 1000)]
         gone = weakref.ref(file)
-        del passed, walk, file
+        del hasher, walk, file
         assert gone() is None
     finally:
         gc.enable()

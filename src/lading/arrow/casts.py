@@ -103,7 +103,7 @@ def _is_refused(column: pa.Array, kind: pa.DataType) -> bool:
 
 def _cast_nested(column: pa.Array, kind: pa.DataType) -> pa.Array:
     if pa.types.is_struct(column.type) and pa.types.is_struct(kind):
-        return rebuilt(_picked(column, kind), kind, cast)
+        return rebuilt(_with_fields_of(column, kind), kind, cast)
     lists = is_list(column.type) and isinstance(kind, LIST_TYPES)
     if not (lists or (pa.types.is_map(column.type) and pa.types.is_map(kind))):
         return column.cast(kind)  # which refuses it
@@ -186,14 +186,14 @@ def _differ(column: pa.Array, found: pa.Array) -> bool:
     return not found.cast(common, safe=False).equals(column.cast(common, safe=False))
 
 
-def _picked(column: pa.Array, kind: pa.DataType) -> pa.Array:
+def _with_fields_of(column: pa.Array, kind: pa.DataType) -> pa.Array:
     """Return a struct with the fields of another, in their order; missing fields as nulls.
 
     Raises:
         ArrowInvalid: another field has a value, or a field that may not be null is null.
     """
-    picked = [(column.type.get_field_index(child.name), child) for child in kind]
-    fields = [column.type.field(i) if i >= 0 else pa.field(child.name, child.type) for i, child in picked]
+    places = [(column.type.get_field_index(child.name), child) for child in kind]
+    fields = [column.type.field(i) if i >= 0 else pa.field(child.name, child.type) for i, child in places]
     stricter = [i for i, before in enumerate(fields) if before.nullable and not kind.field(i).nullable]
     if not stricter and [child.name for child in column.type] == [child.name for child in kind]:
         return column
@@ -201,7 +201,7 @@ def _picked(column: pa.Array, kind: pa.DataType) -> pa.Array:
     for i, child in enumerate(column.type):
         if kind.get_field_index(child.name) < 0 and (present(column.field(i)) & there).any():
             raise pa.ArrowInvalid(f"values of the field {child.name!r}, which {kind} lacks")
-    parts = [column.field(i) if i >= 0 else pa.nulls(len(column), child.type) for i, child in picked]
+    parts = [column.field(i) if i >= 0 else pa.nulls(len(column), child.type) for i, child in places]
     for i in stricter:
         parts[i] = _without_nulls(parts[i], there, fields[i].name)
         fields[i] = fields[i].with_nullable(False)  # noqa: FBT003 - pyarrow takes it by position

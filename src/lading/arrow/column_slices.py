@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from lading.arrow.byte_ranges import Buffer, ByteRanges, as_file, as_view, bitmap, room_for
 from lading.arrow.views import gather, is_bytes, is_text
 
-__all__ = ["ColumnSlices", "Numbers", "Picked", "as_array", "put"]
+__all__ = ["ColumnSlices", "ColumnValues", "Numbers", "as_array", "put"]
 
 _MAX_SMALL = (1 << 31) - 1
 _FEW = 256
@@ -40,7 +40,7 @@ class Numbers:
         return len(self.values)
 
 
-Picked: TypeAlias = Numbers | ByteRanges
+ColumnValues: TypeAlias = Numbers | ByteRanges
 """Values of a column."""
 
 
@@ -55,11 +55,11 @@ class ColumnSlices:
     """
 
     schema: pa.Schema
-    columns: Mapping[str, Picked]
+    columns: Mapping[str, ColumnValues]
     rest: pa.Table | None
 
 
-def put(parts: Sequence[Picked], places: Sequence[NDArray[np.int64]], count: int) -> Picked:
+def put(parts: Sequence[ColumnValues], places: Sequence[NDArray[np.int64]], count: int) -> ColumnValues:
     """Combine values of several shards into one column.
 
     Args:
@@ -89,7 +89,7 @@ def _put_numbers(parts: Sequence[Numbers], places: Sequence[NDArray[np.int64]], 
     return Numbers(values, there)
 
 
-def as_array(picked: Picked, kind: pa.DataType, *, views: bool = False) -> pa.Array:
+def as_array(values: ColumnValues, kind: pa.DataType, *, views: bool = False) -> pa.Array:
     """Return the values in a type: copied, or read from files; with `views` bytes are shared.
 
     Text and bytes of more than 2 GiB come as the large variant of a small type. Text is not checked.
@@ -97,21 +97,21 @@ def as_array(picked: Picked, kind: pa.DataType, *, views: bool = False) -> pa.Ar
     Raises:
         ShortRead: a file became shorter.
     """
-    if isinstance(picked, Numbers):
-        values = np.packbits(picked.values, bitorder="little") if pa.types.is_boolean(kind) else picked.values
-        return pa.Array.from_buffers(kind, len(picked), [bitmap(picked.there), pa.py_buffer(values)])
-    there = None if bool(picked.there.all()) else picked.there
+    if isinstance(values, Numbers):
+        data = np.packbits(values.values, bitorder="little") if pa.types.is_boolean(kind) else values.values
+        return pa.Array.from_buffers(kind, len(values), [bitmap(values.there), pa.py_buffer(data)])
+    there = None if bool(values.there.all()) else values.there
     views = views and is_bytes(kind)
-    if not all(isinstance(source, Buffer) for source in picked.sources):
-        return _read(picked, kind, there)
-    if len(picked) < _FEW and not views:
-        return _joined(picked, kind, there)
-    where = np.maximum(picked.source, 0).astype(np.int32)
-    shown = gather(_buffers(picked), where, picked.offset, picked.length, there, prefixes=views)
+    if not all(isinstance(source, Buffer) for source in values.sources):
+        return _read(values, kind, there)
+    if len(values) < _FEW and not views:
+        return _joined(values, kind, there)
+    where = np.maximum(values.source, 0).astype(np.int32)
+    shown = gather(_buffers(values), where, values.offset, values.length, there, prefixes=views)
     if views:
         return shown
-    copied = shown.cast(_bytes_type(kind, int(picked.length.sum())))
-    return pa.Array.from_buffers(_fitting(kind, copied.type), len(picked), copied.buffers())
+    copied = shown.cast(_bytes_type(kind, int(values.length.sum())))
+    return pa.Array.from_buffers(_fitting(kind, copied.type), len(values), copied.buffers())
 
 
 def _joined(pieces: ByteRanges, kind: pa.DataType, there: NDArray[np.bool_] | None) -> pa.Array:

@@ -46,7 +46,6 @@ __all__ = [
     "listed_values",
     "masked",
     "over",
-    "picked",
     "places",
     "plain_type",
     "present",
@@ -57,6 +56,7 @@ __all__ = [
     "shown_bytes",
     "slices",
     "take",
+    "take_bytes",
     "take_rows",
     "take_values",
     "total_bytes",
@@ -558,10 +558,10 @@ def _copied(column: pa.Array | pa.ChunkedArray, rows: NDArray[np.int64]) -> pa.A
     def copy(target: memoryview, source: int, offset: int) -> None:
         target[:] = sources[source][offset : offset + len(target)]
 
-    return picked(column, found[rows], rows, copy)
+    return take_bytes(column, found[rows], rows, copy)
 
 
-def picked(
+def take_bytes(
     column: pa.Array | pa.ChunkedArray,
     found: ByteRanges,
     rows: NDArray[np.int64],
@@ -602,7 +602,7 @@ def reorder(table: pa.Table, rows: NDArray[np.int64]) -> pa.Table:
     for field, column in zip(table.schema, table.columns, strict=True):
         wide = _LARGE.get(field.type)
         if wide is not None and int(byte_lengths(column)[rows].sum()) >= 1 << 31:
-            field, column = field.with_type(wide), column.cast(wide)  # noqa: PLW2901 - a wider twin of itself
+            field, column = field.with_type(wide), column.cast(wide)  # noqa: PLW2901 - its wider variant
         fields.append(field)
         plain = pa.types.is_primitive(field.type) or (is_text(field.type) and not pa.types.is_string_view(field.type))
         if plain:

@@ -185,14 +185,14 @@ def _check_videos(folder: str, path: str, reader: pa.ipc.RecordBatchFileReader, 
                 some = batch.column(name).slice(at, _FILM_ROWS)
                 with errors_at(column=name):
                     _check_stored_videos(
-                        files, {film for _, film in stored_videos(some, feature, np.arange(len(some)))}
+                        files, {video for _, video in stored_videos(some, feature, np.arange(len(some)))}
                     )
 
 
-def _check_stored_videos(files: VideoFolder, films: Iterable[ExternalVideo]) -> None:
-    for film in films:
+def _check_stored_videos(files: VideoFolder, videos: Iterable[ExternalVideo]) -> None:
+    for video in videos:
         try:
-            files.head(film)
+            files.head(video)
         except NotFound as error:
             raise SidecarMismatch("the file of a video is not there", file=files.shard, expected=error.file,
                                   advice=_REBUILD) from error  # fmt: skip

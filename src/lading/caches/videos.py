@@ -82,11 +82,11 @@ class VideoFolder:
         self._takes_roots = roots is not None
         self._is_real = real_place(self._folder) == posixpath.join(real_place(cache), ASSETS)
 
-    def size(self, film: ExternalVideo) -> int:
+    def size(self, video: ExternalVideo) -> int:
         """Return the size of the file from its cell, or by a look at the file. Raises as `head`."""
-        return self.head(film).size_bytes if film.size_bytes is None else max(film.size_bytes, 0)
+        return self.head(video).size_bytes if video.size_bytes is None else max(video.size_bytes, 0)
 
-    def head(self, film: ExternalVideo) -> FileInfo:
+    def head(self, video: ExternalVideo) -> FileInfo:
         """Return the facts of the file.
 
         Raises:
@@ -94,39 +94,39 @@ class VideoFolder:
             NotFound, StoreError: the file is missing, or cannot be inspected.
             SidecarMismatch: the file has another size than its cell says.
         """
-        place = self._place(film.name)
+        place = self._place(video.name)
         info = self._store.head(place)
-        if film.size_bytes not in (None, info.size_bytes):
+        if video.size_bytes not in (None, info.size_bytes):
             raise SidecarMismatch("the file of a video has another size than its row says", file=self.shard,
-                                  expected=f"{film.size_bytes} bytes", found=f"{info.size_bytes} bytes in {place}",
+                                  expected=f"{video.size_bytes} bytes", found=f"{info.size_bytes} bytes in {place}",
                                   advice=_CHANGED)  # fmt: skip
         return info
 
-    def read(self, film: ExternalVideo) -> Buffer:
+    def read(self, video: ExternalVideo) -> Buffer:
         """Return the bytes of the file, checked against its name and checksum. Raises as `check`."""
-        info = self.head(film)
+        info = self.head(video)
         [data] = self._store.get_ranges(info.path, [(0, info.size_bytes)])
-        if _digests(film):
-            self._compare(film, hashlib.sha256(data).hexdigest(), info)
+        if _digests(video):
+            self._compare(video, hashlib.sha256(data).hexdigest(), info)
         return data
 
-    def check(self, film: ExternalVideo) -> None:
+    def check(self, video: ExternalVideo) -> None:
         """Read the file in pieces of 8 MB, and check it against its name and checksum where these are SHA-256.
 
         Raises:
             SidecarMismatch: the bytes differ. Further errors as `head`.
         """
-        info = self.head(film)
-        if not _digests(film):
+        info = self.head(video)
+        if not _digests(video):
             return
         total = hashlib.sha256()
         for at in range(0, info.size_bytes, _PIECE_BYTES):
             [piece] = self._store.get_ranges(info.path, [(at, min(_PIECE_BYTES, info.size_bytes - at))])
             total.update(piece)
-        self._compare(film, total.hexdigest(), info)
+        self._compare(video, total.hexdigest(), info)
 
-    def _compare(self, film: ExternalVideo, found: str, info: FileInfo) -> None:
-        for expected in _digests(film):
+    def _compare(self, video: ExternalVideo, found: str, info: FileInfo) -> None:
+        for expected in _digests(video):
             if expected != found:
                 raise SidecarMismatch("the file of a video differs from its checksum", file=self.shard,
                                       expected=f"sha256 {expected}", found=f"sha256 {found} of {info.path}",
@@ -198,9 +198,9 @@ def stored_videos(column: pa.Array, feature: Feature, rows: NDArray[np.int64]) -
             if at >= 0 and keeps_files(inner):
                 yield from stored_videos(children[at], inner, rows)
     elif is_video_cell(kind):
-        for row, film in zip(rows.tolist(), external_videos(column), strict=True):
-            if film is not None:
-                yield row, film
+        for row, video in zip(rows.tolist(), external_videos(column), strict=True):
+            if video is not None:
+                yield row, video
 
 
 def wrong_cells(column: pa.StructArray) -> Iterator[tuple[int, SidecarMismatch]]:

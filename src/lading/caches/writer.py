@@ -154,9 +154,9 @@ def _rules(batch_size: int, batch_bytes: int | str, workers: int, on_missing: st
     for name, value in (("batch_size", batch_size), ("workers", workers)):
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
             raise UsageError(f"no {name}", expected="1 or more", found=repr(value))
-    for name, told, other in (("on_missing", on_missing, "null"), ("on_unknown", on_unknown, "drop")):
-        if told not in ("error", other):
-            raise UsageError(f"no {name}", expected=f"error or {other}", found=repr(told))
+    for name, parsed, other in (("on_missing", on_missing, "null"), ("on_unknown", on_unknown, "drop")):
+        if parsed not in ("error", other):
+            raise UsageError(f"no {name}", expected=f"error or {other}", found=repr(parsed))
     return Rules(
         batch_size, max(parse_bytes(batch_bytes), 1), workers,
         drop_unknown=on_unknown == "drop", fill_missing=on_missing == "null",
@@ -169,17 +169,17 @@ def _plain_lineage(lineage: Mapping[str, Any]) -> dict[str, Any]:
         raise UsageError("no lineage", expected="a dict", found=type(lineage).__name__)
     try:
         text = json.dumps(dict(lineage), allow_nan=False, ensure_ascii=False).encode()
-        told = dict(json_text.loads(text))
+        parsed = dict(json_text.loads(text))
     except (TypeError, ValueError, RecursionError, DataError) as error:
         raise UsageError("a lineage that JSON cannot hold", found=str(error)) from None
-    if (twin := json_text.find_repeated_name([text], [told])) is not None:
-        raise UsageError("a lineage that JSON cannot hold: two keys become one text", found=repr(twin[1]))
-    return told
+    if (repeated := json_text.find_repeated_name([text], [parsed])) is not None:
+        raise UsageError("a lineage that JSON cannot hold: two keys become one text", found=repr(repeated[1]))
+    return parsed
 
 
-def _place(told: str | os.PathLike[str]) -> str:
+def _place(parsed: str | os.PathLike[str]) -> str:
     """Return the place of the cache: an absolute path if its last part is not a name."""
-    folder = os.fspath(told) if isinstance(told, os.PathLike) else told
+    folder = os.fspath(parsed) if isinstance(parsed, os.PathLike) else parsed
     if not isinstance(folder, str) or not folder or not is_local(resolve(folder)[0]):
         raise UsageError("a cache is a folder of this machine", expected="a path", found=repr(folder))
     place = final_place(named_folder(folder))
@@ -254,8 +254,8 @@ def _locked(place: str) -> Iterator[None]:
     with store_errors(path):
         os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-        told = os.fstat(fd)
-    owner = (threading.get_ident(), told.st_dev, told.st_ino)
+        parsed = os.fstat(fd)
+    owner = (threading.get_ident(), parsed.st_dev, parsed.st_ino)
     if owner in _held.values():  # it would wait for itself
         os.close(fd)
         raise UsageError("the cache is being built out of what would build it again", file=place,

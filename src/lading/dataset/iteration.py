@@ -179,7 +179,7 @@ def scan_shard(  # noqa: PLR0913 - limits, columns and flags of one read
     *,
     views: bool = False,
     drifting: bool = False,
-    passed: RangeHasher | None = None,
+    range_hasher: RangeHasher | None = None,
 ) -> Iterator[Batch]:
     """Batches of one shard, references as they are; the shard is closed at the end, if nobody else reads from it.
 
@@ -197,7 +197,7 @@ def scan_shard(  # noqa: PLR0913 - limits, columns and flags of one read
     lineage = {LINEAGE_KEY: orjson.dumps(files)}
     samples = 0
     last: str | None = None
-    with shards.one_pass(shard, passed) as view:
+    with shards.one_pass(shard, range_hasher) as view:
         for found in view.batches(
             max_rows=max_rows, max_bytes=max_bytes, columns=columns, schema=schema, views=views, drifting=drifting
         ):

@@ -123,14 +123,14 @@ def _picked_rows(
     def put_together(rows: NDArray[np.int64]) -> pa.Table | None:
         asked = _by_shard(rows, ends)
         hold = len(asked) <= _HELD_SHARDS // threads
-        picks: list[ColumnSlices] = []
+        slices: list[ColumnSlices] = []
         for each in asked:
-            picker = _picker(shards, each.shard)
-            found = None if picker is None else picker.pick(each.rows, columns, views=views, hold=hold)
-            if found is None or (picks and not _are_alike(found, picks[0])):
+            reader = _picker(shards, each.shard)
+            found = None if reader is None else reader.column_slices(each.rows, columns, views=views, hold=hold)
+            if found is None or (slices and not _are_alike(found, slices[0])):
                 return None
-            picks.append(found)
-        return _put_together(picks, [each.places for each in asked], len(rows), views=views)
+            slices.append(found)
+        return _put_together(slices, [each.places for each in asked], len(rows), views=views)
 
     if threads == 1:
         return put_together(wanted)
@@ -179,7 +179,7 @@ def _by_shard(wanted: NDArray[np.int64], ends: NDArray[np.int64]) -> list[_Asked
 
 def _picker(shards: Shards, shard: int) -> ShardReader | None:
     view = shards.counted_shard(shard)
-    return view.picks
+    return view.column_reader
 
 
 def _are_alike(one: ColumnSlices, other: ColumnSlices) -> bool:
@@ -189,19 +189,19 @@ def _are_alike(one: ColumnSlices, other: ColumnSlices) -> bool:
 
 
 def _put_together(
-    picks: Sequence[ColumnSlices], places: Sequence[NDArray[np.int64]], count: int, *, views: bool
+    slices: Sequence[ColumnSlices], places: Sequence[NDArray[np.int64]], count: int, *, views: bool
 ) -> pa.Table:
     """Rows of shards as one table."""
-    schema = without_source(picks[0].schema)
-    if any(each.schema.metadata != picks[0].schema.metadata for each in picks):
-        schema, _ = union_schema(("", each.schema) for each in picks)
-    rest = _rest(picks, places, count)
+    schema = without_source(slices[0].schema)
+    if any(each.schema.metadata != slices[0].schema.metadata for each in slices):
+        schema, _ = union_schema(("", each.schema) for each in slices)
+    rest = _rest(slices, places, count)
     given = []
     for field in schema:
-        if field.name not in picks[0].columns:
+        if field.name not in slices[0].columns:
             given.append(rest.column(field.name))
             continue
-        parts = [each.columns[field.name] for each in picks]
+        parts = [each.columns[field.name] for each in slices]
         column = as_array(put(parts, places, count) if len(parts) > 1 else parts[0], field.type, views=views)
         if is_text(field.type):
             column.validate(full=True)
@@ -212,9 +212,9 @@ def _put_together(
     return pa.table(given, schema)
 
 
-def _rest(picks: Sequence[ColumnSlices], places: Sequence[NDArray[np.int64]], count: int) -> pa.Table:
+def _rest(slices: Sequence[ColumnSlices], places: Sequence[NDArray[np.int64]], count: int) -> pa.Table:
     """Columns that were read, in order; none if there are none."""
-    read = [each.rest for each in picks if each.rest is not None]
+    read = [each.rest for each in slices if each.rest is not None]
     if len(read) <= 1:
         return read[0] if read else pa.table({})
     rows = np.empty(count, np.int64)

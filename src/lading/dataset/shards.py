@@ -251,21 +251,23 @@ class Shards:
         return view
 
     @contextmanager
-    def one_pass(self, shard: int, passed: RangeHasher | None = None) -> Iterator[View]:
+    def one_pass(self, shard: int, range_hasher: RangeHasher | None = None) -> Iterator[View]:
         """A shard as a view for one pass over it; closed at the end, if nobody else reads from it.
 
         Args:
             shard: its number.
-            passed: takes the values of a mapped file that a reader passes while it walks over headers.
+            range_hasher: takes the values of a mapped file that a reader passes while it walks over headers.
         """
         self.getters.pop(shard, None)
         view = opened = self._views.pop(shard, None)  # by now another file may be in its place
-        if view is None and passed is None:
+        if view is None and range_hasher is None:
             view = self._take_detached(shard)
         if view is None:
             source = self.source(shard)
             held = self.indexes.held(shard)
-            view = self._open_view(source if shard in self.replacements else replace(source, index=held, passed=passed))
+            view = self._open_view(
+                source if shard in self.replacements else replace(source, index=held, range_hasher=range_hasher)
+            )
         try:
             yield view
             self.counts.update(view.counts)

@@ -92,7 +92,7 @@ class ShardFile:
         reported: `ShardReader.counts` after all rows were read; for `Format.check`. None if they were not read, because
             the file matches its checksum: then only the files next to it need a check.
         stored_schema: columns of its rows as the manifest keeps them; None if no manifest does.
-        passed: takes the bytes that a reader passes while it walks over headers, for a caller that hashes all bytes.
+        range_hasher: hashes values while a reader walks over headers, for a caller that hashes all bytes.
     """
 
     store: Store
@@ -109,7 +109,7 @@ class ShardFile:
     view: str = "samples"
     reported: Mapping[str, int] | None = None
     stored_schema: pa.Schema | None = None
-    passed: RangeHasher | None = None
+    range_hasher: RangeHasher | None = None
 
     @property
     def place(self) -> str:
@@ -191,11 +191,11 @@ class ShardReader(ABC):
     Attributes:
         declares_types: the file declares the types of its columns. Otherwise types come from the values of this file,
             and `batches` and `read` take the types of all files as `schema`.
-        picks: `pick` can leave values in a file.
+        slices_columns: `column_slices` can leave values in a file.
     """
 
     declares_types: bool = True
-    picks: bool = False
+    slices_columns: bool = False
 
     @cached_property
     def counts(self) -> Counter[str]:
@@ -263,7 +263,7 @@ class ShardReader(ABC):
         """
         return read_rows(self, rows, columns, schema)
 
-    def pick(
+    def column_slices(
         self, rows: NDArray[np.int64], columns: Sequence[str] | None = None, *, views: bool = False, hold: bool = True
     ) -> ColumnSlices | None:
         """Return the places of values of rows in a local file, in the given order; None if that saves nothing.

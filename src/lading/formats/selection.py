@@ -12,20 +12,20 @@ from numpy.typing import NDArray
 from lading.arrow.views import total_bytes
 from lading.formats.base import ShardReader
 
-__all__ = ["picked"]
+__all__ = ["selected_rows"]
 
 _FIRST_ROWS = 64
 _Read: TypeAlias = Callable[[NDArray[np.int64]], pa.Table]
 
 
-def picked(reader: ShardReader, rows: NDArray[np.int64] | None) -> ShardReader:
+def selected_rows(reader: ShardReader, rows: NDArray[np.int64] | None) -> ShardReader:
     """Return a reader with only these rows, as its rows 0, 1 …; the reader itself for None."""
     if rows is None:
         return reader
-    return _Picked(reader, rows)
+    return _SelectedRows(reader, rows)
 
 
-class _Picked(ShardReader):
+class _SelectedRows(ShardReader):
     """Some rows of a reader. Peak memory of batches: twice their limit, if rows have similar sizes.
 
     Attributes:

@@ -26,14 +26,14 @@ class View(ABC):
     """One open shard, read as a view.
 
     Attributes:
-        picks: the shard's reader, if it can leave values in a file.
+        column_reader: the shard's reader, if it can leave values in a file.
         copies: `read` returns copies, so that its rows do not keep the file open.
         has_errors: rows may have errors that an earlier job recorded.
         holds_items: a row of the shard is an item.
         has_members: rows are made of members of a tar.
     """
 
-    picks: ShardReader | None = None
+    column_reader: ShardReader | None = None
     copies: bool = False
     has_errors: bool = True
     holds_items: bool = False

@@ -468,9 +468,9 @@ def _refuse_neighbours(items: pa.RecordBatch, last: object) -> object:
     ids = items.column("sample_id").filter(pc.equal(items.column("modality"), _MODALITIES[_METADATA]))
     repeated = pc.equal(ids[1:], ids[:-1]).to_numpy(zero_copy_only=False)
     if ids[0].as_py() == last or repeated.any():
-        twin = ids[0].as_py() if ids[0].as_py() == last else ids[int(np.argmax(repeated))].as_py()
+        repeated_id = ids[0].as_py() if ids[0].as_py() == last else ids[int(np.argmax(repeated))].as_py()
         raise DataError("two documents that follow each other have one id, and their items would be one sample",
-                        column="id", found=repr(twin), advice="Give them ids of their own.")  # fmt: skip
+                        column="id", found=repr(repeated_id), advice="Give them ids of their own.")  # fmt: skip
     return ids[-1].as_py()
 
 

@@ -21,7 +21,7 @@ from lading.formats.base import (
     ShardWriter,
 )
 from lading.formats.documents import is_documents
-from lading.formats.selection import picked
+from lading.formats.selection import selected_rows
 from lading.formats.stored_types import StoredTypes
 from lading.interleaved.base import View
 from lading.interleaved.document_rows import RowsOfDocuments, documents_of_rows, documents_schema
@@ -82,15 +82,15 @@ def open_view(  # noqa: PLR0913, PLR0917 - what a dataset knows of its shards
         rows = None
     if view == "samples":
         given = reader if members is None else _restoring(reader, fetcher, members, source.path)
-        return SamplesView(picked(given, rows))
+        return SamplesView(selected_rows(given, rows))
     if reader.member_reader is not None:
         return TarDocuments(reader.member_reader, fetcher, source, interleaved, schema)
     packed = _packed_rows(reader)
     if packed is not None:
-        return PackedView(picked(packed, rows), source.path, interleaved, schema)
+        return PackedView(selected_rows(packed, rows), source.path, interleaved, schema)
     if reader.document_reader is not None:
         return DocumentsView(reader.document_reader, interleaved, fetcher)
-    return ItemsView(picked(reader, rows), source.place, interleaved, follower, fetcher)
+    return ItemsView(selected_rows(reader, rows), source.place, interleaved, follower, fetcher)
 
 
 def _restoring(reader: ShardReader, fetcher: Fetcher, rows: pa.Schema, path: str) -> ShardReader:

@@ -21,14 +21,14 @@ class SamplesView(View):
     """A shard whose rows are samples.
 
     Attributes:
-        picks: the reader, if it can leave values in a file.
+        column_reader: the reader, if it can leave values in a file.
         counts: counts of omitted data.
     """
 
     def __init__(self, reader: ShardReader) -> None:
         self._reader = reader
-        self.picks = reader if reader.picks else None
-        self.copies = not reader.picks
+        self.column_reader = reader if reader.slices_columns else None
+        self.copies = not reader.slices_columns
 
     @property
     def counts(self) -> Counter[str]:

@@ -114,8 +114,8 @@ def digests_of(
     Who gives a limit will take no more samples, and for those behind nothing is read.
     """
     begun = 0
-    passed = _hasher_of(dataset)
-    shown = passed if limit is None and dataset.target is None else None  # else not all values are looked at
+    range_hasher = _hasher_of(dataset)
+    shown = range_hasher if limit is None and dataset.target is None else None  # else not all values are looked at
     most_rows = _MAX_ROWS if limit is None else min(max(limit, 1), _MAX_ROWS)
 
     def batches() -> Iterator[pa.RecordBatch]:
@@ -128,7 +128,7 @@ def digests_of(
     given = (Batch(rows, dataset.view) for rows in batches())
     joined_up = join(given, most_rows, _MAX_BYTES, _TOGETHER_SHARDS, lambda one: _lies_in_files(one.rows))
     # The shard begun last is looked into already, or was seen to the end.
-    return _digested(dataset, joined_up, passed, keyed=keyed, shards_given=lambda: begun - 1)
+    return _digested(dataset, joined_up, range_hasher, keyed=keyed, shards_given=lambda: begun - 1)
 
 
 def digests_behind(dataset: Shards, chosen: ChosenSamples, *, keyed: bool = False) -> Iterator[Digested]:
@@ -143,11 +143,16 @@ def _hasher_of(dataset: Shards) -> RangeHasher:
 
 
 def _digested(
-    dataset: Shards, batches: Iterator[Batch], passed: RangeHasher, *, keyed: bool, shards_given: Callable[[], int]
+    dataset: Shards,
+    batches: Iterator[Batch],
+    range_hasher: RangeHasher,
+    *,
+    keyed: bool,
+    shards_given: Callable[[], int],
 ) -> Iterator[Digested]:
     for batch in batches:
         found, given = [], shards_given()
-        for part in _parts(dataset, _with_forms(dataset, batch.rows, passed)):
+        for part in _parts(dataset, _with_forms(dataset, batch.rows, range_hasher)):
             found.append(batch_digests(part, dataset.view))
             del part  # before as much is unpacked again
         keys = _keys(batch.rows, dataset.view) if keyed else None
@@ -175,13 +180,13 @@ def _lies_in_files(batch: pa.RecordBatch) -> bool:
 
 
 def _shard_batches(
-    dataset: Shards, shard: int, max_rows: int = _MAX_ROWS, passed: RangeHasher | None = None
+    dataset: Shards, shard: int, max_rows: int = _MAX_ROWS, range_hasher: RangeHasher | None = None
 ) -> Iterator[pa.RecordBatch]:
     # Types may differ from batch to batch: to settle them, all JSON would be read once before.
-    return shard_batches(dataset, shard, max_rows, _MAX_BYTES, views=True, drifting=True, passed=passed)
+    return shard_batches(dataset, shard, max_rows, _MAX_BYTES, views=True, drifting=True, range_hasher=range_hasher)
 
 
-def _with_forms(dataset: Shards, batch: pa.RecordBatch, passed: RangeHasher) -> pa.RecordBatch:
+def _with_forms(dataset: Shards, batch: pa.RecordBatch, range_hasher: RangeHasher) -> pa.RecordBatch:
     """The batch with forms in the place of references, or bytes where forms are made by the column."""
     features = {field.name: feature_of(field) for field in batch.schema if is_ref(field.type)}
     refs = {
@@ -190,7 +195,7 @@ def _with_forms(dataset: Shards, batch: pa.RecordBatch, passed: RangeHasher) -> 
         if value_form(feature, long=False) or total_bytes(batch.select([name])) <= _COPIED_BYTES
     }
     texts = {name for name in refs if isinstance(features[name], Json)}
-    seen = passed.look_up(refs, files_of(batch.schema), texts)
+    seen = range_hasher.look_up(refs, files_of(batch.schema), texts)
     left = dataset.fetcher.pieces_to_read(batch, {name: ~values.known for name, values in seen.items()})
     pieces = {name: _either(seen[name].kept, rest) for name, rest in left.items()}
     forms = {

@@ -20,7 +20,7 @@ from lading.arrow.byte_ranges import ByteRanges, as_view, room_for
 from lading.arrow.references import FileEntry, Refs
 from lading.storage.base import MappedFile
 
-__all__ = ["HashedValues", "Hasher", "PassingBy", "RangeHasher"]
+__all__ = ["HashedValues", "Hasher", "HashingWalk", "RangeHasher"]
 
 _WINDOW_BYTES = 1 << 20
 """As large as in `lading.storage.windows`, for the same reason."""
@@ -95,7 +95,7 @@ class RangeHasher:
         self._window = _Window()
         self._records: OrderedDict[FileEntry, _Record] = OrderedDict()
 
-    def walk(self, file: MappedFile, entry: FileEntry) -> PassingBy:
+    def walk(self, file: MappedFile, entry: FileEntry) -> HashingWalk:
         """Begin a walk over a file; the results of an earlier walk over it are dropped."""
         self._records.pop(entry, None)
         while len(self._records) > _MOST_FILES:
@@ -106,7 +106,7 @@ class RangeHasher:
                 held -= len(record.kept)
                 record.forget_kept()
         record = self._records[entry] = _Record(self._hash_bytes)
-        return PassingBy(file, self._window, record, self._hash_value, self._hasher, self._most_kept_bytes)
+        return HashingWalk(file, self._window, record, self._hash_value, self._hasher, self._most_kept_bytes)
 
     def look_up(
         self, columns: Mapping[str, Refs], files: Sequence[FileEntry], texts: Collection[str]
@@ -158,7 +158,7 @@ class _Window:
         self.turn = 0
 
 
-class PassingBy:
+class HashingWalk:
     """A walk over a file, through a window that moves along."""
 
     __slots__ = ("_base", "_file", "_hash_value", "_hasher", "_most_kept_bytes", "_part", "_record", "_turn", "_window")

@@ -52,14 +52,14 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """Whether rows were gathered, reading by reading."""
     said: list[bool] = []
 
-    pick = reader.ArrowReader._picked
+    pick = reader.ArrowReader._plain_slices
 
     def picked(*args: Any, **options: Any) -> Any:
         found = pick(*args, **options)
         said.append(found is not None)
         return found
 
-    monkeypatch.setattr(reader.ArrowReader, "_picked", picked)
+    monkeypatch.setattr(reader.ArrowReader, "_plain_slices", picked)
     return said
 
 

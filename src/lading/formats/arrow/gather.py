@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lading.arrow.byte_ranges import ByteRanges, Source
-from lading.arrow.column_slices import Numbers, Picked
+from lading.arrow.column_slices import ColumnValues, Numbers
 from lading.arrow.views import is_bytes
 from lading.formats.arrow.blocks import Body
 from lading.formats.arrow.large import LARGE_BYTES
@@ -37,7 +37,7 @@ class _Misfit(Exception):
 def gather_columns(
     body: Body, columns: Sequence[PlainColumn], batch: NDArray[np.int64], row: NDArray[np.int64], *, views: bool,
     hold: bool,
-) -> list[Picked] | None:  # fmt: skip
+) -> list[ColumnValues] | None:  # fmt: skip
     """Return rows of record batches, column by column; None if they must be read batch by batch.
 
     Args:
@@ -66,7 +66,7 @@ class _Picker:
         self._body, self._mapped, self._buffer = body, mapped, mapped.buffer
         self._may_touch, self._views, self._hold = hold and body.may_stay(), views, hold
 
-    def column(self, column: PlainColumn, batch: NDArray[np.int64], row: NDArray[np.int64]) -> Picked:
+    def column(self, column: PlainColumn, batch: NDArray[np.int64], row: NDArray[np.int64]) -> ColumnValues:
         """Return values of a column. Raises _Misfit if offsets run backwards or outside."""
         there = self._there(column, batch, row)
         first = column.first[batch]

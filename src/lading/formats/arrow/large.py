@@ -11,7 +11,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from lading.arrow.references import make_refs
-from lading.arrow.views import is_bytes, picked, places
+from lading.arrow.views import is_bytes, places, take_bytes
 from lading.errors import CorruptShard, ShortRead
 from lading.formats.arrow.blocks import Body
 
@@ -47,7 +47,7 @@ def read_large(column: pa.Array, rows: NDArray[np.int64], body: Body) -> pa.Arra
         read_into([target], place + offset)
 
     try:
-        return picked(column, places(column)[rows], rows, copy)
+        return take_bytes(column, places(column)[rows], rows, copy)
     except ShortRead as error:
         raise CorruptShard("the file became shorter while it was open", file=body.path) from error
 

@@ -18,7 +18,7 @@ from lading.arrow import views as binary_views
 from lading.arrow.align import refuse_duplicate_names
 from lading.arrow.batches import copied, with_columns
 from lading.arrow.casts import without_null_values
-from lading.arrow.column_slices import ColumnSlices, Picked, as_array
+from lading.arrow.column_slices import ColumnSlices, ColumnValues, as_array
 from lading.arrow.references import FileEntry, with_files
 from lading.errors import LadingError, ShortRead, SidecarMismatch, UsageError, errors_at
 from lading.features.huggingface import HUGGINGFACE_KEY, unwrapped
@@ -95,7 +95,7 @@ class ArrowReader(ShardReader):
         counts: videos whose bytes are in external files and were not requested.
     """
 
-    picks = True
+    slices_columns = True
 
     def __init__(self, source: ShardFile, options: ReadOptions) -> None:
         self._path = source.path
@@ -196,7 +196,7 @@ class ArrowReader(ShardReader):
         place[order] = np.arange(len(order))
         return binary_views.reorder(table, place)
 
-    def pick(
+    def column_slices(
         self, rows: NDArray[np.int64], columns: Sequence[str] | None = None, *, views: bool = False, hold: bool = True
     ) -> ColumnSlices | None:
         """Return values of rows in place, in the given order; None if that saves nothing.
@@ -209,16 +209,16 @@ class ArrowReader(ShardReader):
         """
         chosen = self._chosen(columns)
         self._refuse_outside(rows)
-        found = self._picked(rows, chosen, views=views, hold=hold)
+        found = self._plain_slices(rows, chosen, views=views, hold=hold)
         if found is None:
             return None
         rest = [self._schema.field(i).name for i in chosen if self._schema.field(i).name not in found]
         read = self.read(rows, rest) if rest else None
         return ColumnSlices(self._subschema(chosen), found, read if hold or read is None else copied(read))
 
-    def _picked(
+    def _plain_slices(
         self, rows: NDArray[np.int64], chosen: tuple[int, ...], *, views: bool = False, hold: bool = True
-    ) -> dict[str, Picked] | None:
+    ) -> dict[str, ColumnValues] | None:
         """Return values of the plain columns; None if there are none, or rows must be read batch by batch."""
         places = self._find_places()
         plain = [] if places is None else [i for i in chosen if i in places.columns]
@@ -238,7 +238,7 @@ class ArrowReader(ShardReader):
         places = self._find_places()
         if places is None or any(i not in places.columns for i in chosen):
             return None
-        found = self._picked(rows, chosen)
+        found = self._plain_slices(rows, chosen)
         if found is None:
             return None
         schema = self._subschema(chosen)

@@ -26,7 +26,7 @@ from lading.formats.documents import (
     with_bytes,
 )
 from lading.formats.registry import get_format
-from lading.formats.selection import picked
+from lading.formats.selection import selected_rows
 from lading.media.reader import MediaReader, RecordReader
 from lading.media.warc import WarcReader
 from lading.storage.roots import folder_of
@@ -112,7 +112,7 @@ class MediaArchiveReader(DocumentReader):
 
     def select(self, rows: NDArray[np.int64]) -> bool:
         """Read these documents alone."""
-        self._documents = picked(self._documents, rows)
+        self._documents = selected_rows(self._documents, rows)
         return True
 
     def _columns(self, schema: pa.Schema) -> pa.Schema:

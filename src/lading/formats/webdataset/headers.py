@@ -38,8 +38,8 @@ __all__ = [
     "REGULAR",
     "TYPE",
     "Cursor",
+    "ForwardReader",
     "Headers",
-    "Passing",
     "Sparse",
     "Window",
     "checksums",
@@ -152,7 +152,7 @@ NOTHING = Headers(
 """No members."""
 
 
-class Passing(Protocol):
+class ForwardReader(Protocol):
     """A stream read forward, a part at a time, by a reader that also processes the values."""
 
     def part(self, at: int) -> tuple[memoryview, int]:
@@ -175,7 +175,7 @@ class Window:
         total: size of the whole stream; None while unknown.
         whole: accept only members whose payload is inside the window.
         read: reads `(offset, length)` of the stream without touching `data`, if that is a map.
-        passing: reads forward instead of `read`, and receives the values.
+        forward: reads forward instead of `read`, and receives the values.
     """
 
     data: NDArray[np.uint8]
@@ -183,7 +183,7 @@ class Window:
     total: int | None
     whole: bool = False
     read: Callable[[int, int], bytes] | None = None
-    passing: Passing | None = None
+    forward: ForwardReader | None = None
 
     @property
     def stop(self) -> int:

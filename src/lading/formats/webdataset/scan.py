@@ -130,7 +130,7 @@ def _hop_reading(
     read: Callable[[int, int], bytes], at: int, window: Window, limit: int
 ) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
     """As `_hop`, with the headers: by small reads, because touching a map costs twice as much and more memory."""
-    passing = window.passing
+    forward = window.forward
     near: bytes | memoryview = b""
     first = stop = at
     starts: list[int] = []
@@ -139,7 +139,7 @@ def _hop_reading(
     while at <= last and len(starts) < limit:
         if at + BLOCK > stop:
             # After a small member (its JSON), the next header often comes with the same read.
-            near, first = (read(at, _NEAR_BYTES), at) if passing is None else passing.part(at)
+            near, first = (read(at, _NEAR_BYTES), at) if forward is None else forward.part(at)
             stop = first + len(near)
         header = bytes(near[at - first : at - first + BLOCK])
         try:
@@ -152,10 +152,10 @@ def _hop_reading(
         headers.append(header)
         if header[TYPE] in _ALONE:
             break
-        if passing is not None and header[TYPE] in _PLAIN:
+        if forward is not None and header[TYPE] in _PLAIN:
             if size > _MUCH_BYTES and not valid(np.frombuffer(header, np.uint8).reshape(1, -1)).all():
                 break  # before much is read in vain
-            if passing.take(at + BLOCK, size, text=header.find(b".json\0", 0, _NAME_BYTES) >= 0):
+            if forward.take(at + BLOCK, size, text=header.find(b".json\0", 0, _NAME_BYTES) >= 0):
                 stop = 0
         at += (size + 2 * BLOCK - 1) & -BLOCK
     heads = (np.array(starts, np.int64) - window.base) // BLOCK

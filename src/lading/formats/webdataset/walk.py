@@ -159,11 +159,11 @@ class Walk:
 
     def _over_map(self, mapped: MappedFile) -> Iterator[Headers]:
         data = _as_array(mapped.buffer)[: self._stop]
-        passed = self._tar.source.passed
+        range_hasher = self._tar.source.range_hasher
         # If a file changed since it was listed, following its references reports that.
         same = mapped.size_bytes == self._tar.entry.size_bytes
-        passing = passed.walk(mapped, self._tar.entry) if passed is not None and same else None
-        window = Window(data, 0, len(data), read=mapped.read, passing=passing)
+        forward = range_hasher.walk(mapped, self._tar.entry) if range_hasher is not None and same else None
+        window = Window(data, 0, len(data), read=mapped.read, forward=forward)
         released = self.cursor.at
         try:
             while not self.cursor.done:
