@@ -109,7 +109,6 @@ _PACKAGES = {path.parent.name for path in (_ROOT / "formats").glob("*/__init__.p
 KNOW_A_FORMAT = {
     "lading.formats.registry": "names the built-in formats",
     "lading.compat.mosaicml": "has the names and the behaviour of one peer's reader",
-    "lading.interleaved.tar_recover": "lays out what is left of a damaged tar",
 }
 """Modules outside the format packages that name one, and why."""
 

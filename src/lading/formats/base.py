@@ -43,6 +43,7 @@ __all__ = [
     "Finding",
     "Format",
     "FormatInfo",
+    "FoundMembers",
     "JoinedIndex",
     "Level",
     "ListedFile",
@@ -375,6 +376,34 @@ class Members:
     offset: NDArray[np.int64]
     length: NDArray[np.int64]
     sparse: NDArray[np.bool_]
+
+
+class FoundMembers(ABC):
+    """The whole members of a damaged archive.
+
+    Attributes:
+        gaps: `(start, stop)` of the bytes between members that are not members.
+    """
+
+    gaps: Sequence[tuple[int, int]]
+
+    @abstractmethod
+    def regular(self) -> Iterator[tuple[list[bytes], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]]:
+        """Yield regular members in file order: names, where they begin, where their payload begins, and its length."""
+
+    @abstractmethod
+    def errors(self, path: str) -> list[LadingError]:
+        """Return an error for each gap."""
+
+    @abstractmethod
+    def beside_gaps(self, start: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return which members, given where they begin, are next to a gap; ascending."""
+
+    @abstractmethod
+    def laid_out(
+        self, start: NDArray[np.int64], stop: NDArray[np.int64], lost: Sequence[LadingError], lost_samples: int
+    ) -> Recovered:
+        """Return an archive of some members, each from where it begins to where its payload ends."""
 
 
 class MemberReader(ShardReader):
@@ -788,6 +817,18 @@ class Format(ABC, Generic[R, W]):
     def names_read(self, schema: pa.Schema, options: R) -> pa.Schema:
         """Return the columns of a manifest by the names that a reader gives them."""
         return schema
+
+    def find_members(self, file: ShardFile, *, failed: bool) -> FoundMembers:
+        """Find the members of a damaged archive, for layouts other than one sample a key.
+
+        Args:
+            file: the archive, unpacked, on a store that can map.
+            failed: whether reading it raised an error. Otherwise members may be missing at its end alone.
+
+        Raises:
+            UsageError: the format is no archive of members.
+        """
+        raise UsageError(f"the format {self.name} has no members", file=file.path)
 
     # Writing
 

@@ -33,6 +33,7 @@ from lading.interleaved.references import Follower
 from lading.interleaved.rows import ItemsView
 from lading.interleaved.samples import SamplesView
 from lading.interleaved.tar import TarDocuments, looks_interleaved
+from lading.interleaved.tar_recover import recover_documents
 from lading.interleaved.tar_writer import Roles, TarDocumentsWriter
 from lading.options import InterleavedOptions
 from lading.storage.base import Sink
@@ -136,9 +137,7 @@ def recover_shard(
         DataError: nothing of the file can be read.
     """
     if fmt.info.interleaved == "members" and view == "interleaved":
-        from lading.interleaved.tar_recover import recover_documents  # imports a format package
-
-        return recover_documents(source, interleaved, error)
+        return recover_documents(fmt, source, interleaved, error)
     if not isinstance(fmt, Recoverable):
         return None
     # Packed items and documents are stored as rows with other columns.

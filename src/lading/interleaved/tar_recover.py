@@ -16,9 +16,7 @@ from numpy.typing import NDArray
 
 from lading.arrow.text_checks import is_utf8
 from lading.errors import CorruptShard, DataError, LadingError
-from lading.formats.base import Recovered, ShardFile, map_file
-from lading.formats.webdataset.headers import REGULAR
-from lading.formats.webdataset.recover import FoundMembers, find_members, laid_out
+from lading.formats.base import AnyFormat, FoundMembers, Recovered, ShardFile, map_file
 from lading.interleaved.tar_members import Members, document_of, id_field_of, refuse_names, sample_ids
 from lading.interleaved.tar_rows import Window, make_rows
 from lading.options import AUTO, InterleavedOptions
@@ -30,11 +28,11 @@ _WINDOW_DOCUMENTS = 256
 
 
 def recover_documents(
-    source: ShardFile, options: InterleavedOptions, error: LadingError | None = None
+    fmt: AnyFormat, source: ShardFile, options: InterleavedOptions, error: LadingError | None = None
 ) -> Recovered | None:
     """Return a tar of the whole documents; None if all documents are whole."""
     mapped, path = map_file(source), source.path
-    found = find_members(mapped, path, failed=error is not None)
+    found = fmt.find_members(source, failed=error is not None)
     lost: list[LadingError] = []
     members, start, unnamed = _members(found, options, source, lost)
     bad_names = len(lost)
@@ -62,7 +60,7 @@ def recover_documents(
     if not found.gaps and not documents_lost and not bad_names and (error is None or kept.all()):
         return None
     stop = members.offset + members.length
-    return laid_out(start[kept], stop[kept], found, [*found.errors(path), *lost], documents_lost)
+    return found.laid_out(start[kept], stop[kept], [*found.errors(path), *lost], documents_lost)
 
 
 def _members(
@@ -78,22 +76,20 @@ def _members(
     names, size, unnamed = list[str](), 0, 0
     endings = tuple(ending.lower().encode() for ending in options.json_extensions)
     start, offset, length = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
-    for part in found.parts:
-        rows = np.flatnonzero(REGULAR[part.kind])
-        texts = [part.name(row) for row in rows.tolist()]
+    for texts, begin, at, size_bytes in found.regular():
         size += sum(map(len, texts))
         refuse_names(size, source.limits, source.path)
         good = np.array([is_utf8(text) for text in texts], np.bool_)
         unnamed += sum(texts[bad].lower().endswith(endings) for bad in np.flatnonzero(~good).tolist())
         lost += [
-            CorruptShard("the name of a member is invalid UTF-8", file=source.path, offset=int(part.start[rows[bad]]),
+            CorruptShard("the name of a member is invalid UTF-8", file=source.path, offset=int(begin[bad]),
                          found=repr(texts[bad]))
             for bad in np.flatnonzero(~good).tolist()
         ]  # fmt: skip
         names += [text.decode() for text, is_text in zip(texts, good.tolist(), strict=True) if is_text]
-        start.append(part.start[rows][good])
-        offset.append(part.offset[rows][good])
-        length.append(part.length[rows][good])
+        start.append(begin[good])
+        offset.append(at[good])
+        length.append(size_bytes[good])
     column = pa.array(names, pa.string())
     members = Members.at(column, np.concatenate(offset), np.concatenate(length), options)
     return members, np.concatenate(start), unnamed

@@ -49,7 +49,7 @@ from lading.formats.webdataset.header_walk import Pass
 from lading.formats.webdataset.headers import BLOCK, is_header
 from lading.formats.webdataset.index import list_wids, samples_behind, write_wids
 from lading.formats.webdataset.reader import ReadOptions, WebdatasetReader
-from lading.formats.webdataset.recover import recover_samples
+from lading.formats.webdataset.recover import TarMembers, find_members, recover_samples
 from lading.formats.webdataset.samples import KEY
 from lading.formats.webdataset.values import (
     encoder_of,
@@ -170,6 +170,10 @@ class WebdatasetFormat(Format[ReadOptions, WriteOptions]):
         named = {field.name.lower(): field for field in reversed(schema)}
         names = dict.fromkeys(field.name.lower() for field in schema)
         return pa.schema([named[name].with_name(name) for name in names], metadata=schema.metadata)
+
+    def find_members(self, file: ShardFile, *, failed: bool) -> TarMembers:
+        """Find the members of a damaged tar, by their headers."""
+        return find_members(map_file(file), file.path, failed=failed)
 
     def write_index(self, store: Store, folder: str, shards: Sequence[tuple[str, ShardFacts]]) -> list[str]:
         """Write `index.json` (wids)."""

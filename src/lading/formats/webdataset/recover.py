@@ -16,7 +16,7 @@ it is lost: nothing tells whether it lacks members.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,13 +24,23 @@ from numpy.typing import NDArray
 
 from lading.arrow.text_checks import is_utf8
 from lading.errors import CorruptShard, LadingError, LimitExceeded, errors_at
-from lading.formats.base import Recovered
-from lading.formats.webdataset.headers import BLOCK, EXTENSIONS, TYPE, Cursor, Headers, Window, is_header, sizes
+from lading.formats.base import FoundMembers, Recovered
+from lading.formats.webdataset.headers import (
+    BLOCK,
+    EXTENSIONS,
+    REGULAR,
+    TYPE,
+    Cursor,
+    Headers,
+    Window,
+    is_header,
+    sizes,
+)
 from lading.formats.webdataset.samples import KEY, Rows, Splitter, join_rows, split_name
 from lading.formats.webdataset.scan import scan
 from lading.storage.base import MappedFile
 
-__all__ = ["FoundMembers", "find_members", "laid_out", "recover_samples"]
+__all__ = ["TarMembers", "find_members", "recover_samples"]
 
 _MAGIC_AT, _MAGIC = 257, b"ustar"
 _SUM = slice(148, 156)
@@ -49,8 +59,8 @@ _MOST_TRIES = 10_000
 """Headers from which a walk is tried: only hostile files have more."""
 
 
-@dataclass(frozen=True, slots=True)
-class FoundMembers:
+@dataclass(frozen=True)
+class TarMembers(FoundMembers):
     """The whole members of a damaged tar.
 
     Attributes:
@@ -63,6 +73,12 @@ class FoundMembers:
     gaps: Sequence[tuple[int, int]]
     size_bytes: int
 
+    def regular(self) -> Iterator[tuple[list[bytes], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]]:
+        """Yield regular members: names, where they begin, where their payload begins, and its length."""
+        for part in self.parts:
+            rows = np.flatnonzero(REGULAR[part.kind])
+            yield [part.name(row) for row in rows.tolist()], part.start[rows], part.offset[rows], part.length[rows]
+
     def errors(self, path: str) -> list[LadingError]:
         """Return an error for each gap."""
         return [
@@ -74,6 +90,19 @@ class FoundMembers:
     def beside_gaps(self, start: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return which members, given where they begin, are next to a gap; ascending."""
         return _beside(start, np.array([stop for _, stop in self.gaps], np.int64))
+
+    def laid_out(
+        self, start: NDArray[np.int64], stop: NDArray[np.int64], lost: Sequence[LadingError], lost_samples: int
+    ) -> Recovered:
+        """Return a tar of some members, each from where it begins to where its payload ends."""
+        room = (stop - start + BLOCK - 1) // BLOCK * BLOCK
+        target = np.cumsum(room) - room
+        length = np.minimum(room, self.size_bytes - start)
+        size = int(room.sum()) + _END_BYTES
+        return Recovered(
+            start, target, length, size, lost=lost, lost_samples=lost_samples, counted=not self.gaps,
+            lost_from=self.lost_from,
+        )  # fmt: skip
 
     @property
     def lost_from(self) -> int | None:
@@ -88,7 +117,7 @@ def _beside(start: NDArray[np.int64], places: NDArray[np.int64]) -> NDArray[np.i
     return found[(found >= 0) & (found < len(start))]
 
 
-def find_members(mapped: MappedFile, path: str, *, failed: bool = False) -> FoundMembers:
+def find_members(mapped: MappedFile, path: str, *, failed: bool = False) -> TarMembers:
     """Find the members of a tar. If reading it `failed`, members may be missing behind the last one.
 
     Raises CorruptShard if the file shrinks meanwhile.
@@ -96,7 +125,7 @@ def find_members(mapped: MappedFile, path: str, *, failed: bool = False) -> Foun
     walker = _Walker(mapped)
     with errors_at(file=path):
         walker.walk(failed=failed)
-    return FoundMembers(walker.members(), walker.gaps, walker.size)
+    return TarMembers(walker.members(), walker.gaps, walker.size)
 
 
 def recover_samples(
@@ -138,25 +167,7 @@ def recover_samples(
     gone = np.union1d(doubtful, double)
     kept = ~np.isin(sample, gone)
     stop = rows.offset + rows.length
-    return laid_out(rows.start[kept], stop[kept], found, [*found.errors(path), *lost], len(gone) + alone)
-
-
-def laid_out(
-    start: NDArray[np.int64],
-    stop: NDArray[np.int64],
-    found: FoundMembers,
-    lost: Sequence[LadingError],
-    lost_samples: int,
-) -> Recovered:
-    """Return a tar of some members, each from where it begins to where its payload ends."""
-    room = (stop - start + BLOCK - 1) // BLOCK * BLOCK
-    target = np.cumsum(room) - room
-    length = np.minimum(room, found.size_bytes - start)
-    size = int(room.sum()) + _END_BYTES
-    return Recovered(
-        start, target, length, size, lost=lost, lost_samples=lost_samples, counted=not found.gaps,
-        lost_from=found.lost_from,
-    )  # fmt: skip
+    return found.laid_out(rows.start[kept], stop[kept], [*found.errors(path), *lost], len(gone) + alone)
 
 
 def _with_good_names(parts: Sequence[Headers], path: str) -> tuple[list[Headers], list[LadingError]]:
