@@ -121,7 +121,8 @@ class InterleavedOptions:
         per_text_fields: JSON fields with one entry per text.
         per_item_fields: JSON fields with one entry per text or image, in the order of positions.
         sample_id_field: JSON field that names the sample. `auto` uses `sample_id` where the first documents have it,
-            else the name of the JSON member without its extension. `null` always uses that name.
+            else the name of the JSON member without its extension. None (`--option sample_id_field=null`) always uses
+            that name.
         image_member_field: JSON field that names the member with a sample's default image.
         texts_field: JSON field with the texts by position.
         images_field: JSON field with the images by position.

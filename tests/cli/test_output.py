@@ -12,7 +12,7 @@ import typer
 from lading.cli.output import Output, error_lines, json_text
 from lading.errors import CorruptShard, SourceNotFound, StoreError
 
-SALVAGE = "  To save the samples that are whole: lading salvage SRC DST\n"
+SALVAGE = "'lading salvage SRC DST' saves the intact samples.\n"
 
 
 def status_of(error: BaseException | None, *, as_json: bool = False, debug: bool = False) -> int:
@@ -50,13 +50,13 @@ def test_an_error_says_what_and_where_and_then_what_to_do(capsys: pytest.Capture
     status_of(CorruptShard("bad header", file="a.tar", offset=512, expected=1, found=2, advice="Run 'lading verify'."))
     assert (
         capsys.readouterr().err
-        == "error: a.tar @ 512: bad header; expected 1, found 2\n  Run 'lading verify'.\n" + SALVAGE
+        == "error: a.tar @ 512: bad header; expected 1, found 2\n  Run 'lading verify'. " + SALVAGE
     )
 
 
 def test_data_in_an_error_cannot_reach_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     status_of(CorruptShard("bad", file="\x1b[2J[red]a\n.tar"))
-    assert capsys.readouterr().err == "error: \\x1b[2J[red]a\\n.tar: bad\n" + SALVAGE
+    assert capsys.readouterr().err == "error: \\x1b[2J[red]a\\n.tar: bad\n  " + SALVAGE
 
 
 def test_a_fault_of_our_own_is_one_line_and_advice(capsys: pytest.CaptureFixture[str]) -> None:
@@ -83,7 +83,7 @@ def test_with_json_an_error_is_a_document_too(capsys: pytest.CaptureFixture[str]
     printed = capsys.readouterr()
     assert json.loads(printed.out) == {"error": "CorruptShard", "message": "bad", "file": "a.tar", "offset": 512}
     assert printed.out.count("\n") == 1  # of head every line of standard output is a document
-    assert printed.err == "error: a.tar @ 512: bad\n" + SALVAGE
+    assert printed.err == "error: a.tar @ 512: bad\n  " + SALVAGE
 
 
 def test_an_interrupted_command_says_what_it_left(capsys: pytest.CaptureFixture[str]) -> None:
@@ -112,7 +112,7 @@ def test_an_error_that_standard_output_has_no_room_for_is_told_beside_it(
     with open("/dev/full", "w") as full:
         monkeypatch.setattr(sys, "stdout", full)
         assert status_of(CorruptShard("bad"), as_json=True) == 3
-    assert capsys.readouterr().err == f"error: bad\n{SALVAGE}error: standard output: No space left on device\n"
+    assert capsys.readouterr().err == f"error: bad\n  {SALVAGE}error: standard output: No space left on device\n"
 
 
 def test_a_command_s_own_status_holds_when_nobody_reads_on() -> None:

@@ -38,7 +38,7 @@ __all__ = ["FAILED", "Output", "command_line", "error_lines", "finding_text", "j
 FAILED = 3
 INTERRUPTED = 130
 _STANDARD_OUTPUT = "standard output"
-_SALVAGE = "To save the samples that are whole: lading salvage SRC DST"
+_SALVAGE = "'lading salvage SRC DST' saves the intact samples."
 _OURS = (typer.Exit, typer.Abort, typer.BadParameter, SystemExit, GeneratorExit)
 _MISUSE: Any = typer.BadParameter.__base__
 """Errors of the command line; typer has no public name for their class."""
@@ -147,7 +147,10 @@ class Output:
         shown = self._lading_error(error)
         self.status = shown.exit_status
         # For people first: standard output may be what failed.
-        self._say("error", "bold red", [*error_lines(shown), *([_SALVAGE] if isinstance(error, CorruptShard) else [])])
+        problem, *advice = error_lines(shown)
+        if isinstance(error, CorruptShard):
+            advice = [" ".join([*advice, _SALVAGE])]
+        self._say("error", "bold red", [problem, *advice])
         if self.as_json:
             sys.stdout.write(json_text({**shown.to_dict(), "error": type(error).__name__}, indent=None) + "\n")
 

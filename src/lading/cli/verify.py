@@ -86,7 +86,7 @@ def _text(found: VerifyResult, sources: list[str]) -> Iterator[RenderableType]:
         ]
     )
     if not found.ok:
-        yield Text("to save the samples that are whole:")
+        yield Text("to save the intact samples:")
         yield Text(f"  {visible(shlex.join(['lading', 'salvage', *sources, 'DST']))}", "cyan", no_wrap=True)
 
 
