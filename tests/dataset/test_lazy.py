@@ -17,14 +17,16 @@ import lading
 from documents import SAMPLES, documents
 from lading.errors import UsageError
 
-FORMATS = ["webdataset", "parquet", "mds", "jsonl", "arrow"]
+FORMATS = {"webdataset": "20kb", "parquet": "1400b", "mds": "500b", "jsonl": "300b", "arrow": "200b"}
+"""Formats, and the size that gives about four shards."""
+
 COUNT = 23
 
 
 @pytest.fixture(params=FORMATS)
 def plain(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     """Samples of several shards: a key, two numbers, a text."""
-    with lading.writer(tmp_path / "plain", format=request.param, shard_size="300b") as writer:
+    with lading.writer(tmp_path / "plain", format=request.param, shard_size=FORMATS[request.param]) as writer:
         for at in range(0, COUNT, 5):
             rows = range(at, min(at + 5, COUNT))
             writer.write_batch(
@@ -200,6 +202,9 @@ def test_steps_leave_the_dataset_as_it_was(plain: Path) -> None:
     with lading.open(plain) as ds:
         ds.where("a > 3"), ds.limit(1), ds.select("a")
         assert (ds.steps, len(ds)) == ((), COUNT)
+        for name in ("steps", "source", "read", "anything"):
+            with pytest.raises(AttributeError):
+                setattr(ds, name, ())
 
 
 def test_batches_have_the_columns_that_are_asked_for(plain: Path) -> None:

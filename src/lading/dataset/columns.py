@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import TypeVar
 
 import pyarrow as pa
@@ -116,13 +117,23 @@ def _refuse_bare_items(step: Drop | Rename) -> None:
         raise UsageError("items need this column, under its own name", column=wrong[0], found=repr(step))
 
 
+def _condition_columns(step: Where) -> tuple[str, ...]:
+    """Columns that a condition names; none of a pyarrow expression, which does not say them."""
+    return _text_columns(step.condition) if isinstance(step.condition, str) else ()
+
+
+@lru_cache(maxsize=64)
+def _text_columns(condition: str) -> tuple[str, ...]:
+    return as_where(condition).columns
+
+
 def _named(step: Step) -> tuple[str, ...]:
     """Columns that a step names."""
     if isinstance(step, (Select, Drop)):
         return step.columns
     if isinstance(step, Rename):
         return tuple(name for name, _ in step.names)
-    return as_where(step.condition).columns if isinstance(step, Where) else ()
+    return _condition_columns(step) if isinstance(step, Where) else ()
 
 
 def columns_asked(steps: Sequence[Step], columns: Sequence[str] | None = None) -> dict[str, bool]:
@@ -165,7 +176,7 @@ def columns_to_read(
             old = {new: old for old, new in step.names}
             need = {old.get(name, name) for name in need}
         elif isinstance(step, Where) and need is not None:
-            named = as_where(step.condition).columns
+            named = _condition_columns(step)
             need = need | {*named} if named else None  # an expression does not say which columns it asks for
         elif isinstance(step, ImageBounds) and need is not None:
             need = None if schema is None else need | {*_image_columns(schema, view)}

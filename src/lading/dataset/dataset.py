@@ -45,7 +45,7 @@ class Dataset(StepVerbs):
         ds.write("english", format="jsonl")
     """
 
-    __slots__ = ("_access", "_chosen", "_reopen", "_sample", "_shards", "read", "source", "steps")
+    __slots__ = ("_access", "_chosen", "_read", "_reopen", "_sample", "_shards", "_source", "_steps")
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class Dataset(StepVerbs):
         steps: tuple[Step, ...] = (),
     ) -> None:
         """Made by `lading.open`."""
-        self.source, self.read, self.steps = source, read, steps
+        self._source, self._read, self._steps = source, read, steps
         self._reopen, self._shards = reopen, shards
         self._chosen = ChosenSamples(shards, steps) if steps else None
         self._access = access_to(shards, self._chosen)
@@ -70,6 +70,24 @@ class Dataset(StepVerbs):
         return self._reopen, (self.source, self.read, self.steps)
 
     # What it is
+
+    @property
+    def source(self) -> Source:
+        """The source, as `lading.open` took it."""
+        return self._source
+
+    @property
+    def read(self) -> ReadOptions:
+        """How the source is read."""
+        return self._read
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """The steps, in their order.
+
+        Example: `ds.limit(3).steps == (Limit(3),)`
+        """
+        return self._steps
 
     @property
     def format(self) -> str:
@@ -202,7 +220,10 @@ class Dataset(StepVerbs):
     # Samples by number and by key
 
     def __len__(self) -> int:
-        """Number of samples. Behind `where`, `filter` and `image_bounds` one pass over their columns counts them."""
+        """Number of samples. Behind `where`, `filter` and `image_bounds` one pass over their columns counts them.
+
+        `list(ds)` asks for the number too; a loop does not.
+        """
         return len(self._access)
 
     def __getitem__(self, index: Any) -> Any:
