@@ -30,6 +30,8 @@ _INDEX_ROWS = 1 << 20
 _CELLS_OF_A_MEMBER = 64
 _CHECKED_ENTRIES = 64
 _FEW_ROWS = 64
+_READER_BYTES = 12 << 10
+"""Memory of a reader that holds no members, about."""
 _KEPT_BYTES, _KEPT_FIELDS = 1 << 20, 256
 """Members that a reader keeps from a survey for the reading that follows: those of 10,000 samples, for example."""
 _SHOWN_STARTS = 4
@@ -113,7 +115,7 @@ class WebdatasetReader(MemberReader):
         if self._surveyed is None:
             return None
         self._tar = TarFile(self._tar.source, self._tar.entry, None)
-        return sum(rows.nbytes for rows in self._surveyed[1])
+        return _READER_BYTES + sum(rows.nbytes for rows in self._surveyed[1])
 
     def close(self) -> None:
         """Close the map; existing references and bytes stay valid."""
