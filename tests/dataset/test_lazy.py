@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 
 import lading
@@ -316,6 +317,22 @@ _NAMES = (
     "batches by_key close columns counts drop filter format head image_bounds limit map materialise read rename samples"
     " schema select shards source steps take view where write"
 )
+
+
+def test_columns_that_only_some_shards_have(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    pq.write_table(pa.table({"a": [1, 2, 3], "b": ["x", "y", "z"]}), tmp_path / "in" / "0.parquet")
+    pq.write_table(pa.table({"a": [4, 5, 6], "c": [1.0, 2.0, 3.0]}), tmp_path / "in" / "1.parquet")
+    with lading.open(tmp_path / "in") as ds:
+        for condition, left in (("c > 1.5", [5, 6]), ("c is null", [1, 2, 3]), ("b is null or b == 'y'", [2, 4, 5, 6])):
+            dataset = ds.where(condition)
+            assert [sample["a"] for sample in dataset] == [dataset[i]["a"] for i in range(len(dataset))] == left
+            dataset.write(tmp_path / condition, "parquet")
+            assert _digest(tmp_path / condition) == _digest(dataset)
+        assert ds.select("c").take([0, 4]).to_pydict() == {"c": [None, 2.0]}
+        assert [batch.to_pydict() for batch in ds.select("c").batches()] == [{"c": [None] * 3}, {"c": [1.0, 2.0, 3.0]}]
+        with pytest.raises(UsageError, match=r"no such column.*a, b.*'zz'"):
+            len(ds.where("zz > 1"))
 
 
 # Interleaved documents

@@ -29,7 +29,7 @@ from lading.dataset.shards import Shards
 from lading.dataset.steps import Drop, Filter, ImageBounds, Limit, Map, Rename, Rows, Select, Step, Where
 from lading.dataset.transform import Portion, Transform
 from lading.errors import UsageError
-from lading.features.items import duplicate_id_bounds, sample_firsts, sample_rows, without_source
+from lading.features.items import KEY, duplicate_id_bounds, sample_firsts, sample_rows, without_source
 
 __all__ = ["ChosenSamples", "Numbers", "has_map", "in_order", "numbers_at", "one_batch", "split_at_list"]
 
@@ -163,16 +163,16 @@ class ChosenSamples:
         """The batch with nulls for columns that a step needs, and that only other shards have.
 
         Raises:
-            UsageError: no shard has a column that is asked for; conditions raise such an error of their own.
+            UsageError: no shard has a column that is asked for.
         """
         needed, fields = columns_to_read(steps, columns, self._view), []
-        for name, strict in columns_asked(steps, columns).items():
+        for name in columns_asked(steps, columns):
             if name in batch.schema.names or (needed is not None and name not in needed):
                 continue
             field = self._field(name)
-            if field is None and strict:
-                raise UsageError("no such column", expected=", ".join(batch.schema.names), found=repr(name))
-            fields += [] if field is None else [field]
+            if field is None:
+                raise UsageError("no such column", expected=", ".join(self._shards.schema.names), found=repr(name))
+            fields.append(field)
         if not fields:
             return batch
         columns = [*batch.columns, *(pa.nulls(batch.num_rows, field.type) for field in fields)]
@@ -290,6 +290,8 @@ class ChosenSamples:
         rising, places = np.unique(numbers, return_inverse=True)
         again = [step for step in steps if isinstance(step, (*_COLUMN_STEPS, Map)) or _takes_items(step, view)]
         wanted = columns_to_read(again, columns, view)
+        if wanted is not None and shards.fixed_schema and KEY not in shards.schema.names:
+            wanted = [name for name in wanted if name != KEY] or None
         rows = one_batch(unfetched_rows(shards, rising, wanted, aligned_to(shards, wanted)))
         transform = Transform(again, view, shards.fetcher, map_schemas=self._map_schemas)
         portion = transform.apply(self._with_asked(rows, again, columns))

@@ -136,22 +136,17 @@ def _named(step: Step) -> tuple[str, ...]:
     return _condition_columns(step) if isinstance(step, Where) else ()
 
 
-def columns_asked(steps: Sequence[Step], columns: Sequence[str] | None = None) -> dict[str, bool]:
-    """Columns of the source that steps name before the first `Map`, and those that are asked for behind the steps.
-
-    The value is False for a column that only conditions name.
-    """
-    asked: dict[str, bool] = {}
+def columns_asked(steps: Sequence[Step], columns: Sequence[str] | None = None) -> list[str]:
+    """Columns of the source that steps name before the first `Map`, and those that are asked for behind the steps."""
+    asked: dict[str, None] = {}
     source: dict[str, str] = {}  # present name: name in the source
     for step in steps:
         if isinstance(step, Map):
-            return asked
-        for name in _named(step):
-            own = source.get(name, name)
-            asked[own] = asked.get(own, False) or not isinstance(step, Where)
+            return list(asked)
+        asked |= dict.fromkeys(source.get(name, name) for name in _named(step))
         if isinstance(step, Rename):
             source = {**source, **{new: source.get(old, old) for old, new in step.names}}
-    return {**asked, **{source.get(name, name): True for name in columns or ()}}
+    return list(asked | dict.fromkeys(source.get(name, name) for name in columns or ()))
 
 
 def columns_to_read(
