@@ -1,7 +1,7 @@
-"""The shards of a damaged source: by its manifest or index, and where that is damaged too, by the files that are there.
+"""Find the shards of a damaged source: by its manifest or index, or by its files if these cannot be read.
 
-What was passed over is told as findings; what the lists say of shards (sizes, samples) is kept apart from the listing,
-so that a shard which is not what they say is read all the same.
+Lists that cannot be read are reported as findings. The sizes and counts that lists give are kept apart from the shards:
+a shard that contradicts its list is read all the same.
 """
 
 from __future__ import annotations
@@ -49,15 +49,15 @@ _LOOKED_AT = 64
 
 @dataclass(frozen=True, slots=True)
 class FoundShards:
-    """What there is of a source.
+    """The shards of a damaged source.
 
     Attributes:
-        listing: the shards, with no more than their paths and entries.
-        told: the same shards with all that their list says of them.
+        listing: the shards, with their paths and entries only.
+        told: the same shards with everything that their list gives.
         format: their format.
-        manifest: what lading wrote beside them, if it can be read.
-        kept_shards: the shards as the manifest lists them, if that can be read.
-        findings: what cannot, and was passed over; files that are not there.
+        manifest: their manifest, if it can be read.
+        kept_shards: the shards as the manifest lists them, if that list can be read.
+        findings: errors of lists that were ignored, and of missing files.
     """
 
     listing: Listing
@@ -69,12 +69,12 @@ class FoundShards:
 
 
 def find_shards(source: Source, stores: Stores, format_name: str | None, limits: Limits) -> FoundShards:
-    """The shards of a source, whatever of its lists can be read.
+    """Return the shards of a source, by those of its lists that can be read.
 
     Raises:
         SourceNotFound: there is no shard.
-        StoreError: that is so because of the machine, a store, or the name of a file.
-        UnknownFormat: nothing says of which format they are, or a folder holds files of several.
+        StoreError: no shard can be found because of the machine, a store, or a file name.
+        UnknownFormat: the format is unknown, or a folder holds files of several formats.
         UsageError: there are several datasets with manifests, or several splits.
     """
     findings: list[LadingError] = []
@@ -112,7 +112,7 @@ def find_shards(source: Source, stores: Stores, format_name: str | None, limits:
 
 
 def _refuse_several(source: Source, listing: Listing, stores: Stores, folder: str | None) -> None:
-    """Raise UsageError for datasets with manifests of their own: what these say of each would be left aside."""
+    """Raise UsageError for datasets with manifests of their own: these would be ignored."""
     own = {*listing.datasets}
     if folder is None:
         walks = ((one, resolve(one, stores)[0].walk(f"{one}/{mf.FOLDER}")) for one in named_folders(source, stores))
@@ -126,7 +126,7 @@ def _refuse_several(source: Source, listing: Listing, stores: Stores, folder: st
 
 
 def _refuse_splits(store: Store, folder: str, listing: Listing) -> None:
-    """Raise SeveralSplits for shards in several folders beside what may list these as splits, and cannot be read."""
+    """Raise SeveralSplits for shards in several folders next to a list of splits that cannot be read."""
     root = native_path(folder)
     folders = sorted({posixpath.dirname(path)[len(root) :].strip("/") for path in listing.table["path"].to_pylist()})
     if len(folders) > 1:
@@ -137,7 +137,7 @@ def _refuse_splits(store: Store, folder: str, listing: Listing) -> None:
 
 
 def _known_format(manifest: Manifest, folder: str, findings: list[LadingError]) -> str:
-    """The format that a manifest names; empty, and a finding, if there is none of this name."""
+    """Return the format that a manifest names; empty, and a finding, if it is unknown."""
     try:
         return get_format(manifest.format).name
     except UnknownFormat as error:
@@ -146,7 +146,7 @@ def _known_format(manifest: Manifest, folder: str, findings: list[LadingError]) 
 
 
 def _by_lists(source: Source, stores: Stores, findings: list[LadingError], limits: Limits) -> Listing | None:
-    """The shards as `lading.open` finds them; None where a list is damaged, or a file of it is not there."""
+    """Return the shards as `lading.open` finds them; None if a list is damaged, or a listed file is missing."""
     try:
         return list_source(source, stores, limits)
     except UnknownFormat:
@@ -163,12 +163,12 @@ def _by_lists(source: Source, stores: Stores, findings: list[LadingError], limit
 def _by_files_beside(
     names: Sequence[str], listed: Listing | None, stores: Stores, format_name: str, limits: Limits
 ) -> Listing | None:
-    """The shards that files beside them tell of; None where there are none, or of another format.
+    """Return the shards that the files next to them describe; None if there are none, or of another format.
 
-    Of a folder, or of one whose index is named, all; of other files, those.
+    For a folder or its index these are all shards below it, otherwise the named ones.
 
     Raises:
-        UnknownFormat: other files of the folder, or that are named, are of other formats.
+        UnknownFormat: other files of the folder, or named ones, have other formats.
     """
     for fmt in all_formats():
         if not fmt.info.unlisted or format_name not in ("", fmt.name):
@@ -192,7 +192,7 @@ def _by_files_beside(
 
 
 def _named_folder(fmt: AnyFormat, names: Sequence[str], stores: Stores) -> str | None:
-    """The folder that a source is, or whose index it is; None where it names shards that have no index."""
+    """Return the folder that a source is, or whose index it is; None if it names shards without an index."""
     if len(names) != 1:
         return None
     store, path = resolve(names[0], stores)
@@ -205,14 +205,14 @@ def _named_folder(fmt: AnyFormat, names: Sequence[str], stores: Stores) -> str |
 def _unlisted_below(
     fmt: AnyFormat, store: Store, folder: str, limits: Limits
 ) -> tuple[list[ListedShard], Counter[str]]:
-    """Such shards of a format below a folder, and how many files of each format are none of them."""
+    """Return such shards of a format below a folder, and the number of other files of each format."""
     shards = [shard for shard in fmt.find_shards(store, folder, limits) if _is_seen(folder, shard.path)]
     known = {_unpacked(fmt, shard.path) for shard in shards}
     return shards, _formats(path for path in _files(store, folder) if shards and _unpacked(fmt, path) not in known)
 
 
 def _unpacked(fmt: AnyFormat, path: str) -> str:
-    """What such a shard of a format would be called if it were not compressed; of other files the path."""
+    """Return the path of such a shard without the ending of its compression; other paths stay."""
     stem = posixpath.splitext(path)[0]
     return stem if stem.endswith(fmt.info.unlisted) else path
 
@@ -220,7 +220,7 @@ def _unpacked(fmt: AnyFormat, path: str) -> str:
 def _unlisted_named(
     fmt: AnyFormat, names: Sequence[str], paths: Sequence[str] | None, stores: Stores, limits: Limits
 ) -> tuple[list[ListedShard], Counter[str]]:
-    """As `_unlisted_below`, of the files of these paths; without them of what is named, some of it gone."""
+    """Return the same as `_unlisted_below` for files with these paths; without paths, for those that are named."""
     named = paths if paths is not None else list(_paths_there(names, stores, limits))
     if not any(name.endswith(fmt.info.unlisted) for name in named):
         return [], Counter()
@@ -235,7 +235,7 @@ def _unlisted_named(
 
 
 def _paths_there(names: Sequence[str], stores: Stores, limits: Limits) -> Iterator[str]:
-    """Paths of the files that a source names, each by itself; where one gives none, its name."""
+    """Yield the paths of the files that a source names, each name alone; the name itself if it gives none."""
     for name in (one for pattern in names for one in expanded(pattern, stores)):
         try:
             yield from list_source(name, stores, limits).table["path"].to_pylist()
@@ -246,10 +246,10 @@ def _paths_there(names: Sequence[str], stores: Stores, limits: Limits) -> Iterat
 def _by_files(
     names: Sequence[str], stores: Stores, format_name: str, findings: list[LadingError], limits: Limits
 ) -> Listing:
-    """The files that are there, without any list: those of the format asked for, or all, if they are of one.
+    """Return existing files without any list: those of the named format, or all if they have one format.
 
     Raises:
-        UnknownFormat: they are of several.
+        UnknownFormat: they have several formats.
     """
     found: list[str] = []
     folders: list[str] = []
@@ -278,14 +278,14 @@ def _by_files(
 
 
 def _files(store: Store, folder: str) -> Iterator[str]:
-    """Files below a folder that a format claims; hidden ones and lading's own are left out."""
+    """Yield the files below a folder that a format claims, without hidden ones and lading's own."""
     for info in store.walk(folder):
         if _is_seen(folder, info.path) and claimed_by(info.path):
             yield info.path
 
 
 def _formats(paths: Iterable[str]) -> Counter[str]:
-    """How many files of each format these are, by their names."""
+    """Return the number of files of each format, by their names."""
     return Counter(fmt.name for path in paths if (fmt := claimed_by(path)))
 
 
@@ -294,7 +294,7 @@ def _is_seen(folder: str, path: str) -> bool:
 
 
 def _recognised(listing: Listing, stores: Stores) -> AnyFormat:
-    """The format of the first shard that is of one; by the first one's name if none can be read."""
+    """Return the format of the first shard that is recognised; by the first name if none can be read."""
     paths = listing.table["path"].slice(0, _LOOKED_AT).to_pylist()
     for path in paths:
         store, own = resolve(path, stores)
