@@ -30,7 +30,7 @@ _INDEX_ROWS = 1 << 20
 _CELLS_OF_A_MEMBER = 64
 _CHECKED_ENTRIES = 64
 _FEW_ROWS = 64
-_READER_BYTES = 12 << 10
+_READER_BYTES = 16 << 10
 """Memory of a reader that holds no members, about."""
 _KEPT_BYTES, _KEPT_FIELDS = 1 << 20, 256
 """Members that a reader keeps from a survey for the reading that follows: those of 10,000 samples, for example."""
