@@ -223,7 +223,7 @@ class ReadOptions:
             value = getattr(self, name)
             if not isinstance(value, kind) and (value is not None or kind is Limits):
                 expected = f"{name}: {'a dict' if kind is Mapping else kind.__name__}"
-                raise UsageError("an argument of another type", expected=expected, found=repr(value)[:80])
+                raise UsageError("an argument has the wrong type", expected=expected, found=repr(value)[:80])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -317,7 +317,7 @@ class WriteOptions:
         for name in ("workers", "threads"):
             count = getattr(self, name)
             if count is not None and count < 1:
-                raise UsageError("a job has one process, and that one thread, at least", found=f"{name}={count}")
+                raise UsageError("workers and threads must be 1 or more", found=f"{name}={count}")
 
 
 @lru_cache
@@ -338,7 +338,7 @@ def check_types(kind: type, given: Mapping[str, Any]) -> None:
             if hints[name] is bool:  # a text that says no would be taken for yes
                 raise UsageError("neither true nor false", expected="true or false", found=found)
             told = hints[name].__name__ if isinstance(hints[name], type) else str(hints[name])
-            raise UsageError("an option of another type", expected=told, found=found)
+            raise UsageError("an option has the wrong type", expected=told, found=found)
 
 
 def _fits(value: Any, hint: Any) -> bool:

@@ -43,7 +43,7 @@ def parse_bytes(size: int | str) -> int:
 
 def _no_larger_than_files(size: int) -> int:
     if size >= 1 << 63:
-        raise UsageError("a size that no file has", expected="less than 8 EB", found="more")
+        raise UsageError("larger than any file", expected="less than 8 EB", found="more")
     return size
 
 
@@ -56,7 +56,7 @@ def parse_part(part: float | str) -> float:
     match = _PART.fullmatch(str(part))
     value = float(match[1]) / (100 if match[2] else 1) if match else 0.0
     if not 0 < value <= 1:
-        raise UsageError("not a part of a whole", expected="above 0% up to 100%, such as 1% or 0.01", found=repr(part))
+        raise UsageError("not a share", expected="above 0% up to 100%, such as 1% or 0.01", found=repr(part))
     return value
 
 

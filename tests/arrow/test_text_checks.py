@@ -1,4 +1,4 @@
-"""Values that are none, such as text that is no UTF-8, are told by their row; what no row shows is not looked at."""
+"""Values that are none, such as invalid UTF-8, are told by their row; what no row shows is not looked at."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_the_first_row_is_named(name: str, kind: pa.DataType) -> None:
     column = _WRAPPED[name](_texts(_BAD, kind))
     assert holds_text(column.type)
     for first in (0, 2):
-        with pytest.raises(Unrepresentable, match=r"column 'c': a text that is no UTF-8") as caught:
+        with pytest.raises(Unrepresentable, match=r"column 'c': invalid UTF-8 in a text") as caught:
             refuse_bad_values(pa.record_batch({"n": pa.nulls(5 - first), "c": column[first:]}))
         assert caught.value.row == 3 - first
         assert caught.value.found == repr(b"x" * 20 + b"\xff")

@@ -36,7 +36,7 @@ def test_a_type_is_found_by_what_it_prints(kind: pa.DataType) -> None:
     ],
 )  # fmt: skip
 def test_what_names_no_type_is_refused(name: str) -> None:
-    with pytest.raises(UsageError, match="no type of a value"):
+    with pytest.raises(UsageError, match="not the name of a type"):
         arrow_type(name)
 
 

@@ -161,7 +161,7 @@ def test_compression(compression: str, tmp_path: Path) -> None:
     "rows, error, told",
     [
         ([("a", {"n": 1}), ("b", {})], SchemaMismatch, r"row 1 sample 'b' column 'n'.*without a column.*on_missing"),
-        ([{"n": 1}, {"n": 2, "m": 3}], SchemaMismatch, r"row 1 column 'm'.*no column.*on_unknown"),
+        ([{"n": 1}, {"n": 2, "m": 3}], SchemaMismatch, r"row 1 column 'm'.*not a column.*on_unknown"),
         ([{"n": 1}, {"m": 3}], SchemaMismatch, r"row 1 column 'n'"),
         ([("a", {"n": 1}), ("b", {"n": "x"})], Unrepresentable, r"row 1 sample 'b' column 'n'.*int64.*'x'"),
         ([{"n": 1}] * 300 + [{"n": 2**70}], Unrepresentable, r"row 300 column 'n'"),
@@ -411,7 +411,7 @@ def test_columns_that_fit_are_fitted(tmp_path: Path) -> None:
 def test_bytes_that_are_called_text_are_refused(feature: Feature, tmp_path: Path) -> None:
     wrong = pa.Array.from_buffers(pa.string(), 2, pa.array([b"1", b"\xff"]).buffers())
     tables = [pa.table({"c": ["1", "2", "3"]}), pa.table({"c": wrong})]
-    with pytest.raises(Unrepresentable, match="row 4 column 'c': a text that is no UTF-8"):
+    with pytest.raises(Unrepresentable, match="row 4 column 'c': invalid UTF-8 in a text"):
         write_cache(tables, {"c": feature}, tmp_path / "cache")
     assert not (tmp_path / "cache").exists()
 
@@ -523,7 +523,9 @@ def test_features_told_with_lists_and_types_of_numpy_are_the_same(tmp_path: Path
 @pytest.mark.parametrize("below", ["c", "a/b/c"])
 def test_a_place_below_a_file_is_refused(below: str, tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
-    with pytest.raises(StoreError, match=rf"file/{below}: the destination lies in what is no folder; found .*/file$"):
+    with pytest.raises(
+        StoreError, match=rf"file/{below}: a part of the destination's path is not a folder; found .*/file$"
+    ):
         write_cache(numbers(1), NUMBERS, tmp_path / "file" / below)
     assert names(tmp_path) == ["file"]
 
@@ -636,7 +638,7 @@ def test_validation_looks_at_every_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "change, told",
     [
-        ({"lading": {"features": [["n"]]}}, "no description"),
+        ({"lading": {"features": [["n"]]}}, "not a description"),
         ({"num_shards": 2}, "num_shards"),
         ({"num_shards": True}, "num_shards"),
         ({"shard_filenames": ["a/b"]}, "shard_filenames"),

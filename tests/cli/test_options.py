@@ -141,7 +141,7 @@ def test_names_are_split_at_commas() -> None:
 
 @pytest.mark.parametrize("text", ["", ",", " ", "[]"])
 def test_columns_of_which_none_is_named_are_refused(text: str) -> None:
-    with pytest.raises(UsageError, match="no column is asked for"):
+    with pytest.raises(UsageError, match="no column is selected"):
         column_names(text)
     assert column_names(None) is None
     assert column_names("a") == ("a",)

@@ -207,7 +207,7 @@ def test_columns_whose_names_hold_commas_are_named_in_json(place: Path) -> None:
     run("convert", "in.parquet", "out", "--to", "parquet", *asked)
     assert pq.read_schema(place / "out" / "shard-000000.parquet").names == ["b, c ", "d"]
     assert (
-        "no column is asked for"
+        "no column is selected"
         in run("convert", "in.parquet", "no", "--to", "parquet", "--columns", "", status=2).stderr
     )
 
@@ -353,7 +353,7 @@ def test_a_value_that_is_not_what_its_name_says_is_shown_with_the_reason(place: 
     write_tar(place / "odd.tar", {"k.json": b"{not json", "k.txt": b"\xff\xfe", "k.jpg": b"no picture", "k.cls": b"7"})
     shown = run("head", "odd.tar").stdout
     assert "broken JSON" in shown
-    assert "no UTF-8" in shown
+    assert "invalid UTF-8" in shown
     assert '"no picture"' in shown
     [line] = run("head", "odd.tar", "--json").stdout.splitlines()
     told = json.loads(line)

@@ -162,7 +162,7 @@ def test_splits_and_folders_without_an_index(golden: Golden, tmp_path: Path) -> 
     with pytest.raises(SourceNotFound, match=r"index\.json"):
         lading.LocalCopy(tmp_path)
     (tmp_path / "index.json").write_text("[]")
-    with pytest.raises(SourceNotFound, match="no index of MDS"):
+    with pytest.raises(SourceNotFound, match="not an index of MDS"):
         lading.LocalCopy(tmp_path)
 
 

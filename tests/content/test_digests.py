@@ -478,7 +478,7 @@ def test_dataset_digests_merge_and_travel() -> None:
     assert told == whole
     assert hash(told) == hash(whole)
     assert repr(told) == repr(whole)
-    with pytest.raises(UsageError, match="cannot go on"):
+    with pytest.raises(UsageError, match="cannot be updated"):
         told.update(rows)
     merged = DatasetDigest.from_json(one.to_json()).merge(two)
     assert (merged.unordered, merged.count, merged.ordered) == (whole.unordered, 10, None)

@@ -241,12 +241,12 @@ def test_single_frames_and_other_images_are_given_as_they_are() -> None:
     for kind, index in (("TIFF", 0), ("PNG", 0), ("PNG", 5), ("JPEG", -1)):
         data = _saved(_noise("RGB", (4, 4)), kind)
         assert extract_frame(data, index) == data
-    assert extract_frame(b"no image", 3) == b"no image"
+    assert extract_frame(b"not an image", 3) == b"not an image"
 
 
 def test_files_that_are_what_their_first_frame_is() -> None:
     one, two = (_tiff("<", big=False, tiled=False, frames=[np.zeros((16, 16), np.uint8)] * n) for n in (1, 2))
-    single = [one, _tiff(">", big=True, tiled=True, frames=[np.zeros((16, 16), np.uint8)]), b"", b"no image", b"II"]
+    single = [one, _tiff(">", big=True, tiled=True, frames=[np.zeros((16, 16), np.uint8)]), b"", b"not an image", b"II"]
     single.append(_saved(_noise("RGB", (4, 4)), "PNG"))
     assert [is_one_frame(data) for data in single] == [True] * len(single)
     assert [extract_frame(data, 0) for data in single] == single

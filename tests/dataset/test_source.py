@@ -244,7 +244,7 @@ def test_a_name_that_is_no_utf8_is_told(tmp_path: Path) -> None:
     name = tmp_path / "b\udcff.jsonl"
     name.write_text("{}")
     for source in (tmp_path, name, f"{tmp_path}/*.jsonl"):
-        with pytest.raises(StoreError, match=r"b\\udcff.jsonl.*no UTF-8"):
+        with pytest.raises(StoreError, match=r"b\\udcff.jsonl.*invalid UTF-8"):
             paths(source)
 
 

@@ -287,7 +287,7 @@ def test_dicts_of_python_values(tmp_path: Path) -> None:
 @pytest.mark.parametrize("fmt", FORMATS)
 @pytest.mark.parametrize(
     "value, says",
-    [("a\ud800", "a text with half of a character"), (1 << 64, "a number beyond 64 bits; found 18446744073709551616")],
+    [("a\ud800", "a text with a lone surrogate"), (1 << 64, "a number beyond 64 bits; found 18446744073709551616")],
 )
 def test_values_of_python_that_arrow_does_not_have(tmp_path: Path, fmt: str, value: Any, says: str) -> None:
     samples = [{"__key__": str(n), "x": type(value)(n)} for n in range(1002)]
@@ -810,7 +810,7 @@ def test_bytes_that_are_called_text_are_refused(tmp_path: Path, fmt: str, view: 
     item = {"sample_id": ["a", "b"], "position": [0, 0], "modality": ["text", "text"], "text_content": ["a", "b"]}
     rows = pa.table({**(item if view == "interleaved" else sample), column: wrong})
     with (
-        pytest.raises(Unrepresentable, match=f"row 1 column '{column}': a text that is no UTF-8"),
+        pytest.raises(Unrepresentable, match=f"row 1 column '{column}': invalid UTF-8 in a text"),
         lading.writer(tmp_path / "out", format=fmt, view=view) as writer,
     ):
         writer.write_batch(rows)

@@ -35,8 +35,13 @@ JPEG = saved(Image.fromarray(pixels(20, 30, 3)), "JPEG")
 
 
 def test_bytes_stay_as_they_are_even_if_they_are_no_image() -> None:
-    for value in (b"no image", bytearray(b"no image"), memoryview(b"no image"), {"bytes": b"no image", "path": "x"}):
-        assert image_bytes(value) == b"no image"
+    for value in (
+        b"not an image",
+        bytearray(b"not an image"),
+        memoryview(b"not an image"),
+        {"bytes": b"not an image", "path": "x"},
+    ):
+        assert image_bytes(value) == b"not an image"
     assert as_bytes(memoryview(b"x")) == b"x"
 
 

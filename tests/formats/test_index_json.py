@@ -42,7 +42,7 @@ def test_of_an_index_that_is_replaced_one_version_is_read(rows: Sequence[int]) -
 
 
 def test_an_index_that_is_replaced_each_time_is_an_error() -> None:
-    with pytest.raises(DataError, match="the index is no JSON"):
+    with pytest.raises(DataError, match="the index is not valid JSON"):
         load_index(_ReplacedStore([_version(count) for count in range(1, 40)]), "i.json")
     with pytest.raises(ShortRead):
         load_index(_ReplacedStore([_version(count) for count in range(40, 1, -1)]), "i.json")
@@ -52,7 +52,7 @@ def test_a_sound_index_is_asked_for_once_and_a_broken_one_too() -> None:
     store = CountingStore(MemoryStore({"i.json": _version(3), "broken.json": b"{"}))
     assert load_index(store, "i.json") == {"rows": [0, 1, 2]}
     assert store.requests == {"head": 1, "get_ranges": 1}
-    with pytest.raises(DataError, match=r"broken.json.*the index is no JSON"):
+    with pytest.raises(DataError, match=r"broken.json.*the index is not valid JSON"):
         load_index(store, "broken.json")
     assert store.requests["get_ranges"] == 2
     with pytest.raises(LimitExceeded):

@@ -317,7 +317,7 @@ def test_batches_of_other_types_are_held_by_one(
 
 
 def test_a_schema_that_tells_no_items_apart(scored: Path) -> None:
-    with pytest.raises(UsageError, match="tells items apart"):
+    with pytest.raises(UsageError, match="identifies items"):
         lading.open(scored, schema=pa.schema([("position", pa.int32())]))
 
 

@@ -215,7 +215,7 @@ def test_lone_surrogates_of_what_is_left_out_do_not_matter(tmp_path: Path) -> No
 @pytest.mark.parametrize("hurt, told", [({"\ud800": 1}, "a name"), ({"sample_id": "\ud800"}, "a sample_id")])
 def test_a_lone_surrogate_in_a_name_or_id_is_an_error(hurt: dict[str, Any], told: str, tmp_path: Path) -> None:
     documents = {name: {"texts": ["t"], "sample_id": name} for name in "ab"}
-    with pytest.raises(DataError, match=f"{told} that no UTF-8 holds"):
+    with pytest.raises(DataError, match=f"{told} that is not valid Unicode"):
         read(tmp_path, {**documents, "b": {**documents["b"], **hurt}})
 
 

@@ -489,7 +489,7 @@ def test_documents_of_one_id_that_follow_each_other_are_never_taken_for_one(tmp_
         with pytest.raises(DataError, match=r"follow each other.*samples 0 and 1"):
             read(source)  # type: ignore[operator] # mypy joins the two to an object
     [finding] = lading.verify(source).findings
-    assert (finding["sample"], finding["message"]) == ("a", "documents of one id follow each other")
+    assert (finding["sample"], finding["message"]) == ("a", "two neighbouring documents have one id")
     by_name = lading.InterleavedOptions(sample_id_field=None)
     assert lading.digest(source, interleaved=by_name).count == 4
 

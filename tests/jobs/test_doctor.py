@@ -323,7 +323,7 @@ def test_items_whose_ids_come_back(ending: str, tmp_path: Path) -> None:
     assert finding.measured.startswith("ids that return after others: 2, such as that of row ")
     assert finding.measured.endswith("; sort by sample_id and position")
     assert finding.command is None
-    with pytest.raises(DataError, match="do not stand together"), lading.open(path) as dataset:
+    with pytest.raises(DataError, match="not contiguous"), lading.open(path) as dataset:
         list(dataset.batches())
 
 

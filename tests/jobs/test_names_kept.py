@@ -190,7 +190,7 @@ def test_text_that_others_keep_as_bytes_is_text(fmt: str, kind: pa.DataType, tmp
 def test_an_id_that_is_no_text_is_an_error(fmt: str, tmp_path: Path) -> None:
     bad = items("a").set_column(0, "sample_id", pa.array([b"\xff", b"\xff"]))
     write(bad, tmp_path / f"in.{fmt}")
-    with pytest.raises(SchemaMismatch, match=rf"in\.{fmt} column 'sample_id': the ids of samples are text"):
+    with pytest.raises(SchemaMismatch, match=rf"in\.{fmt} column 'sample_id': sample ids must be text"):
         lading.digest(tmp_path / f"in.{fmt}", view="interleaved")
 
 

@@ -74,7 +74,7 @@ def keys(source: Path) -> list[str]:
 def test_a_shard_whose_name_is_no_utf8_is_told(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "b\udcff.tar").write_bytes(tar_of(*pairs("a")))
-    with pytest.raises(StoreError, match=r"b\\udcff.tar.*no UTF-8"):
+    with pytest.raises(StoreError, match=r"b\\udcff.tar.*invalid UTF-8"):
         salvage(tmp_path / "in", tmp_path / "out")
     assert [path.name for path in tmp_path.iterdir()] == ["in"]
 
@@ -948,7 +948,7 @@ def test_usual_rules_of_destinations_hold(tmp_path: Path) -> None:
     odd = os.fsencode(tmp_path) + b"/a\xff.tar"
     with open(odd, "wb") as file:
         file.write(tar_of(("a.txt", b"a")))
-    with pytest.raises(StoreError, match=r"the name of a file is no UTF-8\. Rename it"):
+    with pytest.raises(StoreError, match=r"the name of a file is invalid UTF-8\. Rename it"):
         salvage(os.fsdecode(odd), tmp_path / "out", overwrite=True)
     assert salvage(tmp_path / "in", tmp_path / "out", overwrite=True).samples == 1
     assert keys(tmp_path / "out") == ["a"]
@@ -1462,7 +1462,7 @@ def test_items_without_an_id_cost_the_samples_next_to_them(
     result, saved = _salvaged_items(table.set_column(0, "sample_id", ids), fmt, tmp_path)
     assert saved == {f"s{n}": 2 for n in range(20) if n not in gone}
     assert result.lost_samples == lost
-    assert "items without an id belong to no sample" in str(result.lost[0])
+    assert "items have no sample_id" in str(result.lost[0])
 
 
 def _salvaged_items(table: pa.Table, fmt: str, folder: Path) -> tuple[SalvageResult, dict[str, int]]:
@@ -1503,7 +1503,7 @@ def test_items_apart_from_those_of_their_sample_cost_no_other(fmt: str, tmp_path
 @pytest.mark.parametrize("ids", [pa.array([b"1", b"\xff"]), pa.array([[1], [2]])])
 def test_ids_of_items_that_are_no_text_are_told(ids: pa.Array, tmp_path: Path) -> None:
     pq.write_table(pa.table({"sample_id": ids, "position": [0, 0], "modality": ["text"] * 2}), tmp_path / "a.parquet")
-    with pytest.raises(DataError, match="the ids of samples are text") as caught:
+    with pytest.raises(DataError, match="sample ids must be text") as caught:
         salvage(tmp_path / "a.parquet", tmp_path / "out", view="interleaved")
     assert caught.value.column == "sample_id"
 

@@ -393,7 +393,7 @@ def test_functions_may_not_break_samples(tmp_path: Path) -> None:
         return batch.take(pa.array([*range(0, batch.num_rows, 2), *range(1, batch.num_rows, 2)], pa.int64()))
 
     for broken, says in (
-        (apart, "takes rows of one sample apart"),
+        (apart, "separates rows of one sample"),
         (lambda b: b.drop_columns(["position"]), "position"),
     ):
         with pytest.raises(UsageError, match=says):

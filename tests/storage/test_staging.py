@@ -71,7 +71,7 @@ def test_a_place_whose_name_is_no_utf8_is_refused(here: bool, tmp_path: Path, mo
     if here:
         odd.mkdir()
         monkeypatch.chdir(odd)
-    with pytest.raises(UsageError, match=r"b\\udcff.*no UTF-8"):
+    with pytest.raises(UsageError, match=r"b\\udcff.*invalid UTF-8"):
         stage_folder("out" if here else str(odd))
     assert [path for path in tmp_path.rglob("*") if path != odd] == []
 

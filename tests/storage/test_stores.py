@@ -159,7 +159,7 @@ def test_a_server_that_ignores_ranges_is_an_error() -> None:
         def cat_file(self, path: str, start: object = None, end: object = None, **options: object) -> bytes:
             return bytes(1000)
 
-    with pytest.raises(StoreError, match="whole files where ranges were asked for"):
+    with pytest.raises(StoreError, match="whole files instead of ranges"):
         FsspecStore(Whole()).get_ranges("memory://a", [(0, 10)])
 
 

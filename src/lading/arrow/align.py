@@ -145,7 +145,7 @@ def as_text(batch: pa.RecordBatch, target: pa.Schema | None) -> pa.RecordBatch:
 def _refuse_repeated_names(schema: pa.Schema) -> None:
     name, count = Counter(schema.names).most_common(1)[0] if len(schema) else ("", 1)
     if count > 1:
-        raise DuplicateField("the table holds this column more than once", column=name, found=f"{count} times")
+        raise DuplicateField("the table has this column more than once", column=name, found=f"{count} times")
 
 
 def refuse_duplicate_names(schema: pa.Schema) -> None:
@@ -172,7 +172,9 @@ def _refuse_nulls(column: pa.Array | pa.ChunkedArray, field: pa.Field, *, missin
     if missing:
         raise SchemaMismatch("the column is missing and may not be null", column=field.name, expected=str(field.type))
     row = int(np.argmax(column.is_null().to_numpy(zero_copy_only=False)))
-    raise SchemaMismatch("a null where none may be", column=field.name, row=row, expected=str(field.type), found="null")
+    raise SchemaMismatch(
+        "a null where none is allowed", column=field.name, row=row, expected=str(field.type), found="null"
+    )
 
 
 def _cast(column: Any, field: pa.Field) -> Any:

@@ -139,7 +139,7 @@ def _loss(one: pa.DataType, other: pa.DataType) -> tuple[Callable[[pa.Array, pa.
     if isinstance(other, pa.JsonType):
         return _loss_to_json(one)
     if whole and types.is_time(other):
-        return _outside_day, "a number that is no time of a day"
+        return _outside_day, "a number that is not a time of day"
     halves, bools = types.is_float16(other), types.is_boolean(other)
     if (
         ((halves or bools) and whole)
@@ -228,7 +228,7 @@ def _refuse_null_items(column: pa.Array) -> None:
     items = listed_items(column)[0]
     parts = items.flatten() if is_map else [items]
     if any(part.null_count and not field.nullable for part, field in zip(parts, fields, strict=True)):
-        raise pa.ArrowInvalid("a null where none may be")
+        raise pa.ArrowInvalid("a null where none is allowed")
 
 
 def decoded(column: pa.Array) -> pa.Array:

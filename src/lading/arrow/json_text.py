@@ -265,7 +265,7 @@ def _loads_slowly(text: bytes, base: int | None) -> Any:
     try:
         return json.loads(text.decode("utf-8-sig", "surrogatepass"))
     except UnicodeDecodeError as error:
-        raise _broken(f"bytes that are no UTF-8 ({error.reason})", error.start, base) from None
+        raise _broken(f"invalid UTF-8 ({error.reason})", error.start, base) from None
     except json.JSONDecodeError as error:
         mark = 3 if text.startswith(b"\xef\xbb\xbf") else 0
         at = mark + len(error.doc[: error.pos].encode("utf-8", "surrogatepass"))

@@ -378,7 +378,7 @@ def _misfit(name: str, values: list[Any]) -> Unrepresentable:
         try:
             _array(name, [value])
         except UnicodeEncodeError:
-            return Unrepresentable("a text with half of a character", row=row, column=name, expected="Unicode",
+            return Unrepresentable("a text with a lone surrogate", row=row, column=name, expected="Unicode",
                                    found=ascii(value)[:80])  # fmt: skip
         except OverflowError:
             break

@@ -79,7 +79,7 @@ def refuse_bad_values(rows: pa.RecordBatch | pa.Table, test: _Test = is_checked)
                 kind, found = bad
                 row = _first_row(chunk, test)
                 raise Unrepresentable(
-                    "a text that is no UTF-8" if is_text(kind) else f"a value that {kind} does not allow",
+                    "invalid UTF-8 in a text" if is_text(kind) else f"a value that {kind} does not allow",
                     column=field.name, found=found, row=None if row is None else first + row,
                     advice="Give bytes as a column of bytes." if is_text(kind) else "Cast it to a type that does.",
                 )  # fmt: skip

@@ -47,7 +47,9 @@ def arrow_type(name: str) -> pa.DataType:
             return getattr(pa, decimal[1])(int(decimal[2]), int(decimal[3]))
         return pa.type_for_alias(name)
     except (ValueError, TypeError, AttributeError, OverflowError):
-        raise UsageError("no type of a value", expected="a name of Arrow's, such as int64", found=repr(name)) from None
+        raise UsageError(
+            "not the name of a type", expected="a name of Arrow's, such as int64", found=repr(name)
+        ) from None
 
 
 def array_of_values(values: Sequence[Any], kind: pa.DataType) -> pa.Array | pa.ChunkedArray:

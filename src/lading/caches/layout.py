@@ -106,7 +106,7 @@ def _type(feature: Feature) -> pa.DataType:
         case Image(encode_format):
             _check_texts([encode_format], "format of an image")
         case Video(storage) if storage not in ("bytes", "path"):
-            raise UsageError("no storage of videos", expected="bytes or path", found=repr(storage))
+            raise UsageError("unknown storage of videos", expected="bytes or path", found=repr(storage))
     if kind is None:
         raise UsageError("no cache stores this feature", found=str(feature))
     return kind
@@ -121,7 +121,7 @@ def _check_texts(names: Collection[Any], what: str, *, twice: bool = False) -> N
         if encoded is False:
             raise UsageError(f"no {what}", expected="a text", found=ascii(name))
     if not twice and len(set(names)) < len(names):
-        raise UsageError(f"a {what} stands twice", found=repr(names))
+        raise UsageError(f"a {what} appears twice", found=repr(names))
 
 
 def _check_array(dtype: str | None, shape: tuple[int | None, ...] | None) -> None:
@@ -130,11 +130,11 @@ def _check_array(dtype: str | None, shape: tuple[int | None, ...] | None) -> Non
     except TypeError:
         known = False
     if not known:
-        raise UsageError("no dtype of an array", expected="a name of numpy's, such as float32", found=repr(dtype))
+        raise UsageError("not a dtype of an array", expected="a name of numpy's, such as float32", found=repr(dtype))
     for extent in shape or ():
         if extent is not None and not (isinstance(extent, int) and 0 <= extent < _MAX_EXTENT):
             raise UsageError(
-                "no shape of an array", expected="whole numbers, one of them perhaps None", found=str(shape)
+                "not a shape of an array", expected="whole numbers, one of them perhaps None", found=str(shape)
             )
 
 
@@ -203,7 +203,7 @@ def from_description(rows: Any) -> dict[str, Feature]:
         DataError: it is invalid, or holds a feature that this version does not know, or that caches cannot store.
     """
     if not isinstance(rows, list) or not all(isinstance(row, list) and len(row) == 2 for row in rows):  # noqa: PLR2004 - pairs
-        raise DataError("no description of features", expected="a list of pairs", found=repr(rows)[:80])
+        raise DataError("not a description of features", expected="a list of pairs", found=repr(rows)[:80])
     features = {}
     for name, feature in rows:
         with errors_at(column=str(name)):

@@ -119,7 +119,7 @@ def read_cache_meta(cache_dir: str | os.PathLike[str], *, limits: Limits = DEFAU
         except DataError as error:
             raise CorruptShard(error.message, offset=error.offset, found=error.found) from None
         if not isinstance(fields, dict):
-            raise SidecarMismatch("no metadata of a cache", expected="an object", found=type(fields).__name__)
+            raise SidecarMismatch("not the metadata of a cache", expected="an object", found=type(fields).__name__)
         return _checked(folder, fields)
 
 
@@ -129,12 +129,16 @@ def _checked(folder: str, fields: dict[str, Any]) -> CacheMeta:
     _expect(fields, "layout", {"arrow-shards", None})
     names, counts, rows = (fields.get(key) for key in ("shard_filenames", "shard_row_counts", "num_rows"))
     if not isinstance(names, list) or not all(map(_plain_name, names)):
-        raise SidecarMismatch("no names of shards", column="shard_filenames", expected="names of files in this folder",
-                              found=repr(names)[:120])  # fmt: skip
+        raise SidecarMismatch(
+            "not a list of shard names",
+            column="shard_filenames",
+            expected="names of files in this folder",
+            found=repr(names)[:120],
+        )
     if len(set(names)) < len(names):
-        raise SidecarMismatch("a shard stands twice", column="shard_filenames", found=repr(names)[:120])
+        raise SidecarMismatch("a shard appears twice", column="shard_filenames", found=repr(names)[:120])
     if not isinstance(counts, list) or not all(map(_count, counts)) or len(counts) != len(names):
-        raise SidecarMismatch("no rows of each shard", column="shard_row_counts",
+        raise SidecarMismatch("not a list of row counts", column="shard_row_counts",
                               expected=f"{len(names)} whole numbers", found=repr(counts)[:120])  # fmt: skip
     shards = fields.get("num_shards", len(names))
     if not _count(shards) or shards != len(names):
@@ -147,7 +151,7 @@ def _checked(folder: str, fields: dict[str, Any]) -> CacheMeta:
         fields.get(key) for key in ("schema_fingerprint", "shard_size_target_bytes", "compression", "lineage", _OWN)
     )
     if not isinstance(hashed, str | None):  # None: caches of older versions have none
-        raise SidecarMismatch("no fingerprint", column="schema_fingerprint", expected="16 hex digits",
+        raise SidecarMismatch("not a fingerprint", column="schema_fingerprint", expected="16 hex digits",
                               found=repr(hashed)[:40])  # fmt: skip
     return CacheMeta(
         folder, rows, tuple(names), tuple(counts),

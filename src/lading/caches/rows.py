@@ -199,7 +199,7 @@ class _Taker:
             key, row = row
         place = place_of(self._row + at, key)
         if not isinstance(row, Mapping):
-            raise UsageError("no row of a cache", **place, found=type(row).__name__,
+            raise UsageError("not a row of a cache", **place, found=type(row).__name__,
                              expected="a dict, or a pair of a key and a dict; or batches and tables alone")  # fmt: skip
         kept = dict.fromkeys(self._features) | dict(row) if self._rules.fill_missing else dict(row)
         if self._rules.drop_unknown:

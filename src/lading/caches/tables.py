@@ -54,7 +54,7 @@ def check_keys(row: Mapping[str, Any], features: Features) -> None:
                              found=list(map(str, row)), advice='Give null for it, or on_missing="null".')  # fmt: skip
     unknown = [str(name) for name in row if name not in features]
     if unknown:
-        raise SchemaMismatch("a row with a key that is no column", column=unknown[0], expected=list(features),
+        raise SchemaMismatch("a row with a key that is not a column", column=unknown[0], expected=list(features),
                              advice='Name it in the features, or on_unknown="drop".')  # fmt: skip
 
 
@@ -115,7 +115,7 @@ def _fitted(
     """Return a batch or table with the columns of the cache, in its types."""
     names = given.schema.names
     if len(set(names)) < len(names):
-        raise SchemaMismatch("a column stands twice", found=names)
+        raise SchemaMismatch("a column appears twice", found=names)
     row = dict.fromkeys(names)
     if rules.fill_missing:
         row = dict.fromkeys(features) | row
@@ -189,7 +189,7 @@ def _check_values(column: Any, feature: Feature) -> None:
                 for value in column.to_pylist():
                     decode(feature, value)
             except DataError as error:
-                raise Unrepresentable(f"no value of this column: {error.message}", expected=str(feature),
+                raise Unrepresentable(f"not a value of this column: {error.message}", expected=str(feature),
                                       found=error.found) from error  # fmt: skip
 
 

@@ -118,7 +118,7 @@ def write_cache(  # noqa: PLR0913 - one argument a decision of the user; all but
     rules = _rules(batch_size, batch_bytes, workers, on_missing, on_unknown)
     target = None if shard_size is None else max(parse_bytes(shard_size), 1)
     if compression not in _COMPRESSIONS:
-        raise UsageError("no compression of Arrow's", expected="zstd, lz4 or None", found=repr(compression))
+        raise UsageError("unknown compression of Arrow", expected="zstd, lz4 or None", found=repr(compression))
     schema = schema_of(features)
     lineage_json = None if lineage is None else _plain_lineage(lineage)
     place = _place(cache_dir)
@@ -166,7 +166,7 @@ def _rules(batch_size: int, batch_bytes: int | str, workers: int, on_missing: st
 def _plain_lineage(lineage: Mapping[str, Any]) -> dict[str, Any]:
     """Return the lineage as it will be read back."""
     if not isinstance(lineage, Mapping):
-        raise UsageError("no lineage", expected="a dict", found=type(lineage).__name__)
+        raise UsageError("lineage must be a dict", expected="a dict", found=type(lineage).__name__)
     try:
         text = json.dumps(dict(lineage), allow_nan=False, ensure_ascii=False).encode()
         parsed = dict(json_text.loads(text))
@@ -194,14 +194,14 @@ def _check_place(place: str) -> None:
             while above and not os.path.lexists(above):
                 above = os.path.dirname(above)
             if above and not os.path.isdir(above):
-                raise StoreError("the destination lies in what is no folder", file=place, found=above)
+                raise StoreError("a part of the destination's path is not a folder", file=place, found=above)
             return
         if not os.path.isdir(place):
-            raise UsageError("the destination is no folder", file=place)
+            raise UsageError("the destination is not a folder", file=place)
         held = os.listdir(place)
     if held and not (META_NAME in held and _is_cache(place, held)):
         others = [name for name in held if not _OWN_NAME.fullmatch(name)]
-        raise DestinationExists("the folder holds something that is no cache", file=place, found=min(others or held),
+        raise DestinationExists("the folder holds something other than a cache", file=place, found=min(others or held),
                                 advice="Choose another folder.")  # fmt: skip
 
 
@@ -258,7 +258,7 @@ def _locked(place: str) -> Iterator[None]:
     owner = (threading.get_ident(), parsed.st_dev, parsed.st_ino)
     if owner in _held.values():  # it would wait for itself
         os.close(fd)
-        raise UsageError("the cache is being built out of what would build it again", file=place,
+        raise UsageError("the cache would be built from itself", file=place,
                          advice="Choose another folder for what a generator builds.")  # fmt: skip
     try:
         _held[fd] = owner

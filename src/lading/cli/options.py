@@ -191,7 +191,7 @@ def column_names(text: str | None) -> tuple[str, ...] | None:
     """Return the names of columns. Raises UsageError for an empty list: most likely an empty shell variable."""
     names = name_list(text)
     if names is not None and not names:
-        raise UsageError("no column is asked for", found=f"--columns {text!r}", advice="Name one, or leave it out.")
+        raise UsageError("no column is selected", found=f"--columns {text!r}", advice="Name one, or leave it out.")
     return names
 
 

@@ -225,7 +225,7 @@ def decode_sized_frame(data: Data, size_bytes: int, *, magicless: bool = False) 
         raise _damaged(error) from error
     unpacked = most if declared is None else declared
     found = f"{unpacked} bytes" if end == len(frame) else f"one of {end} bytes in {len(frame)}"
-    raise CorruptShard("the zstd frame is another", expected=f"{size_bytes} bytes", found=found)
+    raise CorruptShard("the zstd frame has another size", expected=f"{size_bytes} bytes", found=found)
 
 
 def _check_size(stream: Data, max_bytes: int, limits: Limits) -> None:

@@ -274,7 +274,7 @@ class LocalCopy:
         except NotFound as error:
             raise SourceNotFound("there is no index", file=path) from error
         if listed is None:
-            raise SourceNotFound("the file is no index of MDS", file=path)
+            raise SourceNotFound("the file is not an index of MDS", file=path)
         told = {"allow_pickle": allow_pickle, "limits": limits}
         with errors_at(file=path):
             self.shards = [_shard(self.dirname, self.split, orjson.loads(one.entry), told) for one in listed]

@@ -147,7 +147,7 @@ def field_forms(columns: Iterable[tuple[pa.Field, pa.Array | pa.ChunkedArray]]) 
     forms: dict[str, pa.Array] = {}
     for field, column in sorted(columns, key=lambda item: item[0].name.encode()):
         if field.name in forms:
-            raise DuplicateField("this column stands twice", column=field.name)
+            raise DuplicateField("this column appears twice", column=field.name)
         with errors_at(column=field.name):
             feature = feature_of(field)
             if not isinstance(feature, Place):

@@ -305,7 +305,7 @@ def _read(node: ast.expr) -> _Node:
     reader = _READERS.get(type(node))
     if reader is None:
         raise _Wrong(
-            "this has no place in a condition; there are names of columns, texts, numbers, true, false, == != < <= > "
+            "not allowed in a condition; allowed are names of columns, texts, numbers, true, false, == != < <= > "
             f">=, in (…), is null, and, or, not, + - * /, and the functions {_NAMES_OF_FUNCTIONS}",
             _place(node),
         )
@@ -331,14 +331,14 @@ def _read_sign(node: ast.UnaryOp) -> _Node:
     if isinstance(node.op, ast.Not):
         return _Call("not", (_read_condition(node.operand),), _place(node))
     if not isinstance(node.op, ast.USub):
-        raise _Wrong("of signs there is only −; write not for the opposite of a condition", _place(node))
+        raise _Wrong("the only sign is −; write not for the opposite of a condition", _place(node))
     return _computed("-", 0, _read(node.operand), _place(node))
 
 
 def _read_arithmetic(node: ast.BinOp) -> _Node:
     name = _ARITHMETIC_SIGNS.get(type(node.op))
     if name is None:
-        raise _Wrong("of arithmetic there is + - * /; write and, or for conditions", _place(node))
+        raise _Wrong("arithmetic is + - * /; write and, or for conditions", _place(node))
     return _computed(name, _read(node.left), _read(node.right), _place(node))
 
 
@@ -474,13 +474,13 @@ def _read_constant(node: ast.Constant) -> _Node:
         try:
             value.encode()
         except UnicodeEncodeError:
-            raise _Wrong("half of a surrogate pair, which no text holds", _place(node)) from None
+            raise _Wrong("a lone surrogate, which no text can hold", _place(node)) from None
         return value
     if isinstance(value, bool):
         return value
     if isinstance(value, int | float):
         return _number(value, _place(node))
-    raise _Wrong("of values there are texts, numbers, true and false", _place(node))
+    raise _Wrong("values are texts, numbers, true and false", _place(node))
 
 
 _READERS: dict[type, Callable[[Any], _Node]] = {
@@ -733,7 +733,7 @@ def _in_type(call: _Call, which: int, column: pa.Array, literal: _Literal) -> tu
             complaint = f"cannot be compared with {_shown(literal)}: {_reason(error)}"
             raise _misfit(call, which, column, complaint) from None
     if isinstance(literal, str) and _decimal(literal) is None:
-        raise _misfit(call, which, column, f"cannot be compared with {_shown(literal)}, which is no number")
+        raise _misfit(call, which, column, f"cannot be compared with {_shown(literal)}, which is not a number")
     value, more = _NEIGHBOURS[_kind(kind)](literal, kind)
     return pa.scalar(value, kind), more
 
@@ -902,7 +902,7 @@ def _text(kernel: Callable[..., pa.Array], call: _Call, args: Sequence[Any]) -> 
     if pa.types.is_null(column.type):
         column = column.cast(pa.string())
     if not is_text(column.type):
-        raise _misfit(call, 0, column, f"is no text; {call.function} takes only texts")
+        raise _misfit(call, 0, column, f"is not text; {call.function} takes only texts")
     return kernel(column, *patterns)
 
 

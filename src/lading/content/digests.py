@@ -189,7 +189,7 @@ class DatasetDigest:
             UsageError: this digest was read from JSON, so nothing can follow in order.
         """
         if isinstance(self._ordered, str):
-            raise UsageError("a digest that was read cannot go on", advice="Merge it with another one instead.")
+            raise UsageError("a digest that was read cannot be updated", advice="Merge it with another one instead.")
         if self._ordered is not None:
             self._ordered.update(np.ascontiguousarray(digests).data)
         words = np.ascontiguousarray(digests).view(">u4").astype(np.uint64).sum(axis=0).tolist()

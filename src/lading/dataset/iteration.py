@@ -188,7 +188,7 @@ def scan_shard(  # noqa: PLR0913 - limits, columns and flags of one read
     takes what of a mapped file a reader passes by that walks over its headers.
 
     Raises:
-        DataError: documents of one id follow each other in a tar: as rows they would be one sample.
+        DataError: two neighbouring documents have one id in a tar: as rows they would be one sample.
     """
     target = aligned_to(shards, columns)
     if target is not None:
@@ -218,8 +218,8 @@ def _duplicate_ids(shards: Shards, shard: int, sample: str, ordinal: int) -> Dat
     """The error that a sample of a shard has the id of the one before."""
     by_name = shards.interleaved.sample_id_field is None
     return DataError(
-        "documents of one id follow each other", file=shards.path(shard), sample=sample, column="sample_id",
-        expected="ids that tell neighbours apart", found=f"the same for samples {ordinal - 1} and {ordinal}",
+        "two neighbouring documents have one id", file=shards.path(shard), sample=sample, column="sample_id",
+        expected="different ids for neighbours", found=f"the same for samples {ordinal - 1} and {ordinal}",
         advice="The ids are the names of their JSON members: rename these, or take the tar with --view samples."
         if by_name else "Take the names of their JSON members as ids: --option sample_id_field=null.",
     )  # fmt: skip
@@ -284,7 +284,7 @@ def materialise_parts(
 def refuse_no_columns(columns: Sequence[str] | None) -> None:
     """A batch without columns has no rows either, so nobody could be right."""
     if columns is not None and not len(columns):
-        raise UsageError("no column is asked for", advice="Name one, or leave columns out for all of them.")
+        raise UsageError("no column is selected", advice="Name one, or leave columns out for all of them.")
 
 
 def _count(rows: int) -> int:
@@ -294,7 +294,7 @@ def _count(rows: int) -> int:
     except TypeError:
         count = 0
     if count < 1:
-        raise UsageError("no number of rows", expected="a whole number, 1 or more", found=repr(rows)[:80])
+        raise UsageError("not a number of rows", expected="a whole number, 1 or more", found=repr(rows)[:80])
     return count
 
 

@@ -210,7 +210,7 @@ def _open(source: Source, read: ReadOptions) -> Shards:
     if shards.target is not None and shards.view == "interleaved":
         for name in ("sample_id", "position"):
             if name not in shards.target.names:
-                raise UsageError("the schema asked for lacks a column that tells items apart", column=name)
+                raise UsageError("the schema lacks a column that identifies items", column=name)
     return shards
 
 
@@ -243,14 +243,17 @@ def _refuse_for_samples(
 ) -> None:
     """Raises UsageError for what is said of items, where rows are no items."""
     if schema_overrides:
-        raise UsageError("types of columns are given to items only (--type, schema_overrides)",
+        raise UsageError("column types (--type, schema_overrides) apply to interleaved items only",
                          found="the view samples", advice="In Python, schema= names all columns.")  # fmt: skip
     usual = InterleavedOptions()
     given = [] if interleaved is None else [f.name for f in fields(interleaved)]
     changed = [name for name in given if getattr(interleaved, name) != getattr(usual, name)]
     if changed:
-        raise UsageError("these options are of interleaved documents only", found=f"{', '.join(changed)}, and samples",
-                         advice="Leave them out, or take rows as items with --view interleaved (view=).")  # fmt: skip
+        raise UsageError(
+            "these options apply to interleaved documents only",
+            found=f"{', '.join(changed)}, and samples",
+            advice="Leave them out, or take rows as items with --view interleaved (view=).",
+        )
 
 
 def shards_of(

@@ -60,7 +60,7 @@ def _python(name: str, column: pa.Array) -> list[Any]:
     try:
         return uncut_values(column)
     except (ValueError, OverflowError, pa.ArrowException) as error:
-        raise DataError("a value that Python cannot have", column=name, found=str(error)[:200]) from error
+        raise DataError("Python cannot hold this value", column=name, found=str(error)[:200]) from error
 
 
 def _decoded(name: str, feature: Feature, value: Any, pickles: bool) -> Any:

@@ -85,9 +85,9 @@ def _fail_function(step: Filter, batch: pa.RecordBatch) -> dict[str, NDArray[np.
     try:
         kept = pa.array(answer.to_pylist() if isinstance(answer, pa.ChunkedArray) else answer, pa.bool_())
     except (pa.ArrowException, TypeError) as error:
-        raise UsageError("the function gives a truth value for every row", found=str(error)) from error
+        raise UsageError("the function must return a truth value for every row", found=str(error)) from error
     if len(kept) != batch.num_rows:
-        raise UsageError("the function gives a truth value for every row",
+        raise UsageError("the function must return a truth value for every row",
                          expected=f"{batch.num_rows} values", found=len(kept))  # fmt: skip
     return {"left out by the function": ~np.asarray(kept.fill_null(False).to_numpy(zero_copy_only=False))}  # noqa: FBT003 - pyarrow takes it by position only
 

@@ -113,5 +113,5 @@ def ordinals(indices: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:
     wanted = np.asarray(indices) if len(indices) else np.zeros(0, np.int64)
     if wanted.dtype.kind not in "iu" or wanted.ndim != 1:
         found_as = f"{wanted.dtype}, {wanted.ndim} dimensions"
-        raise UsageError("samples are taken by a list of whole numbers", found=found_as)
+        raise UsageError("ordinals must be a list of whole numbers", found=found_as)
     return wanted.astype(np.int64)

@@ -136,4 +136,4 @@ class Shard:
 
 
 def _in_place(path: str) -> UsageError:
-    return UsageError("nothing is removed from data that is read in place", file=path)
+    return UsageError("data read in place is never removed", file=path)

@@ -449,7 +449,7 @@ def _listed_file(listing: Listing, shard: int, own: str | None, stores: Stores, 
         raise SidecarMismatch(
             f"the size differs from what {lists} says" if lists else "the size has changed since it was listed",
             file=path, expected=f"{listed} bytes", found=f"{info.size_bytes} bytes",
-            advice="The file was changed or damaged, or another one lies in its place.",
+            advice="The file was changed, damaged or replaced.",
         )  # fmt: skip
     entry = listing.table.column("entry")[shard].as_py() or ""
     return ShardFile(store, path, info, entry=entry, limits=limits, stores=stores)

@@ -441,7 +441,7 @@ def path_column(paths: list[str]) -> pa.Array:
     try:
         return pa.array(paths, pa.string())
     except UnicodeEncodeError as error:
-        raise StoreError("the name of a file is no UTF-8", file=ascii(error.object), advice="Rename it.") from None
+        raise StoreError("the name of a file is invalid UTF-8", file=ascii(error.object), advice="Rename it.") from None
 
 
 def _counts(counts: list[int | None], index: str | None) -> pa.Array:

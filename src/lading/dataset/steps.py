@@ -50,7 +50,7 @@ class Select:
     def __post_init__(self) -> None:
         """Refuse to select nothing, and names that are no texts."""
         if not self.columns:
-            raise UsageError("no column is asked for", advice="Name one, or leave columns out for all of them.")
+            raise UsageError("no column is selected", advice="Name one, or leave columns out for all of them.")
         _refuse_no_names(self.columns)
 
     def __repr__(self) -> str:
@@ -140,7 +140,7 @@ class ImageBounds:
         for low, high in (("min_aspect_ratio", "max_aspect_ratio"), ("min_side", "max_side")):
             least, most = getattr(self, low), getattr(self, high)
             if any(bound is not None and not bound >= 0 for bound in (least, most)):
-                raise UsageError("a bound is a number from 0 on", found=f"{low}={least}, {high}={most}")
+                raise UsageError("a bound must be a number, 0 or more", found=f"{low}={least}, {high}={most}")
             if least is not None and most is not None and least > most:
                 raise UsageError("no image is within these bounds", found=f"{low}={least}, {high}={most}")
 
@@ -207,7 +207,7 @@ class Limit:
     def __post_init__(self) -> None:
         """Refuse what is no number of samples."""
         if not isinstance(self.count, (int, np.integer)) or isinstance(self.count, bool) or self.count < 0:
-            raise UsageError("a limit is a whole number, no less than 0", found=repr(self.count))
+            raise UsageError("limit must be a whole number, 0 or more", found=repr(self.count))
 
     def __repr__(self) -> str:
         return f"limit({self.count})"

@@ -239,7 +239,7 @@ class _Mapped:
             return portion
         made = self._function(without_views(batch))
         if not isinstance(made, pa.RecordBatch):
-            raise UsageError("the function gives a record batch", found=type(made).__name__)
+            raise UsageError("the function must return a record batch", found=type(made).__name__)
         made = made.replace_schema_metadata({**(batch.schema.metadata or {}), **(made.schema.metadata or {})})
         if self._view == "interleaved":
             _refuse_broken(made)
@@ -255,8 +255,11 @@ def _refuse_broken(batch: pa.RecordBatch) -> None:
     """Raise UsageError for rows that a function made of whole samples, and that are none any more."""
     missing = [name for name in ("sample_id", "position", "modality") if name not in batch.schema.names]
     if missing:
-        raise UsageError("the function leaves out a column that items need", column=missing[0])
+        raise UsageError("the function drops a column that items need", column=missing[0])
     runs = len(sample_firsts(batch, "interleaved"))
     if len(batch.column("sample_id").unique()) < runs:
-        raise UsageError("the function takes rows of one sample apart", column="sample_id",
-                         advice="Rows of a sample stand together, and samples have different ids.")  # fmt: skip
+        raise UsageError(
+            "the function separates rows of one sample",
+            column="sample_id",
+            advice="Rows of a sample must be neighbours, and samples must have different ids.",
+        )

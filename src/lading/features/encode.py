@@ -96,7 +96,7 @@ def media_bytes(value: Any) -> bytes:
             return file.read()
     if isinstance(value, _BUFFERS):
         return bytes(value)
-    raise _misfit("no media", "bytes, or the path of a file", value)
+    raise _misfit("not media", "bytes, or the path of a file", value)
 
 
 def image_bytes(value: Any, encode_format: str = "PNG") -> bytes:
@@ -122,7 +122,7 @@ def image_bytes(value: Any, encode_format: str = "PNG") -> bytes:
         return _source_bytes(value) or _encoded_alike(value)
     if isinstance(value, np.ndarray):
         return _encoded(_picture(value), encode_format)
-    raise _misfit("no image", "bytes, a path, a Pillow image or an array", value)
+    raise _misfit("not an image", "bytes, a path, a Pillow image or an array", value)
 
 
 def _source_bytes(image: Any) -> bytes | None:
@@ -199,7 +199,7 @@ def _picture(array: NDArray[Any]) -> Any:
         return Image.fromarray(np.ascontiguousarray(flat, flat.dtype.newbyteorder("=")))
     except (TypeError, ValueError):
         raise Unrepresentable(
-            "an array that is no picture",
+            "an array that is not an image",
             expected="bool, uint8 or uint16 of (height, width), or uint8 of (height, width, 1 to 4)",
             found=f"{array.dtype} of {array.shape}",
         ) from None
@@ -234,9 +234,9 @@ def _refuse_another(image: Any, file: IO[bytes], encode_format: str) -> None:
         raise ValueError(f"it could not be opened again: {error}") from error
     with again:
         if again.size != image.size or _depth(again) < min(_depth(image), 2):
-            raise ValueError(f"it would come back in mode {again.mode}, {again.width} × {again.height}")
+            raise ValueError(f"it would be read back in mode {again.mode}, {again.width} × {again.height}")
         if encode_format not in _LOSSY and again.convert(image.mode).tobytes() != image.tobytes():
-            raise ValueError("it would come back with other pixels")
+            raise ValueError("it would be read back with other pixels")
 
 
 def _depth(image: Any) -> int:
@@ -337,7 +337,7 @@ def _as_array(value: Any, kind: np.dtype[Any] | None = None) -> NDArray[Any]:
     try:
         array = np.asarray(value)
     except (ValueError, TypeError, RuntimeError, np.ma.MaskError) as error:  # a tensor with a gradient, a masked number
-        raise _misfit("no array", "what numpy makes an array of", value, error) from error
+        raise _misfit("not an array", "what numpy makes an array of", value, error) from error
     if array.dtype.hasobject:
         raise _misfit("an array of Python objects cannot be stored", "numbers", value)
     listed = isinstance(value, (list, tuple)) and array.dtype.kind in "fc"
@@ -406,12 +406,12 @@ def video_cell(value: Any, assets: str | None = None) -> dict[str, Any]:
     """
     fields = value if isinstance(value, Mapping) else {}
     if fields.keys() - {*VIDEO_FIELDS}:
-        raise _misfit("no video", "a mapping of " + ", ".join(VIDEO_FIELDS), sorted(fields.keys() - {*VIDEO_FIELDS}))
+        raise _misfit("not a video", "a mapping of " + ", ".join(VIDEO_FIELDS), sorted(fields.keys() - {*VIDEO_FIELDS}))
     source = value
     if fields:
         source = fields.get("path") if fields.get("bytes") is None else fields["bytes"]
     if not isinstance(source, (*_BUFFERS, *_PATHS)):
-        raise _misfit("no video", "bytes, or the path of a file", source)
+        raise _misfit("not a video", "bytes, or the path of a file", source)
     ending = os.path.splitext(os.fspath(source))[1] if isinstance(source, _PATHS) else _FIRST_VIDEO_EXTENSION
     extension = _extension(fields.get("extension") or ending)
     with _open(source) if isinstance(source, _PATHS) else io.BytesIO(source) as file:

@@ -198,7 +198,7 @@ def schema_of_features(features: dict[str, Any]) -> pa.Schema:
 
 def _stored_type(spec: Any, depth: int = 0) -> pa.DataType:
     if depth > _MAX_DEPTH:
-        raise DataError("features inside each other, too deep", expected=f"at most {_MAX_DEPTH} levels")
+        raise DataError("features are nested too deeply", expected=f"at most {_MAX_DEPTH} levels")
     if isinstance(spec, list) and len(spec) == 1:
         return pa.list_(_stored_type(spec[0], depth + 1))
     name = spec.get("_type") if isinstance(spec, dict) else ""
@@ -210,7 +210,7 @@ def _stored_type(spec: Any, depth: int = 0) -> pa.DataType:
     try:
         return make(spec, depth)
     except (KeyError, TypeError, UsageError):
-        raise DataError("a feature of datasets that does not tell its type", found=repr(spec)[:80]) from None
+        raise DataError("a feature of datasets without a type", found=repr(spec)[:80]) from None
 
 
 def _stored_value(spec: dict[str, Any], _depth: int) -> pa.DataType:
@@ -452,7 +452,7 @@ def _array_bytes(column: pa.Array) -> pa.Array:
         inner, widths = _listed(values)
         width = int(widths[0]) if len(widths) else 0
         if values.null_count or (widths != width).any():
-            raise DataError("lists of several lengths, or nulls, are no array", found=str(column.type))
+            raise DataError("lists of several lengths, or nulls, are not an array", found=str(column.type))
         values, sizes = inner, sizes * width
     if values.null_count:
         raise DataError("nulls among the items of an array", found=str(column.type))
@@ -679,7 +679,7 @@ def _as_text(column: pa.Array) -> pa.Array:
             try:
                 str(b"" if text is None else text, "utf-8")
             except UnicodeDecodeError:
-                raise Unrepresentable("JSON of datasets is text; this is no UTF-8", row=row,
+                raise Unrepresentable("JSON of datasets is text; this is invalid UTF-8", row=row,
                                       found=repr(bytes(text or b"")[:40])) from None  # fmt: skip
         raise Unrepresentable(f"no JSON of datasets: {error}") from None
 

@@ -213,7 +213,7 @@ def sample_starts(sample_id: pa.Array | pa.ChunkedArray) -> NDArray[np.int64]:
     ids = _as_text(sample_id)
     if ids.null_count:
         row = int(np.argmin(present(ids)))
-        raise DataError("a row without sample_id belongs to no sample", row=row, column="sample_id", found="null")
+        raise DataError("a row has no sample_id", row=row, column="sample_id", found="null")
     if len(ids) == 0:
         return np.zeros(0, np.int64)
     changes = pc.not_equal(ids[1:], ids[:-1]).to_numpy(zero_copy_only=False)
@@ -443,7 +443,7 @@ def _object(text: str) -> dict[str, Any]:
 def _string(told: dict[str, Any], key: str) -> str | None:
     value = told.get(key)
     if value is not None and not (isinstance(value, str) and json_text.is_unicode(value)):
-        raise DataError(f"{key} is no text", found=repr(value)[:40])
+        raise DataError(f"{key} is not text", found=repr(value)[:40])
     return value or None
 
 
@@ -454,5 +454,5 @@ def _whole(told: dict[str, Any], key: str) -> int:
     if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < _MOST_DIGITS:
         value = int(value)
     if type(value) is not int or not 0 <= value <= _MOST[key]:
-        raise DataError(f"{key} is no whole number from 0 to {_MOST[key]}", found=repr(value)[:40])
+        raise DataError(f"{key} is not a whole number from 0 to {_MOST[key]}", found=repr(value)[:40])
     return value

@@ -84,7 +84,7 @@ def decode_mds(encoding: str, value: bytes | memoryview | str, *, allow_pickle: 
         return decoder(value)
     array = parse_array(encoding)
     if array is None:
-        raise DataError("no encoding of MDS", found=repr(encoding))
+        raise DataError("not an encoding of MDS", found=repr(encoding))
     return _array(_bytes(value), *array)
 
 

@@ -634,7 +634,7 @@ def _stored_label(feature: ClassLabel, value: Any, _assets: str | None) -> int |
     if not isinstance(value, int) or isinstance(value, bool):
         known = ", ".join(names[:_MOST_NAMES]) + (", …" if len(names) > _MOST_NAMES else "")
         raise Unrepresentable(
-            "no label of this column", expected=f"a whole number, or one of {known}", found=repr(value)
+            "not a label of this column", expected=f"a whole number, or one of {known}", found=repr(value)
         )
     return value
 
@@ -724,7 +724,7 @@ def _text(_feature: Text, value: Any) -> Any:
     try:
         return bytes(value).decode() if isinstance(value, (bytes, memoryview)) else value
     except UnicodeDecodeError as error:
-        raise DataError(f"text is no UTF-8 at byte {error.start} of the value", found=error.reason) from None
+        raise DataError(f"invalid UTF-8 at byte {error.start} of the value", found=error.reason) from None
 
 
 def _json(_feature: Json, value: Any) -> Any:
@@ -743,13 +743,13 @@ def _number(feature: Value | ClassLabel, value: Any) -> Any:
 
 def _items(feature: Sequence, value: Any) -> list[Any]:
     if not isinstance(value, list):
-        raise DataError("no list, though the column's feature says so", found=type(value).__name__)
+        raise DataError("not a list, although the column's feature says so", found=type(value).__name__)
     return [decode(feature.feature, item) for item in value]
 
 
 def _struct(feature: Struct, value: Any) -> Any:
     if not isinstance(value, dict):
-        raise DataError("no struct, though the column's feature says so", found=type(value).__name__)
+        raise DataError("not a struct, although the column's feature says so", found=type(value).__name__)
     return {**value, **{name: decode(inner, value[name]) for name, inner in feature.fields if name in value}}
 
 
@@ -764,7 +764,7 @@ def _array(feature: Array, value: Any) -> NDArray[Any]:
             array = np.asarray(value, feature.dtype)
         except (ValueError, TypeError, OverflowError):
             raise DataError(
-                "no array, though the column's feature says so", expected=str(feature), found=type(value).__name__
+                "not an array, although the column's feature says so", expected=str(feature), found=type(value).__name__
             ) from None
         if -1 in shape and not array.size and _begins(shape, array.shape):
             # No items: after a dimension of size zero, lists do not show further dimensions.
@@ -805,7 +805,7 @@ def _filled(kind: np.dtype[Any], shape: tuple[int, ...], data: memoryview, *, fo
     try:
         return np.ndarray(shape, kind, data, order="F" if fortran else "C").copy(order="K")
     except ValueError:  # (0, 1 << 62, 8) takes no bytes, but numpy refuses so large an array
-        raise DataError("an array that numpy cannot have", found=f"{shape} of {kind}") from None
+        raise DataError("numpy cannot hold this array", found=f"{shape} of {kind}") from None
 
 
 _FLOATS = ("halffloat", "float", "double")

@@ -248,7 +248,7 @@ def _json(text: str, row: int) -> Any:
     try:
         return json_text.loads(text)
     except DataError:
-        raise _misfit("media that are no list", row, found=repr(text[:40])) from None
+        raise _misfit("media must be a list", row, found=repr(text[:40])) from None
 
 
 def media_column(lists: Sequence[Any]) -> pa.Array:
@@ -259,7 +259,7 @@ def media_column(lists: Sequence[Any]) -> pa.Array:
     """
     for row, value in enumerate(lists):
         if not (value is None or isinstance(value, list)) or not all(type(one) is dict for one in value or ()):
-            raise _misfit("media that are no list of objects", row, found=type(value).__name__)
+            raise _misfit("media must be a list of objects", row, found=type(value).__name__)
     sizes = np.array([len(value or ()) for value in lists], np.int64)
     flat: list[dict[str, Any]] = list(chain.from_iterable(value or () for value in lists))
     row_of = np.repeat(np.arange(len(lists)), sizes)

@@ -45,7 +45,7 @@ def _load(store: Store, path: str, size: int, limits: Limits) -> Any:
     try:
         return orjson.loads(memoryview(data))
     except orjson.JSONDecodeError as error:
-        raise DataError("the index is no JSON", file=path, offset=error.pos, found=error.msg) from error
+        raise DataError("the index is not valid JSON", file=path, offset=error.pos, found=error.msg) from error
 
 
 def as_text(part: Any) -> str:

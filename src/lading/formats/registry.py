@@ -174,7 +174,7 @@ def find_format(path: str, head: bytes) -> AnyFormat:
         if candidate.matches(without_query(path), head):
             return candidate
     raise UnknownFormat(
-        "no known format recognises this file",
+        "no format recognises this file",
         file=path,
         expected=", ".join(format_names()),
         found=f"first bytes {head[:16]!r}",

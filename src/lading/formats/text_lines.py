@@ -288,7 +288,7 @@ def as_text(column: pa.Array) -> pa.LargeStringArray:
         return values.cast(pa.large_string())
     except pa.ArrowInvalid:
         row = next(i for i, value in enumerate(values) if not is_utf8(value.as_py() or b""))
-        raise Unrepresentable("bytes that are no UTF-8", row=row, found=repr(values[row].as_py()[:40]),
+        raise Unrepresentable("invalid UTF-8", row=row, found=repr(values[row].as_py()[:40]),
                               advice="Leave the column out with --columns.") from None  # fmt: skip
 
 

@@ -418,7 +418,7 @@ def _types(media: pa.StructArray, rows: NDArray[np.int64]) -> NDArray[np.int64]:
     wrong = np.flatnonzero((found < 0) | (found >= len(_MODALITIES) - _FIRST_TYPE))
     if len(wrong):
         at = int(wrong[0])
-        raise DataError("a media of no known type", column="media.type", row=int(rows[at]), found=types[at].as_py(),
+        raise DataError("a media of an unknown type", column="media.type", row=int(rows[at]), found=types[at].as_py(),
                         expected="0 (image), 1 (video), 2 (audio) or 3 (document)",
                         advice="Take the documents as samples.")  # fmt: skip
     return found

@@ -242,14 +242,14 @@ def _refuse_neighbours(ids: pa.Array, row: NDArray[np.int64], last: str | None) 
     if not len(ids):
         return last
     if ids.null_count:
-        raise DataError("an item belongs to a sample", row=int(row[np.argmin(present(ids))]), column="sample_id",
+        raise DataError("an item has no sample_id", row=int(row[np.argmin(present(ids))]), column="sample_id",
                         found="null")  # fmt: skip
     same = np.flatnonzero(pc.equal(ids[1:], ids[:-1]).to_numpy(zero_copy_only=False)) + 1
     if ids[0].as_py() == last:
         same = np.zeros(1, np.int64)
     if len(same):
-        raise DataError("samples of one id follow each other", row=int(row[same[0]]), column="sample_id",
-                        found=ids[int(same[0])].as_py(), expected="ids that tell neighbours apart",
+        raise DataError("two neighbouring samples have one id", row=int(row[same[0]]), column="sample_id",
+                        found=ids[int(same[0])].as_py(), expected="different ids for neighbours",
                         advice=_AS_THEY_ARE)  # fmt: skip
     return str(ids[-1].as_py())
 
@@ -303,7 +303,7 @@ class _Items:
         found = cls(packed, row, values, names, plain, np.cumsum(counts) - counts, sample, length, has_bytes)
         for name in () if plain else names:
             if not json_text.is_unicode(name):
-                raise DataError("a name that no UTF-8 holds", column=ITEMS, row=found.row_naming(name),
+                raise DataError("a name that is not valid Unicode", column=ITEMS, row=found.row_naming(name),
                                 found=ascii(name)[:80], advice=_AS_THEY_ARE)  # fmt: skip
         for name in _ELSEWHERE:
             if name in names:

@@ -42,8 +42,8 @@ def check_columns(schema: pa.Schema) -> None:
             raise SchemaMismatch("items need this column", column=name, found=schema.names)
     for field in schema:
         if field.name == LENGTH:
-            raise Unrepresentable("the name of this column is taken, by the length of an item's payload",
-                                  column=field.name, advice="Call it otherwise.")  # fmt: skip
+            raise Unrepresentable("the name of this column is used for the length of an item's payload",
+                                  column=field.name, advice="Choose another name.")  # fmt: skip
         plain = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
         held = (
             is_bytes(plain) or is_ref(plain) or pa.types.is_null(plain)
@@ -51,7 +51,7 @@ def check_columns(schema: pa.Schema) -> None:
             else _is_json(field)
         )
         if not held:
-            raise Unrepresentable("JSON has no exact form for the type of this column", column=field.name,
+            raise Unrepresentable("JSON cannot hold this type exactly", column=field.name,
                                   found=field.type, advice="Leave it out with --columns, or cast it.")  # fmt: skip
 
 
@@ -171,7 +171,7 @@ def _json_texts(field: pa.Field, column: pa.Array, first: int) -> pa.LargeString
     values, plain = _values(field.name, documents, at + first)
     twice = json_text.find_repeated_name(documents, values)
     if twice is not None:
-        raise Unrepresentable("an object names something twice", column=field.name, row=int(at[twice[0]]) + first,
+        raise Unrepresentable("an object has a name twice", column=field.name, row=int(at[twice[0]]) + first,
                               found=repr(twice[1]), expected="names that differ")  # fmt: skip
     if plain:
         return texts
@@ -191,6 +191,6 @@ def _values(name: str, texts: Sequence[bytes], rows: NDArray[np.int64]) -> tuple
             try:
                 values.append(json_text.loads(text))
             except LadingError as error:
-                raise Unrepresentable("a text in a column of JSON is none", column=name, row=row,
+                raise Unrepresentable("a text in a column of JSON is not valid JSON", column=name, row=row,
                                       found=str(error)) from None  # fmt: skip
     return values, plain

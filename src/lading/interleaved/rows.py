@@ -148,7 +148,7 @@ class ItemsView(View):
     def _ids(self, batch: pa.RecordBatch, row: int) -> pa.Array:
         ids = batch.column("sample_id")
         if ids.null_count:
-            raise DataError("an item belongs to a sample", file=self._path, column="sample_id", found="null",
+            raise DataError("an item has no sample_id", file=self._path, column="sample_id", found="null",
                             row=row + int(np.argmin(present(ids))))  # fmt: skip
         return texts_of_ids(ids, self._path)
 
@@ -313,7 +313,7 @@ class ItemsView(View):
         first, again = seen.returned()
         if len(again):
             raise DataError(
-                f"the rows of a sample do not stand together: the id of row {first[0]} comes back",
+                f"sample ids are not contiguous: the id of row {first[0]} appears again",
                 file=self._path, row=int(again[0]), column="sample_id",
                 advice="Sort the file by sample_id and position.",
             )  # fmt: skip
@@ -383,7 +383,7 @@ def texts_of_ids(ids: pa.Array, path: str) -> pa.Array:
     try:
         return join(ids).cast(pa.large_string())
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise SchemaMismatch("the ids of samples are text", file=path, column="sample_id",
+        raise SchemaMismatch("sample ids must be text", file=path, column="sample_id",
                              expected=pa.string(), found=ids.type) from error  # fmt: skip
 
 

@@ -182,7 +182,7 @@ def _several_metadata(items: Items) -> Clash | None:
     if not several.any():
         return None
     sample = int(np.argmax(several))
-    return sample, Unrepresentable("a sample has one metadata row in a tar", row=int(items.bounds[sample]),
+    return sample, Unrepresentable("a tar holds one metadata row a sample", row=int(items.bounds[sample]),
                                    sample=items.sample_id(sample), column="modality", found="several")  # fmt: skip
 
 

@@ -109,7 +109,7 @@ class Passthrough:
                                   advice=_NAME_ADVICE)  # fmt: skip
         is_json = isinstance(feature_of(field), Json)
         if not is_json and not is_json_type(field.type):
-            raise Unrepresentable("JSON has no exact form for the type of this column", column=field.name,
+            raise Unrepresentable("JSON cannot hold this type exactly", column=field.name,
                                   found=field.type, advice="Leave it out with --columns, or cast it.")  # fmt: skip
         return cls(field.name, json_text.dumps(name), is_json)
 

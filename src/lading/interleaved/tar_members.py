@@ -119,7 +119,7 @@ def document_of(
     sample_id = None if id_field is None else document.get(id_field)
     for what, value in [*(("name", name) for name in names), ("sample_id", sample_id)]:
         if isinstance(value, str) and not json_text.is_unicode(value):
-            raise DataError(f"a {what} that no UTF-8 holds", offset=offset, found=ascii(value)[:80])
+            raise DataError(f"a {what} that is not valid Unicode", offset=offset, found=ascii(value)[:80])
     return document
 
 

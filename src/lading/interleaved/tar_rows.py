@@ -325,5 +325,10 @@ def _text_column(values: Sequence[str | None], path: str) -> pa.Array:
         return pa.array(values, pa.string())
     except UnicodeEncodeError as error:
         bad = next(i for i, v in enumerate(values) if v is not None and not json_text.is_unicode(v))
-        raise DataError("a text holds a lone surrogate, which is no Unicode", file=path, column="text_content", row=bad,
-                        found=ascii(values[bad])[:80]) from error  # fmt: skip
+        raise DataError(
+            "a text holds a lone surrogate, which is not valid Unicode",
+            file=path,
+            column="text_content",
+            row=bad,
+            found=ascii(values[bad])[:80],
+        ) from error

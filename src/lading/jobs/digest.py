@@ -295,7 +295,7 @@ def dataset_digest(
 def check_limit(limit: int | None) -> None:
     """Raise UsageError for what is no number of samples."""
     if limit is not None and not (isinstance(limit, SupportsIndex) and int(limit) >= 0):
-        raise UsageError("a limit is a whole number, no less than 0", found=repr(limit))
+        raise UsageError("limit must be a whole number, 0 or more", found=repr(limit))
 
 
 @dataclass(frozen=True, slots=True)

@@ -182,7 +182,7 @@ def _compare(dataset: Shards, path: str, index: _Index) -> Iterator[LadingError]
     as_listed = "" if manifest is None else f", as {manifest} has it"
     ours = dataset.listing.table
     order = [index.numbers[shard] for shard in ours["path"].to_pylist() if shard in index.numbers]
-    yield from _missing_shards(dataset, path, index, "" if manifest is None else f", which {manifest} does not have")
+    yield from _missing_shards(dataset, path, index, "" if manifest is None else f", which is missing in {manifest}")
     for shard, count in zip(ours["path"].to_pylist(), ours["num_samples"].to_pylist(), strict=True):
         listed = index.shard(shard)
         if listed is not None and None not in (listed.num_samples, count) and listed.num_samples != count:

@@ -201,7 +201,7 @@ def refuse_inside(dataset: Shards, destination: str | os.PathLike[str], stores: 
     path = os.fspath(destination)
     target, named = real_place(path, stores), dataset.listing.folder
     if named is not None and is_inside(target, real_place(named, stores)):
-        raise UsageError("the destination lies inside the source", file=path, found=f"the source is {named}")
+        raise UsageError("the destination is inside the source", file=path, found=f"the source is {named}")
     folders = {folder_of(shard) for shard in dataset.listing.table.column("path").to_pylist()}
     for folder in folders:
         if is_inside(real_place(folder, stores), target):
@@ -215,4 +215,4 @@ def refuse_inside(dataset: Shards, destination: str | os.PathLike[str], stores: 
         # Where the source lies in that folder too, beside it is a place as good as any, if nothing is there.
         around = any(is_inside(real_place(folder, stores), place) for folder in folders)
         if is_inside(target, place) and (not around or is_there(path, stores)):
-            raise UsageError("the destination lies inside the folder of the source's media", file=path, found=place)
+            raise UsageError("the destination is inside the folder of the source's media", file=path, found=place)

@@ -187,7 +187,9 @@ class Workers:
 
 def _start(lock: int | None) -> subprocess.Popen[bytes]:
     if not sys.executable:
-        raise UsageError("this Python names no program to start workers with", advice="Work with workers=1.")
+        raise UsageError(
+            "this Python cannot start worker processes: sys.executable is empty", advice="Work with workers=1."
+        )
     # The modules that this process finds, in the same order; `-P` keeps those of the current folder out otherwise.
     path = [entry or os.getcwd() for entry in sys.path if os.pathsep not in entry]
     return subprocess.Popen(

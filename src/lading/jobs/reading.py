@@ -249,7 +249,7 @@ def _crew(dataset: Shards, reading: Reading) -> int:
         UsageError: more than one are asked for, and they could not read the data.
     """
     if reading.workers is not None and reading.workers < 1:
-        raise UsageError("a job has one process at least", found=f"workers={reading.workers}")
+        raise UsageError("workers must be 1 or more", found=f"workers={reading.workers}")
     if reading.workers == 1 or (reading.workers is None and not sys.executable):
         return 1
     try:
@@ -278,7 +278,7 @@ def refuse_out_of_reach(formats: Sequence[str], paths: Sequence[str], stores: St
             found=", ".join(repr(prefix) for prefix in stores.by_prefix), advice=advice,
         )  # fmt: skip
     if any(isinstance(resolve(path)[0], MemoryStore) for path in paths):
-        raise UsageError("what is in memory, no other process sees", found="memory://", advice=advice)
+        raise UsageError("other processes cannot read data in memory", found="memory://", advice=advice)
 
 
 class Taken:
@@ -297,7 +297,7 @@ class Taken:
         self._dataset = open_shards(reading.source, **reading.opening)
         if _listing_checksum(self._dataset) != reading.listing:
             raise StoreError("the source changed while it was read", file=self._dataset.listing.folder or None,
-                             advice="Read it when nobody writes it.")  # fmt: skip
+                             advice="Do not write to the source while it is read.")  # fmt: skip
         self._look = reading.begin(self._dataset, **reading.settings)
         self._tell = tell
 

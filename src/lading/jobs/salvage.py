@@ -149,7 +149,7 @@ def salvage(  # noqa: PLR0913 - one argument a decision of the user; all but two
         SourceNotFound: there is no shard.
         UnknownFormat: a folder holds files of several formats, and `source_format` is not given.
         DestinationExists: the destination is not empty.
-        UsageError: the destination lies inside the source.
+        UsageError: the destination is inside the source.
         DataError: no sample is left; the format written cannot hold the rows.
     """
     began = time.perf_counter()

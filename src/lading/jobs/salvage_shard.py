@@ -463,7 +463,7 @@ class _Search:
         there = present(ids)
         if not there.all():
             row = self._row_of(replace(source, rows=rows), int(np.argmin(there)))
-            self._lost.append(DataError("items without an id belong to no sample", file=self._source.place, row=row,
+            self._lost.append(DataError("items have no sample_id", file=self._source.place, row=row,
                                         column="sample_id", found=f"{np.count_nonzero(~there)} rows"))  # fmt: skip
         kept, ids = rows[there], ids.filter(pa.array(there))
         begins = table.column("position").to_numpy()[there] == METADATA_POSITION

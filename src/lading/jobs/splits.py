@@ -43,7 +43,7 @@ def refuse_each_other(folder: str, destination: str | os.PathLike[str], stores: 
     path = os.fspath(destination)
     source, target = (real_place(place, stores) for place in (folder, path))
     if is_inside(source, target) or is_inside(target, source):
-        raise UsageError("the destination lies inside the source, or holds it", file=path,
+        raise UsageError("the destination is inside the source, or contains it", file=path,
                          found=f"the source is {folder}")  # fmt: skip
 
 

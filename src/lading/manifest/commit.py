@@ -80,7 +80,7 @@ def check_shared(store: Store, destination: str, own: str, *, overwrite: bool) -
     _refuse_files(store, destination)
     if has_file(store, f"{destination}/{FOLDER}/{MANIFEST_NAME}"):
         raise DestinationExists(
-            "a whole dataset lies there: readers would not see what one of many writers adds", file=destination,
+            "a complete dataset is there: readers would not see what one of many writers adds", file=destination,
             found=f"{FOLDER}/{MANIFEST_NAME}",
             advice="Choose another folder, or delete that file first, and its shards if they are to go.",
         )  # fmt: skip
@@ -95,8 +95,11 @@ def _refuse_files(store: Store, destination: str) -> None:
         there = os.path.dirname(there)
     if there and not os.path.isdir(there):
         below = there != native_path(destination)
-        raise UsageError("the destination lies in what is no folder" if below else "the destination is no folder",
-                         file=destination, found=there if below else None)  # fmt: skip
+        raise UsageError(
+            "a part of the destination's path is not a folder" if below else "the destination is not a folder",
+            file=destination,
+            found=there if below else None,
+        )
 
 
 def _refuse_where_we_are(destination: str) -> None:
@@ -112,11 +115,11 @@ def _taken(file: str, listed: str, *, apart: bool, unread: DataError | None) -> 
     """Return the error for a writer among many whose file name exists, with advice."""
     advice, found = "overwrite=True replaces it.", None
     if not apart:
-        advice = "Give this writer names of its own, by ${rank} say."
+        advice = "Give this writer its own names, for example with ${rank}."
         if unread is not None:
             found = f"{listed}, by which a writer of this rank told what it left, and which cannot be read"
             advice = f"Delete what that one left by hand. Or: {advice}"
-    return DestinationExists("something lies there", file=file, found=found, advice=advice)
+    return DestinationExists("something is there already", file=file, found=found, advice=advice)
 
 
 class Staging:

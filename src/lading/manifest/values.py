@@ -410,13 +410,13 @@ def _inside(paths: pa.Array | pa.ChunkedArray, file: str | None) -> None:
 def _checked(shards: pa.Table, file: str | None) -> pa.Table:
     for column in SHARDS_SCHEMA:
         if not column.nullable and shards[column.name].null_count:
-            raise DataError("a null where none may be", file=file, column=column.name)
+            raise DataError("a null where none is allowed", file=file, column=column.name)
     for name in ("path", "index_file", "extents_file"):
         _inside(shards[name], file)
     files = pc.list_flatten(shards["beside_xxh3"])
     beside = pc.struct_field(files, "name")
     if beside.null_count or pc.struct_field(files, "xxh3").null_count:
-        raise DataError("a null where none may be", file=file, column="beside_xxh3")
+        raise DataError("a null where none is allowed", file=file, column="beside_xxh3")
     _inside(pc.replace_substring(beside, "/", "//"), file)  # a name in the shard's own folder
     for name in (*_TOTALS, "index_batch", "extents_batch"):
         negative = pc.min(shards[name]).as_py()

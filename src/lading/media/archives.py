@@ -55,7 +55,7 @@ class Archive:
 def outside(archive: Archive, offset: int, length: int) -> BadReference:
     """Return the error for a record outside its file."""
     return BadReference(
-        "the record does not lie inside the file", file=archive.name, offset=offset, expected=f"{length} bytes",
+        "the record is outside the file", file=archive.name, offset=offset, expected=f"{length} bytes",
         found=f"a file of {archive.size_bytes} bytes",
         advice="The file was cut or replaced since it was written, or the document is damaged.",
     )  # fmt: skip
@@ -118,7 +118,7 @@ class MediaFolder:
     def _name(self, path: object) -> str:
         """Return the file's path or URL, if it may be read."""
         if not isinstance(path, str) or not path or len(path) > _MOST_CHARACTERS or _NO_TEXT.search(path):
-            raise BadReference("the media's path is no path", file=self._folder, found=ascii(path)[:80])
+            raise BadReference("the media's path is not a path", file=self._folder, found=ascii(path)[:80])
         alone = "://" in path or path.startswith("pipe:") or os.path.isabs(path)
         name = path if alone else sibling_path(self._folder, path)
         try:

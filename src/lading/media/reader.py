@@ -76,7 +76,7 @@ class RecordReader(ABC):
         limits: Limits,
     ) -> None:
         if workers < 1:
-            raise UsageError("reading needs a thread", expected="at least one worker", found=workers)
+            raise UsageError("workers must be 1 or more", expected="at least one worker", found=workers)
         if block_size < 1:
             raise UsageError("a block has bytes", expected="at least 1", found=block_size)
         if on_error not in get_args(OnError):
@@ -277,7 +277,7 @@ def _whole_numbers(archive: Archive, offset: object, length: object) -> tuple[in
     numbers = [operator.index(one) for one in told if isinstance(one, SupportsIndex) and not isinstance(one, bool)]
     if len(numbers) < len(told):
         raise BadReference(
-            "offset and length of a media are no whole numbers",
+            "offset and length of a media must be whole numbers",
             file=archive.name,
             expected="integers",
             found=f"{offset!r:.40} and {length!r:.40}",

@@ -93,7 +93,7 @@ class MediaWriter:
             raise UsageError("no such codec of media archives", expected=" or ".join(CODECS), found=repr(codec))
         check_level(compression_level)
         if workers < 1:
-            raise UsageError("writing needs a thread", expected="at least one worker", found=workers)
+            raise UsageError("workers must be 1 or more", expected="at least one worker", found=workers)
         if codec == "none" and (content_size or checksum):
             raise UsageError("plain records have no frame to hold a size or checksum", found=repr(codec))
         self._folder, self._stores, self._workers = os.fspath(output_folder), stores, workers

@@ -101,7 +101,7 @@ class WrittenColumns:
             self._refuse_other_meaning(known, written)
             if not (self._is_given or _hold_one_kind(known.type, written.type)):
                 raise SchemaMismatch(
-                    "values of another kind than those of the first rows", column=known.name, expected=known.type,
+                    "the values differ in kind from those of the first rows", column=known.name, expected=known.type,
                     found=written.type, advice="Cast them, or say with schema= what the column holds.",
                 )  # fmt: skip
 

@@ -263,5 +263,5 @@ def write_rows(
 def _duplicate_id(packed: Packed, sample: int) -> DataError:
     named = packed.named
     found = named.rows.column("sample_id")[int(named.starts[sample])].as_py()
-    return DataError("the rows of a sample do not stand together: its id comes back", column="sample_id",
+    return DataError("sample ids are not contiguous: an earlier id appears again", column="sample_id",
                      found=repr(found), advice="Sort the rows by sample_id and position.")  # fmt: skip

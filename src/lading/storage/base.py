@@ -250,7 +250,7 @@ def native_path(path: str) -> str:
     try:
         encoded = os.fsencode(name)
     except UnicodeEncodeError as error:
-        raise StoreError("the path is no valid text", file=ascii(path)) from error
+        raise StoreError("the path is not valid text", file=ascii(path)) from error
     if b"\0" in encoded:
         raise StoreError("a path cannot hold a NUL", file=ascii(path))
     return name
@@ -306,7 +306,7 @@ def store_errors(path: str, *others: type[Exception]) -> Iterator[None]:
     except FileNotFoundError as error:
         raise NotFound("no such file", file=path) from error
     except NotADirectoryError as error:
-        raise NotFound("a part of the path is no folder", file=path) from error
+        raise NotFound("a part of the path is not a folder", file=path) from error
     except foreign as error:
         number = getattr(error, "errno", None)
         message = getattr(error, "strerror", None) or str(error) or type(error).__name__
@@ -317,7 +317,7 @@ def store_errors(path: str, *others: type[Exception]) -> Iterator[None]:
 
 def name_taken(path: str) -> DestinationExists:
     """Return the error for a name that exists and must not be replaced."""
-    return DestinationExists("something lies there", file=path,
+    return DestinationExists("something is there already", file=path,
                              advice="Choose another place, or replace what is there with --overwrite.")  # fmt: skip
 
 

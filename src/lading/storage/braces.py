@@ -61,7 +61,7 @@ def _parse(pattern: str) -> _Pattern:
             outer.append(here)
             here = [[]]
             if len(outer) > _MAX_DEPTH:
-                raise UsageError("braces stand too deep in each other", expected=_MAX_DEPTH, found=repr(pattern[:40]))
+                raise UsageError("braces are nested too deeply", expected=_MAX_DEPTH, found=repr(pattern[:40]))
         elif sign == "}" and at in pairs:
             choice = _range(signs[at - 1]) if pairs[at] == at - 2 else None
             choice = choice or _either(here if len(here) > 1 else [["{", *here[0], "}"]])

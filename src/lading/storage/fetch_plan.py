@@ -79,7 +79,7 @@ def _check(start: NDArray[np.int64], size: NDArray[np.int64]) -> None:
     bad = np.flatnonzero((start < 0) | (size < 0) | (size > np.iinfo(np.int64).max - np.maximum(start, 0)))
     if len(bad):
         row = int(bad[0])
-        raise BadReference("no range of a file", row=row, found=f"{int(size[row])} bytes at {int(start[row])}")
+        raise BadReference("not a range of a file", row=row, found=f"{int(size[row])} bytes at {int(start[row])}")
 
 
 def _first_of_requests(

@@ -131,7 +131,7 @@ class FsspecStore:
         for offset, length in wanted:
             if offset < 0 or length < 0:
                 # In fsspec, a negative offset counts from the end.
-                raise ShortRead("no range of a file", file=path, offset=offset, found=f"{length} bytes")
+                raise ShortRead("not a range of a file", file=path, offset=offset, found=f"{length} bytes")
         if any(length > _UNCHECKED_BYTES for _, length in wanted):
             check_inside(path, wanted, self.head(path).size_bytes)
         starts, stops = [offset for offset, _ in wanted], [offset + length for offset, length in wanted]
@@ -367,7 +367,7 @@ def _exactly(path: str, offset: int, length: int, answer: bytes) -> bytes:
         )
     if len(answer) > length:
         raise StoreError(
-            "the server gives whole files where ranges were asked for",
+            "the server returns whole files instead of ranges",
             file=path,
             offset=offset,
             expected=length,

@@ -24,7 +24,7 @@ def lock_file(path: str, *, create: bool) -> int | None:
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT | os.O_EXCL if create else 0), 0o666)
     except FileNotFoundError as error:
         if create:
-            raise StoreError("the folder takes no files, or is gone", file=os.path.dirname(path)) from error
+            raise StoreError("the folder cannot be written, or was removed", file=os.path.dirname(path)) from error
         return None
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

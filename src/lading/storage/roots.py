@@ -54,7 +54,7 @@ class Roots:
         if not any(above in self._places for above in _upwards(real_place(url, self._stores))):
             raise BadReference(
                 "the reference leads outside the folders that it may name", file=url,
-                advice="If that is meant, name the folder with --root (roots= in Python).",
+                advice="To allow it, name the folder with --root (roots= in Python).",
             )  # fmt: skip
         if local and os.path.lexists(native_path(path)) and not os.path.isfile(native_path(path)):
             raise BadReference("the reference names no regular file", file=url)

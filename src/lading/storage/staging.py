@@ -68,7 +68,7 @@ def stage_folder(target: str) -> StagedFolder:
             place.encode()
         except UnicodeEncodeError:
             raise UsageError(
-                "the destination's name is no UTF-8", file=ascii(place), advice="Choose another."
+                "the destination's name is invalid UTF-8", file=ascii(place), advice="Choose another."
             ) from None
         os.makedirs(os.path.dirname(place), exist_ok=True)
         while True:

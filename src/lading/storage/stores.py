@@ -62,7 +62,9 @@ def resolve(url: str, stores: Stores | None = None) -> tuple[Store, str]:
     if scheme is None or scheme[1].lower() == "file":
         return _LOCAL, url
     if "::" in url:
-        raise UsageError("one URL inside another is not opened", found=repr(url), advice="Name files or URLs instead.")
+        raise UsageError(
+            "a URL inside another URL is not opened", found=repr(url), advice="Name files or URLs instead."
+        )
     if scheme[1].lower() == "memory":
         return _MEMORY, url
     host = url[scheme.end() :].partition("/")[0]

@@ -367,7 +367,7 @@ def test_dates_that_python_does_not_have() -> None:
     data = arrow_bytes(pa.table({"d": pa.array([0, 2**31 - 1], pa.date32())}))
     reader, _ = _open(data)
     assert reader.get_sample(0)["d"].year == 1970
-    with pytest.raises(LadingError, match=r"s.arrow row 1 column 'd': a value that Python cannot have"):
+    with pytest.raises(LadingError, match=r"s.arrow row 1 column 'd': Python cannot hold this value"):
         reader.get_sample(1)
 
 

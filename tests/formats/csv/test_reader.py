@@ -194,7 +194,7 @@ def test_a_bad_record_is_an_error_that_names_its_line(bad: str, message: str) ->
 
 
 def test_bytes_that_are_no_utf8_are_told_by_line_and_byte() -> None:
-    with pytest.raises(CorruptShard, match=r"t\.csv @ 21: line 4: bytes that are no UTF-8"):
+    with pytest.raises(CorruptShard, match=r"t\.csv @ 21: line 4: invalid UTF-8"):
         rows(GOOD.encode() + b"ok,\xff\n")
 
 
@@ -205,7 +205,7 @@ def test_bytes_that_are_no_utf8_are_told_by_line_and_byte() -> None:
         (b"\xef\xbb\xbf", CorruptShard, "the last line has no end"),
         (b"\n1\n", CorruptShard, "line 1: a column without a name"),
         (b"a,,b\n", CorruptShard, "line 1: a column without a name; .*found none for column 2"),
-        (b"a,b,a\n", DuplicateField, "line 1: a name stands twice"),
+        (b"a,b,a\n", DuplicateField, "line 1: a name appears twice"),
     ],
 )
 def test_a_bad_header(data: bytes, error: type[LadingError], message: str) -> None:
@@ -228,11 +228,11 @@ def test_a_last_line_without_an_end_is_read_if_asked_for() -> None:
         ({"delimiter": '"'}, "no such delimiter"),
         ({"delimiter": "é"}, "no such delimiter"),
         ({"unended": "yes"}, "no such policy"),
-        ({"types": ["a"]}, "no types by column; .*found types=\\['a'\\]"),
-        ({"types": "int64"}, "no types by column"),
-        ({"types": {"a": ["int64"]}}, "no types by column"),
-        ({"types": {"a": "decimal"}}, "no type that a text can be read as; .*found 'decimal'"),
-        ({"types": {"c": "int64"}}, "types names a column that is not there; expected a, b, found 'c'"),
+        ({"types": ["a"]}, "types must map column names to types; .*found types=\\['a'\\]"),
+        ({"types": "int64"}, "types must map column names to types"),
+        ({"types": {"a": ["int64"]}}, "types must map column names to types"),
+        ({"types": {"a": "decimal"}}, "a text cannot be read as this type; .*found 'decimal'"),
+        ({"types": {"c": "int64"}}, "types names a missing column; expected a, b, found 'c'"),
     ],
 )
 def test_options_that_are_none(options: dict[str, Any], message: str) -> None:

@@ -129,12 +129,12 @@ def test_bytes_are_text_where_their_feature_says_so() -> None:
 @pytest.mark.parametrize(
     "value, message",
     [
-        (b"{", r"d\.jsonl row 6 column 'j': a value of a JSON column is no JSON.*broken JSON"),
-        (b"\xff", r"row 6 column 'j': bytes that are no UTF-8; found b'\\xff'"),
+        (b"{", r"d\.jsonl row 6 column 'j': a value of a JSON column is not valid JSON.*broken JSON"),
+        (b"\xff", r"row 6 column 'j': invalid UTF-8; found b'\\xff'"),
         (b'{"a": {"b": 1, "b": 2}}', r"row 6 column 'j': an object in this column holds a name twice; found 'b'"),
-        (b"", r"row 6 column 'j': a value of a JSON column is no JSON"),
-        (b'{"a": "one\ntwo"}', r"row 6 column 'j': a value of a JSON column is no JSON.*control character"),
-        (b'{"one\rtwo": 1}', r"row 6 column 'j': a value of a JSON column is no JSON.*control character"),
+        (b"", r"row 6 column 'j': a value of a JSON column is not valid JSON"),
+        (b'{"a": "one\ntwo"}', r"row 6 column 'j': a value of a JSON column is not valid JSON.*control character"),
+        (b'{"one\rtwo": 1}', r"row 6 column 'j': a value of a JSON column is not valid JSON.*control character"),
         (b'{"a"\n: 1, "a"\r\n: 2}', r"row 6 column 'j': an object in this column holds a name twice; found 'a'"),
     ],
 )
@@ -166,7 +166,7 @@ def test_types_that_somebody_registered_are_written_as_they_are_stored() -> None
 def test_a_text_that_is_no_utf8_is_told_by_its_row() -> None:
     field = with_feature(pa.field("t", pa.large_binary()), Text())
     table = pa.table([pa.array([b"good"] * 7 + [b"\xc3"], pa.large_binary())], schema=pa.schema([field]))
-    with pytest.raises(Unrepresentable, match=r"row 7 column 't': bytes that are no UTF-8"):
+    with pytest.raises(Unrepresentable, match=r"row 7 column 't': invalid UTF-8"):
         write(table)
 
 

@@ -118,7 +118,7 @@ def test_only_the_columns_named_are_marked(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("nulls", ["drop", 3, ["a", 3], b"a", None])
 def test_other_ways_with_nulls_are_refused(nulls: Any, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="no such way with nulls"):
+    with pytest.raises(UsageError, match="unknown way to write nulls"):
         _write(tmp_path / "out", pa.table({"a": [1]}), nulls=nulls)
 
 

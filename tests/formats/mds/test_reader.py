@@ -292,6 +292,6 @@ def test_an_error_of_one_sample_names_its_row(tmp_path: Path) -> None:
         writer.write_batch(pa.table({"text": ["abc", "def", "ghi"]}))
     path = tmp_path / "out" / "shard.00000.mds"
     path.write_bytes(path.read_bytes().replace(b"def", b"d\xfff"))
-    with lading.open(tmp_path / "out") as dataset, pytest.raises(CorruptShard, match="no UTF-8") as caught:
+    with lading.open(tmp_path / "out") as dataset, pytest.raises(CorruptShard, match="invalid UTF-8") as caught:
         dataset[1]
     assert (caught.value.file, caught.value.row, caught.value.column) == (str(path), 1, "text")

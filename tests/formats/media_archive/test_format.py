@@ -288,8 +288,8 @@ def test_bytes_that_stand_in_the_document(tmp_path: Path) -> None:
     [
         ("text", "no list"),
         (5, "list of media"),
-        ({"id": "x"}, "no list of objects"),
-        (["x"], "no list of objects"),
+        ({"id": "x"}, "must be a list of objects"),
+        (["x"], "must be a list of objects"),
         ([None], "no list of objects"),
         ([{"id": 5}], "id is not a text"),
         ([{"offset": "5"}], "offset is not a whole number"),
@@ -333,7 +333,7 @@ def test_a_document_without_id_is_called_by_its_place(tmp_path: Path) -> None:
 def test_a_media_of_an_unknown_type_is_no_item(tmp_path: Path) -> None:
     path = lines(tmp_path, {"id": "a"}, {"id": "b", "media": [{"type": 7, "media_bytes": ""}]})
     assert documents(path)[1]["media"][0]["type"] == 7
-    with opened(path, "interleaved") as dataset, pytest.raises(DataError, match="no known type") as caught:
+    with opened(path, "interleaved") as dataset, pytest.raises(DataError, match="unknown type") as caught:
         list(dataset)
     assert caught.value.row == 1
 

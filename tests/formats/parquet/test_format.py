@@ -463,7 +463,7 @@ def test_payload_far_into_a_large_map() -> None:
     [
         ({"compression": "lzma"}, "no such compression; expected none, snappy, gzip, brotli, lz4, zstd, found 'lzma'"),
         ({"media_compression": "jpeg"}, "no such compression"),
-        ({"compression": {"absent": "zstd"}}, "compression for a column that is not there.*found 'absent'"),
+        ({"compression": {"absent": "zstd"}}, "compression is given for a missing column.*found 'absent'"),
         ({"compression_level": 99}, "no such level of zstd; expected .* to 22, found 99"),
         ({"row_group_bytes": "2gb"}, "row_group_bytes is out of range"),
         ({"page_bytes": 0}, "page_bytes is out of range"),

@@ -146,7 +146,7 @@ def test_spellings_of_a_size(text: bytes, size: int) -> None:
 )
 def test_a_size_that_is_no_size(text: bytes) -> None:
     data = with_field(archive((entry("a.x"), b""))[:512], 124, text) + END
-    with pytest.raises(CorruptShard, match="no number") as caught:
+    with pytest.raises(CorruptShard, match="not a number") as caught:
         read_all(data)
     assert caught.value.offset == 0
 

@@ -509,8 +509,8 @@ def test_what_is_stored_of_a_sparse_member_has_the_limit_before_it_is_read() -> 
 @pytest.mark.parametrize(
     "size, body, message",
     [
-        ("many", ONE_PART, "size of a member is no number"),
-        ("-5", ONE_PART, "size of a member is no number"),
+        ("many", ONE_PART, "size of a member is not a number"),
+        ("-5", ONE_PART, "size of a member is not a number"),
         (4, ONE_PART, "map of a sparse member is broken"),
         (10, b"2\n0\n5\n".ljust(512, b"\0") + b"12345", "map of a sparse member is broken"),
         (1 << 61, ONE_PART, "no size"),

@@ -120,7 +120,7 @@ def _list_cache(store: Store, path: str, index: Mapping[str, Any], limits: Limit
                             found=repr(index.get(key))[:40])  # fmt: skip
     hashed = index.get("schema_fingerprint")
     if not isinstance(hashed, str | None):  # as in `lading.caches.read_cache_meta`
-        raise DataError("no fingerprint", column="schema_fingerprint", expected="16 hex digits",
+        raise DataError("not a fingerprint", column="schema_fingerprint", expected="16 hex digits",
                         found=repr(hashed)[:40])  # fmt: skip
     return _listed(store, path, "shard_filenames", names, counts, limits)
 

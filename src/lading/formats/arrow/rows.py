@@ -229,7 +229,7 @@ def row_reader(batch: pa.RecordBatch, features: list[Feature], body: Body) -> Ro
             except LadingError as error:
                 raise error.at(column=name) from None
             except _FAILURES as error:
-                raise DataError("a value that Python cannot have", column=name, found=str(error)[:200]) from None
+                raise DataError("Python cannot hold this value", column=name, found=str(error)[:200]) from None
             if value is not None:
                 sample[name] = value
         return sample

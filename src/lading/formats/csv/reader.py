@@ -55,7 +55,9 @@ class ReadOptions:
             raise UsageError("no such policy", expected="error or read", found=f"unended={self.unended!r}")
         types = {} if self.types is None else self.types
         if not isinstance(types, Mapping) or not all(isinstance(kind, str) for kind in types.values()):
-            raise UsageError("no types by column", expected='such as {"n": "int64"}', found=f"types={self.types!r}")
+            raise UsageError(
+                "types must map column names to types", expected='such as {"n": "int64"}', found=f"types={self.types!r}"
+            )
 
 
 class CsvReader(ShardReader):
@@ -254,12 +256,12 @@ class CsvReader(ShardReader):
                                    expected="a name for each column", found=f"none for column {at}")  # fmt: skip
         twice, count = Counter(names).most_common(1)[0]
         if count > 1:
-            raise DuplicateField(f"line {line}: a name stands twice", file=self._file.path, offset=0,
+            raise DuplicateField(f"line {line}: a name appears twice", file=self._file.path, offset=0,
                                  column=twice, expected="each name once", found=f"{count} times")  # fmt: skip
         types = self._options.types or {}
         unknown = types.keys() - {*names}
         if unknown:
-            raise UsageError("types names a column that is not there", file=self._file.path,
+            raise UsageError("types names a missing column", file=self._file.path,
                              expected=", ".join(names), found=repr(min(unknown)))  # fmt: skip
         kinds = {name: _type(kind) for name, kind in types.items()}
         return pa.schema([(name, kinds.get(name, pa.string())) for name in names])
@@ -366,6 +368,6 @@ def _type(name: str) -> pa.DataType:
         kind = arrow_type(name)
         pa.array([], pa.string()).cast(kind)
     except (UsageError, pa.ArrowNotImplementedError):
-        raise UsageError("no type that a text can be read as", expected="int64, double, bool, date32 …",
+        raise UsageError("a text cannot be read as this type", expected="int64, double, bool, date32 …",
                          found=repr(name)) from None  # fmt: skip
     return kind

@@ -158,7 +158,7 @@ def _check_text(cells: pa.StringArray, block: Block, path: str, line_ends: NDArr
         try:
             block.data.decode()
         except UnicodeDecodeError as error:
-            what = f"bytes that are no UTF-8 ({error.reason})"
+            what = f"invalid UTF-8 ({error.reason})"
             raise _bad(block, path, line_ends, error.start, what, "Bring the file to UTF-8.") from None
         raise
 

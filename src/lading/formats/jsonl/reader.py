@@ -402,7 +402,7 @@ class JsonlReader(ShardReader):
         odd = None if plain else next((name for name in names if not json_text.is_unicode(name)), None)
         if odd is not None:
             at = next(i for i, value in enumerate(values) if odd in value)
-            raise self._bad(lines, at, f"a name that no UTF-8 holds ({odd!r})")
+            raise self._bad(lines, at, f"a name that is not valid Unicode ({odd!r})")
         self._refuse_repeated_names(lines, values)
         return _Rows(values, np.fromiter(map(len, lines.texts), np.int64, len(lines.texts)), plain)
 

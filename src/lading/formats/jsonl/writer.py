@@ -145,9 +145,9 @@ def _texts_of(field: pa.Field, *, base64_too: bool) -> Callable[[pa.Array], pa.L
 def _plain_texts_of(field: pa.Field, *, base64_too: bool) -> Callable[[pa.Array], pa.LargeStringArray]:
     kind, feature = field.type, feature_of(field)
     if is_ref(kind):
-        raise Unrepresentable("a reference is no value", found=kind, advice="Read the bytes first.")
+        raise Unrepresentable("a reference is not a value", found=kind, advice="Read the bytes first.")
     if isinstance(kind, pa.BaseExtensionType) and not isinstance(kind, pa.JsonType):
-        raise Unrepresentable("JSON has no exact form for the type of this column", found=kind, advice=_ADVICE)
+        raise Unrepresentable("JSON cannot hold this type exactly", found=kind, advice=_ADVICE)
     plain = kind.value_type if pa.types.is_dictionary(kind) else kind
     if isinstance(kind, pa.JsonType) or (isinstance(feature, Json) and (is_text(plain) or is_bytes(plain))):
         return _json_texts
@@ -162,7 +162,7 @@ def _plain_texts_of(field: pa.Field, *, base64_too: bool) -> Callable[[pa.Array]
     if pa.types.is_floating(plain):
         return _float_texts
     if not is_nested_json(kind):
-        raise Unrepresentable("JSON has no exact form for the type of this column", found=kind, advice=_ADVICE)
+        raise Unrepresentable("JSON cannot hold this type exactly", found=kind, advice=_ADVICE)
     return _nested_texts
 
 
@@ -202,7 +202,7 @@ def _json_texts(column: pa.Array) -> pa.LargeStringArray:
             try:
                 values.append(json_text.loads(text))
             except DataError as error:
-                raise Unrepresentable(f"a value of a JSON column is no JSON: {error.message}", row=row,
+                raise Unrepresentable(f"a value of a JSON column is not valid JSON: {error.message}", row=row,
                                       found=repr(text[:40]), advice=_ADVICE) from None  # fmt: skip
     repeated = json_text.find_repeated_name(data, values)
     if repeated is not None:

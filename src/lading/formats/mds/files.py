@@ -88,7 +88,7 @@ class WriteOptions:
             raise UsageError("hashes are a list of names", expected='["sha1"]', found=f"hashes={self.hashes!r}")
         if not (self.columns is None or isinstance(self.columns, Mapping)):
             raise UsageError(
-                "encodings are told by name", expected='{"label": "int"}', found=f"columns={self.columns!r}"
+                "columns must map names to encodings", expected='{"label": "int"}', found=f"columns={self.columns!r}"
             )
         for name in self.hashes:
             _check_hash(name)
@@ -102,7 +102,7 @@ class WriteOptions:
 
     def _check_lines(self) -> None:
         if (self.separator is not None) != (self.kind == "xsv"):
-            raise UsageError("a separator is told for xsv, and for no other kind",
+            raise UsageError("only kind=xsv has a separator",
                              found=f"kind={self.kind!r}, separator={self.separator!r}")  # fmt: skip
         if self.newline is not None and self.kind == "mds":
             raise UsageError("only the split formats have lines", expected="kind=json, csv, tsv or xsv",
@@ -172,7 +172,7 @@ def columns_as(
     asked = options.columns or {}
     for name in asked:
         if name not in schema.names:
-            raise UsageError("an encoding is told for a column that is not there", column=name,
+            raise UsageError("an encoding is given for a missing column", column=name,
                              expected=", ".join(schema.names))  # fmt: skip
     if len(set(schema.names)) < len(schema.names):
         raise Unrepresentable("two columns have one name", column=next(n for n in schema.names
@@ -283,7 +283,7 @@ def joined_entries(
         path = f"{folder}/{part}/{INDEX_NAME}"
         listed = read_mds_index(store, path, limits)
         if listed is None:
-            raise DataError("the file is no index of MDS", file=path)
+            raise DataError("the file is not an index of MDS", file=path)
         for shard in listed:
             entry = orjson.loads(shard.entry)
             for file in _files(entry):

@@ -135,7 +135,7 @@ class MdsFormat(Format[ReadOptions, WriteOptions]):
 
         Raises:
             UsageError: an encoding for a column that is not there.
-            Unrepresentable: a column that no encoding of MDS holds.
+            Unrepresentable: a column without an MDS encoding.
         """
         return (
             MdsWriter(sinks[0], schema, options)

@@ -206,7 +206,7 @@ def _names(store: Store, folder: str, entries: Sequence[Any]) -> dict[str, int]:
 def _listed(entry: Any, folder: str, names: Mapping[str, int]) -> ListedShard:
     """Return a listed shard without its columns, which are parsed when it is opened."""
     if not isinstance(entry, dict):
-        raise DataError("a shard of the index is no object", found=type(entry).__name__)
+        raise DataError("a shard of the index must be an object", found=type(entry).__name__)
     raw, packed, meta, samples = _files_and_count(entry)
     # An incomplete decompressed copy is ignored.
     unpacked = all(file is None or names.get(file.name) == file.size_bytes for file in (raw, meta))
@@ -266,7 +266,7 @@ def _file(entry: Mapping[str, Any], key: str) -> EntryFile:
         raise BadReference("the index names what cannot be a file", column=key, found=repr(name)[:80])
     plain = posixpath.normpath(name)
     if posixpath.basename(plain) == INDEX_NAME or "_lading" in plain.split("/"):
-        raise BadReference("the index names a file that is no shard", column=key, found=repr(name)[:80])
+        raise BadReference("the index names a file that is not a shard", column=key, found=repr(name)[:80])
     return EntryFile(plain, size, hashes)
 
 

@@ -92,9 +92,9 @@ class LineLayout:
                     samples.append(json_text.loads(text, base=int(part.start[row])))
         for row, sample in enumerate(samples):
             if not isinstance(sample, dict):
-                self._fail(part, row, "a line that is no object", found=type(sample).__name__)
+                self._fail(part, row, "a line that is not an object", found=type(sample).__name__)
             if not sample.keys() <= self._encoding.keys():
-                self._fail(part, row, "a line with a name that is no column's", expected=", ".join(self._encoding),
+                self._fail(part, row, "a line with a name that is not a column's", expected=", ".join(self._encoding),
                            found=ascii(next(name for name in sample if name not in self._encoding))[:80])  # fmt: skip
         twice = json_text.find_repeated_name(texts, samples)
         if twice is not None:
@@ -144,7 +144,7 @@ class LineLayout:
             try:
                 found.append(read(text))
             except ValueError:
-                self._fail(part, row, "a value that is no number", column=field.name, expected=str(field.type),
+                self._fail(part, row, "a value that is not a number", column=field.name, expected=str(field.type),
                            found=repr(text)[:80])  # fmt: skip
         return self._column(part, found, field)
 
@@ -155,7 +155,7 @@ class LineLayout:
         except _MISFITS:
             row, value = next(pair for pair in enumerate(values) if not _fits(pair[1], field.type))
             raise DataError(
-                "a value that its column cannot hold: a number too large, or text with half of a character",
+                "a value that its column cannot hold: a number too large, or text with a lone surrogate",
                 row=int(part.rows[row]), offset=int(part.start[row]), column=field.name, expected=str(field.type),
                 found=ascii(value)[:80],
             ) from None  # fmt: skip

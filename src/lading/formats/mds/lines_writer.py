@@ -127,7 +127,7 @@ def _columns_of(schema: pa.Schema, options: WriteOptions) -> list[Column]:
         raise Unrepresentable("a shard of lines has at least one column")
     for field, column in found:
         if column.encoding != _word(field.type):
-            raise Unrepresentable("the encoding asked for holds other values", column=column.name,
+            raise Unrepresentable("the requested encoding holds other values", column=column.name,
                                   expected=column.encoding, found=field.type, advice="Cast the column.")  # fmt: skip
         odd = [text for text in (options.line_end, options.between) if text in column.name]
         if options.kind != "json" and odd:

@@ -57,7 +57,7 @@ def check_nulls(nulls: object) -> None:
     )
     if nulls not in ("error", "mask") and not names:
         raise UsageError(
-            "no such way with nulls", expected="error, mask, or a list of columns", found=f"nulls={nulls!r}"
+            "unknown way to write nulls", expected="error, mask, or a list of columns", found=f"nulls={nulls!r}"
         )
 
 
@@ -82,14 +82,14 @@ def marked_columns(schema: pa.Schema, nulls: str | Sequence[str]) -> list[str]:
     for name in schema.names:
         if name.startswith(NULLS) and name.removeprefix(NULLS) in known:
             raise Unrepresentable("the name of a column is that of another one's nulls", column=name,
-                                  advice="Call it otherwise.")  # fmt: skip
+                                  advice="Choose another name.")  # fmt: skip
     if nulls == "error":
         return []
     if nulls == "mask":
         return [field.name for field in schema if field.nullable]
     for name in nulls:
         if name not in known:
-            raise UsageError("nulls are told for a column that is not there", column=name,
+            raise UsageError("nulls are given for a missing column", column=name,
                              expected=", ".join(schema.names))  # fmt: skip
     return list(dict.fromkeys(nulls))
 

@@ -104,7 +104,7 @@ class SampleLayout:
                 except LadingError as error:
                     raise error.at(column=name) from None
                 except UnicodeDecodeError as error:
-                    raise CorruptShard("a text that is no UTF-8", column=name, found=error.reason) from None
+                    raise CorruptShard("invalid UTF-8 in a text", column=name, found=error.reason) from None
                 except struct.error:
                     break
                 at = end
@@ -242,6 +242,6 @@ def text_column(
             try:
                 (value.as_py() or b"").decode()
             except UnicodeDecodeError as error:
-                raise CorruptShard("a text that is no UTF-8", offset=int(offset[row]) + error.start, column=field.name,
+                raise CorruptShard("invalid UTF-8 in a text", offset=int(offset[row]) + error.start, column=field.name,
                                    row=int(part.rows[row]), found=error.reason) from None  # fmt: skip
         raise

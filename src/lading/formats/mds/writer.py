@@ -106,7 +106,7 @@ def _check_type(column: Column, kind: pa.DataType) -> None:
     else:
         fits = pa.from_numpy_dtype(dtype) == kind if dtype else is_bytes(kind) or is_text(kind)
     if not fits:
-        raise Unrepresentable("the encoding asked for holds other values", column=column.name,
+        raise Unrepresentable("the requested encoding holds other values", column=column.name,
                               expected=column.encoding, found=kind, advice="Cast the column.")  # fmt: skip
 
 
@@ -209,7 +209,7 @@ class MdsWriter(ShardWriter):
                 return given.cast(pa.large_binary()).cast(pa.large_string())
             except pa.ArrowInvalid as error:
                 raise Unrepresentable(
-                    "bytes that are no UTF-8 in a column of text", file=self._sink.path, column=column.name,
+                    "invalid UTF-8 in a column of text", file=self._sink.path, column=column.name,
                     expected=column.encoding, found=str(error), advice="Write them as bytes: columns={name: 'bytes'}.",
                 ) from None  # fmt: skip
         return _in_memory(column, given)

@@ -70,7 +70,7 @@ class WriteOptions:
         if self.documents not in ("jsonl", "parquet"):
             raise UsageError("no such file of documents", expected="jsonl or parquet", found=repr(self.documents))
         if self.workers < 1:
-            raise UsageError("writing needs a thread", expected="at least one worker", found=self.workers)
+            raise UsageError("workers must be 1 or more", expected="at least one worker", found=self.workers)
         check_compression(self.compression)
         check_level(self.compression_level)
 
@@ -99,7 +99,7 @@ class MediaArchiveWriter(ShardWriter):
         self._no_places = [name for name in PLACE if not _is_place(schema, name)]
         self._as_text = options.documents == "jsonl"
         if "media" not in schema.names:
-            raise Unrepresentable("rows without a list of media are no documents", column="media",
+            raise Unrepresentable("rows without a list of media are not documents", column="media",
                                   expected="media: list of structs with media_bytes", found=", ".join(schema.names),
                                   advice="Give it interleaved samples, or rows with such a column.")  # fmt: skip
         if self._as_text:

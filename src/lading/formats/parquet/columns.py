@@ -74,7 +74,7 @@ def check_codecs(options: WriteOptions, schema: pa.Schema) -> None:
         if codec not in _CODECS:
             raise UsageError("no such compression", expected=", ".join(_CODECS), found=repr(codec))
         if column and column not in schema.names:
-            raise UsageError("compression for a column that is not there", found=repr(column), expected=schema.names)
+            raise UsageError("compression is given for a missing column", found=repr(column), expected=schema.names)
         level = options.compression_level
         if level is not None and codec in _WITH_LEVELS:
             least, most = pa.Codec.minimum_compression_level(codec), pa.Codec.maximum_compression_level(codec)

@@ -36,7 +36,7 @@ def list_energon(store: Store, path: str, limits: Limits) -> list[ListedShard]:
     counts = index.get("shard_counts") if isinstance(index, dict) else None
     with errors_at(file=path, column="shard_counts"):
         if not isinstance(counts, dict):
-            raise DataError("no list of shards", expected="names and counts", found=repr(counts)[:80])
+            raise DataError("not a list of shards", expected="names and counts", found=repr(counts)[:80])
         folder = path.removesuffix(INFO_NAME)
         for name, count in counts.items():
             if type(count) is not int or count < 0:

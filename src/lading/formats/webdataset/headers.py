@@ -475,7 +475,7 @@ def _check_header(block: bytes, at: int) -> int:
 
 
 def _bad_size(at: int, found: bytes) -> CorruptShard:
-    return CorruptShard("the size of a member is no number", offset=at, expected="0 or more", found=repr(found))
+    return CorruptShard("the size of a member is not a number", offset=at, expected="0 or more", found=repr(found))
 
 
 def _extension_body(window: Window, at: int, size: int, limits: Limits) -> bytes | None:
@@ -538,7 +538,7 @@ def _finish(
     largest = max(size, filled)
     if largest > _MAX_SIZE:
         raise LimitExceeded(
-            "the size of a member is no size", offset=at, expected=f"at most {_MAX_SIZE}", found=largest
+            "the size of a member is too large", offset=at, expected=f"at most {_MAX_SIZE}", found=largest
         )
     if window.whole and stop > window.stop:
         return NOTHING, replace(cursor, at=start, need=stop)

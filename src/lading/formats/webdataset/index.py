@@ -74,7 +74,7 @@ def _shard(path: str, row: int, entry: object) -> ListedShard:
         raise DataError("a shard of the index has no url", file=path, row=row, found=repr(entry)[:80])
     md5 = entry.get("md5sum")
     if md5 is not None and not isinstance(md5, str):
-        raise DataError("a hash is no text", file=path, row=row, column="md5sum", found=repr(md5)[:80])
+        raise DataError("a hash must be text", file=path, row=row, column="md5sum", found=repr(md5)[:80])
     with errors_at(file=path, row=row):
         place = inside(path[: path.rfind("/") + 1], entry["url"])
     return ListedShard(

@@ -359,7 +359,7 @@ def _times(kind: pa.DataType, members: pa.Array) -> pa.Array:
 def _plain_counts(kind: pa.DataType, texts: pa.Array) -> pa.Array:
     """Return dates and times of ISO 8601 as counts of their unit."""
     if pa.types.is_duration(kind):
-        raise DataError("no count and unit")
+        raise DataError("not a count and a unit")
     if pa.types.is_date(kind):
         return texts.cast(kind).view(pa.int32() if pa.types.is_date32(kind) else pa.int64()).cast(pa.int64())
     if pa.types.is_time(kind):

@@ -289,7 +289,7 @@ def check_schema(schema: pa.Schema, *, as_given: bool = False) -> dict[str, Enco
         found = ", ".join(f"{field.name}: {field.type}" for field in schema)
         raise UsageError("samples need a column of keys", expected=f"{KEY}: string", found=found[:500])
     if not _is_key(schema.field(KEY).type):
-        raise Unrepresentable("the keys of samples are text", column=KEY, found=schema.field(KEY).type,
+        raise Unrepresentable("sample keys must be text", column=KEY, found=schema.field(KEY).type,
                               advice=_KEY_ADVICE)  # fmt: skip
     encoders: dict[str, Encoder] = {}
     seen: dict[str, str] = {}
