@@ -365,7 +365,7 @@ def test_a_value_that_is_not_what_its_name_says_is_shown_with_the_reason(place: 
         "cls": 7,
     }
     assert "broken JSON" in told["json"]["problem"]
-    assert "no UTF-8" in told["txt"]["problem"]
+    assert "invalid UTF-8" in told["txt"]["problem"]
 
 
 def test_bytes_are_shown_by_how_they_begin(place: Path) -> None:

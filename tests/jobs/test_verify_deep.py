@@ -309,7 +309,7 @@ def test_a_part_leaves_other_shards_alone_and_always_the_same(tmp_path: Path) ->
 
 @pytest.mark.parametrize("part", [0, 1.5, "0%", "101%", "a few", "-1%", ""])
 def test_what_is_no_part_is_refused(part: float | str, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="part of a whole"):
+    with pytest.raises(UsageError, match="not a share"):
         lading.verify(tmp_path, sample=part)
 
 

@@ -169,9 +169,9 @@ def test_a_rank_does_not_write_where_nobody_would_see_it(folder: str, overwrite:
     writer.write({"txt": "new"})
     with lading.writer(folder, format="jsonl") as whole:
         whole.write({"txt": "old"})
-    with pytest.raises(DestinationExists, match="whole dataset"):
+    with pytest.raises(DestinationExists, match="complete dataset"):
         writer.close()
-    with pytest.raises(DestinationExists, match="whole dataset"):
+    with pytest.raises(DestinationExists, match="complete dataset"):
         lading.writer(folder, format="jsonl", rank=0, overwrite=overwrite)
     assert _texts(folder) == ["old"]
 

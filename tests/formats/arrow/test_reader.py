@@ -666,7 +666,7 @@ def test_columns_are_the_same_whatever_types_a_process_has_registered(make: Any)
         ({"num_shards": True}, "'num_shards'"),
         ({"num_rows": True}, "'num_rows': the counts of the cache do not add up; expected 1, found True"),
         ({"num_rows": 1.0}, "'num_rows'"),
-        ({"schema_fingerprint": 5}, "'schema_fingerprint': no fingerprint"),
+        ({"schema_fingerprint": 5}, "'schema_fingerprint': not a fingerprint"),
         ({"shard_filenames": ["/etc/passwd"]}, "'shard_filenames': the index names no file of its folder"),
         ({"shard_filenames": ["s3://x/a.arrow"]}, "'shard_filenames': the index names no file of its folder"),
         ({"shard_filenames": ["x/../../a.arrow"]}, "'shard_filenames': the index names a file outside its folder"),

@@ -513,7 +513,7 @@ def test_what_is_stored_of_a_sparse_member_has_the_limit_before_it_is_read() -> 
         ("-5", ONE_PART, "size of a member is not a number"),
         (4, ONE_PART, "map of a sparse member is broken"),
         (10, b"2\n0\n5\n".ljust(512, b"\0") + b"12345", "map of a sparse member is broken"),
-        (1 << 61, ONE_PART, "no size"),
+        (1 << 61, ONE_PART, "too large"),
         (10, b"3000\n" + b"0\n" * 6000 + ONE_PART, "map of a sparse member is too long.*tar_map_blocks"),
     ],
 )
