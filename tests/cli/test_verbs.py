@@ -783,8 +783,8 @@ def test_the_demo_refuses_what_is_no_folder(place: Path) -> None:
     (place / "file").touch()
     for folder, said in (
         ("", "names no folder"),
-        ("file", "no folder; found file"),
-        ("file/x", "no folder; found file"),
+        ("file", "not a folder; found file"),
+        ("file/x", "not a folder; found file"),
     ):
         assert said in run("demo", "--to", folder, status=2).stderr.replace("\n", " ")
     assert sorted(path.name for path in place.iterdir()) == ["docs", "file"]

@@ -251,7 +251,7 @@ def test_a_file_where_a_folder_should_be(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(StoreError):
         STORE.put_stream(str(tmp_path / "file" / "x"))
-    with pytest.raises(NotFound, match="no folder"):
+    with pytest.raises(NotFound, match="not a folder"):
         STORE.head(str(tmp_path / "file" / "x"))
 
 
