@@ -128,8 +128,9 @@ def test_an_index_of_samples_beyond_the_limit_is_not_read() -> None:
     data = tar_of(*((f"{number}.txt", b"1") for number in range(6)))
     idx = energon_index(data)
     store = CountingStore(MemoryStore({"a.tar": data[:2048], "a.tar.idx": idx}))
-    assert FORMAT.cut_off(ShardFile(store, "a.tar", limits=Limits(index_bytes=len(idx))), {}) == 4
-    assert FORMAT.cut_off(ShardFile(store, "a.tar", limits=Limits(index_bytes=len(idx) - 1)), {}) == 0
+    options = FORMAT.read_options({})
+    assert FORMAT.cut_off(ShardFile(store, "a.tar", limits=Limits(index_bytes=len(idx))), options) == 4
+    assert FORMAT.cut_off(ShardFile(store, "a.tar", limits=Limits(index_bytes=len(idx) - 1)), options) == 0
     store = CountingStore(MemoryStore({"a.tar": data[:2048], "a.tar.idx": bytes(1 << 20)}))
-    assert FORMAT.cut_off(ShardFile(store, "a.tar", limits=Limits(index_bytes=1 << 19)), {}) == 0
+    assert FORMAT.cut_off(ShardFile(store, "a.tar", limits=Limits(index_bytes=1 << 19)), options) == 0
     assert store.bytes_read < 1 << 16
