@@ -113,6 +113,34 @@ def test_zeros_of_an_mds_shard_are_not_walked_again_and_again(tmp_path: Path) ->
     assert time.process_time() - began < 5
 
 
+@pytest.mark.parametrize("size", [0, 200, None, 50_000])
+def test_zeros_in_place_of_an_mds_shard_are_no_samples(size: int | None, tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    with lading.writer(source, format="mds", checksums="none", shard_size=800) as writer:
+        writer.write_batch(NUMBERED)
+    shutil.rmtree(source / "_lading")
+    first = min(source.glob("*.mds"))
+    lost = len(lading.open(first))
+    first.write_bytes(bytes(first.stat().st_size if size is None else size))
+    assert salvage(source, tmp_path / "out").lost_samples == lost
+    assert samples(tmp_path / "out") == NUMBERED.to_pylist()[lost:]
+
+
+def test_a_damaged_place_of_an_mds_shard_takes_no_memory(tmp_path: Path) -> None:
+    """The index has the columns; every place in the file is text."""
+    entry = json.loads((written(tmp_path, NUMBERED).parent / "index.json").read_text())["shards"][0]
+    source = ShardFile(MemoryStore({"s.mds": b"text" * 60}), "s.mds", entry=json.dumps(entry))
+    tracemalloc.start()
+    try:
+        recovered = FORMAT.recover(source, FORMAT.read_options({}))
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert recovered is not None
+    assert recovered.lost_rows.tolist() == [*range(50)]
+    assert peak < 1 << 20
+
+
 @pytest.mark.parametrize("kept", [False, True])
 @pytest.mark.parametrize("kind", ["mds", "csv"])
 @pytest.mark.parametrize("harm", ["zeros", "gone", "changed"])

@@ -208,9 +208,13 @@ class _Samples:
         end = _NUMBER_BYTES * (self._count + 2)
         for begin in range(end, min(end + _SEARCHED_BYTES, len(self._data))):
             places = self._walk(begin, behind)
-            if places is not None and places[-1] == offset[behind]:
+            if places is None or places[-1] != offset[behind]:
+                continue
+            if behind < self._count or places[-1] - begin > self._fixed * self._count:
                 offset[0], sound[0] = begin, True
-                return
+            break  # or no offset is sound, and zeros would be as many empty samples
+        if sound[0]:
+            return
         offset[:behind] = offset[behind]
 
     def _walk(self, begin: int, count: int) -> list[int] | None:
@@ -231,10 +235,11 @@ def _laid_out(head: _Head, offset: NDArray[np.int64], there: NDArray[np.bool_], 
     """Return the file with its head made anew; the samples that are not there are holes."""
     begin = int(offset[0])
     room = max(begin - _NUMBER_BYTES * (head.count + 2), 0)
-    text = head.json if len(head.json) == room else bytes(room)
+    text = head.json if len(head.json) == room else b""
     made = np.concatenate([[head.count], offset]).astype("<u4").tobytes() + text
     rows = np.flatnonzero(there)
     start, length = offset[rows], np.diff(offset)[rows]
+    size = max(int(offset[-1]), len(made), int((start + length).max(initial=0)))  # the last offset may be damaged
     what = "a sample is not at its place"
     if moved:
         what = f"bytes {'are missing' if moved > 0 else 'came in'} here or before"
@@ -244,4 +249,4 @@ def _laid_out(head: _Head, offset: NDArray[np.int64], there: NDArray[np.bool_], 
     if not head.is_sound or moved == 0:
         lost.insert(0, CorruptShard("the head is damaged; it was made anew", file=path, offset=0,
                                     expected=f"the places of {head.count} samples"))  # fmt: skip
-    return Recovered(start, start, length, int(offset[-1]), [(0, made)], np.flatnonzero(~there), lost)
+    return Recovered(start, start, length, size, [(0, made)], np.flatnonzero(~there), lost)
