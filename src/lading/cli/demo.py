@@ -35,9 +35,9 @@ def demo(
 ) -> None:
     """Convert a small real dataset to every format, and compare digests.
 
-    13 pages of documentation with their images go from tar to Parquet, to tar,
-    and to Parquet again. Each step prints the content digest. The exit status is 1
-    if a digest differs.
+    13 pages of documentation with their images go from tar through every format
+    that holds them. Each step prints the content digest. The exit status is 1 if
+    a digest differs.
 
     Example: lading demo
     """

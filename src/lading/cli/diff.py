@@ -45,8 +45,8 @@ def diff(  # noqa: PLR0913 - one parameter an option: the signature is the comma
 ) -> None:
     """Compare the content of two datasets of any formats.
 
-    The exit status is 0 if the contents are equal, 1 if not. Reading options apply
-    to both datasets, --option-a and --option-b to one of them.
+    The exit status is 0 if the contents are equal, 1 if not. Reading options
+    apply to both datasets, --option-a and --option-b to one of them.
 
     Example: lading diff mint/ out/
     """

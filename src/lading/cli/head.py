@@ -35,8 +35,8 @@ def head(
 ) -> None:
     """Show samples: fields, sizes, pictures, the beginning of texts.
 
-    Items of interleaved documents are shown in order. With --json each sample is a
-    line, and media are described by size and type.
+    Items of interleaved documents are shown in order. With --json each sample is
+    a line, and media are described by size and type.
 
     Example: lading head mint/00000.tar -n 2
     """

@@ -22,7 +22,8 @@ def index(
 ) -> None:
     """Index every shard, so that random access starts at once.
 
-    The indexes are stored in the cache folder ($LADING_CACHE), not next to the data.
+    The indexes are stored in the cache folder ($LADING_CACHE), not next to the
+    data.
 
     Example: lading index 'mint/*.tar'
     """

@@ -94,4 +94,6 @@ def _why_not(found: VerifyResult) -> str:
     """Return why there is no digest."""
     if found.undigested is not None:
         return f"values of {visible(found.undigested)} have no digest"
+    if found.ok and "checksums" in found.checked:
+        return "shards that match their checksums are not read again"
     return "not all samples were read"

@@ -839,7 +839,8 @@ class Format(ABC, Generic[R, W]):
             Unrepresentable: a column that the format cannot hold.
             UsageError: the format is read-only.
         """
-        raise UsageError(f"the format {self.name} is read-only", advice="Write another format.")
+        raise UsageError(f"the format {self.name} is read-only",
+                         advice="Write another format, named with --to (or format=).")  # fmt: skip
 
     def written(self, schema: pa.Schema, options: W) -> Written:
         """Return what a reader must know of rows of this schema that are written with these options."""

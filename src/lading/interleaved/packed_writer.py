@@ -52,7 +52,7 @@ def check_columns(schema: pa.Schema) -> None:
         )
         if not held:
             raise Unrepresentable("JSON cannot hold this type exactly", column=field.name,
-                                  found=field.type, advice="Leave it out with --columns, or cast it.")  # fmt: skip
+                                  found=field.type, advice="Leave it out with --drop-columns, or cast it.")  # fmt: skip
 
 
 def _is_json(field: pa.Field) -> bool:

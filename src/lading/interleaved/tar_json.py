@@ -29,7 +29,7 @@ from lading.options import ROLES
 __all__ = ["ContentTypes", "Passthrough", "documents", "kinds_of"]
 
 _OWN_FIELDS = ("sample_id", "texts", "images", EXTRAS_FIELD)
-_NAME_ADVICE = "Rename it, or leave it out with --columns."
+_NAME_ADVICE = "Rename it, or leave it out with --drop-columns."
 
 _WITHOUT_BYTES = len(MODALITIES)
 """The kind of an image without bytes, for its content type."""
@@ -110,7 +110,7 @@ class Passthrough:
         is_json = isinstance(feature_of(field), Json)
         if not is_json and not is_json_type(field.type):
             raise Unrepresentable("JSON cannot hold this type exactly", column=field.name,
-                                  found=field.type, advice="Leave it out with --columns, or cast it.")  # fmt: skip
+                                  found=field.type, advice="Leave it out with --drop-columns, or cast it.")  # fmt: skip
         return cls(field.name, json_text.dumps(name), is_json)
 
     def text(self, items: Items, role: str) -> pa.LargeStringArray | str:

@@ -125,4 +125,4 @@ def test_the_bytes_of_items_are_refused_with_a_way_that_leads_out() -> None:
     assert "rows as they are, with --view samples and --columns" in str(refused.value)
     with pytest.raises(Unrepresentable, match="CSV has no bytes") as refused:
         write(pa.table({"binary_content": [b"x"]}))
-    assert refused.value.advice == "Leave it out with --columns, cast it to text, or write another format."
+    assert refused.value.advice == "Leave it out with --drop-columns, cast it to text, or write another format."

@@ -676,7 +676,7 @@ def test_columns_that_lines_cannot_hold_are_written_as_the_error_says(tmp_path: 
         DatasetWriter(tmp_path / "out", format=NAME) as writer,
     ):
         writer.write_batch(rows)
-    assert caught.value.advice == "Leave it out with --columns, or give documents='parquet'."
+    assert caught.value.advice == "Leave it out with --drop-columns, or give documents='parquet'."
     with DatasetWriter(tmp_path / "out", format=NAME, options={"documents": "parquet"}) as writer:
         writer.write_batch(rows)
     with lading.open(tmp_path / "out") as dataset:

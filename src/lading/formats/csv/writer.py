@@ -27,7 +27,7 @@ from lading.storage.base import Sink
 
 __all__ = ["CsvWriter", "WriteOptions"]
 
-_ADVICE = "Leave it out with --columns, cast it to text, or write another format."
+_ADVICE = "Leave it out with --drop-columns, cast it to text, or write another format."
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,8 +25,8 @@ from lading.storage.base import Sink
 
 __all__ = ["JsonlWriter", "WriteOptions", "becomes_base64", "check_schema"]
 
-_ADVICE = "Leave it out with --columns, or cast it."
-_BYTES_ADVICE = "Leave it out with --columns, write another format, or give bytes='base64' to have it as text."
+_ADVICE = "Leave it out with --drop-columns, or cast it."
+_BYTES_ADVICE = "Leave it out with --drop-columns, write another format, or give bytes='base64' to have it as text."
 
 
 @dataclass(frozen=True, slots=True)

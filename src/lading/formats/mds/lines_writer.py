@@ -110,8 +110,8 @@ def _encoding(field: pa.Field) -> str:
     if word is None or (word == "str" and feature is not Text):
         raise Unrepresentable("lines of MDS's split formats hold text, integers and floats", column=field.name,
                               found=field.type if word is None else f"{feature.__name__} as {field.type}",
-                              advice="Cast it, leave it out with --columns, or write kind=mds. Text that means more is "
-                              "written as it stands with columns={name: 'str'}.")  # fmt: skip
+                              advice="Cast it, leave it out with --drop-columns, or write kind=mds. Text that means "
+                              "more is written as it stands with columns={name: 'str'}.")  # fmt: skip
     return word
 
 

@@ -85,7 +85,7 @@ def _encoding(column: pa.Field) -> str:
             return name
     raise Unrepresentable("MDS has no encoding for the type of this column", column=column.name, found=kind,
                           expected="numbers, text, bytes, images, arrays of one shape",
-                          advice="Cast it, or leave it out with --columns.")  # fmt: skip
+                          advice="Cast it, or leave it out with --drop-columns.")  # fmt: skip
 
 
 def _axes_in_order(kind: pa.DataType) -> bool:

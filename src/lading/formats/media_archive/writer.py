@@ -40,8 +40,8 @@ _GROUP_BYTES = 2 << 20
 """Media that a thread takes at once."""
 
 _ADVICE = "Fill them; in documents opened as media_archive they are empty."
-_NO_MEDIA_ADVICE = "Leave it out with --columns, or call it otherwise."
-_LINES_ADVICE = "Leave it out with --columns, or give documents='parquet'."
+_NO_MEDIA_ADVICE = "Leave it out with --drop-columns, or call it otherwise."
+_LINES_ADVICE = "Leave it out with --drop-columns, or give documents='parquet'."
 _PLACE_ADVICE = "Read documents that have archives with --from media_archive; else leave these fields out."
 
 

@@ -81,7 +81,7 @@ class WideTimes:
                 raise Unrepresentable(
                     f"{self._run.name}: times in 96 bits that do not fit", file=self._path, column=name,
                     expected=f"what 64 bits of {self._unit} hold, exactly",
-                    advice="Give another unit with --option int96_unit=us, or leave the column out with --columns.",
+                    advice="Give another unit with --option int96_unit=us, or leave it out with --drop-columns.",
                 )  # fmt: skip
 
 

@@ -62,7 +62,7 @@ Encoder: TypeAlias = Callable[[pa.Array], pa.Array]
 """Returns the text or bytes of the members of a column, null where it is null."""
 
 _TEXT, _BYTES = pa.large_string(), pa.large_binary()
-_ADVICE = "Leave it out with --columns, or cast it."
+_ADVICE = "Leave it out with --drop-columns, or cast it."
 _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _DAY_S = 86_400
 _FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
