@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
+import lading
 from lading.arrow.casts import unregistered_type
 from lading.errors import BadReference, DataError, Unrepresentable, UsageError
 from lading.features.encode import VIDEO_FIELDS
@@ -16,6 +18,7 @@ from lading.features.huggingface import (
     huggingface_features,
     huggingface_schema,
     may_hold,
+    media_advice,
     schema_of_features,
     unwrapped,
     unwrapped_schema,
@@ -353,6 +356,18 @@ def test_media_of_others_are_bytes_where_that_is_asked_for() -> None:
     assert unwrapped_schema(schema, media="bytes").types == [pa.large_binary(), MEDIA]
     with pytest.raises(UsageError, match="found 'pixels'"):
         unwrapped_schema(schema, media="pixels")
+
+
+@pytest.mark.parametrize("name", ["mds", "webdataset"])
+def test_a_format_without_structs_names_the_option_that_reads_media_as_bytes(name: str, tmp_path: Path) -> None:
+    with lading.writer(tmp_path / "saved", format="arrow", options={"layout": "huggingface"}) as writer:
+        writer.write_batch(pa.table({"image": pa.array([{"bytes": b"GIF89a", "path": "a.gif"}], MEDIA)}))
+    with pytest.raises(Unrepresentable) as refused:
+        lading.convert(tmp_path / "saved", tmp_path / "out", format=name)
+    assert refused.value.advice is not None
+    assert "--option media=bytes" in refused.value.advice
+    numbers = pa.struct([("bytes", pa.int64())])
+    assert media_advice(numbers, "Cast it.") == "Cast it."
 
 
 def _stored(values: list[Any], feature: Feature, kind: pa.DataType | None = None) -> pa.Array:

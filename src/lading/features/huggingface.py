@@ -52,6 +52,7 @@ __all__ = [
     "is_media",
     "left_out",
     "may_hold",
+    "media_advice",
     "schema_of_features",
     "unwrapped",
     "unwrapped_schema",
@@ -623,6 +624,13 @@ _MAY_BE: Mapping[str, Callable[[pa.DataType, Mapping[str, Any]], bool]] = {
 def is_media(kind: pa.DataType) -> bool:
     """Return whether a type is a struct of `bytes` and `path`."""
     return bool(pa.types.is_struct(kind) and {child.name for child in kind} == {"bytes", "path"})
+
+
+def media_advice(kind: pa.DataType, otherwise: str) -> str:
+    """Return the advice for a column that a format cannot hold: media with paths can be read as bytes."""
+    if pa.types.is_struct(kind) and {"bytes", "path"} <= {child.name for child in kind}:
+        return "Read its bytes alone with --option media=bytes, or leave it out with --drop-columns."
+    return otherwise
 
 
 def _keeps_media(kind: pa.DataType) -> bool:

@@ -102,7 +102,9 @@ class MediaFolder:
             opened = self._opened(name)
         except StoreError as error:
             if isinstance(error, NotFound) or error.errno in _OF_THE_PATH:
-                raise BadReference("the media's path names no file", file=name, found=error.message) from error
+                raise BadReference("the media's path names no file", file=name, found=error.message,
+                                   advice="Name the folder of the archives: --option media=DIR, or data_folder of "
+                                   "MediaReader.") from error  # fmt: skip
             raise
         with self._lock:
             while len(self._open) >= _MAX_OPEN:

@@ -21,6 +21,7 @@ from lading.arrow.byte_ranges import ByteRanges, ChunkedRanges, in_memory
 from lading.arrow.casts import decoded
 from lading.arrow.views import byte_lengths, is_bytes, is_text, join, places, present, with_gaps
 from lading.errors import LimitExceeded, Unrepresentable
+from lading.features.huggingface import media_advice
 from lading.features.mds_values import parse_array
 from lading.features.types import Array, Encoded, Feature, Image, Json, Text, feature_of
 from lading.formats.base import Ranges, ShardFacts, ShardWriter
@@ -85,7 +86,7 @@ def _encoding(column: pa.Field) -> str:
             return name
     raise Unrepresentable("MDS has no encoding for the type of this column", column=column.name, found=kind,
                           expected="numbers, text, bytes, images, arrays of one shape",
-                          advice="Cast it, or leave it out with --drop-columns.")  # fmt: skip
+                          advice=media_advice(kind, "Cast it, or leave it out with --drop-columns."))  # fmt: skip
 
 
 def _axes_in_order(kind: pa.DataType) -> bool:

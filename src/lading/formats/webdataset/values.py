@@ -47,6 +47,7 @@ from lading.arrow.views import (
     without_runs,
 )
 from lading.errors import DataError, Unrepresentable
+from lading.features.huggingface import media_advice
 from lading.features.stored_values import is_payload, npy_head, npy_header, restored_type
 from lading.features.types import FEATURE_KEY, Array, Json, decode, feature_of, tag_by_extension
 
@@ -113,7 +114,7 @@ def encoder_of(field: pa.Field) -> Encoder:
     found = next((encode for test, encode in _ENCODERS if test(kind)), None)
     if found is None:
         raise Unrepresentable("neither bytes nor text hold the values of this column exactly", column=field.name,
-                              found=kind, advice=_ADVICE)  # fmt: skip
+                              found=kind, advice=media_advice(kind, _ADVICE))  # fmt: skip
     return found
 
 
