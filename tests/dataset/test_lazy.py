@@ -274,6 +274,33 @@ def test_a_function_that_changes_the_number_of_samples_gives_them_no_numbers(pla
         assert _digest(tmp_path / "out") == _digest(dataset)
 
 
+def test_a_list_behind_functions_alone(plain: Path) -> None:
+    with lading.open(plain) as source:
+        dataset = source.map(_doubled)[[-1, 2, -1]]
+        assert [row["twice"] for row in _rows(dataset)] == [2 * (COUNT - 1), 4, 2 * (COUNT - 1)]
+        assert [row["twice"] for row in _rows(dataset.select("twice")[1::-1])] == [4, 2 * (COUNT - 1)]
+        assert len(dataset) == 3
+        with pytest.raises(UsageError, match="number of samples"):
+            next(source.map(_without_first)[-2:].batches())
+
+
+def test_a_function_keeps_columns_that_only_later_shards_have(tmp_path: Path) -> None:
+    for number, more in enumerate(({}, {"late": [7]}, {})):
+        pq.write_table(pa.table({"a": [number], **more}), tmp_path / f"{number}.parquet")
+    with lading.open(tmp_path / "*.parquet") as source:
+        dataset = source.map(_doubled)
+        rows = [
+            {"a": 0, "twice": 0},
+            {"a": 1, "twice": 2, "late": 7},
+            {"a": 2, "twice": 4, "late": None},
+        ]
+        assert _rows(dataset) == rows
+        assert dataset[1] == rows[1]
+        assert _rows(dataset[1:]) == rows[1:]
+        dataset.write(tmp_path / "out", "parquet")
+        assert _digest(tmp_path / "out") == _digest(dataset)
+
+
 def test_a_function_sees_rows_before_it_says_its_columns(plain: Path) -> None:
     """Arrow finds no type for the values of no rows."""
     with lading.open(plain) as ds:

@@ -257,7 +257,7 @@ class ChosenSamples:
         elif any(isinstance(step, _ROW_STEPS) for step in steps):
             found = self._passed(steps[:begin])
         else:  # functions alone: they must give as many samples as they get, which is checked whenever they are called
-            first = next(self.portions(steps=steps, max_rows=_FIRST_ROWS, empty=True), None)
+            first = next(self.portions(steps=steps[:begin], max_rows=_FIRST_ROWS, empty=True), None)
             if first is not None and first.samples is None:
                 raise _other_count()
             return self._numbers([step for step in steps if not isinstance(step, Map)])

@@ -244,7 +244,10 @@ class _Mapped:
         if self._view == "interleaved":
             _refuse_broken(made)
         if self.schema is not None:
-            made = align_table(made, self.schema)
+            known = {*self.schema.names}
+            # As without the function, a column that only later shards have joins the columns then.
+            late = [f for f in made.schema if f.name not in known and f.name in batch.schema.names]
+            made = align_table(made, pa.schema([*self.schema, *late], metadata=self.schema.metadata))
         elif made.num_rows:
             self.schema = without_source(made.schema)
         self._other_count |= len(sample_firsts(made, self._view)) != len(sample_firsts(batch, self._view))
