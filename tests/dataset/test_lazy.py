@@ -252,6 +252,23 @@ def test_steps_that_cannot_be(wrong: Callable[[lading.Dataset], object], plain: 
         wrong(ds)
 
 
+@pytest.mark.parametrize("wrong", [slice(1.5, None), slice("a", None), slice(None, None, "1")])
+def test_bounds_of_a_slice_are_whole_numbers(wrong: slice, plain: Path) -> None:
+    with lading.open(plain) as source, pytest.raises(UsageError, match="whole numbers"):
+        source[wrong]
+
+
+def test_steps_with_expressions_can_be_compared(plain: Path) -> None:
+    with lading.open(plain) as ds:
+        one, two = (ds.where(pc.field("a") > 3).steps for _ in range(2))
+        assert one == two
+        assert hash(one) == hash(two)
+        assert one != ds.where(pc.field("a") > 4).steps
+        assert one != ds.where("a > 3").steps
+        assert one != ds.where(pc.field("a") > 3, drop="sample").steps
+        assert one != ds.limit(3).steps
+
+
 def test_a_name_of_a_column_is_no_index(plain: Path) -> None:
     with lading.open(plain) as ds, pytest.raises(UsageError) as caught:
         ds["txt"]

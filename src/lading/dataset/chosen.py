@@ -350,7 +350,9 @@ def numbers_at(numbers: Numbers, places: NDArray[np.int64]) -> NDArray[np.int64]
     wrong = np.flatnonzero((places < -count) | (places >= count))
     if len(wrong):
         raise IndexError(f"sample {places[wrong[0]]} of {count}")
-    return np.asarray(numbers, np.int64)[places]
+    if isinstance(numbers, range):  # may stand for millions, where one is asked for
+        return numbers.start + numbers.step * np.where(places < 0, places + count, places)
+    return numbers[places]
 
 
 class _Uncounted(UsageError, TypeError):

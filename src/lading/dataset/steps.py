@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from operator import index as as_int
 from typing import Any, TypeAlias, get_args
 
 import numpy as np
@@ -109,6 +110,20 @@ class Where:
         """Refuse a text that is no condition."""
         _refuse_other_policy(self.drop)
         as_where(self.condition)
+
+    def __eq__(self, other: object) -> bool:
+        """Compare expressions with their own method: their `==` makes another expression."""
+        if not isinstance(other, Where):
+            return NotImplemented
+        one, two = self.condition, other.condition
+        if isinstance(one, str) or isinstance(two, str):
+            same = isinstance(one, str) and isinstance(two, str) and one == two
+        else:
+            same = one.equals(two)
+        return same and self.drop == other.drop
+
+    def __hash__(self) -> int:
+        return hash((str(self.condition), self.drop))
 
     def __repr__(self) -> str:
         return f"where({_shown_condition(self.condition)}{_shown_policy(self.drop)})"
@@ -228,7 +243,13 @@ class Rows:
     numbers: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
-        """Refuse a step of 0."""
+        """Refuse a step of 0, and bounds that are no whole numbers."""
+        for name in ("start", "stop", "step"):
+            bound = getattr(self, name)
+            try:
+                object.__setattr__(self, name, None if bound is None else as_int(bound))
+            except TypeError:
+                raise UsageError("bounds of a slice are whole numbers", found=repr(bound)[:80]) from None
         if self.step == 0:
             raise UsageError("the step of a slice is not 0", found=repr(self))
 
