@@ -301,6 +301,18 @@ def test_a_list_behind_functions_alone(plain: Path) -> None:
             next(source.map(_without_first)[-2:].batches())
 
 
+@pytest.mark.parametrize("to", ["jsonl", "parquet"])
+def test_columns_behind_a_list_of_rows_without_keys(to: str, tmp_path: Path) -> None:
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text("".join(json.dumps({"a": i, "b": -i}) + "\n" for i in range(5)))
+    if to == "parquet":
+        pq.write_table(pa.table({"a": range(5), "b": range(0, -5, -1)}), rows := tmp_path / "rows.parquet")
+    with lading.open(rows) as ds:
+        assert _rows(ds[[3, 1]].select("b")) == [{"b": -3}, {"b": -1}]
+        with pytest.raises(UsageError, match="no such column"):
+            list(ds[[3, 1]].select("__key__"))
+
+
 def test_a_function_keeps_columns_that_only_later_shards_have(tmp_path: Path) -> None:
     for number, more in enumerate(({}, {"late": [7]}, {})):
         pq.write_table(pa.table({"a": [number], **more}), tmp_path / f"{number}.parquet")

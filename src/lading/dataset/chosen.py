@@ -111,7 +111,10 @@ class ChosenSamples:
             yield from (portion for portion in transform.portions(read) if empty or portion.batch.num_rows)
             return
         numbers = self._numbers(before)
-        for portion in transform.portions(self._listed(numbers, before, columns_to_read(rest, columns, self._view))):
+        needed = columns_to_read(rest, columns, self._view)
+        if needed is not None and KEY in needed and KEY not in columns_asked(rest, columns) and not self._has_keys():
+            needed = [name for name in needed if name != KEY] or None
+        for portion in transform.portions(self._listed(numbers, before, needed)):
             if not empty and not portion.batch.num_rows:
                 continue
             places = portion.samples
@@ -228,6 +231,10 @@ class ChosenSamples:
                 self._map_schemas.append(self._schema_of(self.steps[:place], self._shards.schema))
             else:
                 self._map_schemas.append(without_source(first.batch.schema))
+
+    def _has_keys(self) -> bool:
+        shards = self._shards
+        return KEY in shards.schema.names or (shards.manifest is None and self._field(KEY) is not None)
 
     def _field(self, name: str) -> pa.Field | None:
         """A column of the source, as the first shard has it that has it; None if no shard has it."""
