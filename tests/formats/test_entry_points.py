@@ -96,7 +96,7 @@ def test_random_access_and_errors(packages: Path, genomes: Path) -> None:
     assert done.returncode == 0, done.stderr
     (genomes / "0.fasta").write_bytes(b"acgt\n")
     done = _run(packages, "-c", _RUN, "verify", str(genomes))
-    assert "line 1 is no header" in done.stdout + done.stderr
+    assert "line 1: not a header" in done.stdout + done.stderr
 
 
 def test_a_package_that_does_not_load_costs_its_format_alone(genomes: Path, tmp_path: Path) -> None:

@@ -48,14 +48,14 @@ def recover_documents(
             if missing and beside[mine].any():
                 lost.append(CorruptShard("a document next to damage lacks images that it names", file=path,
                                          offset=int(start[row]), sample=members.names[row].as_py(),
-                                         found=f"{missing} missing"))  # fmt: skip
+                                         found=f"missing images: {missing}"))  # fmt: skip
             else:
                 kept[mine] = True
     orphans = np.flatnonzero(~named)
     if len(orphans) and not lost:  # otherwise they may be those of lost documents
-        lost.append(CorruptShard("members that no document names: it may be lost", file=path,
+        lost.append(CorruptShard("no document names these members: their document may be lost", file=path,
                                  offset=int(start[orphans[0]]), sample=members.names[orphans[0]].as_py(),
-                                 found=f"{len(orphans)} of them"))  # fmt: skip
+                                 found=f"members without a document: {len(orphans)}"))  # fmt: skip
     documents_lost = unnamed + len(members.documents) - int(np.count_nonzero(kept[members.documents]))
     if not found.gaps and not documents_lost and not bad_names and (error is None or kept.all()):
         return None

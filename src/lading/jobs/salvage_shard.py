@@ -491,7 +491,7 @@ class _Search:
         torn = samples_with(bad, starts)
         number = len({*ids.filter(pa.array(torn)).to_pylist()})
         self._lost_samples += number
-        self._lost.append(CorruptShard(why, file=self._source.place, column="sample_id", found=f"{number} samples"))
+        self._lost.append(CorruptShard(why, file=self._source.place, column="sample_id", found=f"samples: {number}"))
         return rows[~torn], ids.filter(pa.array(~torn))
 
 

@@ -242,7 +242,7 @@ def _laid_out(head: _Head, offset: NDArray[np.int64], there: NDArray[np.bool_], 
     size = max(int(offset[-1]), len(made), int((start + length).max(initial=0)))  # the last offset may be damaged
     what = "a sample is not at its place"
     if moved:
-        what = f"bytes {'are missing' if moved > 0 else 'came in'} here or before"
+        what = f"bytes {'are missing' if moved > 0 else 'were inserted'} here or before"
     lost: list[LadingError] = [
         CorruptShard(what, file=path, row=row, offset=int(offset[row])) for row in np.flatnonzero(~there).tolist()
     ]
