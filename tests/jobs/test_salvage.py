@@ -1416,9 +1416,9 @@ def test_arguments_of_other_types_are_told_before_the_source_is_looked_through(
     wrong: dict[str, Any], tmp_path: Path
 ) -> None:
     (tmp_path / "a.csv").write_text("a\n1\n")
-    with pytest.raises(UsageError, match=r"of another type|a list of folders"):
+    with pytest.raises(UsageError, match=r"wrong type|a list of folders"):
         lading.salvage(tmp_path, tmp_path / "saved", **wrong)
-    with pytest.raises(UsageError, match=r"of another type|a list of folders"):
+    with pytest.raises(UsageError, match=r"wrong type|a list of folders"):
         lading.salvage(tmp_path / "nothing", tmp_path / "saved", **wrong)
 
 
