@@ -203,7 +203,7 @@ def _advising(source: AnyFormat, target: AnyFormat) -> Iterator[None]:
     try:
         yield
     except Unrepresentable as error:
-        if target.name != source.name and "--columns" in (error.advice or ""):
+        if target.name != source.name and "--drop-columns" in (error.advice or ""):
             error.advice = f"Salvage it as {source.name}, and convert what was saved."
         raise
 
