@@ -445,3 +445,13 @@ def test_a_condition_reads_no_other_column(tmp_path: Path) -> None:
         dataset = ds.where("a > 40")
         assert columns_to_read(dataset.steps, [], "samples", ds.schema) == ["a"]
         assert [sample["a"] for sample in dataset] == list(range(41, 50))
+
+
+def test_a_function_that_drops_rows_in_a_later_batch_leaves_no_numbers(tmp_path: Path) -> None:
+    for number in range(4):
+        pq.write_table(pa.table({"id": range(5 * number, 5 * number + 5)}), tmp_path / f"{number}.parquet")
+    ds = lading.open(tmp_path).map(lambda batch: batch.filter(pc.not_equal(batch["id"], 10)))
+    assert [sample["id"] for sample in ds] == [n for n in range(20) if n != 10]
+    for ask in (lambda: len(ds), lambda: ds[12], lambda: ds.take([12]), lambda: list(ds[-8:])):
+        with pytest.raises(UsageError, match="changes the number of samples"):
+            ask()

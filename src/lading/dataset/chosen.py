@@ -261,13 +261,8 @@ class ChosenSamples:
         if begin == 0:
             ends = self._shards.sample_ends()
             found: Numbers = range(int(ends[-1]) if len(ends) else 0)
-        elif any(isinstance(step, _ROW_STEPS) for step in steps):
+        else:  # a function may change the number of samples in any batch: only a pass over all of them tells
             found = self._passed(steps[:begin])
-        else:  # functions alone: they must give as many samples as they get, which is checked whenever they are called
-            first = next(self.portions(steps=steps[:begin], max_rows=_FIRST_ROWS, empty=True), None)
-            if first is not None and first.samples is None:
-                raise _other_count()
-            return self._numbers([step for step in steps if not isinstance(step, Map)])
         for step in steps[begin:]:
             if isinstance(step, Limit):
                 found = found[: step.count]

@@ -95,8 +95,8 @@ class StepVerbs(ABC):
         """Replace each batch of rows by the batch that a function returns for it.
 
         The columns of the first batch with rows are those of all. A function that returns more or fewer samples than
-        it gets can be iterated and written; samples by number (`ds[i]`, `len`, `take`) are an error then. lading
-        notices such a function at the first batch and at the samples that are asked for, not at all others.
+        it gets can be iterated and written; samples by number (`ds[i]`, `len`, `take`) are an error then. The first
+        use of numbers behind a function therefore calls it for all rows once.
 
         Example: `ds.map(lambda batch: batch.append_column("n", pc.utf8_length(batch["text"])))`
 
