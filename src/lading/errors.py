@@ -1,12 +1,12 @@
 """Every error a user can meet.
 
     LadingError                       anything that went wrong; carries file, offset, row, expected, found, advice
-    ├── DataError                     the data is bad                                    exit status 1
+    ├── DataError (ValueError)        the data is bad                                    exit status 1
     │   ├── CorruptShard              bytes of a shard break the rules of its format
     │   ├── SidecarMismatch           a sidecar or manifest disagrees with its shard
     │   ├── DuplicateField            one sample holds a field twice
     │   ├── SchemaMismatch            rows or files do not fit the schema of the run
-    │   ├── BadReference              a reference names bytes that are not there, or not allowed
+    │   ├── BadReference              bytes of a reference are not there, or not allowed (also a RuntimeError)
     │   ├── LimitExceeded             a size, count or depth from a file is above its limit
     │   └── Unrepresentable           the target format cannot hold this value or column
     ├── UsageError (ValueError)       the call is wrong                                  exit status 2
@@ -19,6 +19,8 @@
         ├── DatasetReplaced           another dataset took the place of one that is open
         ├── NotFound                  a file that should be there is not
         └── ShortRead                 a store gave fewer bytes than asked for
+
+Errors are also the builtin that other libraries raise at the same place, so code that catches that goes on working.
 
 Catch `LadingError` for all of them, or `DataError` to go on with the next dataset. Levels add what they know as an
 error passes (`error.at(row=…)`) and never replace what a lower level said.
@@ -166,7 +168,7 @@ def _rebuild(cls: type[LadingError], message: str, state: dict[str, Any]) -> Lad
     return error
 
 
-class DataError(LadingError):
+class DataError(LadingError, ValueError):
     """The data is bad."""
 
 
@@ -186,7 +188,7 @@ class SchemaMismatch(DataError):
     """Rows or files do not fit the schema of the run."""
 
 
-class BadReference(DataError):
+class BadReference(DataError, RuntimeError):
     """A reference names bytes that are not there, or that it may not name."""
 
 

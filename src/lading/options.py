@@ -177,6 +177,7 @@ class ReadOptions:
 
     Attributes:
         format: Format of the source. By default the name and first bytes of the first file decide.
+        split: Split to read: the folder of this name in the source, such as train. By default all of the source.
         view: Take rows as samples, or as interleaved items of documents. By default the data decide.
         options: Option of the source's format or of interleaved documents, as listed by 'lading formats'.
         interleaved: Names of fields and policies for interleaved data. Refused where the data are not interleaved.
@@ -190,6 +191,7 @@ class ReadOptions:
     """
 
     format: str | None = field(default=None, metadata=cli("--from", "FORMAT", aliases=("--source-format", "--format")))
+    split: str | None = field(default=None, metadata=cli("--split", "NAME"))
     view: str | None = field(default=None, metadata=cli("--view", "VIEW"))
     options: Mapping[str, Any] | None = field(
         default=None, metadata=cli("--option", "NAME=VALUE", aliases=("--source-option",), repeatable=True)

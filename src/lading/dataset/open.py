@@ -26,6 +26,7 @@ from lading.dataset.source import (
     named_folders,
     read_head,
     source_names,
+    split_source,
 )
 from lading.dataset.steps import Step
 from lading.errors import (
@@ -65,7 +66,7 @@ def _of_one(look: _Look) -> _Look:
 
     @wraps(look)
     def opened(source: Source, read: ReadOptions) -> Shards:
-        source = listed_once(source)
+        source = split_source(listed_once(source), read.split, read.stores)
         for left in reversed(range(_TRIES)):
             place = _place_of(source)
             try:
@@ -99,6 +100,7 @@ def open_dataset(  # noqa: PLR0913 - one argument a decision of the user; all bu
     source: Source,
     *,
     format: str | None = None,  # noqa: A002 - the word users know
+    split: str | None = None,
     view: str | None = None,
     options: Mapping[str, Any] | None = None,
     interleaved: InterleavedOptions | None = None,
@@ -117,6 +119,7 @@ def open_dataset(  # noqa: PLR0913 - one argument a decision of the user; all bu
     Args:
         source: a file, folder, glob, brace pattern, `::`-joined list, a list of these, or a dataset's own index file.
         format: format of the source. By default the name and first bytes of the first file decide.
+        split: the split to read: the folder of this name in the source. By default all of the source.
         view: `samples` or `interleaved`. By default the first readable samples decide.
         options: options of the format (`lading formats` lists them).
         interleaved: names of fields and policies for interleaved data. Refused where the data are not interleaved.
@@ -135,7 +138,7 @@ def open_dataset(  # noqa: PLR0913 - one argument a decision of the user; all bu
     if isinstance(source, Dataset):
         raise UsageError("a dataset is open already", advice="Use it as it is.")
     read = ReadOptions(
-        format=format, view=view, options=options, interleaved=interleaved, roots=roots, schema=schema,
+        format=format, split=split, view=view, options=options, interleaved=interleaved, roots=roots, schema=schema,
         schema_overrides=schema_overrides, stores=stores, mmap=mmap, limits=limits,
     )  # fmt: skip
     return _dataset(listed_once(source), read)

@@ -54,6 +54,7 @@ __all__ = [
     "read_head",
     "several_formats",
     "source_names",
+    "split_source",
     "write_splits",
 ]
 
@@ -164,6 +165,20 @@ def source_names(source: Source, stores: Stores) -> list[str]:
         return [_text(name) for name in source]
     name = _text(source)
     return [name] if _is_there(name, stores) else name.split("::")
+
+
+def split_source(source: Source, split: str | None, stores: Stores | None) -> Source:
+    """The source that a split is: the folder of its name in each folder of the source; the source itself without one.
+
+    Raises:
+        UsageError: the split is not a text.
+    """
+    if not split:
+        return source
+    if not isinstance(split, str):
+        raise UsageError("a split is named by a text", expected="the name of a folder", found=repr(split)[:80])
+    names = [f"{name.rstrip('/')}/{split}" for name in source_names(source, stores or Stores())]
+    return names[0] if len(names) == 1 else names
 
 
 def _text(name: object) -> str:

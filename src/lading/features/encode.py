@@ -21,7 +21,7 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lading.errors import MissingExtra, NotFound, StoreError, Unrepresentable
+from lading.errors import LadingError, MissingExtra, NotFound, StoreError, Unrepresentable
 
 __all__ = [
     "VIDEO_FIELDS",
@@ -480,7 +480,7 @@ def _open(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     except FileNotFoundError as error:
         raise NotFound("no such file", file=name) from error
     except (OSError, ValueError) as error:
-        if isinstance(error, StoreError):
+        if isinstance(error, LadingError):
             raise
         raise StoreError(f"the file cannot be read: {error}", file=ascii(name)) from error
 

@@ -260,7 +260,7 @@ def feature_of(field: pa.Field) -> Feature:
     with errors_at(column=field.name):
         try:
             return feature_from(orjson.loads(spec))
-        except ValueError:
+        except orjson.JSONDecodeError:
             raise _unknown(spec.decode("utf-8", "replace")) from None
 
 
@@ -272,6 +272,8 @@ def feature_from(spec: Any) -> Feature:
     """
     try:
         return _from_json(spec)
+    except DataError:
+        raise
     except (ValueError, KeyError, TypeError, AttributeError):
         raise _unknown(repr(spec)) from None
 

@@ -115,6 +115,7 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
     *,
     format: str,  # noqa: A002 - the word users know
     source_format: str | None = None,
+    split: str | None = None,
     view: str | None = None,
     columns: Sequence[str] | None = None,
     where: str | pc.Expression | None = None,
@@ -166,6 +167,7 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
         destination: folder of the new dataset.
         format: format to write.
         source_format: format of the source, if it is not detected.
+        split: split to convert, as for `lading.open`.
         view: `samples` or `interleaved`. By default the data decide.
         columns: columns to keep, besides keys and reserved columns. None keeps all.
         where: condition on rows (`lading.content.conditions`), or an Arrow expression. Other rows are dropped.
@@ -223,7 +225,7 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
     )
     job = _Job(
         ReadOptions(
-            format=source_format, view=view, options=source_options, interleaved=interleaved, roots=roots,
+            format=source_format, split=split, view=view, options=source_options, interleaved=interleaved, roots=roots,
             schema=schema, schema_overrides=schema_overrides, stores=stores or Stores(), limits=limits,
         ),
         WriteOptions(**{each.name: asked[each.name] for each in fields(WriteOptions)}),

@@ -20,7 +20,7 @@ from lading.arrow.views import is_text, total_bytes
 from lading.dataset.iteration import materialise_parts, shard_batches
 from lading.dataset.open import counts_hold, shards_of
 from lading.dataset.shards import Shards, options_like
-from lading.dataset.source import Source
+from lading.dataset.source import Source, split_source
 from lading.dataset.writer import DatasetWriter
 from lading.errors import CorruptShard, DataError, LadingError, SidecarMismatch, StoreError, Unrepresentable
 from lading.features.items import sample_firsts
@@ -106,6 +106,7 @@ def salvage(  # noqa: PLR0913 - one argument a decision of the user; all but two
     *,
     format: str | None = None,  # noqa: A002 - the word users know
     source_format: str | None = None,
+    split: str | None = None,
     view: str | None = None,
     shard_size: int | str = "256MB",
     max_batch_bytes: int | str = "128MB",
@@ -133,6 +134,7 @@ def salvage(  # noqa: PLR0913 - one argument a decision of the user; all but two
         destination: folder of the new dataset.
         format: format to write; by default that of the source.
         source_format: format of the source, if it is not recognised.
+        split: split to save, as for `lading.open`.
         view: `samples` or `interleaved`; by default the data tell.
         shard_size: approximate size of a shard.
         max_batch_bytes: most payload in memory at once.
@@ -158,7 +160,7 @@ def salvage(  # noqa: PLR0913 - one argument a decision of the user; all but two
         format=source_format, view=view, options=source_options, interleaved=interleaved, roots=roots, stores=stores,
         limits=limits,
     )  # fmt: skip
-    found = find_shards(source, stores, source_format, limits)
+    found = find_shards(split_source(source, split, stores), stores, source_format, limits)
     store, path = find_destination(destination, stores)
     max_bytes, shard_bytes = parse_bytes(max_batch_bytes), parse_bytes(shard_size)
     with shards_of(found.listing, found.format, found.manifest, read=read) as dataset:

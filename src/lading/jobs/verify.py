@@ -13,7 +13,7 @@ from lading.content.digests import DatasetDigest
 from lading.dataset.dataset import Dataset
 from lading.dataset.open import open_shards, source_and_opening
 from lading.dataset.shards import Shards
-from lading.dataset.source import Source, listed_once, named_folders
+from lading.dataset.source import Source, listed_once, named_folders, split_source
 from lading.errors import LadingError, SidecarMismatch, UnknownFormat
 from lading.jobs.checksums import check_own_files
 from lading.jobs.indexes import Indexes
@@ -115,7 +115,7 @@ def verify(
     settings = {"deep": deep, "max_findings": most}
     reading = Reading(begin_verify, source, {**opening, "stores": stores}, settings, workers)
     stores = stores or Stores()
-    findings = Findings(most, _changed(source, stores, opening))
+    findings = Findings(most, _changed(split_source(source, opening.get("split"), stores), stores, opening))
     try:
         opened = open_shards(source, stores=stores, **opening)
     except UnknownFormat:

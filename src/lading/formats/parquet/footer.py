@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from lading.errors import CorruptShard
+from lading.errors import CorruptShard, LadingError
 from lading.formats.parquet.input import TAIL_BYTES, Input, damage
 from lading.formats.parquet.thrift import structs_of_list
 
@@ -299,6 +299,8 @@ def _row_groups(file: Input, start: int, length: int, width: int) -> tuple[NDArr
             facts += [chunk_facts(chunk[_META_DATA]) for chunk in group[_COLUMNS]]
         shape = (len(rows), width, _NUM_FACTS)
         return np.array(rows, np.int64), np.array(facts, np.int64).reshape(shape)
+    except LadingError:
+        raise
     except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise CorruptShard(
             "the row groups of the footer cannot be read",

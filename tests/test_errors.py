@@ -1,0 +1,33 @@
+"""Errors are also the builtins that other libraries raise at the same place."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from lading import errors
+
+
+@pytest.mark.parametrize(
+    "error, builtin",
+    [
+        (errors.DataError, ValueError),  # json, streaming (hashes, versions), tarfile's callers, pyarrow's ArrowInvalid
+        (errors.SchemaMismatch, ValueError),  # stable-datasets, validate_sharded_cache
+        (errors.Unrepresentable, ValueError),  # NeMo Curator, modalities of a tar
+        (errors.SidecarMismatch, ValueError),  # streaming, "Checksum failure"
+        (errors.BadReference, RuntimeError),  # NeMo Curator, on_materialize_error="error"
+        (errors.UsageError, ValueError),
+        (errors.SourceNotFound, FileNotFoundError),
+        (errors.DestinationExists, FileExistsError),
+        (errors.MissingExtra, ImportError),
+        (errors.StoreError, OSError),
+        (errors.NotFound, FileNotFoundError),
+    ],
+)
+def test_code_that_catches_the_builtin_of_a_peer_goes_on_working(
+    error: type[errors.LadingError], builtin: type[Exception]
+) -> None:
+    assert issubclass(error, builtin)
+    again = pickle.loads(pickle.dumps(error("wrong", file="a.tar", row=3, advice="Look.")))
+    assert (type(again), again.file, again.row, str(again)) == (error, "a.tar", 3, "a.tar row 3: wrong. Look.")
