@@ -183,8 +183,7 @@ class ReadOptions:
         interleaved: Names of fields and policies for interleaved data. Refused where the data are not interleaved.
         roots: Folder that references may point into, besides the folders of the source.
         schema: Columns that all rows get: missing columns are nulls, others are left out, values are cast and checked.
-        schema_overrides: Arrow type of a column of items, such as score=float32. Only reserved columns and those named
-            here are read.
+        schema_overrides: Arrow type of a column, such as score=float32. All other columns stay as they are.
         stores: Which store serves which URL. By default the scheme of a URL decides.
         mmap: Map local files. False reads them with pread, for files that somebody may truncate meanwhile.
         limits: Limit on what a file may ask for, such as page_bytes=4GB. Errors name the limit.

@@ -7,10 +7,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from lading.arrow.align import align_table, reconcile_schema, resolve_schema, union_schema
+from lading.arrow.align import align_table, reconcile_schema, union_schema
 from lading.arrow.references import FileEntry, RefType, files_of, make_refs, with_files
 from lading.errors import DuplicateField, SchemaMismatch, UsageError
-from lading.features.items import INTERLEAVED_SCHEMA
 from lading.features.types import (
     FEATURE_KEY,
     ClassLabel,
@@ -64,20 +63,6 @@ def test_the_peers_reconciled_schemas(golden: Any) -> None:
     for case, view in (("parquet-basic", "default"), ("parquet-basic", "hand"), ("tar-basic", "default")):
         expected = pa.ipc.open_file(golden("interleaved") / case / f"expected-{view}.arrow").schema
         assert reconcile_schema(expected).equals(expected)
-
-
-def test_resolve() -> None:
-    assert resolve_schema() is None
-    assert resolve_schema(None, {}) is None
-    own = pa.schema([("a", pa.int8())])
-    assert resolve_schema(own) is own
-    with pytest.warns(UserWarning, match="schema holds"):
-        assert resolve_schema(own, {"b": pa.int8()}) is own
-    merged = resolve_schema(None, {"text_content": pa.large_string(), "score": pa.float64()})
-    assert merged is not None
-    assert merged.names == [*INTERLEAVED_SCHEMA.names, "score"]
-    assert merged.field("text_content").type == pa.large_string()
-    assert not merged.field("sample_id").nullable
 
 
 def test_align_pads_orders_drops_and_casts() -> None:

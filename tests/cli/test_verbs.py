@@ -766,7 +766,7 @@ def test_the_demo_without_a_folder_leaves_nothing(place: Path, monkeypatch: pyte
         (["--per-image-fields", "a"], "found per_image_fields"),
         (["--unreferenced", "drop"], "found unreferenced"),
         (["--sample-id-field", "a"], "found sample_id_field"),
-        (["--type", "n=int64"], "--type"),
+        (["--type", "n=int64"], "no such column"),
     ],
 )
 def test_what_is_said_of_documents_is_refused_where_there_are_none(place: Path, words: list[str], said: str) -> None:

@@ -201,10 +201,10 @@ def test_the_schema_that_is_asked_for_is_the_schema_that_comes(scored: Path) -> 
         assert dataset[1]["score"] == 2.0
 
 
-def test_overrides_change_reserved_types_and_add_columns(scored: Path) -> None:
+def test_overrides_change_types_and_leave_other_columns_as_they_are(scored: Path) -> None:
     with lading.open(scored, schema_overrides={"text_content": pa.large_string(), "score": pa.int8()}) as dataset:
         [*batches] = dataset.batches()
-    names = [*INTERLEAVED_SCHEMA.names, "score"]
+    names = [*INTERLEAVED_SCHEMA.names, "score", "own"]
     assert [batch.schema.names for batch in batches] == [names] * len(batches)
     assert batches[0].schema.field("text_content").type == pa.large_string()
     assert batches[0].schema.field("score").type == pa.int8()

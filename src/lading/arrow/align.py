@@ -1,7 +1,7 @@
 """Align schemas: unify the schemas of many files, and make tables fit a schema.
 
-`reconcile_schema`, `align_table` and `resolve_schema` follow the peer's rules for the item table, and also work for any
-other. `union_schema` finds one schema for files that differ, before any of their rows are read.
+`reconcile_schema` and `align_table` follow the peer's rules for the item table, and also work for any other.
+`union_schema` finds one schema for files that differ, before any of their rows are read.
 
 Columns of references (`lading.ref`) and of views represent bytes: they are never cast, and fit every binary target.
 
@@ -10,9 +10,8 @@ Source: nemo-curator 1.4.0, stages/interleaved/utils/schema.py.
 
 from __future__ import annotations
 
-import warnings
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
 import numpy as np
@@ -30,10 +29,10 @@ from lading.options import SchemaPolicy
 __all__ = [
     "align_table",
     "as_text",
+    "cast_column",
     "reconcile_schema",
     "refuse_bare",
     "refuse_duplicate_names",
-    "resolve_schema",
     "union_schema",
 ]
 
@@ -62,28 +61,6 @@ def _reconciled(field: pa.Field) -> pa.Field:
     return pa.field(field.name, kind, own.nullable, field.metadata)
 
 
-def resolve_schema(
-    schema: pa.Schema | None = None, overrides: Mapping[str, pa.DataType] | pa.Schema | None = None
-) -> pa.Schema | None:
-    """Return the item schema that a caller asked for; None if the caller gave none.
-
-    `schema` is used as it is, and wins over `overrides` with a warning. `overrides` change the types of reserved
-    columns and add other columns after them.
-    """
-    if schema is not None:
-        if overrides:
-            warnings.warn("schema and schema_overrides are both given; schema holds", stacklevel=2)
-        return schema
-    if not overrides:
-        return None
-    asked = overrides if isinstance(overrides, pa.Schema) else pa.schema(list(overrides.items()))
-    resolved = INTERLEAVED_SCHEMA
-    for field in asked:
-        at = resolved.get_field_index(field.name)
-        resolved = resolved.append(field) if at < 0 else resolved.set(at, resolved.field(at).with_type(field.type))
-    return resolved
-
-
 def align_table(table: _Rows, target: pa.Schema) -> _Rows:
     """Return the rows with the columns of the target, in its order.
 
@@ -103,7 +80,7 @@ def align_table(table: _Rows, target: pa.Schema) -> _Rows:
     fields, columns = [], []
     for field in target:
         at = table.schema.get_field_index(field.name)
-        column = pa.nulls(table.num_rows, field.type) if at < 0 else _cast(table.column(at), field)
+        column = pa.nulls(table.num_rows, field.type) if at < 0 else cast_column(table.column(at), field)
         _refuse_nulls(column, field, missing=at < 0)
         own = {} if at < 0 else table.schema.field(at).metadata or {}
         column = _meaning(column, field.type)
@@ -139,7 +116,7 @@ def as_text(batch: pa.RecordBatch, target: pa.Schema | None) -> pa.RecordBatch:
     """
     wanted = {field.name: field for field in target or () if is_text(field.type)}
     texts = [(i, wanted[f.name]) for i, f in enumerate(batch.schema) if is_bytes(f.type) and f.name in wanted]
-    return with_columns(batch, {i: _cast(join(batch.column(i)), field) for i, field in texts})
+    return with_columns(batch, {i: cast_column(join(batch.column(i)), field) for i, field in texts})
 
 
 def _refuse_repeated_names(schema: pa.Schema) -> None:
@@ -177,7 +154,12 @@ def _refuse_nulls(column: pa.Array | pa.ChunkedArray, field: pa.Field, *, missin
     )
 
 
-def _cast(column: Any, field: pa.Field) -> Any:
+def cast_column(column: Any, field: pa.Field) -> Any:
+    """Return a column in the type of a field. References and views stay where the field has bytes, references for text.
+
+    Raises:
+        SchemaMismatch: a value does not fit; names column, row and types.
+    """
     kind = field.type
     if column.type == kind or (is_ref(column.type) and (is_ref(kind) or _is_bytes(kind) or is_text(kind))):
         return column  # text of files is cast after it was read: `as_text`

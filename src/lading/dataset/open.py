@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import reduce, wraps
@@ -12,7 +13,7 @@ from typing import Any, TypeVar, cast
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lading.arrow.align import resolve_schema
+from lading.arrow.align import refuse_duplicate_names
 from lading.dataset.chosen import ChosenSamples
 from lading.dataset.dataset import Dataset
 from lading.dataset.manifest_options import manifest_options, members_of, stored_schema, stored_settings
@@ -125,7 +126,8 @@ def open_dataset(  # noqa: PLR0913 - one argument a decision of the user; all bu
         interleaved: names of fields and policies for interleaved data. Refused where the data are not interleaved.
         roots: folders that references may point into, besides the folders of the source.
         schema: columns that all rows get: missing columns are nulls, others are dropped, values are cast and checked.
-        schema_overrides: the same for items: the reserved columns with these types, and these further columns.
+        schema_overrides: types of some columns, such as `{"score": pa.float32()}`; all other columns stay as they are.
+            Of interleaved data, a column that is missing becomes one of nulls.
         stores: which store serves which URL. By default the scheme of a URL decides.
         mmap: map local files. False reads them with `pread`, for files that somebody may truncate meanwhile.
         limits: limits on what files may ask for: sizes, counts, unpacked sizes.
@@ -209,7 +211,8 @@ def _open(source: Source, read: ReadOptions) -> Shards:
     if not counts_hold(shards):
         shards.listing = replace(listing, table=_uncounted(listing.table))
     if told == "samples":  # where nothing tells the view, no sample is there that they would not be for
-        _refuse_for_samples(read.interleaved, read.schema_overrides if read.schema is None else None)
+        _refuse_for_samples(read.interleaved)
+        _refuse_absent_types(shards)
     if shards.target is not None and shards.view == "interleaved":
         for name in ("sample_id", "position"):
             if name not in shards.target.names:
@@ -241,13 +244,35 @@ def _view_of(shards: Shards, number: int) -> str | None:
         reader.close()
 
 
-def _refuse_for_samples(
-    interleaved: InterleavedOptions | None, schema_overrides: Mapping[str, pa.DataType] | pa.Schema | None
-) -> None:
-    """Raises UsageError for what is said of items, where rows are no items."""
-    if schema_overrides:
-        raise UsageError("column types (--type, schema_overrides) apply to interleaved items only",
-                         found="the view samples", advice="In Python, schema= names all columns.")  # fmt: skip
+def _types(read: ReadOptions) -> pa.Schema | None:
+    """Types that the caller gives to some columns; None where a schema names all columns."""
+    if not read.schema_overrides:
+        return None
+    if read.schema is not None:
+        warnings.warn("schema and schema_overrides are both given; schema holds", stacklevel=2)
+        return None
+    asked = read.schema_overrides
+    types = asked if isinstance(asked, pa.Schema) else pa.schema(list(asked.items()))
+    refuse_duplicate_names(types)
+    return types
+
+
+def _refuse_absent_types(shards: Shards) -> None:
+    """Raise UsageError for a type of a column that no shard has."""
+    absent = {*(shards.types or pa.schema([])).names}
+    known: dict[str, None] = {}
+    for number in range(len(shards.listing)):
+        if not absent:
+            return
+        names = shards.open_shard(number).schema().names
+        known |= dict.fromkeys(names)
+        absent -= {*names}
+    if absent and known:
+        raise UsageError("no such column", expected=", ".join(known), found=repr(min(absent)))
+
+
+def _refuse_for_samples(interleaved: InterleavedOptions | None) -> None:
+    """Raise UsageError for options of documents where rows are samples."""
     usual = InterleavedOptions()
     given = [] if interleaved is None else [f.name for f in fields(interleaved)]
     changed = [name for name in given if getattr(interleaved, name) != getattr(usual, name)]
@@ -288,7 +313,8 @@ def shards_of(
         },
         interleaved=settings,
         roots=roots,
-        target=resolve_schema(read.schema, read.schema_overrides),
+        target=read.schema,
+        types=_types(read),
         members=None if "types" in options else members_of(manifest, fmt, read.view),
         stored_schema=stored_schema(manifest, fmt, read.view, settings),
     )

@@ -33,6 +33,7 @@ from lading.formats.base import (
 from lading.interleaved.base import View
 from lading.interleaved.open import open_view
 from lading.interleaved.references import Follower
+from lading.interleaved.typed import TypedView, retyped
 from lading.limits import Limits
 from lading.manifest.files import ShardTables
 from lading.manifest.values import FOLDER, Manifest
@@ -63,6 +64,7 @@ class ReadPlan:
         interleaved: names of fields and policies for interleaved data.
         roots: folders that the caller lets references point into.
         target: the schema that all rows are given, if the caller asked for one.
+        types: types that the caller gives to some columns.
         members: the schema that rows had which lading wrote, where the shards themselves say less of them.
         stored_schema: the schema of the rows, where their writer kept it.
     """
@@ -72,6 +74,7 @@ class ReadPlan:
     interleaved: InterleavedOptions = field(default_factory=InterleavedOptions)
     roots: Sequence[str] = ()
     target: pa.Schema | None = None
+    types: pa.Schema | None = None
     members: pa.Schema | None = None
     stored_schema: pa.Schema | None = None
 
@@ -83,7 +86,7 @@ class Shards:
         listing: the shards.
         fmt: their format.
         stores: which store serves which URL.
-        view, target, members, stored_schema, format_options, interleaved: as in `ReadPlan`.
+        view, target, types, members, stored_schema, format_options, interleaved: as in `ReadPlan`.
         view_is_known: whether the caller, a manifest or a sample says the view; without samples it is a guess.
         manifest: what lading wrote next to the shards, if it did.
         kept_shards: the shards as the manifest lists them.
@@ -113,6 +116,7 @@ class Shards:
     ) -> None:
         self.listing, self.manifest, self.kept_shards = listing, manifest, kept_shards
         self.view, self.target, self.members = plan.view, plan.target, plan.members
+        self.types = plan.types
         self.view_is_known = True
         self.stored_schema, self.interleaved, self.named_roots = plan.stored_schema, plan.interleaved, plan.roots
         self.format_options = dict(plan.format_options)
@@ -248,7 +252,9 @@ class Shards:
                 self.stored_schema, self.members,
             )  # fmt: skip
             self.interleaved = view.settled(self.interleaved)
-        return view
+        if self.types is None:
+            return view
+        return TypedView(view, self.types, self.fetcher, source.path, fills=self.view == "interleaved")
 
     @contextmanager
     def one_pass(self, shard: int, range_hasher: RangeHasher | None = None) -> Iterator[View]:
@@ -340,7 +346,9 @@ class Shards:
         Other shards may hold more fields then.
         """
         if self._schema is None:
-            self._schema = _found_schema(self)
+            found = _found_schema(self)
+            fills = self.view == "interleaved"
+            self._schema = found if self.types is None else retyped(found, self.types, fills=fills)
         return self._schema
 
     # Numbers of samples

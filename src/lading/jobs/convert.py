@@ -191,7 +191,7 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
         limit: keep at most this many samples, the first ones that pass the filters; in one process. The count precedes
             `map` and `on_error`.
         schema: columns to write, as for `lading.open`.
-        schema_overrides: types of reserved columns, and further columns to write, as for `lading.open`.
+        schema_overrides: types of some columns, as for `lading.open`; all other columns stay as they are.
         schema_policy: for shards with different columns: `union`, `strict` or `intersect`.
         overwrite: replace the dataset at the destination.
         verify: read the destination back and compare content digests.
@@ -289,6 +289,7 @@ class _Job:
     def copies(self, shards: Shards) -> bool:
         """Whether samples become samples of the same format, and nothing changes."""
         kept = self.keeps_columns(shards) and not self.chooses
+        kept = kept and shards.types is None
         return kept and shards.format == get_format(self.write.format).name and shards.view == "samples"
 
     def keeps_columns(self, shards: Shards) -> bool:
@@ -393,7 +394,7 @@ def _settled(job: _Job, shards: Shards) -> Conversion:
     read = ReadPlan(
         shards.view, shards.format_options, shards.interleaved,
         tuple(shards.roots()),  # a worker sees the shards of its task only; references may lead to the folders of all
-        None if shards.target is None else plan.schema, shards.members, shards.stored_schema,
+        None if shards.target is None else plan.schema, shards.types, shards.members, shards.stored_schema,
     )  # fmt: skip
     spec = Conversion(
         shards.format, read, replace(write, options=options), job.steps, plan,

@@ -115,7 +115,8 @@ def digests_of(
     """
     begun = 0
     range_hasher = _hasher_of(dataset)
-    shown = range_hasher if limit is None and dataset.target is None else None  # else not all values are looked at
+    # Of other schemas and types, and behind a limit, not all values are looked at.
+    shown = range_hasher if limit is None and dataset.target is None and dataset.types is None else None
     most_rows = _MAX_ROWS if limit is None else min(max(limit, 1), _MAX_ROWS)
 
     def batches() -> Iterator[pa.RecordBatch]:

@@ -78,9 +78,10 @@ class Reading:
             # Of samples there is none to give: what a manifest, or who opened them, says of items would be refused.
             "interleaved": dataset.interleaved if dataset.view == "interleaved" else None,
             "schema": dataset.target,
+            "schema_overrides": dataset.types,
             "limits": dataset.limits,
         }
-        opening = {name: value for name, value in opening.items() if name not in ("stores", "schema_overrides")}
+        opening = {name: value for name, value in opening.items() if name != "stores"}
         sent = _Sent(self.begin, self.source, opening, self.settings, _listing_checksum(dataset))
         return encode_value(sent, self.opening.get("options") or {})
 

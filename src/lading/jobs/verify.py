@@ -14,7 +14,7 @@ from lading.dataset.dataset import Dataset
 from lading.dataset.open import open_shards, source_and_opening
 from lading.dataset.shards import Shards
 from lading.dataset.source import Source, listed_once, named_folders, split_source
-from lading.errors import LadingError, SidecarMismatch, UnknownFormat
+from lading.errors import LadingError, SidecarMismatch, UnknownFormat, UsageError
 from lading.jobs.checksums import check_own_files
 from lading.jobs.indexes import Indexes
 from lading.jobs.progress import OnProgress
@@ -109,6 +109,10 @@ def verify(
     if isinstance(source, Dataset):
         source, opening = source_and_opening(source, {**opening, "stores": stores})
         stores = opening.pop("stores")
+        opening = {**opening, "schema_overrides": None}
+    elif opening.get("schema_overrides"):
+        raise UsageError("files are verified with the types that they have", found="schema_overrides (--type)",
+                         advice="Leave the types out.")  # fmt: skip
     source, part = listed_once(source), parse_part(sample)
     began = time.perf_counter()
     most = min(max(max_findings, 1), sys.maxsize)
