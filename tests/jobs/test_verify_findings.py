@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 import lading
+from lading.formats.csv.reader import UNENDED
 from lading.jobs import verify, verify_shards
 from tars import tar_of
 
@@ -92,3 +94,16 @@ def test_small_shards_are_read_together_and_reported_alone(tmp_path: Path, monke
     found = lading.verify(tmp_path)
     assert [finding["file"] for finding in found.findings] == [str(tmp_path / "40.tar")]
     assert (found.shards, found.digest) == (70, None)
+
+
+def test_a_csv_without_its_last_line_end_is_read_and_found(tmp_path: Path) -> None:
+    """Also among shards that are read together, and in a compressed one."""
+    (tmp_path / "a.csv").write_bytes(b"a,b\n1,2\n")
+    (tmp_path / "b.csv").write_bytes(b"a,b\r\n1,2\r\n3,4")
+    (tmp_path / "c.csv.gz").write_bytes(gzip.compress(b"a,b\r5,6"))
+    found = lading.verify(str(tmp_path / "*.csv*"))
+    assert [finding["message"] for finding in found.findings] == [
+        "the last line has no end: the file may have been cut inside its last value"
+    ] * 2
+    assert found.samples == 4
+    assert lading.info(str(tmp_path / "*.csv*")).counts == {UNENDED: 2}

@@ -5,6 +5,7 @@ Offsets count in the unpacked stream. Shared by the formats of lines; this modul
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -21,7 +22,7 @@ from lading.arrow.references import FileEntry
 from lading.arrow.text_checks import is_utf8
 from lading.arrow.views import byte_lengths, row_bytes
 from lading.codecs import ENDINGS, WRAPS, StreamEncoder, sniff_wrap, stream_encoder
-from lading.errors import CorruptShard, LadingError, LimitExceeded, Unrepresentable, UsageError, errors_at
+from lading.errors import CorruptShard, DataError, LadingError, LimitExceeded, Unrepresentable, UsageError, errors_at
 from lading.features.items import split_rows
 from lading.formats.base import Recovered, ShardFile
 from lading.limits import Limits
@@ -44,6 +45,7 @@ __all__ = [
     "open_text",
     "parse_delimiter",
     "parts_of",
+    "refuse_wide",
     "text_sink",
     "too_long",
     "without_dictionary",
@@ -66,6 +68,14 @@ _MEMBER_BYTES = 128 << 10
 """
 
 
+_WIDE_MARKS = (
+    (b"\xff\xfe\0\0", "UTF-32"), (b"\0\0\xfe\xff", "UTF-32"), (b"\xff\xfe", "UTF-16"), (b"\xfe\xff", "UTF-16"),
+)  # fmt: skip
+_WIDE_BYTES, _LEAST_WIDE_BYTES = 64, 4
+"""Bytes that show whether a text without a mark is UTF-16, at most and at least."""
+_UNPACK = {"gzip": "gzip -dc", "zstd": "zstd -dc", "bz2": "bzip2 -dc", "xz": "xz -dc"}
+
+
 @dataclass(frozen=True, slots=True)
 class Block:
     """Whole lines of a file, each with its end except perhaps the last of all.
@@ -75,12 +85,14 @@ class Block:
         offset: their start in the stream.
         line: number of the first line, counted from 1.
         whole: whether the last line has its end.
+        line_end: byte that ends a line: a line feed, or a carriage return in files with carriage returns alone.
     """
 
     data: bytes
     offset: int
     line: int
     whole: bool = True
+    line_end: bytes = b"\n"
 
 
 class TextFile:
@@ -104,8 +116,13 @@ class TextFile:
 
         Raises:
             CorruptShard: the compressed stream is damaged or cut.
+            DataError: the text is UTF-16 or UTF-32.
         """
+        first = True
         for piece in self._read():
+            if first:
+                refuse_wide(piece, self.entry.wrap, self.path)
+                first = False
             # A line takes some 100 bytes in addition to its own, however short it is: 4 MB of line ends took 500 MB.
             step = _SHORT_BYTES if piece.count(b"\n") * _SHORT_LINE > len(piece) else _READ_BYTES
             yield from (piece[at : at + step] for at in range(0, len(piece), step)) if len(piece) > step else [piece]
@@ -157,6 +174,32 @@ class TextFile:
     def _unwrapped(self) -> UnwrappedFile:
         source, wrap = self.source, self.entry.wrap
         return UnwrappedFile(source.store, self.path, wrap, keep_bytes=_GROUP_BYTES, limits=source.limits)
+
+
+def refuse_wide(text: bytes, wrap: str, path: str) -> None:
+    """Raise DataError for a text that begins as UTF-16 or UTF-32, as some spreadsheets and editors write it.
+
+    A byte order mark tells, or zeros in every second byte.
+
+    Args:
+        text: the first bytes.
+        wrap: compression of the file, for the advice.
+        path: its name in errors.
+    """
+    encoding = next((name for mark, name in _WIDE_MARKS if text.startswith(mark)), "")
+    head = text[:_WIDE_BYTES]
+    if not encoding and len(head) >= _LEAST_WIDE_BYTES and 0 in head:
+        zeros = not any(head[0::2]), not any(head[1::2])
+        encoding = {(False, True): "UTF-16LE", (True, False): "UTF-16BE"}.get(zeros, "")
+    if not encoding:
+        return
+    name = path.removesuffix(ENDINGS.get(wrap, ""))
+    stem, dot, ending = name.rpartition(".")
+    target = shlex.quote(f"{stem}.utf-8.{ending}" if dot else f"{name}.utf-8")
+    convert = f"iconv -f {encoding} -t UTF-8"
+    command = f"{_UNPACK[wrap]} {shlex.quote(path)} | {convert}" if wrap else f"{convert} {shlex.quote(path)}"
+    raise DataError(f"the text is {encoding}", file=path, offset=0, expected="UTF-8",
+                    found=f"first bytes {text[:4]!r}", advice=f"Bring it to UTF-8: {command} > {target}")  # fmt: skip
 
 
 _MOST_STREAMS = 2

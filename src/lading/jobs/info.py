@@ -112,7 +112,9 @@ def _counted_columns(view: str) -> list[str] | None:
 def _count_shard(dataset: Shards, number: int, counts: _Counts) -> None:
     wanted = _counted_columns(dataset.view)
     if wanted is None:
-        count = dataset.open_shard(number).num_samples()
+        view = dataset.open_shard(number)
+        count = view.num_samples()
+        dataset.counts.update(view.counts)
         counts.samples, counts.rows = counts.samples + count, counts.rows + count
         return
     for batch in shard_batches(dataset, number, _MAX_ROWS, _MAX_BYTES, wanted):

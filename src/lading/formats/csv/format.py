@@ -6,9 +6,10 @@ r"""CSV: a header of names, then a record a sample; a delimiter separates values
     b,,8                              nothing: null
     c,"",9                            quotes around nothing: an empty text
 
-UTF-8; lines end with LF or CR LF. Plain, or compressed as a whole (gzip, zstd, bz2, xz, detected by content). Every
-column is text, so that `007` stays unchanged, unless the reader gives it a type. Blank lines are skipped, and counted;
-in a file with one column, a blank line is a null.
+UTF-8; lines end with LF, CR LF or CR, as the header does. Plain, or compressed as a whole (gzip, zstd, bz2, xz,
+detected by content). Every column is text, so that `007` stays unchanged, unless the reader gives it a type. Blank
+lines are skipped, and counted; in a file with one column, a blank line is a null. A last line without a line end is
+read and counted: many programs write none, but the file may also have been cut inside its last value.
 
 pyarrow 26's own CSV reader is not used. It silently accepts an unclosed quote and quotes in the middle of values, drops
 one of two columns with one name, reports no line for invalid UTF-8, and needs to know the longest record beforehand.
@@ -19,22 +20,25 @@ PostgreSQL's COPY and pyarrow.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import shlex
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from lading.codecs import ENDINGS
-from lading.formats.base import Format, FormatInfo, Recovered, ShardFile, Written, map_file
-from lading.formats.csv.reader import CsvReader, ReadOptions
+from lading.errors import CorruptShard
+from lading.formats.base import Finding, Format, FormatInfo, Level, Recovered, ShardFile, Written, map_file
+from lading.formats.csv.reader import UNENDED, CsvReader, ReadOptions
 from lading.formats.csv.writer import CsvWriter, WriteOptions
-from lading.formats.text_lines import open_text, parse_delimiter
+from lading.formats.text_lines import open_text, parse_delimiter, refuse_wide
 from lading.storage.base import Sink
 from lading.storage.stores import without_query
 
 __all__ = ["FORMAT", "CsvFormat", "CsvReader", "CsvWriter", "ReadOptions", "WriteOptions"]
 
+_SHOWN, _HEAD_BYTES = 60, 64
 _TSV = tuple(".tsv" + packed for packed in ("", *ENDINGS.values()))
 
 
@@ -70,9 +74,25 @@ class CsvFormat(Format[ReadOptions, WriteOptions]):
     def recover(
         self, file: ShardFile, options: ReadOptions, *, schema: pa.Schema | None = None, failed: bool = True
     ) -> Recovered | None:
-        """Return the whole records. Raises CorruptShard if nothing tells the names of the columns."""
+        """Return the whole records. Raises DataError if nothing tells the names of the columns, or for UTF-16."""
         data = np.frombuffer(memoryview(map_file(file).buffer), np.uint8)
+        packed = next((wrap for wrap, ending in ENDINGS.items() if file.place.lower().endswith(ending)), "")
+        refuse_wide(data[:_HEAD_BYTES].tobytes(), packed, file.place)
         return self.open(file, options).recover(data, None if schema is None else schema.names)
+
+    def check(self, file: ShardFile, options: ReadOptions, level: Level) -> Iterator[Finding]:
+        """Yield that the last line has no end, if reading the rows counted this."""
+        if level is Level.LAYOUT or UNENDED not in (file.reported or {}):
+            return
+        last = b""
+        for piece in open_text(file).pieces():
+            last = piece
+        if not last.endswith((b"\n", b"\r")):
+            yield Finding.of(CorruptShard(
+                "the last line has no end: the file may have been cut inside its last value", file=file.path,
+                expected="a line end", found=f"{last[-_SHOWN:]!r}",
+                advice="If the file is complete, add the line end: echo >> " + shlex.quote(file.path),
+            ))  # fmt: skip
 
     def extension(self, options: WriteOptions) -> str:
         """Return `.csv` or `.tsv`, and the ending of the compression."""

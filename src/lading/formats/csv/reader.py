@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from itertools import pairwise
 from typing import Any, Literal
@@ -23,7 +23,10 @@ from lading.formats.csv.recover import next_line, recover_records
 from lading.formats.csv.scan import Records, record_blocks, scan
 from lading.formats.text_lines import BOM, Block, TextFile, changed, parse_delimiter, too_long
 
-__all__ = ["CsvReader", "ReadOptions"]
+__all__ = ["UNENDED", "CsvReader", "ReadOptions"]
+
+UNENDED = "files without a line end after their last record, perhaps cut"
+"""Name of a count for such files."""
 
 _UNIT_BYTES = 256 << 10
 _WINDOW_BYTES = 1 << 20
@@ -40,19 +43,19 @@ class ReadOptions:
         delimiter: Character between values: one ASCII character, or `tab`. By default a tab in files named `.tsv`, else
             a comma.
         types: Arrow types by column, as in `{"n": "int64", "day": "date32"}`. By default all columns are text.
-        unended: A last line without a line end is an `error`, since the file may be truncated; or `read`.
+        unended: A last line without a line end is `read`, and counted; or an `error`, since the file may be truncated.
     """
 
     delimiter: str | int | None = None
     types: Mapping[str, str] | None = None
-    unended: Literal["error", "read"] = "error"
+    unended: Literal["read", "error"] = "read"
 
     def __post_init__(self) -> None:
         """Refuse unknown words."""
         if self.delimiter is not None:
             parse_delimiter(self.delimiter)
         if self.unended not in ("error", "read"):
-            raise UsageError("no such policy", expected="error or read", found=f"unended={self.unended!r}")
+            raise UsageError("no such policy", expected="read or error", found=f"unended={self.unended!r}")
         types = {} if self.types is None else self.types
         if not isinstance(types, Mapping) or not all(isinstance(kind, str) for kind in types.values()):
             raise UsageError(
@@ -70,6 +73,7 @@ class CsvReader(ShardReader):
     def __init__(self, file: TextFile, options: ReadOptions, delimiter: str) -> None:
         self._file, self._options, self._delimiter = file, options, delimiter
         self._schema: pa.Schema | None = None
+        self._line_end = b"\n"  # known after the header was read
         given = file.source.index
         self._index: pa.Table | None = given if given is not None and given.schema.equals(_INDEX_SCHEMA) else None
 
@@ -161,9 +165,10 @@ class CsvReader(ShardReader):
             CorruptShard: the header is damaged, and there are no names.
         """
         mark = len(BOM) if data[: len(BOM)].tobytes() == BOM else 0
-        begin, head = self._header_end(data), b""
+        begin, line_end = self._header_end(data)
+        head = b""
         try:
-            header = Block(data[mark:begin].tobytes(), mark, 1)
+            header = Block(data[mark:begin].tobytes(), mark, 1, line_end=line_end)
             own = self._header(scan(header, self._delimiter, self._file.path)).names if begin else None
         except LimitExceeded:
             raise
@@ -174,24 +179,27 @@ class CsvReader(ShardReader):
                 raise CorruptShard("the header is damaged, and nothing else says the names of the columns",
                                    file=self._file.path, offset=0)  # fmt: skip
             cells = ['"' + name.replace('"', '""') + '"' for name in names]
-            own, head = list(names), (self._delimiter.join(cells) + "\n").encode()
-            begin = next_line(data, 0)
+            own, head = list(names), self._delimiter.join(cells).encode() + line_end
+            begin = next_line(data, 0, line_end)
         return recover_records(
-            data, self._file.path, delimiter=self._delimiter, names=len(own), head=head, begin=begin,
-            limits=self._file.source.limits, ended=self._options.unended == "error",
+            data, self._file.source, delimiter=self._delimiter, names=len(own), head=head, begin=begin,
+            ended=self._options.unended == "error", line_end=line_end,
         )  # fmt: skip
 
-    def _header_end(self, data: NDArray[np.uint8]) -> int:
-        """Return the end of the header; 0 if unknown."""
+    def _header_end(self, data: NDArray[np.uint8]) -> tuple[int, bytes]:
+        """Return the end of the header, 0 if unknown, and the byte that ends lines."""
         piece, quoted = data[: self._file.source.limits.line_bytes], np.False_
         for at in range(0, len(piece), _WINDOW_BYTES):
             window = piece[at : at + _WINDOW_BYTES]
             inside = np.logical_xor.accumulate(window == ord('"')) ^ quoted
-            ends = np.flatnonzero((window == ord("\n")) & ~inside)
+            ends = np.flatnonzero(((window == ord("\n")) | (window == ord("\r"))) & ~inside)
             if len(ends):
-                return at + int(ends[0]) + 1
+                end = at + int(ends[0]) + 1
+                if data[end - 1] == ord("\n") or not (end < len(data) and data[end] == ord("\n")):
+                    return end, data[end - 1 : end].tobytes()
+                return end + 1, b"\n"
             quoted = inside[-1]
-        return 0
+        return 0, b"\n"
 
     def close(self) -> None:
         """Do nothing: nothing is held open."""
@@ -203,7 +211,7 @@ class CsvReader(ShardReader):
         touched = np.unique(unit)
         ranges = zip(index["offset"][touched].tolist(), index["length"][touched].tolist(), strict=True)
         for number, data in zip(touched.tolist(), self._file.read_each(list(ranges)), strict=True):
-            block = Block(data, int(index["offset"][number]), int(index["first_line"][number]))
+            block = Block(data, int(index["offset"][number]), int(index["first_line"][number]), line_end=self._line_end)
             if data.count(b'"') % 2:
                 raise changed(self._file.path, block.offset, "quotes that are closed", "one that is not")
             records = self._checked(scan(block, self._delimiter, self._file.path), Counter())
@@ -220,6 +228,7 @@ class CsvReader(ShardReader):
         """Yield the records after the header, a block at a time; all have as many cells as it has names."""
         found: Counter[str] = Counter()
         for number, block in enumerate(self._blocks()):
+            found[UNENDED] += not block.whole
             blank = _blank_lines(block.data) if number and len(self.schema()) > 1 else 0
             if blank:
                 found["blank lines, skipped"] += blank
@@ -228,18 +237,18 @@ class CsvReader(ShardReader):
             if number == 0:
                 self._schema = self._header(records)
                 records = records.only(np.arange(len(records)) > 0)
-            yield self._checked(records, found)
+            yield self._checked(records, found, whole=block.whole)
         self.schema()  # a file without a block has no header either
-        self.counts = found
+        self.counts = +found
 
     def _blocks(self) -> Iterator[Block]:
         ended = self._options.unended == "error"
         file = self._file
         for block in record_blocks(file.pieces(), self._delimiter, file.path, file.source.limits, ended=ended):
             if block.offset == 0 and block.data.startswith(BOM):
-                yield Block(block.data[len(BOM) :], len(BOM), block.line)
-            else:
-                yield block
+                block = replace(block, data=block.data[len(BOM) :], offset=len(BOM))  # noqa: PLW2901 - the mark is no name
+            self._line_end = block.line_end
+            yield block
 
     def _header(self, records: Records | None) -> pa.Schema:
         """Return the columns in the first record."""
@@ -266,8 +275,14 @@ class CsvReader(ShardReader):
         kinds = {name: _type(kind) for name, kind in types.items()}
         return pa.schema([(name, kinds.get(name, pa.string())) for name in names])
 
-    def _checked(self, records: Records, found: Counter[str]) -> Records:
-        """Return the records without blank lines. Raises CorruptShard for a record with too few or too many cells."""
+    def _checked(self, records: Records, found: Counter[str], *, whole: bool = True) -> Records:
+        """Return the records without blank lines. Raises CorruptShard for a record with too few or too many cells.
+
+        Args:
+            records: the records.
+            found: counts blank lines.
+            whole: whether the last record has its line end.
+        """
         expected = len(self.schema())
         cells = np.diff(records.first)
         limits = self._file.source.limits
@@ -284,12 +299,14 @@ class CsvReader(ShardReader):
         bad = wrong[~blank[wrong]]
         if len(bad):
             at = int(bad[0])
+            is_cut = not whole and at == len(records) - 1 and bool(cells[at] < expected)
             first = records.cells[int(records.first[at])].as_py() or ""
             raise CorruptShard(
                 f"line {records.line[at]}: too {'few' if cells[at] < expected else 'many'} values",
                 file=self._file.path, offset=int(records.offset[at]), expected=f"{expected}, as the header has",
                 found=f"{cells[at]}, the first {first[:_SHOWN]!r}",
-                advice="A value with a delimiter in it stands in quotes. Another delimiter is an option.",
+                advice="The file ends within this line: it was cut. Copy it again." if is_cut else
+                "A value with a delimiter in it stands in quotes. Another delimiter is an option.",
             )  # fmt: skip
         found["blank lines, skipped"] += int(blank.sum())
         return records.only(~blank)
@@ -328,9 +345,10 @@ class CsvReader(ShardReader):
 
 def _blank_lines(data: bytes) -> int:
     """Return the number of lines if all are blank, else 0: scanning line ends takes 30 times their size."""
-    if not data.isspace() or data.translate(None, b"\r\n") or data.count(b"\r") != data.count(b"\r\n"):
+    if not data.isspace() or data.translate(None, b"\r\n"):
         return 0
-    return data.count(b"\n")
+    feeds, returns = data.count(b"\n"), data.count(b"\r")
+    return max(feeds, returns) if not feeds or not returns or returns == feeds == data.count(b"\r\n") else 0
 
 
 def _slices(records: Records, max_rows: int, max_bytes: int) -> Iterator[tuple[int, int]]:

@@ -15,10 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lading.errors import CorruptShard, LadingError, without_frames
-from lading.formats.base import Recovered
+from lading.formats.base import Recovered, ShardFile
 from lading.formats.csv.scan import scan
 from lading.formats.text_lines import MAX_TOLD, Block, laid_end_to_end, too_long
-from lading.limits import Limits
 
 __all__ = ["next_line", "recover_records"]
 
@@ -34,33 +33,35 @@ _LINE_BYTES, _WINDOW_BYTES = 1 << 10, 1 << 20
 
 def recover_records(
     data: NDArray[np.uint8],
-    path: str,
+    source: ShardFile,
     *,
     delimiter: str,
     names: int,
     head: bytes,
     begin: int,
-    limits: Limits,
     ended: bool,
+    line_end: bytes = b"\n",
 ) -> Recovered | None:
     """Return the whole records of a file, one after another, behind a header; None if all are whole.
 
     Args:
         data: the file.
-        path: its name in errors.
+        source: its name in errors, and the limit on the length of a record (`line_bytes`).
         delimiter: the character between values.
         names: number of names in the header.
         head: the header if it is made anew; empty otherwise.
         begin: where the records begin.
-        limits: for the length of a record (`line_bytes`).
         ended: whether the last line must have an end.
+        line_end: the byte that ends a line.
     """
-    alike, last = (_records(delimiter, names, end) for end in (rb"\r?\n", rb"\r?(?:\n|\Z)"))
-    any_record = re.compile(_values(delimiter, b"*+") + rb"\r?(?:\n|\Z)")
-    text, most = data.data, limits.line_bytes
+    end_of_line, end_of_file = (rb"\r", rb"(?:\r|\Z)") if line_end == b"\r" else (rb"\r?\n", rb"\r?(?:\n|\Z)")
+    alike, last = (_records(delimiter, names, end, end_of_line) for end in (end_of_line, end_of_file))
+    any_record = re.compile(_values(delimiter, b"*+") + end_of_file)
+    text, path, limits = data.data, source.path, source.limits
+    most = limits.line_bytes
     kept = [(0, begin)] if not head else []
     lost: list[LadingError] = []
-    at, line, lost_lines = begin, 1 + _count_lines(data, 0, begin), 0
+    at, line, lost_lines = begin, 1 + _count_lines(data, 0, begin, line_end), 0
     while at < len(data):
         is_last = at + most >= len(data) and not ended
         found = (last if is_last else alike).match(text, at, at + most)
@@ -68,44 +69,46 @@ def recover_records(
         if behind > at:
             kept.append((at, behind))
         else:
-            behind = next_line(data, at)
+            behind = next_line(data, at, line_end)
             lost_lines += 1
             if len(lost) < MAX_TOLD:
                 record = any_record.match(text, at, at + most)
                 end = max(behind, record.end()) if record is not None else behind
                 lost.append(
-                    _error(Block(text[at:end].tobytes(), at, line), path, delimiter, names)
+                    _error(Block(text[at:end].tobytes(), at, line, line_end=line_end), path, delimiter, names)
                     if end - at <= most
                     else without_frames(too_long(path, at, line, limits))
                 )
-        line += _count_lines(data, at, behind)
+        line += _count_lines(data, at, behind, line_end)
         at = behind
     if not lost_lines and not head:
         return None
     offset, stop = np.array(kept, np.int64).reshape(-1, 2).T
-    num_rows = [0 if place < begin else _num_records(data[place:end]) for place, end in kept]
+    num_rows = [0 if place < begin else _num_records(data[place:end], line_end) for place, end in kept]
     return laid_end_to_end(
         offset, stop - offset, len(data), lost, lost_lines, head, rows=np.array(num_rows, np.int64)
     )  # fmt: skip
 
 
-def _num_records(text: NDArray[np.uint8]) -> int:
+def _num_records(text: NDArray[np.uint8], line_end: bytes) -> int:
     """Return the number of records in some whole lines. A blank line is none."""
     inside = np.logical_xor.accumulate(text == _QUOTE)
-    ends = np.flatnonzero((text == _LF) & ~inside)
+    ends = np.flatnonzero((text == ord(line_end)) & ~inside)
     starts = np.append(0, ends + 1)
     starts = starts[starts < len(text)]
-    blank = (text[starts] == _LF) | ((text[starts] == _CR) & (text[np.minimum(starts + 1, len(text) - 1)] == _LF))
+    blank = (text[starts] == ord(line_end)) | (
+        (text[starts] == _CR) & (text[np.minimum(starts + 1, len(text) - 1)] == _LF)
+    )
     return len(starts) - int(np.count_nonzero(blank))
 
 
-def _records(delimiter: str, names: int, end: bytes) -> re.Pattern[bytes]:
+def _records(delimiter: str, names: int, end: bytes, blank: bytes) -> re.Pattern[bytes]:
     """Records with so many values, and blank lines, as many as follow each other; nothing is looked at twice.
 
     A quote that is never closed is looked for up to the next one that is not doubled. So lines with such ones cost what
     lies between them, two times.
     """
-    return re.compile(rb"(?:" + _values(delimiter, rb"{%d}" % (names - 1)) + end + rb"|\r?\n)*+")
+    return re.compile(rb"(?:" + _values(delimiter, rb"{%d}" % (names - 1)) + end + rb"|" + blank + rb")*+")
 
 
 def _values(delimiter: str, more: bytes) -> bytes:
@@ -117,21 +120,21 @@ def _values(delimiter: str, more: bytes) -> bytes:
     return value + rb"(?:" + mark + value + rb")" + more
 
 
-def next_line(data: NDArray[np.uint8], at: int) -> int:
+def next_line(data: NDArray[np.uint8], at: int, line_end: bytes) -> int:
     """Where the next line begins: behind the next line end, or where the file ends."""
     window = _LINE_BYTES
     while at < len(data):
-        ends = np.flatnonzero(data[at : at + window] == _LF)
+        ends = np.flatnonzero(data[at : at + window] == ord(line_end))
         if len(ends):
             return at + int(ends[0]) + 1
         at, window = at + window, min(4 * window, _WINDOW_BYTES)
     return len(data)
 
 
-def _count_lines(data: NDArray[np.uint8], begin: int, end: int) -> int:
+def _count_lines(data: NDArray[np.uint8], begin: int, end: int, line_end: bytes) -> int:
     """How many lines end between two places."""
     windows = (data[at : min(at + _WINDOW_BYTES, end)] for at in range(begin, end, _WINDOW_BYTES))
-    return sum(int(np.count_nonzero(window == _LF)) for window in windows)
+    return sum(int(np.count_nonzero(window == ord(line_end))) for window in windows)
 
 
 def _error(line: Block, path: str, delimiter: str, names: int) -> LadingError:
@@ -139,7 +142,7 @@ def _error(line: Block, path: str, delimiter: str, names: int) -> LadingError:
     what, expected, found = f"line {line.line}: ", None, None
     if line.data.count(b'"') % 2:
         what += "a quote in this record is never closed, or where none may be"
-    elif not line.data.endswith(b"\n"):
+    elif not line.data.endswith(line.line_end):
         what += "the last line has no end"
     else:
         try:

@@ -1,0 +1,37 @@
+"""Text files in another encoding than UTF-8."""
+
+from __future__ import annotations
+
+import gzip
+import shlex
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from lading.errors import DataError
+from lading.formats.base import AnyFormat, ShardFile
+from lading.formats.csv.format import FORMAT as CSV
+from lading.formats.jsonl.format import FORMAT as JSONL
+from lading.storage.local import LocalStore
+
+_TEXTS = {"csv": "a,b\n1,é\n", "jsonl": '{"a":"1","b":"é"}\n'}
+
+
+@pytest.mark.parametrize("fmt", [CSV, JSONL], ids=["csv", "jsonl"])
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32"])
+@pytest.mark.parametrize("wrap", ["", ".gz"])
+def test_another_unicode_encoding_is_an_error_whose_command_converts_it(
+    tmp_path: Path, fmt: AnyFormat, encoding: str, wrap: str
+) -> None:
+    data = _TEXTS[fmt.name].encode(encoding)
+    path = tmp_path / f"a b.{fmt.name}{wrap}"
+    path.write_bytes(gzip.compress(data) if wrap else data)
+    with pytest.raises(DataError, match=r"a b.*the text is UTF-") as caught:
+        fmt.open(ShardFile(LocalStore(), str(path)), fmt.read_options({})).num_rows()
+    command = (caught.value.advice or "").partition(": ")[2]
+    target = Path(shlex.split(command)[-1])
+    assert target.suffix == f".{fmt.name}"
+    subprocess.run(command, shell=True, check=True)
+    rows = fmt.open(ShardFile(LocalStore(), str(target)), fmt.read_options({})).read().to_pylist()
+    assert rows == [{"a": "1", "b": "é"}]
