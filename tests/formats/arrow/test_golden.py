@@ -1,4 +1,4 @@
-"""Folders and files that stable-datasets, datasets and pyarrow wrote, and damaged ones."""
+"""Folders and files that stable-datasets, datasets, pyarrow, Polars and Arrow JS wrote, and damaged ones."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ from lading.features.types import Array, ClassLabel, Image, Struct, Value, featu
 from lading.features.types import Sequence as ListOf
 
 _FAMILIES = ("hostile-arrow-shards", "hostile-hf-disk")
-_CASES = [case for case in case_names("arrow") if case != "hf-parquet"]
+_CASES = [
+    *(f"arrow/{case}" for case in case_names("arrow") if case != "hf-parquet"),
+    *(f"arrow-files/{case}" for case in case_names("arrow-files")),
+]
 
 
 def _opened(folder: Path, told: dict[str, Any], *, mmap: bool = True) -> lading.Dataset:
@@ -36,7 +39,8 @@ def _rows(dataset: lading.Dataset, **how: Any) -> Iterator[dict[str, Any]]:
 
 
 def _views(golden: Golden, case: str) -> list[View]:
-    return [view for view in load_views(golden("arrow") / case) if view.name != "t.parquet"]
+    family, name = case.split("/")
+    return [view for view in load_views(golden(family) / name) if view.name != "t.parquet"]
 
 
 @pytest.mark.parametrize("mmap", [True, False])

@@ -495,7 +495,7 @@ def test_files_of_machines_that_store_numbers_the_other_way_round(tmp_path: Path
     if layout == "file":
         _say_big_endian(data, _footer(bytes(data))[0], 1)
     assert peer(pa.BufferReader(bytes(data))).read_all().to_pydict() == {"a": [1, 2, 3]}
-    with pytest.raises(DataError, match=r"s.arrow @ [08]: .*; expected little-endian, found big-endian. Read it with"):
+    with pytest.raises(DataError, match=r"s.arrow @ \d+: .*; expected little-endian, found big-endian. Read it with"):
         _open(bytes(data), mapped=mapped)
     if layout == "file":
         data[head : head + 20] = bytes(20)  # the footer tells of it still
@@ -517,46 +517,50 @@ def _footer(data: bytes) -> tuple[int, int]:
     return len(data) - 10 - length, length
 
 
-def test_blocks_outside_the_file_or_over_one_another() -> None:
+def test_blocks_outside_the_file_or_listed_too_often() -> None:
     data = arrow_bytes(_table(30))
     start, _ = _footer(data)
     reader, _ = _open(data)
     index = reader.index().to_pydict()
-    for new in (index["offset"][0], len(data), 1 << 60, -8, 0):
+    for new in (len(data), 1 << 60, -8, 0):
         footer = data[start:].replace(struct.pack("<q", index["offset"][1]), struct.pack("<q", new))
-        with pytest.raises(CorruptShard, match=r"s.arrow @ .*the footer lists (a block outside|blocks that overlap)"):
+        with pytest.raises(CorruptShard, match=r"s.arrow @ .*the footer lists a block outside"):
             _open(data[:start] + footer)
+    many = bytearray(arrow_bytes(pa.table({"n": range(3000)}), max_rows=10))
+    listed = parse_footer(memoryview(many)[_footer(bytes(many))[0] : -10]).batches  # type: ignore[arg-type]
+    listed[1:] = listed[0]
+    assert _read(bytes(many)) == [{"n": n} for n in range(10)] * 300
+    wide = bytearray(arrow_bytes(pa.table({"n": range(300), "b": [_NOISE] + [b""] * 299}), max_rows=1))
+    listed = parse_footer(memoryview(wide)[_footer(bytes(wide))[0] : -10]).batches  # type: ignore[arg-type]
+    listed[1:] = listed[0]
+    with pytest.raises(CorruptShard, match=r"s.arrow @ .*the footer lists the same blocks again and again"):
+        _open(bytes(wide))
     wrong = data[start:].replace(struct.pack("<q", index["offset"][1]), struct.pack("<q", index["offset"][1] + 8))
     with pytest.raises(CorruptShard):
         _read(data[:start] + wrong)
 
 
 @pytest.mark.parametrize("bit", [1, 4, 8, 16])
-def test_one_bit_of_a_footer_takes_no_rows_away(bit: int) -> None:
+def test_one_bit_of_a_footer_takes_no_rows_away_unsaid(bit: int) -> None:
     table = pa.table({"n": range(60), "d": pa.array([*"ab"] * 30).dictionary_encode()})
     data = arrow_bytes(table)
     start, length = _footer(data)
     refused = 0
     for at in range(start, start + length):
         damaged = data[:at] + bytes([data[at] ^ bit]) + data[at + 1 :]
+        reader = None
         try:
-            found = _read(damaged)
+            reader, _ = _open(damaged)
+            found = [row for batch in reader.batches(max_rows=1000, max_bytes=1 << 30) for row in batch.to_pylist()]
         except LadingError:
             refused += 1
         else:
-            assert found == table.to_pylist()
+            try:
+                assert found == pa.ipc.open_file(damaged).read_all().to_pylist()
+            except pa.ArrowInvalid:  # alignment, sizes of heads: values are where they were
+                assert found == table.to_pylist()
+            assert len(found) + sum(reader.counts.values()) == 60
     assert refused > length // 4
-
-
-def test_a_footer_that_lists_less_than_the_file_holds() -> None:
-    data = arrow_bytes(_table(60))
-    start, _ = _footer(data)
-    first = _open(data)[0].index()["offset"][0].as_py()
-    for count in (0, 1, 5):
-        shorter = data[start:].replace(struct.pack("<Iq", 6, first), struct.pack("<Iq", count, first))
-        assert pa.ipc.open_file(data[:start] + shorter).num_record_batches == count
-        with pytest.raises(CorruptShard, match=r"s.arrow @ \d+: the footer does not list all messages"):
-            _open(data[:start] + shorter)
 
 
 @pytest.mark.parametrize("batches", [0, 3])

@@ -4,7 +4,9 @@
     stream    message of the schema, messages of dictionaries and rows …, 0xFFFFFFFF 0x00000000
     message   0xFFFFFFFF, int32 length of the head, head, body        (before Arrow 0.15 without the first four bytes)
 
-A file's footer lists its messages. A stream is walked from head to head, on demand.
+A file's footer has its schema and lists its messages: only the footer tells what the file holds, as in pyarrow. The
+message of the schema may differ, or be missing: Arrow JS and Arrow C++ before 0.11 write none, Polars 2.1 writes its
+head without the prefix. A stream is walked from head to head, on demand.
 
 Source: https://arrow.apache.org/docs/format/Columnar.html#serialization-and-interprocess-communication-ipc
 """
@@ -27,9 +29,10 @@ from lading.arrow.byte_ranges import ReadsInto
 from lading.arrow.ipc import (
     CONTINUED,
     DICTIONARY,
-    MOST_START_BYTES,
+    MAGIC,
     ROWS,
     SCHEMA,
+    START_BYTES,
     TAIL_BYTES,
     Message,
     RowsHeads,
@@ -38,7 +41,7 @@ from lading.arrow.ipc import (
     parse_message,
     prefix_of,
     rows_heads,
-    start_of_file,
+    schema_message,
     verify_footer,
 )
 from lading.errors import CorruptShard, DataError, UsageError, errors_at
@@ -46,11 +49,11 @@ from lading.formats.base import ShardFile
 from lading.storage.base import MappedFile, Mapper, store_errors
 from lading.storage.fetch_plan import plan_ranges
 
-__all__ = ["Block", "Blocks", "Body", "find_blocks"]
+__all__ = ["Block", "Blocks", "Body", "find_blocks", "message_bytes", "next_message"]
 
 _AHEAD_BYTES = 64 << 10
 _MAX_REQUEST_BYTES = 64 << 20
-_PREFIX = _ALIGNED = 8
+_PREFIX = 8
 _END_MARK = CONTINUED + bytes(4)
 _MAX_HEADS_BYTES = 16 << 20
 """Bytes of all heads of a file that are stored as arrays: 40,000 batches of six columns."""
@@ -288,7 +291,8 @@ class Blocks:
 
     Attributes:
         body: the file.
-        schema_block: the message of the schema.
+        schema: the message of the schema; of a file, made from its footer.
+        schema_offset: where the schema is: of a file, its footer.
         dictionaries: messages of dictionaries; for a stream those found so far.
         batches: messages of rows; for a stream those found so far.
         needs: for each of these, how many of the dictionaries are before it.
@@ -302,7 +306,8 @@ class Blocks:
     """
 
     body: Body
-    schema_block: Block
+    schema: bytes
+    schema_offset: int
     dictionaries: list[Block]
     batches: list[Block]
     needs: list[int]
@@ -393,7 +398,7 @@ class Blocks:
 
     def _step(self) -> None:
         """Find the next message of a stream."""
-        block, message, head = _next_message(self.body, self.at, unended=self.unended)
+        block, message, head = next_message(self.body, self.at, unended=self.unended)
         if block is None or message is None:
             self._check_end()
             self.at = -1
@@ -442,60 +447,51 @@ class Blocks:
 
 
 def find_blocks(body: Body, *, unended: bool) -> Blocks:
-    """Return the blocks of a file or stream, detected by its first bytes; reads the schema's head and a file's footer.
+    """Return the blocks of a file or stream, detected by its first bytes; reads the first head, or the footer.
 
     Raises:
         CorruptShard: it is neither, is cut, or its footer is damaged.
         DataError: it is big-endian.
         LimitExceeded: the footer is larger than `footer_bytes`.
     """
-    start = start_of_file(body.peek(0, min(MOST_START_BYTES, body.size_bytes)))
-    is_file = start > 0
-    block, message, _ = _next_message(body, start, unended=False)
+    if body.peek(0, min(START_BYTES, body.size_bytes)).startswith(MAGIC):
+        return _of_file(body)
+    block, message, schema = next_message(body, 0, unended=False)
     if block is None or message is None or message.kind != SCHEMA:
         raise CorruptShard("neither an Arrow file nor an Arrow stream: no schema", file=body.path,
                            expected="ARROW1, or the message of a schema",
                            found=repr(body.peek(0, min(16, body.size_bytes))))  # fmt: skip
-    if message.big_endian:
-        raise DataError(
-            "the file has the bytes of its numbers the other way round", file=body.path, offset=block.offset,
-            expected="little-endian", found="big-endian", advice="Read it with pyarrow, and write it again.",
-        )  # fmt: skip
-    if is_file:
-        return _of_file(body, block)
-    return Blocks(body, block, [], [], [], at=block.offset + block.size_bytes, unended=unended, is_stream=True)
+    _refuse_big_endian(message, body.path, 0)
+    return Blocks(body, schema, 0, [], [], [], at=block.size_bytes, unended=unended, is_stream=True)
 
 
-def _of_file(body: Body, schema_block: Block) -> Blocks:
+def _of_file(body: Body) -> Blocks:
     path, end = body.path, body.size_bytes - TAIL_BYTES
     with errors_at(file=path):
         tail = body.peek(max(end, 0), min(TAIL_BYTES, body.size_bytes))
-        length = footer_bytes(tail, end, schema_block.offset + schema_block.size_bytes)
+        length = footer_bytes(tail, end, START_BYTES)
     if length > body.limits.footer_bytes:
         raise body.limits.exceeded("footer_bytes", "the footer is too large", file=path, found=length)
-    with errors_at(file=path, offset=end - length), store_errors(path, MemoryError):
-        data = bytes(body.read(end - length, length))
+    start = end - length
+    with errors_at(file=path, offset=start), store_errors(path, MemoryError):
+        data = bytes(body.read(start, length))
         verify_footer(data)
-        footer = footer_that_begins(data, end - length)
+        footer, schema = footer_that_begins(data, start), schema_message(data)
+        _refuse_big_endian(parse_message(schema[_PREFIX:]), path, start)
     dictionaries, batches = ([Block(at, meta, size) for at, meta, _, size in listed.tolist()]
                              for listed in (footer.dictionaries, footer.batches))  # fmt: skip
-    _refuse_unlisted(body, [schema_block, *dictionaries, *batches], end - length)
-    return Blocks(body, schema_block, dictionaries, batches, [len(dictionaries)] * len(batches))
+    return Blocks(body, schema, start, dictionaries, batches, [len(dictionaries)] * len(batches))
 
 
-def _refuse_unlisted(body: Body, listed: Sequence[Block], footer: int) -> None:
-    """Raise CorruptShard if there is a message between the last one in a footer and the footer."""
-    at = max(block.offset + block.size_bytes for block in listed)
-    at += -at % _ALIGNED
-    if footer - at <= _PREFIX:  # an end mark, or nothing
-        return
-    block, _, _ = _next_message(body, at, unended=False)
-    if block is not None:
-        raise CorruptShard("the footer does not list all messages", file=body.path, offset=at,
-                           expected=f"the end mark before {footer}", found="a message")  # fmt: skip
+def _refuse_big_endian(schema: Message, path: str, offset: int) -> None:
+    if schema.big_endian:
+        raise DataError(
+            "the file has the bytes of its numbers the other way round", file=path, offset=offset,
+            expected="little-endian", found="big-endian", advice="Read it with pyarrow, and write it again.",
+        )  # fmt: skip
 
 
-def _next_message(body: Body, at: int, *, unended: bool) -> tuple[Block | None, Message | None, bytes]:
+def next_message(body: Body, at: int, *, unended: bool) -> tuple[Block | None, Message | None, bytes]:
     """Return the message that begins at an offset, and its head with the prefix; None at the end of the stream."""
     left = body.size_bytes - at
     if left == 0 and unended:

@@ -1,4 +1,4 @@
-"""Checks of Arrow files and streams: layout, external videos, and the columns that a dataset's index lists.
+"""Checks of Arrow files and streams: layout, footer, external videos, and the columns that a dataset's index lists.
 
     dataset_info.json   {"features": {name: feature}, …} next to a `state.json`, which lists no columns itself. datasets
                         refuses a folder whose files have columns of other types, or that lacks this file.
@@ -14,7 +14,7 @@ Source: datasets 5.2.0 arrow_dataset.py (`Dataset.__init__`, `save_to_disk`).
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
 from typing import Any
@@ -38,6 +38,7 @@ from lading.formats.arrow.index import (
     listed_schema,
     schema_of_shard,
 )
+from lading.formats.arrow.listed import check_footer
 from lading.formats.arrow.places import arrays_of
 from lading.formats.arrow.reader import ArrowReader, ReadOptions
 from lading.formats.base import Finding, Level, ShardFile
@@ -54,14 +55,22 @@ _VIDEO_ROWS, _VIDEO_BYTES = 4096, 16 << 20
 
 
 def check_shard(file: ShardFile, options: ReadOptions, level: Level) -> Iterator[Finding]:
-    """Yield layout findings by the headers of messages, or problems of external videos."""
+    """Yield layout findings by the headers of messages; or a footer that contradicts them, and external videos."""
     if level is not Level.LAYOUT:
+        with suppress(DataError, StoreError):  # reading the shard reports it
+            yield from _by_blocks(file, options, check_footer)
         yield from _check_videos(file, options, deep=level is Level.DEEP)
         return
+    yield from _by_blocks(file, options, find_layout_findings)
+
+
+def _by_blocks(
+    file: ShardFile, options: ReadOptions, check: Callable[[Blocks, pa.Schema], Iterable[Finding]]
+) -> Iterator[Finding]:
     with closing(Body(file, mmap=options.mmap)) as body:
         blocks = find_blocks(body, unended=options.unended)
         with closing(Decoder(blocks)) as decoder:
-            yield from find_layout_findings(blocks, decoder.schema)
+            yield from check(blocks, decoder.schema)
 
 
 def _check_videos(file: ShardFile, options: ReadOptions, *, deep: bool) -> Iterator[Finding]:

@@ -139,14 +139,14 @@ class Decoder:
 
     def __init__(self, blocks: Blocks) -> None:
         self._blocks, self._body, self._limits = blocks, blocks.body, blocks.body.limits
-        [self._schema_message] = message_bytes(self._body, [blocks.schema_block])
+        self._schema_message = pa.py_buffer(blocks.schema)
         self._number = next(_NUMBERS)
         self._lock = Lock()
         self._fed: _Fed | None = None
         self._counting = Lock()
         self._bare: set[int] = set()
         self._bare_rows = 0
-        with damage(self._body.path, blocks.schema_block.offset):
+        with damage(self._body.path, blocks.schema_offset):
             self.schema = pa.ipc.read_schema(self._schema_message)
             if len(self.schema) > self._limits.table_columns:
                 raise self._limits.exceeded("table_columns", "too many columns", file=self._body.path,
@@ -154,8 +154,8 @@ class Decoder:
             check_names(self.schema)
         self._has_dictionaries = any(map(needs_dictionaries, self.schema.types))
         if self._has_dictionaries:
-            prefix, head_bytes = prefix_of(bytes(self._schema_message.slice(0, 8)))
-            blocks.expect_dictionaries(dictionary_ids(bytes(self._schema_message.slice(prefix, head_bytes))))
+            prefix, head_bytes = prefix_of(blocks.schema[:8])
+            blocks.expect_dictionaries(dictionary_ids(blocks.schema[prefix : prefix + head_bytes]))
 
     def load(self, number: int, columns: Sequence[int], *, keep: bool = True) -> Loaded:
         """Return a record batch with these columns, in this order; with `keep`, cache it.
@@ -239,11 +239,15 @@ class Decoder:
         if fed is None or fed.columns != tuple(columns) or fed.dictionaries > needed or fed.failed:
             fed = self._fed = _Fed(self._schema_message, tuple(columns))
         if fed.dictionaries < needed:
+            fed.failed = True  # until it has them all
             for block in self._blocks.in_force(needed, fed.dictionaries):
                 [values] = message_bytes(self._body, [block])
-                self._checked(block, values, DICTIONARY)
-                fed.feed(values)
-            fed.dictionaries = needed
+                message = self._checked(block, values, DICTIONARY)
+                if not self._blocks.is_stream and message.dictionary in fed.numbers and not message.is_delta:
+                    raise CorruptShard("a file may extend a dictionary, but not replace it", file=self._body.path,
+                                       offset=block.offset, found=f"dictionary {message.dictionary} again")  # fmt: skip
+                fed.feed(values, message.dictionary)
+            fed.dictionaries, fed.failed = needed, False
         batch = fed.next_batch(data)
         names = [self.schema.field(i).name for i in columns]
         return batch.select(names) if columns else _bare(batch.num_rows)
@@ -255,19 +259,22 @@ class _Fed:
     Attributes:
         columns: columns that it reads.
         dictionaries: number of dictionary messages that it was given.
+        numbers: the dictionaries that it was given, by their numbers.
         failed: whether it cannot be used any more.
     """
 
     def __init__(self, schema_message: pa.Buffer, columns: tuple[int, ...]) -> None:
         self.columns, self.dictionaries, self.failed = columns, 0, False
+        self.numbers: set[int] = set()
         self._messages = _Messages()
         self._messages.add(schema_message)
         # Without columns, the number of rows would be lost.
         options = pa.ipc.IpcReadOptions(included_fields=sorted(columns) or [0], use_threads=False)
         self._reader = pa.ipc.open_stream(pa.PythonFile(self._messages, mode="r"), options=options)
 
-    def feed(self, message: pa.Buffer) -> None:
-        """Feed one more message."""
+    def feed(self, message: pa.Buffer, number: int) -> None:
+        """Feed one more message of the dictionary of this number."""
+        self.numbers.add(number)
         self._messages.add(message)
 
     def next_batch(self, message: pa.Buffer) -> pa.RecordBatch:

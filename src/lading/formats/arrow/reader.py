@@ -19,6 +19,7 @@ from lading.arrow.align import refuse_duplicate_names
 from lading.arrow.batches import copied, with_columns
 from lading.arrow.casts import without_null_values
 from lading.arrow.column_slices import ColumnSlices, ColumnValues, as_array
+from lading.arrow.ipc import ROWS
 from lading.arrow.references import FileEntry, with_files
 from lading.errors import LadingError, ShortRead, SidecarMismatch, UsageError, errors_at
 from lading.features.huggingface import HUGGINGFACE_KEY, unwrapped
@@ -30,6 +31,7 @@ from lading.formats.arrow.decode import Decoder, Loaded, check_text, damage
 from lading.formats.arrow.gather import gather_columns
 from lading.formats.arrow.index import parse_entry
 from lading.formats.arrow.large import is_large, read_large, references, touched_bytes
+from lading.formats.arrow.listed import unlisted_messages
 from lading.formats.arrow.places import Places, find_places
 from lading.formats.arrow.rows import MISPLACED, PlacedRow, Row, placed_rows, row_reader
 from lading.formats.arrow.schema import given_schema, schema_hash
@@ -46,6 +48,7 @@ _TOUCH_BYTES = 2 << 20
 """Bytes of a map that one touch may read into memory."""
 _REPORTED_BYTES = 1 << 20
 _RUN_ROWS = 256
+_UNLISTED = "rows of record batches that the footer does not list, left out"
 _LEFT = "videos in files of their own, left there (load_assets=true reads them)"
 
 _INDEX_SCHEMA = pa.schema(
@@ -92,7 +95,7 @@ class ArrowReader(ShardReader):
     dictionary. For a mapped file without compression, nothing else is copied, and values are views of the map.
 
     Attributes:
-        counts: videos whose bytes are in external files and were not requested.
+        counts: videos whose bytes are in external files and were not requested; rows that a footer does not list.
     """
 
     slices_columns = True
@@ -306,6 +309,7 @@ class ArrowReader(ShardReader):
         """
         chosen = self._chosen(columns)
         schema = self._subschema(chosen)
+        self._count_unlisted()
         number = released = 0
         while self._blocks.find(number):
             block = self._blocks.batches[number]
@@ -324,6 +328,11 @@ class ArrowReader(ShardReader):
                 self._release(first, end - first)
                 released = end
             number += 1
+
+    def _count_unlisted(self) -> None:
+        if not self._blocks.is_stream:
+            rows = sum(message.rows for _, message in unlisted_messages(self._blocks) if message.kind == ROWS)
+            self.counts.update({_UNLISTED: rows} if rows else {})
 
     def sample_getter(self) -> Callable[[int], dict[str, Any]]:
         """Return a function that reads a row from the buffers of its values."""

@@ -1,15 +1,16 @@
 """Recover the record batches of a damaged Arrow file or stream, as a stream.
 
-If a footer can be read and lists messages that follow each other up to its place, a message is whole if its head says
-that it ends where the next one begins.
+If a footer can be read, and lists messages that are all whole, or that follow each other up to its place, the footer
+rules, as in reading. Of the latter a message is whole if its head says that it ends where the next one begins.
 
 Otherwise the walk goes from message to message. Where it meets none, the next one is looked for: a prefix that
 tells the length of a head, and behind it the head of a record batch or dictionary. The message before is lost, unless
 an end mark, or a part of a head as others have, stands where it ends. Values may be streams themselves: what begins
 with the message of a schema, or ends with an end mark before the file does, is passed over.
 
-The schema is the first message, and in the footer of a file. If it is damaged, the footer's is taken, or the one of a
-manifest. Record batches behind damage that may have hit one of their dictionaries are lost.
+The schema is in the footer of a file; without a footer it is the first message, which Polars 2.1 writes without its
+prefix; else it is the one of a manifest. Record batches behind damage that may have hit one of their dictionaries are
+lost.
 """
 
 from __future__ import annotations
@@ -36,6 +37,8 @@ from lading.arrow.ipc import (
     needs_dictionaries,
     open_footer,
     parse_message,
+    prefix_of,
+    schema_message,
     start_of_file,
 )
 from lading.arrow.text_checks import check_names
@@ -83,7 +86,7 @@ def recover_messages(mapped: MappedFile, path: str, schema: pa.Schema | None, *,
     if not failed and not walker.gaps:
         return None
     found, head = walker.messages, walker.schema
-    made = b"" if head is not None else _schema_message(walker.footer, path, schema)
+    made = b"" if head is not None else _schema_message(walker, path, schema)
     kept = walker.with_their_dictionaries(made)
     parts = [*([head] if head is not None else []), *kept]
     offset = np.array([m.offset for m in parts], np.int64)
@@ -130,15 +133,22 @@ def _read_schema(message: bytes) -> pa.Schema | None:
     return schema
 
 
-def _schema_message(footer: bytes, path: str, schema: pa.Schema | None) -> bytes:
-    """Return the message of the schema in the footer, or of the one that a manifest keeps. Raises CorruptShard."""
-    if footer:
-        try:
-            found = open_footer(footer).schema
-            check_names(found)
-            return bytes(found.serialize())
-        except (pa.ArrowException, OSError, UnicodeDecodeError):
-            pass  # damaged too
+def _footer_schema(footer: bytes) -> pa.Schema | None:
+    """Return the schema of a footer; None if it is damaged, or there is none."""
+    try:
+        schema = open_footer(footer).schema if footer else None
+        check_names(schema or ())
+    except (pa.ArrowException, OSError, UnicodeDecodeError):
+        return None
+    return schema
+
+
+def _schema_message(walker: _Walker, path: str, schema: pa.Schema | None) -> bytes:
+    """Return the message of the schema in the footer or without prefix, or of a manifest's. Raises CorruptShard."""
+    if walker.footer_schema is not None:
+        return schema_message(walker.footer)
+    if walker.bare_schema:
+        return walker.bare_schema
     if schema is None:
         what = "the schema is damaged, or may be, and nothing else tells the columns"
         raise CorruptShard(what, file=path, offset=0)
@@ -151,7 +161,9 @@ class _Walker:
     Attributes:
         data: the file.
         footer: the bytes of its footer; empty if there is none.
-        schema: the message of the schema; None if it is damaged.
+        footer_schema: the schema in it; None if it is damaged.
+        schema: the message of the schema; None if it is damaged, or not the schema of the footer.
+        bare_schema: the same, made of a head without a prefix; empty if there is none.
         messages: the record batches and dictionaries that are whole.
         gaps: `(start, stop)` of the bytes between messages that are not messages.
     """
@@ -162,6 +174,8 @@ class _Walker:
         self.data = np.frombuffer(self._view, np.uint8) if self._view.nbytes else np.zeros(0, np.uint8)
         self._footer_start = self._find_footer()
         self.footer = self.data[self._footer_start : -TAIL_BYTES].tobytes()
+        self.footer_schema = _footer_schema(self.footer)
+        self.bare_schema = b""
         self.messages: list[_Found] = []
         self.gaps: list[tuple[int, int]] = []
         self._dictionary_gaps = self.gaps
@@ -174,10 +188,20 @@ class _Walker:
         for at in (self._start, START_BYTES):
             found = self._message(at, (SCHEMA,))
             schema = None if found is None else _read_schema(self.data[found.offset : found.stop].tobytes())
-            if schema is not None:
+            if schema is not None and (self.footer_schema is None or schema.equals(self.footer_schema)):
                 self._needs_dictionaries = any(map(needs_dictionaries, schema.types))
                 return found
         return None
+
+    def _bare_schema(self, start: int, stop: int) -> bytes:
+        """Return the message of the schema whose head, without a prefix, is all that stands in a range."""
+        head = self.data[start:stop].tobytes()[:_MAX_HEAD_BYTES]
+        message = CONTINUED + len(head).to_bytes(4, "little") + head
+        schema = _read_schema(message)
+        if schema is None:
+            return b""
+        self._needs_dictionaries = any(map(needs_dictionaries, schema.types))
+        return message
 
     def walk(self) -> None:
         """Find all messages."""
@@ -208,7 +232,10 @@ class _Walker:
             return len(self.data)
 
     def _listed(self) -> NDArray[np.int64] | None:
-        """Return start, stop and kind of each message that the footer lists, ascending; None if any is out of place."""
+        """Return start, stop and kind of each message that the footer lists; None for a footer that may be damaged.
+
+        They are ascending if one is damaged.
+        """
         try:
             footer = footer_that_begins(self.footer, self._footer_start)
         except DataError:
@@ -216,19 +243,31 @@ class _Walker:
         blocks = np.concatenate([footer.dictionaries, footer.batches])
         kind = np.repeat([DICTIONARY, ROWS], [len(footer.dictionaries), len(footer.batches)])
         stop = blocks["offset"] + blocks["meta"] + blocks["body"]
-        found: NDArray[np.int64] = np.stack([blocks["offset"], stop, kind], axis=1)[np.argsort(blocks["offset"])]
-        mark = self._footer_start - len(_END_MARK)
-        return found if len(found) and np.array_equal(found[:, 1], np.append(found[1:, 0], mark)) else None
+        listed: NDArray[np.int64] = np.stack([blocks["offset"], stop, kind], axis=1)
+        found = listed[np.argsort(blocks["offset"], kind="stable")]
+        follow = len(found) and np.array_equal(found[:-1, 1], found[1:, 0])
+        follow = follow and 0 <= self._footer_start - int(found[-1, 1]) <= len(_END_MARK)
+        if follow and all((np.diff(each["offset"]) > 0).all() for each in (footer.dictionaries, footer.batches)):
+            return found
+        return listed if len(listed) and self.footer_schema is not None and self._are_whole(listed) else None
+
+    def _are_whole(self, listed: NDArray[np.int64]) -> bool:
+        for at, stop, kind in listed.tolist():
+            self._mapped.check()
+            found = self._message(at, (kind,), listed=True)
+            if found is None or found.stop != stop:
+                return False
+        return True
 
     def _take(self, listed: NDArray[np.int64]) -> None:
         """Take the messages that a footer lists and that are whole."""
         self._dictionary_gaps = []
         begin = self._start if self.schema is None else self.schema.stop
-        if begin < listed[0, 0]:
+        if begin < listed[0, 0] and self.footer_schema is None:
             self.gaps.append((self._start, int(listed[0, 0])))
         for at, stop, kind in listed.tolist():
             self._mapped.check()
-            found = self._message(at, (kind,))
+            found = self._message(at, (kind,), listed=True)
             if found is not None and found.stop == stop:
                 self.messages.append(found)
                 continue
@@ -242,7 +281,9 @@ class _Walker:
         at, size = start, len(self.data)
         if self.schema is None:
             at = self._find_next(start)
-            self.gaps.append((start, at))
+            self.bare_schema = self._bare_schema(start, at)
+            if not self.bare_schema and self.footer_schema is None:
+                self.gaps.append((start, at))
         while at < size:
             run, stop, ended = self._run(at)
             self.messages += run
@@ -270,19 +311,22 @@ class _Walker:
             run.append(found)
             at = found.stop
 
-    def _message(self, at: int, kinds: tuple[int, ...]) -> _Found | None:
-        """Return the message of one of these kinds that begins here; None if there is none."""
-        prefix = self.data[at : at + _PREFIX_BYTES].tobytes()
-        if len(prefix) < _PREFIX_BYTES or not prefix.startswith(CONTINUED):
+    def _message(self, at: int, kinds: tuple[int, ...], *, listed: bool = False) -> _Found | None:
+        """Return the message of one of these kinds that begins here; None if there is none.
+
+        A message that is `listed` in a footer may lack the first four bytes, as before Arrow 0.15.
+        """
+        start = self.data[at : at + _PREFIX_BYTES].tobytes()
+        if len(start) < _PREFIX_BYTES or not (listed or start.startswith(CONTINUED)):
             return None
-        length = int.from_bytes(prefix[4:], "little")
-        if not 0 < length <= min(_MAX_HEAD_BYTES, len(self.data) - at - _PREFIX_BYTES):
+        prefix, length = prefix_of(start)
+        if not 0 < length <= min(_MAX_HEAD_BYTES, len(self.data) - at - prefix):
             return None
         try:
-            message = parse_message(self._view[at + _PREFIX_BYTES : at + _PREFIX_BYTES + length])
+            message = parse_message(self._view[at + prefix : at + prefix + length])
         except DataError:
             return None
-        found = _Found(at, at + _PREFIX_BYTES + length + message.body_bytes, message)
+        found = _Found(at, at + prefix + length + message.body_bytes, message)
         return found if message.kind in kinds and found.stop <= len(self.data) else None
 
     def _find_next(self, start: int) -> int:
