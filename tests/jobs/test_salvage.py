@@ -1084,7 +1084,7 @@ def test_the_schema_of_an_arrow_file_is_taken_from_its_footer(tmp_path: Path) ->
     (tmp_path / "a.arrow").write_bytes(body[:16] + bytes(64) + body[80:])
     result = salvage(tmp_path / "a.arrow", tmp_path / "out")
     assert result.samples == 120
-    assert [entry["offset"] for entry in result.lost] == [8]
+    assert not result.lost  # the footer rules
 
 
 NUMBERED = pa.table({"n": [*range(200)], "t": [f"text {n} " * 10 for n in range(200)]})
