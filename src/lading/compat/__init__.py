@@ -1,1 +1,1 @@
-"""Readers under the names that users of other libraries know."""
+"""Names and behaviour of other libraries, one module a library."""

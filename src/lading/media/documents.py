@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from lading.errors import SchemaMismatch
 
-__all__ = ["Location", "MediaStats", "Tally", "get", "media_of", "place_of", "put"]
+__all__ = ["Location", "MediaStats", "Tally", "get", "media_of", "place_of", "put", "put_location"]
 
 
 class Location(NamedTuple):
@@ -96,6 +96,12 @@ def put(thing: Any, name: str, value: object) -> None:
         thing[name] = value  # type: ignore[index] # a mapping that cannot be changed says so itself
     else:
         setattr(thing, name, value)
+
+
+def put_location(media: Any, location: Location) -> None:
+    """Set path, offset and length of a media."""
+    for name, value in location._asdict().items():
+        put(media, name, value)
 
 
 def media_of(document: Any) -> Sequence[Any]:

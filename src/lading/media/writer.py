@@ -7,36 +7,26 @@ the same names.
 from __future__ import annotations
 
 import os
-import posixpath
 import threading
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack
-from functools import partial
-from string import Template
 from typing import Any, Self
 
 import zstandard
 
 from lading.errors import UsageError
 from lading.media.ahead import Pace, map_ahead
-from lading.media.documents import Location, MediaStats, Tally, get, media_of, put
+from lading.media.documents import Location, MediaStats, Tally, get, media_of, put_location
+from lading.media.files import ArchiveFiles, Names
 from lading.media.records import CODECS
-from lading.storage.background import Background
-from lading.storage.base import FileInfo, Seals, Sink
-from lading.storage.stores import Stores, resolve
+from lading.storage.base import FileInfo
+from lading.storage.stores import Stores
 from lading.units import parse_bytes
 
 __all__ = ["MediaWriter", "Packer", "check_level"]
 
 _ENDINGS = {"zstd": "${rank}.bin.zst", "none": "${rank}.bin"}
 _BYTES = (bytes, bytearray, memoryview)
-_RANK_DIGITS = 5
 _LEVELS = (-(1 << 17), 22)
-_HELD_BYTES = 1 << 20
-"""Small records are passed to a sink together."""
-_MOST_WAITING = 4
-"""Writes that may wait: compressor and writer take turns in being the slower one."""
 _BLOCK_BYTES, _ONE_STEP_BYTES = 128 << 10, 512 << 10
 """Below the smallest window, one step gives the bytes of a stream, faster; but a stream of whole blocks ends with an
 empty one."""
@@ -59,8 +49,9 @@ class MediaWriter:
 
     Args:
         output_folder: path or URL of the folder.
-        output_filename: template of names below it, with `${rank}` (five digits) and any tag given to `write`; default
-            `${rank}.bin.zst`, without compression `${rank}.bin`.
+        output_filename: template of names below it, with `${rank}` (five digits) and any tag: one given to `write` or
+            `run`, a key of the metadata of media or document, or `id`. Default `${rank}.bin.zst`, without compression
+            `${rank}.bin`.
         max_file_size: a file of this size is complete (a number, or text such as `"5GB"`). Names then begin with a
             counter, `000_`. 0 or less: no limit, no counter.
         compression_level: level of zstd.
@@ -96,17 +87,12 @@ class MediaWriter:
             raise UsageError("workers must be 1 or more", expected="at least one worker", found=workers)
         if codec == "none" and (content_size or checksum):
             raise UsageError("plain records have no frame to hold a size or checksum", found=repr(codec))
-        self._folder, self._stores, self._workers = os.fspath(output_folder), stores, workers
-        self._names = _Names(output_filename or _ENDINGS[codec])
-        self._max_file_size = parse_bytes(max_file_size) if isinstance(max_file_size, str) else max_file_size
+        most = parse_bytes(max_file_size) if isinstance(max_file_size, str) else max_file_size
+        self._names = Names(output_filename or _ENDINGS[codec], counted=most > 0)
+        self._files = ArchiveFiles(os.fspath(output_folder), self._names, most, stores)
         self._packer = Packer(compression_level, content_size=content_size, checksum=checksum, plain=codec == "none")
-        self._lock = threading.Lock()
-        self._files: list[_File] = []
-        self._current: dict[str, _File] = {}
-        self._behind = Background("lading-media-write")
+        self._workers = workers
         self._tally = Tally()
-        self._end = ""
-        self._written: tuple[FileInfo, ...] = ()
 
     @property
     def stats(self) -> MediaStats:
@@ -121,7 +107,8 @@ class MediaWriter:
         Args:
             media: a mapping or an object with `media_bytes`.
             rank: for the name of the file.
-            **tags: for the name of the file, by their names in the template.
+            **tags: for the name of the file, by their names in the template. Further tags come from the `metadata` of
+                the media; `id` is its id.
 
         Raises:
             UsageError: the media has no bytes, a tag is missing or leads outside the folder, or the writer is closed.
@@ -129,13 +116,21 @@ class MediaWriter:
                 publishes nothing then.
         """
         data = get(media, "media_bytes")
-        return self._append(media, self._packer.pack(data, get(media, "id")), self._names.name(rank, tags))
+        return self._append(media, self._packer.pack(data, get(media, "id")), self._names.name(rank, tags, media))
 
-    def run(self, documents: Iterable[Any], rank: int = 0) -> Iterator[Any]:
+    def run(self, documents: Iterable[Any], rank: int = 0, **tags: object) -> Iterator[Any]:
         """Write the media of documents; yield the documents, in order, with path, offset and length on every media.
 
         Media without bytes are skipped and counted. After the last document, the writer is closed. An error, or an
         early end of the iteration, publishes nothing.
+
+        Tags that the template needs and `tags` lacks come from the `metadata` of the document and of the media; `id` is
+        the id of the document.
+
+        Example:
+            writer = MediaWriter("media/", "${lang}/${rank}.bin.zst")
+            for document in writer.run(documents, rank=3, lang="en"):
+                ...
 
         With several workers, documents are processed in groups of 2 MB, or one by one if larger. At most 2 × `workers`
         groups are pending. Peak memory: these, with their media compressed and not.
@@ -145,11 +140,11 @@ class MediaWriter:
             UsageError, StoreError: as `write`.
         """
         with self:
-            name = self._names.name(rank, {})
+            one_name = self._names.name(rank, tags) if self._names.needed <= tags.keys() else None
             pace = Pace(self._workers, ordered=True, weigh=_weight, group_weight=_GROUP_BYTES)
             for document, packed in map_ahead(self._pack_all, documents, pace):
                 for media, frames in packed:
-                    self._append(media, frames, name)
+                    self._append(media, frames, one_name or self._names.name(rank, tags, document, media))
                 self._tally.document()
                 yield document
 
@@ -160,26 +155,11 @@ class MediaWriter:
             UsageError: a write failed before, or the writer was aborted. Nothing was published.
             StoreError: a store failed. Files that were not visible by then stay so.
         """
-        with self._lock:
-            if self._end == "closed":
-                return self._written
-            self._check_open()
-            with ExitStack() as failed:
-                failed.callback(self._drop)
-                for file in self._files:
-                    file.flush()
-                self._behind.wait()
-                self._written = tuple(file.close() for file in self._files)
-                failed.pop_all()
-            self._behind.stop()
-            self._end = "closed"
-            return self._written
+        return self._files.close()
 
     def abort(self) -> None:
         """Drop what was written. Does nothing after `close` or a second time."""
-        with self._lock:
-            if not self._end:
-                self._drop()
+        self._files.abort()
 
     def __enter__(self) -> Self:
         return self
@@ -200,85 +180,16 @@ class MediaWriter:
 
     def _append(self, media: Any, packed: _Frames, name: str) -> Location:
         payload_bytes, frames = packed
-        with self._lock:
-            self._check_open()
-            with ExitStack() as failed:
-                failed.callback(self._drop)
-                file = self._file(name)
-                location = Location(file.path, file.size_bytes, sum(map(len, frames)))
-                file.append(frames, location.length)
-                failed.pop_all()
+        location = self._files.append(name, frames)
         self._tally.record(payload_bytes, location.length)
-        for field, value in location._asdict().items():
-            put(media, field, value)
+        put_location(media, location)
         return location
-
-    def _file(self, name: str) -> _File:
-        """Return the file for the next record of a name."""
-        file = self._current.get(name)
-        if file is None or 0 < self._max_file_size <= file.size_bytes:
-            if file is not None:
-                file.seal()
-            path = self._names.counted(name) if self._max_file_size > 0 else name
-            store, place = resolve(posixpath.join(self._folder, path), self._stores)
-            file = self._current[name] = _File(path, store.put_stream(place), self._behind)
-            self._files.append(file)
-        return file
-
-    def _check_open(self) -> None:
-        if self._end:
-            raise UsageError(f"the media writer is {self._end}", found=self._folder, advice="Make a new one.")
-
-    def _drop(self) -> None:
-        self._end = "given up"
-        self._behind.stop()
-        with ExitStack() as all_of_them:
-            for file in self._files:
-                all_of_them.callback(file.abort)
 
 
 def _weight(document: Any) -> int:
     """Return the bytes of a document's media, and a constant for the document itself."""
     contents = (get(one, "media_bytes") for one in media_of(document))
     return _DOCUMENT_BYTES + sum(memoryview(data).nbytes for data in contents if isinstance(data, _BYTES))
-
-
-class _Names:
-    """Names of files, by template, with the counter of each."""
-
-    def __init__(self, template: str) -> None:
-        self._template = Template(template)
-        if not self._template.is_valid():
-            raise UsageError("the template of file names has a $ that names nothing", found=repr(template))
-        self._counter: Counter[str] = Counter()
-
-    def name(self, rank: int, tags: dict[str, object]) -> str:
-        """Return the name for a rank and tags.
-
-        Each file has one name, because the name identifies its writer.
-
-        Raises:
-            UsageError: a tag is missing, or the name leads out of the folder.
-        """
-        try:
-            name = self._template.substitute({"rank": str(rank).zfill(_RANK_DIGITS), **tags})
-        except KeyError as error:
-            raise UsageError(
-                "the template of file names has a tag that was not given",
-                expected=", ".join(sorted({"rank", *tags})),
-                found=error.args[0],
-            ) from None
-        parts = name.split("/")
-        if name.startswith("/") or parts[-1] in {"", "."} or ".." in parts or "://" in name or "\0" in name:
-            raise UsageError("the file name leads out of the output folder", found=repr(name))
-        return posixpath.normpath(name)
-
-    def counted(self, name: str) -> str:
-        """Return the name of the next file of this name: its counter before the last part."""
-        folder, base = posixpath.split(name)
-        prefixed = f"{self._counter[name]:03d}_{base}"
-        self._counter[name] += 1
-        return f"{folder}/{prefixed}" if folder else prefixed
 
 
 _Frames = tuple[int, Sequence[bytes]]
@@ -318,39 +229,3 @@ class Packer:
         if compressor is None:
             compressor = self._own.compressor = zstandard.ZstdCompressor(compression_params=self._params)
         return compressor
-
-
-class _File:
-    """A file being written; small records are collected and written together, in the background."""
-
-    def __init__(self, path: str, sink: Sink, behind: Background) -> None:
-        self.path = path
-        self.size_bytes = 0
-        self._sink, self._behind = sink, behind
-        self._held: list[bytes] = []
-        self._held_bytes = 0
-
-    def append(self, parts: Sequence[bytes], length: int) -> None:
-        self._held += parts
-        self._held_bytes += length
-        self.size_bytes += length
-        if self._held_bytes >= _HELD_BYTES:
-            self.flush()
-
-    def flush(self) -> None:
-        if self._held:
-            self._behind.wait(but=_MOST_WAITING - 1 if self._held_bytes < 2 * _HELD_BYTES else 0)
-            self._behind.then(partial(self._sink.write, self._held))
-            self._held, self._held_bytes = [], 0
-
-    def seal(self) -> None:
-        """Release memory: no more records come."""
-        self.flush()
-        if isinstance(self._sink, Seals):
-            self._behind.then(self._sink.seal)
-
-    def close(self) -> FileInfo:
-        return self._sink.close()
-
-    def abort(self) -> None:
-        self._sink.abort()

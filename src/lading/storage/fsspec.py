@@ -13,10 +13,11 @@ import errno
 import os
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from http import HTTPStatus
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import urlsplit
 
@@ -68,12 +69,19 @@ class FsspecStore:
         place: a URL, whose scheme and host select the file system; or a file system (not to be used across forks if it
             is asynchronous).
         atomic_put: whether an upload is invisible until it is complete; None = the known behaviour of the scheme.
+        options: options of the file system that a URL names, as fsspec takes them: keys, endpoints and so on.
     """
 
     request_bytes = 1 << 20
 
-    def __init__(self, place: str | FileSystem, *, atomic_put: bool | None = None) -> None:
-        self._place = place
+    def __init__(
+        self,
+        place: str | FileSystem,
+        *,
+        atomic_put: bool | None = None,
+        options: Mapping[str, Any] = MappingProxyType({}),
+    ) -> None:
+        self._place, self._options = place, dict(options)
         self._atomic_put = atomic_put
         self._made: tuple[int, FileSystem] | None = None
 
@@ -83,7 +91,7 @@ class FsspecStore:
         if not isinstance(self._place, str):
             return self._place
         if self._made is None or self._made[0] != os.getpid():
-            self._made = (os.getpid(), _file_system(self._place))
+            self._made = (os.getpid(), _file_system(self._place, self._options))
         return self._made[1]
 
     @property
@@ -293,19 +301,19 @@ def _errors(path: str) -> Iterator[None]:
             raise UsageError("this kind of store cannot do that", file=path, advice="Use another place.") from error
 
 
-def _file_system(url: str) -> FileSystem:
+def _file_system(url: str, options: Mapping[str, Any]) -> FileSystem:
     """Return the file system of a URL."""
     from fsspec.core import url_to_fs
 
     scheme = urlsplit(url).scheme
     try:
         with _errors(url):
-            fs, _ = url_to_fs(url)
+            fs, _ = url_to_fs(url, **options)
     except ImportError as error:
         raise MissingExtra(
             f"{scheme}:// needs a package that is not installed", file=url, found=str(error), advice=_cure(scheme)
         ) from error
-    except ValueError as error:
+    except (TypeError, ValueError) as error:
         raise UsageError(f"no store serves {scheme}://", file=url, found=str(error)) from error
     return fs
 

@@ -1,0 +1,568 @@
+"""Media archives under datatrove's names: writers and readers that are steps of a pipeline.
+
+Each step is called as `step(data, rank, world_size)`, so it stands in a pipeline of datatrove's executors, next to
+datatrove's own steps. The files are those of `lading.media`, and the same bytes as datatrove's.
+
+    pipeline = [JsonlReader("documents/"), ZstdReader("media/", workers=4), filter, ZstdWriter("filtered/")]
+
+Source: datatrove 0.10.1, `pipeline/base.py`, `pipeline/media`, `io.py`, `utils/stats.py`, `data.py`.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import time
+from abc import ABC, abstractmethod
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import IO, Any, ClassVar, Self, TypeAlias
+
+from lading.errors import LadingError, UsageError
+from lading.media.ahead import Pace, map_ahead
+from lading.media.documents import Location, get, media_of, put, put_location
+from lading.media.files import ArchiveFiles, Names
+from lading.media.reader import MediaReader, RecordReader
+from lading.media.warc import WarcReader
+from lading.media.writer import Packer, check_level
+from lading.storage.fsspec import FsspecStore
+from lading.storage.stores import Stores
+
+__all__ = [
+    "BaseMediaWriter",
+    "BinaryReaderThreaded",
+    "DataFolderLike",
+    "Document",
+    "LimitedReader",
+    "Media",
+    "Metric",
+    "PipelineStep",
+    "Stats",
+    "WarcReaderFast",
+    "ZstdReader",
+    "ZstdWriter",
+]
+
+DataFolderLike: TypeAlias = Any
+"""A path or URL; a pair of one and fsspec options; a pair of one and a file system; or a `DataFolder` of datatrove."""
+
+_LOCAL = frozenset(("file", "local"))
+
+
+@dataclass(slots=True)
+class Media:
+    """One image, video or sound of a document, and the place of its bytes."""
+
+    id: str
+    type: int
+    url: str
+    alt: str | None = None
+    path: str | None = None
+    offset: int | None = None
+    length: int | None = None
+    media_bytes: bytes | None = None
+    metadata: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Document:
+    """A text with its media. Steps take these, datatrove's documents, and mappings with the same keys."""
+
+    text: str
+    id: str
+    media: list[Media] = field(default_factory=list)
+    metadata: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass
+class Metric:
+    """Sum, number and mean of the values of one statistic."""
+
+    total: float = 0
+    n: int = 0
+    unit: str = "doc"
+
+    @property
+    def mean(self) -> float:
+        """Return the mean value; 0 if there is none."""
+        return self.total / self.n if self.n else 0.0
+
+    def update(self, value: float, unit: str | None = None) -> None:
+        """Add a value."""
+        self.total += value
+        self.n += 1
+        self.unit = unit or self.unit
+
+
+class _Timing(Metric):
+    """Seconds spent in a `with`."""
+
+    def __enter__(self) -> None:
+        self._started = time.perf_counter()
+
+    def __exit__(self, *_: object) -> None:
+        self.update(time.perf_counter() - self._started)
+
+
+class Stats:
+    """Statistics of a step where datatrove is not installed. With datatrove, steps have its `Stats`.
+
+    Example:
+        writer.stats["total"].total  # media written
+
+    Attributes:
+        name: name of the step.
+        stats: a `Metric` for each label.
+        time_stats: seconds of work.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.time_stats = _Timing()
+        self.stats: dict[str, Metric] = defaultdict(Metric)
+
+    def __getitem__(self, label: str) -> Metric:
+        return self.stats[label]
+
+    def __repr__(self) -> str:
+        return f"{self.name}: {dict(self.stats)}"
+
+
+def _new_stats(name: str) -> Any:
+    """Return the statistics of a step: datatrove's executors add only instances of their own class."""
+    try:
+        from datatrove.utils.stats import Stats as PeerStats
+    except ImportError:
+        return Stats(name)
+    return PeerStats(name)
+
+
+class PipelineStep(ABC):
+    """Base of all steps: a name, a type, statistics, and `step(data, rank, world_size)`.
+
+    A step that does not run can be copied and pickled, as executors do for each task.
+    """
+
+    name: ClassVar[str] = ""
+    type: ClassVar[str] = ""
+
+    def __init__(self) -> None:
+        self.stats = _new_stats(repr(self))
+        self._engine: Any = None
+
+    @abstractmethod
+    def run(self, data: Iterable[Any] | None, rank: int = 0, world_size: int = 1) -> Iterator[Any]:
+        """Yield the documents of `data` when they are processed."""
+
+    def __call__(self, data: Iterable[Any] | None = None, rank: int = 0, world_size: int = 1) -> Iterator[Any]:
+        """Return what `run` returns."""
+        return self.run(data, rank, world_size)
+
+    def stat_update(self, *labels: str, value: float = 1, unit: str | None = None) -> None:
+        """Add a value to the statistics of these labels."""
+        for label in labels:
+            self.stats[label].update(value, unit)
+
+    def update_media_stats(self, media: Any) -> None:
+        """Add the bytes of a media to `media_size`."""
+        self.stat_update("media_size", value=len(get(media, "media_bytes") or b""), unit="bytes")
+
+    def track_time(self) -> Any:
+        """Return a context that adds its duration to `stats.time_stats`."""
+        return self.stats.time_stats
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_engine": None}
+
+    def __repr__(self) -> str:
+        return f"{self.type}: {self.name}"
+
+
+class BaseMediaWriter(PipelineStep):
+    """Base of media writers: names of files, splitting, locations and statistics. A subclass implements `_write`.
+
+    Example:
+        class PlainWriter(BaseMediaWriter):
+            default_output_filename = "${rank}.bin"
+
+            def _write(self, media, file_handler, filename):
+                offset = file_handler.tell()
+                file_handler.write(media.media_bytes)
+                return filename, offset, len(media.media_bytes)
+
+    All files appear when the writer is closed. A `with` or a `run` that ends by an error, or early, closes the writer:
+    the records written so far can be read, since documents that name them may be stored already. A failed store
+    publishes nothing. (`lading.media.MediaWriter` publishes nothing after any error.)
+
+    Args:
+        output_folder: a `DataFolderLike`.
+        output_filename: template of names below it, with `${rank}` (five digits) and any tag: one given to `write` or
+            `run`, a key of the metadata of media or document, or `id`. Default: `default_output_filename`.
+        mode: `wb`.
+        max_file_size: a file of this size is complete, and names begin with a counter, `000_`. 0 or less: no limit, no
+            counter.
+
+    Raises:
+        UsageError: no template, a template with an invalid `$`, or another mode.
+    """
+
+    default_output_filename: ClassVar[str | None] = None
+    name: ClassVar[str] = "Media writer"
+    type: ClassVar[str] = "💽 - MEDIA WRITER"
+
+    def __init__(
+        self,
+        output_folder: DataFolderLike,
+        output_filename: str | None = None,
+        mode: str = "wb",
+        max_file_size: int = -1,
+    ) -> None:
+        super().__init__()
+        template = output_filename or self.default_output_filename
+        if template is None:
+            raise UsageError("a media writer needs a template of file names", expected="output_filename",
+                             advice="Give one, or set default_output_filename in the class.")  # fmt: skip
+        if mode != "wb":
+            raise UsageError("media are written as bytes", expected="mode='wb'", found=repr(mode))
+        self.output_folder, self.max_file_size = output_folder, max_file_size
+        self._names = Names(template, counted=max_file_size > 0)
+        _place(output_folder)
+
+    @abstractmethod
+    def _write(self, media: Any, file_handler: io.RawIOBase, filename: str) -> tuple[str, int, int]:
+        """Write one media to the end of a file; return the file's name, the offset and the length of the record.
+
+        Args:
+            media: the media.
+            file_handler: the file; `tell` is the offset of the record.
+            filename: name of the file below the output folder.
+        """
+
+    def write(self, media: Any, rank: int = 0, **tags: object) -> Location:
+        """Write one media; set path, offset and length on it and return them.
+
+        Args:
+            media: a mapping or an object with `media_bytes`.
+            rank: for the name of the file.
+            **tags: for the name of the file.
+
+        Raises:
+            UsageError: a tag is missing or leads out of the folder, or the media has no bytes.
+            StoreError: the store failed.
+        """
+        return self._written(media, rank, tags, (media,))
+
+    def run(
+        self,
+        data: Iterable[Any] | None,
+        rank: int = 0,
+        world_size: int = 1,  # noqa: ARG002 - executors give it
+        **tags: object,
+    ) -> Iterator[Any]:
+        """Write the media of documents; yield the documents with path, offset and length on every media.
+
+        Media without bytes are skipped. Tags that the template needs and `tags` lacks come from the `metadata` of the
+        document and of the media; `id` is the id of the document. Raises as `write`.
+        """
+        with self:
+            for document in data or ():
+                with self.track_time():
+                    for media in media_of(document):
+                        if get(media, "media_bytes") is not None:
+                            self._written(media, rank, tags, (document, media))
+                yield document
+
+    def close(self) -> None:
+        """Make the files durable and visible. Raises StoreError; then files that were not visible by then stay so."""
+        engine, self._engine = self._engine, None
+        if engine is not None:
+            engine.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if kind is None:
+            self.close()
+        else:
+            with suppress(LadingError):  # the first error is the one to raise
+                self.close()
+
+    def _written(self, media: Any, rank: int, tags: dict[str, object], named: tuple[Any, ...]) -> Location:
+        if self._engine is None:
+            folder, stores = _place(self.output_folder)
+            self._engine = ArchiveFiles(folder, self._names, self.max_file_size, stores)
+        with self._engine.record(self._names.name(rank, tags, *named)) as file:
+            location = _location(self._write(media, file, file.path), type(self))
+        put_location(media, location)
+        self.stat_update(self._names.name("XXXXX", tags, *named), "total")
+        self.update_media_stats(media)
+        return location
+
+
+def _location(value: object, kind: type) -> Location:
+    if not isinstance(value, tuple) or len(value) != len(Location._fields):
+        raise UsageError(f"{kind.__name__}._write gave no location", expected="(filename, offset, length)",
+                         found=repr(value)[:80])  # fmt: skip
+    return Location(*value)
+
+
+class ZstdWriter(BaseMediaWriter):
+    """Write media as zstd frames, one after the other, as datatrove's `ZstdWriter` does: the same files.
+
+    Example:
+        with ZstdWriter("media/") as writer:
+            writer.write(media, rank=3)  # ('000_00003.bin.zst', 0, 505)
+
+    Args:
+        output_folder: a `DataFolderLike`.
+        output_filename: as for `BaseMediaWriter`.
+        max_file_size: as for `BaseMediaWriter`; 5 GiB by default.
+        compression_level: level of zstd.
+
+    Raises:
+        UsageError: an option has an invalid value.
+    """
+
+    default_output_filename: ClassVar[str | None] = "${rank}.bin.zst"
+    name: ClassVar[str] = "🗜️ - Binary Zstd"
+
+    def __init__(
+        self,
+        output_folder: DataFolderLike,
+        output_filename: str | None = None,
+        max_file_size: int = 5 << 30,
+        compression_level: int = 3,
+    ) -> None:
+        super().__init__(output_folder, output_filename, mode="wb", max_file_size=max_file_size)
+        check_level(compression_level)
+        self.compression_level = compression_level
+
+    def _write(self, media: Any, file_handler: io.RawIOBase, filename: str) -> tuple[str, int, int]:
+        offset = file_handler.tell()
+        _, parts = _packer(self.compression_level).pack(get(media, "media_bytes"), get(media, "id"))
+        file_handler.writelines(parts)
+        return filename, offset, sum(map(len, parts))
+
+
+@lru_cache(8)
+def _packer(level: int) -> Packer:
+    return Packer(level, content_size=False, checksum=False, plain=False)
+
+
+class BinaryReaderThreaded(PipelineStep):
+    """Base of media readers: documents, threads and statistics. A subclass implements `read_media_record`.
+
+    Args:
+        data_folder: a `DataFolderLike`, below which the paths of media lie.
+        workers: threads.
+        preserve_order: yield documents in their order, not as they are ready.
+    """
+
+    name: ClassVar[str] = "📒⚡ - Binary Media Reader (Fast/Threaded)"
+    type: ClassVar[str] = "Media Reader"
+
+    def __init__(self, data_folder: DataFolderLike, workers: int = 1, preserve_order: bool = False) -> None:
+        super().__init__()
+        self.data_folder, self.workers, self.preserve_order = data_folder, workers, preserve_order
+        _place(data_folder)
+
+    @abstractmethod
+    def read_media_record(self, media: Any) -> bytes | None:
+        """Return the bytes of one media; None if it has no path or no offset. Threads may call this together."""
+
+    def run(
+        self,
+        data: Iterable[Any] | None,
+        rank: int = 0,  # noqa: ARG002 - executors give it
+        world_size: int = 1,  # noqa: ARG002 - executors give it
+    ) -> Iterator[Any]:
+        """Yield the documents, the same objects, with `media_bytes` on every media.
+
+        At most 2 × `workers` documents are read ahead.
+        """
+        for document in self._filled(data or ()):
+            for media in media_of(document):
+                self.update_media_stats(media)
+            yield document
+
+    def _filled(self, data: Iterable[Any]) -> Iterator[Any]:
+        return map_ahead(self._fill, data, Pace(self.workers, ordered=self.preserve_order))
+
+    def _fill(self, document: Any) -> Any:
+        for media in media_of(document):
+            put(media, "media_bytes", self.read_media_record(media))
+        return document
+
+
+class _ArchiveReader(BinaryReaderThreaded):
+    """A reader of `lading.media` as a step."""
+
+    @abstractmethod
+    def _opened(self) -> RecordReader:
+        """Return a new reader."""
+
+    def read_media_record(self, media: Any) -> bytes | None:
+        """Return the bytes of one media; None, with a warning, if it has no path or no offset.
+
+        Raises:
+            BadReference: the path leads out of the folder or to no file, or the range is outside the file.
+            CorruptShard: the record is damaged.
+            LimitExceeded: the record is too long.
+            StoreError: a store failed.
+        """
+        return self._reader().read_media_record(media)
+
+    def _reader(self) -> RecordReader:
+        if self._engine is None:
+            self._engine = self._opened()
+        reader: RecordReader = self._engine
+        return reader
+
+    def _filled(self, data: Iterable[Any]) -> Iterator[Any]:
+        reader = self._reader()
+        if type(self).read_media_record is not _ArchiveReader.read_media_record:  # a subclass reads in another way
+            return super()._filled(data)
+        return reader.run(data)
+
+
+class ZstdReader(_ArchiveReader):
+    """Read media from archives of zstd frames, as datatrove's `ZstdReader` does.
+
+    A media with a `length` is read by it (version 2). Without a length, the unpacked size stands before the frame
+    (version 1).
+
+    Example:
+        for document in ZstdReader("media/", workers=4, preserve_order=True)(documents):
+            ...
+
+    Args:
+        data_folder: a `DataFolderLike`, below which the paths of media lie.
+        block_size: bytes to read at once from a remote store when records follow each other.
+        workers: threads.
+        offset_byte_size: bytes of the length prefix of version 1.
+        preserve_order: yield documents in their order, not as they are ready.
+
+    Raises:
+        UsageError: an option has an invalid value.
+    """
+
+    name: ClassVar[str] = "📒⚡ Zstd Media Reader (Streaming/Threaded)"
+
+    def __init__(
+        self,
+        data_folder: DataFolderLike,
+        block_size: int = 20 << 20,
+        workers: int = 1,
+        offset_byte_size: int = 4,
+        preserve_order: bool = False,
+    ) -> None:
+        super().__init__(data_folder, workers, preserve_order)
+        self.block_size, self.offset_byte_size = block_size, offset_byte_size
+        self._opened().close()  # checks the options
+
+    def _opened(self) -> RecordReader:
+        folder, stores = _place(self.data_folder)
+        return MediaReader(
+            folder, self.block_size, self.workers, self.offset_byte_size, self.preserve_order, stores=stores
+        )
+
+
+class WarcReaderFast(_ArchiveReader):
+    """Read media from web archives, as datatrove's `WarcReaderFast` does. Arguments as for `BinaryReaderThreaded`."""
+
+    name: ClassVar[str] = "🌐 - Warc Reader Fast"
+
+    def _opened(self) -> RecordReader:
+        folder, stores = _place(self.data_folder)
+        return WarcReader(folder, self.workers, self.preserve_order, stores=stores)
+
+
+class LimitedReader(IO[bytes]):
+    """A file that gives at most `max_bytes` bytes, so that a reader stops at the end of a record.
+
+    Example:
+        LimitedReader(file, 505).read()  # the next 505 bytes
+
+    Args:
+        fp: an open file.
+        max_bytes: bytes that `read` gives altogether; `seek` does not change the number.
+
+    Attributes:
+        bytes_read: bytes given so far.
+    """
+
+    def __init__(self, fp: IO[bytes], max_bytes: int) -> None:
+        self.fp, self.max_bytes, self.bytes_read = fp, max_bytes, 0
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        """Return up to `size` bytes, or all up to the limit; nothing at the limit."""
+        left = max(self.max_bytes - self.bytes_read, 0)
+        data = self.fp.read(left if size is None or size < 0 else min(size, left)) if left else b""
+        self.bytes_read += len(data)
+        return data
+
+    def readable(self) -> bool:
+        """Return True."""
+        return True
+
+    def seek(self, offset: int, whence: int = 0, /) -> int:
+        """Move in the file; return the new position."""
+        return self.fp.seek(offset, whence)
+
+    def tell(self) -> int:
+        """Return the position in the file."""
+        return self.fp.tell()
+
+    def close(self) -> None:
+        """Close the file."""
+        self.fp.close()
+
+    @property
+    def closed(self) -> bool:
+        """Return whether the file is closed."""
+        return self.fp.closed
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _place(folder: DataFolderLike) -> tuple[str, Stores | None]:
+    """Return the path or URL of a folder, and its store if lading would choose another.
+
+    Raises:
+        UsageError: the value is not a folder.
+    """
+    if isinstance(folder, (str, os.PathLike)):
+        path = os.fspath(folder)
+        if path.startswith("memory://"):  # datatrove means that of fsspec
+            return path, _everywhere(FsspecStore(path))
+        return path, None
+    match folder:
+        case (str(path), dict(options)):
+            if "://" not in path or path.startswith(("file://", "local://")):
+                return path.removeprefix("local://"), None
+            return path, _everywhere(FsspecStore(path, options=options))
+        case (str(path), fs) if hasattr(fs, "_strip_protocol"):
+            pass
+        case _ if hasattr(folder, "fs") and hasattr(folder, "path"):
+            path, fs = folder.path, folder.fs
+        case _:
+            raise UsageError(
+                "this is not a folder", found=repr(folder)[:80],
+                expected="a path, (path, options), (path, file system), or a DataFolder",
+            )  # fmt: skip
+    protocols = {fs.protocol} if isinstance(fs.protocol, str) else {*fs.protocol}
+    if protocols & _LOCAL:
+        return fs._strip_protocol(path), None  # noqa: SLF001 - fsspec's own hook for this
+    return fs.unstrip_protocol(path), _everywhere(FsspecStore(fs))
+
+
+def _everywhere(store: FsspecStore) -> Stores:
+    return Stores({"": store})

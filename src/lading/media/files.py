@@ -1,0 +1,265 @@
+"""The files of a media writer: their names, the records appended to them, and their publication in one step.
+
+Source: datatrove 0.10.1, `pipeline/media/media_writers/base.py`.
+"""
+
+from __future__ import annotations
+
+import io
+import posixpath
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from string import Template
+from typing import Any
+
+from lading.errors import UsageError
+from lading.media.documents import Location, get
+from lading.storage.background import Background
+from lading.storage.base import Buffer, FileInfo, Seals, Sink
+from lading.storage.stores import Stores, resolve
+
+__all__ = ["ArchiveFiles", "Names", "RecordFile"]
+
+_RANK_DIGITS = 5
+_HELD_BYTES = 1 << 20
+"""Small records are passed to a sink together."""
+_MOST_WAITING = 4
+"""Writes that may wait: compressor and writer take turns in being the slower one."""
+
+
+class Names:
+    """Names of files, by template, with the counter of each.
+
+    Args:
+        template: a `string.Template` with `${rank}` and any other tags.
+        counted: put a counter before each name.
+
+    Attributes:
+        needed: tags of the template, without `rank`.
+    """
+
+    def __init__(self, template: str, *, counted: bool) -> None:
+        self._template = Template(template)
+        if not self._template.is_valid():
+            raise UsageError("the template of file names has a $ that names nothing", found=repr(template))
+        self.needed = frozenset(self._template.get_identifiers()) - {"rank"}
+        self._counted = counted
+        self._used: Counter[str] = Counter()
+
+    def name(self, rank: int | str, tags: Mapping[str, object], *things: Any) -> str:
+        """Return the name for a rank and tags.
+
+        Each file has one name, because the name identifies its writer.
+
+        Args:
+            rank: rank of the worker; at least five digits.
+            tags: values of tags.
+            *things: documents and media. Their `metadata` and the `id` of the first give tags that `tags` lacks.
+
+        Raises:
+            UsageError: a tag is missing, or the name leads out of the folder.
+        """
+        known: dict[str, object] = dict(tags)
+        if things and not self.needed <= known.keys():
+            found = {"id": get(things[0], "id")}
+            for metadata in (get(thing, "metadata") for thing in things):
+                if isinstance(metadata, Mapping):
+                    found.update(metadata)
+            known = found | known
+        try:
+            name = self._template.substitute({**known, "rank": str(rank).zfill(_RANK_DIGITS)})
+        except KeyError as error:
+            raise UsageError(
+                "the template of file names has a tag that was not given",
+                expected=", ".join(sorted({"rank", *map(str, known)})),
+                found=error.args[0],
+            ) from None
+        parts = name.split("/")
+        if name.startswith("/") or parts[-1] in {"", "."} or ".." in parts or "://" in name or "\0" in name:
+            raise UsageError("the file name leads out of the output folder", found=repr(name))
+        return posixpath.normpath(name)
+
+    def next_path(self, name: str) -> str:
+        """Return the path of the next file of this name: its counter before the last part.
+
+        Raises:
+            UsageError: there is no counter, and a file of this name was written before.
+        """
+        number = self._used[name]
+        self._used[name] += 1
+        if not self._counted:
+            if number:
+                raise UsageError("this writer already wrote a file of this name", found=repr(name),
+                                 advice="Give max_file_size, which numbers files, or another rank.")  # fmt: skip
+            return name
+        folder, base = posixpath.split(name)
+        return posixpath.join(folder, f"{number:03d}_{base}")
+
+
+class ArchiveFiles:
+    """Files being written. All appear at `close`; threads may append at the same time.
+
+    Until then, each name in use takes an open file and about 1 MB. Full files take neither on this machine; on remote
+    stores they take the memory of their uploads.
+
+    Args:
+        folder: path or URL of the folder.
+        names: names of the files.
+        max_file_size: a file of this size is complete; 0 or less: no limit.
+        stores: store of each URL.
+    """
+
+    def __init__(self, folder: str, names: Names, max_file_size: int, stores: Stores | None) -> None:
+        self._folder, self._names, self._max_file_size, self._stores = folder, names, max_file_size, stores
+        self._lock = threading.Lock()
+        self._files: list[_File] = []
+        self._current: dict[str, _File] = {}
+        self._behind = Background("lading-media-write")
+        self._end = ""
+        self._written: tuple[FileInfo, ...] = ()
+
+    def append(self, name: str, parts: Sequence[bytes]) -> Location:
+        """Append one record to the current file of a name; return where it is.
+
+        Raises:
+            UsageError: the files are closed or given up.
+            StoreError: the store failed, perhaps over an earlier record. Nothing is published then.
+        """
+        with self._lock:
+            file = self._open(name)
+            location = Location(file.path, file.size_bytes, sum(map(len, parts)))
+            self._append(file, parts, location.length)
+        return location
+
+    @contextmanager
+    def record(self, name: str) -> Iterator[RecordFile]:
+        """Lend the current file of a name, positioned at its end, to write one record. Raises as `append`."""
+        with self._lock:
+            file = self._open(name)
+            yield RecordFile(file.path, file, self._append)
+
+    def close(self) -> tuple[FileInfo, ...]:
+        """Make the files durable and visible; return their facts, in the order of their creation.
+
+        Raises:
+            UsageError: a write failed before, or the files were aborted. Nothing was published.
+            StoreError: a store failed. Files that were not visible by then stay so.
+        """
+        with self._lock:
+            if self._end == "closed":
+                return self._written
+            self._check_open()
+            with ExitStack() as failed:
+                failed.callback(self._drop)
+                for file in self._files:
+                    file.flush()
+                self._behind.wait()
+                self._written = tuple(file.close() for file in self._files)
+                failed.pop_all()
+            self._behind.stop()
+            self._end = "closed"
+            return self._written
+
+    def abort(self) -> None:
+        """Drop what was written. Does nothing after `close` or a second time."""
+        with self._lock:
+            if not self._end:
+                self._drop()
+
+    def _append(self, file: _File, parts: Sequence[bytes], length: int) -> None:
+        with ExitStack() as failed:
+            failed.callback(self._drop)
+            file.append(parts, length)
+            failed.pop_all()
+
+    def _open(self, name: str) -> _File:
+        """Return the file for the next record of a name."""
+        self._check_open()
+        with ExitStack() as failed:
+            failed.callback(self._drop)
+            file = self._current.get(name)
+            if file is None or 0 < self._max_file_size <= file.size_bytes:
+                if file is not None:
+                    file.seal()
+                path = self._names.next_path(name)
+                store, place = resolve(posixpath.join(self._folder, path), self._stores)
+                file = self._current[name] = _File(path, store.put_stream(place), self._behind)
+                self._files.append(file)
+            failed.pop_all()
+        return file
+
+    def _check_open(self) -> None:
+        if self._end:
+            raise UsageError(f"the media writer is {self._end}", found=self._folder, advice="Make a new one.")
+
+    def _drop(self) -> None:
+        self._end = "given up"
+        self._behind.stop()
+        with ExitStack() as all_of_them:
+            for file in self._files:
+                all_of_them.callback(file.abort)
+
+
+class _File:
+    """A file being written; small records are collected and written together, in the background."""
+
+    def __init__(self, path: str, sink: Sink, behind: Background) -> None:
+        self.path = path
+        self.size_bytes = 0
+        self._sink, self._behind = sink, behind
+        self._held: list[bytes] = []
+        self._held_bytes = 0
+
+    def append(self, parts: Sequence[bytes], length: int) -> None:
+        self._held += parts
+        self._held_bytes += length
+        self.size_bytes += length
+        if self._held_bytes >= _HELD_BYTES:
+            self.flush()
+
+    def flush(self) -> None:
+        if self._held:
+            self._behind.wait(but=_MOST_WAITING - 1 if self._held_bytes < 2 * _HELD_BYTES else 0)
+            self._behind.then(partial(self._sink.write, self._held))
+            self._held, self._held_bytes = [], 0
+
+    def seal(self) -> None:
+        """Release memory: no more records come."""
+        self.flush()
+        if isinstance(self._sink, Seals):
+            self._behind.then(self._sink.seal)
+
+    def close(self) -> FileInfo:
+        return self._sink.close()
+
+    def abort(self) -> None:
+        self._sink.abort()
+
+
+class RecordFile(io.RawIOBase):
+    """The end of a file, to write one record to. `tell` is the offset in the whole file.
+
+    Attributes:
+        path: path of the file below the output folder.
+    """
+
+    def __init__(self, path: str, file: _File, append: Callable[[_File, Sequence[bytes], int], None]) -> None:
+        self.path = path
+        self._file, self._append = file, append
+
+    def writable(self) -> bool:
+        """Return True."""
+        return True
+
+    def write(self, data: Buffer, /) -> int:
+        """Append bytes; they are copied."""
+        copied = bytes(data)
+        self._append(self._file, [copied], len(copied))
+        return len(copied)
+
+    def tell(self) -> int:
+        """Return the size of the file so far."""
+        return self._file.size_bytes
