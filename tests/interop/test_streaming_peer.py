@@ -372,3 +372,30 @@ def test_interleaved_samples_that_the_peer_wrote(peer: Peer, tmp_path: Path) -> 
         writer.write_batch(taken)
     for name in ("index.json", "shard.00000.mds"):
         assert (tmp_path / "mine" / name).read_bytes() == (tmp_path / "peer" / name).read_bytes(), name
+
+
+@pytest.mark.parametrize("compression", [None, "zstd:3", "gz", "snappy"])
+@pytest.mark.parametrize("kind", ["mds", "json"])
+@pytest.mark.parametrize("keep", [True, False])
+def test_a_local_copy_fetches_and_evicts_the_files_that_the_peer_does(
+    peer: Peer, tmp_path: Path, compression: str | None, kind: str, keep: bool
+) -> None:
+    columns = {"text": "str", "n": "int"}
+    rows = [{"text": "word " * i, "n": i} for i in range(40)]
+    options = {"compression": compression, "hashes": ["sha1", "xxh64"], "size_limit": 1500}
+    job = {"kind": kind, "out": str(tmp_path / "remote"), "columns": columns, "rows": rows, "options": options}
+    peer("write", [job], tmp_path)
+    spec = {"remote": str(tmp_path / "remote"), "local": str(tmp_path / "theirs"), "keep_zip": keep,
+            "validate_hash": "sha1"}  # fmt: skip
+    [theirs] = peer("fetch", [spec], tmp_path)
+    mine = tmp_path / "mine"
+    copy = lading.LocalCopy(mine, remote=tmp_path / "remote", keep_zip=keep, validate_hash="sha1")
+    found = []
+    for shard in copy.shards:
+        delta, there = copy.prepare_shard(shard), sorted(path.name for path in mine.iterdir())
+        sizes = (shard.get_raw_size(), shard.get_zip_size(), shard.get_max_size(), shard.get_persistent_size(keep))
+        samples = [{name: sample[name] for name in ("n", "text")} for sample in shard]
+        found.append((delta, there, sizes, samples, shard.evict(), sorted(path.name for path in mine.iterdir())))
+    assert len(found) > 1
+    assert found == [(*rest, [{n: one[n] for n in ("n", "text")} for one in read], freed, left)
+                     for *rest, read, freed, left in theirs]  # fmt: skip

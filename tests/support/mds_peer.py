@@ -1,8 +1,8 @@
 """mosaicml-streaming in a process of its own: `python mds_peer.py` does what each line of standard input asks.
 
-A line is `read FILE` or `write FILE`, a pickle in, a pickle out; its answer is a line with what went wrong, or an empty
-one. Each is done by a fork, since the peer keeps state, and takes ten seconds to import. It imports torchvision and
-transformers for datasets that nobody here opens.
+A line is `read FILE`, `write FILE` or `fetch FILE`, a pickle in, a pickle out; its answer is a line with what went
+wrong, or an empty one. Each is done by a fork, since the peer keeps state, and takes ten seconds to import. It imports
+torchvision and transformers for datasets that nobody here opens.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import pickle
 import sys
 import traceback
 from pathlib import Path
+from typing import Any
 
 from replacements import replacement
 
@@ -49,11 +50,31 @@ def _do(verb: str, file: Path) -> None:
                 for row in job["rows"]:
                     writer.write(row)
         return
+    if verb == "fetch":
+        file.write_bytes(pickle.dumps([_fetched(**job) for job in spec]))
+        return
     found = []
     for folder in spec:
         dataset = StreamingDataset(local=folder, batch_size=1, validate_hash=None)
         found.append([dataset[i] for i in range(len(dataset))])
     file.write_bytes(pickle.dumps(found))
+
+
+def _fetched(remote: str, local: str, keep_zip: bool, validate_hash: str | None) -> list[Any]:
+    """Each shard fetched, read and evicted: change of bytes, files then, sizes, samples, bytes freed, files left."""
+    from streaming import Stream
+    from streaming.base.world import World
+
+    stream = Stream(remote=remote, local=local, keep_zip=keep_zip, validate_hash=validate_hash, download_retry=1,
+                    download_timeout=60)  # fmt: skip
+    stream.safe_keep_zip = keep_zip
+    found = []
+    for shard in stream.get_shards(World.detect(), allow_unsafe_types=True):
+        delta, there = stream.prepare_shard(shard), sorted(os.listdir(local))
+        sizes = (shard.get_raw_size(), shard.get_zip_size(), shard.get_max_size(),
+                 shard.get_persistent_size(keep_zip))  # fmt: skip
+        found.append((delta, there, sizes, list(shard), shard.evict(), sorted(os.listdir(local))))
+    return found
 
 
 if __name__ == "__main__":

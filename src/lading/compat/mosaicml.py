@@ -1,40 +1,43 @@
-"""A local copy of an MDS dataset, with the names and promises of MosaicML's readers.
+"""Shards and a local copy of an MDS dataset, with the names and promises of MosaicML Streaming.
 
-`lading.open` never removes data. A cache folder is different: its shards can be removed, and files that an interruption
-left incomplete are cleaned up.
+`lading.open` never removes data. A cache folder is different: its shards are fetched from a remote, can be removed, and
+files that an interruption left incomplete are cleaned up.
 
-Source: mosaicml-streaming 0.13.0, base/format/base/reader.py; where raw and compressed files of a shard are both there
-and the compressed ones not wanted, its code removes the raw ones, against its own comment: here the raw ones stay.
+Source: mosaicml-streaming 0.13.0, base/format, base/stream.py and base/local.py.
 """
 
 from __future__ import annotations
 
 import os
+from bisect import bisect_right
+from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
-from collections.abc import Set as AbstractSet
-from contextlib import suppress
-from types import NoneType
+from itertools import accumulate
 from typing import Any, Self
 
 import orjson
 
-from lading.errors import BadReference, DataError, NotFound, SourceNotFound, UsageError, errors_at
+from lading.compat.reader import FileInfo, Reader, entry_arguments, items_at
+from lading.compat.remote import Remote
+from lading.errors import DataError, NotFound, SourceNotFound, UsageError, errors_at
 from lading.formats.base import ShardFile, parse_options
 from lading.formats.mds.format import Entry, EntryFile, MdsReader, ReadOptions, parse_entry, read_mds_index
 from lading.limits import DEFAULT_LIMITS, Limits
-from lading.storage.base import store_errors
 from lading.storage.local import LocalStore
-from lading.units import parse_bytes
+from lading.storage.roots import real_place
+from lading.storage.stores import Stores, resolve
 
-__all__ = ["LocalCopy", "MDSShard"]
+__all__ = ["FileInfo", "LocalCopy", "MDSReader", "MDSShard", "Reader", "reader_from_json"]
 
 _INDEX = "index.json"
-_TOLD = ("zip_data", "raw_meta", "zip_meta", "format", "column_names", "column_encodings", "column_sizes", "columns",
-         "newline", "separator")  # fmt: skip
+_OPEN_SHARDS = 16
+"""Shards of a `LocalCopy` whose files stay open."""
+_TOLD = ("raw_data", "zip_data", "raw_meta", "zip_meta", "format", "column_names", "column_encodings", "column_sizes",
+         "columns", "newline", "separator")  # fmt: skip
 """What an index may say of a shard, beside its file and what `MDSShard` takes by place; more of it is nothing to us."""
 
 
-class MDSShard(Sequence[dict[str, Any]]):
+class MDSShard(Reader):
     """One shard of MDS in a local folder, its files perhaps not there yet.
 
     Args:
@@ -44,13 +47,17 @@ class MDSShard(Sequence[dict[str, Any]]):
         hashes: names of the hashes that the files have in the index.
         samples: number of samples.
         size_limit: what the shard was limited to, in bytes or as text; None for no limit.
-        raw_data: the unpacked file: `{"basename": …, "bytes": …, "hashes": {…}}`, or an object with these attributes.
+        raw_data: the unpacked file: `{"basename": …, "bytes": …, "hashes": {…}}`, or a `FileInfo`.
         zip_data: the compressed file, likewise; None if there is none.
         format: `mds`, `json`, `csv`, `tsv` or `xsv`.
         allow_pickle: read values of `pkl` columns, which runs the code in them.
         limits: limits on what the files may ask for, as `lading.open` takes them.
+        remote: where missing files are fetched from; None: they are not fetched.
         more: `column_names`, `column_encodings`, `column_sizes`, and of the split formats `columns`, `raw_meta`,
             `zip_meta`, `newline`, `separator`, as the index has them.
+
+    Attributes:
+        file_pairs: unpacked and compressed file of each part, as in `Reader`.
 
     Raises:
         DataError: the arguments contradict each other, such as a compressed file without a compression.
@@ -71,53 +78,49 @@ class MDSShard(Sequence[dict[str, Any]]):
         format: str = "mds",  # noqa: A002 - the word of the index
         allow_pickle: bool = False,
         limits: Limits = DEFAULT_LIMITS,
+        remote: Remote | None = None,
         **more: Any,
     ) -> None:
-        self.dirname, self.split = os.fspath(dirname), split or ""
-        if (
-            isinstance(hashes, str)
-            or not isinstance(hashes, Sequence)
-            or not isinstance(size_limit, (int, str, NoneType))
-        ):
-            raise DataError("not what an index says of a shard", expected="a list of hashes, a size or none",
-                            found=f"{hashes!r}, {size_limit!r}"[:80])  # fmt: skip
-        self.compression, self.hashes, self.samples = compression, list(hashes), samples
-        self.size_limit = None if size_limit is None else parse_bytes(size_limit)
+        super().__init__(dirname, split, compression, hashes, samples, size_limit)
         files = {"raw_data": raw_data, "zip_data": zip_data} | {k: more.pop(k, None) for k in ("raw_meta", "zip_meta")}
         told = {"version": 2, "format": format, "compression": compression, "samples": samples, **more}
         self._text = _entry_of({**told, **{name: _told_file(file) for name, file in files.items()}})
-        self._limits = limits
+        self._limits, self._remote = limits, remote
         self._entry: Entry = parse_entry(self._text, limits)
+        entry = self._entry
+        pairs = [(entry.raw_meta, entry.packed_meta), (entry.raw, entry.packed)]
+        self.file_pairs = [
+            (_info(raw), None if packed is None else _info(packed)) for raw, packed in pairs if raw is not None
+        ]
         self._options = parse_options("mds", ReadOptions, {"allow_pickle": allow_pickle})
         self._reader: MdsReader | None = None
 
-    @property
-    def size(self) -> int:
-        """Number of samples."""
-        return self.samples
+    @classmethod
+    def from_json(cls, dirname: str | os.PathLike[str], split: str | None, obj: Mapping[str, Any], **how: Any) -> Self:
+        """Return the shard of an entry of `index.json`.
 
-    def __len__(self) -> int:
-        return self.samples
+        Example: `MDSShard.from_json("set", "train", json.load(open("set/train/index.json"))["shards"][0])`
 
-    def __getitem__(self, index: Any) -> Any:
-        if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(len(self)))]
-        if not -self.samples <= index < self.samples:
-            raise IndexError(f"sample {index} of {self.samples}")
-        return self.get_item(index % self.samples)
+        Args:
+            dirname: folder of the dataset.
+            split: folder of the split in it, if any.
+            obj: the entry.
+            how: `allow_pickle`, `limits`, `remote`.
 
-    def __iter__(self) -> Iterator[dict[str, Any]]:
-        return (self.get_item(i) for i in range(self.samples))
-
-    def get_item(self, idx: int) -> dict[str, Any]:
-        """One sample."""
-        return self.decode_sample(self.get_sample_data(idx))
+        Raises:
+            DataError: the entry is of another version, or broken.
+        """
+        compression, hashes, samples, size_limit = entry_arguments(obj)
+        told = {name: obj[name] for name in _TOLD if name in obj}
+        raw = told.pop("raw_data", None)
+        return cls(dirname, split, compression, hashes, samples, size_limit, raw_data=raw, **told, **how)
 
     def get_sample_data(self, idx: int) -> bytes:
         """Return the bytes of a sample in the unpacked shard.
 
         Raises:
-            NotFound: the shard is missing, unpacked and compressed.
+            NotFound: the shard is missing, unpacked and compressed, and there is no remote.
+            IndexError: there is no such sample.
         """
         return self._opened().get_sample_data(idx)
 
@@ -130,93 +133,27 @@ class MDSShard(Sequence[dict[str, Any]]):
         unsafe = [column.name for column in self._entry.config.columns if column.encoding == "pkl"]
         if unsafe and not allow_unsafe_types:
             raise UsageError("values of this column run code when they are read", column=unsafe[0],
-                             file=self._place(self._entry.raw))  # fmt: skip
+                             file=self.path_of(self.file_pairs[-1][0]))  # fmt: skip
 
-    def get_raw_size(self) -> int:
-        """Bytes of the unpacked files."""
-        return sum(raw.size_bytes for raw, _ in self._pairs())
+    def prepare(self) -> int:
+        """Fetch and unpack the files that are missing; return the change of bytes in the folder.
 
-    def get_zip_size(self) -> int | None:
-        """Bytes of the compressed files; None if there are none."""
-        packed = [file for _, file in self._pairs() if file is not None]
-        return sum(file.size_bytes for file in packed) if packed else None
+        Reading a sample does the same, if there is a remote. Without a remote, compressed files are unpacked, and stay.
 
-    def get_max_size(self) -> int:
-        """Bytes of all files: the space that unpacking the shard takes."""
-        return self.get_raw_size() + (self.get_zip_size() or 0)
-
-    def get_persistent_size(self, keep_zip: bool) -> int:
-        """Bytes that stay when the shard is unpacked: with its compressed files, or without."""
-        return self.get_max_size() if keep_zip else self.get_raw_size()
-
-    def evict(self) -> int:
-        """Remove all files of the shard; return the bytes freed."""
-        return self._remove(packed=False) + self._remove(packed=True)
-
-    def set_up_local(self, listing: AbstractSet[str], safe_keep_zip: bool) -> int:
-        """Clean up the shard's files, and return the bytes that remain.
-
-        Unpacked files, or compressed files, count only if all of them are there; an incomplete set is removed.
-
-        Args:
-            listing: paths of all files in the folder (`LocalCopy.listing`).
-            safe_keep_zip: keep compressed files next to unpacked ones; unpacked files without them are removed. If
-                False, compressed files next to unpacked ones are removed.
+        Raises:
+            NotFound: a file is missing, here and in the remote.
+            SidecarMismatch: a size or a hash differs from the index. The file is not kept.
         """
-        raw, packed = self._there(listing, packed=False), self._there(listing, packed=True)
-        if raw and safe_keep_zip and not packed and self.compression:
-            self._remove(packed=False)
-            raw = False
-        elif raw and packed and not safe_keep_zip:
-            self._remove(packed=True)
-            packed = False
-        return (self.get_raw_size() if raw else 0) + ((self.get_zip_size() or 0) if packed else 0)
-
-    # Files
-
-    def file_names(self) -> list[str]:
-        """Return the names of all files that the shard may have, below the folder."""
-        return [file.name for pair in self._pairs() for file in pair if file is not None]
-
-    def _pairs(self) -> list[tuple[EntryFile, EntryFile | None]]:
-        """Unpacked and compressed files that belong together."""
-        entry = self._entry
-        pairs = [(entry.raw, entry.packed)]
-        return pairs if entry.raw_meta is None else [(entry.raw_meta, entry.packed_meta), *pairs]
-
-    def _files(self, *, packed: bool) -> list[str]:
-        found = [pair[packed] for pair in self._pairs()]
-        return [self._place(file) for file in found if file is not None]
-
-    def _place(self, file: EntryFile) -> str:
-        return os.path.join(self.dirname, self.split, file.name)
-
-    def _there(self, listing: AbstractSet[str], *, packed: bool) -> bool:
-        """Whether all files are there; if only some are, they are removed."""
-        files = self._files(packed=packed)
-        found = sum(file in listing for file in files)
-        if 0 < found < len(files):
-            self._remove(packed=packed)
-        return 0 < found == len(files)
-
-    def _remove(self, *, packed: bool) -> int:
-        self.close()
-        freed = 0
-        top = os.path.realpath(os.path.join(self.dirname, self.split))
-        for file in self._files(packed=packed):
-            folder = os.path.realpath(os.path.dirname(file))
-            if folder != top and not folder.startswith(top + os.sep):
-                raise BadReference("a link leads out of the folder: nothing is removed there", file=file, found=folder)
-            with suppress(NotFound), store_errors(file):
-                freed += os.lstat(file).st_size
-                os.unlink(file)
-        return freed
+        remote, folder = self._remote or Remote(limits=self._limits), os.path.join(self.dirname, self.split)
+        return sum(remote.prepare(folder, raw, packed, self._entry.compression) for raw, packed in self.file_pairs)
 
     def _opened(self) -> MdsReader:
         if self._reader is None:
-            raw = all(map(os.path.exists, self._files(packed=False)))
-            entry = self._entry
-            path = self._place(entry.raw if raw or entry.packed is None else entry.packed)
+            if self._remote is not None and self._remote.url is not None:
+                self.prepare()
+            raw = all(map(os.path.exists, self.paths(packed=False)))
+            own, packed = self.file_pairs[-1]
+            path = self.path_of(own if raw or packed is None else packed)
             store = LocalStore()
             source = ShardFile(store, path, store.head(path), entry=self._text, limits=self._limits)
             self._reader = MdsReader(source, self._options)
@@ -228,26 +165,36 @@ class MDSShard(Sequence[dict[str, Any]]):
             self._reader.close()
             self._reader = None
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
     def __repr__(self) -> str:
-        return f"<lading.MDSShard {self._place(self._entry.raw)}, {self.samples} samples>"
+        return f"<lading.MDSShard {self.path_of(self.file_pairs[-1][0])}, {self.samples} samples>"
 
 
-class LocalCopy:
-    """A folder with `index.json` and some of its shards: a cache whose shards can be evicted.
+MDSReader = MDSShard
+"""The peer's name of `MDSShard`."""
+
+reader_from_json = MDSShard.from_json
+"""The shard of an entry of `index.json`, of any kind: the peer's function of this name."""
+
+
+class LocalCopy(Sequence[dict[str, Any]]):
+    """A folder with `index.json` and some of its shards: a cache whose shards are fetched, and can be evicted.
 
     Example:
-        lading.LocalCopy("cache/train").shards[0].evict()
+        copy = lading.LocalCopy("cache", "train", remote="s3://bucket/set")
+        copy[0]  # fetches the shard of this sample
+        copy.shards[0].evict()
 
     Args:
-        dirname: the folder.
-        split: subfolder of the split, if there is one.
+        dirname: the local folder. Missing folders are created.
+        split: subfolder of the split, here and in the remote, if there is one.
+        remote: folder or URL of the dataset. Missing shards are downloaded, checked and unpacked when a sample is read.
+            Without it, the folder is all that there is.
+        keep_zip: keep compressed files after they were unpacked. They stay in any case if there is no remote, or if the
+            remote is the folder itself.
+        validate_hash: name of a hash in the index that downloaded files must have, such as `sha1`. By default only
+            sizes are compared.
         allow_pickle: as for `MDSShard`.
+        stores: which store serves which URL.
         limits: as for `MDSShard`; also on the size of the index.
 
     Attributes:
@@ -263,35 +210,101 @@ class LocalCopy:
         dirname: str | os.PathLike[str],
         split: str | None = None,
         *,
+        remote: str | os.PathLike[str] | None = None,
+        keep_zip: bool = False,
+        validate_hash: str | None = None,
         allow_pickle: bool = False,
+        stores: Stores | None = None,
         limits: Limits = DEFAULT_LIMITS,
     ) -> None:
         self.dirname, self.split = os.fspath(dirname), split or ""
-        path = os.path.join(self.dirname, self.split, _INDEX)
-        store = LocalStore()
+        own = remote is None or real_place(os.fspath(remote), stores or Stores()) == os.path.realpath(self.dirname)
+        url = None if remote is None or own else "/".join([os.fspath(remote).rstrip("/"), *filter(None, [split])])
+        self.remote = Remote(url, stores, validate_hash, keep_zip or own, limits)
+        self.shards = self._listed({"allow_pickle": allow_pickle, "limits": limits, "remote": self.remote})
+        self._ends = list(accumulate(shard.samples for shard in self.shards))
+        self._open: OrderedDict[int, None] = OrderedDict()
+
+    def _listed(self, told: Mapping[str, Any]) -> list[MDSShard]:
+        path, limits, store = os.path.join(self.dirname, self.split, _INDEX), self.remote.limits, LocalStore()
+        if self.remote.url is not None and not os.path.exists(path):
+            self._fetch_index(path)
         try:
             listed = read_mds_index(store, path, limits)
         except NotFound as error:
-            raise SourceNotFound("there is no index", file=path) from error
+            raise SourceNotFound("there is no index", file=path,
+                                 advice="Give remote=, the folder or URL of the dataset.") from error  # fmt: skip
         if listed is None:
             raise SourceNotFound("the file is not an index of MDS", file=path)
-        told = {"allow_pickle": allow_pickle, "limits": limits}
         with errors_at(file=path):
-            self.shards = [_shard(self.dirname, self.split, orjson.loads(one.entry), told) for one in listed]
+            shards = [MDSShard.from_json(self.dirname, self.split, orjson.loads(one.entry), **told) for one in listed]
         known: set[str] = set()
-        for row, shard in enumerate(self.shards):
-            for name in shard.file_names():
+        for row, shard in enumerate(shards):
+            for name in (file.basename for pair in shard.file_pairs for file in pair if file is not None):
                 if name in known:  # to remove one shard would remove a part of another
                     raise DataError("the index names a file twice", file=path, row=row, found=name)
                 known.add(name)
+        return shards
+
+    def _fetch_index(self, path: str) -> None:
+        url, limits = f"{self.remote.url}/{_INDEX}", self.remote.limits
+        store, place = resolve(url, self.remote.stores)
+        try:
+            size = store.head(place).size_bytes
+        except NotFound as error:
+            raise SourceNotFound("there is no index", file=url) from error
+        if size > limits.index_bytes:
+            raise limits.exceeded("index_bytes", "the index is too large", file=url, found=size)
+        Remote(self.remote.url, self.remote.stores).download(FileInfo(_INDEX, size, {}), path)
+
+    @property
+    def size(self) -> int:
+        """Number of samples."""
+        return len(self)
 
     def __len__(self) -> int:
-        return sum(shard.samples for shard in self.shards)
+        return self._ends[-1] if self._ends else 0
+
+    def __getitem__(self, index: Any) -> Any:
+        """Return samples as `MDSShard` does, by their numbers in the dataset."""
+        return items_at(self, index, self.get_item)
+
+    def get_item(self, sample_id: int) -> dict[str, Any]:
+        """Return one sample; its shard is fetched if it is missing."""
+        if not 0 <= sample_id < len(self):
+            raise IndexError(f"sample {sample_id} of {len(self)}")
+        number = bisect_right(self._ends, sample_id)
+        self._open[number] = None
+        self._open.move_to_end(number)
+        if len(self._open) > _OPEN_SHARDS:
+            self.shards[self._open.popitem(last=False)[0]].close()
+        shard = self.shards[number]
+        return shard.get_item(sample_id - self._ends[number] + shard.samples)
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        for shard in self.shards:
+            yield from shard
+            shard.close()
+
+    def prepare_shard(self, shard: MDSShard) -> int:
+        """Fetch and unpack the missing files of a shard; return the change of bytes in the folder."""
+        return shard.prepare()
 
     def listing(self) -> set[str]:
         """Return the paths of all files below the folder, as `set_up_local` takes them."""
         top = os.path.join(self.dirname, self.split)
         return {os.path.join(folder, name) for folder, _, names in os.walk(top) for name in names}
+
+    def close(self) -> None:
+        """Close the open files of the shards; they open again when they are needed."""
+        for shard in self.shards:
+            shard.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 def _entry_of(told: Mapping[str, Any]) -> str:
@@ -314,14 +327,5 @@ def _told_file(file: object) -> Mapping[str, Any] | None:
     return {name: getattr(file, name, None) for name in ("basename", "bytes", "hashes")}
 
 
-def _shard(dirname: str, split: str, entry: Mapping[str, Any], how: Mapping[str, Any]) -> MDSShard:
-    first: list[Any] = [entry.get(name) for name in ("compression", "hashes", "samples", "size_limit")]
-    compression, hashes, samples, limit = first
-    try:
-        size = None if limit is None else parse_bytes(limit)
-    except UsageError as error:  # nobody called it so: the index has it
-        raise DataError("not what an index says of a shard", expected="a size or none",
-                        found=repr(limit)[:80]) from error  # fmt: skip
-    told = {name: entry[name] for name in _TOLD if name in entry}
-    raw = entry.get("raw_data")
-    return MDSShard(dirname, split, compression, hashes or [], samples, size, raw_data=raw, **how, **told)
+def _info(file: EntryFile) -> FileInfo:
+    return FileInfo(file.name, file.size_bytes, file.hashes)

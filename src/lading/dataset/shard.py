@@ -15,6 +15,8 @@ from lading.dataset.sample_access import SampleAccess
 from lading.dataset.shards import Shards
 from lading.errors import UsageError
 from lading.formats.base import SampleReader
+from lading.storage.roots import folder_of
+from lading.storage.stores import is_local, resolve
 
 __all__ = ["Shard", "ShardList"]
 
@@ -120,12 +122,26 @@ class Shard:
         return self.get_max_size() if keep_zip else self.get_raw_size()
 
     def evict(self) -> int:
-        """Refused: data that is read in place is its owner's. Raises UsageError."""
-        raise _in_place(self.path)
+        """Refused: opened data belongs to its owner. Raises UsageError, which says how to get a copy to evict from."""
+        raise self._in_place(".evict()")
 
     def set_up_local(self, listing: set[str], safe_keep_zip: bool) -> bool:  # noqa: ARG002 - as users know it
         """Refused, as `evict`. Raises UsageError."""
-        raise _in_place(self.path)
+        raise self._in_place(".set_up_local(listing, safe_keep_zip)")
+
+    def _in_place(self, call: str) -> UsageError:
+        """The error that this call would change data read in place, with the call for a local copy."""
+        listing = self._shards.listing
+        folder = folder_of(listing.index_file) or "." if listing.index_file else listing.own
+        advice = "A cache folder of your own, whose shards can be evicted, needs a dataset of MDS: convert it first."
+        if self._shards.format == "mds" and folder is not None:
+            local = is_local(resolve(folder, self._shards.stores)[0])
+            where = repr(folder) if local else f'"cache", remote={folder!r}'
+            advice = (
+                f"Shards of a cache folder can be evicted: `lading.LocalCopy({where}).shards[{self.number}]{call}`."
+            )
+            advice += " A dataset elsewhere is its remote=." if local else ""
+        return UsageError("data read in place is never removed", file=self.path, advice=advice)
 
     def _reader(self) -> SampleReader:
         reader = self._shards.whole_samples(self.number)
@@ -133,7 +149,3 @@ class Shard:
             raise UsageError("a shard of this format has no sample in one piece", file=self.path,
                              found=self._shards.format, advice="Take the sample itself: shard[i].")  # fmt: skip
         return reader
-
-
-def _in_place(path: str) -> UsageError:
-    return UsageError("data read in place is never removed", file=path)
