@@ -20,6 +20,9 @@ from lading.storage.stores import is_local, resolve
 
 __all__ = ["Shard", "ShardList"]
 
+_INDEX = "index.json"
+"""The index of the datasets that have local copies."""
+
 
 class ShardList(Sequence["Shard"]):
     """The shards of a dataset: `ds.shards[3]`."""
@@ -134,7 +137,7 @@ class Shard:
         listing = self._shards.listing
         folder = folder_of(listing.index_file) or "." if listing.index_file else listing.own
         advice = "A cache folder of your own, whose shards can be evicted, needs a dataset of MDS: convert it first."
-        if self._shards.format == "mds" and folder is not None:
+        if _INDEX in self._shards.fmt.info.index_names and folder is not None:
             local = is_local(resolve(folder, self._shards.stores)[0])
             where = repr(folder) if local else f'"cache", remote={folder!r}'
             advice = (
