@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from threading import RLock
 from typing import Any, Self
+from weakref import WeakSet
 
 import numpy as np
 import pyarrow as pa
@@ -39,6 +40,7 @@ from lading.manifest.files import ShardTables
 from lading.manifest.values import FOLDER, Manifest
 from lading.options import InterleavedOptions
 from lading.storage.base import FileInfo
+from lading.storage.descriptors import files_limit
 from lading.storage.fetch import Fetcher
 from lading.storage.range_hasher import RangeHasher
 from lading.storage.roots import folder_of
@@ -47,6 +49,7 @@ from lading.storage.stores import Stores, resolve
 __all__ = ["DETECT_SHARDS", "ReadPlan", "Shards", "hold_few", "layout_findings", "options_like"]
 
 _OPEN_SHARDS = 64
+_SHARE_OF_FILES = 4
 _HELD_SHARDS = 16
 _DETACHED_BYTES = 64 << 20
 
@@ -224,14 +227,28 @@ class Shards:
             if shard in self._detached:
                 return self._detached[shard][0]
             view = self._views.get(shard)
+            is_new = view is None
             if view is None:
                 view = self._views[shard] = self._open_view(self.indexed(shard))
                 if len(self._views) > _OPEN_SHARDS:
-                    # Not closed: another thread may be reading from it, and the last one to let go of it closes it.
-                    oldest, _ = self._views.popitem(last=False)
-                    self.getters.pop(oldest, None)
+                    self.drop_oldest()
             self._views.move_to_end(shard)
-            return view
+        if is_new:
+            _bound_open_shards(self)
+        return view
+
+    @property
+    def num_open(self) -> int:
+        """Number of shards that stay open."""
+        return len(self._views)
+
+    def drop_oldest(self) -> None:
+        """Drop the least recently used open shard, unless it is the only one."""
+        with self._lock:
+            if len(self._views) > 1:
+                # Not closed: another thread may be reading from it, and the last one to let go of it closes it.
+                oldest, _ = self._views.popitem(last=False)
+                self.getters.pop(oldest, None)
 
     def indexed(self, shard: int) -> ShardFile:
         """A shard as formats open it, with its index where the manifest or the cache has it."""
@@ -379,6 +396,23 @@ class Shards:
         """Take note of the samples of a shard that was read whole. Raises as `counted_shard`."""
         _check_count(self.listing, shard, samples)
         self.read_samples[shard] = samples
+
+
+_datasets: WeakSet[Shards] = WeakSet()
+"""Datasets of this process that have opened shards."""
+
+
+def _bound_open_shards(latest: Shards) -> None:
+    """Drop open shards of the datasets that have most, while all together have more than a share of the files allowed.
+
+    An open Parquet file takes one of the process's descriptors (`ulimit -n`). Called without a lock held.
+    """
+    _datasets.add(latest)
+    for _ in range(_OPEN_SHARDS):
+        every = list(_datasets)
+        if sum(each.num_open for each in every) <= files_limit() // _SHARE_OF_FILES:
+            return
+        max(every, key=lambda each: each.num_open).drop_oldest()
 
 
 def _found_schema(shards: Shards) -> pa.Schema:

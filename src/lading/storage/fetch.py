@@ -32,6 +32,7 @@ from lading.limits import DEFAULT_LIMITS, Growth, Limits, raised_by
 from lading.options import OnError
 from lading.storage.base import MappedFile, Mapper, Store
 from lading.storage.concurrent import concurrent_map, is_remote
+from lading.storage.descriptors import allowed_files
 from lading.storage.fetch_plan import FetchPlan, plan_ranges
 from lading.storage.stores import Stores, resolve
 from lading.storage.unwrap import UnwrappedFile
@@ -140,7 +141,7 @@ class Fetcher:
         stores: store of each URL.
         mmap: False reads local files through `pread` into memory, so that a file truncated by another process cannot
             kill this one.
-        max_open: number of mapped files kept at once.
+        max_open: number of mapped files kept at once; None for as many as the process's limit of open files allows.
         limits: limits on the resources that files may take.
     """
 
@@ -149,13 +150,13 @@ class Fetcher:
         stores: Stores | None = None,
         *,
         mmap: bool = True,
-        max_open: int = 64,
+        max_open: int | None = None,
         limits: Limits = DEFAULT_LIMITS,
     ) -> None:
         self._stores = stores or Stores()
         self.mmap = mmap
         self.limits = limits
-        self._max_open = max_open
+        self._max_open = allowed_files() if max_open is None else max_open
         self._maps: OrderedDict[str, MappedFile] = OrderedDict()
         self._unwrapped: OrderedDict[str, UnwrappedFile] = OrderedDict()
         self._touched: deque[tuple[MappedFile, int, int, int]] = deque()
@@ -431,7 +432,7 @@ class Fetcher:
         )  # fmt: skip
         asked: list[tuple[NDArray[np.int64], Callable[[], _Answer], bool]] = []
         numbers = np.unique(refs.file[refs.valid]).tolist()
-        few = len(numbers) <= self._max_open  # a map keeps its file open as long as its bytes are in use
+        few = len(numbers) <= self._max_open  # reading from many maps by turns opens their files again and again
         for number in numbers:
             rows = np.flatnonzero(refs.valid & (refs.file == number))
             if not 0 <= number < len(files):

@@ -25,7 +25,7 @@ from weakref import WeakValueDictionary
 import pyarrow as pa
 
 from lading.arrow.byte_ranges import ByteRanges
-from lading.errors import CorruptShard, LadingError, ShortRead, StoreError
+from lading.errors import CorruptShard, LadingError, NotFound, ShortRead, StoreError
 from lading.storage.appender import Appender
 from lading.storage.background import Background
 from lading.storage.base import (
@@ -40,6 +40,7 @@ from lading.storage.base import (
     unfinished,
 )
 from lading.storage.checksum import Checksum, add_file
+from lading.storage.descriptors import Descriptor, Reopened, close_unused
 from lading.storage.extents import ExtentSums
 from lading.storage.lock import lock_file
 
@@ -59,6 +60,14 @@ _KINDS = {
     stat.S_IFCHR: "a character device",
     stat.S_IFBLK: "a block device",
 }
+
+
+_LIBC = ctypes.CDLL(None, use_errno=True)
+_LIBC.mmap.restype = ctypes.c_void_p
+_LIBC.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_int64]
+_LIBC.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+_LIBC.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+_MAP_FAILED = ctypes.c_void_p(-1).value
 
 
 class LocalStore:
@@ -119,8 +128,8 @@ class LocalStore:
             key = (path, status.st_dev, status.st_ino, size)
             found = _mapped.get(key)
             if found is None:
-                mapped = mmap.mmap(fd, 0, access=mmap.ACCESS_READ) if size else None
-                found = _mapped[key] = LocalMap(path, mapped, os.dup(fd))
+                buffer = _map_pages(fd, size) if size else pa.py_buffer(b"")
+                found = _mapped[key] = LocalMap(path, buffer, os.dup(fd))
             return found
 
     def put_stream(self, path: str) -> LocalSink:
@@ -172,20 +181,25 @@ class LocalStore:
                 os.unlink(name)
 
 
-class _Descriptor:
-    """Close a descriptor when this object is collected.
+class _Mapping:
+    """Pages of a file in the address space, without an open descriptor; unmapped when this object is collected."""
 
-    A separate object from the map: `__del__` runs while weak references to the map still work, so that another thread
-    could get a map that is being closed.
-    """
+    __slots__ = ("address", "size_bytes")
 
-    __slots__ = ("_fd",)
+    def __init__(self, address: int, size_bytes: int) -> None:
+        self.address, self.size_bytes = address, size_bytes
 
-    def __init__(self, fd: int) -> None:
-        self._fd = fd
+    def __del__(self, _unmap: Callable[[int, int], int] = _LIBC.munmap) -> None:
+        _unmap(self.address, self.size_bytes)
 
-    def __del__(self) -> None:
-        os.close(self._fd)
+
+def _map_pages(fd: int, size: int) -> pa.Buffer:
+    """Return the pages of a file. Python's own `mmap` would keep a descriptor open for each map."""
+    address = _LIBC.mmap(None, size, mmap.PROT_READ, mmap.MAP_SHARED, fd, 0)
+    if address in (None, _MAP_FAILED):
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+    return pa.foreign_buffer(address, size, _Mapping(address, size))
 
 
 class LocalMap:
@@ -197,17 +211,17 @@ class LocalMap:
         buffer: the whole file.
     """
 
-    __slots__ = ("__weakref__", "_fd", "_map", "_open", "buffer", "path", "size_bytes")
+    __slots__ = ("__weakref__", "_file", "buffer", "path", "size_bytes")
 
-    def __init__(self, path: str, mapped: mmap.mmap | None, fd: int) -> None:
-        self.path = path
-        self._map, self._fd, self._open = mapped, fd, _Descriptor(fd)
-        self.size_bytes = 0 if mapped is None else len(mapped)
-        self.buffer: pa.Buffer = pa.py_buffer(b"" if mapped is None else mapped)
+    def __init__(self, path: str, buffer: pa.Buffer, fd: int) -> None:
+        self.path, self.buffer, self.size_bytes = path, buffer, buffer.size
+        status = os.fstat(fd)
+        self._file = Reopened(fd, partial(_same_file, path, (status.st_dev, status.st_ino)))
 
     def check(self) -> None:
         """Raise CorruptShard if the file's size has changed: touching lost pages kills the process."""
-        now = self.size_bytes if self._map is None else self._map.size()
+        opened = self._file.get()
+        now = self.size_bytes if opened is None else os.fstat(opened.fd).st_size
         if now != self.size_bytes:
             raise CorruptShard(
                 "the file changed while it was open",
@@ -219,52 +233,77 @@ class LocalMap:
 
     def read(self, offset: int, length: int) -> bytes:
         """Return the bytes of a range by `pread`; fewer at the end of the file."""
-        data = os.pread(self._fd, length, offset)
-        return data if len(data) == length else self._continued(data, offset, length)
+        opened = self._file.get()
+        if opened is None:
+            return self._from_map(offset, length)
+        data = os.pread(opened.fd, length, offset)
+        return data if len(data) == length else _continued(opened, data, offset, length)
 
     def read_each(self, offset: Sequence[int], length: Sequence[int]) -> Iterator[bytes]:
         """Yield the bytes of many ranges by `pread`, each on demand: the map is slower, even in the page cache."""
-        found = map(os.pread, repeat(self._fd), length, offset)
+        opened = self._file.get()
+        found = (
+            map(self._from_map, offset, length) if opened is None else map(os.pread, repeat(opened.fd), length, offset)
+        )
         for data, size, at in zip(found, length, offset, strict=True):
-            whole = data if len(data) == size else self._continued(data, at, size)
+            whole = data if len(data) == size or opened is None else _continued(opened, data, at, size)
             if len(whole) != size:
                 raise ShortRead("the file became shorter", file=self.path, offset=at, expected=size, found=len(whole))
             yield whole
-
-    def _continued(self, data: bytes, offset: int, length: int) -> bytes:
-        """Return a range after one call gave its beginning: a call reads 2 GiB at most.
-
-        The range is shorter at the end of the file.
-        """
-        parts, have = [data], len(data)
-        while have < length and (more := os.pread(self._fd, length - have, offset + have)):
-            parts.append(more)
-            have += len(more)
-        return b"".join(parts)
 
     def read_into(self, targets: Sequence[memoryview], offset: int) -> None:
         """Fill the targets, one after another, with the bytes from an offset on by `preadv`."""
         wanted = sum(map(len, targets))
         with store_errors(self.path):
-            found = os.preadv(self._fd, targets, offset)
+            opened = self._file.get()
+            found = 0 if opened is None else os.preadv(opened.fd, targets, offset)
             if found < wanted:  # 2 GiB and more, an interruption, or the file became shorter
                 for target in targets:
-                    _fill(self.path, self._fd, target[found:], offset + found)
+                    if opened is None:
+                        _copy(self.path, self._from_map(offset, len(target)), target, offset)
+                    else:
+                        _fill(self.path, opened.fd, target[found:], offset + found)
                     offset += len(target)
                     found = max(found - len(target), 0)
+
+    def _from_map(self, offset: int, length: int) -> bytes:
+        """Return the bytes of a range of a file whose name belongs to another one now: only the map has it."""
+        return bytes(memoryview(self.buffer)[offset : offset + length])
 
     def release(self, start: int, stop: int) -> None:
         """Release the whole pages inside `[start, stop)`; the last page of the file counts as whole."""
         page = mmap.PAGESIZE
         first = -(-max(start, 0) // page) * page
         last = self.size_bytes if stop >= self.size_bytes else stop // page * page
-        if self._map is not None and first < last:
-            self._map.madvise(mmap.MADV_DONTNEED, first, last - first)
+        if first < last:
+            _LIBC.madvise(self.buffer.address + first, last - first, mmap.MADV_DONTNEED)
+
+
+def _continued(opened: Descriptor, data: bytes, offset: int, length: int) -> bytes:
+    """Return a range after one call gave its beginning: a call reads 2 GiB at most.
+
+    The range is shorter at the end of the file.
+    """
+    parts, have = [data], len(data)
+    while have < length and (more := os.pread(opened.fd, length - have, offset + have)):
+        parts.append(more)
+        have += len(more)
+    return b"".join(parts)
+
+
+def _same_file(path: str, identity: tuple[int, int]) -> int | None:
+    """Open a file again; return None if the path names another file by now, or none."""
+    try:
+        with _open_file(path) as (fd, _):
+            status = os.fstat(fd)
+            return os.dup(fd) if (status.st_dev, status.st_ino) == identity else None
+    except NotFound:
+        return None
 
 
 _mapped: WeakValueDictionary[tuple[str, int, int, int], LocalMap] = WeakValueDictionary()
 """Live maps, by path, device, inode and size. Page faults cost as much as copying the pages, so a reader and the
-resolver of its references share one map. A mapped file is open, so no other file gets its inode."""
+resolver of its references share one map. The map keeps the file's inode, so no other file gets its number."""
 
 
 class LocalSink:
@@ -450,13 +489,33 @@ def _open_file(path: str) -> Iterator[tuple[int, int]]:
         # Check before opening: opening a device may have effects. Check again after: the name may belong to a pipe by
         # now, and O_NONBLOCK keeps the opening from waiting.
         _require_file(path, os.stat(name))
-        fd = os.open(name, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
+        fd = _opened(name)
     try:
         status = os.fstat(fd)
         _require_file(path, status)
         yield fd, status.st_size
     finally:
         os.close(fd)
+
+
+def _opened(name: str) -> int:
+    """Open a file for reading; if too many are open, after those that nobody uses now are closed."""
+    flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
+    try:
+        return os.open(name, flags)
+    except OSError as error:
+        if error.errno != errno.EMFILE:
+            raise
+    close_unused()
+    return os.open(name, flags)
+
+
+def _copy(path: str, data: bytes, target: memoryview, offset: int) -> None:
+    """Fill a target with bytes of its length."""
+    if len(data) < len(target):
+        raise ShortRead("the range runs past the end of the file", file=path, offset=offset, found=f"{len(data)} bytes",
+                        expected=f"{len(target)} bytes")  # fmt: skip
+    target[:] = data
 
 
 def _fill(path: str, fd: int, target: memoryview, offset: int) -> None:
@@ -553,8 +612,7 @@ def _renamed_if_free(old: str, new: str, *, folder: bool) -> bool:
 
 
 def _exchange(one: str, other: str) -> None:
-    libc = ctypes.CDLL(None, use_errno=True)
-    swap = getattr(libc, "renameat2", None)
+    swap = getattr(_LIBC, "renameat2", None)
     if swap is not None:
         done = swap(_AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), ctypes.c_uint(_RENAME_EXCHANGE))
         number = ctypes.get_errno()
