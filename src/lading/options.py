@@ -184,6 +184,7 @@ class ReadOptions:
         roots: Folder that references may point into, besides the folders of the source.
         schema: Columns that all rows get: missing columns are nulls, others are left out, values are cast and checked.
         schema_overrides: Arrow type of a column, such as score=float32. All other columns stay as they are.
+        hive_partitioning: Take folders such as year=2023 for columns of the rows in them.
         stores: Which store serves which URL. By default the scheme of a URL decides.
         mmap: Map local files. False reads them with pread, for files that somebody may truncate meanwhile.
         limits: Limit on what a file may ask for, such as page_bytes=4GB. Errors name the limit.
@@ -203,6 +204,7 @@ class ReadOptions:
     schema_overrides: Mapping[str, pa.DataType] | pa.Schema | None = field(
         default=None, metadata=cli("--type", "NAME=TYPE", aliases=("--schema-overrides",), repeatable=True)
     )
+    hive_partitioning: bool = field(default=True, metadata=cli("--hive-partitioning/--no-hive-partitioning"))
     stores: Stores | None = None
     mmap: bool = True
     limits: Limits = field(

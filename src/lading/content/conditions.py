@@ -114,6 +114,14 @@ class Where:
             raise _usage_error(self.text, wrong) from None
         return np.asarray(kept.fill_null(False).to_numpy(zero_copy_only=False), np.bool_)  # noqa: FBT003 - the value
 
+    def rejects(self, values: pa.RecordBatch) -> bool:
+        """Return whether no row with these values fits, whatever its other columns hold.
+
+        Args:
+            values: one row of the columns that are known.
+        """
+        return _rejects(self._condition, values)
+
     def check(self, schema: pa.Schema) -> None:
         """Raise the errors of `mask` that rows of this schema would meet whatever their values.
 
@@ -532,6 +540,18 @@ def _evaluate_condition(condition: _Node | pc.Expression, batch: pa.RecordBatch)
     if isinstance(condition, pc.Expression):
         return _evaluate_expression(condition, batch)
     return _truth(_Call("the condition", (condition,), (1, 0)), 0, _evaluate(condition, batch))
+
+
+def _rejects(condition: _Node | pc.Expression, values: pa.RecordBatch) -> bool:
+    if isinstance(condition, _Call) and condition.function in ("and", "or"):
+        rejected = [_rejects(part, values) for part in condition.args]
+        return any(rejected) if condition.function == "and" else all(rejected)
+    if not isinstance(condition, pc.Expression) and not {*values.schema.names}.issuperset(_columns(condition)):
+        return False
+    try:
+        return not _evaluate_condition(condition, values)[0].as_py()
+    except _Wrong:  # of an expression with other columns; or reading rows raises it too
+        return False
 
 
 def _evaluate_expression(expression: pc.Expression, batch: pa.RecordBatch) -> pa.Array:

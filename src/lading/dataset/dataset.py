@@ -15,6 +15,7 @@ from lading.dataset import iteration, shown
 from lading.dataset.chosen import ChosenSamples
 from lading.dataset.chosen_access import access_to
 from lading.dataset.iteration import Batching
+from lading.dataset.pruning import shards_that_fit
 from lading.dataset.python_values import rows_as_dicts, samples_as_dicts
 from lading.dataset.sample_access import SampleAccess, ordinals
 from lading.dataset.shard import ShardList
@@ -58,8 +59,9 @@ class Dataset(StepVerbs):
         """Made by `lading.open`."""
         self._source, self._read, self._steps = source, read, steps
         self._reopen, self._shards = reopen, shards
-        self._chosen = ChosenSamples(shards, steps) if steps else None
-        self._access = access_to(shards, self._chosen)
+        fitting = shards_that_fit(shards, steps)
+        self._chosen = ChosenSamples(fitting, steps) if steps else None
+        self._access = access_to(fitting, self._chosen)
         self._sample = self._access.sample
 
     def _with(self, step: Step) -> Self:

@@ -17,6 +17,7 @@ from lading.arrow.align import refuse_duplicate_names
 from lading.dataset.chosen import ChosenSamples
 from lading.dataset.dataset import Dataset
 from lading.dataset.manifest_options import manifest_options, members_of, stored_schema, stored_settings
+from lading.dataset.pruning import shards_that_fit
 from lading.dataset.shards import DETECT_SHARDS, ReadPlan, Shards, hold_few
 from lading.dataset.source import (
     Listing,
@@ -28,6 +29,7 @@ from lading.dataset.source import (
     read_head,
     source_names,
     split_source,
+    with_partitions,
 )
 from lading.dataset.steps import Step
 from lading.errors import (
@@ -108,6 +110,7 @@ def open_dataset(  # noqa: PLR0913 - one argument a decision of the user; all bu
     roots: Sequence[str | os.PathLike[str]] = (),
     schema: pa.Schema | None = None,
     schema_overrides: Mapping[str, pa.DataType] | pa.Schema | None = None,
+    hive_partitioning: bool = True,
     stores: Stores | None = None,
     mmap: bool = True,
     limits: Limits = DEFAULT_LIMITS,
@@ -128,6 +131,8 @@ def open_dataset(  # noqa: PLR0913 - one argument a decision of the user; all bu
         schema: columns that all rows get: missing columns are nulls, others are dropped, values are cast and checked.
         schema_overrides: types of some columns, such as `{"score": pa.float32()}`; all other columns stay as they are.
             Of interleaved data, a column that is missing becomes one of nulls.
+        hive_partitioning: take folders such as `year=2023` for columns of the rows in them (Parquet, Arrow, CSV, JSON
+            Lines). `where` opens only the files of partitions that may fit.
         stores: which store serves which URL. By default the scheme of a URL decides.
         mmap: map local files. False reads them with `pread`, for files that somebody may truncate meanwhile.
         limits: limits on what files may ask for: sizes, counts, unpacked sizes.
@@ -141,7 +146,7 @@ def open_dataset(  # noqa: PLR0913 - one argument a decision of the user; all bu
         raise UsageError("a dataset is open already", advice="Use it as it is.")
     read = ReadOptions(
         format=format, split=split, view=view, options=options, interleaved=interleaved, roots=roots, schema=schema,
-        schema_overrides=schema_overrides, stores=stores, mmap=mmap, limits=limits,
+        schema_overrides=schema_overrides, hive_partitioning=hive_partitioning, stores=stores, mmap=mmap, limits=limits,
     )  # fmt: skip
     return _dataset(listed_once(source), read)
 
@@ -153,7 +158,7 @@ def _dataset(source: Source, read: ReadOptions, steps: tuple[Step, ...] = ()) ->
 
 
 def open_shards(source: Source | Dataset, **opening: Any) -> Shards:
-    """Open the shards of a source, or those of a dataset; the dataset's steps do not count.
+    """Open the shards of a source, or those of a dataset without the partitions that its steps reject.
 
     Args:
         source: as `open_dataset` takes it, or a dataset.
@@ -163,7 +168,7 @@ def open_shards(source: Source | Dataset, **opening: Any) -> Shards:
         UsageError: a dataset is given, and arguments of opening too.
     """
     if isinstance(source, Dataset):
-        return _open(source.source, read_of(source, opening))
+        return shards_that_fit(_open(source.source, read_of(source, opening)), source.steps)
     return _open(source, ReadOptions(**opening))
 
 
@@ -205,6 +210,8 @@ def _open(source: Source, read: ReadOptions) -> Shards:
     named = read.format or (manifest.format if manifest else listing.format)
     with errors_at(file=None if read.format else listing.folder or None):
         fmt = get_format(named) if named else _recognise(listing, stores)
+    if read.hive_partitioning and fmt.info.hive_partitions and manifest is None and listing.index_file is None:
+        listing = with_partitions(listing)
     shards = shards_of(listing, fmt, manifest, kept[1] if kept else None, read=read)
     told = read.view or (manifest.view if manifest else _detect_view(shards))
     shards.view, shards.view_is_known = told or "samples", told is not None

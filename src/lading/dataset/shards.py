@@ -327,6 +327,16 @@ class Shards:
             self._close_views()
             hold_few(self)
 
+    def with_listing(self, table: pa.Table) -> Shards:
+        """Return the same shards, read in the same way, with another table of them; nothing is open of it yet."""
+        plan = ReadPlan(
+            self.view, self.format_options, self.interleaved, self.named_roots, self.target, self.types, self.members,
+            self.stored_schema,
+        )  # fmt: skip
+        made = Shards(replace(self.listing, table=table), self.fmt, plan, fetcher=self.fetcher, stores=self.stores)
+        made.view_is_known = self.view_is_known
+        return made
+
     def forget_shards(self) -> None:
         """Close all shards, and forget what was found in them: the listing or `replacements` was changed."""
         self._close_views()
@@ -432,12 +442,14 @@ def _found_schema(shards: Shards) -> pa.Schema:
 def hold_few(shards: Shards) -> None:
     """Open all shards, where they are few and that costs next to nothing: each is read from then on as it is now.
 
-    A shard that cannot be opened is an error when it is read.
+    A shard that cannot be opened is an error when it is read. Files of partitions are left closed: a condition may need
+    few of them.
 
     Raises:
         DatasetReplaced: another dataset took the place of this one before all were open.
     """
-    many = len(shards.listing) > _HELD_SHARDS
+    partitions = shards.listing.table.column("partition")
+    many = len(shards.listing) > _HELD_SHARDS or partitions.null_count < len(partitions)
     if many or not shards.identity.may_change or not shards.fmt.info.opens_at_once:
         return
     for shard in range(len(shards.listing)):
@@ -494,7 +506,8 @@ def _listed_file(listing: Listing, shard: int, own: str | None, stores: Stores, 
             advice="The file was changed, damaged or replaced.",
         )  # fmt: skip
     entry = listing.table.column("entry")[shard].as_py() or ""
-    return ShardFile(store, path, info, entry=entry, limits=limits, stores=stores)
+    partition = listing.table.column("partition")[shard].as_py() or ""
+    return ShardFile(store, path, info, entry=entry, partition=partition, limits=limits, stores=stores)
 
 
 def _check_count(listing: Listing, shard: int, found: int) -> None:

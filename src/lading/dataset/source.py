@@ -16,7 +16,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from itertools import chain, groupby
 from typing import TypeAlias
@@ -27,6 +27,7 @@ import pyarrow.compute as pc
 
 from lading.errors import DataError, NotFound, SeveralSplits, SourceNotFound, StoreError, UnknownFormat, UsageError
 from lading.formats.base import AnyFormat, ListedShard
+from lading.formats.hive_partitions import partitions_of
 from lading.formats.index_json import load_index, several_splits
 from lading.formats.registry import all_formats, get_format
 from lading.limits import DEFAULT_LIMITS, Limits
@@ -55,6 +56,7 @@ __all__ = [
     "several_formats",
     "source_names",
     "split_source",
+    "with_partitions",
     "write_splits",
 ]
 
@@ -74,9 +76,11 @@ LISTING_SCHEMA = pa.schema(
         pa.field("size_bytes", pa.int64()),
         pa.field("hashes", pa.string()),
         pa.field("entry", pa.string()),
+        pa.field("partition", pa.string()),
     ]
 )
-"""A row a shard; `hashes` is a JSON object of hex digests by algorithm; null where the lister does not say."""
+"""A row a shard; `hashes` is a JSON object of hex digests by algorithm; `partition` is as in `ShardFile`.
+Null where the lister does not say."""
 
 _MOST = 1 << 50
 """Of samples, and of bytes, that an index may say of a shard: sums over all shards must be numbers, too."""
@@ -122,7 +126,7 @@ def list_kept(shards: pa.Table, own: str, *, named: bool = True) -> Listing:
     """The shards that a manifest lists, by the folder from which it names them; `named` if that is the source."""
     paths = pc.binary_join_element_wise(f"{own}/", shards["path"], "")
     hashes = pa.nulls(len(shards), pa.string())
-    columns = [paths, shards["num_samples"], shards["size_bytes"], hashes, shards["entry"]]
+    columns = [paths, shards["num_samples"], shards["size_bytes"], hashes, shards["entry"], hashes]
     return Listing(pa.table(columns, schema=LISTING_SCHEMA), folder=own if named else None, own=own)
 
 
@@ -152,6 +156,21 @@ def list_source(source: Source, stores: Stores, limits: Limits = DEFAULT_LIMITS)
         tables += [_table(shards)] if shards else [one.table for one in members if isinstance(one, Listing)]
     datasets = tuple(folder for one in found if isinstance(one, Listing) for folder in one.datasets)
     return Listing(pa.concat_tables(tables), datasets=datasets)
+
+
+def with_partitions(listing: Listing) -> Listing:
+    """The listing with the partitions in the names of folders: of those below the folder that was named, if one was.
+
+    Raises:
+        DataError: the value of a partition is invalid UTF-8.
+    """
+    table = listing.table
+    below = 0 if listing.folder is None else len(listing.folder.rstrip("/")) + 1
+    partitions = partitions_of(pc.utf8_slice_codeunits(table["path"], below))
+    if partitions is None:
+        return listing
+    at = table.schema.get_field_index("partition")
+    return replace(listing, table=table.set_column(at, table.schema.field(at), partitions))
 
 
 def listed_once(source: Source) -> Source:
@@ -478,6 +497,7 @@ def _table(shards: Sequence[ListedShard] | Iterator[ListedShard], index: str | N
             _counts([s.size_bytes for s in rows], index),
             pa.array([orjson.dumps(dict(s.hashes)).decode() if s.hashes else None for s in rows], pa.string()),
             pa.array([s.entry or None for s in rows], pa.string()),
+            pa.nulls(len(rows), pa.string()),
         ],
         schema=LISTING_SCHEMA,
     )

@@ -83,6 +83,8 @@ class ShardFile:
         index: an earlier result of `ShardReader.index()` for this file, which a reader may use.
         entry: the shard's entry in the dataset's own index (`ListedShard.entry`); empty if there is none.
         options: options of the format for this shard alone.
+        partition: columns with one value in the whole file, from the names of folders
+            (`lading.formats.hive_partitions`); empty for none. Readers ignore it: views add the columns.
         rows: the rows to read, ascending, if other rows are damaged; None for all rows. Readers ignore it: views skip
             the other rows (`lading.interleaved.open`).
         stands_for: the file that this one was made from; relative paths in it start there. Empty for an original.
@@ -103,6 +105,7 @@ class ShardFile:
     index: pa.Table | None = None
     entry: str = ""
     options: Mapping[str, Any] = field(default_factory=dict)
+    partition: str = ""
     rows: NDArray[np.int64] | None = None
     stands_for: str = ""
     stands_in: Store | None = None
@@ -702,6 +705,7 @@ class FormatInfo:
         opens_at_once: opening a shard reads only its end, and an open shard stays readable when it is replaced.
         restores_types: rows are restored exactly only with the columns of the manifest, in every dataset.
         files_name_each_other: the files of a shard contain each other's names, so they cannot be renamed.
+        hive_partitions: folders such as `year=2023` above a shard stand for columns of its rows.
         may_end_early: damage may look like the end of a shard, so that reading a damaged shard raises no error.
     """
 
@@ -724,6 +728,7 @@ class FormatInfo:
     opens_at_once: bool = False
     restores_types: bool = False
     files_name_each_other: bool = False
+    hive_partitions: bool = False
     may_end_early: bool = False
 
 

@@ -21,6 +21,7 @@ from lading.formats.base import (
     ShardWriter,
 )
 from lading.formats.documents import is_documents
+from lading.formats.hive_partitions import WITHOUT_PARTITIONS, with_partition
 from lading.formats.selection import selected_rows
 from lading.formats.stored_types import StoredTypes
 from lading.interleaved.base import View
@@ -81,12 +82,16 @@ def open_view(  # noqa: PLR0913, PLR0917 - what a dataset knows of its shards
     reader, rows = fmt.open(source, fmt.options_for(source, options)), source.rows
     if rows is not None and reader.select(rows):
         rows = None
+    packed = None if view == "samples" or reader.member_reader is not None else _packed_rows(reader)
+    if source.partition:
+        if packed is not None:
+            raise UsageError("packed items have no columns of partitions", file=source.path, advice=WITHOUT_PARTITIONS)
+        reader = with_partition(reader, source.partition, source.path)
     if view == "samples":
         given = reader if members is None else _restoring(reader, fetcher, members, source.path)
         return SamplesView(selected_rows(given, rows))
     if reader.member_reader is not None:
         return TarDocuments(reader.member_reader, fetcher, source, interleaved, schema)
-    packed = _packed_rows(reader)
     if packed is not None:
         return PackedView(selected_rows(packed, rows), source.path, interleaved, schema)
     if reader.document_reader is not None:

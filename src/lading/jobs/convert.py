@@ -19,6 +19,7 @@ from lading.dataset.columns import columns_to_read
 from lading.dataset.dataset import Dataset
 from lading.dataset.iteration import hidden_columns
 from lading.dataset.open import open_shards, read_of
+from lading.dataset.pruning import shards_that_fit
 from lading.dataset.shards import ReadPlan, Shards
 from lading.dataset.source import Source, listed_once, write_splits
 from lading.dataset.steps import Drop as DropColumns
@@ -146,6 +147,7 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
     options: Mapping[str, Any] | None = None,
     interleaved: InterleavedOptions | None = None,
     roots: Sequence[str | os.PathLike[str]] = (),
+    hive_partitioning: bool = True,
     stores: Stores | None = None,
     limits: Limits = DEFAULT_LIMITS,
     on_progress: OnProgress | None = None,
@@ -204,6 +206,7 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
         options: options of the format written.
         interleaved: names of fields and policies for interleaved data.
         roots: folders that references may point into, besides the folders of the source.
+        hive_partitioning: take folders such as `year=2023` for columns of the rows in them.
         stores: which store serves which URL.
         limits: limits on what files of the source may ask for, as for `lading.open`.
         on_progress: called after every batch of any process.
@@ -226,7 +229,8 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
     job = _Job(
         ReadOptions(
             format=source_format, split=split, view=view, options=source_options, interleaved=interleaved, roots=roots,
-            schema=schema, schema_overrides=schema_overrides, stores=stores or Stores(), limits=limits,
+            schema=schema, schema_overrides=schema_overrides, hive_partitioning=hive_partitioning,
+            stores=stores or Stores(), limits=limits,
         ),
         WriteOptions(**{each.name: asked[each.name] for each in fields(WriteOptions)}),
         None if columns is None else tuple(columns),
@@ -300,7 +304,8 @@ class _Job:
 def _convert(job: _Job, source: Source, destination: str | os.PathLike[str]) -> ConvertSummary:
     """Convert a source that is one dataset."""
     began, write, stores = time.perf_counter(), job.write, job.stores
-    with using_threads(write.threads), ExitStack() as held, open_shards(source, **job.opening) as shards:
+    with using_threads(write.threads), ExitStack() as held, open_shards(source, **job.opening) as every:
+        shards = held.enter_context(shards_that_fit(every, job.steps))
         job = replace(job, read=replace(job.read, options=take_files_in(shards, job.read.options)))
         target = get_format(write.format)
         store, path = find_destination(destination, stores)

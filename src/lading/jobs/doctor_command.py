@@ -91,8 +91,12 @@ def _reading(opening: Mapping[str, Any]) -> Iterator[str]:
     read = ReadOptions(**opening)
     for option in fields(ReadOptions):
         if "cli" in option.metadata:
-            for text in _texts(getattr(read, option.name)):
-                yield from (option.metadata["cli"].flag, text)
+            value, flag = getattr(read, option.name), option.metadata["cli"].flag
+            if isinstance(value, bool):
+                yield from [flag.split("/")[not value]] if value != option.default else []
+                continue
+            for text in _texts(value):
+                yield from (flag, text)
     interleaved = read.interleaved or InterleavedOptions()
     for option in fields(InterleavedOptions):
         if (value := getattr(interleaved, option.name)) != option.default:

@@ -115,6 +115,7 @@ def salvage(  # noqa: PLR0913 - one argument a decision of the user; all but two
     options: Mapping[str, Any] | None = None,
     interleaved: InterleavedOptions | None = None,
     roots: Sequence[str | os.PathLike[str]] = (),
+    hive_partitioning: bool = True,
     stores: Stores | None = None,
     limits: Limits = DEFAULT_LIMITS,
     on_progress: OnProgress | None = None,
@@ -143,6 +144,7 @@ def salvage(  # noqa: PLR0913 - one argument a decision of the user; all but two
         options: options of the format written. In the format of the source, the others are as in its first sound shard.
         interleaved: names of fields and policies for interleaved data.
         roots: further folders that references in tables may point into.
+        hive_partitioning: as `lading.open` takes it.
         stores: which store serves which URL.
         limits: most resources that files of the source may ask for; a unit that asks for more is lost.
         on_progress: called after each shard that was searched, and after each batch that was written.
@@ -157,10 +159,10 @@ def salvage(  # noqa: PLR0913 - one argument a decision of the user; all but two
     began = time.perf_counter()
     stores = stores or Stores()
     read = ReadOptions(
-        format=source_format, view=view, options=source_options, interleaved=interleaved, roots=roots, stores=stores,
-        limits=limits,
+        format=source_format, view=view, options=source_options, interleaved=interleaved, roots=roots,
+        hive_partitioning=hive_partitioning, stores=stores, limits=limits,
     )  # fmt: skip
-    found = find_shards(split_source(source, split, stores), stores, source_format, limits)
+    found = find_shards(split_source(source, split, stores), stores, read)
     store, path = find_destination(destination, stores)
     max_bytes, shard_bytes = parse_bytes(max_batch_bytes), parse_bytes(shard_size)
     with shards_of(found.listing, found.format, found.manifest, read=read) as dataset:
@@ -362,7 +364,8 @@ class _Search:
         dataset, fmt = self._dataset, self._found.format
         store, path = resolve(dataset.path(number), self._stores)
         entry = dataset.listing.table["entry"][number].as_py() or ""
-        source = ShardFile(store, path, entry=entry, limits=dataset.limits, stores=self._stores)
+        partition = dataset.listing.table["partition"][number].as_py() or ""
+        source = ShardFile(store, path, entry=entry, partition=partition, limits=dataset.limits, stores=self._stores)
         copy = None
         with suppress(DataError, StoreError):
             copy = fmt.compressed_copy(source)

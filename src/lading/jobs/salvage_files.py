@@ -95,8 +95,9 @@ class TemporaryFiles:
     def _as_source(self, path: str, source: ShardFile) -> ShardFile:
         info = self._store.head(path)
         return ShardFile(
-            self._store, path, info, entry=source.entry, limits=source.limits, options=source.options,
-            stands_for=source.place, stands_in=source.place_store, stores=source.stores,
+            self._store, path, info, entry=source.entry, partition=source.partition, limits=source.limits,
+            options=source.options, stands_for=source.place, stands_in=source.place_store,
+            stores=source.stores,
         )  # fmt: skip
 
     def drop(self, source: ShardFile) -> None:

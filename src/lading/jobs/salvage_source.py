@@ -30,6 +30,7 @@ from lading.dataset.source import (
     read_head,
     several_formats,
     source_names,
+    with_partitions,
 )
 from lading.errors import DataError, LadingError, SourceNotFound, StoreError, UnknownFormat, UsageError
 from lading.formats.base import AnyFormat, ListedShard
@@ -39,6 +40,7 @@ from lading.limits import Limits
 from lading.manifest import values as mf
 from lading.manifest.files import load_readable
 from lading.manifest.values import Manifest
+from lading.options import ReadOptions
 from lading.storage.base import Store, has_file, native_path
 from lading.storage.stores import Stores, resolve
 
@@ -68,7 +70,7 @@ class FoundShards:
     findings: Sequence[LadingError] = field(default_factory=list)
 
 
-def find_shards(source: Source, stores: Stores, format_name: str | None, limits: Limits) -> FoundShards:
+def find_shards(source: Source, stores: Stores, read: ReadOptions) -> FoundShards:
     """Return the shards of a source, by those of its lists that can be read.
 
     Raises:
@@ -78,7 +80,7 @@ def find_shards(source: Source, stores: Stores, format_name: str | None, limits:
         UsageError: there are several datasets with manifests, or several splits.
     """
     findings: list[LadingError] = []
-    source = listed_once(source)
+    source, format_name, limits = listed_once(source), read.format, read.limits
     names = source_names(source, stores)
     manifest, kept, folder = None, None, ""
     if len(names) == 1:
@@ -102,10 +104,12 @@ def find_shards(source: Source, stores: Stores, format_name: str | None, limits:
         raise SourceNotFound("the source holds no shard", file=names[0] if names else None)
     named = by_name or listing.format
     fmt = get_format(named) if named else _recognised(listing, stores)
-    nothing = pa.nulls(len(listing), pa.int64())
-    table = listing.table
+    if read.hive_partitioning and fmt.info.hive_partitions and manifest is None and listing.index_file is None:
+        listing = with_partitions(listing)
+    nothing, table = pa.nulls(len(listing), pa.int64()), listing.table
+    hashes = pa.nulls(len(listing), pa.string())
     bare = pa.table(
-        [table["path"], nothing, nothing, pa.nulls(len(listing), pa.string()), table["entry"]], schema=LISTING_SCHEMA
+        [table["path"], nothing, nothing, hashes, table["entry"], table["partition"]], schema=LISTING_SCHEMA
     )
     plain = replace(listing, table=bare)
     return FoundShards(plain, table, fmt, manifest, kept, findings)
@@ -185,7 +189,7 @@ def _by_files_beside(
             if others if not format_name else others[fmt.name]:
                 place = posixpath.dirname(shards[0].path) if folder is None else folder
                 raise several_formats(place, others + Counter({fmt.name: len(shards)}))
-            rows = [(shard.path, shard.num_samples, None, None, shard.entry) for shard in shards]
+            rows = [(shard.path, shard.num_samples, None, None, shard.entry, None) for shard in shards]
             table = pa.table([*zip(*rows, strict=True)], schema=LISTING_SCHEMA)
             return Listing(table, folder=folder, format=fmt.name)
     return None
@@ -272,7 +276,7 @@ def _by_files(
     chosen = format_name or next(iter(formats), "")
     paths = sorted({path for path in found if not chosen or path.lower().endswith(get_format(chosen).info.extensions)})
     rest = pa.nulls(len(paths), pa.int64()), pa.nulls(len(paths), pa.int64())
-    texts = pa.nulls(len(paths), pa.string()), pa.nulls(len(paths), pa.string())
+    texts = [pa.nulls(len(paths), pa.string())] * 3
     table = pa.table([path_column(paths), *rest, *texts], schema=LISTING_SCHEMA)
     return Listing(table, folder=folders[0] if len(folders) == 1 == len(names) else None, format=chosen)
 

@@ -62,6 +62,7 @@ class ArrowFormat(Format[ReadOptions, WriteOptions]):
         read_options=ReadOptions,
         write_options=WriteOptions,
         whole_options={"load_assets": True},
+        hive_partitions=True,
         index_names={
             CACHE_INDEX: r"shard-\d{5}\.arrow",
             STATE_INDEX: r"data-\d{5}-of-\d{5}\.arrow",

@@ -51,6 +51,7 @@ class CsvFormat(Format[ReadOptions, WriteOptions]):
         read_options=ReadOptions,
         write_options=WriteOptions,
         keeps_types=False,
+        hive_partitions=True,
     )
 
     def open(self, file: ShardFile, options: ReadOptions) -> CsvReader:

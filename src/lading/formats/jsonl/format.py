@@ -46,6 +46,7 @@ class JsonlFormat(Format[ReadOptions, WriteOptions]):
         read_options=ReadOptions,
         write_options=WriteOptions,
         keeps_types=False,
+        hive_partitions=True,
     )
 
     def open(self, file: ShardFile, options: ReadOptions) -> JsonlReader:

@@ -63,6 +63,7 @@ class ParquetFormat(Format[ReadOptions, WriteOptions]):
         extensions=(".parquet",),
         read_options=ReadOptions,
         write_options=WriteOptions,
+        hive_partitions=True,
     )
 
     def matches(self, path: str, head: bytes) -> bool:
