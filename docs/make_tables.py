@@ -26,6 +26,8 @@ PAGES = [Path(__file__).parent / "cli.md", *sorted((Path(__file__).parent / "for
 COMMANDS: dict[str, Any] = get_command(app).commands  # type: ignore[attr-defined] # a group has commands
 OUTPUT = ("--json", "--debug")
 GROUPS = {"reading": READING, "choosing": CHOOSING, "writing": WRITING}
+UNNEEDED = {"--on-bad-shard"}
+"""Options of a group that `verify` and `salvage` do not take: they report bad shards by themselves."""
 STEPS = {
     "columns": "ds.select",
     "drop": "ds.where(…, drop=…)",
@@ -58,9 +60,9 @@ def flags_of(group: str) -> dict[str, str]:
 
 
 def groups_of(command: str) -> list[str]:
-    """Return the groups of which a command has every option."""
-    mine = options_of(command)
-    return [group for group in ("output", *GROUPS) if flags_of(group).keys() <= mine.keys()]
+    """Return the groups of which a command has every option, but for options that some commands do not need."""
+    mine = options_of(command).keys() | UNNEEDED
+    return [group for group in ("output", *GROUPS) if flags_of(group).keys() <= mine]
 
 
 def row(option: Any, *cells: str) -> str:
@@ -78,11 +80,13 @@ def table(name: str) -> str:
         shared = {flag for group in groups for flag in flags_of(group)}
         own = [row(option) for flag, option in options_of(name).items() if flag not in shared]
         links = ", ".join(f"[{group}](#{group}-options)" for group in groups)
-        return "\n".join([*_lines(["option", ""], own), f"Shared options: {links}.", ""])
+        lacks = sorted(UNNEEDED - options_of(name).keys()) if "reading" in groups else []
+        without = f", without `{'`, `'.join(lacks)}`" if lacks else ""
+        return "\n".join([*_lines(["option", ""], own), f"Shared options: {links}{without}.", ""])
     if name not in ("output", *GROUPS):
         return "\n".join(_lines(["option", "default", ""], _format_rows(name)))
-    options = next(options_of(command) for command in COMMANDS if name in groups_of(command))
     flags = flags_of(name)
+    options = next(mine for mine in map(options_of, COMMANDS) if flags.keys() <= mine.keys())
     if name == "output":
         return "\n".join(_lines(["option", ""], (row(options[flag]) for flag in flags)))
     rows = (row(options[flag], f"`{python}`") for flag, python in flags.items())

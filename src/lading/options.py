@@ -32,6 +32,7 @@ __all__ = [
     "CliOption",
     "Drop",
     "InterleavedOptions",
+    "OnBadShard",
     "OnError",
     "ReadOptions",
     "RowOptions",
@@ -44,6 +45,9 @@ __all__ = [
 
 OnError: TypeAlias = Literal["error", "warn", "drop_row", "drop_sample"]
 """For a row whose payload is unavailable: raise; keep it with a null and a warning; drop it; drop its sample."""
+
+OnBadShard: TypeAlias = Literal["error", "skip"]
+"""For a shard that cannot be read to its end: raise; or leave all of it out, and list it."""
 
 SchemaPolicy: TypeAlias = Literal["union", "strict", "intersect"]
 """Where shards differ in columns: take all columns, refuse, or take the columns that all shards have."""
@@ -186,6 +190,8 @@ class ReadOptions:
         schema_overrides: Arrow type of a column, such as score=float32. All other columns stay as they are.
         hive_partitioning: Take folders such as year=2023 for columns of the rows in them.
         stores: Which store serves which URL. By default the scheme of a URL decides.
+        on_bad_shard: Where a shard is damaged, missing or unreadable: error, or skip. skip leaves the whole
+            shard out, and lists it.
         mmap: Map local files. False reads them with pread, for files that somebody may truncate meanwhile.
         limits: Limit on what a file may ask for, such as page_bytes=4GB. Errors name the limit.
     """
@@ -206,6 +212,9 @@ class ReadOptions:
     )
     hive_partitioning: bool = field(default=True, metadata=cli("--hive-partitioning/--no-hive-partitioning"))
     stores: Stores | None = None
+    on_bad_shard: OnBadShard = field(
+        default="error", metadata=cli("--on-bad-shard", "POLICY", choices=get_args(OnBadShard))
+    )
     mmap: bool = True
     limits: Limits = field(
         default=DEFAULT_LIMITS, metadata=cli("--max", "NAME=VALUE", aliases=("--limits",), repeatable=True)
@@ -217,6 +226,9 @@ class ReadOptions:
 
         if self.view is not None and self.view not in VIEWS:
             raise UsageError("no such view", expected=" or ".join(VIEWS), found=repr(self.view))
+        if self.on_bad_shard not in get_args(OnBadShard):
+            raise UsageError("no such policy", expected=" or ".join(get_args(OnBadShard)),
+                             found=f"on_bad_shard={self.on_bad_shard!r}")  # fmt: skip
         if isinstance(self.roots, str):
             raise UsageError("roots are a list of folders", found=repr(self.roots), advice=f"Give [{self.roots!r}].")
         listed = isinstance(self.roots, Collection)

@@ -371,7 +371,7 @@ def test_a_dataset_shows_what_it_is(plain: Path) -> None:
 
 _NAMES = (
     "batches by_key close columns counts drop filter format head image_bounds limit map materialise read rename samples"
-    " schema select shards source steps take view where write"
+    " schema select shards skipped_shards source steps take view where write"
 )
 
 

@@ -77,6 +77,11 @@ def _dropped(entry: Mapping[str, Any]) -> str:
     return visible(f"{where}: {entry.get('detail', entry['reason'])}")
 
 
+def _skipped(shard: Mapping[str, Any]) -> str:
+    """Return a shard that was left out, on one line."""
+    return visible(f"{shard['file']}: {shard['error']['message']}")
+
+
 def _text(destination: str, done: ConvertSummary, *, lazy: bool) -> Iterator[RenderableType]:
     from rich.text import Text
 
@@ -99,6 +104,7 @@ def _text(destination: str, done: ConvertSummary, *, lazy: bool) -> Iterator[Ren
     rows.append(("took", Text(f"{done.seconds:.1f} s{speed}")))
     rows += [("warning", Text(f"{number:,} {visible(what)}", "yellow")) for what, number in done.counts.items()]
     rows += [("dropped", Text(_dropped(entry), "yellow")) for entry in done.lost]
+    rows += [("skipped", Text(_skipped(shard), "yellow")) for shard in done.skipped_shards]
     rows += [("schemas", Text(visible(difference), "yellow")) for difference in done.differences]
     if done.verified:
         read_back = " when read back" + (f": digest {done.digest}" if done.digest else "")

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from lading.cli.options import CHOOSING, READING, Debug, Json, Sources, Values, takes
-from lading.cli.output import Output
+from lading.cli.output import Output, finding_text
 from lading.cli.progress import watching
 from lading.cli.source import open_chosen
 from lading.cli.text import columns, count, facts, visible
@@ -41,8 +41,11 @@ def info(
     with Output(as_json=as_json, debug=debug) as out:
         from lading.jobs import info as job
 
-        with open_chosen(sources, reading(), choosing()) as dataset, watching(out.err, "looking") as report:
+        read = reading()
+        with open_chosen(sources, read, choosing()) as dataset, watching(out.err, "looking") as report:
             found = job.info(dataset, on_progress=report)
+        if found.bad_shards and read.get("on_bad_shard") != "skip":
+            out.status = 1
         value: dict[str, Any] = asdict(found)
         value["columns"] = [dict(zip(("name", "type", "feature"), c, strict=True)) for c in found.columns]
         out.show(value, _text(sources, found))
@@ -64,7 +67,11 @@ def _text(sources: Sequence[str], found: Info) -> Iterator[RenderableType]:
     rows.append(("size", format_bytes(found.size_bytes)))
     rows.append(("manifest", "lading's" if found.manifest else "none"))
     rows += [("warning", f"{number:,} {visible(what)}") for what, number in found.counts.items()]
+    if found.bad_shards:
+        rows.append(("bad", f"{count(len(found.bad_shards), 'shard')}, not counted:"))
     yield facts((name, Text(value)) for name, value in rows)
+    for bad in found.bad_shards:
+        yield from finding_text(bad["error"], "✗", "bold red")
     yield ""
     yield columns(
         (count(len(found.columns), "column"), "type", "holds"),

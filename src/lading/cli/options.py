@@ -6,7 +6,7 @@ import inspect
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import MISSING, Field, dataclass, field, fields
+from dataclasses import MISSING, Field, dataclass, field, fields, replace
 from enum import StrEnum
 from functools import partial, wraps
 from typing import Annotated, Any, TypeAlias
@@ -18,6 +18,7 @@ from lading.limits import Limits
 from lading.options import NAMES, CliOption, InterleavedOptions, ReadOptions, RowOptions, WriteOptions, cli, help_texts
 
 __all__ = [
+    "CHECKING",
     "CHOOSING",
     "READING",
     "WRITING",
@@ -84,19 +85,22 @@ class OptionGroup:
         name: of the verb's argument.
         kinds: dataclasses whose fields are the options.
         only: fields that the verb takes; by default all.
+        without: fields that the verb does not take.
         optional: whether even an option without a default may be left out.
     """
 
     name: str
     kinds: tuple[type, ...]
     only: tuple[str, ...] = ()
+    without: tuple[str, ...] = ()
     optional: bool = False
 
     def options(self) -> Iterator[tuple[str, type, Field[Any], CliOption]]:
         """Return each option: its name in the verb's signature, its dataclass and field, and its spelling."""
         for kind in self.kinds:
             for one in fields(kind):
-                if "cli" in one.metadata and (not self.only or one.name in self.only):
+                taken = (not self.only or one.name in self.only) and one.name not in self.without
+                if "cli" in one.metadata and taken:
                     yield f"{kind.__name__.lower()}_{one.name}", kind, one, one.metadata["cli"]
 
     def parameters(self) -> list[inspect.Parameter]:
@@ -125,6 +129,9 @@ class OptionGroup:
 
 READING = OptionGroup("reading", (ReadOptions, FormatFlags, InterleavedOptions))
 """How the source is read: the arguments of `lading.open`."""
+
+CHECKING = replace(READING, without=("on_bad_shard",))
+"""The same for verbs that report bad shards themselves."""
 
 CHOOSING = OptionGroup("choosing", (RowOptions,))
 """Which rows and columns are kept."""

@@ -148,7 +148,7 @@ class Output:
         self.status = shown.exit_status
         # For people first: standard output may be what failed.
         problem, *advice = error_lines(shown)
-        if isinstance(error, CorruptShard):
+        if isinstance(error, CorruptShard) and "lading salvage" not in (error.advice or ""):
             advice = [" ".join([*advice, _SALVAGE])]
         self._say("error", "bold red", [problem, *advice])
         if self.as_json:

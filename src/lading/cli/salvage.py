@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lading.cli.options import READING, WRITING, Debug, Json, Sources, Values, one_or_many, takes
+from lading.cli.options import CHECKING, WRITING, Debug, Json, Sources, Values, one_or_many, takes
 from lading.cli.output import Output, finding_text
 from lading.cli.progress import watching
 from lading.cli.text import count, facts, visible
@@ -27,7 +27,7 @@ _SHOWN = 20
 _TAILS_SHOWN = 3
 
 
-@takes(replace(WRITING, only=("format", "options", "shard_size", "overwrite"), optional=True), READING)
+@takes(replace(WRITING, only=("format", "options", "shard_size", "overwrite"), optional=True), CHECKING)
 def salvage(
     *,
     sources: Sources,

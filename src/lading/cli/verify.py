@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lading.cli.options import READING, Debug, Json, Sources, Values, Workers, one_or_many, takes
+from lading.cli.options import CHECKING, Debug, Json, Sources, Values, Workers, one_or_many, takes
 from lading.cli.output import Output, finding_text
 from lading.cli.progress import watching
 from lading.cli.text import count, facts, visible
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["verify"]
 
 
-@takes(READING)
+@takes(CHECKING)
 def verify(
     *,
     sources: Sources,

@@ -131,7 +131,9 @@ class ChosenSamples:
         """Batches of some shards, with the columns that the steps need."""
         shards = self._shards
         for number in wanted:
-            names = self._to_read(steps, columns, number)
+            names = None
+            with shards.bad.skipping(number, shards.path(number)):
+                names = self._to_read(steps, columns, number)
             found = shard_batches(shards, number, max_rows, max_bytes, names, views=views)
             for batch in found:
                 # If rows between two samples of one id were dropped, the two would become one.
@@ -139,6 +141,8 @@ class ChosenSamples:
                 bounds = duplicate_id_bounds(batch.column("sample_id")) if apart else [0, batch.num_rows]
                 for start, stop in pairwise(bounds):
                     yield self._with_asked(batch.slice(start, stop - start), steps, columns)
+        if len(wanted) == len(shards.listing):
+            shards.bad.refuse_all(len(shards.listing))
 
     def _to_read(self, steps: Sequence[Step], columns: Sequence[str] | None, shard: int) -> list[str] | None:
         """Columns to read of a shard so that steps give these columns; None for all."""
@@ -240,7 +244,7 @@ class ChosenSamples:
         """A column of the source, as the first shard has it that has it; None if no shard has it."""
         if name not in self._fields:
             shards = self._shards
-            opened = (shards.open_shard(number).schema() for number in range(len(shards.listing)))
+            opened = (view.schema() for _, view in shards.readable(range(len(shards.listing))))
             there = (schema.field(name) for schema in chain([shards.schema], opened) if name in schema.names)
             self._fields[name] = next(there, None)
         return self._fields[name]

@@ -12,6 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from lading.dataset import iteration, shown
+from lading.dataset.bad_shards import SkippedShard
 from lading.dataset.chosen import ChosenSamples
 from lading.dataset.chosen_access import access_to
 from lading.dataset.iteration import Batching
@@ -132,6 +133,14 @@ class Dataset(StepVerbs):
     def counts(self) -> Counter[str]:
         """What was noticed while reading, by a short phrase."""
         return self._shards.counts
+
+    @property
+    def skipped_shards(self) -> list[SkippedShard]:
+        """The shards that were left out so far, in order; empty unless `on_bad_shard="skip"`.
+
+        Example: `[(bad.file, str(bad.error)) for bad in ds.skipped_shards]`
+        """
+        return [bad for _, bad in sorted(self._shards.bad.skipped.items())]
 
     def __repr__(self) -> str:
         return shown.as_text(self._shards, self.source, self.steps, self._chosen)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from operator import index as as_int
 from typing import Any
 
@@ -39,6 +41,10 @@ __all__ = [
 
 MAX_ROWS = 1024
 """Rows of a batch, where nobody says another number."""
+
+_HELD_BYTES = 64 << 20
+"""Batches of a shard that are held until it is read to its end, where bad shards are skipped; larger ones are read
+twice."""
 
 MAX_BYTES = 256 << 20
 """Payload of a batch, where nobody says another number."""
@@ -82,6 +88,7 @@ def batches(shards: Shards, how: Batching) -> Iterator[pa.RecordBatch]:
             for batch in shard_batches(shards, number, how.max_rows, how.most_bytes, wanted, views=how.views):
                 yield batch
                 row += batch.num_rows
+        shards.bad.refuse_all(len(shards.listing))
 
     found = of_shards()
     if asked is not None:
@@ -143,10 +150,10 @@ def _refusing_unknown(
     known = dict.fromkeys((first.schema if first is not None else shards.schema).names)
     if not shards.fixed_schema:
         known["__key__"] = None  # tars always have keys, also where rows had none before they were written
-    for number in range(len(shards.listing)):
+    for _, view in shards.readable(range(len(shards.listing))):
         if known.keys() >= {*columns}:
             break
-        known |= dict.fromkeys(shards.open_shard(number).schema().names)
+        known |= dict.fromkeys(view.schema().names)
     for name in columns:
         if name not in known:
             raise UsageError("no such column", expected=", ".join(known), found=repr(name))
@@ -185,11 +192,51 @@ def scan_shard(  # noqa: PLR0913 - limits, columns and flags of one read
 
     With `views`, payload that lies in memory comes as `binary_view`, large values of a mapped file as references,
     in batches as large as the limits allow. With `drifting`, batches may differ in columns and types. `passed`
-    takes what of a mapped file a reader passes by that walks over its headers.
+    takes what of a mapped file a reader passes by that walks over its headers. Where bad shards are skipped, a shard is
+    read to its end before its first batch is given.
 
     Raises:
         DataError: two neighbouring documents have one id in a tar: as rows they would be one sample.
     """
+    scan = partial(_scanned, shards, shard, max_rows, max_bytes, columns, schema, views=views, drifting=drifting)
+    if shards.bad.policy == "error":
+        yield from scan(range_hasher=range_hasher)
+        return
+    held: list[Batch] | None = []
+    counts, size, path = Counter(shards.counts), 0, shards.path(shard)
+    with shards.bad.skipping(shard, path):
+        if shard in shards.bad.skipped:
+            return
+        for batch in scan():
+            size += batch.rows.nbytes
+            if size > _HELD_BYTES:
+                held = None
+            if held is not None:
+                held.append(batch)
+            del batch
+    if shard in shards.bad.skipped:
+        return
+    if held is not None:
+        yield from held
+        return
+    shards.counts.clear()
+    shards.counts.update(counts)
+    yield from scan(range_hasher=range_hasher)
+
+
+def _scanned(  # noqa: PLR0913 - as of `scan_shard`
+    shards: Shards,
+    shard: int,
+    max_rows: int,
+    max_bytes: int,
+    columns: Sequence[str] | None,
+    schema: pa.Schema | None,
+    *,
+    views: bool,
+    drifting: bool,
+    range_hasher: RangeHasher | None = None,
+) -> Iterator[Batch]:
+    """Batches of one shard, as they are read; see `scan_shard`."""
     target = aligned_to(shards, columns)
     if target is not None:
         columns, schema, drifting = _columns_of(shards, target), None, False
@@ -197,7 +244,7 @@ def scan_shard(  # noqa: PLR0913 - limits, columns and flags of one read
     lineage = {LINEAGE_KEY: orjson.dumps(files)}
     samples = 0
     last: str | None = None
-    with shards.one_pass(shard, range_hasher) as view:
+    with shards.bad.advising(), shards.one_pass(shard, range_hasher) as view:
         for found in view.batches(
             max_rows=max_rows, max_bytes=max_bytes, columns=columns, schema=schema, views=views, drifting=drifting
         ):

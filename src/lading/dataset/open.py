@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
@@ -14,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lading.arrow.align import refuse_duplicate_names
+from lading.dataset.bad_shards import naming_salvage
 from lading.dataset.chosen import ChosenSamples
 from lading.dataset.dataset import Dataset
 from lading.dataset.manifest_options import manifest_options, members_of, stored_schema, stored_settings
@@ -49,13 +51,15 @@ from lading.limits import DEFAULT_LIMITS, Limits
 from lading.manifest import values as mf
 from lading.manifest.files import load_manifest
 from lading.manifest.values import Manifest
-from lading.options import InterleavedOptions, ReadOptions
+from lading.options import InterleavedOptions, OnBadShard, ReadOptions
+from lading.storage.base import has_file
 from lading.storage.fetch import Fetcher
 from lading.storage.stores import Stores, is_local, resolve, without_query
 
 __all__ = ["chosen_samples", "counts_hold", "open_dataset", "open_shards", "read_of", "shards_of", "source_and_opening"]
 
 _BY_PATTERN = "Name files by a pattern, as in 'data/*.tar', to take all of them without manifests."
+_MOST_NAMES = 3
 _TRIES = 20
 """Times that a source is looked at anew because another dataset took its place meanwhile."""
 
@@ -112,6 +116,7 @@ def open_dataset(  # noqa: PLR0913 - one argument a decision of the user; all bu
     schema_overrides: Mapping[str, pa.DataType] | pa.Schema | None = None,
     hive_partitioning: bool = True,
     stores: Stores | None = None,
+    on_bad_shard: OnBadShard = "error",
     mmap: bool = True,
     limits: Limits = DEFAULT_LIMITS,
 ) -> Dataset:
@@ -134,6 +139,9 @@ def open_dataset(  # noqa: PLR0913 - one argument a decision of the user; all bu
         hive_partitioning: take folders such as `year=2023` for columns of the rows in them (Parquet, Arrow, CSV, JSON
             Lines). `where` opens only the files of partitions that may fit.
         stores: which store serves which URL. By default the scheme of a URL decides.
+        on_bad_shard: for a shard that is damaged, missing or unreadable: `error`, or `skip`. `skip` leaves the whole
+            shard out, with a warning; `Dataset.skipped_shards` lists such shards. Shards with more than 64 MB in memory
+            are read twice then: no row is given before the whole shard was read.
         mmap: map local files. False reads them with `pread`, for files that somebody may truncate meanwhile.
         limits: limits on what files may ask for: sizes, counts, unpacked sizes.
 
@@ -146,7 +154,8 @@ def open_dataset(  # noqa: PLR0913 - one argument a decision of the user; all bu
         raise UsageError("a dataset is open already", advice="Use it as it is.")
     read = ReadOptions(
         format=format, split=split, view=view, options=options, interleaved=interleaved, roots=roots, schema=schema,
-        schema_overrides=schema_overrides, hive_partitioning=hive_partitioning, stores=stores, mmap=mmap, limits=limits,
+        schema_overrides=schema_overrides, hive_partitioning=hive_partitioning, stores=stores,
+        on_bad_shard=on_bad_shard, mmap=mmap, limits=limits,
     )  # fmt: skip
     return _dataset(listed_once(source), read)
 
@@ -203,16 +212,18 @@ def _open(source: Source, read: ReadOptions) -> Shards:
     """Open shards as `open_dataset` does."""
     read = replace(read, stores=read.stores or Stores())
     stores = cast("Stores", read.stores)
-    listing, kept = _listed(source, stores, read.limits)
+    skip = read.on_bad_shard == "skip"
+    listing, kept = _listed(source, stores, read.limits, missing_too=skip)
     manifest = kept[0] if kept else None
     if not len(listing) and manifest is None and not listing.format:
         raise SourceNotFound("the source lists no shard", file=listing.index_file or str(source))
     named = read.format or (manifest.format if manifest else listing.format)
     with errors_at(file=None if read.format else listing.folder or None):
-        fmt = get_format(named) if named else _recognise(listing, stores)
+        fmt = get_format(named) if named else _recognise(listing, stores, skip=skip)
     if read.hive_partitioning and fmt.info.hive_partitions and manifest is None and listing.index_file is None:
         listing = with_partitions(listing)
     shards = shards_of(listing, fmt, manifest, kept[1] if kept else None, read=read)
+    shards.bad.source = _named(source)
     told = read.view or (manifest.view if manifest else _detect_view(shards))
     shards.view, shards.view_is_known = told or "samples", told is not None
     if not counts_hold(shards):
@@ -227,6 +238,12 @@ def _open(source: Source, read: ReadOptions) -> Shards:
     return shards
 
 
+def _named(source: Source) -> str:
+    """The source as a command line names it; empty if its names are too many."""
+    names = [source] if isinstance(source, str | os.PathLike) else [*source]
+    return shlex.join(os.fspath(name) for name in names) if len(names) <= _MOST_NAMES else ""
+
+
 def _detect_view(shards: Shards) -> str | None:
     """The view that the first samples of the first non-empty shard ask for that can be read; None without one."""
     broken: LadingError | None = None
@@ -234,7 +251,7 @@ def _detect_view(shards: Shards) -> str | None:
         try:
             found = _view_of(shards, number)
         except (DataError, StoreError) as error:
-            broken = broken or error
+            broken = broken or naming_salvage(error, shards.bad.source)
             continue
         if found is not None:
             return found
@@ -324,12 +341,15 @@ def shards_of(
         types=_types(read),
         members=None if "types" in options else members_of(manifest, fmt, read.view),
         stored_schema=stored_schema(manifest, fmt, read.view, settings),
+        on_bad_shard=read.on_bad_shard,
     )
     fetcher = Fetcher(stores, mmap=read.mmap, limits=read.limits)
     return Shards(listing, fmt, plan, fetcher=fetcher, stores=stores, manifest=manifest, kept_shards=kept_shards)
 
 
-def _listed(source: Source, stores: Stores, limits: Limits) -> tuple[Listing, tuple[Manifest, pa.Table] | None]:
+def _listed(
+    source: Source, stores: Stores, limits: Limits, *, missing_too: bool = False
+) -> tuple[Listing, tuple[Manifest, pa.Table] | None]:
     """The shards of a source: as a manifest lists them, or those of several datasets; else as they are found.
 
     Raises:
@@ -343,7 +363,8 @@ def _listed(source: Source, stores: Stores, limits: Limits) -> tuple[Listing, tu
         kept = load_manifest(store, path, limits=limits)
         if kept is not None:
             return list_kept(kept[1], path), kept
-    listing, folders = list_source(source, stores, limits), named_folders(source, stores)
+    listing = list_source(source, stores, limits, missing_too=missing_too)
+    folders = named_folders(source, stores)
     below = listing.datasets
     if not is_one or len(folders) > 1:  # those that an index lists are not known yet
         below = tuple(each for name in folders for each in (name, *(b for b in below if b.startswith(f"{name}/"))))
@@ -418,8 +439,14 @@ def _uncounted(listed: pa.Table) -> pa.Table:
     return listed.set_column(at, listed.schema.field(at), pa.nulls(len(listed), pa.int64()))
 
 
-def _recognise(listing: Listing, stores: Stores) -> AnyFormat:
-    store, path = resolve(str(listing.table.column("path")[0].as_py()), stores)
+def _recognise(listing: Listing, stores: Stores, *, skip: bool = False) -> AnyFormat:
+    """The format of the first shard; with `skip`, of the first that is there."""
+    paths = listing.table.column("path")
+    store, path = resolve(str(paths[0].as_py()), stores)
+    for number in range(1, len(paths)) if skip else ():
+        if has_file(store, path):
+            break
+        store, path = resolve(str(paths[number].as_py()), stores)
     return find_format(path, read_head(store, path))
 
 

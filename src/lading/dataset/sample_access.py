@@ -89,9 +89,9 @@ class SampleAccess:
         """The first sample with this key; see `Dataset.by_key`."""
         shards = self._shards
         column = "sample_id" if shards.view == "interleaved" else "__key__"
-        for number in range(len(shards.listing)):
+        for number, view in shards.readable(range(len(shards.listing))):
             at = 0
-            for batch in shards.open_shard(number).batches(max_rows=_KEY_ROWS, max_bytes=MAX_BYTES, columns=[column]):
+            for batch in view.batches(max_rows=_KEY_ROWS, max_bytes=MAX_BYTES, columns=[column]):
                 keys = batch.column(column)
                 if pa.types.is_dictionary(keys.type):
                     keys = keys.dictionary_decode()

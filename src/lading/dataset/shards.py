@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from lading.dataset.bad_shards import BadShards
 from lading.dataset.identity import SourceIdentity
 from lading.dataset.manifest_options import manifest_options, schema_as_read
 from lading.dataset.shard_indexes import ShardIndexes, index_kind
@@ -38,7 +39,7 @@ from lading.interleaved.typed import TypedView, retyped
 from lading.limits import Limits
 from lading.manifest.files import ShardTables
 from lading.manifest.values import FOLDER, Manifest
-from lading.options import InterleavedOptions
+from lading.options import InterleavedOptions, OnBadShard
 from lading.storage.base import FileInfo
 from lading.storage.descriptors import files_limit
 from lading.storage.fetch import Fetcher
@@ -70,6 +71,8 @@ class ReadPlan:
         types: types that the caller gives to some columns.
         members: the schema that rows had which lading wrote, where the shards themselves say less of them.
         stored_schema: the schema of the rows, where their writer kept it.
+        on_bad_shard: what an error of a shard is.
+        source: the source as a command line names it, for the advice of errors; None for no such advice.
     """
 
     view: str
@@ -80,6 +83,8 @@ class ReadPlan:
     types: pa.Schema | None = None
     members: pa.Schema | None = None
     stored_schema: pa.Schema | None = None
+    on_bad_shard: OnBadShard = "error"
+    source: str | None = None
 
 
 class Shards:
@@ -101,6 +106,7 @@ class Shards:
         indexes: finds and holds the indexes of shards.
         identity: recognises a dataset that took the place of this one.
         counts: what was noticed while reading, by a short phrase.
+        bad: the shards that could not be read, and what is done about them.
         read_samples: by number, samples of the shards that were read to their end.
         replacements: by number, what is read in place of shards that are damaged.
         getters: of open shards, by number, functions that give one sample by its ordinal; dropped with their shard.
@@ -134,6 +140,7 @@ class Shards:
         self.indexes = ShardIndexes(self.kept)
         self.identity = SourceIdentity(listing, manifest, stores)
         self.counts: Counter[str] = Counter()
+        self.bad = BadShards(plan.on_bad_shard, plan.source)
         self.replacements: dict[int, ShardFile] = {}
         self.getters: dict[int, Callable[[int], dict[str, Any]]] = {}
         self._views: OrderedDict[int, View] = OrderedDict()
@@ -199,7 +206,8 @@ class Shards:
         """
         known = self._source
         if known is None or known[0] != shard:
-            known = self._source = (shard, self._find(shard))
+            with self.bad.advising():
+                known = self._source = (shard, self._find(shard))
         return known[1]
 
     def _find(self, shard: int) -> ShardFile:
@@ -250,6 +258,15 @@ class Shards:
                 oldest, _ = self._views.popitem(last=False)
                 self.getters.pop(oldest, None)
 
+    def readable(self, shards: Iterable[int]) -> Iterator[tuple[int, View]]:
+        """Give the number and the view of each of these shards; bad shards are an error, or left out."""
+        for shard in shards:
+            view = None
+            with self.bad.skipping(shard, self.path(shard)):
+                view = self.open_shard(shard)
+            if view is not None:
+                yield shard, view
+
     def indexed(self, shard: int) -> ShardFile:
         """A shard as formats open it, with its index where the manifest or the cache has it."""
         source = self.source(shard)
@@ -263,7 +280,7 @@ class Shards:
         return index_kind(self.format, self.view, self.format_options)
 
     def _open_view(self, source: ShardFile) -> View:
-        with self.identity.watching():
+        with self.bad.advising(), self.identity.watching():
             view = open_view(
                 self.fmt, source, self.view, self.fetcher, self.follower, self.read_options, self.interleaved,
                 self.stored_schema, self.members,
@@ -381,13 +398,19 @@ class Shards:
     # Numbers of samples
 
     def sample_ends(self) -> NDArray[np.int64]:
-        """Number of samples in each shard and all before it: 8 bytes a shard."""
+        """Number of samples in each shard and all before it: 8 bytes a shard. A shard that is skipped has none."""
         if self._ends is None:
             listed = self.listing.table.column("num_samples").to_pylist()
-            known = [self.read_samples.get(i, n) for i, n in enumerate(listed)]
-            counts = [self.open_shard(i).num_samples() if n is None else n for i, n in enumerate(known)]
+            known = [0 if i in self.bad.skipped else self.read_samples.get(i, n) for i, n in enumerate(listed)]
+            counts = [self._count(i) if n is None else n for i, n in enumerate(known)]
             self._ends = np.cumsum(np.array(counts, np.int64))
         return self._ends
+
+    def _count(self, shard: int) -> int:
+        for _, view in self.readable([shard]):
+            with self.bad.skipping(shard, self.path(shard)):
+                return view.num_samples()
+        return 0
 
     @property
     def known_count(self) -> int | None:
@@ -436,7 +459,13 @@ def _found_schema(shards: Shards) -> pa.Schema:
     if not len(shards.listing):
         return _listed_schema(shards.fmt, shards.listing.index_file, shards.view, shards.stores, shards.limits)
     looked_at = range(min(len(shards.listing), DETECT_SHARDS))
-    return _first_schema(shards.open_shard(number).schema() for number in looked_at)
+    return _first_schema(_schemas(shards, looked_at))
+
+
+def _schemas(shards: Shards, looked_at: Iterable[int]) -> Iterator[pa.Schema]:
+    for number in looked_at:
+        with shards.bad.skipping(number, shards.path(number)):
+            yield shards.open_shard(number).schema()
 
 
 def hold_few(shards: Shards) -> None:

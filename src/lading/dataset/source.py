@@ -130,11 +130,14 @@ def list_kept(shards: pa.Table, own: str, *, named: bool = True) -> Listing:
     return Listing(pa.table(columns, schema=LISTING_SCHEMA), folder=own if named else None, own=own)
 
 
-def list_source(source: Source, stores: Stores, limits: Limits = DEFAULT_LIMITS) -> Listing:
+def list_source(
+    source: Source, stores: Stores, limits: Limits = DEFAULT_LIMITS, *, missing_too: bool = False
+) -> Listing:
     """The shards that a source stands for.
 
     Globs and folders give files in code-point order of their paths; lists and braces keep their own order. Local
-    globs and folders are listed once; no shard is opened.
+    globs and folders are listed once; no shard is opened. With `missing_too`, shards that are named and not there are
+    listed.
 
     Raises:
         SourceNotFound: a file is not there, or a pattern or folder gives no shard.
@@ -145,7 +148,7 @@ def list_source(source: Source, stores: Stores, limits: Limits = DEFAULT_LIMITS)
     names = source_names(source, stores)
     if not names:
         raise SourceNotFound("the list of sources is empty")
-    found = [one for pattern in names for one in _list_pattern(pattern, stores, limits)]
+    found = [one for pattern in names for one in _list_pattern(pattern, stores, limits, missing_too=missing_too)]
     if len(found) == 1 and isinstance(found[0], Listing):
         return found[0]
     # A table of one shard takes as long as one of a thousand.
@@ -250,7 +253,9 @@ def _fill_variables(pattern: str) -> str:
     return _VARIABLE.sub(value, pattern)
 
 
-def _list_pattern(pattern: str, stores: Stores, limits: Limits) -> Iterator[Listing | ListedShard]:
+def _list_pattern(
+    pattern: str, stores: Stores, limits: Limits, *, missing_too: bool
+) -> Iterator[Listing | ListedShard]:
     """A file, folder or glob, or what a brace pattern names. Files of a remote store are looked at together."""
     names = expanded(pattern, stores)
     first = next(names)
@@ -261,7 +266,7 @@ def _list_pattern(pattern: str, stores: Stores, limits: Limits) -> Iterator[List
             yield from together
             return
     for name in chain([first], rest, names):
-        yield _list_one(name, stores, limits)
+        yield _list_one(name, stores, limits, missing_too=missing_too)
 
 
 def _look_together(names: Sequence[str], stores: Stores) -> list[ListedShard] | None:
@@ -275,7 +280,7 @@ def _look_together(names: Sequence[str], stores: Stores) -> list[ListedShard] | 
     return None
 
 
-def _list_one(name: str, stores: Stores, limits: Limits) -> Listing | ListedShard:
+def _list_one(name: str, stores: Stores, limits: Limits, *, missing_too: bool) -> Listing | ListedShard:
     store, path = resolve(name, stores)
     path = native_path(path) if isinstance(store, LocalStore) else path
     if _GLOB.search(without_query(path)) and not (is_local(store) and os.path.lexists(path)):
@@ -293,14 +298,21 @@ def _list_one(name: str, stores: Stores, limits: Limits) -> Listing | ListedShar
             return _list_folder(store, path, limits)
         if not isinstance(error, NotFound):
             raise
+        if missing_too and claimed_by(path) is not None:
+            return ListedShard(path)
         raise SourceNotFound("no such file or folder", file=name, found=None if name else repr(name)) from error
-    if path.endswith(".json"):
-        head = read_head(store, path, info)
-        for candidate in all_formats():
-            listed = candidate.list_shards(store, path, head, limits)
-            if listed is not None:
-                return Listing(_table(listed, path), index_file=path, format=candidate.name)
-    return ListedShard(path, size_bytes=info.size_bytes)
+    listing = _listed_in_json(store, path, info, limits) if path.endswith(".json") else None
+    return ListedShard(path, size_bytes=info.size_bytes) if listing is None else listing
+
+
+def _listed_in_json(store: Store, path: str, info: FileInfo, limits: Limits) -> Listing | None:
+    """The shards that a JSON file lists, if it is the index of a format."""
+    head = read_head(store, path, info)
+    for candidate in all_formats():
+        listed = candidate.list_shards(store, path, head, limits)
+        if listed is not None:
+            return Listing(_table(listed, path), index_file=path, format=candidate.name)
+    return None
 
 
 def _is_folder(store: Store, path: str) -> bool:

@@ -10,10 +10,12 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
+import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lading.content.digests import DatasetDigest
+from lading.dataset.bad_shards import BadShards
 from lading.dataset.chosen import ChosenSamples, split_at_list
 from lading.dataset.columns import columns_to_read
 from lading.dataset.dataset import Dataset
@@ -55,7 +57,16 @@ from lading.jobs.tasks import Task, plan_tasks
 from lading.jobs.threads import threads_each, using_threads
 from lading.limits import DEFAULT_LIMITS, Limits
 from lading.manifest.commit import Staging, check_destination, find_destination
-from lading.options import Checksums, Drop, InterleavedOptions, OnError, ReadOptions, SchemaPolicy, WriteOptions
+from lading.options import (
+    Checksums,
+    Drop,
+    InterleavedOptions,
+    OnBadShard,
+    OnError,
+    ReadOptions,
+    SchemaPolicy,
+    WriteOptions,
+)
 from lading.pipeline.columns import written_schema
 from lading.pipeline.shard_kind import ShardKind
 from lading.storage.base import Sink, Store
@@ -85,6 +96,7 @@ class ConvertSummary:
         verified: the destination was read back and has the source's digest.
         counts: what was noticed (dropped, renamed …), by a short phrase.
         lost: the first few rows that were not kept: file, key, reason, outcome, detail.
+        skipped_shards: the shards that were left out (`on_bad_shard="skip"`): file and error.
         differences: how the source's shards differ in their schemas.
         dry_run: nothing was written.
         splits: of a source that lists several datasets, what was done of each, by name; all else is of them together,
@@ -105,6 +117,7 @@ class ConvertSummary:
     verified: bool = False
     counts: Mapping[str, int] = field(default_factory=dict)
     lost: Sequence[Mapping[str, Any]] = ()
+    skipped_shards: Sequence[Mapping[str, Any]] = ()
     differences: Sequence[str] = ()
     dry_run: bool = False
     splits: Mapping[str, ConvertSummary] = field(default_factory=dict)
@@ -149,6 +162,7 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
     roots: Sequence[str | os.PathLike[str]] = (),
     hive_partitioning: bool = True,
     stores: Stores | None = None,
+    on_bad_shard: OnBadShard = "error",
     limits: Limits = DEFAULT_LIMITS,
     on_progress: OnProgress | None = None,
 ) -> ConvertSummary:
@@ -208,6 +222,8 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
         roots: folders that references may point into, besides the folders of the source.
         hive_partitioning: take folders such as `year=2023` for columns of the rows in them.
         stores: which store serves which URL.
+        on_bad_shard: for a shard that is damaged, missing or unreadable: `error`, or `skip`. `skip` leaves the whole
+            shard out, with a warning. The summary and the ledger list such shards.
         limits: limits on what files of the source may ask for, as for `lading.open`.
         on_progress: called after every batch of any process.
 
@@ -230,7 +246,7 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
         ReadOptions(
             format=source_format, split=split, view=view, options=source_options, interleaved=interleaved, roots=roots,
             schema=schema, schema_overrides=schema_overrides, hive_partitioning=hive_partitioning,
-            stores=stores or Stores(), limits=limits,
+            stores=stores or Stores(), on_bad_shard=on_bad_shard, limits=limits,
         ),
         WriteOptions(**{each.name: asked[each.name] for each in fields(WriteOptions)}),
         None if columns is None else tuple(columns),
@@ -321,7 +337,8 @@ def _convert(job: _Job, source: Source, destination: str | os.PathLike[str]) -> 
         if copies:
             options, members = as_members(shards, target, write.options)
             write = replace(write, options=options)
-        tasks = plan_tasks(shards.listing, parse_bytes(write.shard_size), stores)
+        skip = job.read.on_bad_shard == "skip"
+        tasks = plan_tasks(shards.listing, parse_bytes(write.shard_size), stores, skip=skip)
         if tasks and split_at_list(job.steps)[0]:  # samples are read by number, from all shards
             tasks = [replace(tasks[0], stop=len(shards.listing))]
         staging, pool = _workers(job, shards, held, tasks, (store, path))
@@ -338,18 +355,19 @@ def _convert(job: _Job, source: Source, destination: str | os.PathLike[str]) -> 
         else:
             with _writer(spec, destination, job, members=members, staging=staging) as writer:
                 run.into(writer, store, pool)
+                shards.bad.refuse_all(len(shards.listing))
                 if checked:
                     # A copy is read again as others read it: names that were kept as they are show in a digest.
                     digest = run.digest or dataset_digest(source, limit=job.limit, workers=write.workers, **job.opening)
                     _compare(digest, writer, job, spec.read.roots if write.lazy else ())
-                _end(writer, ledger)
+                _end(writer, ledger, shards.bad)
             summary = writer.close()
         return ConvertSummary(
             shards.format, target.name, shards.view, run.tally.shards, summary.num_shards, run.tally.samples,
             run.tally.rows, summary.size_bytes, run.tally.payload_bytes, time.perf_counter() - began,
             digest=None if digest is None else digest.ordered, verified=digest is not None,
             counts=dict(Counter(summary.counts) + shards.counts + run.losses.counts), lost=run.losses.first,
-            differences=spec.plan.differences, dry_run=write.dry_run,
+            skipped_shards=shards.bad.listed(), differences=spec.plan.differences, dry_run=write.dry_run,
         )  # fmt: skip
 
 
@@ -400,6 +418,7 @@ def _settled(job: _Job, shards: Shards) -> Conversion:
         shards.view, shards.format_options, shards.interleaved,
         tuple(shards.roots()),  # a worker sees the shards of its task only; references may lead to the folders of all
         None if shards.target is None else plan.schema, shards.types, shards.members, shards.stored_schema,
+        shards.bad.policy, shards.bad.source,
     )  # fmt: skip
     spec = Conversion(
         shards.format, read, replace(write, options=options), job.steps, plan,
@@ -490,6 +509,7 @@ def _convert_splits(
         each[0], **{name: sum(getattr(one, name) for one in each) for name in numbers},
         seconds=time.perf_counter() - began, digest=None, verified=all(one.verified for one in each),
         counts=dict(counts), lost=[row for one in each for row in one.lost],
+        skipped_shards=[shard for one in each for shard in one.skipped_shards],
         differences=[found for one in each for found in one.differences], splits=splits,
     )  # fmt: skip
 
@@ -541,10 +561,11 @@ def _rehearse(run: Run, spec: Conversion, place: str) -> None:
     run.look()
 
 
-def _end(writer: DatasetWriter, ledger: Sink | None) -> None:
+def _end(writer: DatasetWriter, ledger: Sink | None, bad: BadShards) -> None:
     """Finish what is out of sight, and bring out the ledger: nothing else appears if that cannot."""
     writer.finish()
     if ledger is not None:
+        ledger.write([orjson.dumps(entry, option=orjson.OPT_APPEND_NEWLINE) for entry in bad.entries()])
         ledger.close()
 
 

@@ -285,6 +285,7 @@ def dataset_digest(
             look, shards = begin_digest(dataset), range(len(dataset.listing))
             for _ in look_at_shards(dataset, look, reading, shards, on_digests=total.update, on_progress=on_progress):
                 pass
+            dataset.bad.refuse_all(len(dataset.listing))
             return total
         for part in _digests(dataset, chosen, on_progress, limit=limit):
             total.update(part.digests if limit is None else part.digests[: limit - total.count])

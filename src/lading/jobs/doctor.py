@@ -132,7 +132,8 @@ def doctor(
             found.add(dataset.path(number), finding, shards)
         chosen = spread(len(sizes), part)
         for done, number in enumerate(chosen, 1):
-            with errors_at(file=dataset.path(number)):
+            path = dataset.path(number)
+            with dataset.bad.skipping(number, path), errors_at(file=path):
                 for finding in layout_findings(dataset, number):
                     found.add(dataset.path(number), finding)
             if on_progress is not None:

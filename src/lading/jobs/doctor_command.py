@@ -95,7 +95,7 @@ def _reading(opening: Mapping[str, Any]) -> Iterator[str]:
             if isinstance(value, bool):
                 yield from [flag.split("/")[not value]] if value != option.default else []
                 continue
-            for text in _texts(value):
+            for text in _texts(value) if value != option.default else ():
                 yield from (flag, text)
     interleaved = read.interleaved or InterleavedOptions()
     for option in fields(InterleavedOptions):

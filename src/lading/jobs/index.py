@@ -54,9 +54,11 @@ def index(
     with open_shards(source, **opening) as dataset:
         total, samples = len(dataset.listing), 0
         for number in range(total):
-            view = dataset.open_shard(number)
-            kept[_keep_index(dataset, number, view)] += 1
-            samples += view.num_samples()
+            with dataset.bad.skipping(number, dataset.path(number)):
+                view = dataset.open_shard(number)
+                count = view.num_samples()
+                kept[_keep_index(dataset, number, view)] += 1
+                samples += count
             if on_progress is not None:
                 on_progress(number + 1, total)
         return IndexSummary(total, kept[True], samples, dataset.indexes.cache.folder, kept[False])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -39,6 +39,7 @@ class Info:
         modalities: items by modality (interleaved data).
         manifest: whether lading's manifest lies beside the shards.
         counts: what was noticed, by a short phrase.
+        bad_shards: the shards that cannot be read: file and error. Their samples are not counted.
     """
 
     format: str
@@ -51,6 +52,7 @@ class Info:
     modalities: Mapping[str, int] = field(default_factory=dict)
     manifest: bool = False
     counts: Mapping[str, int] = field(default_factory=dict)
+    bad_shards: Sequence[Mapping[str, Any]] = ()
 
 
 def info(source: Source | Dataset, *, on_progress: OnProgress | None = None, **opening: Any) -> Info:
@@ -59,31 +61,39 @@ def info(source: Source | Dataset, *, on_progress: OnProgress | None = None, **o
     Example:
         lading.info("mint/*.tar").samples
 
-    Reads headers, footers, the JSON of interleaved tars and the column `modality`, and no payload.
+    Reads headers, footers, the JSON of interleaved tars and the column `modality`, and no payload. A shard that cannot
+    be read is listed with its error, and all others are counted.
 
     Args:
         source: as for `lading.open`, or a dataset. Samples, rows and columns are those after the steps. Shards and
             sizes are those of the source.
         on_progress: called before every shard.
         opening: the other arguments of `lading.open`.
+
+    Raises:
+        DataError: no shard can be read.
     """
     with open_shards(source, **opening) as dataset:
+        dataset.bad.policy, dataset.bad.warns = "skip", False
         chosen, counts = chosen_samples(source, dataset), _Counts()
         size_bytes = _bytes_beside(dataset)
         schema = dataset.schema if chosen is None else chosen.schema
         for number in range(len(dataset.listing)):
             if on_progress is not None:
                 on_progress(Progress(number, len(dataset.listing), counts.samples, 0))
-            shard = dataset.source(number)
-            size_bytes += shard.info.size_bytes if shard.info else 0
-            if chosen is None:
-                _count_shard(dataset, number, counts)
+            with dataset.bad.skipping(number, dataset.path(number)):
+                shard = dataset.source(number)
+                size_bytes += shard.info.size_bytes if shard.info else 0
+                if chosen is None:
+                    _count_shard(dataset, number, counts)
         for portion in () if chosen is None else chosen.portions(_counted_columns(dataset.view) or []):
             counts.add(portion.batch, dataset.view)
+        dataset.bad.refuse_all(len(dataset.listing))
         columns = [(f.name, str(f.type), type(feature_of(f)).__name__) for f in schema]
         return Info(
             dataset.format, dataset.view, len(dataset.listing), counts.samples, counts.rows, size_bytes, columns,
             dict(counts.modalities), dataset.manifest is not None, dict(dataset.counts),
+            dataset.bad.listed(),
         )  # fmt: skip
 
 

@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from lading import errors
 from lading.arrow.references import with_refs
+from lading.dataset.bad_shards import SkippedShard
 from lading.errors import LadingError
 from lading.jobs.spec import decode_schema, encode_schema
 from lading.manifest.values import SHARDS_SCHEMA
@@ -27,8 +28,10 @@ __all__ = [
     "DIGESTS_NAME",
     "decode_error",
     "decode_part",
+    "decode_skipped",
     "encode_error",
     "encode_part",
+    "encode_skipped",
     "encode_warning",
     "plain_value",
     "read_message",
@@ -128,6 +131,21 @@ def _rebuilt(told: Mapping[str, Any]) -> BaseException:
         return known(told["text"])
     except TypeError:  # some want more than a text
         return RuntimeError(f"{told['kind']}: {told['text']}")
+
+
+def encode_skipped(skipped: Mapping[int, SkippedShard]) -> list[dict[str, Any]]:
+    """Return skipped shards, by number, as JSON-able values."""
+    return [{"number": number, "file": one.file, "error": encode_error(one.error)} for number, one in skipped.items()]
+
+
+def decode_skipped(told: Sequence[Mapping[str, Any]]) -> dict[int, SkippedShard]:
+    """Return the skipped shards that `encode_skipped` was given."""
+    found = {}
+    for one in told:
+        error = _rebuilt(one["error"])
+        assert isinstance(error, LadingError), "no other error skips a shard"
+        found[one["number"]] = SkippedShard(one["file"], error)
+    return found
 
 
 def encode_warning(message: Warning | str, category: type[Warning], filename: str, lineno: int) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 import pyarrow as pa
@@ -18,6 +19,7 @@ from lading.errors import UsageError, errors_at
 from lading.features.items import RESERVED, without_source
 from lading.formats.base import AnyFormat
 from lading.formats.registry import get_format
+from lading.interleaved.base import View
 from lading.interleaved.tar import column_name, field_name
 from lading.interleaved.tar_items import refuse_modalities
 from lading.interleaved.tar_writer import find_roles
@@ -115,26 +117,32 @@ def _found(dataset: Shards, policy: SchemaPolicy) -> tuple[pa.Schema, list[str]]
 
 def _holds_documents(dataset: Shards) -> bool:
     """Whether rows come from JSON documents, so that the values decide the schema."""
-    return len(dataset.listing) > 0 and dataset.open_shard(0).has_members
+    return any(view.has_members for view in _first(dataset))
 
 
 def _holds_loose_rows(dataset: Shards) -> bool:
     """Whether shards declare no types, so that a column may hold numbers in one shard and text in another."""
-    if not len(dataset.listing):
-        return False
-    view = dataset.open_shard(0)
-    return not view.declares_types()
+    return any(not view.declares_types() for view in _first(dataset))
+
+
+def _first(dataset: Shards) -> Iterator[View]:
+    """Give the first shard that can be read, if there is one."""
+    return (view for _, view in islice(dataset.readable(range(len(dataset.listing))), 1))
 
 
 def _schemas(dataset: Shards) -> Iterator[tuple[str, pa.Schema]]:
     """Give the schema of each shard. Equal schemas share one object, so that thousands of shards need little memory."""
     known: dict[bytes, pa.Schema] = {}
     for number in range(len(dataset.listing)):
-        schema = without_source(dataset.open_shard(number).schema())
-        if dataset.view == "interleaved":  # to read samples makes no index
-            dataset.indexes.hold(number, dataset.open_shard(number).index())
-        dataset.detach(number)
-        yield dataset.path(number), known.setdefault(schema.serialize().to_pybytes(), schema)
+        found = None
+        with dataset.bad.skipping(number, dataset.path(number)):
+            schema = without_source(dataset.open_shard(number).schema())
+            if dataset.view == "interleaved":  # to read samples makes no index
+                dataset.indexes.hold(number, dataset.open_shard(number).index())
+            dataset.detach(number)
+            found = schema
+        if found is not None:
+            yield dataset.path(number), known.setdefault(found.serialize().to_pybytes(), found)
 
 
 def _selected(schema: pa.Schema, columns: Sequence[str] | None, view: str) -> pa.Schema:
@@ -157,12 +165,13 @@ def _roles(dataset: Shards, schema: pa.Schema, *, filtered: bool) -> dict[str, s
 
     def batches() -> Iterator[pa.RecordBatch]:
         for number in range(len(dataset.listing)):
-            view = dataset.open_shard(number)
-            for batch in view.batches(max_rows=_SCAN_ROWS, max_bytes=_SCAN_BYTES, columns=wanted, schema=schema):
-                if not filtered:
-                    with errors_at(file=dataset.path(number)):
-                        refuse_modalities(batch)
-                yield batch
+            with dataset.bad.skipping(number, dataset.path(number)):
+                view = dataset.open_shard(number)
+                for batch in view.batches(max_rows=_SCAN_ROWS, max_bytes=_SCAN_BYTES, columns=wanted, schema=schema):
+                    if not filtered:
+                        with errors_at(file=dataset.path(number)):
+                            refuse_modalities(batch)
+                    yield batch
 
     return find_roles(batches(), names)
 

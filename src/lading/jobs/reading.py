@@ -20,7 +20,7 @@ from lading.dataset.shards import Shards
 from lading.dataset.source import Source
 from lading.errors import StoreError, UsageError
 from lading.formats.registry import is_installed
-from lading.jobs.messages import plain_value
+from lading.jobs.messages import decode_skipped, encode_skipped, plain_value
 from lading.jobs.pickled import decode_value, encode_value
 from lading.jobs.pool import Order, Workers
 from lading.jobs.progress import OnProgress, Progress, Speed, Tally
@@ -194,6 +194,8 @@ def _by_workers(
         threads = min(threads_each(count), pa.cpu_count())  # who set fewer for this process meant all of the job
         workers = held.enter_context(Workers(count, lock=None, threads=threads))
         for told in workers.run({"reading": reading.encode(dataset)}, tasks, order, tell_all):
+            for number, skipped in decode_skipped(told["skipped"]).items():
+                dataset.bad.add(number, skipped)
             for digests in _taken_out(f"{folder}/{told['done']}"):
                 on_digests(digests)
             yield from told["found"]
@@ -296,6 +298,7 @@ class Taken:
     def __init__(self, sent: str, tell: Callable[..., None]) -> None:
         reading: _Sent = decode_value(sent)
         self._dataset = open_shards(reading.source, **reading.opening)
+        self._dataset.bad.warns = False  # the other process does
         if _listing_checksum(self._dataset) != reading.listing:
             raise StoreError("the source changed while it was read", file=self._dataset.listing.folder or None,
                              advice="Do not write to the source while it is read.")  # fmt: skip
@@ -315,7 +318,8 @@ class Taken:
         for one in self._look(task["shards"], on_read):
             found.append(plain_value(one))
             tally.shards += 1
-        self._tell(done=task["number"], found=found, tally=tally.as_list())
+        skipped = encode_skipped(self._dataset.bad.skipped)
+        self._tell(done=task["number"], found=found, tally=tally.as_list(), skipped=skipped)
 
 
 def _listing_checksum(dataset: Shards) -> str:

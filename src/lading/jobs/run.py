@@ -16,7 +16,7 @@ from lading.dataset.shards import Shards
 from lading.dataset.source import read_head
 from lading.dataset.writer import DatasetWriter
 from lading.jobs.converter import Converter
-from lading.jobs.messages import DIGESTS_NAME, decode_part
+from lading.jobs.messages import DIGESTS_NAME, decode_part, decode_skipped
 from lading.jobs.pool import Order, Workers
 from lading.jobs.progress import OnProgress, Progress, Speed, Tally
 from lading.jobs.spec import Conversion
@@ -35,8 +35,12 @@ def is_quick(dataset: Shards, store: Store, options: Mapping[str, Any], tasks: S
     """Whether one process is faster than several: the data are small, local, and only copied."""
     if sum(task.source_bytes for task in tasks) >= _QUICK_BYTES * workers or options.get("compression") is not None:
         return False
-    source = dataset.source(0)
-    return not is_remote(store) and not is_remote(source.store) and not sniff_wrap(read_head(source.store, source.path))
+    for number in range(len(dataset.listing)):
+        with dataset.bad.skipping(number, dataset.path(number)):
+            source = dataset.source(number)
+            wrap = sniff_wrap(read_head(source.store, source.path))
+            return not is_remote(store) and not is_remote(source.store) and not wrap
+    return True
 
 
 class LazyWorkerPool:
@@ -126,6 +130,9 @@ class Run:
                     self._ledger.write([_stored(store, f"{folder}/{LEDGER_NAME}")])
                 writer.adopt(decode_part(message["part"]), folder)
                 self._dataset.counts.update(message["noticed"])
+                first = self._tasks[message["done"]].first
+                for number, skipped in decode_skipped(message["skipped"]).items():
+                    self._dataset.bad.add(first + number, skipped)
                 self.losses.add_first(message["lost"])
 
     def _order(self, building: str, task: Task) -> Order:

@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from lading.dataset.source import Listing
-from lading.storage.base import file_infos
+from lading.errors import StoreError
+from lading.storage.base import Store, file_infos
 from lading.storage.stores import Stores, resolve
 
 __all__ = ["Task", "plan_tasks", "shard_sizes"]
@@ -40,8 +41,10 @@ class Task:
     first_row: int | None = None
 
 
-def plan_tasks(listing: Listing, shard_bytes: int, stores: Stores) -> list[Task]:
+def plan_tasks(listing: Listing, shard_bytes: int, stores: Stores, *, skip: bool = False) -> list[Task]:
     """Cut a source into tasks. Opens no shard; asks the store for sizes that the listing lacks.
+
+    With `skip`, a shard that is not there has no size.
 
     Small shards join one task until the next would pass `shard_bytes`. Shards keep about the size they had: if a task's
     source is a little larger than `shard_bytes`, or a multiple of it, its output shards are up to two fifths larger.
@@ -52,7 +55,7 @@ def plan_tasks(listing: Listing, shard_bytes: int, stores: Stores) -> list[Task]
     """
     tasks: list[Task] = []
     first = size = 0
-    for number, more in enumerate(shard_sizes(listing, stores)):
+    for number, more in enumerate(shard_sizes(listing, stores, skip=skip)):
         if number > first and size + more > shard_bytes:
             tasks.append(Task(len(tasks), first, number, _output_bytes(size, shard_bytes), size))
             first, size = number, 0
@@ -68,8 +71,11 @@ def _output_bytes(size: int, shard_bytes: int) -> int:
     return max(shard_bytes, int(size / count * _SPREAD))
 
 
-def shard_sizes(listing: Listing, stores: Stores) -> Iterator[int]:
-    """Size of each shard, in order. Sizes that the listing lacks are asked for, of all shards of a store at once."""
+def shard_sizes(listing: Listing, stores: Stores, *, skip: bool = False) -> Iterator[int]:
+    """Size of each shard, in order. Sizes that the listing lacks are asked for, of all shards of a store at once.
+
+    With `skip`, the size of a shard that cannot be asked for is 0.
+    """
     sizes = listing.table.column("size_bytes").to_pylist()
     unknown = [number for number, size in enumerate(sizes) if size is None]
     paths = listing.table.column("path").take(unknown).to_pylist() if unknown else []
@@ -78,7 +84,19 @@ def shard_sizes(listing: Listing, stores: Stores) -> Iterator[int]:
     for at, (store, _) in enumerate(places):
         by_store.setdefault(id(store), []).append(at)
     for mine in by_store.values():
-        infos = file_infos(places[mine[0]][0], [places[at][1] for at in mine])
-        for at, info in zip(mine, infos, strict=True):
-            sizes[unknown[at]] = info.size_bytes
+        try:
+            found = [info.size_bytes for info in file_infos(places[mine[0]][0], [places[at][1] for at in mine])]
+        except StoreError:
+            if not skip:
+                raise
+            found = [_size_or_none(*places[at]) for at in mine]
+        for at, size in zip(mine, found, strict=True):
+            sizes[unknown[at]] = size
     return iter(sizes)
+
+
+def _size_or_none(store: Store, path: str) -> int:
+    try:
+        return store.head(path).size_bytes
+    except StoreError:
+        return 0

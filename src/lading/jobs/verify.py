@@ -113,6 +113,7 @@ def verify(
     elif opening.get("schema_overrides"):
         raise UsageError("files are verified with the types that they have", found="schema_overrides (--type)",
                          advice="Leave the types out.")  # fmt: skip
+    opening = {**opening, "on_bad_shard": "error"}  # bad shards are findings
     source, part = listed_once(source), parse_part(sample)
     began = time.perf_counter()
     most = min(max(max_findings, 1), sys.maxsize)

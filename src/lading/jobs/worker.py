@@ -33,7 +33,15 @@ from lading.formats.registry import all_formats, get_format
 from lading.interleaved.tar_writer import Roles
 from lading.jobs.child_process import leave_pandas_out
 from lading.jobs.converter import Converter
-from lading.jobs.messages import DIGESTS_NAME, encode_error, encode_part, encode_warning, read_message, write_message
+from lading.jobs.messages import (
+    DIGESTS_NAME,
+    encode_error,
+    encode_part,
+    encode_skipped,
+    encode_warning,
+    read_message,
+    write_message,
+)
 from lading.jobs.reading import Taken
 from lading.jobs.spec import Conversion
 from lading.jobs.threads import using_threads
@@ -146,6 +154,7 @@ def _convert(
     listing = Listing(pa.Table.from_pylist(task["shards"], LISTING_SCHEMA), index_file=spec.index_file)
     fetcher = Fetcher(stores, limits=spec.limits)
     dataset = Shards(listing, get_format(spec.source_format), spec.read, fetcher=fetcher, stores=stores)
+    dataset.bad.warns = False  # the other process does
     for number, index in enumerate(indexes):
         if index is not None:
             dataset.indexes.give(number, index)
@@ -174,7 +183,10 @@ def _convert(
         columns = pa.schema(list(writer.columns.seen.values()))
         part = Part(shards.close(), writer.columns.schema, columns, shards.counts, roles.of)
         noticed, lost = dict(dataset.counts + converter.losses.counts), converter.losses.first
-        tell(done=task["number"], part=encode_part(part), noticed=noticed, lost=lost, tally=converter.tally.as_list())
+        tell(
+            done=task["number"], part=encode_part(part), noticed=noticed, lost=lost, tally=converter.tally.as_list(),
+            skipped=encode_skipped(dataset.bad.skipped),
+        )  # fmt: skip
 
     with dataset:
         converter.copy(range(len(listing)), writer)
