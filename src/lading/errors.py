@@ -9,6 +9,8 @@
     │   ├── BadReference              bytes of a reference are not there, or not allowed (also a RuntimeError)
     │   ├── LimitExceeded             a size, count or depth from a file is above its limit
     │   └── Unrepresentable           the target format cannot hold this value or column
+    │       ├── UnknownLabel (KeyError)   a label's feature has no such name or number
+    │       └── WrongType (TypeError)     a value of a type that the column does not take
     ├── UsageError (ValueError)       the call is wrong                                  exit status 2
     │   ├── SourceNotFound            nothing is at the place, or matches the pattern
     │   ├── SeveralSplits             a folder of several datasets, where one is asked for
@@ -50,8 +52,10 @@ __all__ = [
     "SourceNotFound",
     "StoreError",
     "UnknownFormat",
+    "UnknownLabel",
     "Unrepresentable",
     "UsageError",
+    "WrongType",
     "errors_at",
     "without_frames",
 ]
@@ -198,6 +202,14 @@ class LimitExceeded(DataError):
 
 class Unrepresentable(DataError):
     """The target format cannot hold this value or column."""
+
+
+class UnknownLabel(Unrepresentable, KeyError):
+    """A label's feature has no such name or number."""
+
+
+class WrongType(Unrepresentable, TypeError):
+    """A value of a type that the column does not take."""
 
 
 class UsageError(LadingError, ValueError):

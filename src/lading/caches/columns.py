@@ -78,11 +78,6 @@ class Column:
         self.changing = blobs or not isinstance(feature, (Text, ClassLabel, Value))
         self.ready = _READY.get(Bytes if blobs else type(feature), frozenset((type(None),)))
         self._weigh = _weigher(feature)
-        self._codes = (
-            {name: at for at, name in reversed(list(enumerate(feature.names)))}
-            if isinstance(feature, ClassLabel)
-            else {}
-        )
 
     def encoded(self, values: Values, keys: Values, first_row: int) -> Values:
         """Return the values in their stored form. Raises as `encode`."""
@@ -95,8 +90,6 @@ class Column:
         """Return one value in its stored form. Raises as `lading.features.encode`, with row, key and column."""
         if type(value) is Stored:
             return value.value
-        if self._codes and type(value) is str and value in self._codes:
-            return self._codes[value]
         if self.text and isinstance(value, (bytes, bytearray, memoryview)):
             return bytes(value)  # has the same weight whether it was encoded here or goes to pyarrow unchanged
         try:

@@ -40,7 +40,17 @@ from lading.features.types import (
     with_feature,
 )
 
-__all__ = ["PEER_KEY", "Features", "differences", "fingerprint", "from_description", "schema_of", "to_description"]
+__all__ = [
+    "PEER_KEY",
+    "Features",
+    "differences",
+    "fingerprint",
+    "from_description",
+    "older_fingerprint",
+    "older_spelling",
+    "schema_of",
+    "to_description",
+]
 
 Features: TypeAlias = Mapping[str, Feature]
 """Feature of each column, in order."""
@@ -49,6 +59,7 @@ PEER_KEY = b"stable_datasets.feature"
 _PEER_STORAGE_KEY = b"stable_datasets.video.storage"
 _VIDEO_TYPES = {"bytes": pa.large_binary(), "size": pa.int64()}
 _VIDEO = pa.struct([(name, _VIDEO_TYPES.get(name, pa.string())) for name in VIDEO_FIELDS])
+_VIDEO_TEXT = Video("text")
 _TYPES: dict[type, pa.DataType] = {
     **dict.fromkeys((Image, Audio, Bytes, Array), pa.large_binary()),
     **dict.fromkeys((Text, Json), pa.string()),
@@ -80,7 +91,7 @@ def schema_of(features: Features) -> pa.Schema:
         except UsageError as error:
             raise error.at(column=ascii(name)[1:-1] if isinstance(name, str) else repr(name)) from None
         metadata = {PEER_KEY: _peer_name(feature)}
-        if isinstance(feature, Video):
+        if isinstance(feature, Video) and feature != _VIDEO_TEXT:
             metadata[_PEER_STORAGE_KEY] = feature.storage
         field = pa.field(name, kind, metadata=metadata)
         fields.append(field if feature_of(field) == _normal(feature) else with_feature(field, _normal(feature)))
@@ -105,8 +116,10 @@ def _type(feature: Feature) -> pa.DataType:
             refuse_untold(feature)
         case Image(encode_format):
             _check_texts([encode_format], "format of an image")
+        case Video("text"):
+            kind = pa.string()
         case Video(storage) if storage not in ("bytes", "path"):
-            raise UsageError("unknown storage of videos", expected="bytes or path", found=repr(storage))
+            raise UsageError("unknown storage of videos", expected="bytes, path or text", found=repr(storage))
     if kind is None:
         raise UsageError("no cache stores this feature", found=str(feature))
     return kind
@@ -141,6 +154,8 @@ def _check_array(dtype: str | None, shape: tuple[int | None, ...] | None) -> Non
 def _normal(feature: Feature) -> Feature:
     """Return the feature in the spelling that its field gives back: `Value("string")` is `Text`."""
     match feature:
+        case Video("text"):
+            return Text()
         case Value(dtype):
             return feature_of(pa.field("", arrow_type(dtype)))
         case Sequence(inner):
@@ -163,8 +178,21 @@ def fingerprint(features: Features) -> str:
 
     The peer leaves out the names of more than five labels: equal fingerprints do not prove equal features.
     """
-    text = ", ".join(f"{name!r}: {_spelled(feature)}" for name, feature in features.items())
-    return hashlib.sha256(f"{{{text}}}".encode()).hexdigest()[:16]
+    return hashlib.sha256(_listed(features).encode()).hexdigest()[:16]
+
+
+def older_fingerprint(features: Features) -> str:
+    """Return the fingerprint of the peer's versions before images had a format."""
+    return hashlib.sha256(older_spelling(features).encode()).hexdigest()[:16]
+
+
+def older_spelling(features: Features) -> str:
+    """Return the features as the peer's versions before images had a format print them."""
+    return _listed(features).replace(repr(Image()), "Image()")
+
+
+def _listed(features: Features) -> str:
+    return f"{{{', '.join(f'{name!r}: {_spelled(feature)}' for name, feature in features.items())}}}"
 
 
 def _spelled(feature: Feature) -> str:
@@ -173,6 +201,8 @@ def _spelled(feature: Feature) -> str:
     match feature:
         case Video("bytes"):
             text = _PEER_VIDEO_BYTES
+        case Video("text"):
+            text = "Video()"
         case Text():
             text = "Value('string')"
         case Value(dtype):

@@ -67,13 +67,13 @@ class CacheMeta:
 
 def new_meta(
     cache_dir: str, shards: Mapping[str, int], features: Features, target: int | None, compression: str | None,
-    lineage: Mapping[str, Any] | None,
+    lineage: Mapping[str, Any] | None, schema_fingerprint: str | None = None,
 ) -> CacheMeta:  # fmt: skip
     """Return the metadata of a new cache; `shards` are pairs of name and rows."""
     counts = tuple(shards.values())
     return CacheMeta(
-        cache_dir, sum(counts), tuple(shards), counts, fingerprint(features), target, compression, lineage or None,
-        from_description(to_description(features)),
+        cache_dir, sum(counts), tuple(shards), counts, schema_fingerprint or fingerprint(features), target, compression,
+        lineage or None, from_description(to_description(features)),
     )  # fmt: skip
 
 

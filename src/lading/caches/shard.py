@@ -12,7 +12,7 @@ import pyarrow as pa
 from lading.arrow.align import refuse_duplicate_names
 from lading.arrow.ipc import MAX_RATIO, unpacked_sizes
 from lading.arrow.text_checks import check_names
-from lading.caches.layout import Features, differences, fingerprint, schema_of
+from lading.caches.layout import Features, differences, fingerprint, older_fingerprint, schema_of
 from lading.caches.meta import META_NAME, CacheMeta, read_cache_meta
 from lading.caches.videos import ExternalVideo, VideoFolder, stored_videos
 from lading.errors import CorruptShard, LadingError, NotFound, SchemaMismatch, SidecarMismatch, errors_at
@@ -147,7 +147,7 @@ def _compare(meta: CacheMeta, features: Features) -> None:
             raise SchemaMismatch("the cache is of other features", file=file, found="; ".join(lines), advice=_REBUILD)
         return  # the fingerprint says no more, and may have other names of dtypes
     expected = fingerprint(features)
-    if meta.schema_fingerprint not in ("", expected):
+    if meta.schema_fingerprint not in ("", expected, older_fingerprint(features)):
         raise SchemaMismatch("the cache is of other features", file=file, expected=expected,
                              found=f"{meta.schema_fingerprint}, {_guess(meta, features)}", advice=_REBUILD)  # fmt: skip
 

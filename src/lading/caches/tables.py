@@ -179,7 +179,7 @@ def _check_values(column: Any, feature: Feature) -> None:
         case Struct(fields):
             for (_, inner), child in zip(fields, column.flatten(), strict=True):
                 _check_values(child, inner)
-        case Video():
+        case Video(storage) if storage != "text":
             for chunk in column.chunks if isinstance(column, pa.ChunkedArray) else [column]:
                 _check_stored_videos(chunk)
         case Array(dtype, shape) if dtype is not None and shape is not None:

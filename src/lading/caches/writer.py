@@ -12,6 +12,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import json
+import logging
 import os
 import re
 import threading
@@ -47,6 +48,7 @@ from lading.units import parse_bytes
 
 __all__ = ["cache_fingerprint", "write_cache"]
 
+_LOG = logging.getLogger("lading.caches")
 _COMPRESSIONS = (None, "zstd", "lz4")
 _OWN_NAME = re.compile(rf"{re.escape(META_NAME)}|{ASSETS.split('/')[0]}|shard-\d+\.arrow")
 _BEHIND_BYTES = 1 << 20
@@ -83,11 +85,13 @@ def write_cache(  # noqa: PLR0913 - one argument a decision of the user; all but
     on_missing: str = "error",
     on_unknown: str = "error",
     lineage: Mapping[str, Any] | None = None,
+    schema_fingerprint: str | None = None,
 ) -> CacheMeta:
     """Build a cache from a generator, and replace the old cache in one step.
 
     Readers see the old cache until the new one is complete. If another process is building the same cache, wait for it
-    and use its result. Peak memory: about three batches, and one more for each worker.
+    and use its result. Peak memory: about three batches, and one more for each worker. The logger `lading.caches` gets
+    one line for each cache that is built.
 
     Example:
         rows = ({"image": path, "label": name} for path, name in files)
@@ -107,6 +111,7 @@ def write_cache(  # noqa: PLR0913 - one argument a decision of the user; all but
         on_missing: `error`, or `null` for columns that a row lacks.
         on_unknown: `error`, or `drop` for keys that are not columns.
         lineage: JSON-able values to keep in the metadata.
+        schema_fingerprint: fingerprint for stable-datasets to compare; None is `fingerprint(features)`.
 
     Raises:
         SchemaMismatch: a row lacks a column or has an unknown key. Names row, key and column.
@@ -143,10 +148,13 @@ def write_cache(  # noqa: PLR0913 - one argument a decision of the user; all but
             except BaseException:
                 shards.abort()
                 raise
-            meta = new_meta(os.fspath(cache_dir), counts, features, target, compression, lineage_json)
+            meta = new_meta(
+                os.fspath(cache_dir), counts, features, target, compression, lineage_json, schema_fingerprint
+            )
             store = LocalStore()
             write_file(store, f"{staged.path}/{META_NAME}", [meta_text(meta)])
             store.publish(staged.path, staged.place)
+    _LOG.info("Cached %d examples in %d shard(s) to %s", meta.num_rows, meta.num_shards, meta.cache_dir)
     return meta
 
 

@@ -21,7 +21,7 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lading.errors import LadingError, MissingExtra, NotFound, StoreError, Unrepresentable
+from lading.errors import LadingError, MissingExtra, NotFound, StoreError, Unrepresentable, WrongType
 
 __all__ = [
     "VIDEO_FIELDS",
@@ -35,6 +35,7 @@ __all__ = [
     "npy_bytes",
     "plain_item",
     "video_cell",
+    "video_path",
 ]
 
 VIDEO_FIELDS = ("mode", "path", "bytes", "extension", "media_type", "size", "checksum")
@@ -430,6 +431,14 @@ def video_cell(value: Any, assets: str | None = None) -> dict[str, Any]:
     return dict(zip(VIDEO_FIELDS, (mode, name, data, extension, media_type, size, checksum), strict=True))
 
 
+def video_path(value: Any) -> str:
+    """Return the path of a video as text; the file stays where it is and is not opened. Raises Unrepresentable."""
+    path = os.fspath(value) if isinstance(value, _PATHS) else value
+    if not isinstance(path, str):
+        raise _misfit("this column holds paths of videos", "a path", value)
+    return path
+
+
 def is_sha256(checksum: Any) -> bool:
     """Return whether a checksum is a SHA-256, as 64 hex digits."""
     return isinstance(checksum, str) and _SHA256.fullmatch(checksum) is not None
@@ -485,9 +494,9 @@ def _open(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
         raise StoreError(f"the file cannot be read: {error}", file=ascii(name)) from error
 
 
-def _misfit(message: str, expected: str, value: Any, error: Exception | None = None) -> Unrepresentable:
+def _misfit(message: str, expected: str, value: Any, error: Exception | None = None) -> WrongType:
     shown = repr(value) if isinstance(value, (str, int, float, list)) else str(error or "")
-    return Unrepresentable(message, expected=expected, found=f"{type(value).__name__} {shown[:80]}".strip())
+    return WrongType(message, expected=expected, found=f"{type(value).__name__} {shown[:80]}".strip())
 
 
 def plain_item(value: Any) -> Any:

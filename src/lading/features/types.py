@@ -12,8 +12,9 @@ import ast
 import math
 import operator
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from dataclasses import field as attribute
 from functools import lru_cache
 from typing import Any, TypeAlias
 
@@ -27,7 +28,7 @@ from lading.arrow import json_text
 from lading.arrow.references import is_ref
 from lading.arrow.types import arrow_type, exact_value
 from lading.arrow.views import LIST_TYPES
-from lading.errors import DataError, Unrepresentable, UsageError, errors_at
+from lading.errors import DataError, UnknownLabel, Unrepresentable, UsageError, WrongType, errors_at
 from lading.features.encode import (
     array_bytes,
     as_bytes,
@@ -37,6 +38,7 @@ from lading.features.encode import (
     npy_bytes,
     plain_item,
     video_cell,
+    video_path,
 )
 from lading.features.mds_values import decode_mds
 
@@ -44,6 +46,7 @@ __all__ = [
     "FEATURE_KEY",
     "NUMBER_TYPES",
     "Array",
+    "Array3D",
     "Audio",
     "Bytes",
     "ClassLabel",
@@ -119,7 +122,8 @@ class Video:
     """An encoded video, stored as an image is, or in a struct of `lading.features.encode.VIDEO_FIELDS`.
 
     Attributes:
-        storage: where `encode` keeps it: `bytes` in the table, or `path` for a file next to the table.
+        storage: where `encode` keeps it: `bytes` in the table; `path` for a file next to the table; or `text` for the
+            path alone, as text: the file stays where it is.
     """
 
     storage: str = "bytes"
@@ -163,14 +167,75 @@ def _number_type(name: str) -> np.dtype[Any] | None:
     return kind if kind is not None and kind.kind in _NUMBER_KINDS else None
 
 
-@dataclass(frozen=True, slots=True)
+class _ThreeDimensions(type):
+    def __instancecheck__(cls, feature: object) -> bool:
+        return isinstance(feature, Array) and len(feature.shape or ()) == 3  # noqa: PLR2004 - as the name says
+
+
+class Array3D(metaclass=_ThreeDimensions):
+    """A name of `Array` with three extents, for users of stable-datasets.
+
+    Example:
+        Array3D((2, 3, 4), "float32")  # Array("float32", (2, 3, 4))
+
+    Raises:
+        UsageError: the shape has another number of extents.
+    """
+
+    def __new__(cls, shape: Iterable[int], dtype: str = "uint8") -> Array:  # type: ignore[misc] # a name of another class
+        """Return the `Array`."""
+        feature = Array(dtype, tuple(shape))
+        if not isinstance(feature, cls):
+            raise UsageError("not a shape of three dimensions", expected="three extents", found=str(feature.shape))
+        return feature
+
+
+@dataclass(frozen=True, slots=True, init=False)
 class ClassLabel:
-    """A whole number that is the index of a name, from 0. Other numbers are kept."""
+    """A whole number that is the index of a name, from 0. Other numbers are kept.
+
+    Example:
+        ClassLabel(("cat", "dog")).str2int("dog")  # 1
+
+    Args:
+        names: the names.
+        num_classes: number of classes, instead of names: they are named "0", "1", ….
+
+    Raises:
+        UsageError: neither names nor a number.
+    """
 
     names: tuple[str, ...]
+    _numbers: Mapping[str, int] = attribute(init=False, repr=False, compare=False, hash=False)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "names", tuple(self.names))
+    def __init__(self, names: Iterable[str] | None = None, num_classes: int | None = None) -> None:
+        if names is None and num_classes is None:
+            raise UsageError("a ClassLabel needs classes", expected="names or num_classes")
+        names = tuple(map(str, range(num_classes or 0)) if names is None else names)
+        object.__setattr__(self, "names", names)
+        object.__setattr__(self, "_numbers", {name: at for at, name in reversed([*enumerate(names)])})
+
+    @property
+    def num_classes(self) -> int:
+        """Return the number of names."""
+        return len(self.names)
+
+    def str2int(self, name: str) -> int:
+        """Return the number of a name. Raises UnknownLabel."""
+        try:
+            return self._numbers[name]
+        except (KeyError, TypeError):
+            raise UnknownLabel("not a label of this feature", expected=self._listed(), found=repr(name)) from None
+
+    def int2str(self, number: int) -> str:
+        """Return the name of a number. Raises UnknownLabel."""
+        at = operator.index(number)
+        if not 0 <= at < len(self.names):
+            raise UnknownLabel("not a number of a label", expected=f"0 to {len(self.names) - 1}", found=at)
+        return self.names[at]
+
+    def _listed(self) -> str:
+        return f"one of {', '.join(map(str, self.names[:_MOST_NAMES]))}{', …' if len(self.names) > _MOST_NAMES else ''}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -419,6 +484,7 @@ def _texts_of(spec: Any) -> tuple[str, ...]:
     return tuple(spec)
 
 
+_MOST_NAMES = 20
 _DEEP = 64
 """Nesting limit, equal to that of Arrow's types."""
 _DTYPE_NAME = re.compile(r"[<>=|]?(\?|[A-Za-z]\w*(\[\w+\])?)", re.ASCII)
@@ -554,9 +620,6 @@ def encode(feature: Feature, value: Any, *, assets: str | None = None) -> Any:
     return encoder(feature, value, assets)
 
 
-_MOST_NAMES = 20
-
-
 def _stored_text(_feature: Text, value: Any, _assets: str | None) -> str:
     if isinstance(value, (bytes, bytearray, memoryview)):
         value = _text(Text(), bytes(value))
@@ -628,20 +691,19 @@ def _stored_value(feature: Value, value: Any, _assets: str | None) -> Any:
 
 
 def _stored_label(feature: ClassLabel, value: Any, _assets: str | None) -> int | None:
-    names, value = feature.names, plain_item(value)
+    value = plain_item(value)
     if value is None:
         return None
-    if isinstance(value, str) and value in names:
-        return names.index(value)
+    if isinstance(value, str):
+        return feature.str2int(value)
     if not isinstance(value, int) or isinstance(value, bool):
-        known = ", ".join(names[:_MOST_NAMES]) + (", …" if len(names) > _MOST_NAMES else "")
-        raise Unrepresentable(
-            "not a label of this column", expected=f"a whole number, or one of {known}", found=repr(value)
-        )
+        raise WrongType("not a label of this column", expected="a whole number or a name", found=repr(value))
     return value
 
 
-def _stored_video(feature: Video, value: Any, assets: str | None) -> dict[str, Any]:
+def _stored_video(feature: Video, value: Any, assets: str | None) -> dict[str, Any] | str:
+    if feature.storage == "text":
+        return video_path(value)
     if feature.storage == "path" and assets is None:
         raise UsageError("a video that is kept as a file needs a folder for it", expected="assets=")
     return video_cell(value, assets if feature.storage == "path" else None)
