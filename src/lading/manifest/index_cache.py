@@ -22,7 +22,7 @@ from lading.storage.base import temporary_name
 
 __all__ = ["IndexCache", "cache_folder"]
 
-_LAYOUT = "2"
+_LAYOUT = "3"
 _SUM_BYTES = 16
 
 

@@ -288,9 +288,22 @@ def test_an_archive_ends_with_zeros_or_with_the_file() -> None:
 
 def test_a_lone_block_of_zeros_ends_an_archive_too() -> None:
     data = archive((entry("a.x"), b"1"))[:1024]
-    for more in (data, b"x"):
+    for more, lone, behind in ((data, False, 1536), (b"x" * 600, True, 0), (b"x", True, 0)):
         found, cursor = read_member(window(data + bytes(512) + more), Cursor(1024))
-        assert (len(found), cursor.done, cursor.closed, cursor.lone) == (0, True, True, True)
+        assert (len(found), cursor.done, cursor.closed, cursor.lone, cursor.behind) == (0, True, True, lone, behind)
+
+
+@pytest.mark.parametrize("zeros", [1, 2, 20, 21, 2046])
+def test_a_header_behind_the_zeros_of_an_archive(zeros: int) -> None:
+    """At most 1 MiB of zeros: `tar -b 2048`, the largest record that tar programs write."""
+    data = archive((entry("a.x"), b"1"))[:1024]
+    more = window(data + bytes(512 * zeros) + data)
+    found, cursor = read_member(more, Cursor(1024))
+    assert (len(found), cursor.done, cursor.lone, cursor.behind) == (0, True, False, 1024 + 512 * zeros)
+    found, cursor = read_member(more, Cursor(1024, on_concatenated="read"))
+    assert (found.name(0), found.start[0], cursor.at) == (b"a.x", 1024 + 512 * zeros, 2048 + 512 * zeros)
+    with pytest.raises(CorruptShard, match=f"follow the end of the archive.*header at {1024 + 512 * zeros}.*=read"):
+        read_member(more, Cursor(1024, on_concatenated="error"))
 
 
 def test_an_extension_record_without_a_member() -> None:

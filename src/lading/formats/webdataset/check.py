@@ -1,4 +1,4 @@
-"""Checks of tars: the `.tar.idx`, members after a lone block of zeros, and layout findings."""
+"""Checks of tars: the `.tar.idx`, members behind the end of the archive, and layout findings."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from lading.errors import DataError, NotFound, StoreError
 from lading.formats.base import Finding, Level, ShardFile
 from lading.formats.webdataset.header_walk import Pass
 from lading.formats.webdataset.index import read_idx, sidecar_path
-from lading.formats.webdataset.reader import ReadOptions, WebdatasetReader
+from lading.formats.webdataset.reader import ReadOptions, open_reader
 from lading.formats.webdataset.samples import KEY, join_rows
-from lading.formats.webdataset.walk import LONE_END, TarFile, behind_end, open_tar
+from lading.formats.webdataset.walk import CONCATENATED, LONE_END, TarFile, behind_end, find_behind, open_tar
 from lading.storage.concurrent import is_remote
 from lading.storage.stores import without_query
 from lading.units import format_bytes
@@ -31,17 +31,24 @@ milliseconds."""
 
 
 def check_shard(file: ShardFile, options: ReadOptions, level: Level) -> Iterator[Finding]:
-    """Yield layout findings, or problems of the `.tar.idx`; with `DEEP`, members after a lone block of zeros."""
+    """Yield layout findings; or problems of the `.tar.idx`, and members behind the end of the archive.
+
+    With `DEEP`, members are looked for wherever they are behind a lone block of zeros.
+    """
+    tar = open_tar(file, mmap=options.mmap, on_concatenated=options.on_concatenated)
     if level is Level.LAYOUT:
-        yield from _check_layout(open_tar(file, mmap=options.mmap), options)
+        yield from _check_layout(tar, options)
         return
+    # Documents that were read by an index were counted without the end of the tar.
+    if CONCATENATED in (file.reported or {}) or (file.view != "samples" and file.index is not None):
+        yield from (Finding.of(error) for error in [find_behind(tar)] if error is not None)
     sidecar = find_sidecar(file, options)
     if sidecar is not None:
         yield Finding("", checked="sidecars")
         if file.reported is None or file.view != "samples":  # reading samples compares the sidecar
             yield from _check_sidecar(file, options, sidecar)
     if level is Level.DEEP and LONE_END in (file.reported or {}):
-        error = behind_end(open_tar(file, mmap=options.mmap))
+        error = behind_end(tar)
         if error is not None:
             yield Finding.of(error)
 
@@ -62,7 +69,7 @@ def find_sidecar(file: ShardFile, options: ReadOptions) -> str | None:
 def _check_sidecar(file: ShardFile, options: ReadOptions, sidecar: str) -> Iterator[Finding]:
     """Compare the sidecar with the headers. After the rows were read, damage of the tar itself is known."""
     try:
-        WebdatasetReader(open_tar(file, mmap=options.mmap), options).count_samples()
+        open_reader(file, options).count_samples()
     except (DataError, StoreError) as error:
         if file.reported is None or error.file == sidecar:
             yield Finding.of(error)
@@ -95,6 +102,15 @@ def _check_layout(tar: TarFile, options: ReadOptions) -> Iterator[Finding]:
             )
     elif source.view == "samples" and not options.regroup:
         yield from _split_samples(*(_fields_of(source.index) if source.index is not None else _walked(tar, options)))
+    if not entry.wrap and not is_remote(source.store) and find_behind(tar) is not None:
+        yield Finding(
+            "several tars in one file",
+            measured="members behind the end of the first tar",
+            why="Most readers, webdataset among them, stop at the first end. They miss the samples behind it.",
+            weight=entry.size_bytes,
+            fix="copy",
+            read_options={"on_concatenated": "read"},
+        )
 
 
 def _split_samples(keys: pa.Array, sample: NDArray[np.int64], field: NDArray[np.int64]) -> Iterator[Finding]:

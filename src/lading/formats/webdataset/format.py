@@ -48,7 +48,7 @@ from lading.formats.webdataset.energon import INFO_NAME, list_energon
 from lading.formats.webdataset.header_walk import Pass
 from lading.formats.webdataset.headers import BLOCK, is_header
 from lading.formats.webdataset.index import list_wids, samples_behind, write_wids
-from lading.formats.webdataset.reader import ReadOptions, WebdatasetReader
+from lading.formats.webdataset.reader import ReadOptions, WebdatasetReader, open_reader
 from lading.formats.webdataset.recover import TarMembers, find_members, recover_samples
 from lading.formats.webdataset.samples import KEY
 from lading.formats.webdataset.values import (
@@ -104,7 +104,7 @@ class WebdatasetFormat(Format[ReadOptions, WriteOptions]):
         Raises:
             NotFound, StoreError: no such file, or no regular file.
         """
-        return WebdatasetReader(open_tar(file, mmap=options.mmap), options)
+        return open_reader(file, options)
 
     def create(self, sinks: Sequence[Sink], schema: pa.Schema, options: WriteOptions) -> WebdatasetWriter:
         """Begin a tar.
@@ -124,6 +124,7 @@ class WebdatasetFormat(Format[ReadOptions, WriteOptions]):
         return recover_samples(
             map_file(file), file.path, lower_case=options.lower_case, unique=options.on_duplicate == "error",
             expected=() if schema is None else [name for name in schema.names if name != KEY], failed=failed,
+            joined=options.on_concatenated == "read",
         )  # fmt: skip
 
     def check(self, file: ShardFile, options: ReadOptions, level: Level) -> Iterator[Finding]:
@@ -144,7 +145,8 @@ class WebdatasetFormat(Format[ReadOptions, WriteOptions]):
 
     def cut_off(self, file: ShardFile, options: ReadOptions) -> int:
         """Return how many samples a longer `.tar.idx` lists after those of the tar."""
-        walk = Pass(open_tar(file, mmap=options.mmap), lower_case=options.lower_case, on_duplicate=options.on_duplicate)
+        tar = open_tar(file, mmap=options.mmap, on_concatenated=options.on_concatenated)
+        walk = Pass(tar, lower_case=options.lower_case, on_duplicate=options.on_duplicate)
         starts = np.concatenate([np.zeros(0, np.int64), *(rows.start[rows.new] for rows in walk.rows())])
         return samples_behind(file.store, file.path, starts, walk.end, file.limits)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -18,8 +18,9 @@ from lading.formats.webdataset.index import check_end, check_starts
 from lading.formats.webdataset.samples import ColumnMaker, Rows, Splitter, bounds_of, join_rows, to_batch
 from lading.formats.webdataset.scan import scan
 from lading.formats.webdataset.sparse import filled
-from lading.formats.webdataset.walk import Stream, TarFile, Walk, end_counts
+from lading.formats.webdataset.walk import Stream, TarFile, Walk, end_counts, linked
 from lading.limits import Limits
+from lading.storage.unwrap import UnwrappedFile
 
 __all__ = ["Pass"]
 
@@ -57,6 +58,7 @@ class Pass:
         self.splitter = Splitter(lower_case=lower_case, limits=tar.source.limits, named=named)
         self.samples = self.dropped = self.returning = 0
         self._ending: dict[str, int] = {}
+        self._again: UnwrappedFile | None = None
         self._tar, self._on_duplicate, self._entries = tar, on_duplicate, entries
         self.end = 0
         self._metadata = with_files(pa.schema([]), [tar.entry]).metadata
@@ -64,7 +66,7 @@ class Pass:
     def rows(self) -> Iterator[Rows]:
         """Yield the members that belong to samples, window by window; reads headers only."""
         with errors_at(file=self._tar.path):
-            walk = Walk(self._tar)
+            walk = Walk(self._tar, links="other")
             for found in walk:
                 rows = self._take(found)
                 if len(rows):
@@ -90,7 +92,7 @@ class Pass:
         """Yield the members of samples between two places of the tar, without updating the counts."""
         self.splitter.restart()
         with errors_at(file=self._tar.path):
-            return join_rows([self.splitter.split(found) for found in Walk(self._tar, start, stop)])
+            return join_rows([self.splitter.split(found) for found in Walk(self._tar, start, stop, links="other")])
 
     def batch(
         self, rows: Rows, columns: Sequence[str] | None, make_column: ColumnMaker | None = None
@@ -122,7 +124,8 @@ class Pass:
             check_starts(self._tar.path, self._entries, self.samples, rows.start[rows.new])
         self.samples += len(rows.keys)
         if len(rows):
-            self.end = int(rows.offset[-1]) + padded(int(rows.length[-1]))
+            # The payload of a hard link is an earlier one.
+            self.end = max(int(rows.offset[-1]) + padded(int(rows.length[-1])), int(rows.start[-1]) + BLOCK)
         return rows
 
     def _finish(self, cursor: Cursor) -> None:
@@ -169,10 +172,7 @@ class Pass:
         """Yield all samples of a compressed tar, with their values."""
         with errors_at(file=self._tar.path):
             stream = Stream(self._tar)
-            cursor, waiting = (
-                Cursor(limits=self._tar.source.limits),
-                list[Rows](),
-            )  # members whose samples were not yielded yet
+            cursor, waiting = self._tar.start, list[Rows]()  # members whose samples were not yielded yet
             while not cursor.done:
                 first = int(waiting[0].start[0]) if waiting else cursor.at
                 window = stream.window(first, max(cursor.need, cursor.at + _STREAM_BYTES), whole=True)
@@ -182,13 +182,21 @@ class Pass:
                 rows = join_rows(waiting)
                 bounds = bounds_of(rows, self.splitter.fields, max_rows, max_bytes, columns, ended=cursor.done)
                 for a, b in pairwise(bounds):
-                    yield self.batch(rows.samples(a, b), columns, _values_in(window, cursor.limits))
+                    yield self.batch(rows.samples(a, b), columns, _values_in(window, self._earlier, cursor.limits))
                 waiting = [rows.samples(bounds[-1], len(rows.keys))] if bounds[-1] < len(rows.keys) else []
                 if waiting and len(waiting[0].keys) == 1:
                     start = int(waiting[0].start[0])
                     _refuse_large("sample", start, cursor.at - start, cursor.limits)
-            stream.drain(cursor.at)
+            if not cursor.behind:
+                stream.drain(cursor.at)
             self._finish(cursor)
+
+    def _earlier(self, offset: int, length: int) -> bytes:
+        """Return bytes of a compressed tar that were read before: the file that a hard link is a name of."""
+        if self._again is None:
+            tar = self._tar
+            self._again = UnwrappedFile(tar.source.store, tar.path, tar.entry.wrap, limits=tar.source.limits)
+        return self._again.read(offset, length)
 
     def _fill(self, window: Window, cursor: Cursor, waiting: list[Rows]) -> Cursor:
         """Add the members in the window; then the cursor shows what is needed for more."""
@@ -197,7 +205,7 @@ class Pass:
             largest = max(int(found.length.max(initial=0)), cursor.need - cursor.at - BLOCK)
             start = int(found.start[found.length.argmax()]) if len(found) else cursor.at
             _refuse_large("member", start, largest, cursor.limits)
-            rows = self._take(found)
+            rows = self._take(linked(self._tar, found, in_sample=False))
             if len(rows):
                 waiting.append(rows)
             if cursor.need:
@@ -216,11 +224,13 @@ def _refuse_large(what: str, start: int, size: int, limits: Limits) -> None:
         )
 
 
-def _values_in(window: Window, limits: Limits) -> ColumnMaker:
-    """Return a function that makes columns of values in a window, in memory of their own."""
+def _values_in(window: Window, earlier: Callable[[int, int], bytes], limits: Limits) -> ColumnMaker:
+    """Return a function that makes columns of values in memory of their own: values in a window, and earlier ones."""
     buffer = pa.py_buffer(window.data)
 
-    def read(at: int, size: int) -> memoryview:
+    def read(at: int, size: int) -> bytes | memoryview:
+        if at < window.base:
+            return earlier(at, size)
         return window.data.data[at - window.base : at - window.base + size]
 
     def column(
@@ -229,7 +239,7 @@ def _values_in(window: Window, limits: Limits) -> ColumnMaker:
         valid: NDArray[np.bool_],
         sparse: Mapping[int, Sparse],
     ) -> pa.Array:
-        if sparse:
+        if sparse or (offset[valid] < window.base).any():
             return filled(read, offset, length, valid, sparse, limits)
         return join(from_ranges(buffer, np.where(valid, offset - window.base, 0), length, valid))
 

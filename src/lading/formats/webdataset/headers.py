@@ -3,12 +3,12 @@ r"""Parse tar headers into arrays, and single members by all the rules. Pure: by
     member       [extension records] header, payload, zeros up to a multiple of 512
     header 512   name[100] mode[8] uid[8] gid[8] size[12] mtime[12] checksum[8] type[1] linkname[100]
                  magic[6] version[2] uname[32] gname[32] devmajor[8] devminor[8] prefix[155] zeros[12]
-    end          a block of zeros (two are written), or the end of the file
+    end          a block of zeros (two are written), or the end of the file; `cat` puts further archives behind it
 
 Numbers are octal text, or base-256 where the first byte is 0x80 or more. The checksum is the sum of the header's bytes
 with its own field read as spaces; old tars summed signed bytes. Extension records are headers with a payload of their
-own: GNU `L` (the name of the next member) and `K` (its link), pax `x` (records `"%d key=value\n"` about the next
-member) and `g` (about all that follow, until replaced).
+own: GNU `L` (the name of the next member) and `K` (the target of its link), pax `x` (records `"%d key=value\n"` about
+the next member) and `g` (about all that follow, until replaced).
 
 `sizes`, `valid` and `names` read many regular headers at once. `read_member` reads one member of any kind, and raises
 every error.
@@ -33,6 +33,7 @@ from lading.limits import DEFAULT_LIMITS, Limits
 __all__ = [
     "BLOCK",
     "EXTENSIONS",
+    "HARD_LINK",
     "MAX_REACH",
     "NOTHING",
     "REGULAR",
@@ -45,6 +46,7 @@ __all__ = [
     "checksums",
     "is_header",
     "mark_old_folders",
+    "members_behind",
     "names",
     "other_size",
     "padded",
@@ -64,6 +66,10 @@ MAX_REACH = 2048
 TYPE = 156
 """Offset of the type in a header."""
 
+HARD_LINK = ord("1")
+"""Type of a member that is a further name of an earlier member."""
+
+_LINK_NAME = slice(157, 257)
 _NAME, _SIZE, _CHECKSUM, _PREFIX = slice(0, 100), slice(124, 136), slice(148, 156), slice(345, 500)
 _MAGIC = slice(257, 263)
 _USTAR = np.frombuffer(b"ustar\0", np.uint8)
@@ -72,6 +78,7 @@ _MORE_IN_HEADER, _MORE_IN_BLOCK = 482, 504
 _FILLED_SIZE = slice(483, 495)
 _MAX_SIZE = 1 << 60
 _SPARSE_KEYS = b"GNU.sparse."
+_STATED = b"path", b"linkpath", b"size"
 _NUMBER = re.compile(rb" *([0-7]*) *(?:\0.*)?", re.DOTALL)
 _RECORD = re.compile(rb"([1-9][0-9]{0,6}) ")
 _DECIMAL = re.compile(rb"[0-9]{1,30}")
@@ -84,7 +91,7 @@ def _of_types(types: bytes) -> NDArray[np.bool_]:
 
 
 REGULAR = _of_types(b"0\x007S")
-"""By type: whether a member is a file. Links are not."""
+"""By type: whether a member is a file. Links are not; a walk turns hard links into files (`walk.Walk`)."""
 
 EXTENSIONS = _of_types(b"xXgLK")
 """By type: whether a header only describes the next one."""
@@ -94,6 +101,9 @@ _SUM_ROWS = 256
 _EVEN_BYTES = np.uint64(0x00FF00FF00FF00FF)
 _EMPTY = _of_types(b"123456")
 _FOLDER = ord("5")
+
+_ZEROS_BYTES = 20 * BLOCK, 1 << 20
+"""Zeros behind which a further archive is looked for: a record, as tar programs write by default, then the largest."""
 
 _CUT = "The file was cut, or is still being written: copy it again."
 _DAMAGED = "The file is damaged here: copy it again."
@@ -125,6 +135,7 @@ class Headers:
         offset: start of its payload.
         length: bytes of payload; 0 for links, folders and devices.
         sparse: by row, the members that are sparse files; their payload is not the file.
+        links: by row, the names of the members that hard links lead to.
     """
 
     names: NDArray[np.uint8]
@@ -133,6 +144,7 @@ class Headers:
     offset: NDArray[np.int64]
     length: NDArray[np.int64]
     sparse: Mapping[int, Sparse] = field(default_factory=dict)
+    links: Mapping[int, bytes] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.kind)
@@ -206,23 +218,27 @@ class Cursor:
         done: whether the archive has ended.
         closed: whether it ended with a block of zeros, as it should; a file without one may have been cut between
             members.
-        lone: whether non-zero bytes follow that block: perhaps a lost header.
+        lone: whether non-zero bytes follow that block that are no header: perhaps a lost one.
+        behind: start of the header that follows the zeros at the end; 0 if none does, or if it was read on there.
         need: the window must reach this offset before the walk can continue; 0 if it can.
         dense: whether members are small, so that whole regions are scanned.
         reach: number of headers to try at once; small after an irregularity, so that trouble does not add up.
         records: records of global pax headers about names and sizes.
         limits: limits on the resources that headers may take.
+        on_concatenated: how to treat a header behind the end of an archive: `stop`, `read` or `error`.
     """
 
     at: int = 0
     done: bool = False
     closed: bool = False
     lone: bool = False
+    behind: int = 0
     need: int = 0
     dense: bool = False
     reach: int = MAX_REACH
     records: Mapping[bytes, bytes] = field(default_factory=dict)
     limits: Limits = DEFAULT_LIMITS
+    on_concatenated: str = "stop"
 
 
 def padded(size: int) -> int:
@@ -454,7 +470,39 @@ def _end(window: Window, cursor: Cursor, start: int, at: int) -> tuple[Headers, 
         raise CorruptShard(
             "the archive ends after an extension record", expected="the member it tells of", offset=start
         )
-    return NOTHING, replace(cursor, done=True, closed=len(ending) >= BLOCK, lone=any(ending), need=0)
+    behind, need = _next_archive(window, at)
+    if need:
+        return NOTHING, replace(cursor, need=need)
+    if behind and cursor.on_concatenated == "read":
+        return read_member(window, replace(cursor, at=behind, need=0))
+    if behind and cursor.on_concatenated == "error":
+        raise members_behind(at, behind)
+    lone = any(ending) and not behind
+    return NOTHING, replace(cursor, done=True, closed=len(ending) >= BLOCK, lone=lone, behind=behind, need=0)
+
+
+def _next_archive(window: Window, at: int) -> tuple[int, int]:
+    """Return the header that follows the zeros at an end of archive, 0 if none; and how far the window must reach."""
+    for size in _ZEROS_BYTES:
+        zeros = window.get(at, size)
+        if zeros is None:
+            return 0, at + size
+        other = np.flatnonzero(np.frombuffer(zeros, np.uint8)[: len(zeros) // BLOCK * BLOCK])
+        if len(other):
+            place = at + int(other[0]) // BLOCK * BLOCK
+            return (place if is_header(zeros[place - at : place - at + BLOCK]) else 0), 0
+        if len(zeros) < size:
+            break
+    return 0, 0
+
+
+def members_behind(end: int, behind: int) -> CorruptShard:
+    """Return the error that members follow the end of an archive."""
+    return CorruptShard(
+        "members follow the end of the archive: tars were joined with cat, or a header is lost", offset=end,
+        expected="the end of the file", found=f"a header at {behind}",
+        advice="To read them too: --option on_concatenated=read.",
+    )  # fmt: skip
 
 
 def _check_header(block: bytes, at: int) -> int:
@@ -494,10 +542,8 @@ def _cut(at: int, size: int, total: int) -> CorruptShard:
 
 def _name_and_size(kind: int, body: bytes, at: int) -> dict[bytes, bytes]:
     """Return the names and sizes in an extension record."""
-    if kind == ord("K"):
-        return {}
-    if kind == ord("L"):
-        return {b"path": _text(body)}
+    if kind in b"KL":
+        return {b"linkpath" if kind == ord("K") else b"path": _text(body)}
     try:
         records = _pax_records(body)
     except ValueError as error:
@@ -509,7 +555,7 @@ def _name_and_size(kind: int, body: bytes, at: int) -> dict[bytes, bytes]:
             expected="'length key=value' and a line end",
             found=found,
         ) from None
-    stated = {k: v for k, v in records.items() if k in (b"path", b"size") or k.startswith(_SPARSE_KEYS)}
+    stated = {k: v for k, v in records.items() if k in _STATED or k.startswith(_SPARSE_KEYS)}
     return {**stated, b"path": stated[b"path"].rstrip(b"/")} if b"path" in stated else stated
 
 
@@ -549,6 +595,7 @@ def _finish(
         np.array([offset], np.int64),
         np.array([size], np.int64),
         {0: Sparse(start, stop, filled)} if holes else {},
+        {0: records.get(b"linkpath") or _text(block[_LINK_NAME])} if kind == HARD_LINK else {},
     )
     return found, replace(cursor, at=offset + padded(size), need=0, reach=16)
 

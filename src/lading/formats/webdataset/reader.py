@@ -14,17 +14,18 @@ from numpy.typing import NDArray
 from lading.arrow.references import FileEntry, RefType, make_refs, with_files
 from lading.errors import CorruptShard, DataError, UsageError, errors_at
 from lading.features.types import tag_by_extension
-from lading.formats.base import MemberReader, Members, sparse_member
+from lading.formats.base import MemberReader, Members, ShardFile, sparse_member
 from lading.formats.webdataset.header_walk import Pass
 from lading.formats.webdataset.headers import BLOCK, REGULAR, Headers, is_header
 from lading.formats.webdataset.index import read_idx, sidecar_mismatch
 from lading.formats.webdataset.keys import unescaped
 from lading.formats.webdataset.samples import KEY, Rows, cut, join_rows, regroup, texts
 from lading.formats.webdataset.stored_types import TypedReader
-from lading.formats.webdataset.walk import TarFile, Walk, end_counts
+from lading.formats.webdataset.walk import OnConcatenated, TarFile, Walk, end_counts, open_tar
+from lading.storage.concurrent import is_remote
 from lading.storage.fetch import Fetcher
 
-__all__ = ["ReadOptions", "WebdatasetReader"]
+__all__ = ["ReadOptions", "WebdatasetReader", "open_reader"]
 
 _INDEX_ROWS = 1 << 20
 _CELLS_OF_A_MEMBER = 64
@@ -53,6 +54,8 @@ class ReadOptions:
         mmap: Map local files. False reads by range, so that a file truncated meanwhile is an error and does not end the
             process.
         lower_case: Give field names in lower case, as webdataset does.
+        on_concatenated: Members behind the end of the archive, as `cat a.tar b.tar` leaves them: `stop` before them, as
+            webdataset does, and count the tar; `read` them, as `tar --ignore-zeros` does; or `error`.
         escape: `percent` for keys that were written with `escape=percent`: `%2E` means a dot. The manifest of tars that
             lading wrote says so by itself.
     """
@@ -62,6 +65,7 @@ class ReadOptions:
     sidecar: Literal["use", "ignore"] = "use"
     mmap: bool = True
     lower_case: bool = True
+    on_concatenated: OnConcatenated = "stop"
     escape: Literal["none", "percent"] = "none"
 
     def __post_init__(self) -> None:
@@ -69,10 +73,16 @@ class ReadOptions:
         for name, value, known in (
             ("on_duplicate", self.on_duplicate, ("error", "keep_first", "keep_last")),
             ("sidecar", self.sidecar, ("use", "ignore")),
+            ("on_concatenated", self.on_concatenated, ("stop", "read", "error")),
             ("escape", self.escape, ("none", "percent")),
         ):
             if value not in known:
                 raise UsageError("no such policy", expected=" or ".join(known), found=f"{name}={value!r}")
+
+
+def open_reader(file: ShardFile, options: ReadOptions) -> WebdatasetReader:
+    """Open a tar. Raises NotFound, StoreError."""
+    return WebdatasetReader(open_tar(file, mmap=options.mmap, on_concatenated=options.on_concatenated), options)
 
 
 class WebdatasetReader(MemberReader):
@@ -114,13 +124,13 @@ class WebdatasetReader(MemberReader):
         """Close the tar, and keep the members that `schema` found."""
         if self._surveyed is None:
             return None
-        self._tar = TarFile(self._tar.source, self._tar.entry, None)
+        self._tar = replace(self._tar, mapped=None)
         return _READER_BYTES + sum(rows.nbytes for rows in self._surveyed[1])
 
     def close(self) -> None:
         """Close the map; existing references and bytes stay valid."""
         self._surveyed = None
-        self._tar = TarFile(self._tar.source, self._tar.entry, None)
+        self._tar = replace(self._tar, mapped=None)
 
     def schema(self) -> pa.Schema:
         """Return `__key__`, then the fields by first appearance: references, or `large_binary` if compressed."""
@@ -139,6 +149,7 @@ class WebdatasetReader(MemberReader):
         entries = self._sidecar()
         if entries is not None and self._fields is None and not self._options.regroup:
             self._check_some(entries)
+            self._look_at_end(int(entries[-1]))
             return len(entries) - 1
         self._survey()
         return self._samples
@@ -279,6 +290,14 @@ class WebdatasetReader(MemberReader):
         if self._options.regroup:
             self._samples -= walk.returning
         self.counts = Counter(walk.counts())
+
+    def _look_at_end(self, start: int) -> None:
+        """Count what the end of a local tar shows, from the end of its last sample on; elsewhere it is a request."""
+        if not is_remote(self._tar.source.store) and not self._tar.entry.wrap:
+            walk = Walk(self._tar, start, links="none")
+            for _ in walk:
+                pass
+            self.counts = Counter(end_counts(walk.cursor))
 
     def _survey(self) -> list[str]:
         """Find all fields, by a walk over the headers if there was none yet."""

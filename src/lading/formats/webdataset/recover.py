@@ -9,6 +9,8 @@ A walk goes from header to header. Where no header stands, it goes on at the nex
 * A payload that holds whole members up to its end lost bytes, unless it may be a tar: it swallowed these members.
 * Members that end with an end of archive before the file does are a tar inside a payload, unless they follow zeros.
 
+A hard link becomes a file with the bytes of its target, so that it is whole without the sample of the target.
+
 A sample beside damage is saved if another sample has the same fields, and no other sample has these and more. Otherwise
 it is lost: nothing tells whether it lacks members.
 """
@@ -16,8 +18,9 @@ it is lost: nothing tells whether it lacks members.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from posixpath import normpath
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,14 +39,15 @@ from lading.formats.webdataset.headers import (
     is_header,
     sizes,
 )
-from lading.formats.webdataset.samples import KEY, Rows, Splitter, join_rows, split_name
+from lading.formats.webdataset.samples import KEY, Rows, Splitter, join_rows, same_sample, split_name
 from lading.formats.webdataset.scan import scan
 from lading.storage.base import MappedFile
 
 __all__ = ["TarMembers", "find_members", "recover_samples"]
 
 _MAGIC_AT, _MAGIC = 257, b"ustar"
-_SUM = slice(148, 156)
+_SIZE, _SUM, _LINK_NAME = slice(124, 136), slice(148, 156), slice(157, 257)
+_REGULAR_FILE = ord("0")
 _SPACE, _ZERO, _EIGHT = b" 08"
 _ASCII = 127
 _NAME_BYTES, _PREFIX_AT = 100, 345
@@ -67,11 +71,16 @@ class TarMembers(FoundMembers):
         parts: the members, in file order.
         gaps: `(start, stop)` of the bytes between members that are not members.
         size_bytes: size of the file.
+        copies: by start of a hard link, the bytes before its header, and the header of a file in its place. In `parts`
+            its payload is that of its target.
+        dangling: by start of a hard link without an earlier member, the name that it leads to; each is a gap.
     """
 
     parts: Sequence[Headers]
     gaps: Sequence[tuple[int, int]]
     size_bytes: int
+    copies: Mapping[int, tuple[int, bytes]] = field(default_factory=dict)
+    dangling: Mapping[int, bytes] = field(default_factory=dict)
 
     def regular(self) -> Iterator[tuple[list[bytes], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]]:
         """Yield regular members: names, where they begin, where their payload begins, and its length."""
@@ -82,6 +91,9 @@ class TarMembers(FoundMembers):
     def errors(self, path: str) -> list[LadingError]:
         """Return an error for each gap."""
         return [
+            CorruptShard("a hard link leads to no earlier member of the tar", file=path, offset=start,
+                         expected=repr(self.dangling[start]), found="no whole member of that name")
+            if start in self.dangling else
             CorruptShard("no members can be read here", file=path, offset=start, expected="members",
                          found=f"{stop - start} damaged bytes" if stop > start else "the end")
             for start, stop in self.gaps
@@ -95,14 +107,40 @@ class TarMembers(FoundMembers):
         self, start: NDArray[np.int64], stop: NDArray[np.int64], lost: Sequence[LadingError], lost_samples: int
     ) -> Recovered:
         """Return a tar of some members, each from where it begins to where its payload ends."""
-        room = (stop - start + BLOCK - 1) // BLOCK * BLOCK
+        payload: dict[int, tuple[int, int]] = {}
+        front = np.zeros(len(start), np.int64)
+        for row in np.flatnonzero(np.isin(start, [*self.copies])).tolist():
+            front[row] = self.copies[int(start[row])][0] + BLOCK
+            payload[row] = self._payload_of[int(start[row])]
+        length = stop - start
+        for row, (_, size) in payload.items():
+            length[row] = front[row] + size
+        room = (length + BLOCK - 1) // BLOCK * BLOCK
         target = np.cumsum(room) - room
-        length = np.minimum(room, self.size_bytes - start)
-        size = int(room.sum()) + _END_BYTES
+        offset, place = start, target
+        length = np.minimum(np.where(front > 0, front - BLOCK, room), self.size_bytes - start)
+        made = [(int(target[row] + front[row]) - BLOCK, self.copies[int(start[row])][1]) for row in payload]
+        if payload:
+            offset = np.append(offset, [at for at, _ in payload.values()])
+            place = np.append(place, [target[row] + front[row] for row in payload])
+            length = np.append(length, [size for _, size in payload.values()])
+            order = np.argsort(place, kind="stable")
+            order = order[length[order] > 0]
+            offset, place, length = offset[order], place[order], length[order]
         return Recovered(
-            start, target, length, size, lost=lost, lost_samples=lost_samples, counted=not self.gaps,
-            lost_from=self.lost_from,
+            offset, place, length, int(room.sum()) + _END_BYTES, made, lost=lost, lost_samples=lost_samples,
+            counted=not self.gaps, lost_from=self.lost_from,
         )  # fmt: skip
+
+    @property
+    def _payload_of(self) -> dict[int, tuple[int, int]]:
+        """Return place and size of the payload of each hard link, by its start."""
+        return {
+            start: (int(part.offset[row]), int(part.length[row]))
+            for part in self.parts
+            for row, start in enumerate(part.start.tolist())
+            if start in self.copies
+        }
 
     @property
     def lost_from(self) -> int | None:
@@ -117,19 +155,80 @@ def _beside(start: NDArray[np.int64], places: NDArray[np.int64]) -> NDArray[np.i
     return found[(found >= 0) & (found < len(start))]
 
 
-def find_members(mapped: MappedFile, path: str, *, failed: bool = False) -> TarMembers:
+def find_members(
+    mapped: MappedFile, path: str, *, failed: bool = False, joined: bool = False, in_sample: bool = True
+) -> TarMembers:
     """Find the members of a tar. If reading it `failed`, members may be missing behind the last one.
 
-    Raises CorruptShard if the file shrinks meanwhile.
+    Args:
+        mapped: the file.
+        path: its name in errors.
+        failed: whether reading the file raised an error.
+        joined: whether a header right behind the zeros at an end of archive is no damage.
+        in_sample: whether hard links to members of their own sample are files too.
+
+    Raises:
+        CorruptShard: the file shrinks meanwhile.
     """
-    walker = _Walker(mapped)
+    walker = _Walker(mapped, joined=joined)
     with errors_at(file=path):
         walker.walk(failed=failed)
-    return TarMembers(walker.members(), walker.gaps, walker.size)
+    found = TarMembers(walker.members(), walker.gaps, walker.size)
+    return _with_links(found, mapped, in_sample=in_sample) if any(part.links for part in found.parts) else found
+
+
+def _with_links(found: TarMembers, mapped: MappedFile, *, in_sample: bool) -> TarMembers:
+    """Return the members with hard links as copies of earlier whole members; links without one are gaps."""
+    known: dict[bytes, tuple[int, int]] = {}
+    copies: dict[int, tuple[int, bytes]] = {}
+    dangling: dict[int, bytes] = {}
+    parts, gaps = [], [*found.gaps]
+    for part in found.parts:
+        kind, offset, length, good = (
+            part.kind.copy(),
+            part.offset.copy(),
+            part.length.copy(),
+            np.ones(len(part), np.bool_),
+        )
+        for row, start in enumerate(part.start.tolist()):
+            if row in part.links:
+                name = normpath(part.links[row])
+                header_end, target = int(offset[row]), known.get(name)
+                if target is not None and not in_sample and same_sample(normpath(part.name(row)), name):
+                    known[normpath(part.name(row))] = target
+                    continue
+                if target is None:
+                    dangling[start], good[row] = part.links[row], False
+                    gaps.append((start, header_end))
+                    continue
+                offset[row], length[row] = target
+                kind[row] = _REGULAR_FILE
+                header = mapped.read(header_end - BLOCK, BLOCK)
+                copies[start] = header_end - BLOCK - start, _as_file(header, target[1])
+            if REGULAR[kind[row]] and row not in part.sparse:
+                known[normpath(part.name(row))] = int(offset[row]), int(length[row])
+        parts.append(_only(replace(part, kind=kind, offset=offset, length=length), good))
+    return replace(found, parts=parts, gaps=sorted(gaps), copies=copies, dangling=dangling)
+
+
+def _as_file(header: bytes, size: int) -> bytes:
+    """Return the header of a hard link as that of a file of this size."""
+    block = bytearray(header)
+    block[_SIZE] = b"%011o\0" % size if size < 8**11 else b"\x80" + size.to_bytes(11, "big")
+    block[TYPE], block[_LINK_NAME], block[_SUM] = _REGULAR_FILE, bytes(100), b" " * 8
+    block[_SUM] = b"%06o\0 " % sum(block)
+    return bytes(block)
 
 
 def recover_samples(
-    mapped: MappedFile, path: str, *, lower_case: bool, unique: bool, expected: Sequence[str], failed: bool
+    mapped: MappedFile,
+    path: str,
+    *,
+    lower_case: bool,
+    unique: bool,
+    expected: Sequence[str],
+    failed: bool,
+    joined: bool = False,
 ) -> Recovered | None:
     """Return the whole samples of a damaged tar; None if all its members are sound.
 
@@ -140,11 +239,12 @@ def recover_samples(
         unique: whether a sample with two members of one field is an error.
         expected: the fields that a manifest lists; empty if there is none.
         failed: whether reading the file raised an error.
+        joined: as for `find_members`.
 
     Raises:
         LimitExceeded: the tar has too many different fields.
     """
-    found = find_members(mapped, path, failed=failed)
+    found = find_members(mapped, path, failed=failed, joined=joined, in_sample=False)
     parts, lost = _with_good_names(found.parts, path)
     splitter = Splitter(lower_case=lower_case)
     with errors_at(file=path):
@@ -236,8 +336,8 @@ class _Walker:
         size: size of the file.
     """
 
-    def __init__(self, mapped: MappedFile) -> None:
-        self._mapped = mapped
+    def __init__(self, mapped: MappedFile, *, joined: bool) -> None:
+        self._mapped, self._joined = mapped, joined
         view = memoryview(mapped.buffer)
         self._data = np.frombuffer(view, np.uint8) if view.nbytes else np.zeros(0, np.uint8)
         self.size = len(self._data)
@@ -333,6 +433,9 @@ class _Walker:
 
     def _go_on(self, stop: int, *, ended: bool) -> int:
         """Note the damage at which the walk stopped; return the header at which it goes on, or the file's size."""
+        following = self._next_byte(stop) if ended else stop
+        if self._joined and ended and (following - stop) % BLOCK == 0 and is_header(self._block(following)):
+            return following
         before = self._last()
         inside, at = self._inside(before, stop) if before is not None else (False, None)
         at = self._find_next(stop, ended=ended) if at is None else at
@@ -471,4 +574,7 @@ def _are_headers(blocks: NDArray[np.uint8]) -> NDArray[np.bool_]:
 def _only(part: Headers, kept: NDArray[np.bool_]) -> Headers:
     rows = np.flatnonzero(kept)
     sparse = {new: part.sparse[row] for new, row in enumerate(rows.tolist()) if row in part.sparse}
-    return Headers(part.names[rows], part.kind[rows], part.start[rows], part.offset[rows], part.length[rows], sparse)
+    links = {new: part.links[row] for new, row in enumerate(rows.tolist()) if row in part.links}
+    return Headers(
+        part.names[rows], part.kind[rows], part.start[rows], part.offset[rows], part.length[rows], sparse, links
+    )

@@ -27,7 +27,7 @@ from lading.arrow.text_checks import is_utf8
 from lading.errors import CorruptShard, DuplicateField, LimitExceeded
 from lading.features.items import KEY
 from lading.features.types import tag_by_extension
-from lading.formats.webdataset.headers import REGULAR, Headers, Sparse
+from lading.formats.webdataset.headers import HARD_LINK, REGULAR, Headers, Sparse
 from lading.limits import DEFAULT_LIMITS, Limits
 
 __all__ = [
@@ -40,6 +40,7 @@ __all__ = [
     "cut",
     "join_rows",
     "regroup",
+    "same_sample",
     "split_name",
     "split_names",
     "texts",
@@ -169,6 +170,12 @@ def split_name(name: bytes) -> tuple[bytes, bytes] | None:
     return None if match is None or _META.match(name) else (match[1], match[2])
 
 
+def same_sample(one: bytes, other: bytes) -> bool:
+    """Return whether two names have the same key."""
+    keys = [both[0] for both in map(split_name, (one, other)) if both is not None]
+    return keys[1:] == keys[:1] != []
+
+
 def split_names(names: NDArray[np.uint8]) -> NDArray[np.int64]:
     """Return the place of the dot between key and field in each name; −1 without a key, −2 for `__…__`.
 
@@ -239,7 +246,7 @@ class Splitter:
         regular = REGULAR[found.kind]
         good = regular & (dot >= 0)
         if not good.all():
-            self._count_skipped(regular, dot)
+            self._count_skipped(regular, dot, found.kind == HARD_LINK)
         rows = np.flatnonzero(good)
         names, dot = (found.names, dot) if len(rows) == len(good) else (found.names[rows], dot[rows])
         keys = np.where(np.arange(names.shape[1]) < dot[:, None], names, 0)
@@ -258,9 +265,10 @@ class Splitter:
             texts(found, rows[begins], keys[begins], dot[begins]),
         )
 
-    def _count_skipped(self, regular: NDArray[np.bool_], dot: NDArray[np.int64]) -> None:
+    def _count_skipped(self, regular: NDArray[np.bool_], dot: NDArray[np.int64], link: NDArray[np.bool_]) -> None:
         for reason, count in (
-            ("not a regular file", np.count_nonzero(~regular)),
+            ("not a regular file", np.count_nonzero(~regular & ~link)),
+            ("a hard link within a sample, or to no file", np.count_nonzero(link)),
             ("no field in the name", np.count_nonzero(regular & (dot == _NO_KEY))),
             ("named __…__", np.count_nonzero(regular & (dot == _IS_META))),
         ):

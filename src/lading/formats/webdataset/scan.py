@@ -50,8 +50,9 @@ _MAGIC_VALUE = np.uint64(int.from_bytes(b"\0ustar", "little"))
 _MTIME = np.frombuffer(b" mtime=", np.uint8)
 _SIZE_TEXT = struct.Struct("11s").unpack_from
 _NEAR_BYTES = 2048
-_ALONE = b"Sg"
+_ALONE = b"Sg1"
 """Types of headers that need `read_member`."""
+_READ_ALONE = np.isin(np.arange(256), [*_ALONE])
 _PLAIN = frozenset(np.flatnonzero(REGULAR).tolist())
 _NAME_BYTES = 101
 _MUCH_BYTES = 1 << 20
@@ -189,7 +190,7 @@ def _take_run(
     kind = headers[:, TYPE].copy()
     mark_old_folders(headers, kind, size)
     follows = heads + 1 + _payload_blocks(size)
-    good &= valid(headers) & (kind != ord("S")) & (kind != ord("g"))
+    good &= valid(headers) & ~_READ_ALONE[kind]
     good[1:] &= heads[1:] == follows[:-1]
     good &= window.base + (heads + 1) * BLOCK + size <= _reachable(window, kind)
     count = len(good) if good.all() else int(good.argmin())

@@ -1,5 +1,9 @@
 """Sources of the bytes of a tar (a map, ranges of a store, or a compressed stream), and the walk over its members.
 
+Hard links are turned into the files that they are further names of, as GNU tar makes them for files with one inode.
+Only in a tar with links, all headers are read once more, to find these files. Of a sample that has a file and a link to
+it, webdataset sees the file alone, and so does a reader of samples here.
+
 A map is walked in place, and its pages are released after the walk has passed. Without a map, windows are requested
 that grow while members are small and shrink to a header where they are large. A compressed file is read forward once.
 """
@@ -7,31 +11,75 @@ that grow while members are small and shrink to a header where they are large. A
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from posixpath import normpath
+from typing import Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lading.arrow.references import FileEntry
 from lading.codecs import sniff_wrap
-from lading.errors import CorruptShard, errors_at
+from lading.errors import CorruptShard, LimitExceeded, errors_at
 from lading.formats.base import ShardFile
-from lading.formats.webdataset.headers import BLOCK, MAX_REACH, Cursor, Headers, Window, is_header
+from lading.formats.webdataset.headers import (
+    BLOCK,
+    HARD_LINK,
+    MAX_REACH,
+    REGULAR,
+    Cursor,
+    Headers,
+    Sparse,
+    Window,
+    is_header,
+    members_behind,
+)
+from lading.formats.webdataset.samples import same_sample
 from lading.formats.webdataset.scan import scan
 from lading.storage.base import MappedFile, Mapper
 from lading.storage.unwrap import unwrapped
 
-__all__ = ["LONE_END", "Stream", "TarFile", "Walk", "behind_end", "end_counts", "open_tar"]
+__all__ = [
+    "CONCATENATED", "LONE_END", "OnConcatenated", "Stream", "TarFile", "Walk", "behind_end", "end_counts",
+    "find_behind", "linked", "open_tar",
+]  # fmt: skip
+
+OnConcatenated: TypeAlias = Literal["stop", "read", "error"]
+
+CONCATENATED = "tars with members behind the end of the archive, not read"
+"""Name of a count for such tars."""
 
 LONE_END = "tars that end with a lone block of zeros, with more behind it"
 """Name of a count for such tars."""
 
+_REGULAR_FILE = ord("0")
 _READ_BYTES = 1 << 20
 _RELEASE_BYTES = 32 << 20
 _FIRST_WINDOW = 64 << 10
 _SMALL_WINDOW = 16 << 10
 _LARGE_WINDOW = 8 << 20
 _HEAD_BYTES = 16
+
+
+@dataclass(frozen=True, slots=True)
+class LinkTarget:
+    """The member that a hard link is a further name of.
+
+    Attributes:
+        offset: start of its payload; −1 if there is no earlier member of that name.
+        length: bytes of it.
+        sparse: its place, if it is a sparse file.
+        is_file: whether it is a file.
+        later: whether a later member has the name.
+        in_sample: whether it belongs to the sample of the link: the sample has these bytes already.
+    """
+
+    offset: int = -1
+    length: int = 0
+    sparse: Sparse | None = None
+    is_file: bool = True
+    later: bool = False
+    in_sample: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +90,20 @@ class TarFile:
         source: the file.
         entry: the file as references name it, its compression included.
         mapped: its bytes, if the store can map them and the file is not compressed.
+        on_concatenated: how to treat a header behind the end of an archive: `stop`, `read` or `error`.
+        targets: by start of a hard link, the file that it is a name of; filled at the first link (`linked`).
     """
 
     source: ShardFile
     entry: FileEntry
     mapped: MappedFile | None
+    on_concatenated: OnConcatenated = "stop"
+    targets: dict[int, LinkTarget] = field(default_factory=dict, compare=False)
+
+    @property
+    def start(self) -> Cursor:
+        """Return the cursor of a walk over all members."""
+        return Cursor(limits=self.source.limits, on_concatenated=self.on_concatenated)
 
     @property
     def path(self) -> str:
@@ -66,7 +123,7 @@ class TarFile:
         return [bytes(data) for data in self.source.store.get_ranges(self.path, ranges)]
 
 
-def open_tar(source: ShardFile, *, mmap: bool) -> TarFile:
+def open_tar(source: ShardFile, *, mmap: bool, on_concatenated: OnConcatenated = "stop") -> TarFile:
     """Read a file's size and first bytes, and map it if it is plain and the store can.
 
     Raises:
@@ -80,12 +137,84 @@ def open_tar(source: ShardFile, *, mmap: bool) -> TarFile:
         [found] = source.store.get_ranges(source.path, [(0, min(info.size_bytes, _HEAD_BYTES))])
         head = bytes(found)
     entry = FileEntry(source.path, sniff_wrap(head), info.size_bytes, info.version)
-    return TarFile(source, entry, None if entry.wrap else mapped)
+    return TarFile(source, entry, None if entry.wrap else mapped, on_concatenated)
+
+
+def linked(tar: TarFile, found: Headers, *, in_sample: bool) -> Headers:
+    """Return members with hard links as the files that they are names of; a name of something else stays a link.
+
+    Args:
+        tar: the tar.
+        found: members of it.
+        in_sample: whether links to members of their own sample are files too.
+
+    Raises:
+        CorruptShard: no earlier member has the name that a link leads to.
+        LimitExceeded: the names of the tar, which are held for the time of a search, exceed `tar_keys_bytes`.
+    """
+    if not found.links:
+        return found
+    if int(found.start[min(found.links)]) not in tar.targets:
+        tar.targets.update(_find_targets(tar))
+    kind, offset, length, sparse = found.kind.copy(), found.offset.copy(), found.length.copy(), dict(found.sparse)
+    for row, name in found.links.items():
+        target = tar.targets.get(int(found.start[row]), LinkTarget())
+        if target.offset < 0:
+            raise CorruptShard(
+                "a hard link leads to no earlier member of the tar", file=tar.path, offset=int(found.start[row]),
+                sample=found.name(row).decode(errors="replace"), expected=repr(name),
+                found="only a later member of that name" if target.later else "no member of that name",
+                advice="Pack the files again with tar --hard-dereference.",
+            )  # fmt: skip
+        if target.is_file and (in_sample or not target.in_sample):
+            kind[row], offset[row], length[row] = _REGULAR_FILE, target.offset, target.length
+            sparse.update({row: target.sparse} if target.sparse is not None else {})
+    return replace(found, kind=kind, offset=offset, length=length, sparse=sparse, links={})
+
+
+def _find_targets(tar: TarFile) -> dict[int, LinkTarget]:
+    """Return the target of each hard link, by the start of the link; the last member of the name before it, as tarfile.
+
+    Stops at damage: the walk that asks reports it in its turn.
+    """
+    known: dict[bytes, LinkTarget] = {}
+    targets: dict[int, LinkTarget] = {}
+    missing: dict[int, bytes] = {}
+    size, limits = 0, tar.source.limits
+    walk = iter(Walk(tar, links="none"))
+    while True:
+        try:
+            found = next(walk, None)
+        except (CorruptShard, LimitExceeded):
+            found = None
+        if found is None:
+            return targets | {start: LinkTarget(later=name in known) for start, name in missing.items()}
+        size += int(np.count_nonzero(found.names))
+        if size > limits.tar_keys_bytes:
+            message = "the names of a tar with hard links are too long to be held together"
+            raise limits.exceeded("tar_keys_bytes", message, file=tar.path, found=size)
+        for row, (kind, start) in enumerate(zip(found.kind.tolist(), found.start.tolist(), strict=True)):
+            target = LinkTarget(
+                int(found.offset[row]), int(found.length[row]), found.sparse.get(row), bool(REGULAR[kind])
+            )
+            own = normpath(found.name(row))
+            if kind == HARD_LINK:
+                name = normpath(found.links[row])
+                if name not in known:
+                    missing[start] = name
+                    continue
+                target = known[name]
+                targets[start] = replace(target, in_sample=same_sample(own, name))
+            known[own] = target
 
 
 def end_counts(cursor: Cursor) -> dict[str, int]:
     """Return counts about the end of a tar that a walk has reached, by a short phrase."""
-    reports = {"tars without an end, perhaps cut between two members": not cursor.closed, LONE_END: cursor.lone}
+    reports = {
+        "tars without an end, perhaps cut between two members": not cursor.closed,
+        LONE_END: cursor.lone,
+        CONCATENATED: bool(cursor.behind),
+    }
     return {phrase: 1 for phrase, there in reports.items() if there}
 
 
@@ -111,6 +240,19 @@ def behind_end(tar: TarFile) -> CorruptShard | None:
     return None
 
 
+def find_behind(tar: TarFile, start: int = 0) -> CorruptShard | None:
+    """Return the error that members follow the end of an archive and are not read; None if none do.
+
+    Args:
+        tar: the file.
+        start: start of a member, or the end of the last one, from which the end is looked for.
+    """
+    walk = Walk(tar, start, links="none")
+    for _ in walk:
+        pass
+    return members_behind(walk.cursor.at, walk.cursor.behind).at(file=tar.path) if walk.cursor.behind else None
+
+
 def _byte_ranges(tar: TarFile, at: int) -> Iterator[tuple[int, bytes]]:
     """Yield the bytes of a tar, unpacked, from a block on, and the start of each piece."""
     stream = Stream(tar) if tar.entry.wrap else None
@@ -133,15 +275,24 @@ class Walk:
         start: start of the first member.
         stop: end of the walk; None for the end of the archive.
         reach: number of headers to read first, for callers that want few.
+        links: hard links that are turned into files: `all`, `other` (not those to members of their own sample), `none`.
 
     Attributes:
         cursor: position of the walk; after the last members, whether the archive was closed as it should be.
     """
 
-    def __init__(self, tar: TarFile, start: int = 0, stop: int | None = None, *, reach: int = MAX_REACH) -> None:
-        self._tar = tar
+    def __init__(
+        self,
+        tar: TarFile,
+        start: int = 0,
+        stop: int | None = None,
+        *,
+        reach: int = MAX_REACH,
+        links: Literal["all", "other", "none"] = "all",
+    ) -> None:
+        self._tar, self._links = tar, links
         self._stop = stop
-        self.cursor = Cursor(start, reach=min(reach, MAX_REACH), limits=tar.source.limits)
+        self.cursor = replace(tar.start, at=start, reach=min(reach, MAX_REACH))
 
     def __iter__(self) -> Iterator[Headers]:
         """Yield runs of members; never an empty one. Peak memory: 35 MB.
@@ -151,11 +302,16 @@ class Walk:
         """
         with errors_at(file=self._tar.path):
             if self._tar.entry.wrap:
-                yield from self._over_stream()
+                parts = self._over_stream()
             elif self._tar.mapped is not None:
-                yield from self._over_map(self._tar.mapped)
+                parts = self._over_map(self._tar.mapped)
             else:
-                yield from self._over_ranges()
+                parts = self._over_ranges()
+            follow = self._links != "none"
+            yield from (self._linked(found) for found in parts) if follow else parts
+
+    def _linked(self, found: Headers) -> Headers:
+        return linked(self._tar, found, in_sample=self._links == "all")
 
     def _over_map(self, mapped: MappedFile) -> Iterator[Headers]:
         data = _as_array(mapped.buffer)[: self._stop]
@@ -207,7 +363,8 @@ class Walk:
             if len(found):
                 at, end = int(found.start[-1]), int(found.offset[-1] + found.length[-1])
                 yield found
-        stream.drain(self.cursor.at)
+        if not self.cursor.behind:
+            stream.drain(self.cursor.at)
 
 
 def _cut_stream(at: int, end: int, total: int) -> CorruptShard:
