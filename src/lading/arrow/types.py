@@ -23,7 +23,16 @@ import pyarrow.compute as pc
 from lading.arrow.views import LIST_TYPES, is_text
 from lading.errors import Unrepresentable, UsageError
 
-__all__ = ["array_of_values", "arrow_type", "exact_value", "names_of", "python_values", "uncut_getter", "uncut_values"]
+__all__ = [
+    "array_of_values",
+    "arrow_type",
+    "exact_value",
+    "names_of",
+    "python_values",
+    "uncut_getter",
+    "uncut_values",
+    "unread_type",
+]
 
 _ZONED = re.compile(r"timestamp\[(s|ms|us|ns), tz=(.+)\]")
 _DECIMAL = re.compile(r"(decimal(?:32|64|128|256))\((\d+), (-?\d+)\)")
@@ -50,6 +59,22 @@ def arrow_type(name: str) -> pa.DataType:
         raise UsageError(
             "not the name of a type", expected="a name of Arrow's, such as int64", found=repr(name)
         ) from None
+
+
+def unread_type(kind: pa.DataType) -> pa.DataType | None:
+    """Return a type, itself or one inside it, of which pyarrow has no array: intervals of months, of days and times."""
+    if isinstance(kind, pa.BaseExtensionType):
+        return unread_type(kind.storage_type)
+    coded = pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind)
+    inner = [kind.value_type] if coded else [kind.field(i).type for i in range(kind.num_fields)]
+    found = next((each for each in map(unread_type, inner) if each is not None), None)
+    if found is not None or inner:
+        return found
+    try:
+        pa.nulls(0, kind)
+    except KeyError:
+        return kind
+    return None
 
 
 def array_of_values(values: Sequence[Any], kind: pa.DataType) -> pa.Array | pa.ChunkedArray:

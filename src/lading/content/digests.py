@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from lading.arrow.align import refuse_bare
 from lading.arrow.references import is_ref
 from lading.arrow.text_checks import holds
+from lading.arrow.types import unread_type
 from lading.arrow.views import is_list, present, row_bytes
 from lading.content.canonical import FORM, column_forms, field_forms, hash_forms, joined, list_forms, struct_forms
 from lading.errors import DataError, Unrepresentable, UsageError
@@ -79,6 +80,8 @@ def _is_listed(kind: pa.DataType) -> bool:
 def undigested(schema: pa.Schema) -> str | None:
     """Return name and type of the first column whose values have no digest; None if all have one."""
     for field in schema:
+        if unread_type(field.type) is not None:
+            return f"{field.name}: {field.type}"
         if not is_ref(field.type):
             try:
                 field_forms([(field, pa.nulls(0, field.type))])

@@ -504,12 +504,22 @@ def test_files_of_machines_that_store_numbers_the_other_way_round(tmp_path: Path
         lading.salvage(tmp_path / "s.arrow", tmp_path / "out")
 
 
-def test_two_columns_of_one_name() -> None:
-    with pytest.raises(DuplicateField, match=r"s.arrow column 'a'"):
-        _open(arrow_bytes(pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["a", "a"])))
+@pytest.mark.parametrize("make", [pa.ipc.new_file, pa.ipc.new_stream])
+@pytest.mark.parametrize("compression", [None, "zstd"])
+def test_names_that_several_columns_have(make: Any, compression: str | None) -> None:
+    twice = pa.Table.from_arrays([[1, 2], ["x", "y"], [3, 4], [5, 6]], names=["a", "b", "a", "c"])
     inside = pa.struct([pa.field("x", pa.int8()), pa.field("x", pa.int8())])
-    with pytest.raises(DuplicateField, match=r"s.arrow column 'a'"):
-        _open(arrow_bytes(pa.table({"a": pa.nulls(1, pa.list_(inside))})))
+    nested = pa.table({"a": pa.nulls(2, pa.list_(inside)), "b": ["x", "y"], "c": [5, 6]})
+    for table, message in ((twice, "several columns have this name; found columns 1 and 3 of 4"), (nested, "a struct")):
+        reader, _ = _open(arrow_bytes(table, make, compression=compression))
+        assert reader.schema().names == ["a", "b", "c"]
+        assert reader.num_rows() == 2
+        assert reader.read(np.array([1, 0]), ["c", "b"]).to_pylist() == [{"c": 6, "b": "y"}, {"c": 5, "b": "x"}]
+        [batch] = reader.batches(max_rows=9, max_bytes=99, columns=["b"])
+        assert batch.to_pydict() == {"b": ["x", "y"]}
+        for look in (reader.read, lambda r=reader: r.read(columns=["b", "a"]), lambda r=reader: r.get_sample(0)):
+            with pytest.raises(DuplicateField, match=rf"s.arrow column 'a': {message}.*--columns b,c"):
+                look()
 
 
 def _footer(data: bytes) -> tuple[int, int]:

@@ -87,11 +87,47 @@ def test_times_of_no_unit_come_in_the_one_that_is_asked_for(unit: str, each: int
         _open(pa.table({"t": finer}), unit=unit, store_schema=False).read()
 
 
-def test_a_unit_that_is_asked_for_leaves_what_is_told() -> None:
-    table = pa.table({"t": pa.array([_FOR_EVER, None], pa.timestamp("s"))})
-    _check(_open(table, unit="ns"), table)
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
+@pytest.mark.parametrize("told", [True, False])
+def test_a_unit_that_is_asked_for_is_that_of_pyarrow(unit: str, told: bool) -> None:
+    column = pa.array([1_600_000_000, None, -1], pa.timestamp("s"))
+    rows = pa.StructArray.from_arrays([pa.ListArray.from_arrays(pa.array([0, 2, 2, 3], pa.int32()), column)], ["l"])
+    table = pa.table({"t": column, "s": rows, "n": pa.array([1, 2, 3], pa.duration("s"))})
+    sink = io.BytesIO()
+    pq.write_table(table, sink, use_deprecated_int96_timestamps=True, store_schema=told)
+    peer = pq.ParquetFile(sink, coerce_int96_timestamp_unit=unit).read()
+    _check(_open(table, unit=unit, store_schema=told), peer.cast(_with_durations(peer.schema, told=told)))
+
+
+def _with_durations(schema: pa.Schema, *, told: bool) -> pa.Schema:
+    return schema.set(2, schema.field(2).with_type(pa.duration("s") if told else pa.int64()))
+
+
+@pytest.mark.parametrize("nested", [False, True])
+@pytest.mark.parametrize(
+    "kind, values, unit, advice",
+    [
+        ("s", [_FOR_EVER, 0], "ns", "Read them with --option int96_unit=us"),
+        ("us", [_FOR_EVER * 10**6 + 999_999, 0], "ns", "Read them with --option int96_unit=us"),
+        ("us", [_FOR_EVER * 10**6 + 999_999, 0], "ms", "Read them with --option int96_unit=us"),
+        ("us", [123_456, None], "s", "Read them with --option int96_unit=ns"),
+        ("ns", [123_456_789, None], "us", "Read them with --option int96_unit=ns"),
+    ],
+)
+def test_advice_names_a_unit_that_holds_the_times(
+    kind: str, values: list[int | None], unit: str, advice: str, nested: bool
+) -> None:
+    column = pa.array(values, pa.timestamp(kind))
+    table = pa.table({"t": pa.ListArray.from_arrays(pa.array([0, 2], pa.int32()), column) if nested else column})
+    with pytest.raises(Unrepresentable, match=f"column 't'.*64 bits of {unit} hold, exactly.*{advice}"):
+        _open(table, unit=unit).read()
+    found = _open(table, unit=advice.rpartition("=")[2]).read()
+    assert found.cast(table.schema).equals(table)
+
+
+def test_units_that_are_none() -> None:
     with pytest.raises(UsageError, match="no such unit"):
-        _open(table, unit="days")
+        _open(pa.table({"t": pa.array([0], pa.timestamp("s"))}), unit="days")
 
 
 @pytest.mark.parametrize("nested", [False, True])

@@ -15,7 +15,6 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from lading.arrow import views as binary_views
-from lading.arrow.align import refuse_duplicate_names
 from lading.arrow.batches import copied, with_columns
 from lading.arrow.casts import without_null_values
 from lading.arrow.column_slices import ColumnSlices, ColumnValues, as_array
@@ -36,6 +35,7 @@ from lading.formats.arrow.places import Places, find_places
 from lading.formats.arrow.rows import MISPLACED, PlacedRow, Row, placed_rows, row_reader
 from lading.formats.arrow.schema import given_schema, schema_hash
 from lading.formats.base import ShardFile, ShardReader
+from lading.formats.refused import first_of_each, refuse_columns, unread_columns
 
 __all__ = ["ArrowReader", "ReadOptions"]
 
@@ -110,7 +110,7 @@ class ArrowReader(ShardReader):
             entry = parse_entry(source.entry)
             self._schema = given_schema(stored, entry.features, media=options.media)
             self._features = [feature_of(field) for field in self._schema]
-            refuse_duplicate_names(stored)
+            self._refused = unread_columns(stored)
         if entry.schema and entry.schema != schema_hash(stored):
             raise SidecarMismatch(
                 "the columns differ from those of the dataset's first shard", file=source.path,
@@ -139,7 +139,7 @@ class ArrowReader(ShardReader):
 
     def schema(self) -> pa.Schema:
         """Return the schema of the batches, from the head of the file."""
-        return self._schema
+        return first_of_each(self._schema) if self._refused else self._schema
 
     def num_rows(self) -> int:
         """Return the number of rows: the heads of all messages are read, once."""
@@ -358,6 +358,7 @@ class ArrowReader(ShardReader):
 
     def _place_rows(self) -> _Placed:
         """Return a function from row to values by their places, if possible."""
+        self._chosen(None)
         times = self._body.times_given_back()  # before anything is counted as touched
         ends, places = self._row_ends() or [0], self._find_places()
         get = None if places is None else placed_rows(self._body, places, self._schema, self._features)
@@ -416,7 +417,8 @@ class ArrowReader(ShardReader):
         return self._ends
 
     def _chosen(self, columns: Sequence[str] | None) -> tuple[int, ...]:
-        """Return columns by number, in the given order, once each."""
+        """Return columns by number, in the given order, once each. Raises the error of one that cannot be read."""
+        refuse_columns(self._refused, columns, self._schema.names, self._path)
         if columns is None:
             return self._all
         return tuple(dict.fromkeys(i for name in columns for i in self._schema.get_all_field_indices(name)))

@@ -16,11 +16,12 @@ from numpy.typing import NDArray
 
 from lading.arrow.casts import first_refused
 from lading.arrow.types import arrow_type
-from lading.errors import CorruptShard, DataError, DuplicateField, LimitExceeded, SchemaMismatch, UsageError
+from lading.errors import CorruptShard, DataError, LimitExceeded, SchemaMismatch, UsageError
 from lading.features.items import split_rows
 from lading.formats.base import Recovered, ShardReader
 from lading.formats.csv.recover import next_line, recover_records
 from lading.formats.csv.scan import Records, record_blocks, scan
+from lading.formats.refused import duplicate_columns, first_of_each, refuse_columns
 from lading.formats.text_lines import BOM, Block, TextFile, changed, parse_delimiter, too_long
 
 __all__ = ["UNENDED", "CsvReader", "ReadOptions"]
@@ -78,7 +79,10 @@ class CsvReader(ShardReader):
         self._index: pa.Table | None = given if given is not None and given.schema.equals(_INDEX_SCHEMA) else None
 
     def schema(self) -> pa.Schema:
-        """Return the columns of the header: text, except those with given types."""
+        """Return the columns of the header, each name once: text, except those with given types."""
+        return first_of_each(self._columns())
+
+    def _columns(self) -> pa.Schema:
         if self._schema is None:
             block = next(self._blocks(), None)
             self._schema = self._header(None if block is None else scan(block, self._delimiter, self._file.path))
@@ -141,7 +145,7 @@ class CsvReader(ShardReader):
             UsageError: an ordinal is outside the shard.
         """
         chosen = self._chosen(columns)
-        schema = pa.schema([self.schema().field(column) for column in chosen])
+        schema = pa.schema([self._columns().field(column) for column in chosen])
         if rows is None:
             parts = list(self.batches(max_rows=_FEW_ROWS, max_bytes=_UNIT_BYTES, columns=schema.names))
             return pa.Table.from_batches(parts, schema)
@@ -229,7 +233,7 @@ class CsvReader(ShardReader):
         found: Counter[str] = Counter()
         for number, block in enumerate(self._blocks()):
             found[UNENDED] += not block.whole
-            blank = _blank_lines(block.data) if number and len(self.schema()) > 1 else 0
+            blank = _blank_lines(block.data) if number and len(self._columns()) > 1 else 0
             if blank:
                 found["blank lines, skipped"] += blank
                 continue
@@ -238,7 +242,7 @@ class CsvReader(ShardReader):
                 self._schema = self._header(records)
                 records = records.only(np.arange(len(records)) > 0)
             yield self._checked(records, found, whole=block.whole)
-        self.schema()  # a file without a block has no header either
+        self._columns()  # a file without a block has no header either
         self.counts = +found
 
     def _blocks(self) -> Iterator[Block]:
@@ -263,10 +267,6 @@ class CsvReader(ShardReader):
             if not name:
                 raise CorruptShard(f"line {line}: a column without a name", file=self._file.path, offset=0,
                                    expected="a name for each column", found=f"none for column {at}")  # fmt: skip
-        twice, count = Counter(names).most_common(1)[0]
-        if count > 1:
-            raise DuplicateField(f"line {line}: a name appears twice", file=self._file.path, offset=0,
-                                 column=twice, expected="each name once", found=f"{count} times")  # fmt: skip
         types = self._options.types or {}
         unknown = types.keys() - {*names}
         if unknown:
@@ -283,7 +283,7 @@ class CsvReader(ShardReader):
             found: counts blank lines.
             whole: whether the last record has its line end.
         """
-        expected = len(self.schema())
+        expected = len(self._columns())
         cells = np.diff(records.first)
         limits = self._file.source.limits
         too_large = np.flatnonzero(records.size > limits.line_bytes)
@@ -312,15 +312,16 @@ class CsvReader(ShardReader):
         return records.only(~blank)
 
     def _chosen(self, columns: Sequence[str] | None) -> list[int]:
-        """Return columns by number, in the given order; missing ones are left out."""
-        names = self.schema().names
+        """Return columns by number, in the given order; missing ones are left out. Raises DuplicateField."""
+        names = self._columns().names
+        refuse_columns(duplicate_columns(names), columns, names, self._file.path)
         if columns is None:
             return list(range(len(names)))
         place = {name: at for at, name in enumerate(names)}
         return [place[name] for name in dict.fromkeys(columns) if name in place]
 
     def _batch(self, records: Records, chosen: Sequence[int], start: int, stop: int) -> pa.RecordBatch:
-        known = self.schema()
+        known = self._columns()
         schema = pa.schema([known.field(column) for column in chosen])
         cells = zip(schema, records.columns(chosen, start, stop), strict=True)
         lines = records.line[start:stop]

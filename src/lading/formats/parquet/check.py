@@ -1,17 +1,18 @@
-"""Layout findings of Parquet files, by the footer alone."""
+"""Findings of Parquet files, by the footer alone: counts that differ, and layout."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from lading.errors import DataError, StoreError
 from lading.formats.base import Finding, Level, ShardFile
 from lading.formats.layout_findings import large_strings, large_unit
-from lading.formats.parquet.footer import Footer, read_footer, read_page_facts
+from lading.formats.parquet.footer import Footer, count_errors, read_footer, read_page_facts
 from lading.formats.parquet.input import Input, damage, open_input
 from lading.formats.parquet.options import ReadOptions
 from lading.formats.parquet.schema import leaves_by_field
@@ -31,8 +32,10 @@ _LARGE_PAGE_BYTES = 64 << 20
 
 
 def check_shard(file: ShardFile, options: ReadOptions, level: Level) -> Iterator[Finding]:
-    """Yield layout findings of row groups, pages and columns."""
+    """Yield layout findings of row groups, pages and columns; or counts of the footer that differ."""
     if level is not Level.LAYOUT:
+        with suppress(DataError, StoreError), closing(open_input(file, mmap=options.mmap)) as source:  # reading reports
+            yield from map(Finding.of, count_errors(source.path, read_footer(source)))
         return
     with closing(open_input(file, mmap=options.mmap)) as source:
         footer = read_footer(source)

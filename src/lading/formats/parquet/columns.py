@@ -16,7 +16,7 @@ from lading.errors import DataError, UsageError
 from lading.features.types import Audio, Image, Video, feature_of
 from lading.formats.parquet.options import WriteOptions
 
-__all__ = ["ColumnPlan", "check_codecs", "plan_columns", "shrinking", "values_at_once"]
+__all__ = ["ColumnPlan", "check_codecs", "leaf_arrays", "plan_columns", "shrinking", "values_at_once"]
 
 _CODECS = ("none", "snappy", "gzip", "brotli", "lz4", "zstd")
 _WITH_LEVELS = ("gzip", "brotli", "zstd")
@@ -92,7 +92,7 @@ def plan_columns(sample: pa.RecordBatch, options: WriteOptions) -> list[ColumnPl
     leaves = [
         (field, values)
         for field, column in zip(sample.schema, sample.columns, strict=True)
-        for values in _leaves(column)
+        for values in leaf_arrays(column)
     ]
     paths = _paths(sample.schema)
     return [_plan(path, field, values, options) for path, (field, values) in zip(paths, leaves, strict=True)]
@@ -117,19 +117,19 @@ def _paths(schema: pa.Schema) -> list[str]:
     return [columns.column(i).path for i in range(len(columns))]
 
 
-def _leaves(column: pa.Array) -> Iterator[pa.Array]:
+def leaf_arrays(column: pa.Array) -> Iterator[pa.Array]:
     """Return the arrays below a nested one, in Parquet's order; they may hold more than the values of its rows."""
     kind = column.type
     if isinstance(kind, pa.BaseExtensionType):
-        yield from _leaves(column.storage)
+        yield from leaf_arrays(column.storage)
     elif pa.types.is_struct(kind):
         for i in range(kind.num_fields):
-            yield from _leaves(column.field(i))
+            yield from leaf_arrays(column.field(i))
     elif pa.types.is_map(kind):
-        yield from _leaves(column.keys)
-        yield from _leaves(column.items)
+        yield from leaf_arrays(column.keys)
+        yield from leaf_arrays(column.items)
     elif pa.types.is_nested(kind):
-        yield from _leaves(views.listed_items(column)[0])
+        yield from leaf_arrays(views.listed_items(column)[0])
     else:
         yield column
 

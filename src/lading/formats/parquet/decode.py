@@ -58,6 +58,7 @@ class Decoder:
         file: the open file; its owner closes it.
         footer: its footer.
         binary_type: type for byte arrays that the file's own schema does not name.
+        int96_unit: unit of 96-bit times; None for that of the file.
     """
 
     def __init__(
@@ -66,13 +67,13 @@ class Decoder:
         self._file, self._footer, self._binary_type = file, footer, binary_type
         self._apart = False
         self._wide = [leaf for leaf, column in enumerate(footer.columns) if column.kind == "INT96"]
-        self._wide_unit = int96_unit or "ns"
+        self._wide_unit, self._asked_unit = int96_unit or FINEST, int96_unit
 
     def natural_schema(self) -> pa.Schema:
         """Return pyarrow's schema. Raises CorruptShard."""
         with damage(self._file.path, "the schema"):
-            if self._wide:
-                self._wide_unit = unit_of(self._footer.metadata.metadata or {}, self._wide_unit)
+            if self._wide and self._asked_unit is None:
+                self._wide_unit = unit_of(self._footer.metadata.metadata or {})
             schema = self._open(binary_type=self._binary_type).schema_arrow
         columns, values = self._footer.columns, values_of_leaves(schema)
         if any(found != (1, 1) for found in values):

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from lading.errors import CorruptShard, LadingError
+from lading.errors import CorruptShard, DataError, LadingError
 from lading.formats.parquet.input import TAIL_BYTES, Input, damage
 from lading.formats.parquet.thrift import structs_of_list
 
@@ -24,6 +24,7 @@ __all__ = [
     "Column",
     "Footer",
     "chunk_facts",
+    "count_errors",
     "decoded_bytes",
     "read_footer",
     "read_page_facts",
@@ -42,10 +43,10 @@ _ROWS_OF_BYTE = 10_000
 """
 
 # Fields of FileMetaData, RowGroup, ColumnChunk, ColumnMetaData.
-_ROW_GROUPS, _COLUMNS, _GROUP_ROWS, _META_DATA = 4, 1, 3, 3
+_ROW_GROUPS, _COLUMNS, _GROUP_ROWS, _META_DATA, _CRYPTO = 4, 1, 3, 3, 8
 _ENCODINGS, _CODEC, _NUM_VALUES, _UNPACKED, _PACKED, _DATA_PAGE, _DICTIONARY_PAGE = 2, 4, 5, 6, 7, 9, 11
 _STATISTICS, _ENCODING_STATS, _SIZE_STATISTICS = 12, 13, 16
-_NUM_FACTS = 6
+_NUM_FACTS, _VALUES = 6, 3
 # Fields of Statistics, SizeStatistics, PageEncodingStats; types of pages that hold rows.
 _NULL_COUNT, _VALUE_BYTES, _PAGE_TYPE, _PAGE_COUNT = 3, 1, 1, 3
 _DATA_PAGES = (0, 3)
@@ -136,6 +137,7 @@ class Footer:
             for many, codec.
         start: its first byte in the file.
         length: its bytes.
+        encrypted: the columns that are encrypted in a row group.
     """
 
     metadata: pq.FileMetaData
@@ -144,6 +146,7 @@ class Footer:
     chunks: NDArray[np.int64]
     start: int
     length: int
+    encrypted: frozenset[int] = frozenset()
 
     def chunk(self, group: int, leaf: int) -> Chunk:
         """Return a column chunk."""
@@ -186,7 +189,8 @@ def read_footer(file: Input, *, inside: bool = True) -> Footer:
         inside: whether column chunks must be inside it, as they are unless it was cut.
 
     Raises:
-        CorruptShard: it is damaged, or the file is not a Parquet file, or is encrypted.
+        CorruptShard: it is damaged, or the file is not a Parquet file.
+        DataError: it is encrypted.
         LimitExceeded: it is larger than `footer_bytes`, has more columns than `table_columns`, or more rows than
             `bare_rows` beyond what the file can hold.
     """
@@ -217,10 +221,35 @@ def read_footer(file: Input, *, inside: bool = True) -> Footer:
             )
             for leaf in leaves
         ]
-    rows, chunks = _row_groups(file, start, length, len(columns))
-    footer = Footer(reader.metadata, columns, rows, chunks, start, length)
+    rows, chunks, encrypted = _row_groups(file, start, length, len(columns))
+    footer = Footer(reader.metadata, columns, rows, chunks, start, length, encrypted)
     _check(file, footer, inside=inside)
     return footer
+
+
+def count_errors(path: str, footer: Footer) -> Iterator[LadingError]:
+    """Yield where the counts in a footer differ: of all rows, of a row group, and of the values of its columns.
+
+    Readers follow the row groups.
+    """
+    total, count = sum(footer.num_rows.tolist()), footer.metadata.num_rows
+    if total != count:
+        yield CorruptShard("the footer says another number of rows than its row groups have", file=path,
+                           offset=footer.start, expected=total, found=count)  # fmt: skip
+    for group, leaf in np.argwhere(_wrong_values(footer)).tolist():
+        yield CorruptShard(
+            f"row group {group}: a column has another number of values than the row group has rows", file=path,
+            offset=footer.start, column=footer.columns[leaf].path, expected=int(footer.num_rows[group]),
+            found=int(footer.chunks[group, leaf, _VALUES]),
+        )  # fmt: skip
+
+
+def _wrong_values(footer: Footer) -> NDArray[np.bool_]:
+    """Return by row group and column where the number of values does not fit the rows; lists have one a row or more."""
+    values, rows = footer.chunks[:, :, _VALUES], footer.num_rows[:, None]
+    flat = np.array([column.flat for column in footer.columns], np.bool_)
+    found: NDArray[np.bool_] = (values < rows) | (flat & (values != rows))
+    return found
 
 
 def read_statistics(file: Input, footer: Footer) -> Iterator[list[dict[int, Any]]]:
@@ -265,10 +294,16 @@ def _place(file: Input) -> tuple[int, int]:
         )
     file.expect([(max(size - TAIL_BYTES, 0), size)])
     ending = file.read_at(size - _ENDING_BYTES, _ENDING_BYTES)
+    if ending[4:] == MAGIC_ENCRYPTED:
+        raise DataError(
+            "the footer of the Parquet file is encrypted, so nothing says its columns",
+            file=file.path,
+            offset=size - len(MAGIC),
+            advice="lading has no keys. Read the file with the program that wrote it, and write it without encryption.",
+        )
     if ending[4:] != MAGIC:
-        encrypted = ending[4:] == MAGIC_ENCRYPTED
         raise CorruptShard(
-            "an encrypted Parquet file" if encrypted else "no Parquet file, or a truncated one",
+            "no Parquet file, or a truncated one",
             file=file.path,
             offset=size - len(MAGIC),
             expected=MAGIC,
@@ -289,16 +324,20 @@ def _place(file: Input) -> tuple[int, int]:
     return start, length
 
 
-def _row_groups(file: Input, start: int, length: int, width: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return rows of the row groups, and facts of their column chunks."""
+def _row_groups(
+    file: Input, start: int, length: int, width: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64], frozenset[int]]:
+    """Return rows of the row groups, facts of their column chunks, and which columns are encrypted."""
     rows: list[int] = []
+    encrypted: set[int] = set()
     facts: list[tuple[int, ...]] = []
     try:
         for group in structs_of_list(file.read_at(start, length), _ROW_GROUPS):
             rows.append(group[_GROUP_ROWS])
             facts += [chunk_facts(chunk[_META_DATA]) for chunk in group[_COLUMNS]]
+            encrypted.update(leaf for leaf, chunk in enumerate(group[_COLUMNS]) if _CRYPTO in chunk)
         shape = (len(rows), width, _NUM_FACTS)
-        return np.array(rows, np.int64), np.array(facts, np.int64).reshape(shape)
+        return np.array(rows, np.int64), np.array(facts, np.int64).reshape(shape), frozenset(encrypted)
     except LadingError:
         raise
     except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
@@ -323,15 +362,15 @@ def chunk_facts(chunk: Mapping[int, Any]) -> tuple[int, ...]:
 
 
 def _check(file: Input, footer: Footer, *, inside: bool) -> None:
-    rows, count = footer.num_rows, footer.metadata.num_rows
+    rows = footer.num_rows
     total = sum(rows.tolist())
-    if len(rows) != footer.metadata.num_row_groups or total != count or (rows < 0).any():
+    if len(rows) != footer.metadata.num_row_groups or (rows < 0).any():
         raise CorruptShard(
-            "the row groups of the footer do not add up to its rows",
+            "the footer lists row groups that cannot be",
             file=file.path,
             offset=footer.start,
-            expected=count,
-            found=total,
+            expected=f"{footer.metadata.num_row_groups} of 0 rows or more",
+            found=f"{len(rows)} of {rows.min(initial=0)} rows or more",
         )
     most = file.limits.bare_rows + _ROWS_OF_BYTE * file.size_bytes
     if total > most:

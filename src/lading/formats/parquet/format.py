@@ -75,8 +75,8 @@ class ParquetFormat(Format[ReadOptions, WriteOptions]):
 
         Raises:
             UsageError: a missing row group, a filter that does not fit.
-            CorruptShard: the footer is damaged; the file is not a Parquet file, or is encrypted.
-            DuplicateField: two columns have one name, or two fields of a struct.
+            CorruptShard: the footer is damaged; the file is not a Parquet file.
+            DataError: the footer is encrypted.
             LimitExceeded: the footer is larger than `footer_bytes`, or has more columns than `table_columns`.
         """
         source = open_input(file, mmap=options.mmap)

@@ -8,15 +8,19 @@ Source: parquet-format 2.11.0 `parquet.thrift` (Type.INT96); Spark's `ParquetRea
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from lading.arrow.casts import rebuilt
 from lading.arrow.views import child_fields
 from lading.errors import Unrepresentable
+from lading.formats.parquet.columns import leaf_arrays
 from lading.formats.parquet.pages import Run
 from lading.formats.parquet.schema import arrow_types_in
 
@@ -24,18 +28,20 @@ __all__ = ["COARSEST", "FINEST", "WideTimes", "unit_of"]
 
 COARSEST, FINEST = "s", "ns"
 _UNITS = (FINEST, "us", "ms", COARSEST)
+_MOST_SECONDS = 2**63 // 10**9
+"""Seconds from 1970 that nanoseconds in 64 bits reach."""
 _SPARK = b"org.apache.spark.sql.parquet.row.metadata"
 """Key of the schema that Spark stores in a file's metadata. Its times are microseconds."""
 
 
-def unit_of(metadata: Mapping[bytes, bytes], otherwise: str) -> str:
-    """Return the unit for the times of a file: the finest in its Arrow schema, Spark's, or the given default.
+def unit_of(metadata: Mapping[bytes, bytes]) -> str:
+    """Return the unit for the times of a file: the finest in its Arrow schema, Spark's, or nanoseconds.
 
     Raises:
         ArrowException, ValueError: the Arrow schema is damaged.
     """
     units = {unit for kind in arrow_types_in(metadata).values() for unit in _units(kind)}
-    return next((unit for unit in _UNITS if unit in units), "us" if _SPARK in metadata else otherwise)
+    return next((unit for unit in _UNITS if unit in units), "us" if _SPARK in metadata else FINEST)
 
 
 def _units(kind: pa.DataType) -> Iterator[str]:
@@ -78,11 +84,31 @@ class WideTimes:
             mine.schema.names, mine.columns, batches[COARSEST].columns, batches[FINEST].columns, strict=True
         ):
             if not (_in_seconds(one, seconds.type).equals(seconds) and _in_nanoseconds(one, fine.type).equals(fine)):
+                unit = _exact_unit(seconds, fine)
                 raise Unrepresentable(
                     f"{self._run.name}: times in 96 bits that do not fit", file=self._path, column=name,
                     expected=f"what 64 bits of {self._unit} hold, exactly",
-                    advice="Give another unit with --option int96_unit=us, or leave it out with --drop-columns.",
+                    advice=f"{f'Read them with --option int96_unit={unit}' if unit else 'No unit holds them all'}, or "
+                           f"leave the column out with --drop-columns {shlex.quote(name)}.",
                 )  # fmt: skip
+
+
+def _exact_unit(seconds: pa.Array, fine: pa.Array) -> str | None:
+    """Return the finest unit that holds times exactly, by their seconds and, wrapped, their nanoseconds."""
+    whole, nanoseconds = (_numbers(column) for column in (seconds, fine))
+    part = nanoseconds - whole * 10**9  # wrapped as the nanoseconds are, so the digits below a second are left
+    for place, unit in enumerate(_UNITS):
+        each = 1000**place
+        if not (part % each).any() and (np.abs(whole) < _MOST_SECONDS * each).all():
+            return unit
+    return None
+
+
+def _numbers(column: pa.Array) -> NDArray[np.int64]:
+    """Return the times in a column, at any depth, as numbers; 0 for a null."""
+    found = [leaf.cast(pa.int64()).fill_null(0).to_numpy() for leaf in leaf_arrays(column)
+             if pa.types.is_timestamp(leaf.type)]  # fmt: skip
+    return np.concatenate(found) if found else np.zeros(0, np.int64)
 
 
 def _in_seconds(column: pa.Array, kind: pa.DataType) -> pa.Array:

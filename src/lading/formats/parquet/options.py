@@ -26,8 +26,8 @@ class ReadOptions:
             take views.
         media: `stored`; or `bytes`: media that Hugging Face stores as a struct of bytes and path, and videos of a
             cache, come as bytes alone.
-        int96_unit: Unit of 96-bit times in files that do not name it: `ns`, `us`, `ms` or `s`. By default nanoseconds,
-            which end in 2262. A finer value is an error.
+        int96_unit: Unit of 96-bit times: `ns`, `us`, `ms` or `s`. By default that of the file's Arrow schema,
+            microseconds for files of Spark, else nanoseconds, which end in 2262. A finer value is an error.
     """
 
     filter: pc.Expression | None = None

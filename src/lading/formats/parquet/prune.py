@@ -63,7 +63,7 @@ def possible_groups(
         UsageError: the expression does not fit the schema.
     """
     schema = pa.schema([field.with_type(plain_type(field.type)) for field in schema])
-    names = columns_of(expression, schema.names) or []
+    names = [name for name in columns_of(expression, schema.names) or [] if schema.names.count(name) == 1]
     fields = [(schema.field(name), leaves[schema.names.index(name)]) for name in names]
     single = [(field, own[0]) for field, own in fields if len(own) == 1 and not pa.types.is_nested(field.type)]
     with fitting(expression):

@@ -9,9 +9,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from lading.arrow.align import refuse_duplicate_names
 from lading.arrow.views import is_bytes, join, reorder, take_rows
-from lading.errors import UsageError, errors_at
+from lading.errors import DataError, UsageError, errors_at
 from lading.features.huggingface import unwrapped, unwrapped_schema
 from lading.formats.base import ShardReader
 from lading.formats.parquet.decode import STEP_BYTES, STEP_ROWS, Decoder, cut
@@ -21,6 +20,7 @@ from lading.formats.parquet.options import ReadOptions
 from lading.formats.parquet.pages import Run
 from lading.formats.parquet.prune import columns_of, fitting, possible_groups
 from lading.formats.parquet.schema import given_schema, leaves_by_field
+from lading.formats.refused import Refusal, first_of_each, refuse_columns, unread_columns
 
 __all__ = ["ParquetReader"]
 
@@ -33,6 +33,10 @@ _INDEX_SCHEMA = pa.schema(
         ("length", pa.int64()),
     ]
 )
+
+
+_NO_KEYS = "lading has no keys."
+_LEFT_OUT = "row groups with more values than rows, left out"
 
 
 class ParquetReader(ShardReader):
@@ -52,18 +56,21 @@ class ParquetReader(ShardReader):
         self._file, self._footer, self._filter = file, footer, options.filter
         self._decoder = Decoder(file, footer, pa.binary_view() if options.views else None, options.int96_unit)
         natural = self._decoder.natural_schema()
+        self._leaves = leaves_by_field(natural)
+        asked = options.int96_unit
+        wide = {} if asked is None else {natural.field(i).name: asked for i in self._with_wide_times()}
         with errors_at(file=file.path), damage(file.path, "the Arrow schema"):
             self._schema = unwrapped_schema(
-                given_schema(natural, footer.metadata.metadata or {}, views=options.views), media=options.media
+                given_schema(natural, footer.metadata.metadata or {}, views=options.views, units=wide),
+                media=options.media,
             )
-            refuse_duplicate_names(natural)
-        self._leaves = leaves_by_field(natural)
+        self._refused = {**unread_columns(natural), **self._encrypted()}
         self._groups = self._selected(options)
         self._ordinals: NDArray[np.int64] | None = None
 
     def schema(self) -> pa.Schema:
-        """Schema of the batches, from the footer."""
-        return self._schema
+        """Schema of the batches, from the footer; of several columns of one name, the first."""
+        return first_of_each(self._schema) if self._refused else self._schema
 
     def num_rows(self) -> int:
         """Rows of the selected row groups, from the footer; with a filter, its columns are read once."""
@@ -107,6 +114,7 @@ class ParquetReader(ShardReader):
             CorruptShard: pages are damaged; the message names row group and column.
         """
         chosen = self._chosen(columns)
+        self._count_left_out()
         for run in self._decoder.runs(self._groups, self._leaves_of(chosen), max_bytes):
             keep = None if self._filter is None else self._kept(run)
             if keep is not None and not keep.any():
@@ -162,11 +170,35 @@ class ParquetReader(ShardReader):
         possible = possible_groups(self._file, self._footer, self._schema, self._leaves, options.filter)
         return [group for group in groups if group in possible]
 
+    def _with_wide_times(self) -> list[int]:
+        """Return the columns that have 96-bit times, by number."""
+        wide = {leaf for leaf, column in enumerate(self._footer.columns) if column.kind == "INT96"}
+        return [i for i, leaves in enumerate(self._leaves) if wide.intersection(leaves)]
+
+    def _count_left_out(self) -> None:
+        """Count row groups whose flat columns have more values than the row group has rows, which are not read."""
+        flat = np.array([column.flat for column in self._footer.columns], np.bool_)
+        more = self._footer.chunks[:, :, 3] > self._footer.num_rows[:, None]
+        count = int(np.count_nonzero(np.any(more & flat, axis=1)[self._groups]))
+        self.counts.update({_LEFT_OUT: count} if count else {})
+
+    def _encrypted(self) -> dict[str, Refusal]:
+        """Return the columns of which values are encrypted."""
+        paths = [column.path for column in self._footer.columns]
+        found = {i: [paths[leaf] for leaf in leaves if leaf in self._footer.encrypted]
+                 for i, leaves in enumerate(self._leaves)}  # fmt: skip
+        return {
+            self._schema.field(i).name: Refusal(DataError, "the column is encrypted", ", ".join(own), _NO_KEYS)
+            for i, own in found.items()
+            if own
+        }
+
     def _rows_of(self, group: int) -> int:
         return int(self._footer.num_rows[group])
 
     def _chosen(self, columns: Sequence[str] | None) -> list[int]:
-        """Return fields by number, in the given order, once each."""
+        """Return fields by number, in the given order, once each. Raises the error of one that cannot be read."""
+        refuse_columns(self._refused, columns, self._schema.names, self._file.path)
         if columns is None:
             return list(range(len(self._schema)))
         return list(dict.fromkeys(i for name in columns for i in self._schema.get_all_field_indices(name)))

@@ -28,7 +28,9 @@ ARROW_SCHEMA = b"ARROW:schema"
 """Key of a file's metadata: the Arrow schema of its writer, as base64 of an IPC message. pyarrow uses it."""
 
 
-def given_schema(natural: pa.Schema, metadata: Mapping[bytes, bytes], *, views: bool) -> pa.Schema:
+def given_schema(
+    natural: pa.Schema, metadata: Mapping[bytes, bytes], *, views: bool, units: Mapping[str, str]
+) -> pa.Schema:
     """Return the schema of batches: payload large (or views), other views plain, times in the writer's unit.
 
     Features in Hugging Face's metadata go into the fields too. A table of files, which only lading's own references
@@ -38,8 +40,10 @@ def given_schema(natural: pa.Schema, metadata: Mapping[bytes, bytes], *, views: 
         natural: pyarrow's schema of the file.
         metadata: key-value metadata of the file.
         views: whether payload that pyarrow returns as views stays so.
+        units: units of times that the caller asked for, by column; they replace those of the writer.
     """
     declared = arrow_types_in(metadata)
+    declared |= {name: _in_unit(declared[name], unit) for name, unit in units.items() if name in declared}
     fields = [field.with_type(_given_type(field.type, declared.get(field.name), views=views)) for field in natural]
     return from_huggingface(pa.schema(fields, metadata=without_files(natural.metadata) or None))
 
@@ -78,6 +82,16 @@ def _with_times(kind: pa.DataType, declared: pa.DataType) -> pa.DataType:
         return kind
     pairs = zip(inner, own, strict=True)
     return with_child_fields(kind, [a.with_type(_with_times(a.type, b.type)) for a, b in pairs])
+
+
+def _in_unit(kind: pa.DataType, unit: str) -> pa.DataType:
+    """Return a type with its timestamps in a unit, at any depth."""
+    if pa.types.is_dictionary(kind):
+        return _in_unit(kind.value_type, unit)
+    if pa.types.is_timestamp(kind):
+        return pa.timestamp(unit, kind.tz)
+    inner = [child.with_type(_in_unit(child.type, unit)) for child in child_fields(kind)]
+    return with_child_fields(kind, inner) if inner else kind
 
 
 def file_type(kind: pa.DataType) -> pa.DataType:

@@ -1,0 +1,115 @@
+"""Columns of a file that cannot be read: an error for a caller that asks for them. The other columns are read."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from lading.arrow.align import refuse_duplicate_names
+from lading.arrow.types import unread_type
+from lading.errors import DuplicateField, LadingError, Unrepresentable
+
+__all__ = ["Refusal", "duplicate_columns", "first_of_each", "refuse_columns", "unread_columns"]
+
+_FEW_NAMES = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a column cannot be read.
+
+    Attributes:
+        kind: class of the error.
+        message: the reason.
+        found: what the file has.
+        advice: further advice, a sentence.
+    """
+
+    kind: type[LadingError]
+    message: str
+    found: str
+    advice: str = ""
+
+
+def unread_columns(schema: pa.Schema) -> dict[str, Refusal]:
+    """Return the columns of a schema that no reader can give: repeated names, and types without a class in pyarrow."""
+    refused = duplicate_columns(schema.names)
+    for field in schema:
+        unread = unread_type(field.type)
+        if unread is not None:
+            inside = "" if unread == field.type else f" in {field.type}"
+            refused.setdefault(
+                field.name,
+                Refusal(Unrepresentable, "a type that pyarrow does not read into Python", f"{unread}{inside}"),
+            )
+            continue
+        try:
+            refuse_duplicate_names(pa.schema([field]))
+        except DuplicateField as error:
+            refused.setdefault(field.name, Refusal(DuplicateField, error.message, str(error.found)))
+    return refused
+
+
+def duplicate_columns(names: Iterable[str]) -> dict[str, Refusal]:
+    """Return the names that several columns have."""
+    names = [*names]
+    return {
+        name: Refusal(DuplicateField, "several columns have this name", _places(names, name))
+        for name, count in Counter(names).items()
+        if count > 1
+    }
+
+
+def _places(names: list[str], name: str) -> str:
+    places = [str(number) for number, one in enumerate(names, 1) if one == name]
+    return f"columns {', '.join(places[:-1])} and {places[-1]} of {len(names)}"
+
+
+def first_of_each(schema: pa.Schema) -> pa.Schema:
+    """Return a schema with the first column of each name."""
+    fields = {field.name: field for field in reversed(list(schema))}
+    names = dict.fromkeys(schema.names)
+    return pa.schema([fields[name] for name in names], metadata=schema.metadata)
+
+
+def refuse_columns(
+    refused: Mapping[str, Refusal], asked: Iterable[str] | None, names: Iterable[str], file: str
+) -> None:
+    """Raise the error of the first column that is asked for and cannot be read.
+
+    Args:
+        refused: such columns.
+        asked: names that are asked for; None for all.
+        names: all columns of the file.
+        file: its path.
+    """
+    if not refused:
+        return
+    name = next((name for name in (refused if asked is None else asked) if name in refused), None)
+    if name is None:
+        return
+    refusal = refused[name]
+    advice = " ".join(_advice(refused, names, refusal.advice))
+    raise refusal.kind(refusal.message, file=file, column=name, found=refusal.found, advice=advice)
+
+
+def _advice(refused: Mapping[str, Refusal], names: Iterable[str], own: str) -> Iterator[str]:
+    if own:
+        yield own
+    rest = [name for name in dict.fromkeys(names) if name not in refused]
+    if not rest:
+        yield "The file has no other column."
+    elif len(rest) <= _FEW_NAMES:
+        yield f"Read the other columns: --columns {_option(rest)}"
+    else:
+        yield f"Read the other columns: --drop-columns {_option([*refused])}"
+
+
+def _option(names: list[str]) -> str:
+    plain = all(name == name.strip() and "," not in name and not name.startswith("[") for name in names)
+    return shlex.quote(",".join(names) if plain else json.dumps(names, ensure_ascii=False))
