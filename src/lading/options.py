@@ -133,6 +133,7 @@ class InterleavedOptions:
         json_extensions: Extensions of JSON members, in any case.
         image_extensions: Extensions tried for a sample's default image, in this order.
         unreferenced: A member that no JSON names is an error, or is dropped and counted (drop).
+        regroup: Join the rows of a sample_id wherever they are in the shard, in the order of positions.
     """
 
     fields: tuple[str, ...] | None = field(default=None, metadata=cli("--fields", NAMES, panel=_DOCUMENTS))
@@ -148,6 +149,7 @@ class InterleavedOptions:
     unreferenced: Literal["error", "drop"] = field(
         default="error", metadata=cli("--unreferenced", "POLICY", panel=_DOCUMENTS)
     )
+    regroup: bool = False
 
     @property
     def roles(self) -> dict[str, str]:
@@ -185,6 +187,11 @@ class ReadOptions:
         view: Take rows as samples, or as interleaved items of documents. By default the data decide.
         options: Option of the source's format or of interleaved documents, as listed by 'lading formats'.
         interleaved: Names of fields and policies for interleaved data. Refused where the data are not interleaved.
+        fields: Passthrough columns to keep, as in InterleavedOptions.
+        regroup: Join the rows of a sample, or the members of a key in tars, wherever they are in the shard.
+        max_batch_bytes: Payload of a batch, where batches are asked for without a limit.
+        on_materialize_error: Where payload is unavailable, and batches are asked for without a policy: error, warn,
+            drop_row or drop_sample.
         roots: Folder that references may point into, besides the folders of the source.
         schema: Columns that all rows get: missing columns are nulls, others are left out, values are cast and checked.
         schema_overrides: Arrow type of a column, such as score=float32. All other columns stay as they are.
@@ -203,6 +210,10 @@ class ReadOptions:
         default=None, metadata=cli("--option", "NAME=VALUE", aliases=("--source-option",), repeatable=True)
     )
     interleaved: InterleavedOptions | None = None
+    fields: Sequence[str] | None = None
+    regroup: bool = field(default=False, metadata=cli("--regroup"))
+    max_batch_bytes: int | str | None = None
+    on_materialize_error: OnError | None = None
     roots: Sequence[str | os.PathLike[str]] = field(
         default=(), metadata=cli("--root", "DIR", aliases=("--roots",), repeatable=True)
     )
@@ -239,6 +250,11 @@ class ReadOptions:
             if not isinstance(value, kind) and (value is not None or kind is Limits):
                 expected = f"{name}: {'a dict' if kind is Mapping else kind.__name__}"
                 raise UsageError("an argument has the wrong type", expected=expected, found=repr(value)[:80])
+        if self.fields is not None and (isinstance(self.fields, str) or not isinstance(self.fields, Collection)):
+            raise UsageError("fields are a list of names", found=repr(self.fields)[:80])
+        if not isinstance(self.regroup, bool):
+            raise UsageError("neither true nor false", expected="true or false", found=f"regroup={self.regroup!r:.80}")
+        _refuse_unknown_policy(self.on_materialize_error or "error", get_args(OnError))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -327,12 +343,16 @@ class WriteOptions:
     def __post_init__(self) -> None:
         """Refuse unknown policies, and less than one process or thread."""
         for word, known in ((self.on_error, get_args(OnError)), (self.schema_policy, get_args(SchemaPolicy))):
-            if word not in known:
-                raise UsageError("no such policy", expected=", ".join(known), found=repr(word))
+            _refuse_unknown_policy(word, known)
         for name in ("workers", "threads"):
             count = getattr(self, name)
             if count is not None and count < 1:
                 raise UsageError("workers and threads must be 1 or more", found=f"{name}={count}")
+
+
+def _refuse_unknown_policy(word: str, known: Collection[str]) -> None:
+    if word not in known:
+        raise UsageError("no such policy", expected=", ".join(known), found=repr(word))
 
 
 @lru_cache

@@ -318,6 +318,8 @@ def _reading(found: Mapping[type, dict[str, Any]]) -> dict[str, Any]:
     """Return the arguments of `lading.open`; `--option` holds options of the format and of interleaved data."""
     values = found[ReadOptions]
     options = {**values.pop("options", {}), **found.get(FormatFlags, {})}
+    if "regroup" in options:  # of tars, or of interleaved documents
+        values["regroup"] = options.pop("regroup")
     known = {one.name: one for one in fields(InterleavedOptions)}
     interleaved = {name: options.pop(name) for name in list(options) if name in known}
     for name, value in interleaved.items():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -160,16 +161,19 @@ class Dataset(StepVerbs):
 
     # Rows in order
 
-    def batches(
+    def batches(  # noqa: PLR0913 - one argument a decision of the user; all by keyword
         self,
         *,
         max_rows: int = iteration.MAX_ROWS,
-        max_bytes: int | str = iteration.MAX_BYTES,
+        max_bytes: int | str | None = None,
         columns: Sequence[str] | None = None,
         lazy: bool = False,
         views: bool = False,
-        on_error: OnError = "error",
+        on_error: OnError | None = None,
         shards_per_batch: int | None = 1,
+        fields: Sequence[str] | None = None,
+        max_batch_bytes: int | str | None = None,
+        on_materialize_error: OnError | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """All rows in order, as Arrow record batches; a sample is never cut.
 
@@ -182,17 +186,33 @@ class Dataset(StepVerbs):
 
         Args:
             max_rows: rows a batch, at most (a larger interleaved sample stays whole).
-            max_bytes: payload a batch, at most (a larger sample stays whole).
+            max_bytes: payload a batch, at most (a larger sample stays whole). By default 256 MB, or as opened.
             columns: columns to give, in this order; None for all.
             lazy: leave references as they are.
             views: give views instead of copies.
             on_error: for a row whose payload is unavailable: `error`, `warn` (null, and a warning), `drop_row`,
-                `drop_sample`; dropped rows are counted.
+                `drop_sample`; dropped rows are counted. By default `error`, or as opened.
             shards_per_batch: consecutive shards that a batch may hold rows of, so that small files make batches as
                 large as large ones do; None for as many as the limits allow.
+            fields: passthrough columns of documents to give, beside the reserved ones; absent columns are nulls.
+            max_batch_bytes: NeMo Curator's name of `max_bytes`.
+            on_materialize_error: NeMo Curator's name of `on_error`.
         """
-        how = Batching(max_rows, max_bytes, columns, lazy, views, on_error, shards_per_batch)
+        if fields is not None:
+            return self._with_fields(fields).batches(
+                max_rows=max_rows, max_bytes=max_bytes, columns=columns, lazy=lazy, views=views, on_error=on_error,
+                shards_per_batch=shards_per_batch, max_batch_bytes=max_batch_bytes,
+                on_materialize_error=on_materialize_error,
+            )  # fmt: skip
+        sizes = (max_bytes, max_batch_bytes, self.read.max_batch_bytes, iteration.MAX_BYTES)
+        most = next(size for size in sizes if size is not None)
+        policy = on_error or on_materialize_error or self.read.on_materialize_error or "error"
+        how = Batching(max_rows, most, columns, lazy, views, policy, shards_per_batch)
         return iteration.batches(self._shards, how) if self._chosen is None else self._chosen.batches(how)
+
+    def _with_fields(self, fields: Sequence[str]) -> Dataset:
+        """This dataset with other passthrough columns of documents."""
+        return self._reopen(self.source, replace(self.read, fields=tuple(fields)), self.steps)
 
     def samples(self, *, raw: bool = False) -> Iterator[dict[str, Any]]:
         """All samples in order, each a dict as `ds[i]` gives it; the same as `iter(ds)`.

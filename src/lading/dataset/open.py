@@ -51,7 +51,7 @@ from lading.limits import DEFAULT_LIMITS, Limits
 from lading.manifest import values as mf
 from lading.manifest.files import load_manifest
 from lading.manifest.values import Manifest
-from lading.options import InterleavedOptions, OnBadShard, ReadOptions
+from lading.options import InterleavedOptions, OnBadShard, OnError, ReadOptions
 from lading.storage.base import has_file
 from lading.storage.fetch import Fetcher
 from lading.storage.stores import Stores, is_local, resolve, without_query
@@ -111,6 +111,10 @@ def open_dataset(  # noqa: PLR0913 - one argument a decision of the user; all bu
     view: str | None = None,
     options: Mapping[str, Any] | None = None,
     interleaved: InterleavedOptions | None = None,
+    fields: Sequence[str] | None = None,
+    regroup: bool = False,
+    max_batch_bytes: int | str | None = None,
+    on_materialize_error: OnError | None = None,
     roots: Sequence[str | os.PathLike[str]] = (),
     schema: pa.Schema | None = None,
     schema_overrides: Mapping[str, pa.DataType] | pa.Schema | None = None,
@@ -132,6 +136,11 @@ def open_dataset(  # noqa: PLR0913 - one argument a decision of the user; all bu
         view: `samples` or `interleaved`. By default the first readable samples decide.
         options: options of the format (`lading formats` lists them).
         interleaved: names of fields and policies for interleaved data. Refused where the data are not interleaved.
+        fields: passthrough columns of documents to keep, beside the reserved ones; absent columns are nulls.
+        regroup: join the rows of a `sample_id`, or the members of a key in tars, wherever they are in the shard.
+        max_batch_bytes: payload of a batch, for `batches` without a limit of its own.
+        on_materialize_error: for a row whose payload is unavailable, for `batches` and `write` without a policy of
+            their own: `error`, `warn`, `drop_row` or `drop_sample`.
         roots: folders that references may point into, besides the folders of the source.
         schema: columns that all rows get: missing columns are nulls, others are dropped, values are cast and checked.
         schema_overrides: types of some columns, such as `{"score": pa.float32()}`; all other columns stay as they are.
@@ -153,7 +162,8 @@ def open_dataset(  # noqa: PLR0913 - one argument a decision of the user; all bu
     if isinstance(source, Dataset):
         raise UsageError("a dataset is open already", advice="Use it as it is.")
     read = ReadOptions(
-        format=format, split=split, view=view, options=options, interleaved=interleaved, roots=roots, schema=schema,
+        format=format, split=split, view=view, options=options, interleaved=interleaved, fields=fields, regroup=regroup,
+        max_batch_bytes=max_batch_bytes, on_materialize_error=on_materialize_error, roots=roots, schema=schema,
         schema_overrides=schema_overrides, hive_partitioning=hive_partitioning, stores=stores,
         on_bad_shard=on_bad_shard, mmap=mmap, limits=limits,
     )  # fmt: skip
@@ -229,7 +239,7 @@ def _open(source: Source, read: ReadOptions) -> Shards:
     if not counts_hold(shards):
         shards.listing = replace(listing, table=_uncounted(listing.table))
     if told == "samples":  # where nothing tells the view, no sample is there that they would not be for
-        _refuse_for_samples(read.interleaved)
+        _refuse_for_samples(read, fmt)
         _refuse_absent_types(shards)
     if shards.target is not None and shards.view == "interleaved":
         for name in ("sample_id", "position"):
@@ -295,11 +305,13 @@ def _refuse_absent_types(shards: Shards) -> None:
         raise UsageError("no such column", expected=", ".join(known), found=repr(min(absent)))
 
 
-def _refuse_for_samples(interleaved: InterleavedOptions | None) -> None:
+def _refuse_for_samples(read: ReadOptions, fmt: AnyFormat) -> None:
     """Raise UsageError for options of documents where rows are samples."""
-    usual = InterleavedOptions()
+    usual, interleaved = InterleavedOptions(), read.interleaved
     given = [] if interleaved is None else [f.name for f in fields(interleaved)]
     changed = [name for name in given if getattr(interleaved, name) != getattr(usual, name)]
+    changed += ["fields"] if read.fields is not None else []
+    changed += ["regroup"] if read.regroup and not _has_option(fmt, "regroup") else []
     if changed:
         raise UsageError(
             "these options apply to interleaved documents only",
@@ -326,12 +338,17 @@ def shards_of(
         read: how the shards are read; without a view, as the manifest says, or as samples.
     """
     settings = read.interleaved or stored_settings(manifest)
+    if read.fields is not None:
+        settings = replace(settings, fields=tuple(read.fields))
+    if read.regroup:
+        settings = replace(settings, regroup=True)
     stores, options, roots = read.stores or Stores(), read.options or {}, [os.fspath(root) for root in read.roots]
     plan = ReadPlan(
         view=read.view or (manifest.view if manifest else "samples"),
         format_options={
             **({} if read.mmap or not _has_option(fmt, "mmap") else {"mmap": False}),
             **({"roots": roots} if roots and _has_option(fmt, "roots") else {}),
+            **({"regroup": True} if read.regroup and _has_option(fmt, "regroup") else {}),
             **manifest_options(manifest, fmt),
             **options,
         },

@@ -1,4 +1,4 @@
-"""Some rows of a shard whose other rows cannot be read: the recovered part of a damaged one."""
+"""Some rows of a shard, in any order: the recovered part of a damaged shard, or the rows of samples together."""
 
 from __future__ import annotations
 
@@ -18,11 +18,18 @@ _FIRST_ROWS = 64
 _Read: TypeAlias = Callable[[NDArray[np.int64]], pa.Table]
 
 
-def selected_rows(reader: ShardReader, rows: NDArray[np.int64] | None) -> ShardReader:
-    """Return a reader with only these rows, as its rows 0, 1 …; the reader itself for None."""
+def selected_rows(reader: ShardReader, rows: NDArray[np.int64] | None, *, window_rows: int = 0) -> ShardReader:
+    """Return a reader with only these rows, as its rows 0, 1 …; the reader itself for None.
+
+    Args:
+        reader: the reader.
+        rows: numbers of its rows, in any order.
+        window_rows: rows to read at once, if their bytes allow it, although batches have fewer. If the rows are
+            scattered over the shard, each reading may go through all of it.
+    """
     if rows is None:
         return reader
-    return _SelectedRows(reader, rows)
+    return _SelectedRows(reader, rows, window_rows)
 
 
 class _SelectedRows(ShardReader):
@@ -32,8 +39,8 @@ class _SelectedRows(ShardReader):
         counts: counts of the reader.
     """
 
-    def __init__(self, reader: ShardReader, rows: NDArray[np.int64]) -> None:
-        self._reader, self._rows = reader, rows
+    def __init__(self, reader: ShardReader, rows: NDArray[np.int64], window_rows: int) -> None:
+        self._reader, self._rows, self._window_rows = reader, rows, window_rows
         self.declares_types = reader.declares_types
 
     def schema(self) -> pa.Schema:
@@ -71,8 +78,9 @@ class _SelectedRows(ShardReader):
         schema: pa.Schema | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """Yield all selected rows, in order: a few at a time, more as their sizes allow."""
-        for table in self._parts(max_rows, max_bytes, lambda rows: self._reader.read(rows, columns, schema)):
-            yield from table.combine_chunks().to_batches()
+        window = max(max_rows, self._window_rows)
+        for table in self._parts(window, max_bytes, lambda rows: self._reader.read(rows, columns, schema)):
+            yield from table.combine_chunks().to_batches(max_chunksize=max_rows)
         self.counts = self._reader.counts
 
     def _parts(self, max_rows: int, max_bytes: int, read: _Read) -> Iterator[pa.Table]:

@@ -28,6 +28,7 @@ from lading.interleaved.base import View
 from lading.interleaved.document_rows import RowsOfDocuments, documents_of_rows, documents_schema
 from lading.interleaved.documents import ITEMS_COLUMN, DocumentsView, PackedDocuments
 from lading.interleaved.documents_writer import ITEM_DOCUMENTS, documents_of_items
+from lading.interleaved.grouped import grouped
 from lading.interleaved.packed import PACKED_SCHEMA, PackedView, is_packed_schema
 from lading.interleaved.packed_writer import check_columns, pack
 from lading.interleaved.references import Follower
@@ -96,7 +97,8 @@ def open_view(  # noqa: PLR0913, PLR0917 - what a dataset knows of its shards
         return PackedView(selected_rows(packed, rows), source.path, interleaved, schema)
     if reader.document_reader is not None:
         return DocumentsView(reader.document_reader, interleaved, fetcher)
-    return ItemsView(selected_rows(reader, rows), source.place, interleaved, follower, fetcher)
+    items = selected_rows(reader, rows)
+    return ItemsView(grouped(items) if interleaved.regroup else items, source.place, interleaved, follower, fetcher)
 
 
 def _restoring(reader: ShardReader, fetcher: Fetcher, rows: pa.Schema, path: str) -> ShardReader:

@@ -315,7 +315,7 @@ class ItemsView(View):
             raise DataError(
                 f"sample ids are not contiguous: the id of row {first[0]} appears again",
                 file=self._path, row=int(again[0]), column="sample_id",
-                advice="Sort the file by sample_id and position.",
+                advice="Read it with --regroup (in Python regroup=True), or sort it by sample_id and position.",
             )  # fmt: skip
 
     def _seen_by(self, seen: _Seen, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -339,9 +339,11 @@ class ItemsView(View):
         measured = f"ids that return after others: {len(again):,}, such as that of row {first[0]} in row {again[0]}"
         return [Finding(
             "samples in several pieces",
-            measured=f"{measured}; sort by sample_id and position",
+            measured=measured,
             why="lading refuses such rows: joining neighbours of one id would return pieces of samples.",
             weight=len(again),
+            fix="copy",
+            read_options={"regroup": True},
         )]  # fmt: skip
 
     def _aligned(self, batch: pa.RecordBatch, target: pa.Schema, rows: Sequence[int]) -> pa.RecordBatch:

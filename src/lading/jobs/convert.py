@@ -159,6 +159,8 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
     source_options: Mapping[str, Any] | None = None,
     options: Mapping[str, Any] | None = None,
     interleaved: InterleavedOptions | None = None,
+    fields: Sequence[str] | None = None,
+    regroup: bool = False,
     roots: Sequence[str | os.PathLike[str]] = (),
     hive_partitioning: bool = True,
     stores: Stores | None = None,
@@ -197,7 +199,7 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
         max_side: drop images whose longer side has more pixels.
         drop: where a filter rejects an item of a document, drop the item (`row`) or the document (`sample`).
         on_error: for a row with unavailable payload, or with an earlier error: `error`, `warn` (write the row without
-            payload), `drop_row`, `drop_sample`.
+            payload), `drop_row`, `drop_sample`. For `error`, a dataset that was opened with a policy keeps that.
         on_materialize_error: NeMo Curator's name of `on_error`.
         ledger: file for one JSON line for each row that was dropped or changed.
         lazy: write references to the payload where it is now. Only for items, in a format with columns.
@@ -219,6 +221,8 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
         source_options: options of the source's format.
         options: options of the format written.
         interleaved: names of fields and policies for interleaved data.
+        fields: passthrough columns of documents to keep, as for `lading.open`.
+        regroup: join the rows or members of a sample wherever they are in the shard, as for `lading.open`.
         roots: folders that references may point into, besides the folders of the source.
         hive_partitioning: take folders such as `year=2023` for columns of the rows in them.
         stores: which store serves which URL.
@@ -233,7 +237,8 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
         DataError: the data are bad. With `verify`, the destination differs from the source.
         StoreError: a store failed, or a worker died. The error names the worker's shards.
     """
-    asked = {**locals(), "on_error": on_materialize_error or on_error}
+    opened = source.read.on_materialize_error if isinstance(source, Dataset) and on_error == "error" else None
+    asked = {**locals(), "on_error": on_materialize_error or opened or on_error}
     bounds = ImageBounds(min_side, max_side, min_aspect_ratio, max_aspect_ratio, drop)
     steps = (
         None if where is None else Where(where, drop),
@@ -244,11 +249,11 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
     )
     job = _Job(
         ReadOptions(
-            format=source_format, split=split, view=view, options=source_options, interleaved=interleaved, roots=roots,
-            schema=schema, schema_overrides=schema_overrides, hive_partitioning=hive_partitioning,
-            stores=stores or Stores(), on_bad_shard=on_bad_shard, limits=limits,
+            format=source_format, split=split, view=view, options=source_options, interleaved=interleaved,
+            fields=fields, regroup=regroup, roots=roots, schema=schema, schema_overrides=schema_overrides,
+            hive_partitioning=hive_partitioning, stores=stores or Stores(), on_bad_shard=on_bad_shard, limits=limits,
         ),
-        WriteOptions(**{each.name: asked[each.name] for each in fields(WriteOptions)}),
+        WriteOptions(**{name: asked[name] for name in WriteOptions.__dataclass_fields__}),
         None if columns is None else tuple(columns),
         tuple(step for step in steps if step is not None),
         on_progress,

@@ -114,6 +114,7 @@ def salvage(  # noqa: PLR0913 - one argument a decision of the user; all but two
     source_options: Mapping[str, Any] | None = None,
     options: Mapping[str, Any] | None = None,
     interleaved: InterleavedOptions | None = None,
+    regroup: bool = False,
     roots: Sequence[str | os.PathLike[str]] = (),
     hive_partitioning: bool = True,
     stores: Stores | None = None,
@@ -143,6 +144,7 @@ def salvage(  # noqa: PLR0913 - one argument a decision of the user; all but two
         source_options: options of the source's format.
         options: options of the format written. In the format of the source, the others are as in its first sound shard.
         interleaved: names of fields and policies for interleaved data.
+        regroup: join the rows or members of a sample wherever they are in the shard, as for `lading.open`.
         roots: further folders that references in tables may point into.
         hive_partitioning: as `lading.open` takes it.
         stores: which store serves which URL.
@@ -159,8 +161,8 @@ def salvage(  # noqa: PLR0913 - one argument a decision of the user; all but two
     began = time.perf_counter()
     stores = stores or Stores()
     read = ReadOptions(
-        format=source_format, view=view, options=source_options, interleaved=interleaved, roots=roots,
-        hive_partitioning=hive_partitioning, stores=stores, limits=limits,
+        format=source_format, view=view, options=source_options, interleaved=interleaved, regroup=regroup,
+        roots=roots, hive_partitioning=hive_partitioning, stores=stores, limits=limits,
     )  # fmt: skip
     found = find_shards(split_source(source, split, stores), stores, read)
     store, path = find_destination(destination, stores)
