@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 
-__all__ = ["run"]
+from lading.cli.signals import end_by_signals, status_of_interrupt
 
-_INTERRUPTED = 130
+__all__ = ["run"]
 
 
 def run() -> None:
@@ -15,8 +15,9 @@ def run() -> None:
     Loading takes a moment. An interrupt in that moment ends as an interrupt of the verb does.
     """
     try:
+        end_by_signals()
         from lading.cli.main import run as run_verb
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as error:
         sys.stderr.write("interrupted\n")
-        sys.exit(_INTERRUPTED)
+        sys.exit(status_of_interrupt(error))
     run_verb()

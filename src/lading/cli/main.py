@@ -106,7 +106,7 @@ def lading(
 
     Exit status: 0 success; 1 bad data, a difference or a layout problem;
     2 a wrong call; 3 a failure of the machine, a store or lading;
-    130 interrupted.
+    130 interrupted (143 by SIGTERM, 129 by SIGHUP).
     """
 
 

@@ -7,7 +7,7 @@ command runs inside one `Output`, which turns its end into a status:
     1    the data are bad, two datasets differ, or the layout has a problem
     2    the call is wrong
     3    the machine, a store, or lading itself failed
-    130  interrupted
+    130  interrupted; 143 or 129 after SIGTERM or SIGHUP
 """
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ import os
 import sys
 import traceback
 import warnings
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
 
 import typer
 
+from lading.cli.signals import lost, status_of_interrupt
 from lading.cli.text import ESCAPED, plain, visible
 from lading.errors import CorruptShard, LadingError, UsageError
 
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
 __all__ = ["FAILED", "Output", "command_line", "error_lines", "finding_text", "json_text", "prepare_streams"]
 
 FAILED = 3
-INTERRUPTED = 130
 _STANDARD_OUTPUT = "standard output"
 _SALVAGE = "'lading salvage SRC DST' saves the intact samples."
 _OURS = (typer.Exit, typer.Abort, typer.BadParameter, SystemExit, GeneratorExit)
@@ -112,6 +112,7 @@ class Output:
     ) -> bool:
         """Print an error, and exit with the status. Exits of typer itself pass."""
         self._warnings.__exit__(kind, error, trace)
+        error = error and (lost() or error)
         if isinstance(error, _OURS):
             return False
         try:
@@ -141,8 +142,9 @@ class Output:
         if self._debug and not isinstance(error, KeyboardInterrupt):
             traceback.print_exception(error, file=sys.stderr)
         if isinstance(error, KeyboardInterrupt):
-            self.status = INTERRUPTED
-            self._say("interrupted", "yellow", [visible(self._interrupted)])
+            self.status = status_of_interrupt(error)
+            with suppress(OSError):  # after SIGHUP the terminal is gone
+                self._say("interrupted", "yellow", [visible(self._interrupted)])
             return
         shown = self._lading_error(error)
         self.status = shown.exit_status

@@ -9,6 +9,7 @@ import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from lading.cli.signals import lost
 from lading.cli.text import count
 from lading.units import format_bytes
 
@@ -99,8 +100,8 @@ def _checking_interrupts() -> Iterator[Callable[[], None]]:
         signal.default_int_handler(number, frame)
 
     def check() -> None:
-        if seen:
-            raise KeyboardInterrupt
+        if seen or lost():
+            raise lost() or KeyboardInterrupt
 
     in_charge = threading.current_thread() is threading.main_thread()
     if not in_charge or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:

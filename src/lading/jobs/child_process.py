@@ -2,13 +2,29 @@
 
 from __future__ import annotations
 
+import ctypes
+import signal
 import sys
 from collections.abc import Sequence
 from types import ModuleType
 
 import pyarrow as pa
 
-__all__ = ["leave_pandas_out"]
+__all__ = ["end_with_parent", "leave_pandas_out"]
+
+_PR_SET_PDEATHSIG = 1
+
+
+def end_with_parent() -> None:
+    """Let the system kill this process when the thread that started it has ended, however it ended.
+
+    Only Linux can; elsewhere the end of standard input says so, as soon as Python's lock is free.
+    """
+    prctl = getattr(ctypes.CDLL(None), "prctl", None)
+    if prctl is not None:
+        prctl(
+            _PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGKILL), ctypes.c_ulong(0), ctypes.c_ulong(0), ctypes.c_ulong(0)
+        )
 
 
 def leave_pandas_out() -> None:

@@ -31,7 +31,7 @@ from lading.dataset.shards import Shards
 from lading.dataset.source import LISTING_SCHEMA, Listing
 from lading.formats.registry import all_formats, get_format
 from lading.interleaved.tar_writer import Roles
-from lading.jobs.child_process import leave_pandas_out
+from lading.jobs.child_process import end_with_parent, leave_pandas_out
 from lading.jobs.converter import Converter
 from lading.jobs.messages import (
     DIGESTS_NAME,
@@ -104,7 +104,9 @@ class _Parent:
 def main() -> None:
     """Do tasks until standard input ends."""
     leave_pandas_out()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt is the other process's business
+    end_with_parent()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # the other process's business: it ends this one
+        signal.signal(number, signal.SIG_IGN)
     with _Parent() as parent:
 
         def show(
