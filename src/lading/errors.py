@@ -222,10 +222,12 @@ class SeveralSplits(UsageError):
     """A folder of several datasets, where one is asked for.
 
     Attributes:
-        splits: what they are called: folders below that of the file which lists them.
+        splits: their names. They are folders below that of the file which lists them, unless `by_name`.
+        by_name: whether names of files, or a peer's list of files, tell the splits; then the error names the folder.
     """
 
     splits: Sequence[str] = ()
+    by_name: bool = False
 
 
 class SourceNotFound(UsageError, FileNotFoundError):

@@ -22,6 +22,7 @@ from lading.dataset.manifest_options import manifest_options, members_of, stored
 from lading.dataset.pruning import shards_that_fit
 from lading.dataset.shards import DETECT_SHARDS, ReadPlan, Shards, hold_few
 from lading.dataset.source import (
+    Asked,
     Listing,
     Source,
     list_kept,
@@ -56,7 +57,16 @@ from lading.storage.base import has_file
 from lading.storage.fetch import Fetcher
 from lading.storage.stores import Stores, is_local, resolve, without_query
 
-__all__ = ["chosen_samples", "counts_hold", "open_dataset", "open_shards", "read_of", "shards_of", "source_and_opening"]
+__all__ = [
+    "chosen_samples",
+    "counts_hold",
+    "of_split",
+    "open_dataset",
+    "open_shards",
+    "read_of",
+    "shards_of",
+    "source_and_opening",
+]
 
 _BY_PATTERN = "Name files by a pattern, as in 'data/*.tar', to take all of them without manifests."
 _MOST_NAMES = 3
@@ -73,7 +83,7 @@ def _of_one(look: _Look) -> _Look:
 
     @wraps(look)
     def opened(source: Source, read: ReadOptions) -> Shards:
-        source = split_source(listed_once(source), read.split, read.stores)
+        source, read = of_split(listed_once(source), read)
         for left in reversed(range(_TRIES)):
             place = _place_of(source)
             try:
@@ -89,6 +99,16 @@ def _of_one(look: _Look) -> _Look:
         return shards
 
     return cast("_Look", opened)
+
+
+def of_split(source: Source, read: ReadOptions) -> tuple[Source, ReadOptions]:
+    """The folder of the split that is asked for, read as a whole; the source itself if names or lists tell its splits.
+
+    Raises:
+        UsageError: the split is not a text.
+    """
+    place = split_source(source, read.split, read.stores)
+    return (source, read) if place is source else (place, replace(read, split=None))
 
 
 def _place_of(source: Source) -> tuple[int, int, int] | None:
@@ -132,7 +152,8 @@ def open_dataset(  # noqa: PLR0913 - one argument a decision of the user; all bu
     Args:
         source: a file, folder, glob, brace pattern, `::`-joined list, a list of these, or a dataset's own index file.
         format: format of the source. By default the name and first bytes of the first file decide.
-        split: the split to read: the folder of this name in the source. By default all of the source.
+        split: the split to read: the folder of this name, or the files whose names tell it, as Hugging Face's datasets
+            finds them. By default all of the source, which must be one split.
         view: `samples` or `interleaved`. By default the first readable samples decide.
         options: options of the format (`lading formats` lists them).
         interleaved: names of fields and policies for interleaved data. Refused where the data are not interleaved.
@@ -222,14 +243,13 @@ def _open(source: Source, read: ReadOptions) -> Shards:
     """Open shards as `open_dataset` does."""
     read = replace(read, stores=read.stores or Stores())
     stores = cast("Stores", read.stores)
-    skip = read.on_bad_shard == "skip"
-    listing, kept = _listed(source, stores, read.limits, missing_too=skip)
+    listing, kept = _listed(source, stores, read)
     manifest = kept[0] if kept else None
     if not len(listing) and manifest is None and not listing.format:
         raise SourceNotFound("the source lists no shard", file=listing.index_file or str(source))
     named = read.format or (manifest.format if manifest else listing.format)
     with errors_at(file=None if read.format else listing.folder or None):
-        fmt = get_format(named) if named else _recognise(listing, stores, skip=skip)
+        fmt = get_format(named) if named else _recognise(listing, stores, skip=read.on_bad_shard == "skip")
     if read.hive_partitioning and fmt.info.hive_partitions and manifest is None and listing.index_file is None:
         listing = with_partitions(listing)
     shards = shards_of(listing, fmt, manifest, kept[1] if kept else None, read=read)
@@ -364,24 +384,23 @@ def shards_of(
     return Shards(listing, fmt, plan, fetcher=fetcher, stores=stores, manifest=manifest, kept_shards=kept_shards)
 
 
-def _listed(
-    source: Source, stores: Stores, limits: Limits, *, missing_too: bool = False
-) -> tuple[Listing, tuple[Manifest, pa.Table] | None]:
+def _listed(source: Source, stores: Stores, read: ReadOptions) -> tuple[Listing, tuple[Manifest, pa.Table] | None]:
     """The shards of a source: as a manifest lists them, or those of several datasets; else as they are found.
 
     Raises:
         UsageError: some shards are of datasets with a manifest that says more than the files, others are not.
         SchemaMismatch: such manifests do not agree.
     """
-    names = source_names(source, stores)
+    names, limits = source_names(source, stores), read.limits
     is_one = len(names) == 1
-    if is_one and without_query(names[0]) == names[0]:
+    if is_one and not read.split and without_query(names[0]) == names[0]:
         store, path = resolve(names[0].rstrip("/"), stores)
         kept = load_manifest(store, path, limits=limits)
         if kept is not None:
             return list_kept(kept[1], path), kept
-    listing = list_source(source, stores, limits, missing_too=missing_too)
-    folders = named_folders(source, stores)
+    format_name = get_format(read.format).name if read.format else ""
+    asked = Asked(format_name, read.split or "", missing_too=read.on_bad_shard == "skip")
+    listing, folders = list_source(source, stores, limits, asked), named_folders(source, stores)
     below = listing.datasets
     if not is_one or len(folders) > 1:  # those that an index lists are not known yet
         below = tuple(each for name in folders for each in (name, *(b for b in below if b.startswith(f"{name}/"))))

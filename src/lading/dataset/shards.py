@@ -139,7 +139,7 @@ class Shards:
             self.kept = ShardTables(store, folder, kept_shards, self.limits, view=written)
         self.indexes = ShardIndexes(self.kept)
         self.identity = SourceIdentity(listing, manifest, stores)
-        self.counts: Counter[str] = Counter()
+        self.counts: Counter[str] = Counter(listing.left_out)
         self.bad = BadShards(plan.on_bad_shard, plan.source)
         self.replacements: dict[int, ShardFile] = {}
         self.getters: dict[int, Callable[[int], dict[str, Any]]] = {}

@@ -14,25 +14,27 @@ from __future__ import annotations
 import glob
 import os
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from itertools import chain, groupby
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lading.dataset.split_names import splits_of_names
 from lading.errors import DataError, NotFound, SeveralSplits, SourceNotFound, StoreError, UnknownFormat, UsageError
-from lading.formats.base import AnyFormat, ListedShard
+from lading.formats.base import AnyFormat, ListedShard, SplitList
 from lading.formats.hive_partitions import partitions_of
 from lading.formats.index_json import load_index, several_splits
 from lading.formats.registry import all_formats, get_format
 from lading.limits import DEFAULT_LIMITS, Limits
 from lading.manifest.values import FOLDER, MANIFEST_NAME
-from lading.storage.base import FileInfo, Store, file_infos, native_path, write_file
+from lading.storage.base import FileInfo, Store, file_infos, has_file, native_path, write_file
 from lading.storage.braces import expand_braces
 from lading.storage.local import LocalStore
 from lading.storage.stores import Stores, is_local, resolve, without_query
@@ -41,6 +43,7 @@ __all__ = [
     "HEAD_BYTES",
     "LISTING_SCHEMA",
     "SPLITS_NAME",
+    "Asked",
     "Listing",
     "Source",
     "claimed_by",
@@ -91,6 +94,21 @@ _DEEP = "**"
 
 
 @dataclass(frozen=True, slots=True)
+class Asked:
+    """What a user says of the shards of a folder.
+
+    Attributes:
+        format: name of their format; empty if it is not said.
+        split: name of their split; empty for a folder of one dataset.
+        missing_too: whether named files that are missing count as shards.
+    """
+
+    format: str = ""
+    split: str = ""
+    missing_too: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Listing:
     """The shards of a source, in order, as columns: no object per shard is kept.
 
@@ -102,6 +120,8 @@ class Listing:
         own: the folder from which a manifest names its files, if one lists the shards: that folder, or one that the
             folders of several datasets share.
         datasets: of shards that no index lists, the folders below which lading wrote them, and kept a manifest.
+        split_list: a peer's list of splits, if it names the shards.
+        left_out: counts of files that are no shards of the dataset, by a short phrase.
     """
 
     table: pa.Table
@@ -110,6 +130,13 @@ class Listing:
     format: str = ""
     own: str | None = None
     datasets: tuple[str, ...] = ()
+    split_list: str | None = None
+    left_out: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def named_by(self) -> str | None:
+        """The list of a peer that names the shards."""
+        return self.index_file or self.split_list
 
     def __len__(self) -> int:
         return int(self.table.num_rows)
@@ -131,7 +158,10 @@ def list_kept(shards: pa.Table, own: str, *, named: bool = True) -> Listing:
 
 
 def list_source(
-    source: Source, stores: Stores, limits: Limits = DEFAULT_LIMITS, *, missing_too: bool = False
+    source: Source,
+    stores: Stores,
+    limits: Limits = DEFAULT_LIMITS,
+    asked: Asked = Asked(),
 ) -> Listing:
     """The shards that a source stands for.
 
@@ -148,7 +178,7 @@ def list_source(
     names = source_names(source, stores)
     if not names:
         raise SourceNotFound("the list of sources is empty")
-    found = [one for pattern in names for one in _list_pattern(pattern, stores, limits, missing_too=missing_too)]
+    found = [one for pattern in names for one in _list_pattern(pattern, stores, limits, asked)]
     if len(found) == 1 and isinstance(found[0], Listing):
         return found[0]
     # A table of one shard takes as long as one of a thousand.
@@ -157,8 +187,10 @@ def list_source(
         members = list(group)
         shards = [one for one in members if isinstance(one, ListedShard)]
         tables += [_table(shards)] if shards else [one.table for one in members if isinstance(one, Listing)]
-    datasets = tuple(folder for one in found if isinstance(one, Listing) for folder in one.datasets)
-    return Listing(pa.concat_tables(tables), datasets=datasets)
+    listings = [one for one in found if isinstance(one, Listing)]
+    datasets = tuple(folder for one in listings for folder in one.datasets)
+    left_out = sum((Counter(one.left_out) for one in listings), Counter[str]())
+    return Listing(pa.concat_tables(tables), datasets=datasets, left_out=left_out)
 
 
 def with_partitions(listing: Listing) -> Listing:
@@ -190,7 +222,9 @@ def source_names(source: Source, stores: Stores) -> list[str]:
 
 
 def split_source(source: Source, split: str | None, stores: Stores | None) -> Source:
-    """The source that a split is: the folder of its name in each folder of the source; the source itself without one.
+    """The source that a split is: the folder of its name in each folder of the source.
+
+    It is the source itself if there is no such folder, or if a peer's list says which files are of the split.
 
     Raises:
         UsageError: the split is not a text.
@@ -199,8 +233,24 @@ def split_source(source: Source, split: str | None, stores: Stores | None) -> So
         return source
     if not isinstance(split, str):
         raise UsageError("a split is named by a text", expected="the name of a folder", found=repr(split)[:80])
-    names = [f"{name.rstrip('/')}/{split}" for name in source_names(source, stores or Stores())]
+    stores = stores or Stores()
+    folders = [name.rstrip("/") for name in source_names(source, stores)]
+    names = [f"{folder}/{split}" for folder in folders]
+    if any(_tells_splits(folder, stores) for folder in folders) or not all(_is_named_folder(n, stores) for n in names):
+        return source
     return names[0] if len(names) == 1 else names
+
+
+def _is_named_folder(name: str, stores: Stores) -> bool:
+    store, path = resolve(name, stores)
+    return os.path.isdir(native_path(path)) if is_local(store) else _holds_files(store, path)
+
+
+def _tells_splits(folder: str, stores: Stores) -> bool:
+    """Whether a folder holds a list which says what files its splits have."""
+    store, path = resolve(folder, stores)
+    lists = (f"{path}/{name}" for known in all_formats() for name in known.info.split_lists if "/" in name)
+    return any(has_file(store, place) for place in lists)
 
 
 def _text(name: object) -> str:
@@ -253,9 +303,7 @@ def _fill_variables(pattern: str) -> str:
     return _VARIABLE.sub(value, pattern)
 
 
-def _list_pattern(
-    pattern: str, stores: Stores, limits: Limits, *, missing_too: bool
-) -> Iterator[Listing | ListedShard]:
+def _list_pattern(pattern: str, stores: Stores, limits: Limits, asked: Asked) -> Iterator[Listing | ListedShard]:
     """A file, folder or glob, or what a brace pattern names. Files of a remote store are looked at together."""
     names = expanded(pattern, stores)
     first = next(names)
@@ -266,7 +314,7 @@ def _list_pattern(
             yield from together
             return
     for name in chain([first], rest, names):
-        yield _list_one(name, stores, limits, missing_too=missing_too)
+        yield _list_one(name, stores, limits, asked)
 
 
 def _look_together(names: Sequence[str], stores: Stores) -> list[ListedShard] | None:
@@ -280,7 +328,7 @@ def _look_together(names: Sequence[str], stores: Stores) -> list[ListedShard] | 
     return None
 
 
-def _list_one(name: str, stores: Stores, limits: Limits, *, missing_too: bool) -> Listing | ListedShard:
+def _list_one(name: str, stores: Stores, limits: Limits, asked: Asked) -> Listing | ListedShard:
     store, path = resolve(name, stores)
     path = native_path(path) if isinstance(store, LocalStore) else path
     if _GLOB.search(without_query(path)) and not (is_local(store) and os.path.lexists(path)):
@@ -288,19 +336,22 @@ def _list_one(name: str, stores: Stores, limits: Limits, *, missing_too: bool) -
         if not infos:
             advice = "A bracket that is part of a name is written [[]." if "[" in path else None
             raise SourceNotFound("no file matches the pattern", file=name, advice=advice)
-        return Listing(_table(ListedShard(i.path, size_bytes=i.size_bytes) for i in infos))
+        _refuse_split(name, asked)
+        infos, left_out = _of_format(name, infos, asked.format)
+        return Listing(_table(ListedShard(i.path, size_bytes=i.size_bytes) for i in infos), left_out=left_out)
     if _is_folder(store, path):
-        return _list_folder(store, path, limits)
+        return _list_folder(store, path, limits, asked)
     try:
         info = store.head(path)
     except StoreError as error:
         if not is_local(store) and _holds_files(store, path):  # a folder with a shard's ending
-            return _list_folder(store, path, limits)
+            return _list_folder(store, path, limits, asked)
         if not isinstance(error, NotFound):
             raise
-        if missing_too and claimed_by(path) is not None:
+        if asked.missing_too and claimed_by(path) is not None:
             return ListedShard(path)
         raise SourceNotFound("no such file or folder", file=name, found=None if name else repr(name)) from error
+    _refuse_split(name, asked)
     listing = _listed_in_json(store, path, info, limits) if path.endswith(".json") else None
     return ListedShard(path, size_bytes=info.size_bytes) if listing is None else listing
 
@@ -365,36 +416,147 @@ def _means(part: str, name: str) -> bool:
     return fnmatchcase(name, part)
 
 
-def _list_folder(store: Store, folder: str, limits: Limits) -> Listing:
+def _list_folder(store: Store, folder: str, limits: Limits, asked: Asked) -> Listing:
     """Shards below a folder: files with an ending that a format claims; hidden ones and `_lading` are left out."""
     root = folder.rstrip("/") or "/"
-    listed = _listed_by_index(store, root, limits)
+    listed = None if asked.split else _listed_by_index(store, root, limits, asked)
     if listed is not None:
         return listed
-    claims: dict[str, list[FileInfo]] = {}
-    datasets: dict[str, None] = {}
+    found = _look_through(store, root, limits)
+    infos, left_out = _of_format(folder, found.files, asked.format)
+    datasets = tuple(found.datasets)
+    if not infos and datasets:  # of formats that write no file without samples
+        return Listing(_table([]), folder=root, datasets=datasets)
+    if not infos:
+        raise _no_shard(folder, found.files, asked.format)
+    fmt = get_format(asked.format) if asked.format else claimed_by(infos[0].path)
+    assert fmt is not None, "the files are claimed"
+    infos, leftovers = _without_leftovers(fmt, infos)
+    left_out = {**left_out, **leftovers}
+    by_list = _listed_by_splits(store, root, fmt, found, infos, limits)
+    if by_list is not None:
+        path, splits = by_list
+        table = _table(_split_of(root, splits.shards, asked.split), path)
+        left_out = {**left_out, **splits.left_out}
+        return Listing(table, folder=root, format=fmt.name, split_list=path, left_out=left_out)
+    named = splits_of_names([info.path[len(root) :].strip("/") for info in infos])
+    if asked.split or len(named) > 1:
+        numbers = _split_of(root, named, asked.split)
+        others = len(infos) - len({number for each in named.values() for number in each})
+        left_out = {**left_out, **({"files of no split, left out": others} if others else {})}
+        infos = [infos[number] for number in numbers]
+        datasets = ()
+    _refuse_without_index(store, root, fmt.name, infos)
+    table = _table(ListedShard(i.path, size_bytes=i.size_bytes) for i in infos)
+    return Listing(table, folder=root, datasets=datasets, left_out=left_out)
+
+
+def _no_shard(folder: str, files: Sequence[FileInfo], named: str) -> SourceNotFound:
+    known = [get_format(named)] if named else all_formats()
+    endings = ", ".join(dict.fromkeys(ending for each in known for ending in each.info.extensions))
+    others = Counter(claimed.name for info in files if (claimed := claimed_by(info.path)))
+    return SourceNotFound(f"the folder holds no shard{named and f' of the format {named}'}", file=folder,
+                          expected=f"files ending in {endings}",
+                          found=", ".join(f"{count} {name}" for name, count in others.items()) or None)  # fmt: skip
+
+
+@dataclass(slots=True)
+class _Found:
+    """What lies below a folder: files that are not hidden, folders with a manifest, and lists of splits."""
+
+    files: list[FileInfo] = field(default_factory=list)
+    datasets: dict[str, None] = field(default_factory=dict)
+    split_lists: set[str] = field(default_factory=set)
+
+
+def _look_through(store: Store, root: str, limits: Limits) -> _Found:
+    """Walk over a folder. Raises SeveralSplits if it holds lading's own list of splits."""
+    found, lists = _Found(), tuple(f"/{name}" for known in all_formats() for name in known.info.split_lists)
     for info in store.walk(root):
         inside = info.path[len(root) :].strip("/").split("/")
         if FOLDER in inside and inside[-1] == MANIFEST_NAME:
-            datasets["/".join([root.rstrip("/"), *inside[: inside.index(FOLDER)]])] = None
+            found.datasets["/".join([root.rstrip("/"), *inside[: inside.index(FOLDER)]])] = None
         if inside == [FOLDER, SPLITS_NAME]:
             raise _several_splits(store, info.path, root, limits)
-        if is_hidden(inside):
-            continue
+        if info.path.endswith(lists):
+            found.split_lists.add(info.path)
+        if not is_hidden(inside):
+            found.files.append(info)
+    return found
+
+
+def _of_format(place: str, infos: list[FileInfo], named: str) -> tuple[list[FileInfo], dict[str, int]]:
+    """The files of the named format, or of the only one that is there, and counts of other shards.
+
+    Of files that a pattern gives, those without any format stay, unless one is named.
+
+    Raises:
+        UnknownFormat: the files are of several formats, and none is named.
+    """
+    claims: dict[str, list[FileInfo]] = {}
+    for info in infos:
         claimed = claimed_by(info.path)
-        if claimed is not None:
-            claims.setdefault(claimed.name, []).append(info)
-    if not claims and datasets:  # of formats that write no file without samples
-        return Listing(_table([]), folder=root, datasets=tuple(datasets))
-    if not claims:
-        endings = ", ".join(dict.fromkeys(ending for known in all_formats() for ending in known.info.extensions))
-        raise SourceNotFound("the folder holds no shard", file=folder, expected=f"files ending in {endings}")
-    if len(claims) > 1:
-        raise several_formats(folder, {name: len(files) for name, files in claims.items()})
-    [infos] = claims.values()
-    _refuse_without_index(store, root, next(iter(claims)), infos)
-    table = _table(ListedShard(i.path, size_bytes=i.size_bytes) for i in infos)
-    return Listing(table, folder=root, datasets=tuple(datasets))
+        claims.setdefault("" if claimed is None else claimed.name, []).append(info)
+    unclaimed = claims.pop("", [])
+    pattern = bool(_GLOB.search(place))
+    if not named:
+        if len(claims) > 1:
+            raise several_formats(place, {name: len(files) for name, files in claims.items()})
+        return (infos if pattern else [info for files in claims.values() for info in files]), {}
+    endings = get_format(named).info.extensions
+    mine = [info for info in infos if without_query(info.path).lower().endswith(endings)]
+    if not mine and pattern:  # files of that format, by other names
+        return infos, {}
+    others = len(infos) - len(mine) - (0 if pattern else len(unclaimed))
+    return mine, {"files of other formats, left out": others} if others else {}
+
+
+def _without_leftovers(fmt: AnyFormat, infos: list[FileInfo]) -> tuple[list[FileInfo], dict[str, int]]:
+    """The files without those that a peer leaves next to shards of the same folder, such as caches of `map()`."""
+    leftover = re.compile(fmt.info.leftovers)
+    names = [(os.path.dirname(info.path), bool(leftover.fullmatch(os.path.basename(info.path)))) for info in infos]
+    with_shards = {folder for folder, left in names if not left}
+    kept = [info for info, (folder, left) in zip(infos, names, strict=True) if not left or folder not in with_shards]
+    left_out = len(infos) - len(kept)
+    return kept, {"caches of other programs, left out": left_out} if left_out else {}
+
+
+def _listed_by_splits(
+    store: Store, root: str, fmt: AnyFormat, found: _Found, infos: Sequence[FileInfo], limits: Limits
+) -> tuple[str, SplitList] | None:
+    """The list of splits in a folder, or in the one folder that holds all of its shards, and what it says."""
+    folders = {os.path.dirname(info.path) for info in infos}
+    places = [root.rstrip("/"), *(folders if len(folders) == 1 else ())]
+    for path in (f"{place}/{name}" for place in dict.fromkeys(places) for name in fmt.info.split_lists):
+        if path in found.split_lists:
+            splits = fmt.list_splits(store, path, infos, limits)
+            return None if splits is None else (path, splits)
+    return None
+
+
+_Shards = TypeVar("_Shards")
+
+
+def _split_of(root: str, splits: Mapping[str, _Shards], asked: str) -> _Shards:
+    """The shards of the split that is asked for; of the only one, if none is.
+
+    Raises:
+        SeveralSplits: there are several, and none is asked for.
+        SourceNotFound: there is no such split.
+    """
+    if not asked and len(splits) > 1:
+        raise several_splits(root, list(splits), by_name=True)
+    if not asked:
+        return next(iter(splits.values()))
+    if asked not in splits:
+        raise SourceNotFound("no such split", file=f"{root.rstrip('/')}/{asked}", expected=", ".join(splits) or None)
+    return splits[asked]
+
+
+def _refuse_split(name: str, asked: Asked) -> None:
+    if asked.split:
+        raise UsageError("a split is part of a folder", file=name, found=f"split={asked.split!r}",
+                         advice="Name the folder.")  # fmt: skip
 
 
 def write_splits(store: Store, folder: str, splits: Sequence[str]) -> None:
@@ -431,18 +593,20 @@ def several_formats(folder: str, files: Mapping[str, int]) -> UnknownFormat:
     """The error that a folder holds so many files of each of several formats: some would be left out in silence."""
     found = ", ".join(f"{count} {name}" for name, count in sorted(files.items()))
     return UnknownFormat("the folder holds shards of several formats", file=folder, found=found,
-                         advice="Name the files of one of them, for example with a glob.")  # fmt: skip
+                         advice=f"Name one of them: --from {max(files, key=lambda name: files[name])} (or format=). "
+                         "The files of the others are left out then.")  # fmt: skip
 
 
-def _listed_by_index(store: Store, root: str, limits: Limits) -> Listing | None:
-    """What the index in a folder lists, if one that a format knows is there."""
-    for name in sorted({name for known in all_formats() for name in known.info.index_names}):
+def _listed_by_index(store: Store, root: str, limits: Limits, asked: Asked) -> Listing | None:
+    """What the index in a folder lists, if one that the format knows is there; of any format if none is named."""
+    formats = [get_format(asked.format)] if asked.format else list(all_formats())
+    for name in sorted({name for known in formats for name in known.info.index_names}):
         path = f"{root.rstrip('/')}/{name}"
         try:
             head = read_head(store, path)
         except NotFound:
             continue
-        for known in all_formats():
+        for known in formats:
             listed = known.list_shards(store, path, head, limits) if name in known.info.index_names else None
             if listed is not None:
                 return Listing(_table(listed, path), index_file=path, format=known.name)

@@ -60,6 +60,7 @@ __all__ = [
     "ShardFile",
     "ShardReader",
     "ShardWriter",
+    "SplitList",
     "Written",
     "map_file",
     "parse_options",
@@ -163,6 +164,19 @@ class ListedShard:
     hashes: Mapping[str, str] = field(default_factory=dict)
     entry: str = ""
     beside: tuple[ListedFile, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SplitList:
+    """The splits of a folder, as a peer's own list has them.
+
+    Attributes:
+        shards: shards of each split, by its name.
+        left_out: counts of what belongs to no split, by a short phrase.
+    """
+
+    shards: Mapping[str, Sequence[ListedShard]]
+    left_out: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -695,6 +709,8 @@ class FormatInfo:
         index_names: names of files that may be a dataset's own index in its folder, each with a regular expression of
             the names (without folders) of shards that need it to be a dataset.
         splits_index: name of the index of several datasets, each in a folder of its own; empty if there is none.
+        split_lists: names of a peer's lists of splits, below the folder of the shards; the first one counts.
+        leftovers: regular expression of the names of files that a peer leaves next to shards, with their ending.
         other_indexes: names of lists that a peer's readers need and that lading does not open folders by.
         unlisted: endings of shards that are also endings of other formats; `find_shards` distinguishes them.
         interleaved: how a sample of items is laid out: `rows` (a row an item), `members` (files in a tar), `packed` (a
@@ -719,6 +735,8 @@ class FormatInfo:
     without_sidecar: Mapping[str, Any] = field(default_factory=dict)
     index_names: Mapping[str, str] = field(default_factory=dict)
     splits_index: str = ""
+    split_lists: tuple[str, ...] = ()
+    leftovers: str = ""
     other_indexes: tuple[str, ...] = ()
     unlisted: tuple[str, ...] = ()
     interleaved: Layout = "rows"
@@ -935,6 +953,22 @@ class Format(ABC, Generic[R, W]):
 
     def listed_schema(self, store: Store, path: str, limits: Limits = DEFAULT_LIMITS) -> pa.Schema | None:
         """Return the columns that an index gives for a dataset without shards. Raises DataError if it is broken."""
+        return None
+
+    def list_splits(
+        self, store: Store, path: str, files: Sequence[FileInfo], limits: Limits = DEFAULT_LIMITS
+    ) -> SplitList | None:
+        """Return the splits in one of `info.split_lists`; None if it tells none.
+
+        Args:
+            store: the store of the list and of the shards.
+            path: path of the list.
+            files: files of the format below the folder, those of the list among them.
+            limits: limits on what the list may ask for.
+
+        Raises:
+            DataError: the list is invalid. LimitExceeded: it is larger than `index_bytes`.
+        """
         return None
 
     def find_shards(self, store: Store, folder: str, limits: Limits = DEFAULT_LIMITS) -> list[ListedShard]:

@@ -62,9 +62,12 @@ def as_text(part: Any) -> str:
     return text.decode()
 
 
-def several_splits(folder: str, splits: Sequence[str], file: str | None = None) -> SeveralSplits:
-    """Return the error that a folder holds several datasets, in folders of these names."""
+def several_splits(
+    folder: str, splits: Sequence[str], file: str | None = None, *, by_name: bool = False
+) -> SeveralSplits:
+    """Return the error that a folder holds several datasets: in folders of these names, or in files `by_name`."""
+    advice = f"Choose one of them: --split {splits[0]} (split={splits[0]!r})."
     error = SeveralSplits("the dataset has several splits", file=file, expected="one of them", found=", ".join(splits),
-                          advice=f"Open one of their folders, such as {folder}/{splits[0]}.")  # fmt: skip
-    error.splits = splits
-    return error
+                          advice=advice)  # fmt: skip
+    error.splits, error.by_name = splits, by_name
+    return error if not by_name else error.at(file=folder)

@@ -486,15 +486,18 @@ def _convert_splits(
     for name, asked in (("limit", job.has(Limit)), ("ledger", write.ledger is not None)):
         if asked:
             raise UsageError(f"a {name} is of one split", file=folder, found=", ".join(error.splits),
-                             advice=f"Convert one of their folders, such as {folder}/{error.splits[0]}.")  # fmt: skip
+                             advice=f"Choose one of them: --split {error.splits[0]} (split=).")  # fmt: skip
     refuse_each_other(folder, destination, stores)
-    for name in error.splits:  # before each is written into a folder out of sight, which holds nothing of it
-        with open_shards(f"{folder}/{name}", **job.opening) as shards:
+
+    jobs = {name: _job_of_split(job, error, source, folder, name) for name in error.splits}
+    for mine, place in jobs.values():  # before each is written into a folder out of sight, which holds nothing of it
+        with open_shards(place, **mine.opening) as shards:
             take_files_in(shards, job.read.options)
             refuse_harm(shards, destination, stores, write)
 
-    def convert_one(one: str, to: str, stores: Stores) -> ConvertSummary:
-        return _convert(replace(job, read=replace(job.read, stores=stores)), one, to)
+    def convert_one(name: str, to: str, stores: Stores) -> ConvertSummary:
+        mine, place = jobs[name]
+        return _convert(replace(mine, read=replace(mine.read, stores=stores)), place, to)
 
     def index(store: Store, place: str) -> None:
         target = get_format(write.format)
@@ -502,7 +505,7 @@ def _convert_splits(
             write_splits(store, place, error.splits)
 
     splits = each_split(
-        folder, error.splits, destination, convert_one, index, stores=stores, overwrite=write.overwrite,
+        error.splits, destination, convert_one, index, stores=stores, overwrite=write.overwrite,
         dry_run=write.dry_run,
     )  # fmt: skip
     each = list(splits.values())
@@ -517,6 +520,13 @@ def _convert_splits(
         skipped_shards=[shard for one in each for shard in one.skipped_shards],
         differences=[found for one in each for found in one.differences], splits=splits,
     )  # fmt: skip
+
+
+def _job_of_split(job: _Job, error: SeveralSplits, source: Source, folder: str, name: str) -> tuple[_Job, Source]:
+    """The conversion of one split, and its source."""
+    if error.by_name:
+        return replace(job, read=replace(job.read, split=name)), source
+    return job, f"{folder}/{name}"
 
 
 def _refuse_unverifiable(target: AnyFormat, spec: Conversion) -> None:

@@ -18,9 +18,9 @@ from lading.arrow.rebatch import HELD_BATCHES
 from lading.arrow.references import has_codec, is_ref
 from lading.arrow.views import is_text, total_bytes
 from lading.dataset.iteration import materialise_parts, shard_batches
-from lading.dataset.open import counts_hold, shards_of
+from lading.dataset.open import counts_hold, of_split, shards_of
 from lading.dataset.shards import Shards, options_like
-from lading.dataset.source import Source, split_source
+from lading.dataset.source import Source, listed_once
 from lading.dataset.writer import DatasetWriter
 from lading.errors import CorruptShard, DataError, LadingError, SidecarMismatch, StoreError, Unrepresentable
 from lading.features.items import sample_firsts
@@ -164,7 +164,8 @@ def salvage(  # noqa: PLR0913 - one argument a decision of the user; all but two
         format=source_format, view=view, options=source_options, interleaved=interleaved, regroup=regroup,
         roots=roots, hive_partitioning=hive_partitioning, stores=stores, limits=limits,
     )  # fmt: skip
-    found = find_shards(split_source(source, split, stores), stores, read)
+    source, read = of_split(listed_once(source), replace(read, split=split))
+    found = find_shards(source, stores, read)
     store, path = find_destination(destination, stores)
     max_bytes, shard_bytes = parse_bytes(max_batch_bytes), parse_bytes(shard_size)
     with shards_of(found.listing, found.format, found.manifest, read=read) as dataset:

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from lading.dataset.source import (
     LISTING_SCHEMA,
+    Asked,
     Listing,
     Source,
     claimed_by,
@@ -90,7 +91,8 @@ def find_shards(source: Source, stores: Stores, read: ReadOptions) -> FoundShard
     if kept is not None:
         listing = list_kept(kept, folder)
     else:
-        listed = _by_lists(source, stores, findings, limits)
+        asked = Asked(get_format(by_name).name if by_name else "", read.split or "")
+        listed = _by_lists(source, stores, findings, limits, asked)
         if listed is None or listed.index_file is None:
             listed = _by_files_beside(names, listed, stores, by_name, limits) or listed
         listing = listed or _by_files(names, stores, by_name, findings, limits)
@@ -149,10 +151,12 @@ def _known_format(manifest: Manifest, folder: str, findings: list[LadingError]) 
         return ""
 
 
-def _by_lists(source: Source, stores: Stores, findings: list[LadingError], limits: Limits) -> Listing | None:
+def _by_lists(
+    source: Source, stores: Stores, findings: list[LadingError], limits: Limits, asked: Asked
+) -> Listing | None:
     """Return the shards as `lading.open` finds them; None if a list is damaged, or a listed file is missing."""
     try:
-        return list_source(source, stores, limits)
+        return list_source(source, stores, limits, asked)
     except UnknownFormat:
         return None  # files of several formats, one of which the caller may have named
     except SourceNotFound as error:

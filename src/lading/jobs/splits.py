@@ -25,6 +25,8 @@ def folder_of_splits(source: Source, error: SeveralSplits, stores: Stores) -> st
     names = source_names(source, stores)
     if len(names) != 1 or error.file is None:
         return None
+    if error.by_name:
+        return names[0].rstrip("/") if real_place(names[0], stores) == real_place(error.file, stores) else None
     folder = folder_of(error.file) or "."
     if posixpath.basename(error.file) == SPLITS_NAME:
         folder = folder_of(folder) or "."
@@ -48,7 +50,6 @@ def refuse_each_other(folder: str, destination: str | os.PathLike[str], stores: 
 
 
 def each_split(
-    folder: str,
     splits: Sequence[str],
     destination: str | os.PathLike[str],
     write: Callable[[str, str, Stores], _Done],
@@ -61,10 +62,9 @@ def each_split(
     """Write each split, and return the results of `write` by name; the destination appears in one step at the end.
 
     Args:
-        folder: of the splits.
-        splits: their names.
+        splits: names of the splits.
         destination: folder of the new splits.
-        write: writes a dataset; called with its folder, its destination, and which store serves which URL.
+        write: writes a dataset; called with its name, its destination, and which store serves which URL.
         index: writes the index of the splits into a folder of a store.
         stores: which store serves which URL.
         overwrite: replace what is at the destination.
@@ -76,12 +76,12 @@ def each_split(
     store, path = find_destination(destination, stores)
     check_destination(store, path, overwrite=overwrite)
     if dry_run:
-        return {name: write(f"{folder}/{name}", f"{path}/{name}", stores) for name in splits}
+        return {name: write(name, f"{path}/{name}", stores) for name in splits}
     with ExitStack() as held:
         staging = Staging.begin(store, path, shared=False)
         held.callback(staging.drop)  # nothing is left to drop after the commit
         here = stores if stores.find(path) is None else Stores({**stores.by_prefix, staging.folder: store})
-        done = {name: write(f"{folder}/{name}", staging.path(name), here) for name in splits}
+        done = {name: write(name, staging.path(name), here) for name in splits}
         index(store, staging.folder)
         staging.commit(overwrite=overwrite)
     return done

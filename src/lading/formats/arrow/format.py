@@ -24,9 +24,11 @@ from lading.features.huggingface import huggingface_schema, left_out
 from lading.formats.arrow.check import check_index_columns, check_shard
 from lading.formats.arrow.index import (
     CACHE_INDEX,
+    INFO_NAME,
     SPLITS_INDEX,
     STATE_INDEX,
     list_arrow,
+    list_builder_splits,
     listed_schema,
     write_indexes,
     write_splits,
@@ -44,11 +46,12 @@ from lading.formats.base import (
     Recovered,
     ShardFacts,
     ShardFile,
+    SplitList,
     Written,
     map_file,
 )
 from lading.limits import DEFAULT_LIMITS, Limits
-from lading.storage.base import Sink, Store
+from lading.storage.base import FileInfo, Sink, Store
 
 __all__ = ["FORMAT", "ArrowFormat", "ArrowReader", "ArrowWriter", "ReadOptions", "WriteOptions"]
 
@@ -69,6 +72,8 @@ class ArrowFormat(Format[ReadOptions, WriteOptions]):
             SPLITS_INDEX: "",
         },
         splits_index=SPLITS_INDEX,
+        split_lists=(INFO_NAME,),
+        leftovers=r"cache-.*\.arrow",  # of `.map()` and the like of datasets
         opens_at_once=True,
         may_end_early=True,
     )
@@ -138,6 +143,12 @@ class ArrowFormat(Format[ReadOptions, WriteOptions]):
             stored = huggingface_schema(stored)
         found = given_schema(stored, "", media="stored")
         return pa.schema([f.with_type(found.field(f.name).type) for f in schema], metadata=schema.metadata)
+
+    def list_splits(
+        self, store: Store, path: str, files: Sequence[FileInfo], limits: Limits = DEFAULT_LIMITS
+    ) -> SplitList | None:
+        """Return the splits of a cache of a builder of datasets, which `dataset_info.json` names."""
+        return list_builder_splits(store, path, files, limits)
 
     def write_splits(self, store: Store, folder: str, splits: Sequence[str], options: WriteOptions) -> bool:
         """Write `dataset_dict.json` for the layout of datasets; there is no other such index."""

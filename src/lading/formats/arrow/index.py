@@ -13,6 +13,7 @@ Source: stable-datasets f38ac71 cache.py; datasets 5.2.0 arrow_dataset.py, datas
 from __future__ import annotations
 
 import posixpath
+import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -28,10 +29,10 @@ from lading.features.huggingface import HUGGINGFACE_KEY, huggingface_features, s
 from lading.formats.arrow.blocks import Body, find_blocks
 from lading.formats.arrow.decode import Decoder
 from lading.formats.arrow.schema import given_schema, schema_hash
-from lading.formats.base import ListedShard, ShardFacts, ShardFile
+from lading.formats.base import ListedShard, ShardFacts, ShardFile, SplitList
 from lading.formats.index_json import as_text, load_index, several_splits
 from lading.limits import DEFAULT_LIMITS, Limits
-from lading.storage.base import Store, write_file
+from lading.storage.base import FileInfo, Store, write_file
 
 __all__ = [
     "CACHE_INDEX",
@@ -41,6 +42,7 @@ __all__ = [
     "Entry",
     "features_beside",
     "list_arrow",
+    "list_builder_splits",
     "listed_schema",
     "parse_entry",
     "schema_of_shard",
@@ -123,6 +125,30 @@ def _list_cache(store: Store, path: str, index: Mapping[str, Any], limits: Limit
         raise DataError("not a fingerprint", column="schema_fingerprint", expected="16 hex digits",
                         found=repr(hashed)[:40])  # fmt: skip
     return _listed(store, path, "shard_filenames", names, counts, limits)
+
+
+def list_builder_splits(store: Store, path: str, files: Sequence[FileInfo], limits: Limits) -> SplitList | None:
+    """Return the files of each split in a cache of a builder: `imdb-train.arrow`, `imdb-test-00000-of-00002.arrow`.
+
+    Source: datasets 5.2.0, naming.py (`filename_for_dataset_split`).
+
+    Raises:
+        DataError: the file of features is invalid JSON.
+    """
+    told = load_index(store, path, limits)
+    splits = told.get("splits") if isinstance(told, dict) else None
+    if not isinstance(splits, dict) or not splits:
+        return None
+    name = re.compile(rf"(?:.*-)?({'|'.join(map(re.escape, splits))})(?:-\d{{5}}-of-\d{{5}})?\.arrow")
+    shards: dict[str, list[ListedShard]] = {split: [] for split in splits}
+    others = 0
+    for file in files:
+        match = name.fullmatch(posixpath.basename(file.path))
+        if match:
+            shards[match[1]].append(ListedShard(file.path, size_bytes=file.size_bytes))
+        others += match is None
+    found = {split: listed for split, listed in shards.items() if listed}
+    return SplitList(found, {"files of no split, left out": others} if others else {}) if found else None
 
 
 def listed_schema(store: Store, path: str, limits: Limits = DEFAULT_LIMITS) -> pa.Schema | None:
