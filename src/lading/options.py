@@ -184,8 +184,8 @@ class ReadOptions:
     Attributes:
         format: Format of the source. It chooses its files in a folder of several formats. By default the name and first
             bytes of the first file decide.
-        split: Split to read, such as train: the folder of this name, or the files whose names tell it. By default all of
-            the source, which must be one split.
+        split: Split to read, such as train: the folder of this name, or the files whose names tell it. By default all
+            of the source, which must be one split.
         view: Take rows as samples, or as interleaved items of documents. By default the data decide.
         options: Option of the source's format or of interleaved documents, as listed by 'lading formats'.
         interleaved: Names of fields and policies for interleaved data. Refused where the data are not interleaved.

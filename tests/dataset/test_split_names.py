@@ -41,7 +41,7 @@ def read(source: object, **opening: object) -> list[int]:
          {"train": [1], "a.b": [2], "random": [0]}),
         (["train/a.tar", "training-2/b.tar", "dev-clean/c.tar", "x/val2017/d.tar", "my_test/e.tar", "r/f.tar"],
          {"train": [0, 1], "validation": [2, 3], "test": [4]}),
-        (["train_0.csv", "imdb-test.csv", "c4 eval.1.csv", "latest.csv", "trainer.csv"], {"train": [0], "test": [1, 2]}),
+        (["train_0.csv", "imdb-test.csv", "c4 eval.1.csv", "latest.csv", "tests.csv"], {"train": [0], "test": [1, 2]}),
         (["train/test.csv", "train/b.csv"], {"train": [0, 1]}),
         (["Train.csv", "shard-000000.tar"], {}),
         (["split=train/a.csv"], {}),
