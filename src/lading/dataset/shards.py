@@ -348,7 +348,7 @@ class Shards:
         """Return the same shards, read in the same way, with another table of them; nothing is open of it yet."""
         plan = ReadPlan(
             self.view, self.format_options, self.interleaved, self.named_roots, self.target, self.types, self.members,
-            self.stored_schema,
+            self.stored_schema, on_bad_shard=self.bad.policy, source=self.bad.source,
         )  # fmt: skip
         made = Shards(replace(self.listing, table=table), self.fmt, plan, fetcher=self.fetcher, stores=self.stores)
         made.view_is_known = self.view_is_known
