@@ -7,6 +7,7 @@
     │   ├── DuplicateField            one sample holds a field twice
     │   ├── SchemaMismatch            rows or files do not fit the schema of the run
     │   ├── BadReference              bytes of a reference are not there, or not allowed (also a RuntimeError)
+    │   │   └── MissingFile (FileNotFoundError)  a reference names a file that does not exist
     │   ├── LimitExceeded             a size, count or depth from a file is above its limit
     │   └── Unrepresentable           the target format cannot hold this value or column
     │       ├── UnknownLabel (KeyError)   a label's feature has no such name or number
@@ -44,6 +45,7 @@ __all__ = [
     "LadingError",
     "LimitExceeded",
     "MissingExtra",
+    "MissingFile",
     "NotFound",
     "SchemaMismatch",
     "SeveralSplits",
@@ -194,6 +196,10 @@ class SchemaMismatch(DataError):
 
 class BadReference(DataError, RuntimeError):
     """A reference names bytes that are not there, or that it may not name."""
+
+
+class MissingFile(BadReference, FileNotFoundError):
+    """A reference names a file that does not exist."""
 
 
 class LimitExceeded(DataError):

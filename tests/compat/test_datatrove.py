@@ -25,7 +25,7 @@ from lading.compat.datatrove import (
     ZstdReader,
     ZstdWriter,
 )
-from lading.errors import CorruptShard, StoreError, UsageError
+from lading.errors import CorruptShard, DataError, MissingFile, StoreError, UsageError
 from lading.media import MediaReader
 from media import document, frame, medium, pictures, without_bytes
 
@@ -299,6 +299,13 @@ def test_the_version_is_selected_by_whether_the_media_has_a_length(tmp_path: Pat
     assert error.value.offset is not None  # type: ignore[attr-defined]
     with pytest.raises(CorruptShard):
         reader.read_media_record(medium(path="a.zst", offset=7 + len(old), length=len(new) - 1))
+
+
+def test_an_archive_that_does_not_exist_is_a_file_not_found_error(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"a\.zst") as error:
+        ZstdReader(tmp_path).read_media_record(medium(path="a.zst", offset=0, length=5))
+    assert isinstance(error.value, DataError)
+    assert isinstance(pickle.loads(pickle.dumps(error.value)), MissingFile)
 
 
 @pytest.mark.parametrize("fields", [{"offset": 0}, {"path": "a.zst"}, {}])

@@ -12,7 +12,7 @@ import re
 import threading
 from collections.abc import Callable, Sequence
 
-from lading.errors import BadReference, CorruptShard, NotFound, StoreError, UsageError
+from lading.errors import BadReference, CorruptShard, MissingFile, NotFound, StoreError, UsageError
 from lading.storage.base import Buffer, Mapper, Store, store_errors
 from lading.storage.concurrent import is_remote
 from lading.storage.roots import Roots, sibling_path
@@ -102,9 +102,9 @@ class MediaFolder:
             opened = self._opened(name)
         except StoreError as error:
             if isinstance(error, NotFound) or error.errno in _OF_THE_PATH:
-                raise BadReference("the media's path names no file", file=name, found=error.message,
-                                   advice="Name the folder of the archives: --option media=DIR, or data_folder of "
-                                   "MediaReader.") from error  # fmt: skip
+                raise MissingFile("the media's path names no file", file=name, found=error.message,
+                                  advice="Name the folder of the archives: --option media=DIR, or data_folder of "
+                                  "MediaReader.") from error  # fmt: skip
             raise
         with self._lock:
             while len(self._open) >= _MAX_OPEN:

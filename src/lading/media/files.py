@@ -48,6 +48,7 @@ class Names:
         self.needed = frozenset(self._template.get_identifiers()) - {"rank"}
         self._counted = counted
         self._used: Counter[str] = Counter()
+        self._by_rank: dict[int | str, str] = {}
 
     def name(self, rank: int | str, tags: Mapping[str, object], *things: Any) -> str:
         """Return the name for a rank and tags.
@@ -62,6 +63,14 @@ class Names:
         Raises:
             UsageError: a tag is missing, or the name leads out of the folder.
         """
+        if self.needed:
+            return self._named(rank, tags, things)
+        name = self._by_rank.get(rank)
+        if name is None:
+            name = self._by_rank[rank] = self._named(rank, {}, ())
+        return name
+
+    def _named(self, rank: int | str, tags: Mapping[str, object], things: tuple[Any, ...]) -> str:
         known: dict[str, object] = dict(tags)
         if things and not self.needed <= known.keys():
             found = {"id": get(things[0], "id")}
@@ -170,24 +179,26 @@ class ArchiveFiles:
                 self._drop()
 
     def _append(self, file: _File, parts: Sequence[bytes], length: int) -> None:
-        with ExitStack() as failed:
-            failed.callback(self._drop)
+        try:
             file.append(parts, length)
-            failed.pop_all()
+        except BaseException:
+            self._drop()
+            raise
 
     def _open(self, name: str) -> _File:
         """Return the file for the next record of a name."""
         self._check_open()
+        file = self._current.get(name)
+        if file is not None and not 0 < self._max_file_size <= file.size_bytes:
+            return file
         with ExitStack() as failed:
             failed.callback(self._drop)
-            file = self._current.get(name)
-            if file is None or 0 < self._max_file_size <= file.size_bytes:
-                if file is not None:
-                    file.seal()
-                path = self._names.next_path(name)
-                store, place = resolve(posixpath.join(self._folder, path), self._stores)
-                file = self._current[name] = _File(path, store.put_stream(place), self._behind)
-                self._files.append(file)
+            if file is not None:
+                file.seal()
+            path = self._names.next_path(name)
+            store, place = resolve(posixpath.join(self._folder, path), self._stores)
+            file = self._current[name] = _File(path, store.put_stream(place), self._behind)
+            self._files.append(file)
             failed.pop_all()
         return file
 
