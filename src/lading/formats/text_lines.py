@@ -42,6 +42,7 @@ __all__ = [
     "changed",
     "check_compression",
     "laid_end_to_end",
+    "line_blocks",
     "open_text",
     "parse_delimiter",
     "parts_of",
@@ -143,7 +144,7 @@ class TextFile:
             LimitExceeded: a line that spans pieces is longer than `line_bytes`.
             CorruptShard: the compressed stream is damaged or cut.
         """
-        return blocks_of(self.pieces(), _line_ends, self.path, self.source.limits)
+        return line_blocks(self.pieces(), self.path, self.source.limits)
 
     def read_each(self, ranges: Sequence[tuple[int, int]]) -> Iterator[bytes]:
         """Yield bytes of each `(offset, length)`; request ranges of a compressed file by ascending offset.
@@ -205,6 +206,11 @@ def refuse_wide(text: bytes, wrap: str, path: str) -> None:
 _MOST_STREAMS = 2
 _STREAMS: WeakKeyDictionary[TextFile, UnwrappedFile] = WeakKeyDictionary()
 """Streams of the files unpacked last; each holds 16 MiB, and the window of its compression."""
+
+
+def line_blocks(pieces: Iterable[bytes], path: str, limits: Limits) -> Iterator[Block]:
+    """Yield all lines of a text in pieces; see `TextFile.blocks`."""
+    return blocks_of(pieces, _line_ends, path, limits)
 
 
 def _line_ends(piece: bytes) -> tuple[int, int]:

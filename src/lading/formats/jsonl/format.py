@@ -8,6 +8,8 @@ types that hold all of their values exactly, are known after a pass over all lin
 field that mixes types, holds lists or objects, or integers beyond 64 bits, is JSON text. An absent field is a null.
 Blank lines are skipped, and counted; a byte order mark at the beginning is ignored.
 
+A `.json` file may also hold one array of objects. It is read in the same way, an element a row; the content decides.
+
 A file that ends after a whole line is complete, with or without a line end: a file that was cut between two lines looks
 the same.
 
@@ -29,7 +31,7 @@ import pyarrow as pa
 
 from lading.codecs import ENDINGS
 from lading.formats.base import Format, FormatInfo, Recovered, ShardFile, Written
-from lading.formats.jsonl.reader import JsonlReader, ReadOptions
+from lading.formats.jsonl.reader import JsonlReader, ReadOptions, is_json_name
 from lading.formats.jsonl.writer import JsonlWriter, WriteOptions, becomes_base64, check_schema
 from lading.formats.text_lines import open_text
 from lading.storage.base import Sink
@@ -48,6 +50,10 @@ class JsonlFormat(Format[ReadOptions, WriteOptions]):
         keeps_types=False,
         hive_partitions=True,
     )
+
+    def matches(self, path: str, head: bytes) -> bool:
+        """Return whether the name is that of JSON Lines, or `.json`. A folder's `.json` files are not looked for."""
+        return super().matches(path, head) or is_json_name(path)
 
     def open(self, file: ShardFile, options: ReadOptions) -> JsonlReader:
         """Open a file; read its first bytes.

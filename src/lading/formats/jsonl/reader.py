@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -16,6 +18,7 @@ from numpy.typing import NDArray
 
 from lading.arrow import json_text
 from lading.arrow.json_columns import build_column, column_type, kinds_of
+from lading.codecs import ENDINGS
 from lading.errors import (
     CorruptShard,
     DataError,
@@ -28,9 +31,14 @@ from lading.errors import (
 )
 from lading.features.items import split_rows
 from lading.formats.base import Recovered, ShardReader
-from lading.formats.text_lines import BOM, MAX_TOLD, Block, TextFile, changed, laid_end_to_end, too_long
+from lading.formats.jsonl.array import array_blocks, begins_array, elements
+from lading.formats.text_lines import BOM, MAX_TOLD, Block, TextFile, changed, laid_end_to_end, line_blocks, too_long
+from lading.storage.stores import without_query
 
-__all__ = ["JsonlReader", "ReadOptions"]
+__all__ = ["JsonlReader", "ReadOptions", "is_json_name"]
+
+JSON_NAMES = tuple(".json" + packed for packed in ("", *ENDINGS.values()))
+"""Endings of files that may hold one array, or an object a line."""
 
 _MAX_CELLS = 4 << 20
 _UNIT_BYTES = 256 << 10
@@ -40,10 +48,18 @@ _FEW_LINES = 32
 _BLANK = b" \t\r"
 _BLANKS = np.frombuffer(_BLANK, np.uint8)
 _SHOWN = 60
+_MOST_BLANK = 1 << 20
+"""Blanks behind which the first bracket is not looked for."""
 _ESCAPED = re.compile(rb'\\["\\]')
 
 _INDEX_SCHEMA = pa.schema([(name, pa.int64()) for name in ("first_line", "first_row", "num_rows", "offset", "length")])
-_SCHEMA_KEY = b"lading.jsonl.schema"
+_SCHEMA_KEY, _ARRAY_KEY = b"lading.jsonl.schema", b"lading.jsonl.array"
+_ROWS_UNDER_KEY = re.compile(rb'"((?:[^"\\]|\\.)*)"\s*:\s*\[\s*\{')
+
+
+def is_json_name(path: str) -> bool:
+    """Return whether a file is named `.json`, compressed or not."""
+    return without_query(path).lower().endswith(JSON_NAMES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,10 +135,10 @@ class _Survey:
         """Return the columns, by first appearance."""
         return pa.schema([column_type(name, kinds) for name, kinds in self._kinds.items()])
 
-    def index(self) -> pa.Table:
+    def index(self, *, is_array: bool) -> pa.Table:
         """Return a row for each part that is read at once; the schema is in its metadata."""
         columns = np.array(self._units, np.int64).reshape(-1, len(_INDEX_SCHEMA)).T
-        metadata = {_SCHEMA_KEY: self.schema().serialize().to_pybytes()}
+        metadata = {_SCHEMA_KEY: self.schema().serialize().to_pybytes()} | ({_ARRAY_KEY: b"1"} if is_array else {})
         return pa.table([pa.array(column) for column in columns], schema=_INDEX_SCHEMA.with_metadata(metadata))
 
 
@@ -146,8 +162,9 @@ class JsonlReader(ShardReader):
     def __init__(self, file: TextFile) -> None:
         self._file = file
         given = file.source.index
-        known = given is not None and _SCHEMA_KEY in (given.schema.metadata or {})
-        self._index: pa.Table | None = given if known else None
+        metadata = {} if given is None else given.schema.metadata or {}
+        self._index: pa.Table | None = given if _SCHEMA_KEY in metadata else None
+        self._is_array = _ARRAY_KEY in metadata
 
     def schema(self) -> pa.Schema:
         """Return the types that hold all values exactly; takes one pass, shared with `index` and `num_rows`."""
@@ -155,9 +172,10 @@ class JsonlReader(ShardReader):
 
     def first_schema(self) -> pa.Schema | None:
         """Return the schema of the first rows; None if there are none."""
-        for block in self._file.blocks():
+        for block in self._file_blocks():
             lines = self._lines(block)
             if lines.texts:
+                self._refuse_one_object(block, lines)
                 first = lines[np.arange(min(_FIRST_ROWS, len(lines.texts)))]
                 survey = _Survey()
                 survey.add(first, self._rows(first))
@@ -178,7 +196,7 @@ class JsonlReader(ShardReader):
             for lines, rows in self._blocks():
                 survey.add(lines, rows)
                 self._refuse_many(survey.num_fields, lines)
-            self._index = survey.index()
+            self._index = survey.index(is_array=self._is_array)
         return self._index
 
     def batches(
@@ -257,7 +275,9 @@ class JsonlReader(ShardReader):
         length: list[NDArray[np.int64]] = []
         lost: list[LadingError] = []
         lost_lines = 0
-        for block in self._file.blocks():
+        for block in self._file_blocks():
+            if self._is_array:
+                return self._recover_array()
             lines = self._lines(block)
             bad = self._bad_lines(lines)
             size = np.fromiter(map(len, lines.texts), np.int64, len(lines.texts))
@@ -278,6 +298,35 @@ class JsonlReader(ShardReader):
             return None
         file_size = block.offset + len(block.data)
         return laid_end_to_end(np.concatenate(offset), np.concatenate(length), file_size, lost, lost_lines)
+
+    def _recover_array(self) -> Recovered | None:
+        """Return the elements that are documents, as an array; None if all are."""
+        offset: list[NDArray[np.int64]] = [np.zeros(0, np.int64)]
+        length: list[NDArray[np.int64]] = [np.zeros(0, np.int64)]
+        lost: list[LadingError] = []
+        num_lost, end = 0, 0
+        for block in self._file_blocks():
+            lines = self._lines(block)
+            bad = self._bad_lines(lines)
+            good = np.setdiff1d(np.arange(len(lines.texts)), bad)
+            offset.append(lines.offset[good])
+            length.append(np.array([len(lines.texts[at]) for at in good.tolist()], np.int64))
+            lost += [self._error(lines, at) for at in bad[: MAX_TOLD - len(lost)]]
+            num_lost += len(bad)
+            end = block.offset + len(block.data)
+            if not block.whole:
+                lost.append(self._no_end(end))
+        if not lost:
+            return None
+        places, sizes = np.concatenate(offset), np.concatenate(length)
+        target = np.cumsum(sizes + 1) - sizes
+        made = [(0, b"["), *((int(at) - 1, b",") for at in target[1:])]
+        size = int(target[-1] + sizes[-1]) if len(target) else 1
+        stop = int(places[-1] + sizes[-1]) if len(places) else 0
+        return Recovered(
+            places, target, sizes, size + 1, [*made, (size, b"]")], lost=lost, lost_samples=num_lost, counted=False,
+            lost_from=stop if stop < end else None,
+        )  # fmt: skip
 
     def _document_in(self, text: bytes) -> int:
         """Where in a bad line a document begins that goes to its end: only the line end before it is gone; else −1.
@@ -361,17 +410,75 @@ class JsonlReader(ShardReader):
     def _blocks(self) -> Iterator[tuple[_Lines, _Rows]]:
         """Yield all rows, a block at a time."""
         found: Counter[str] = Counter()
-        for block in self._file.blocks():
+        for block in self._file_blocks():
             lines = self._lines(block)
+            if block.line == 1:
+                self._refuse_one_object(block, lines)
+            if self._is_array:
+                # The last element of an array without an end may be cut.
+                lines = lines if block.whole else lines[np.arange(len(lines.texts) - 1)]
+                yield lines, self._rows(lines)
+                if not block.whole:
+                    raise self._no_end(block.offset + len(block.data))
+                continue
             blank = block.data.count(b"\n") + (not block.data.endswith(b"\n")) - len(lines.texts)
             if blank:
                 found["blank lines, skipped"] += blank
             yield lines, self._rows(lines)
         self.counts = found
 
+    def _file_blocks(self) -> Iterator[Block]:
+        """Yield all lines, or all elements of an array, some MiB at a time. Finds out which of both the file holds."""
+        pieces, first = self._file.pieces(), b""
+        for piece in pieces:
+            first += piece
+            if len(first) > _MOST_BLANK or first.strip(_BLANK + b"\n" + BOM):
+                break
+        self._is_array = begins_array(first)
+        blocks = array_blocks if self._is_array else line_blocks
+        return blocks(chain([first], pieces) if first else pieces, self._file.path, self._file.source.limits)
+
+    def _no_end(self, offset: int) -> CorruptShard:
+        return CorruptShard(
+            "the array has no end: the file was cut", file=self._file.path, offset=offset, expected="']'",
+            found="the end of the file", advice="Copy the file again.",
+        )  # fmt: skip
+
+    def _refuse_one_object(self, block: Block, lines: _Lines) -> None:
+        """Raise DataError for a `.json` file that is one object over several lines, or one with the rows under a key.
+
+        An object in one line is a row, unless it holds a list of objects.
+        """
+        path = self._file.path
+        if self._is_array or block.line > 1 or not lines.texts or not is_json_name(path):
+            return
+        size = 0 if self._file.entry.wrap else self._file.entry.size_bytes
+        is_alone = len(lines.texts) == 1 and (not block.whole or block.offset + len(block.data) == size)
+        under = _ROWS_UNDER_KEY.search(block.data) if is_alone else None
+        if under is None:
+            with suppress(DataError):
+                self._value(lines, 0)
+                return
+            under = _ROWS_UNDER_KEY.search(block.data)
+        key = "" if under is None else under[1].decode(errors="replace")
+        target = shlex.quote(f"{path[: path.lower().rindex('.json')]}.jsonl")
+        rows = f".[{json.dumps(key)}][]" if under is not None else "."
+        raise DataError(
+            "the file is one JSON object, not rows", file=path, expected="an array of objects, or an object a line",
+            found="an object over several lines" if under is None else f"an object with the rows under {key!r}",
+            advice="If the object is one row, name the file .jsonl. If not, write the rows alone: "
+            f"jq -c {shlex.quote(rows)} {shlex.quote(path)} > {target}",
+        )  # fmt: skip
+
     def _lines(self, block: Block) -> _Lines:
-        """Return the lines of a block that are not blank."""
+        """Return the lines of a block that are not blank, or the elements of an array."""
         data, limits = block.data, self._file.source.limits
+        if self._is_array:
+            found = _Lines(*elements(block))
+            for at, text in enumerate(found.texts):
+                if len(text) > limits.line_bytes:
+                    raise too_long(self._file.path, int(found.offset[at]), int(found.number[at]), limits)
+            return found
         # Line ends compress to almost nothing: Python code for each line made 30 KB of xz take 30 s.
         if not data or (data.isspace() and len(data) <= limits.line_bytes and not data.translate(None, _BLANK + b"\n")):
             return _Lines([], np.zeros(0, np.int64), np.zeros(0, np.int64))
@@ -433,7 +540,8 @@ class JsonlReader(ShardReader):
         text = lines.texts[at]
         return CorruptShard(
             f"line {lines.number[at]}: {what}", file=self._file.path,
-            offset=int(lines.offset[at]) if offset is None else offset, expected="one JSON object a line",
+            offset=int(lines.offset[at]) if offset is None else offset,
+            expected="an array of JSON objects" if self._is_array else "one JSON object a line",
             found=f"{text[:_SHOWN]!r}{'…' if len(text) > _SHOWN else ''}",
             advice="Mend or drop the line; the last line of a file may have been cut.",
         )  # fmt: skip
