@@ -126,6 +126,20 @@ def test_documents_in_order_and_the_same_bytes(tmp_path: Path, workers: int) -> 
     assert (writer.stats.documents, writer.stats.records, writer.stats.missing) == (21, 60, 20)
 
 
+@pytest.mark.parametrize("workers", [1, 3])
+def test_names_take_tags_of_run_then_of_metadata_then_the_id(tmp_path: Path, workers: int) -> None:
+    documents = [document(b"%d" % at, name=f"d{at}") | {"metadata": {"lang": "de", "split": "x"}} for at in range(3)]
+    documents[1]["media"][0]["metadata"] = {"lang": "fr"}
+    documents[2]["metadata"] = "not a mapping"
+    writer = MediaWriter(tmp_path, "${split}/${lang}/${id}.zst", max_file_size=-1, workers=workers)
+    with pytest.raises(UsageError, match="found lang"):
+        list(writer.run(documents, split="train"))
+    assert files(tmp_path) == {}
+    writer = MediaWriter(tmp_path, "${split}/${lang}/${id}.zst", max_file_size=-1, workers=workers)
+    list(writer.run(documents[:2], split="train"))
+    assert list(files(tmp_path)) == ["train/de/d0.zst", "train/fr/d1.zst"]
+
+
 @pytest.mark.parametrize("size", [True, False])
 @pytest.mark.parametrize("checksum", [True, False])
 @pytest.mark.parametrize("level", [-5, 1, 12])

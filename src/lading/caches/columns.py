@@ -78,6 +78,7 @@ class Column:
         self.changing = blobs or not isinstance(feature, (Text, ClassLabel, Value))
         self.ready = _READY.get(Bytes if blobs else type(feature), frozenset((type(None),)))
         self._weigh = _weigher(feature)
+        self._codes = feature.numbers if isinstance(feature, ClassLabel) else {}
 
     def encoded(self, values: Values, keys: Values, first_row: int) -> Values:
         """Return the values in their stored form. Raises as `encode`."""
@@ -90,6 +91,8 @@ class Column:
         """Return one value in its stored form. Raises as `lading.features.encode`, with row, key and column."""
         if type(value) is Stored:
             return value.value
+        if self._codes and type(value) is str and value in self._codes:
+            return self._codes[value]
         if self.text and isinstance(value, (bytes, bytearray, memoryview)):
             return bytes(value)  # has the same weight whether it was encoded here or goes to pyarrow unchanged
         try:

@@ -201,19 +201,22 @@ class ClassLabel:
         names: the names.
         num_classes: number of classes, instead of names: they are named "0", "1", ….
 
+    Attributes:
+        numbers: number of each name.
+
     Raises:
         UsageError: neither names nor a number.
     """
 
     names: tuple[str, ...]
-    _numbers: Mapping[str, int] = attribute(init=False, repr=False, compare=False, hash=False)
+    numbers: Mapping[str, int] = attribute(init=False, repr=False, compare=False, hash=False)
 
     def __init__(self, names: Iterable[str] | None = None, num_classes: int | None = None) -> None:
         if names is None and num_classes is None:
             raise UsageError("a ClassLabel needs classes", expected="names or num_classes")
         names = tuple(map(str, range(num_classes or 0)) if names is None else names)
         object.__setattr__(self, "names", names)
-        object.__setattr__(self, "_numbers", {name: at for at, name in reversed([*enumerate(names)])})
+        object.__setattr__(self, "numbers", {name: at for at, name in reversed([*enumerate(names)])})
 
     @property
     def num_classes(self) -> int:
@@ -223,7 +226,7 @@ class ClassLabel:
     def str2int(self, name: str) -> int:
         """Return the number of a name. Raises UnknownLabel."""
         try:
-            return self._numbers[name]
+            return self.numbers[name]
         except (KeyError, TypeError):
             raise UnknownLabel("not a label of this feature", expected=self._listed(), found=repr(name)) from None
 
