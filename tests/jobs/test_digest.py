@@ -342,5 +342,5 @@ def test_keys_of_any_type_name_samples(keys: pa.Array, shown: list[Any], tmp_pat
     assert lading.convert(one, tmp_path / "some", format="parquet", limit=1, verify=True).verified
     ledger = tmp_path / "ledger"
     done = lading.convert(one, tmp_path / "none", format="parquet", where="x > 1", ledger=ledger)
-    assert [told["__key__"] for told in done.lost] == shown
+    assert [told["__key__"] for told in done.filtered] == shown
     assert [json.loads(line)["__key__"] for line in ledger.read_text().splitlines()] == shown

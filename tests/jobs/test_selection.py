@@ -77,7 +77,7 @@ def test_filters(target: str, workers: int, source: Path, tmp_path: Path) -> Non
             ("b", -1, "rows of samples that are left out"),
         )
     )
-    assert [dict(entry) for entry in done.lost] == lines_of(ledger)[:5]
+    assert [dict(entry) for entry in done.filtered] == lines_of(ledger)[:5]
     assert {line["file"] for line in lines_of(ledger)} <= set(map(str, source.glob("*.*")))
 
 
@@ -160,7 +160,7 @@ def table(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     "policy, left, outcome",
     [
-        ("warn", [("a", 0, WIDE), ("a", 1, None), ("b", 2, WIDE)], "kept without bytes"),
+        ("warn", [("a", 0, WIDE), ("a", 1, None), ("b", 2, WIDE)], "kept without payload"),
         ("drop_row", [("a", 0, WIDE), ("b", 2, WIDE)], "dropped"),
         ("drop_sample", [("b", 2, WIDE)], "dropped with their samples"),
     ],
@@ -177,12 +177,39 @@ def test_references_that_fail(
         items = [(dataset[i]["sample_id"], item) for i in range(len(dataset)) for item in dataset[i]["items"]]
     assert [(sample, item["position"], item.get("binary_content")) for sample, item in items] == left
     along = {"rows of samples that are left out, dropped": 1} if policy == "drop_sample" else {}
-    assert done.counts == {f"rows whose bytes cannot be had, {outcome}": 1, **along}
+    assert done.counts == {f"rows with unavailable payload, {outcome}": 1, **along}
     assert done.rows == len(left)
     line, *others = lines_of(ledger)
     assert [(other["sample_id"], other["position"]) for other in others] == [("a", 0)] * len(along)
     assert (line["file"], line["sample_id"], line["position"], line["outcome"]) == (str(table), "a", 1, outcome)
     assert "gone.png" in line["detail"]
+
+
+@pytest.mark.parametrize("workers", some(2, 1))
+def test_rows_without_keys_have_their_number_in_the_shard(workers: int, tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    for i in range(3):  # more rows than a batch has, in two shards
+        pq.write_table(pa.table({"n": range(20_000 if i < 2 else 3)}), tmp_path / "in" / f"{i}.parquet")
+    done = lading.convert(
+        tmp_path / "in", tmp_path / "out", format="jsonl", where="n != 2 and n != 16384 and n != 19999",
+        workers=workers, shard_size=1, ledger=tmp_path / "ledger.jsonl",
+    )  # fmt: skip
+    expected = [(i, n) for i in range(3) for n in (2, 16_384, 19_999) if i < 2 or n < 3]
+    found = [(Path(line["file"]).name, line["row"], line["outcome"]) for line in lines_of(tmp_path / "ledger.jsonl")]
+    assert found == [(f"{i}.parquet", n, "filtered") for i, n in expected]
+    assert (done.filtered_rows, done.lost_rows, done.lost) == (len(expected), 0, [])
+    assert [row["row"] for row in done.filtered] == [n for _, n in expected[:5]]
+
+
+def test_what_is_filtered_and_what_is_lost_are_told_apart(table: Path, tmp_path: Path) -> None:
+    ledger = tmp_path / "ledger.jsonl"
+    done = lading.convert(
+        table, tmp_path / "out", format="parquet", where="position > 0", on_error="drop_row", ledger=ledger
+    )
+    assert (done.filtered_rows, done.lost_rows) == (1, 1)
+    assert [(row["row"], row["sample_id"], row["outcome"]) for row in done.filtered] == [(0, "a", "filtered")]
+    assert [(row["row"], row["sample_id"], row["outcome"]) for row in done.lost] == [(1, "a", "dropped")]
+    assert lines_of(ledger) == [*done.filtered, *done.lost]
 
 
 def test_a_failed_conversion_leaves_no_ledger(table: Path, tmp_path: Path) -> None:

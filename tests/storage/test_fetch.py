@@ -84,7 +84,7 @@ def test_policies_hold_in_each_part(tmp_path: Path) -> None:
     (tmp_path / "packed").write_bytes(body)
     told: list[tuple[list[str], list[int]]] = []
 
-    def note(part: pa.RecordBatch, errors: Mapping[int, str]) -> None:
+    def note(part: pa.RecordBatch, errors: Mapping[int, str], _: int) -> None:
         told.append((part.column("sample_id").to_pylist(), list(errors)))
 
     def kept(on_error: OnError) -> list[bytes | None]:
@@ -405,7 +405,7 @@ def test_what_is_wrong_with_a_file_of_frames_is_found_once_and_told_of_each(tmp_
     with Fetcher() as fetcher:
 
         def read() -> None:
-            fetcher.materialise(broken, on_error="warn", on_failure=lambda _, errors: told.append(list(errors)))
+            fetcher.materialise(broken, on_error="warn", on_failure=lambda _, errors, __: told.append(list(errors)))
 
         assert costs_at_most(3, read, lambda: fetcher.materialise(few))
     assert told == [list(range(1500))]

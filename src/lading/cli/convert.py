@@ -62,19 +62,42 @@ def convert(
         out.show({"destination": destination, **asdict(done)}, _text(destination, done, lazy=write["lazy"]))
 
 
-def _dropped(entry: Mapping[str, Any]) -> str:
-    """Return a row that was dropped, or written without payload, on one line."""
+_FILTERED = ("filtered", "filtered with their samples")
+_LOST = ("dropped", "dropped with their samples", "kept without payload")
+"""Outcomes of rows, as `ConvertSummary.counts` names them behind the reason."""
+
+
+def _outcomes(done: ConvertSummary) -> Iterator[tuple[str, str]]:
+    """Give the counts of a conversion, and the first rows that are filtered or lost: a label and a line."""
+    rows, others = {"filtered": list[str](), "lost": list[str]()}, []
+    for what, number in done.counts.items():
+        reason, _, outcome = what.rpartition(", ")
+        if outcome in _FILTERED:
+            rows["filtered"].append(f"{count(number, 'row')}: {reason}{outcome.removeprefix('filtered')}")
+        elif outcome in _LOST:
+            rows["lost"].append(f"{count(number, 'row')}: {reason}, {outcome}")
+        else:
+            others.append(f"{number:,} {what}")
+    for label, first in (("filtered", done.filtered), ("lost", done.lost)):
+        yield from ((label if i == 0 else "", line) for i, line in enumerate(rows[label]))
+        yield from (("", f"  {_row(entry)}") for entry in first)
+    yield from (("warning", line) for line in others)
+
+
+def _row(entry: Mapping[str, Any]) -> str:
+    """Return a row that was filtered or lost on one line."""
     name = entry.get("sample_id", entry.get("__key__"))
     where = " ".join(
         part
         for part in (
             str(entry.get("file", "")),
+            f"row {entry['row']}" if "row" in entry else "",
             f"sample {name!r}" if name is not None else "",
             f"position {entry['position']}" if "position" in entry else "",
         )
         if part
     )
-    return visible(f"{where}: {entry.get('detail', entry['reason'])}")
+    return f"{where}: {entry.get('detail', entry['reason'])}"
 
 
 def _skipped(shard: Mapping[str, Any]) -> str:
@@ -102,8 +125,7 @@ def _text(destination: str, done: ConvertSummary, *, lazy: bool) -> Iterator[Ren
         rows.append(("splits", Text(", ".join(splits))))
     speed = f", {format_bytes(int(done.payload_bytes / done.seconds))}/s" if done.seconds > 0 else ""
     rows.append(("took", Text(f"{done.seconds:.1f} s{speed}")))
-    rows += [("warning", Text(f"{number:,} {visible(what)}", "yellow")) for what, number in done.counts.items()]
-    rows += [("dropped", Text(_dropped(entry), "yellow")) for entry in done.lost]
+    rows += [(label, Text(visible(line), "yellow")) for label, line in _outcomes(done)]
     rows += [("skipped", Text(_skipped(shard), "yellow")) for shard in done.skipped_shards]
     rows += [("schemas", Text(visible(difference), "yellow")) for difference in done.differences]
     if done.verified:

@@ -9,6 +9,7 @@ from functools import partial
 from operator import index as as_int
 from typing import Any
 
+import numpy as np
 import orjson
 import pyarrow as pa
 
@@ -133,7 +134,7 @@ def _with_bytes(
             dropped -= done.num_rows
             yield done
     if dropped:
-        shards.counts["rows without bytes, dropped"] += dropped
+        shards.counts["rows with unavailable payload, dropped"] += dropped
 
 
 def _refusing_unknown(
@@ -242,7 +243,7 @@ def _scanned(  # noqa: PLR0913 - as of `scan_shard`
         columns, schema, drifting = _columns_of(shards, target), None, False
     files = [shards.path_in_rows(shard)]
     lineage = {LINEAGE_KEY: orjson.dumps(files)}
-    samples = 0
+    samples = first = 0
     last: str | None = None
     with shards.bad.advising(), shards.one_pass(shard, range_hasher) as view:
         for found in view.batches(
@@ -255,8 +256,9 @@ def _scanned(  # noqa: PLR0913 - as of `scan_shard`
                     raise _duplicate_ids(shards, shard, last, samples)
                 last = ids[-1].as_py()
             rows = rows.replace_schema_metadata({**(rows.schema.metadata or {}), **lineage})
-            batch = Batch(rows, shards.view).knowing(files=files)
-            samples += batch.num_samples
+            numbers = np.arange(first, first + rows.num_rows)
+            batch = Batch(rows, shards.view).knowing(files=files, row_numbers=numbers)
+            samples, first = samples + batch.num_samples, first + rows.num_rows
             yield batch
         shards.count_read(shard, samples)
 

@@ -36,8 +36,8 @@ LEDGER_NAME = "ledger.jsonl"
 FILTERED, FILTERED_ALONG = "filtered", "filtered with their samples"
 """Outcomes of rows that a filter rejects."""
 
-DROPPED, DROPPED_ALONG, KEPT = "dropped", "dropped with their samples", "kept without bytes"
-"""Outcomes of rows that fail."""
+DROPPED, DROPPED_ALONG, KEPT = "dropped", "dropped with their samples", "kept without payload"
+"""Outcomes of rows whose payload is unavailable, as the policy says."""
 
 ALONG = "rows of samples that are left out"
 """The reason of rows that were not rejected and did not fail."""
@@ -53,6 +53,7 @@ class RowOutcome:
         batch: the batch as it was before.
         rows: the numbers of the rows in it.
         details: a text for each row; empty where the reason says all.
+        numbers: the number of each row in its shard, from 0; None if unknown.
     """
 
     reason: str
@@ -60,9 +61,15 @@ class RowOutcome:
     batch: pa.RecordBatch
     rows: NDArray[np.int64]
     details: Sequence[str] = ()
+    numbers: NDArray[np.int64] | None = None
+
+    @property
+    def filtered(self) -> bool:
+        """Whether a filter rejected the rows; else their payload is lost, or they are with it."""
+        return self.outcome in (FILTERED, FILTERED_ALONG)
 
     def entries(self, most: int | None = None) -> list[dict[str, Any]]:
-        """One dict a row: its file, its key, the reason, the outcome, the detail."""
+        """One dict a row: its file and number there, its key, the reason, the outcome, the detail."""
         rows = self.rows[:most]
         schema = self.batch.schema
         files = lineage_of(schema)
@@ -73,7 +80,11 @@ class RowOutcome:
         common = {"reason": self.reason, "outcome": self.outcome}
         place = {"file": files[0]} if len(files) == 1 else {"files": files} if files else {}
         details = [{"detail": text} for text in self.details[:most]] or [{} for _ in known]
-        return [{**place, **row, **common, **detail} for row, detail in zip(known, details, strict=True)]
+        numbers = [{} for _ in known] if self.numbers is None else [{"row": n} for n in self.numbers[:most].tolist()]
+        return [
+            {**place, **number, **row, **common, **detail}
+            for number, row, detail in zip(numbers, known, details, strict=True)
+        ]
 
 
 class Outcomes:
@@ -84,23 +95,37 @@ class Outcomes:
 
     Attributes:
         counts: rows by reason and outcome.
-        first: the first few, as `RowOutcome.entries` gives them.
+        rows: number of rows that were filtered, and that were lost.
+        first: the first few of either, as `RowOutcome.entries` gives them.
     """
 
     def __init__(self, write: Callable[[bytes], None] | None = None) -> None:
         self._write = write
         self.counts: Counter[str] = Counter()
-        self.first: list[Mapping[str, Any]] = []
+        self.rows = {"filtered": 0, "lost": 0}
+        self.first: dict[str, list[Mapping[str, Any]]] = {"filtered": [], "lost": []}
 
     def add(self, outcome: RowOutcome) -> None:
         """Add the outcome of some rows."""
         self.counts[f"{outcome.reason}, {outcome.outcome}"] += len(outcome.rows)
-        if len(self.first) < _MOST_SHOWN:
-            self.add_first(outcome.entries(_MOST_SHOWN))
+        kind = "filtered" if outcome.filtered else "lost"
+        self.rows[kind] += len(outcome.rows)
+        if len(self.first[kind]) < _MOST_SHOWN:
+            self._add_first(kind, outcome.entries(_MOST_SHOWN))
         if self._write is not None:
             lines = (orjson.dumps(entry, option=orjson.OPT_APPEND_NEWLINE) for entry in outcome.entries())
             self._write(b"".join(lines))
 
-    def add_first(self, entries: Sequence[Mapping[str, Any]]) -> None:
-        """Take these among the first, as long as there is room; they are counted elsewhere."""
-        self.first += entries[: _MOST_SHOWN - len(self.first)]
+    def to_json(self) -> dict[str, Any]:
+        """Return the counts and the first rows as JSON-able values."""
+        return {"counts": dict(self.counts), "rows": self.rows, "first": self.first}
+
+    def add_json(self, told: Mapping[str, Any]) -> None:
+        """Add the counts and the first rows of another process."""
+        self.counts.update(told["counts"])
+        for kind, rows in told["rows"].items():
+            self.rows[kind] += rows
+            self._add_first(kind, told["first"][kind])
+
+    def _add_first(self, kind: str, entries: Sequence[Mapping[str, Any]]) -> None:
+        self.first[kind] += entries[: _MOST_SHOWN - len(self.first[kind])]

@@ -95,7 +95,10 @@ class ConvertSummary:
         digest: content digest of what was written, if it was verified.
         verified: the destination was read back and has the source's digest.
         counts: what was noticed (dropped, renamed …), by a short phrase.
-        lost: the first few rows that were not kept: file, key, reason, outcome, detail.
+        filtered_rows: rows that filters rejected.
+        filtered: the first few of them: file, row in it from 0, key, reason, outcome.
+        lost_rows: rows that `on_error` dropped or kept without payload, and rows dropped with them.
+        lost: the first few of them: file, row, key, reason, outcome, detail.
         skipped_shards: the shards that were left out (`on_bad_shard="skip"`): file and error.
         differences: how the source's shards differ in their schemas.
         dry_run: nothing was written.
@@ -116,6 +119,9 @@ class ConvertSummary:
     digest: str | None = None
     verified: bool = False
     counts: Mapping[str, int] = field(default_factory=dict)
+    filtered_rows: int = 0
+    filtered: Sequence[Mapping[str, Any]] = ()
+    lost_rows: int = 0
     lost: Sequence[Mapping[str, Any]] = ()
     skipped_shards: Sequence[Mapping[str, Any]] = ()
     differences: Sequence[str] = ()
@@ -201,7 +207,7 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
         on_error: for a row with unavailable payload, or with an earlier error: `error`, `warn` (write the row without
             payload), `drop_row`, `drop_sample`. For `error`, a dataset that was opened with a policy keeps that.
         on_materialize_error: NeMo Curator's name of `on_error`.
-        ledger: file for one JSON line for each row that was dropped or changed.
+        ledger: file for one JSON line for each row that was filtered or lost, and each bad shard that was skipped.
         lazy: write references to the payload where it is now. Only for items, in a format with columns.
         shard_size: approximate size of a shard. A shard also ends where a task ends (`lading.jobs.tasks`).
         checksums: as for `lading.writer`.
@@ -371,7 +377,9 @@ def _convert(job: _Job, source: Source, destination: str | os.PathLike[str]) -> 
             shards.format, target.name, shards.view, run.tally.shards, summary.num_shards, run.tally.samples,
             run.tally.rows, summary.size_bytes, run.tally.payload_bytes, time.perf_counter() - began,
             digest=None if digest is None else digest.ordered, verified=digest is not None,
-            counts=dict(Counter(summary.counts) + shards.counts + run.losses.counts), lost=run.losses.first,
+            counts=dict(Counter(summary.counts) + shards.counts + run.losses.counts),
+            filtered_rows=run.losses.rows["filtered"], filtered=run.losses.first["filtered"],
+            lost_rows=run.losses.rows["lost"], lost=run.losses.first["lost"],
             skipped_shards=shards.bad.listed(), differences=spec.plan.differences, dry_run=write.dry_run,
         )  # fmt: skip
 
@@ -512,11 +520,14 @@ def _convert_splits(
     counts: Counter[str] = Counter()
     for one in each:
         counts.update(one.counts)
-    numbers = ("source_shards", "shards", "samples", "rows", "size_bytes", "payload_bytes")
+    numbers = (
+        "source_shards", "shards", "samples", "rows", "size_bytes", "payload_bytes", "filtered_rows", "lost_rows",
+    )  # fmt: skip
     return replace(
         each[0], **{name: sum(getattr(one, name) for one in each) for name in numbers},
         seconds=time.perf_counter() - began, digest=None, verified=all(one.verified for one in each),
-        counts=dict(counts), lost=[row for one in each for row in one.lost],
+        counts=dict(counts), filtered=[row for one in each for row in one.filtered],
+        lost=[row for one in each for row in one.lost],
         skipped_shards=[shard for one in each for shard in one.skipped_shards],
         differences=[found for one in each for found in one.differences], splits=splits,
     )  # fmt: skip

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -136,13 +138,18 @@ class Converter:
         """Give the rows that the steps leave, as they make them; rows behind a limit are not counted."""
         for batch in batches:
             portion = self.transform.apply(batch.rows)
-            for _, outcome in portion.outcomes:
-                self.losses.add(outcome)
+            numbers = batch.row_numbers
+            for placed, outcome in portion.outcomes:
+                known = None if numbers is None or placed is None else numbers[placed]
+                self.losses.add(replace(outcome, numbers=known))
             rows = portion.batch
             if portion.outcomes and self._holds_rows:
                 # Views at this stage are of pages in memory, and a table holds its rows until a row group is full.
                 rows = compacted(rows, shown_bytes(batch.rows))
-            left = batch if rows is batch.rows else Batch(rows, batch.view)
+            left = batch
+            if rows is not batch.rows:
+                kept = None if numbers is None or portion.rows is None else numbers[portion.rows]
+                left = Batch(rows, batch.view).knowing(row_numbers=kept)
             self._count(left)
             yield left
 
@@ -212,7 +219,7 @@ class Converter:
         rows, samples, size = batch.num_rows, batch.num_samples, batch.size_bytes if drops else 0
         for part in fetched_parts(
             batch, self._dataset.fetcher, held, columns=[] if stays else None, views=True, on_error=spec.write.on_error,
-            on_failure=self._failed,
+            on_failure=partial(self._failed, batch.row_numbers),
         ):  # fmt: skip
             rows -= part.num_rows
             samples -= part.num_samples
@@ -225,14 +232,21 @@ class Converter:
             tally.samples -= samples
             tally.payload_bytes -= size
 
-    def _failed(self, batch: pa.RecordBatch, errors: Mapping[int, str]) -> None:
+    def _failed(
+        self, numbers: NDArray[np.int64] | None, batch: pa.RecordBatch, errors: Mapping[int, str], first: int
+    ) -> None:
+        """Note rows with unavailable payload of a part of a batch, of whose rows `numbers` are the numbers."""
         outcome = {"warn": KEPT, "drop_row": DROPPED, "drop_sample": DROPPED_ALONG}[self._spec.write.on_error]
         rows = np.array(list(errors), np.int64)
-        self.losses.add(RowOutcome("rows whose bytes cannot be had", outcome, batch, rows, list(errors.values())))
+        why = "rows with unavailable payload"
+        placed = None if numbers is None else numbers[first + rows]
+        self.losses.add(RowOutcome(why, outcome, batch, rows, list(errors.values()), placed))
         if outcome == DROPPED_ALONG and "sample_id" in batch.schema.names:
             failing = np.isin(np.arange(batch.num_rows), rows)
             along = samples_with(failing, sample_starts(batch.column("sample_id"))) & ~failing
-            self.losses.add(RowOutcome(ALONG, DROPPED, batch, np.flatnonzero(along)))
+            left = np.flatnonzero(along)
+            placed = None if numbers is None else numbers[first + left]
+            self.losses.add(RowOutcome(ALONG, DROPPED, batch, left, numbers=placed))
 
 
 def bounded_options(fmt: AnyFormat, options: Mapping[str, Any], max_bytes: int) -> dict[str, Any]:

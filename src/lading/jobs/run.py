@@ -133,7 +133,7 @@ class Run:
                 first = self._tasks[message["done"]].first
                 for number, skipped in decode_skipped(message["skipped"]).items():
                     self._dataset.bad.add(first + number, skipped)
-                self.losses.add_first(message["lost"])
+                self.losses.add_json(message["outcomes"])
 
     def _order(self, building: str, task: Task) -> Order:
         """Return the message of a task to a worker, which builds in its own folder."""

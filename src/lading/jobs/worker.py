@@ -39,6 +39,7 @@ from lading.jobs.messages import (
     encode_part,
     encode_skipped,
     encode_warning,
+    plain_value,
     read_message,
     write_message,
 )
@@ -184,10 +185,9 @@ def _convert(
             write_file(store, f"{folder}/{DIGESTS_NAME}", [np.ascontiguousarray(part).data for part in digests])
         columns = pa.schema(list(writer.columns.seen.values()))
         part = Part(shards.close(), writer.columns.schema, columns, shards.counts, roles.of)
-        noticed, lost = dict(dataset.counts + converter.losses.counts), converter.losses.first
         tell(
-            done=task["number"], part=encode_part(part), noticed=noticed, lost=lost, tally=converter.tally.as_list(),
-            skipped=encode_skipped(dataset.bad.skipped),
+            done=task["number"], part=encode_part(part), noticed=dict(dataset.counts), tally=converter.tally.as_list(),
+            outcomes=plain_value(converter.losses.to_json()), skipped=encode_skipped(dataset.bad.skipped),
         )  # fmt: skip
 
     with dataset:

@@ -57,6 +57,11 @@ class Batch:
         return any(is_ref(kind) for kind in self.rows.schema.types)
 
     @cached_property
+    def row_numbers(self) -> NDArray[np.int64] | None:
+        """Number of each row in its shard; None unless its reader says it (`knowing`)."""
+        return None
+
+    @cached_property
     def starts(self) -> NDArray[np.int64]:
         """First row of each sample."""
         return sample_firsts(self.rows, self.view)
@@ -92,6 +97,8 @@ class Batch:
         if "starts" in known:
             begin, end = np.searchsorted(self.starts, (first, stop))
             part.knowing(starts=self.starts[begin:end] - first)
+        if self.row_numbers is not None:
+            part.knowing(row_numbers=self.row_numbers[first:stop])
         if "row_bytes" in known:
             part.knowing(row_bytes=self.row_bytes[first:stop])
         return part
@@ -107,7 +114,7 @@ class Batch:
         if rows is self.rows and ranges is None:
             return self
         made = Batch(rows, self.view, self.ranges if ranges is None else ranges)
-        wanted = ("starts", "row_bytes", "size_bytes") if same_sizes else ("starts",)
+        wanted = ("starts", "row_numbers", "row_bytes", "size_bytes") if same_sizes else ("starts", "row_numbers")
         return made.knowing(**{name: value for name, value in vars(self).items() if name in wanted})
 
     def aligned(self, schema: pa.Schema) -> Batch:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from lading.arrow.references import is_ref
@@ -65,18 +67,26 @@ def fetched_parts(
         views: see there.
         on_error: see there.
         earlier: see there.
-        on_failure: see there.
+        on_failure: see there; rows count from the start of the batch.
     """
     drops = batch.view == "interleaved" and on_error in ("drop_row", "drop_sample")
     for first, stop in pairwise(_bounds(batch, max_bytes, apart=drops)):
         part = batch.slice(first, stop)
+        report = None if on_failure is None else partial(_failed_behind, on_failure, first)
         with errors_at(first_row=first):
             for rows in fetcher.materialise_parts(
                 part.rows, part.starts, max_bytes, columns, on_error, views=views, earlier=earlier,
-                on_failure=on_failure,
+                on_failure=report,
             ):  # fmt: skip
                 yield part.with_rows(rows) if rows.num_rows == part.num_rows else Batch(rows, batch.view)
                 del rows  # before as much is unpacked again
+
+
+def _failed_behind(
+    on_failure: OnFailure, before: int, rows: pa.RecordBatch, errors: dict[int, str], first: int
+) -> None:
+    """Report failed rows of a part that begins so many rows behind the start of its batch."""
+    on_failure(rows, errors, before + first)
 
 
 def _bounds(batch: Batch, max_bytes: int, *, apart: bool) -> list[int]:

@@ -39,8 +39,9 @@ from lading.storage.unwrap import UnwrappedFile
 
 __all__ = ["ERROR_COLUMN", "Fetcher", "OnFailure", "earlier_errors", "materialise", "write_errors"]
 
-OnFailure: TypeAlias = Callable[[pa.RecordBatch, dict[int, str]], None]
-"""Called with a batch and the errors by row, in order, before the rows are dropped."""
+OnFailure: TypeAlias = Callable[[pa.RecordBatch, dict[int, str], int], None]
+"""Called with a part of a batch, the errors by row of the part, in order, and the first row of the part in the batch.
+The rows are not dropped yet."""
 
 ERROR_COLUMN = "materialize_error"
 """Column of interleaved items that holds a row's error as text."""
@@ -679,7 +680,7 @@ def _apply_policy(
     messages = dict(sorted({**{row: str(error) for row, error in errors.items()}, **earlier}.items()))
     batch = write_errors(batch, messages)
     if on_failure is not None:
-        on_failure(batch, messages)
+        on_failure(batch, messages, first)
     elif on_error == "warn":
         warnings.warn(f"{len(messages)} rows have no bytes; the first: {next(iter(messages.values()))}", stacklevel=3)
     if on_error == "warn":
