@@ -92,7 +92,7 @@ def _lost(saved: SalvageResult) -> Any:
     tails = [f"everything after byte {tail['offset']:,} of {visible(str(tail['file']))}" for tail in saved.lost_tails]
     more = len(tails) - _TAILS_SHOWN
     shown = [*tails[:_TAILS_SHOWN], *([f"the ends of {count(more, 'more file')}"] if more > 0 else [])]
-    samples = "" if saved.counted or tails else "at least "
+    samples = "" if saved.counted else "at least "
     samples += count(saved.lost_samples, "sample") if saved.lost_samples else ""
     if not saved.lost_samples:
         samples = "" if tails else "samples or values of an unknown number"

@@ -935,6 +935,10 @@ class Format(ABC, Generic[R, W]):
         """Return how many samples a shard lost at its end: its sidecar lists them after all of the shard's."""
         return 0
 
+    def listed_samples(self, file: ShardFile, options: R) -> int | None:
+        """Return how many samples the sidecar of a damaged shard lists; None without one, or for another shard's."""
+        return None
+
     def compressed_copy(self, file: ShardFile) -> str | None:
         """Return the path of the same shard with other compression, if it exists. Raises DataError, StoreError."""
         return None

@@ -319,6 +319,8 @@ class _Search:
     def _account(self, number: int, saved: SavedShard) -> None:
         """Add the losses of a shard to the list. A list of shards tells how many samples are lost."""
         path, listed = self._dataset.path(number), self._listed_samples(number)
+        if listed is None and saved.lost and not saved.counted and self._dataset.view == "samples":
+            listed = self._samples_in_sidecar(number)
         lost = saved.lost_samples if listed is None else max(listed - saved.samples, 0)
         errors = [*saved.lost]
         if lost and not errors:
@@ -383,6 +385,13 @@ class _Search:
         """Return how many samples a list says that a shard had; None if no list tells."""
         listed: int | None = self._found.told["num_samples"][number].as_py() if counts_hold(self._dataset) else None
         return listed
+
+    def _samples_in_sidecar(self, number: int) -> int | None:
+        """Return how many samples the sidecar of a damaged shard lists; None if nothing tells."""
+        dataset = self._dataset
+        with suppress(DataError, StoreError):
+            return dataset.fmt.listed_samples(dataset.source(number), dataset.read_options)
+        return None
 
     def _check_size(self, number: int, source: ShardFile) -> None:
         """Note a shard that has another size than the index says by which it was found."""

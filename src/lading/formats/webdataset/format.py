@@ -47,7 +47,7 @@ from lading.formats.webdataset.check import check_shard, find_sidecar
 from lading.formats.webdataset.energon import INFO_NAME, list_energon
 from lading.formats.webdataset.header_walk import Pass
 from lading.formats.webdataset.headers import BLOCK, is_header
-from lading.formats.webdataset.index import list_wids, samples_behind, write_wids
+from lading.formats.webdataset.index import list_wids, samples_behind, samples_listed, write_wids
 from lading.formats.webdataset.reader import ReadOptions, WebdatasetReader, open_reader
 from lading.formats.webdataset.recover import TarMembers, find_members, recover_samples
 from lading.formats.webdataset.samples import KEY
@@ -149,6 +149,10 @@ class WebdatasetFormat(Format[ReadOptions, WriteOptions]):
         walk = Pass(tar, lower_case=options.lower_case, on_duplicate=options.on_duplicate)
         starts = np.concatenate([np.zeros(0, np.int64), *(rows.start[rows.new] for rows in walk.rows())])
         return samples_behind(file.store, file.path, starts, walk.end, file.limits)
+
+    def listed_samples(self, file: ShardFile, options: ReadOptions) -> int | None:
+        """Return how many samples the `.tar.idx` lists, if most of its places in the tar hold headers."""
+        return samples_listed(file.store, file.path, file.limits)
 
     def extension(self, options: WriteOptions) -> str:
         """Return `.tar`, and the ending of the compression."""

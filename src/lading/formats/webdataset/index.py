@@ -34,6 +34,7 @@ __all__ = [
     "list_wids",
     "read_idx",
     "samples_behind",
+    "samples_listed",
     "sidecar_mismatch",
     "sidecar_path",
     "write_wids",
@@ -42,6 +43,8 @@ __all__ = [
 _IDX_ENDING = ".idx"
 """Suffix of the sidecar of a tar."""
 
+_MAGIC, _MAGIC_AT = b"ustar", 257
+_LOOKED_AT = 64
 _KIND = "wids-shard-index-v1"
 _MARKS = (b'"__kind__"', b'"shardlist"')
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://|/")
@@ -196,17 +199,38 @@ def samples_behind(store: Store, path: str, starts: NDArray[np.int64], end: int,
         end: padded end of the last one.
         limits: an `.idx` of more than `index_bytes` is ignored.
     """
+    entries, own = _entries_in_order(store, path, limits), np.append(starts, end).astype(np.uint64)
+    return len(entries) - len(own) if np.array_equal(entries[: len(own)], own) else 0
+
+
+def samples_listed(store: Store, path: str, limits: Limits) -> int | None:
+    """Return how many samples an `.idx` lists of a damaged tar; None if most of its places hold no header.
+
+    Args:
+        store: store of both.
+        path: the tar.
+        limits: an `.idx` of more than `index_bytes` is ignored.
+    """
+    entries = _entries_in_order(store, path, limits)
+    places = entries[:-1][entries[:-1] + np.uint64(BLOCK) <= store.head(path).size_bytes] if len(entries) else entries
+    looked_at = places[:: max(len(places) // _LOOKED_AT, 1)].tolist()
+    magics = store.get_ranges(path, [(place + _MAGIC_AT, len(_MAGIC)) for place in looked_at])
+    whole = sum(bytes(magic) == _MAGIC for magic in magics)
+    return len(entries) - 1 if 2 * whole > len(looked_at) else None
+
+
+def _entries_in_order(store: Store, path: str, limits: Limits) -> NDArray[np.uint64]:
+    """Return the entries of an `.idx`; none if there is no index, it is too large, or they are not in order."""
+    none = np.zeros(0, np.uint64)
     try:
         size = store.head(sidecar_path(path)).size_bytes
         if size > limits.index_bytes:
-            return 0
+            return none
         [data] = store.get_ranges(sidecar_path(path), [(0, size)])
     except StoreError:
-        return 0
+        return none
     entries = np.frombuffer(memoryview(data)[: size // 8 * 8], "<u8")
-    own = np.append(starts, end).astype(np.uint64)
-    in_order = not (entries % BLOCK).any() and bool((entries[1:] > entries[:-1]).all())
-    return len(entries) - len(own) if in_order and np.array_equal(entries[: len(own)], own) else 0
+    return none if (entries % BLOCK).any() or (entries[1:] <= entries[:-1]).any() else entries
 
 
 def sidecar_mismatch(path: str, offset: int, expected: str, found: str) -> SidecarMismatch:
