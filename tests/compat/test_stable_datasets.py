@@ -173,6 +173,32 @@ def test_numpy_s_numbers_become_python_s_and_other_keys_pass() -> None:
     assert {type(value) for value in found.values()} == {float, int, str}
 
 
+@pytest.mark.parametrize(
+    "feature, value, builtin",
+    [
+        (Value("int32"), "x", ValueError),
+        (Value("int32"), 1 << 40, ValueError),
+        (Value("int32"), b"x", ValueError),
+        (Value("int32"), True, TypeError),
+        (Value("string"), 5, TypeError),
+        (Value("string"), {}, TypeError),
+        (Value("binary"), 5, TypeError),
+        (Value("bool"), "x", ValueError),
+        (Sequence(Value("int32")), ["x"], ValueError),
+    ],
+)
+def test_values_that_do_not_fit_are_the_builtin_that_pyarrow_raises(
+    tmp_path: Path, feature: Any, value: object, builtin: type[Exception]
+) -> None:
+    kind = Features({"x": feature}).to_arrow_schema().field("x").type
+    with pytest.raises(builtin) as peer:  # what stable-datasets does
+        pa.array([value], kind)
+    assert not isinstance(peer.value, LadingError)
+    with pytest.raises(builtin, match="column 'x'") as error:
+        write_sharded_arrow_cache([(0, {"x": value})], Features({"x": feature}), tmp_path / "c")
+    assert isinstance(error.value, LadingError)
+
+
 # Fingerprints
 
 

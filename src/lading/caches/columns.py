@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from lading.arrow.casts import cast, decoded, decoded_type
 from lading.arrow.types import array_of_values
 from lading.arrow.views import is_bytes, is_text
-from lading.errors import LadingError, Unrepresentable
+from lading.errors import LadingError, Unrepresentable, WrongType
 from lading.features.types import (
     Array,
     Audio,
@@ -128,8 +128,9 @@ class Column:
                     _array([value], kind)
                 except _REFUSED as refused:
                     place = place_of(first_row + at, keys[at])
-                    raise Unrepresentable(f"a value that {kind} cannot hold", column=self.name, **place,
-                                          found=f"{value!r:.80} ({refused})") from refused  # fmt: skip
+                    refusal = WrongType if isinstance(refused, TypeError) else Unrepresentable
+                    raise refusal(f"a value that {kind} cannot hold", column=self.name, **place,
+                                  found=f"{value!r:.80} ({refused})") from refused  # fmt: skip
             raise Unrepresentable("these values cannot stand in one batch", column=self.name, found=str(error),
                                   advice="Make batches smaller.", row=first_row) from error  # fmt: skip
 

@@ -627,7 +627,7 @@ def _stored_text(_feature: Text, value: Any, _assets: str | None) -> str:
     if isinstance(value, (bytes, bytearray, memoryview)):
         value = _text(Text(), bytes(value))
     if not isinstance(value, str):
-        raise Unrepresentable("this column holds text", expected="str", found=f"{type(value).__name__} {value!r:.80}")
+        raise WrongType("this column holds text", expected="str", found=f"{type(value).__name__} {value!r:.80}")
     return value
 
 
@@ -686,7 +686,8 @@ def _stored_value(feature: Value, value: Any, _assets: str | None) -> Any:
             if type(value) is int and feature.dtype in _HALVES and not _is_half(value):
                 break  # pyarrow would round it
             return kind(value)
-    raise Unrepresentable(
+    refusal = Unrepresentable if {type(value), types[0]} <= {int, float} else WrongType
+    raise refusal(
         f"a value that {feature.dtype} cannot hold",
         expected=" or ".join(kind.__name__ for kind in types),
         found=f"{type(value).__name__} {value!r:.80}",
@@ -740,9 +741,7 @@ def listed(value: Any) -> Any:
     # Texts, bytes and dicts would give their parts; an array without dimensions has no parts.
     parts = hasattr(value, "__iter__") and getattr(value, "ndim", True)
     if isinstance(value, (str, bytes, bytearray, memoryview, Mapping)) or not parts:
-        raise Unrepresentable(
-            "this column holds lists", expected="a list", found=f"{type(value).__name__} {value!r:.80}"
-        )
+        raise WrongType("this column holds lists", expected="a list", found=f"{type(value).__name__} {value!r:.80}")
     return value
 
 
@@ -750,7 +749,7 @@ def _stored_struct(feature: Struct, value: Any, assets: str | None) -> dict[str,
     fields = dict(feature.fields)
     if not isinstance(value, Mapping) or value.keys() != fields.keys():
         found = sorted(map(str, value)) if isinstance(value, Mapping) else type(value).__name__
-        raise Unrepresentable("this column holds dicts", expected=f"the keys {sorted(fields)}", found=found)
+        raise WrongType("this column holds dicts", expected=f"the keys {sorted(fields)}", found=found)
     return {name: encode(inner, value[name], assets=assets) for name, inner in fields.items()}
 
 
