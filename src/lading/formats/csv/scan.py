@@ -97,7 +97,7 @@ def record_blocks(
     line = 1
     for block in blocks_of(pieces, ends_of, path, limits):
         if line_end == b"\r" or (not line_end and returned):  # a header that ends with the file
-            block = replace(block, line=line, line_end=b"\r", whole=block.data.endswith(b"\r"))  # noqa: PLW2901
+            block = replace(block, line=line, line_end=b"\r", whole=block.data.endswith(b"\r"))  # noqa: PLW2901 - cut
             line += block.data.count(b"\r")
         if not block.whole and inside:
             raise CorruptShard(
