@@ -23,8 +23,8 @@ LAYERS = (
     "formats",
     "interleaved manifest",
     "pipeline",
-    "dataset compat",
-    "jobs testing",
+    "dataset",
+    "compat jobs testing",
     "cli",
     "__init__",
 )

@@ -15,7 +15,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from string import Template
-from typing import Any, Self
+from typing import Any, Self, get_args
 
 import pyarrow as pa
 
@@ -31,7 +31,9 @@ from lading.interleaved.tar_writer import Roles
 from lading.manifest.commit import Staging, check_destination, check_shared, find_destination
 from lading.manifest.files import ShardTables, lading_folder, save_manifest
 from lading.manifest.values import FOLDER, Manifest, leads_outside
+from lading.options import OnError
 from lading.pipeline.batch import Batch
+from lading.pipeline.fetch import fetched_parts
 from lading.pipeline.finished import FinishedShard, FinishedShards, Part, ShardSums
 from lading.pipeline.open_shard import BuildFolder
 from lading.pipeline.pack import KeyNumbers
@@ -40,7 +42,7 @@ from lading.pipeline.write import PartWriter, write_rows
 from lading.storage.background import Background
 from lading.storage.base import Buffer, aborting
 from lading.storage.checksum import file_checksums, with_checksum
-from lading.storage.fetch import Fetcher
+from lading.storage.fetch import Fetcher, earlier_errors
 from lading.storage.stores import Stores
 from lading.units import parse_bytes
 
@@ -97,6 +99,10 @@ class DatasetWriter:
         members: for rows that are members of another tar: the schema of their values, if it is known.
         checksums: checksums for `verify` and `salvage`: of `samples` (and files), of `files`, or `none` but those of
             lading's own files.
+        on_error: for a row with unavailable payload, or with an earlier error: `error`, `warn` (write the row without
+            payload), `drop_row`, `drop_sample`. Dropped rows are counted. None writes rows with an earlier error as
+            they are.
+        on_materialize_error: NeMo Curator's name of `on_error`.
         stores: which store serves which URL.
         staging: place where the dataset is built, if it exists already. This writer then owns the place.
 
@@ -122,6 +128,8 @@ class DatasetWriter:
         roles: Mapping[str, str] | None = None,
         members: pa.Schema | None = None,
         checksums: str = "samples",
+        on_error: OnError | None = "error",
+        on_materialize_error: OnError | None = None,
         stores: Stores | None = None,
         staging: Staging | None = None,
     ) -> None:
@@ -133,7 +141,9 @@ class DatasetWriter:
         self._store, self._destination = find_destination(destination, self._stores)
         fmt = get_format(format)
         self._kind = ShardKind(fmt, view, fmt.write_options(options or {}), Roles(dict(roles or {})), checksums)
-        self._overwrite = overwrite
+        self._overwrite, self._on_error = overwrite, on_materialize_error or on_error
+        if self._on_error not in (*get_args(OnError), None):
+            raise UsageError("no such policy", expected=", ".join(get_args(OnError)), found=repr(self._on_error))
         self._rank, self._tags, self._members = rank, dict(tags or {}), members
         self._template = _template(name, rank)
         self._shard_name(0)  # one that nobody can have is refused now
@@ -242,7 +252,22 @@ class DatasetWriter:
 
     def _write(self, rows: pa.RecordBatch, *, behind: bool, duplicate_ids: OnDuplicateId) -> pa.Table | None:
         batch = Batch(rows, self._kind.view)
-        return write_rows(self._part, self._fetcher, batch, behind=behind, duplicate_ids=duplicate_ids)
+        fails = self._on_error not in ("error", None) or (self._on_error and earlier_errors(rows))
+        written = [
+            write_rows(self._part, self._fetcher, part, behind=behind, duplicate_ids=duplicate_ids)
+            for part in (self._without_failures(batch) if fails else [batch])
+        ]
+        tables = [table for table in written if table is not None]
+        return concat(tables) if len(tables) > 1 else next(iter(tables), None)
+
+    def _without_failures(self, batch: Batch) -> Iterator[Batch]:
+        """The batch with its payload, without the rows that fail, or with nulls in them."""
+        left = batch.num_rows
+        for part in fetched_parts(batch, self._fetcher, _BUFFER_BYTES, views=True, on_error=self._on_error or "error"):
+            left -= part.num_rows
+            yield part
+        if left:
+            self.counts["rows without bytes, dropped"] += left
 
     def _refuse_finished(self) -> None:
         if self._finished or self._done:

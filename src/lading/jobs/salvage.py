@@ -190,7 +190,7 @@ def salvage(  # noqa: PLR0913 - one argument a decision of the user; all but two
                 writer = DatasetWriter(
                     destination, format=target.name, view=dataset.view, schema=plan.schema, shard_size=shard_bytes,
                     overwrite=overwrite, options=bounded_options(target, options or {}, max_bytes), roles=plan.roles,
-                    members=members, stores=stores,
+                    members=members, on_error=None, stores=stores,
                 )  # fmt: skip
                 with writer:
                     _write(saved, plan.schema, writer, max_bytes, on_progress)

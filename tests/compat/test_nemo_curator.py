@@ -1,0 +1,304 @@
+"""The names of NeMo Curator's interleaved readers and writers, sentence by sentence as its documentation has them."""
+
+from __future__ import annotations
+
+import io
+import json
+import tarfile
+import warnings
+from importlib import resources
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import lading
+from lading.compat import nemo_curator as compat
+from lading.errors import BadReference, SchemaMismatch, Unrepresentable
+from lading.features.items import INTERLEAVED_SCHEMA, RESERVED, lineage_of
+from peers import import_peer
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+
+
+@pytest.fixture
+def documents() -> list[str]:
+    return sorted(str(path) for path in resources.files("lading.data").iterdir() if path.name.endswith(".tar"))
+
+
+def _rows(*rows: dict[str, Any], more: tuple[str, ...] = ()) -> pa.Table:
+    return pa.Table.from_pylist(list(rows), pa.schema([*INTERLEAVED_SCHEMA, *((name, pa.string()) for name in more)]))
+
+
+def _text(sample: str, position: int, text: str = "t", **more: Any) -> dict[str, Any]:
+    kind = "metadata" if position < 0 else "text"
+    return {"sample_id": sample, "position": position, "modality": kind,
+            "text_content": None if position < 0 else text, **more}  # fmt: skip
+
+
+def _image(sample: str, position: int, body: bytes | None = b"\x89PNG", **more: Any) -> dict[str, Any]:
+    return {"sample_id": sample, "position": position, "modality": "image", "content_type": "image/png",
+            "binary_content": body, **more}  # fmt: skip
+
+
+def _parquet(folder: Path) -> pa.Table:
+    return pa.concat_tables([pq.read_table(path) for path in sorted(folder.glob("*.parquet"))])
+
+
+def _content(dataset: Any) -> list[dict[str, Any]]:
+    """Rows without lineage and nulls."""
+    table = pa.concat_tables(map(pa.table, dataset.batches()), promote_options="permissive")
+    return [{name: value for name, value in row.items() if value is not None and name != "source_ref"}
+            for row in table.to_pylist()]  # fmt: skip
+
+
+# All four combinations
+
+
+@pytest.mark.parametrize("source", ["webdataset", "parquet"])
+@pytest.mark.parametrize("target", ["webdataset", "parquet"])
+def test_all_four_combinations_work(documents: list[str], tmp_path: Path, source: str, target: str) -> None:
+    read: Any = compat.InterleavedWebdatasetReader(documents, sample_id_field="sample_id")
+    expected = _content(read)
+    if source == "parquet":
+        lading.convert(documents, tmp_path / "between", format="parquet")
+        read = compat.InterleavedParquetReader(tmp_path / "between")
+    writers = {"parquet": compat.InterleavedParquetWriter, "webdataset": compat.InterleavedWebdatasetWriterStage}
+    with writers[target](tmp_path / "out") as writer:
+        for batch in read.batches():
+            writer.write_batch(batch)
+    assert _content(lading.open(tmp_path / "out")) == expected
+
+
+# Readers
+
+
+def test_fields_and_max_batch_bytes_mean_the_same_in_both_readers(documents: list[str], tmp_path: Path) -> None:
+    lading.convert(documents, tmp_path / "parquet", format="parquet")
+    for read, source in (
+        (compat.InterleavedParquetReader, [str(tmp_path / "parquet")]),
+        (compat.InterleavedWebdatasetReader, documents),
+    ):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            batches = list(read(source, fields=("url", "crawl_date"), max_batch_bytes=100_000).batches())
+        assert len(batches) > 2
+        for batch in batches:
+            assert set(batch.schema.names) == {*RESERVED, "url", "crawl_date"}
+            assert batch["crawl_date"].null_count == batch.num_rows
+            assert lineage_of(batch.schema)
+        ids = [{*batch["sample_id"].to_pylist()} for batch in batches]
+        assert not any(one & other for one, other in pairwise(ids)), "no sample is cut"
+
+
+def test_schema_aligns_strictly_and_holds_where_both_are_given(tmp_path: Path) -> None:
+    pq.write_table(_rows(_text("a", 0, url="u", license="cc"), more=("url", "license")), tmp_path / "a.parquet")
+    schema = pa.schema([*INTERLEAVED_SCHEMA, ("url", pa.large_string()), ("score", pa.float32())])
+    with pytest.warns(UserWarning, match="schema holds"):
+        read = compat.InterleavedParquetReader(
+            tmp_path / "a.parquet", schema=schema, schema_overrides={"url": pa.string()}
+        )
+    [batch] = read.batches()
+    assert batch.schema.names == schema.names
+    assert [batch.schema.field(name).type for name in ("url", "score")] == [pa.large_string(), pa.float32()]
+    [batch] = compat.InterleavedParquetReader(
+        tmp_path / "a.parquet", schema_overrides={"text_content": pa.large_string()}
+    ).batches()
+    assert batch.schema.field("text_content").type == pa.large_string()
+
+
+def test_extensions_and_fields_of_other_layouts(tmp_path: Path) -> None:
+    told = {"T": ["hello", None], "I": [None, "x"], "main": "one.picture", "tags": ["p"]}
+    with tarfile.open(tmp_path / "a.tar", "w") as tar:
+        for name, body in (("one.meta", json.dumps(told).encode()), ("one.picture", b"\x89PNG")):
+            info = tarfile.TarInfo(name)
+            info.size = len(body)
+            tar.addfile(info, io.BytesIO(body))
+    [batch] = compat.InterleavedWebdatasetReader(
+        str(tmp_path / "a.tar"), json_extensions=[".meta"], image_extensions=[".picture"], texts_field="T",
+        images_field="I", image_member_field="main", per_image_fields=["tags"],
+    ).batches()  # fmt: skip
+    assert batch["sample_id"].to_pylist() == ["one"] * 3
+    assert batch["binary_content"].to_pylist() == [None, None, b"\x89PNG"]
+    assert batch["tags"].to_pylist() == [None, None, "p"]
+
+
+# Writers
+
+
+def test_keys_are_injective_and_come_back(tmp_path: Path) -> None:
+    ids = ["a/b", "a%2Fb", "ü x", "a.b", "..", "plain"]
+    with compat.InterleavedWebdatasetWriterStage(tmp_path / "out") as writer:
+        writer.write_batch(_rows(*(_text(name, 0) for name in ids)))
+    with tarfile.open(next((tmp_path / "out").glob("*.tar"))) as tar:
+        names = tar.getnames()
+    assert len({*names}) == len(ids)
+    assert {"a%2Fb.json", "a%252Fb.json", "plain.json"} <= {*names}
+    read = compat.InterleavedWebdatasetReader(str(tmp_path / "out"), sample_id_field="sample_id")
+    assert [sample["sample_id"] for sample in read] == ids
+
+
+@pytest.mark.parametrize("writer", [compat.InterleavedParquetWriter, compat.InterleavedWebdatasetWriterStage])
+def test_rows_are_grouped_by_sample_id(tmp_path: Path, writer: Any) -> None:
+    torn = [_text("b", 1), _text("a", 0, "first"), _text("b", -1), _image("a", 1), _image("b", 0)]
+    with writer(tmp_path / "out") as out:
+        out.write_batch(_rows(*torn))
+    with lading.open(tmp_path / "out") as dataset:
+        found = [(row["sample_id"], row["position"]) for batch in dataset.batches() for row in batch.to_pylist()]
+    assert [row for row in found if row != ("a", -1)] == [("b", -1), ("b", 0), ("b", 1), ("a", 0), ("a", 1)]
+
+
+def test_gaps_are_none_entries_and_are_skipped_on_the_way_back(tmp_path: Path) -> None:
+    with compat.InterleavedWebdatasetWriterStage(tmp_path / "out") as writer:
+        writer.write_batch(_rows(_text("a", 0), _image("a", 2), _text("a", 4)))
+    with tarfile.open(next((tmp_path / "out").glob("*.tar"))) as tar:
+        [member] = [member for member in tar if member.name.endswith(".json")]
+        told = json.load(tar.extractfile(member) or io.BytesIO())
+    assert told["texts"] == ["t", None, None, None, "t"]
+    assert [image is not None for image in told["images"]] == [False, False, True, False, False]
+    positions = [item["position"] for item in lading.open(tmp_path / "out")[0]["items"]]
+    assert positions == [0, 2, 4]
+
+
+@pytest.mark.parametrize("modality", ["audio", "table"])
+def test_any_other_modality_raises_value_error_at_write_time(tmp_path: Path, modality: str) -> None:
+    table = _rows({**_text("a", 0), "modality": modality})
+    for write in (
+        lambda: _write(compat.InterleavedWebdatasetWriterStage, tmp_path / "stage", table),
+        lambda: lading.convert(_file(table, tmp_path), tmp_path / "convert", format="webdataset"),
+    ):
+        with pytest.raises(ValueError, match=modality) as caught:
+            write()
+        assert isinstance(caught.value, Unrepresentable)
+    _write(compat.InterleavedParquetWriter, tmp_path / "parquet", table)
+    assert _parquet(tmp_path / "parquet")["modality"].to_pylist() == [modality]
+
+
+def _write(writer: Any, folder: Path, table: pa.Table, **how: Any) -> None:
+    with writer(folder, **how) as out:
+        out.write_batch(table)
+
+
+def _file(table: pa.Table, folder: Path) -> Path:
+    pq.write_table(table, folder / "rows.parquet")
+    return folder / "rows.parquet"
+
+
+def test_writers_inherit_schema_and_schema_overrides(tmp_path: Path) -> None:
+    table = _rows(_text("a", 0, url="u", license="cc"), more=("url", "license"))
+    _write(compat.InterleavedParquetWriter, tmp_path / "a", table, schema_overrides={"url": pa.large_string()})
+    assert _parquet(tmp_path / "a").schema.names == [*RESERVED, "url"]
+    with pytest.warns(UserWarning, match="schema holds"):
+        _write(compat.InterleavedParquetWriter, tmp_path / "b", table, schema=INTERLEAVED_SCHEMA,
+               schema_overrides={"url": pa.string()})  # fmt: skip
+    assert _parquet(tmp_path / "b").schema.names == list(RESERVED)
+
+
+# reconcile_schema, align_table, resolve_schema
+
+
+def test_overflow_of_passthrough_columns_surfaces() -> None:
+    table = pa.table({"n": pa.array([1 << 40])})
+    with pytest.raises(ValueError, match="fit") as caught:
+        compat.align_table(table, pa.schema([("n", pa.int32())]))
+    assert isinstance(caught.value, SchemaMismatch)
+
+
+@pytest.mark.interop
+@pytest.mark.parametrize(
+    "schema",
+    [
+        pa.schema([("sample_id", pa.large_string()), ("position", pa.int64()), ("modality", pa.string())]),
+        pa.schema([("url", pa.dictionary(pa.int32(), pa.string())), ("n", pa.int8()), ("s", pa.large_string())]),
+        pa.schema([("binary_content", pa.binary()), ("text_content", pa.large_string()), ("content_type", pa.null())]),
+    ],
+)
+def test_reconcile_schema_is_the_peers(schema: pa.Schema) -> None:
+    peer = import_peer("nemo_curator.stages.interleaved.utils.schema")
+    mine, theirs = compat.reconcile_schema(schema), peer.reconcile_schema(schema)
+    assert [(f.name, f.type) for f in mine] == [(f.name, f.type) for f in theirs]
+
+
+@pytest.mark.interop
+@pytest.mark.filterwarnings("ignore")
+def test_resolve_schema_and_align_table_are_the_peers() -> None:
+    peer = import_peer("nemo_curator.stages.interleaved.utils.schema")
+    overrides = {"url": pa.string(), "text_content": pa.large_string()}
+    own = pa.schema([("a", pa.int8())])
+    for given in ((None, None), (None, overrides), (own, None), (own, overrides), (None, {})):
+        assert compat.resolve_schema(*given) == peer.resolve_schema(*given)
+    target = compat.resolve_schema(None, overrides)
+    table = pa.table({"position": pa.array([0, 1], pa.int64()), "modality": ["text", "text"],
+                      "sample_id": pa.array(["a", "a"], pa.large_string()), "extra": [1, 2]})  # fmt: skip
+    mine, theirs = compat.align_table(table, target), peer.align_table(table, target)
+    assert (mine.schema, mine.to_pylist()) == (theirs.schema, theirs.to_pylist())
+
+
+# on_materialize_error
+
+
+def _failing() -> pa.Table:
+    return _rows(
+        _text("a", 0), _image("a", 1), _text("b", 0), _image("b", 1, None, materialize_error="404"), _text("c", 0),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("writer", [compat.InterleavedParquetWriter, compat.InterleavedWebdatasetWriterStage])
+@pytest.mark.parametrize("policy, left", [("warn", 5), ("drop_row", 4), ("drop_sample", 3)])
+def test_the_policy_covers_errors_of_upstream_stages(tmp_path: Path, writer: Any, policy: Any, left: int) -> None:
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        with writer(tmp_path / "out", on_materialize_error=policy) as out:
+            out.write_batch(_failing())
+    assert any("404" in str(one.message) for one in told) == (policy == "warn")
+    assert dict(out.counts).get("rows without bytes, dropped", 0) == 5 - left
+    with lading.open(tmp_path / "out") as dataset, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        rows = [row for batch in dataset.batches(on_materialize_error="warn") for row in batch.to_pylist()]
+    assert len([row for row in rows if row["modality"] != "metadata"]) == left
+
+
+@pytest.mark.parametrize("writer", [compat.InterleavedParquetWriter, compat.InterleavedWebdatasetWriterStage])
+def test_the_default_raises_and_publishes_nothing(tmp_path: Path, writer: Any) -> None:
+    with pytest.raises(RuntimeError, match="404") as caught:
+        _write(writer, tmp_path / "out", _failing())
+    assert isinstance(caught.value, BadReference)
+    assert not (tmp_path / "out").exists()
+    with pytest.raises(ValueError, match="policy"):
+        writer(tmp_path / "out", on_materialize_error="ignore")
+    with pytest.raises(ValueError, match="mode"):
+        writer(tmp_path / "out", mode="append")
+
+
+@pytest.mark.interop
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("policy", ["warn", "drop_row", "drop_sample"])
+def test_the_policies_keep_the_rows_that_the_peer_keeps(tmp_path: Path, policy: Any) -> None:
+    writers, tasks = import_peer("nemo_curator.stages.interleaved.io.writers"), import_peer("nemo_curator.tasks")
+    stage = writers.InterleavedParquetWriterStage(path=str(tmp_path / "theirs"), on_materialize_error=policy)
+    stage.process(tasks.InterleavedBatch(dataset_name="d", data=_failing()))
+    _write(compat.InterleavedParquetWriter, tmp_path / "mine", _failing(), on_materialize_error=policy)
+    theirs, mine = _parquet(tmp_path / "theirs"), _parquet(tmp_path / "mine")
+    names = [name for name in theirs.column_names if name != "materialize_error"]
+    assert mine.select(names).to_pylist() == theirs.select(names).to_pylist()
+    # The peer tries again to fetch such rows, and has another text then.
+    assert mine["materialize_error"].is_null() == theirs["materialize_error"].is_null()
+
+
+def test_a_batch_may_mix_stores(tmp_path: Path) -> None:
+    (tmp_path / "here.png").write_bytes(b"\x89PNG here")
+    with lading.writer("memory://far/set", format="parquet") as far:
+        far.write_batch(pa.table({"x": [1]}))
+    body = lading.open("memory://far/set").shards[0].path
+    refs = [json.dumps({"path": path}) for path in (str(tmp_path / "here.png"), body)]
+    table = _rows(*(_image("a", i, None, source_ref=ref) for i, ref in enumerate(refs)))
+    roots = [tmp_path, "memory://far/set"]
+    _write(compat.InterleavedParquetWriter, tmp_path / "out", table, roots=roots)
+    found = _parquet(tmp_path / "out")["binary_content"].to_pylist()
+    assert found[0] == b"\x89PNG here"
+    assert found[1][:4] == b"PAR1"
+    with pytest.raises(RuntimeError, match="root"):
+        _write(compat.InterleavedParquetWriter, tmp_path / "other", table)
