@@ -18,9 +18,10 @@ from tars import energon_index, tar_of
 
 @pytest.fixture
 def prepared(golden: Golden, tmp_path: Path) -> Path:
-    """Four tars that `energon prepare` looked through."""
+    """Four tars that `energon prepare` looked through, as one dataset: without its splits."""
     folder = Path(shutil.copytree(golden("wds") / "energon", tmp_path / "set"))
     (folder / "expected.json").unlink()
+    (folder / ".nv-meta" / "split.yaml").unlink()
     return folder
 
 

@@ -23,7 +23,7 @@ from lading.dataset.identity import SourceIdentity
 from lading.dataset.manifest_options import manifest_options, schema_as_read
 from lading.dataset.shard_indexes import ShardIndexes, index_kind
 from lading.dataset.source import Listing
-from lading.errors import LadingError, SidecarMismatch
+from lading.errors import LadingError, NotFound, SidecarMismatch
 from lading.features.items import INTERLEAVED_SCHEMA
 from lading.formats.base import (
     AnyFormat,
@@ -525,10 +525,15 @@ def _first_schema(schemas: Iterable[pa.Schema]) -> pa.Schema:
 def _listed_file(listing: Listing, shard: int, own: str | None, stores: Stores, limits: Limits) -> ShardFile:
     """The file of a shard, if it is as long as the listing says; `own` is lading's own list of the shards."""
     store, path = resolve(str(listing.table.column("path")[shard].as_py()), stores)
-    info = store.head(path)
+    lists = listing.named_by or own
+    try:
+        info = store.head(path)
+    except NotFound as error:
+        if lists is not None:
+            error.message += f", though {lists} lists it"
+        raise
     listed = listing.table.column("size_bytes")[shard].as_py()
     if listed is not None and listed != info.size_bytes:
-        lists = listing.index_file or own
         raise SidecarMismatch(
             f"the size differs from what {lists} says" if lists else "the size has changed since it was listed",
             file=path, expected=f"{listed} bytes", found=f"{info.size_bytes} bytes",

@@ -424,7 +424,10 @@ class DatasetWriter:
 
     def _write_manifest(self) -> None:
         folder, kind = self._staging.folder, self._kind
-        sidecars = [] if self._rank is not None else kind.format.write_index(self._store, folder, self._shards.facts)
+        sidecars, facts = list[str](), self._shards.facts
+        if self._rank is None:
+            sidecars += kind.format.write_index(self._store, folder, facts)
+            sidecars += kind.format.write_lists(self._store, folder, facts, kind.options)
         shards, summary = self._shards.close(), self._summary()
         columns = self._part.columns
         schema = columns.schema or (INTERLEAVED_SCHEMA if kind.view == "interleaved" else pa.schema([]))

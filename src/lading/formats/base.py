@@ -983,6 +983,10 @@ class Format(ABC, Generic[R, W]):
         """Write the peer's own index files for a folder of finished shards; return the paths of the indexes."""
         return []
 
+    def write_lists(self, store: Store, folder: str, shards: Sequence[tuple[str, ShardFacts]], options: W) -> list[str]:
+        """Write the further lists of a peer that these options ask for; return their paths."""
+        return []
+
     def join_indexes(
         self, store: Store, folder: str, parts: Sequence[str], limits: Limits = DEFAULT_LIMITS
     ) -> JoinedIndex | None:

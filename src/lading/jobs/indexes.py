@@ -116,7 +116,8 @@ class Indexes:
             self.findings.append(error.at(file=path))
             return
         index = self.others[path] = _Index.of(listed, str(dataset.listing.folder))
-        self.findings.extend(_missing_shards(dataset, path, index))
+        if dataset.listing.split_list is None:  # else others are of other splits, or are excluded
+            self.findings.extend(_missing_shards(dataset, path, index))
 
     def check_files(self, dataset: Shards, number: int, stores: Stores) -> set[str]:
         """Compare the files of a shard with the sizes and hashes in indexes; return what was compared.
@@ -149,7 +150,8 @@ class Indexes:
         own = {} if opened_by else self.own
         if not own and not self.others:
             return
-        counted = samples if as_rows else fmt.count_as_listed(dataset.source(number), dataset.read_options)
+        some = dataset.listing.split_list is not None and dataset.source(number).entry  # which leaves samples out
+        counted = samples if as_rows and not some else fmt.count_as_listed(dataset.source(number), dataset.read_options)
         if counted is None:
             return
         for place, index in (*own.items(), *self.others.items()):

@@ -28,6 +28,7 @@ from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lading.codecs import ENDINGS, sniff_wrap, stream_decoder
 from lading.errors import CorruptShard, LimitExceeded
@@ -40,11 +41,21 @@ from lading.formats.base import (
     Recovered,
     ShardFacts,
     ShardFile,
+    ShardReader,
+    SplitList,
     Written,
     map_file,
 )
+from lading.formats.selection import selected_rows
 from lading.formats.webdataset.check import check_shard, find_sidecar
-from lading.formats.webdataset.energon import INFO_NAME, list_energon
+from lading.formats.webdataset.energon import (
+    INFO_NAME,
+    SPLIT_NAMES,
+    excluded_keys,
+    list_energon,
+    list_energon_splits,
+    write_energon,
+)
 from lading.formats.webdataset.header_walk import Pass
 from lading.formats.webdataset.headers import BLOCK, is_header
 from lading.formats.webdataset.index import list_wids, samples_behind, samples_listed, write_wids
@@ -58,7 +69,7 @@ from lading.formats.webdataset.values import (
 from lading.formats.webdataset.walk import open_tar
 from lading.formats.webdataset.writer import WebdatasetWriter, WriteOptions, check_schema
 from lading.limits import DEFAULT_LIMITS, Limits
-from lading.storage.base import Sink, Store
+from lading.storage.base import FileInfo, Sink, Store
 
 __all__ = ["FORMAT", "ReadOptions", "WebdatasetFormat", "WebdatasetReader", "WebdatasetWriter", "WriteOptions"]
 
@@ -76,6 +87,7 @@ class WebdatasetFormat(Format[ReadOptions, WriteOptions]):
         copy_options=({"lower_case": False}, {"fields": "given"}),
         without_sidecar={"sidecar": "ignore"},
         other_indexes=(INFO_NAME,),
+        split_lists=SPLIT_NAMES,
         interleaved="members",
         fixed_schema=False,
         may_end_early=True,
@@ -98,12 +110,21 @@ class WebdatasetFormat(Format[ReadOptions, WriteOptions]):
         """
         return list_wids(store, path, head, limits)
 
-    def open(self, file: ShardFile, options: ReadOptions) -> WebdatasetReader:
-        """Open a tar; read its first bytes.
+    def open(self, file: ShardFile, options: ReadOptions) -> ShardReader:
+        """Open a tar; read its first bytes, or its headers if samples of it are excluded.
 
         Raises:
             NotFound, StoreError: no such file, or no regular file.
         """
+        reader, excluded = self._open(file, options), excluded_keys(file.entry)
+        if not excluded:
+            return reader
+        keys = pc.cast(reader.index().column(KEY), pa.string())
+        kept = pc.invert(pc.is_in(keys, pa.array(excluded, pa.string())))
+        return selected_rows(reader, np.flatnonzero(kept.to_numpy()))
+
+    def _open(self, file: ShardFile, options: ReadOptions) -> WebdatasetReader:
+        """Open a tar with all of its samples."""
         return open_reader(file, options)
 
     def create(self, sinks: Sequence[Sink], schema: pa.Schema, options: WriteOptions) -> WebdatasetWriter:
@@ -139,9 +160,15 @@ class WebdatasetFormat(Format[ReadOptions, WriteOptions]):
         """Return the shards in megatron-energon's list of a folder."""
         return list_energon(store, path, limits)
 
+    def list_splits(
+        self, store: Store, path: str, files: Sequence[FileInfo], limits: Limits = DEFAULT_LIMITS
+    ) -> SplitList:
+        """Return the splits in megatron-energon's list."""
+        return list_energon_splits(store, path, files, limits)
+
     def count_as_listed(self, file: ShardFile, options: ReadOptions) -> int:
         """Return the number of samples by WebDataset's rule."""
-        return self.open(file, replace(options, sidecar="ignore")).count_samples()
+        return self._open(file, replace(options, sidecar="ignore")).count_samples()
 
     def cut_off(self, file: ShardFile, options: ReadOptions) -> int:
         """Return how many samples a longer `.tar.idx` lists after those of the tar."""
@@ -184,6 +211,22 @@ class WebdatasetFormat(Format[ReadOptions, WriteOptions]):
     def write_index(self, store: Store, folder: str, shards: Sequence[tuple[str, ShardFacts]]) -> list[str]:
         """Write `index.json` (wids)."""
         return write_wids(store, folder, shards)
+
+    def write_lists(
+        self, store: Store, folder: str, shards: Sequence[tuple[str, ShardFacts]], options: WriteOptions
+    ) -> list[str]:
+        """Write the files of megatron-energon, if the options ask for them; reads the headers of the tars."""
+        if options.energon is None:
+            return []
+        counts = {path.removeprefix(f"{folder}/"): facts.num_samples for path, facts in shards if facts.num_samples}
+        starts = {name: self._starts(ShardFile(store, f"{folder}/{name}")) for name in counts}
+        return write_energon(store, folder, counts, starts, options.energon)
+
+    def _starts(self, file: ShardFile) -> list[int]:
+        """Return where each sample of a tar begins, and where the last one ends."""
+        walk = Pass(open_tar(file, mmap=False), lower_case=True, on_duplicate="keep_first")
+        starts = [start for rows in walk.rows() for start in rows.start[rows.new].tolist()]
+        return [*starts, walk.end]
 
 
 def _begins_with_header(head: bytes) -> bool:

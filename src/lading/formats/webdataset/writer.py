@@ -64,6 +64,9 @@ class WriteOptions:
         fields: `sorted` writes the members of a sample by name. `given` writes members in column order, with names in
             any case; text and bytes only. A copy of tars uses `given`, and its manifest keeps only the types of the
             source.
+        energon: Name of a split, such as `train`: write what megatron-energon needs next to the tars too, with all of
+            them as this split. That is `.tar.idx`, and `.info.json`, `split.yaml` and `dataset.yaml` in `.nv-meta`.
+            Plain tars only.
     """
 
     compression: str | None = None
@@ -71,6 +74,7 @@ class WriteOptions:
     mtime: int = 0
     escape: Literal["error", "percent"] = "error"
     fields: Literal["sorted", "given"] = "sorted"
+    energon: str | None = None
 
     def __post_init__(self) -> None:
         """Refuse invalid values."""
@@ -84,6 +88,9 @@ class WriteOptions:
             raise UsageError("no such policy", expected="error or percent", found=f"escape={self.escape!r}")
         if self.fields not in ("sorted", "given"):
             raise UsageError("no such order", expected="sorted or given", found=f"fields={self.fields!r}")
+        if self.energon is not None and (self.compression or not self.energon):
+            raise UsageError("megatron-energon reads plain tars, in splits with names",
+                             found=f"energon={self.energon!r}, compression={self.compression!r}")  # fmt: skip
 
 
 class WebdatasetWriter(MemberWriter):
