@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,7 +16,7 @@ from lading.cli.text import count, facts, visible
 from lading.units import format_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from rich.console import RenderableType
 
@@ -105,6 +106,14 @@ def _skipped(shard: Mapping[str, Any]) -> str:
     return visible(f"{shard['file']}: {shard['error']['message']}")
 
 
+def _payload(roots: Sequence[str]) -> str:
+    """Return where lazy output has its payload, and what readers must give."""
+    if not roots:
+        return "in the source: keep its folder where it is, seen from the destination"
+    options = " ".join(f"--root {shlex.quote(root)}" for root in roots)
+    return visible(f"in the source: readers need {options} (in Python: roots={[*roots]})")
+
+
 def _text(destination: str, done: ConvertSummary, *, lazy: bool) -> Iterator[RenderableType]:
     from rich.text import Text
 
@@ -119,7 +128,7 @@ def _text(destination: str, done: ConvertSummary, *, lazy: bool) -> Iterator[Ren
         wrote = f": {count(done.shards, 'shard')} of {done.format}, {format_bytes(done.size_bytes)}"
         rows.append(("wrote", Text.assemble((visible(destination), "bold"), wrote)))
     if lazy:
-        rows.append(("payload", Text("in the source: readers need its folder (--root, or roots= in Python)")))
+        rows.append(("payload", Text(_payload(done.roots))))
     if done.splits:
         splits = (f"{visible(name)} {count(one.samples, 'sample')}" for name, one in done.splits.items())
         rows.append(("splits", Text(", ".join(splits))))

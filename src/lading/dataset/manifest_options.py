@@ -11,8 +11,10 @@ from lading.formats.base import AnyFormat
 from lading.interleaved.tar import field_name
 from lading.manifest.values import Manifest
 from lading.options import AUTO, ROLES, InterleavedOptions
+from lading.storage.roots import StoredRoots
+from lading.storage.stores import Stores
 
-__all__ = ["manifest_options", "members_of", "schema_as_read", "stored_schema", "stored_settings"]
+__all__ = ["manifest_options", "members_of", "schema_as_read", "stored_roots", "stored_schema", "stored_settings"]
 
 
 def members_of(manifest: Manifest | None, fmt: AnyFormat, view: str | None) -> pa.Schema | None:
@@ -58,6 +60,12 @@ def manifest_options(manifest: Manifest | None, fmt: AnyFormat) -> Mapping[str, 
     """Options with which shards are read, as the manifest keeps them: those alone that their format has it keep."""
     kept = None if manifest is None or fmt.name != manifest.format else manifest.options.get("reading")
     return fmt.written(pa.schema([]), fmt.write_options(kept)).read_options if kept else {}
+
+
+def stored_roots(manifest: Manifest | None, folder: str | None, stores: Stores) -> StoredRoots:
+    """The folders that references of a dataset lead to, as its manifest keeps them."""
+    kept = [] if manifest is None else manifest.options.get("roots", [])
+    return StoredRoots.of(kept, folder, stores) if kept and folder is not None else StoredRoots()
 
 
 def stored_settings(manifest: Manifest | None) -> InterleavedOptions:

@@ -18,7 +18,7 @@ from lading.arrow.align import refuse_duplicate_names
 from lading.dataset.bad_shards import naming_salvage
 from lading.dataset.chosen import ChosenSamples
 from lading.dataset.dataset import Dataset
-from lading.dataset.manifest_options import manifest_options, members_of, stored_schema, stored_settings
+from lading.dataset.manifest_options import manifest_options, members_of, stored_roots, stored_schema, stored_settings
 from lading.dataset.pruning import shards_that_fit
 from lading.dataset.shards import DETECT_SHARDS, ReadPlan, Shards, hold_few
 from lading.dataset.source import (
@@ -379,6 +379,7 @@ def shards_of(
         members=None if "types" in options else members_of(manifest, fmt, read.view),
         stored_schema=stored_schema(manifest, fmt, read.view, settings),
         on_bad_shard=read.on_bad_shard,
+        stored_roots=stored_roots(manifest, listing.own, stores),
     )
     fetcher = Fetcher(stores, mmap=read.mmap, limits=read.limits)
     return Shards(listing, fmt, plan, fetcher=fetcher, stores=stores, manifest=manifest, kept_shards=kept_shards)

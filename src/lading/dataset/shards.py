@@ -44,7 +44,7 @@ from lading.storage.base import FileInfo
 from lading.storage.descriptors import files_limit
 from lading.storage.fetch import Fetcher
 from lading.storage.range_hasher import RangeHasher
-from lading.storage.roots import folder_of
+from lading.storage.roots import StoredRoots, folder_of
 from lading.storage.stores import Stores, resolve
 
 __all__ = ["DETECT_SHARDS", "ReadPlan", "Shards", "hold_few", "layout_findings", "options_like"]
@@ -73,6 +73,7 @@ class ReadPlan:
         stored_schema: the schema of the rows, where their writer kept it.
         on_bad_shard: what an error of a shard is.
         source: the source as a command line names it, for the advice of errors; None for no such advice.
+        stored_roots: folders that the manifest lets references point into.
     """
 
     view: str
@@ -85,6 +86,7 @@ class ReadPlan:
     stored_schema: pa.Schema | None = None
     on_bad_shard: OnBadShard = "error"
     source: str | None = None
+    stored_roots: StoredRoots = field(default_factory=StoredRoots)
 
 
 class Shards:
@@ -99,7 +101,7 @@ class Shards:
         manifest: what lading wrote next to the shards, if it did.
         kept_shards: the shards as the manifest lists them.
         kept: what the manifest's files hold of each shard.
-        named_roots: folders that the caller lets references point into.
+        named_roots, stored_roots: folders that the caller, and the manifest, let references point into.
         limits: the most that files may ask for.
         fetcher: reads references.
         follower: finds the files that `source_ref` texts name.
@@ -131,7 +133,8 @@ class Shards:
         self.format_options = dict(plan.format_options)
         self.read_options: Any = fmt.read_options(self.format_options)
         self.fmt, self.stores, self.fetcher, self.limits = fmt, stores, fetcher, fetcher.limits
-        self.follower = Follower(stores, self.roots, mmap=fetcher.mmap, limits=self.limits)
+        self.stored_roots = plan.stored_roots
+        self.follower = Follower(stores, self.roots, mmap=fetcher.mmap, limits=self.limits, stored=plan.stored_roots)
         self.kept: ShardTables | None = None
         if kept_shards is not None and listing.own is not None:
             store, folder = resolve(listing.own, stores)
@@ -195,9 +198,12 @@ class Shards:
         return str(self.listing.table.column("path")[shard].as_py())
 
     def roots(self) -> list[str]:
-        """The folders that references in tables may point into: those of the shards, and those the caller named."""
+        """The folders that references in tables may point into.
+
+        They are those of the shards, those near them that the manifest keeps, and those that the caller named.
+        """
         own = {folder_of(path) or "." for path in self.listing.table.column("path").to_pylist()}
-        return [*sorted(own), *self.named_roots]
+        return [*sorted(own), *self.stored_roots.trusted, *self.named_roots]
 
     def source(self, shard: int) -> ShardFile:
         """A shard as formats open it; checks its size where the listing says one.

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import posixpath
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -43,6 +43,7 @@ from lading.storage.background import Background
 from lading.storage.base import Buffer, aborting
 from lading.storage.checksum import file_checksums, with_checksum
 from lading.storage.fetch import Fetcher, earlier_errors
+from lading.storage.roots import kept_roots
 from lading.storage.stores import Stores
 from lading.units import parse_bytes
 
@@ -105,6 +106,7 @@ class DatasetWriter:
         on_materialize_error: NeMo Curator's name of `on_error`.
         stores: which store serves which URL.
         staging: place where the dataset is built, if it exists already. This writer then owns the place.
+        roots: folders that references in the rows lead to; the manifest keeps them for readers.
 
     Raises:
         DestinationExists: the destination is not empty, at the beginning or at the end, and `overwrite` is not set.
@@ -132,7 +134,9 @@ class DatasetWriter:
         on_materialize_error: OnError | None = None,
         stores: Stores | None = None,
         staging: Staging | None = None,
+        roots: Sequence[str] = (),
     ) -> None:
+        self._kept_roots = kept_roots(roots, os.fspath(destination), stores)
         if view not in VIEWS:
             raise UsageError("no such view", expected=" or ".join(VIEWS), found=repr(view))
         if checksums not in CHECKSUMS:
@@ -447,6 +451,8 @@ class DatasetWriter:
         as_rows = kind.view == "samples" or kind.format.info.fixed_schema
         if as_rows and back.read_options:
             options["reading"] = back.read_options
+        if self._kept_roots:
+            options["roots"] = self._kept_roots
         manifest = Manifest(
             kind.format.name,
             kind.view,

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shlex
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -34,7 +35,7 @@ from lading.limits import DEFAULT_LIMITS, Limits
 from lading.storage.base import FileInfo, Store, native_path
 from lading.storage.concurrent import concurrent_map, is_remote
 from lading.storage.fetch import Fetcher
-from lading.storage.roots import Roots, folder_of, sibling_path
+from lading.storage.roots import Roots, StoredRoots, folder_of, is_inside, real_place, sibling_path
 from lading.storage.stores import Stores, is_local, resolve
 
 __all__ = ["Followed", "Follower"]
@@ -80,6 +81,7 @@ class Follower:
         roots: called, when the first reference is resolved, for the folders below which references may point.
         mmap: False reads local tars through `pread` when they are scanned.
         limits: limits on the resources of these tars.
+        stored: roots that the manifest of the tables keeps.
     """
 
     def __init__(
@@ -89,7 +91,9 @@ class Follower:
         *,
         mmap: bool = True,
         limits: Limits = DEFAULT_LIMITS,
+        stored: StoredRoots | None = None,
     ) -> None:
+        self._stored = stored or StoredRoots()
         self._stores, self._mmap, self._named_roots, self._limits = stores, mmap, roots, limits
         self._file = lru_cache(_MAX_FILES)(self._find)
         self._tar = lru_cache(_MAX_TARS)(self._walk)
@@ -114,6 +118,7 @@ class Follower:
 
         Raises:
             StoreError: a store failed, which says nothing about the reference.
+            UsageError: the payload is in a folder that the manifest keeps as a root, and that readers must name.
         """
         rows = np.flatnonzero(wanted)
         parts = parse_source_ref(source_ref.take(pa.array(rows)))
@@ -245,13 +250,16 @@ class Follower:
         if "\0" in path or len(path) > _MOST_CHARACTERS:
             return f"{path[:80]!r}: no path"
         missing: str | None = None
-        for candidate in _candidates(path, folder):
+        present = self._stored.now(path)
+        for candidate in [*([] if present is None else [present]), *_candidates(path, folder)]:
             try:
                 store, own = resolve(candidate, self._stores)
                 self._roots.check(candidate)
                 info = store.head(own)
                 wrap = _wrap(store, own, info) if inside else ""
             except (BadReference, UsageError) as error:
+                if isinstance(error, BadReference):
+                    self._refuse_stored(candidate)
                 return missing or _text(error)
             except StoreError as error:
                 if not (isinstance(error, NotFound) or error.errno in _OF_THE_PATH or error.message == "not a file"):
@@ -260,6 +268,18 @@ class Follower:
             else:
                 return FileEntry(candidate, wrap, info.size_bytes, info.version)
         return missing or f"{_short(path)}: no such file"
+
+    def _refuse_stored(self, path: str) -> None:
+        """Raise UsageError for a file in a folder that only the manifest names: who reads must name the folder."""
+        refused = self._stored.refused
+        place = real_place(path, self._stores)
+        if any(is_inside(place, root) for root in refused) and not self._roots.hold(path):
+            options = " ".join(f"--root {shlex.quote(root)}" for root in refused)
+            raise UsageError(
+                "the payload is outside the dataset, in folders that only its manifest names", file=path,
+                expected="folders that you name, because a manifest may come from anybody", found=", ".join(refused),
+                advice=f"If you trust the dataset, add {options} (in Python: roots={[*refused]}).",
+            )  # fmt: skip
 
     # Tars
 

@@ -71,6 +71,7 @@ from lading.pipeline.columns import written_schema
 from lading.pipeline.shard_kind import ShardKind
 from lading.storage.base import Sink, Store
 from lading.storage.memory import MemoryStore
+from lading.storage.roots import StoredRoots, kept_roots
 from lading.storage.stores import Stores
 from lading.units import parse_bytes
 
@@ -101,6 +102,8 @@ class ConvertSummary:
         lost: the first few of them: file, row, key, reason, outcome, detail.
         skipped_shards: the shards that were left out (`on_bad_shard="skip"`): file and error.
         differences: how the source's shards differ in their schemas.
+        roots: folders of payload that readers of the destination must name (`lazy`): a manifest is not trusted with
+            folders that are neither in the destination nor next to it.
         dry_run: nothing was written.
         splits: of a source that lists several datasets, what was done of each, by name; all else is of them together,
             and no digest.
@@ -126,6 +129,7 @@ class ConvertSummary:
     skipped_shards: Sequence[Mapping[str, Any]] = ()
     differences: Sequence[str] = ()
     dry_run: bool = False
+    roots: Sequence[str] = ()
     splits: Mapping[str, ConvertSummary] = field(default_factory=dict)
 
 
@@ -381,7 +385,14 @@ def _convert(job: _Job, source: Source, destination: str | os.PathLike[str]) -> 
             filtered_rows=run.losses.rows["filtered"], filtered=run.losses.first["filtered"],
             lost_rows=run.losses.rows["lost"], lost=run.losses.first["lost"],
             skipped_shards=shards.bad.listed(), differences=spec.plan.differences, dry_run=write.dry_run,
+            roots=_needed_roots(spec, destination, stores) if write.lazy else (),
         )  # fmt: skip
+
+
+def _needed_roots(spec: Conversion, destination: str | os.PathLike[str], stores: Stores) -> list[str]:
+    """The folders that readers of lazy output must name: those that they do not open because of the manifest."""
+    folder = os.fspath(destination)
+    return [*StoredRoots.of(kept_roots(spec.read.roots, folder, stores), folder, stores).refused]
 
 
 def _workers(
@@ -431,7 +442,7 @@ def _settled(job: _Job, shards: Shards) -> Conversion:
         shards.view, shards.format_options, shards.interleaved,
         tuple(shards.roots()),  # a worker sees the shards of its task only; references may lead to the folders of all
         None if shards.target is None else plan.schema, shards.types, shards.members, shards.stored_schema,
-        shards.bad.policy, shards.bad.source,
+        shards.bad.policy, shards.bad.source, shards.stored_roots,
     )  # fmt: skip
     spec = Conversion(
         shards.format, read, replace(write, options=options), job.steps, plan,
@@ -479,7 +490,7 @@ def _writer(
     return DatasetWriter(
         destination, format=write.format, view=spec.view, schema=spec.plan.schema_written, shard_size=write.shard_size,
         overwrite=write.overwrite, options=write.options, roles=spec.plan.roles, members=members,
-        checksums=write.checksums, stores=job.stores, staging=staging,
+        checksums=write.checksums, stores=job.stores, staging=staging, roots=spec.read.roots if write.lazy else (),
     )  # fmt: skip
 
 
@@ -528,6 +539,7 @@ def _convert_splits(
         seconds=time.perf_counter() - began, digest=None, verified=all(one.verified for one in each),
         counts=dict(counts), filtered=[row for one in each for row in one.filtered],
         lost=[row for one in each for row in one.lost],
+        roots=[*dict.fromkeys(root for one in each for root in one.roots)],
         skipped_shards=[shard for one in each for shard in one.skipped_shards],
         differences=[found for one in each for found in one.differences], splits=splits,
     )  # fmt: skip

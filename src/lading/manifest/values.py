@@ -12,6 +12,7 @@ The manifest's appearance is the commit. Each of many writers has a manifest of 
 from __future__ import annotations
 
 import base64
+import posixpath
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -244,6 +245,11 @@ def _check(document: Any) -> None:
 
 
 def _check_options(options: Mapping[str, Any]) -> None:
+    roots = options.get("roots", [])
+    if not isinstance(roots, list) or not all(
+        isinstance(root, dict) and "place" in root and _are_texts([*root.values()]) for root in roots
+    ):
+        raise DataError("not a manifest", expected="options.roots: a list of places", found=ascii(roots)[:80])
     for name in ("reading", "interleaved"):
         if not isinstance(options.get(name, {}), dict):
             raise DataError("not a manifest", expected=f"options.{name}: dict", found=repr(options[name])[:80])
@@ -461,7 +467,19 @@ def seen_from(prefix: str, part: tuple[Manifest, pa.Table]) -> tuple[Manifest, p
         at = shards.schema.get_field_index(column)
         named = pc.binary_join_element_wise(prefix, shards[column], "")
         shards = shards.set_column(at, shards.schema.field(at), named)
-    return replace(manifest, files={prefix + name: taken for name, taken in manifest.files.items()}), shards
+    options = dict(manifest.options)
+    if "roots" in options:
+        options["roots"] = [_root_from(prefix, root) for root in options["roots"]]
+    files = {prefix + name: taken for name, taken in manifest.files.items()}
+    return replace(manifest, options=options, files=files), shards
+
+
+def _root_from(prefix: str, root: Mapping[str, str]) -> Mapping[str, str]:
+    """Return a root with its place relative to a parent folder, unless it is not next to the dataset."""
+    beside = posixpath.normpath(root.get("beside", ".."))
+    if beside == ".." or beside.startswith(("../../", "/")) or beside == "../..":
+        return {"place": root["place"]}
+    return {**root, "beside": posixpath.normpath(prefix + beside)}
 
 
 def _called(manifest: Manifest, folder: str | None) -> str:
@@ -511,6 +529,11 @@ def _options_of_both(*both: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """
     if both[0] == both[1]:
         return both[0]
+    if any("roots" in options for options in both):
+        roots = {root["place"]: root for options in both for root in options.get("roots", [])}
+        one, other = ({name: value for name, value in options.items() if name != "roots"} for options in both)
+        rest = _options_of_both(one, other)
+        return None if rest is None else {**rest, "roots": [*roots.values()]}
     roles: dict[str, str] = {}
     others = []
     for options in both:

@@ -9,17 +9,88 @@ from __future__ import annotations
 import os
 import posixpath
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 
 from lading.errors import BadReference
 from lading.storage.base import native_path
 from lading.storage.stores import Stores, is_local, resolve
 
-__all__ = ["Roots", "folder_of", "is_inside", "real_place", "sibling_path"]
+__all__ = ["Roots", "StoredRoots", "folder_of", "is_inside", "real_place", "sibling_path"]
 
 _ON_DISK = ("", "file", "local")
 _OTHERWISE_READ = re.compile(r"[\x00-\x1f\x7f\\]|%2e|%2f|%5c|(?:^|[/?#;])\.\.?(?:[/?#;]|$)", re.IGNORECASE)
 """Characters that make servers and their libraries read a URL as another place than it appears to be."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRoots:
+    """Roots that a manifest keeps: the folders that the writer of a dataset was allowed to refer to.
+
+    A manifest may come from anybody. It opens folders inside the dataset and beside it, but no others, and none through
+    a link.
+
+    Attributes:
+        trusted: folders inside the dataset's own folder, or inside a folder next to it.
+        refused: all other folders.
+        moved: former and present place of a folder that moved together with the dataset.
+    """
+
+    trusted: tuple[str, ...] = ()
+    refused: tuple[str, ...] = ()
+    moved: tuple[tuple[str, str], ...] = ()
+
+    @classmethod
+    def of(cls, kept: Iterable[Mapping[str, str]], folder: str, stores: Stores | None = None) -> StoredRoots:
+        """Return the roots that `kept_roots` gave, for a dataset that now is at `folder`."""
+        own = real_place(folder, stores)
+        trusted, refused, moved = [], [], []
+        for root in kept:
+            beside = root.get("beside")
+            named = root["place"] if beside is None else posixpath.normpath(sibling_path(own, beside))
+            place = real_place(named, stores)
+            if beside is not None and place == named and _is_near(place, own):
+                trusted.append(place)
+                moved += [] if place == root["place"] else [(root["place"], place)]
+            else:
+                refused.append(place)
+        return cls(tuple(trusted), tuple(refused), tuple(moved))
+
+    def now(self, path: str) -> str | None:
+        """Return where a file is since its folder moved; None if it did not."""
+        for former, present in self.moved:
+            if path.startswith(f"{former.rstrip('/')}/"):
+                return present + path[len(former.rstrip("/")) :]
+        return None
+
+
+def kept_roots(roots: Iterable[str], folder: str, stores: Stores | None = None) -> list[dict[str, str]]:
+    """Return folders as a manifest keeps them: their place, and where they are seen from the dataset, if near it.
+
+    Args:
+        roots: paths and URLs; a folder inside another one of them is left out.
+        folder: of the dataset.
+        stores: store of each URL.
+    """
+    own, places = real_place(folder, stores), sorted({real_place(root, stores) for root in roots})
+    outer = [place for place in places if not any(other != place and is_inside(place, other) for other in places)]
+    return [
+        {"place": place, **({"beside": posixpath.relpath(place, own)} if _is_near(place, own) else {})}
+        for place in outer
+    ]
+
+
+def _is_near(place: str, own: str) -> bool:
+    """Whether a folder is inside a dataset's own folder, or in another folder next to that.
+
+    Hidden folders are not, and so is nothing next to a dataset in the user's home folder, or at the top of a store.
+    """
+    around = folder_of(own)
+    if is_inside(place, own) and around != own:
+        return True
+    private = around == os.path.realpath(os.path.expanduser("~")) or folder_of(around) == around
+    beside = is_inside(place, around) and place != around
+    return beside and not private and "/." not in place[len(around) :]
 
 
 class Roots:
@@ -41,6 +112,10 @@ class Roots:
         self._places = {posixpath.join(place, inside) for place in places} if inside else places
         self._places |= {real_place(folder, stores) for folder in others}
 
+    def hold(self, url: str) -> bool:
+        """Return whether a path is below one of the roots."""
+        return any(above in self._places for above in _upwards(real_place(url, self._stores)))
+
     def check(self, url: str) -> None:
         """Raise BadReference for a path below none of the roots, and for an existing path that is not a regular file.
 
@@ -51,7 +126,7 @@ class Roots:
         local = is_local(store)
         if not local and _OTHERWISE_READ.search(url):
             raise BadReference("the reference holds what may lead elsewhere", file=url)
-        if not any(above in self._places for above in _upwards(real_place(url, self._stores))):
+        if not self.hold(url):
             raise BadReference(
                 "the reference leads outside the folders that it may name", file=url,
                 advice="To allow it, name the folder with --root (roots= in Python).",
