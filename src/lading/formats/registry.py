@@ -37,6 +37,7 @@ _BUILT_IN = {
     "arrow": "lading.formats.arrow.format",
     "jsonl": "lading.formats.jsonl.format",
     "csv": "lading.formats.csv.format",
+    "warc": "lading.formats.warc.format",
     "media_archive": "lading.formats.media_archive.format",
 }
 _ALIASES = {

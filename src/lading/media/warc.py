@@ -22,6 +22,7 @@ import re
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from lading.codecs import begins_brotli, stream_decoder, unpack_file
 from lading.errors import CorruptShard, DataError, LimitExceeded
@@ -29,9 +30,10 @@ from lading.limits import DEFAULT_LIMITS, Limits, raised_by
 from lading.media.archives import Archive
 from lading.media.reader import OnError, RecordReader
 from lading.media.records import Unpacked
+from lading.storage.base import Buffer
 from lading.storage.stores import Stores
 
-__all__ = ["WarcReader"]
+__all__ = ["RecordSource", "WarcReader", "WarcRecord", "header_lines", "http_parts", "payload_of", "read_record"]
 
 _GZIP = b"\x1f\x8b"
 _MEMBER = _GZIP + b"\x08"
@@ -104,30 +106,48 @@ class WarcReader(RecordReader):
         self._check_digests = check_digests
 
     def _read(self, archive: Archive, offset: int, length: int | None, ahead: int) -> Unpacked:  # noqa: ARG002 - hints
-        source = _Source(archive, offset)
+        source = RecordSource(archive, offset)
         try:
             with raised_by("range_bytes"):
-                record = _read_record(source, self._limits)
+                record = read_record(source, self._limits)
                 if self._check_digests:
                     _check_digest(record)
-                return _payload(record, self._limits), source.taken
+                return payload_of(record, self._limits), source.taken
         except DataError as error:
             error.offset = offset  # codecs count offsets in unpacked bytes
             raise error.at(file=archive.name) from error.__cause__
 
 
 @dataclass(frozen=True, slots=True)
-class _Record:
-    """A record's headers, by name in lower case, and its block."""
+class WarcRecord:
+    """A record.
 
+    Attributes:
+        head: its headers, a line each.
+        headers: their values, by name in lower case.
+        block: its content.
+    """
+
+    head: bytes
     headers: dict[bytes, bytes]
     block: bytes
 
 
-class _Source:
+class ByteSource(Protocol):
+    """A file of known size that is read by range."""
+
+    @property
+    def size_bytes(self) -> int:
+        """Return its size."""
+
+    def read(self, offset: int, length: int, /) -> Buffer:
+        """Return exactly these bytes, which are inside the file."""
+
+
+class RecordSource:
     """The bytes of an archive from an offset on, unpacked if a gzip member begins there."""
 
-    def __init__(self, archive: Archive, offset: int) -> None:
+    def __init__(self, archive: ByteSource, offset: int) -> None:
         self._archive, self._start, self._at = archive, offset, offset
         self._body = bytearray()
         self._member = None
@@ -167,7 +187,10 @@ class _Source:
         while self._member is not None and not self._ended and not self._body:
             self._more()
         if self._member is not None and self._body:
-            raise CorruptShard("bytes follow the WARC record in its gzip member", found=bytes(self._body[:40]))
+            raise CorruptShard(
+                "bytes follow the WARC record in its gzip member", found=bytes(self._body[:40]),
+                advice="Each record needs a gzip member of its own, as 'warcio recompress' writes them.",
+            )  # fmt: skip
 
     def _more(self) -> None:
         if self._member is None:
@@ -195,7 +218,8 @@ class _Source:
         return data
 
 
-def _read_record(source: _Source, limits: Limits) -> _Record:
+def read_record(source: RecordSource, limits: Limits) -> WarcRecord:
+    """Return the record at the beginning of a source. Raises CorruptShard, LimitExceeded."""
     head = source.headers(limits)
     first, _, rest = head.partition(b"\r\n")
     if not first.startswith(_BEGIN):
@@ -210,10 +234,10 @@ def _read_record(source: _Source, limits: Limits) -> _Record:
     if (end := source.take(len(_END))) != _END:
         raise CorruptShard("the WARC record does not end where it says", expected="two empty lines", found=end)
     source.finish()
-    return _Record(headers, block)
+    return WarcRecord(rest, headers, block)
 
 
-def _check_digest(record: _Record) -> None:
+def _check_digest(record: WarcRecord) -> None:
     """Check a block against the digest in its record, if kind and spelling are known."""
     name, _, told = record.headers.get(b"warc-block-digest", b"").decode("latin-1").partition(":")
     kind, told = name.strip().lower().replace("-", ""), told.strip().rstrip("=").lower()
@@ -226,17 +250,33 @@ def _check_digest(record: _Record) -> None:
                            found=found[len(told)])  # fmt: skip
 
 
-def _payload(record: _Record, limits: Limits) -> bytes:
-    """Return the body of the server's response, or the block of another kind of record."""
+def http_parts(record: WarcRecord, limits: Limits) -> tuple[bytes | None, bytes]:
+    """Return the status line and headers of an HTTP record, and its body as it was sent; None and the block of others.
+
+    Raises:
+        LimitExceeded: the headers are too long.
+    """
     http = record.headers.get(b"warc-target-uri", b"").strip(b"<>").lower().startswith((b"http:", b"https:"))
     if not http or record.headers.get(b"warc-type", b"").decode("latin-1").lower() not in _HTTP_RECORDS:
-        return record.block
+        return None, record.block
     empty = _EMPTY_LINE.search(record.block)
     if empty is None:
-        return b""  # a response of headers only
+        return record.block, b""  # a response of headers only
     if empty.end() > limits.warc_header_bytes:
         raise limits.exceeded("warc_header_bytes", "the headers of the response are too long")
-    head, body = record.block[: empty.start()], record.block[empty.end() :]
+    return record.block[: empty.start()], record.block[empty.end() :]
+
+
+def payload_of(record: WarcRecord, limits: Limits) -> bytes:
+    """Return the body of the server's response, decoded, or the block of another kind of record.
+
+    Raises:
+        CorruptShard: the body is not encoded as its headers say.
+        LimitExceeded: it unpacks to too much.
+    """
+    head, body = http_parts(record, limits)
+    if head is None or not body:
+        return body
     headers = _headers(head.partition(b"\n")[2])
     if headers.get(b"transfer-encoding", b"").lower() == b"chunked":
         body = _joined_chunks(body)
@@ -249,6 +289,24 @@ def _payload(record: _Record, limits: Limits) -> bytes:
     for encoding in reversed(encodings):
         body = _decoded(encoding.strip().decode("latin-1"), body, limits)
     return body
+
+
+def header_lines(lines: bytes) -> list[tuple[str, str]]:
+    """Return all headers in order, names as they are spelled; invalid lines are skipped."""
+    found = []
+    for line in _FOLD.sub(b"", lines).split(b"\n"):
+        name, colon, value = line.partition(b":")
+        if colon:
+            found.append((_text(name.strip()), _text(value.strip())))
+    return found
+
+
+def _text(raw: bytes) -> str:
+    """Return the text of a header: UTF-8, or Latin-1 as warcio reads what is none."""
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        return raw.decode("latin-1")
 
 
 def _headers(lines: bytes) -> dict[bytes, bytes]:

@@ -1,0 +1,1 @@
+"""Web archives (WARC): a record a sample."""
