@@ -21,7 +21,7 @@ from typing import Any, Protocol, Self, TypeVar
 import orjson
 import pyarrow as pa
 
-from lading.errors import LadingError, StoreError, UsageError
+from lading.errors import CorruptShard, LadingError, StoreError, UsageError
 from lading.jobs.messages import decode_error, repeat_warning, write_message
 from lading.jobs.progress import Tally
 
@@ -213,11 +213,26 @@ def _died(worker: _Worker) -> LadingError:
     worker.process.kill()  # changes nothing where it has ended, and does not wait for ever where it has not
     status = worker.process.wait()
     paths = [file for order in worker.orders for file in order.files]
+    if status == -signal.SIGBUS:
+        return CorruptShard(
+            "the file became shorter while a worker read it",
+            file=_cut_file(worker.orders) or " to ".join(paths) or None, found=f"signal {-status} (SIGBUS)",
+            advice="Do not write to data that is being read; write a new file, and rename it.",
+        )  # fmt: skip
     return StoreError(
         "a worker process died", file=" to ".join(dict.fromkeys(paths[:1] + paths[-1:])) or None,
         found=f"signal {-status} ({_signal_name(-status)})" if status < 0 else f"exit status {status}",
         advice="If memory ran out, use fewer workers or smaller batches (max_batch_bytes).",
     )  # fmt: skip
+
+
+def _cut_file(orders: Sequence[Order]) -> str | None:
+    """Return the first file of these tasks that is shorter than its list says; None if no list says its size."""
+    for shard in (each for order in orders for each in order.message.get("shards", ())):
+        with suppress(OSError):
+            if shard["size_bytes"] is not None and os.stat(shard["path"]).st_size < shard["size_bytes"]:
+                return str(shard["path"])
+    return None
 
 
 def _signal_name(number: int) -> str:

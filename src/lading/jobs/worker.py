@@ -55,6 +55,7 @@ from lading.pipeline.write import PartWriter
 from lading.storage.background import Background
 from lading.storage.base import write_file
 from lading.storage.fetch import Fetcher
+from lading.storage.leases import guarded_reads
 from lading.storage.stores import Stores, resolve
 
 __all__ = ["main"]
@@ -125,7 +126,7 @@ def main() -> None:
         warnings.showwarning = show
         opening, _ = parent.hear()
         closing = Background("lading-close")
-        with using_threads(opening["threads"]):
+        with using_threads(opening["threads"]), guarded_reads():
             do = _job(opening, closing, parent.tell)
             parent.tell(ready=True)
             task, tables = parent.hear()

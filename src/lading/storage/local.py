@@ -42,6 +42,7 @@ from lading.storage.base import (
 from lading.storage.checksum import Checksum, add_file
 from lading.storage.descriptors import Descriptor, Reopened, close_unused
 from lading.storage.extents import ExtentSums
+from lading.storage.leases import is_changing
 from lading.storage.lock import lock_file
 
 __all__ = ["LocalMap", "LocalSink", "LocalStore"]
@@ -129,8 +130,9 @@ class LocalStore:
             found = _mapped.get(key)
             if found is None:
                 buffer = _map_pages(fd, size) if size else pa.py_buffer(b"")
-                found = _mapped[key] = LocalMap(path, buffer, os.dup(fd))
-            return found
+                found = _mapped[key] = LocalMap(path, buffer, (status.st_dev, status.st_ino))
+        found.check()
+        return found
 
     def put_stream(self, path: str) -> LocalSink:
         """Return a sink for a new file; missing parent folders are created, and stay if the sink is aborted."""
@@ -213,14 +215,20 @@ class LocalMap:
 
     __slots__ = ("__weakref__", "_file", "buffer", "path", "size_bytes")
 
-    def __init__(self, path: str, buffer: pa.Buffer, fd: int) -> None:
+    def __init__(self, path: str, buffer: pa.Buffer, identity: tuple[int, int]) -> None:
         self.path, self.buffer, self.size_bytes = path, buffer, buffer.size
-        status = os.fstat(fd)
-        self._file = Reopened(fd, partial(_same_file, path, (status.st_dev, status.st_ino)))
+        # Not the descriptor that was mapped: a lease on it would stay as long as the pages.
+        self._file = Reopened(partial(_same_file, path, identity))
 
     def check(self) -> None:
         """Raise CorruptShard if the file's size has changed: touching lost pages kills the process."""
         opened = self._file.get()
+        if opened is not None and is_changing(opened):
+            raise CorruptShard(
+                "another process is changing the file", file=self.path, expected="a file that stays as it is",
+                found="a process that opened it for writing, or truncates it",
+                advice="Do not write to data that is being read; write a new file, and rename it.",
+            )  # fmt: skip
         now = self.size_bytes if opened is None else os.fstat(opened.fd).st_size
         if now != self.size_bytes:
             raise CorruptShard(
