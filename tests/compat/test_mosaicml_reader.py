@@ -320,3 +320,16 @@ def test_an_index_that_lies_about_an_unpacked_size(golden: Golden, tmp_path: Pat
         (remote / "index.json").write_text(json.dumps(changed))
         with pytest.raises(DataError, match="unpacks to"):
             lading.LocalCopy(tmp_path / str(change), remote=remote)[0]
+
+
+def test_shards_of_an_opened_dataset_are_indexed_alike(golden: Golden) -> None:
+    with lading.open(golden("mds") / "comp-none") as dataset:
+        shard, every = dataset.shards[0], [repr(sample) for sample in dataset.shards[0]]
+        for index in (slice(0, 3), [0, 1, 2], np.arange(3), slice(-1, None, -2)):
+            wanted = np.arange(len(shard))[index]
+            assert [repr(sample) for sample in shard[index]] == [every[i] for i in wanted]
+        for wrong in (len(shard), -len(shard) - 1):
+            with pytest.raises(IndexError):
+                shard[wrong]
+        with pytest.raises(ValueError, match="number"):
+            shard["text"]

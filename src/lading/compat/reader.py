@@ -13,17 +13,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import dataclass
-from operator import index as as_int
 from types import NoneType
 from typing import Any, Self
 
-import numpy as np
-
+from lading.dataset.shard import items_at
 from lading.errors import BadReference, DataError, NotFound, UsageError
 from lading.storage.base import store_errors
 from lading.units import parse_bytes
 
-__all__ = ["FileInfo", "Reader", "entry_arguments", "items_at", "refuse_outside"]
+__all__ = ["FileInfo", "Reader", "entry_arguments", "refuse_outside"]
 
 _FILES = (("raw_meta", "zip_meta"), ("raw_data", "zip_data"))
 """Files of a shard in an index: the unpacked and the compressed form, of the offsets and of the data."""
@@ -222,28 +220,6 @@ class Reader(Sequence[dict[str, Any]], ABC):
                 os.unlink(file)
                 freed += size
         return freed
-
-
-def items_at(samples: Sequence[Any], index: Any, get: Any) -> Any:
-    """Return `get(number)` for a number, or a list of them for a slice, a list or an array, also nested.
-
-    Raises:
-        IndexError: a number is outside the samples.
-        UsageError: the index is of another type.
-    """
-    count = len(samples)
-    if isinstance(index, slice):
-        return [get(i) for i in range(*index.indices(count))]
-    if isinstance(index, (list, tuple)) or (isinstance(index, np.ndarray) and index.ndim):
-        return [items_at(samples, one, get) for one in index]
-    try:
-        number = as_int(index)
-    except TypeError:
-        raise UsageError("not the number of a sample", expected="a number, a slice, a list or an array of numbers",
-                         found=f"{type(index).__name__} {index!r:.80}") from None  # fmt: skip
-    if not -count <= number < count:
-        raise IndexError(f"sample {number} of {count}")
-    return get(number % count)
 
 
 def entry_arguments(obj: Mapping[str, Any]) -> tuple[Any, Any, Any, Any]:

@@ -5,10 +5,12 @@ Source: mosaicml-streaming 0.13.0, base/format/base/reader.py (`Reader`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence, Sized
+from functools import partial
 from operator import index as as_int
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from lading.dataset.sample_access import SampleAccess
@@ -18,7 +20,7 @@ from lading.formats.base import SampleReader
 from lading.storage.roots import folder_of
 from lading.storage.stores import is_local, resolve
 
-__all__ = ["Shard", "ShardList"]
+__all__ = ["Shard", "ShardList", "items_at"]
 
 _INDEX = "index.json"
 """The index of the datasets that have local copies."""
@@ -60,11 +62,14 @@ class Shard:
     def __len__(self) -> int:
         return self._shards.open_shard(self.number).num_samples()
 
-    def __getitem__(self, index: int) -> dict[str, Any]:
-        index, count = as_int(index), len(self)
-        if not -count <= index < count:
-            raise IndexError(f"sample {index} of {count} in {self.path}")
-        return self._access.one(self.number, index % count)
+    def __getitem__(self, index: Any) -> Any:
+        """One sample by its number, or a list of samples by a slice, a list or an array of numbers.
+
+        Raises:
+            IndexError: the number is outside the shard.
+            UsageError: the index is of another type.
+        """
+        return items_at(self, index, partial(self._access.one, self.number))
 
     def __repr__(self) -> str:
         return f"<lading.Shard {self.number} {self.path}>"
@@ -81,7 +86,8 @@ class Shard:
 
     def get_item(self, idx: int) -> dict[str, Any]:
         """One sample, as `shard[idx]`."""
-        return self[idx]
+        sample: dict[str, Any] = self[idx]
+        return sample
 
     def get_sample_data(self, idx: int) -> bytes:
         """The bytes of a sample as they stand in the unpacked shard.
@@ -152,3 +158,25 @@ class Shard:
             raise UsageError("a shard of this format has no sample in one piece", file=self.path,
                              found=self._shards.format, advice="Take the sample itself: shard[i].")  # fmt: skip
         return reader
+
+
+def items_at(samples: Sized, index: Any, get: Callable[[int], Any]) -> Any:
+    """Return `get(number)` for a number, or a list of them for a slice, a list or an array, also nested.
+
+    Raises:
+        IndexError: a number is outside the samples.
+        UsageError: the index is of another type.
+    """
+    count = len(samples)
+    if isinstance(index, slice):
+        return [get(i) for i in range(*index.indices(count))]
+    if isinstance(index, (list, tuple)) or (isinstance(index, np.ndarray) and index.ndim):
+        return [items_at(samples, one, get) for one in index]
+    try:
+        number = as_int(index)
+    except TypeError:
+        raise UsageError("not the number of a sample", expected="a number, a slice, a list or an array of numbers",
+                         found=f"{type(index).__name__} {index!r:.80}") from None  # fmt: skip
+    if not -count <= number < count:
+        raise IndexError(f"sample {number} of {count}")
+    return get(number % count)
