@@ -66,7 +66,8 @@ def indexed(path: Path, limits: Limits) -> dict[str, Any]:
 
 
 def _json_of_fields(folder: Path) -> Read:
-    return of_file("d.jsonl", json.dumps({f"n{i}": i for i in range(5000)}).encode() + b"\n", folder)
+    lines = [json.dumps({f"n{first + i}": i for i in range(50)}) for first in range(0, 5000, 50)]
+    return of_file("d.jsonl", "".join(f"{line}\n" for line in lines).encode(), folder)
 
 
 def _long_line(folder: Path) -> Read:

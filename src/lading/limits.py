@@ -33,7 +33,8 @@ class Limits:
         image_strips: strips or tiles of a frame of a TIFF file.
         index_bytes: a dataset's own index, and other descriptions in or next to a shard.
         index_values: values in an index of JSON beyond one for each 8 bytes, an object counted as four.
-        json_fields: different fields among the lines of JSON that are read together.
+        json_fields: different fields among the lines of JSON that are read together, if rows times fields exceed the
+            bytes of the lines.
         line_bytes: a line of JSON or a record of CSV; it is held in memory, several times over.
         manifest_bytes: each of lading's own files next to a dataset, and its unpacked size.
         mds_columns: columns of a shard of MDS.

@@ -25,7 +25,7 @@ from lading.codecs import ENDINGS, WRAPS, StreamEncoder, sniff_wrap, stream_enco
 from lading.errors import CorruptShard, DataError, LadingError, LimitExceeded, Unrepresentable, UsageError, errors_at
 from lading.features.items import split_rows
 from lading.formats.base import Recovered, ShardFile
-from lading.limits import Limits
+from lading.limits import DEFAULT_LIMITS, Limits
 from lading.storage.base import Buffer, Sink, extents_of
 from lading.storage.extents import NO_ROWS
 from lading.storage.unwrap import UnwrappedFile, unwrapped
@@ -46,6 +46,7 @@ __all__ = [
     "open_text",
     "parse_delimiter",
     "parts_of",
+    "refuse_long_lines",
     "refuse_wide",
     "text_sink",
     "too_long",
@@ -346,6 +347,19 @@ def body(texts: pa.LargeStringArray) -> pa.Buffer:
     _, ends, data = texts.buffers()
     first, last = np.frombuffer(ends, np.int64)[[texts.offset, texts.offset + len(texts)]].tolist()
     return pa.py_buffer(b"") if data is None else data.slice(first, last - first)
+
+
+def refuse_long_lines(lines: pa.LargeStringArray, first_row: int, path: str) -> None:
+    """Raise Unrepresentable, with the row, for a line that readers refuse by default."""
+    most = DEFAULT_LIMITS.line_bytes
+    sizes = byte_lengths(lines)
+    if int(sizes.max(initial=0)) > most:
+        row = int(sizes.argmax())
+        raise Unrepresentable(
+            "a line longer than readers accept", file=path, row=first_row + row, expected=f"at most {most} bytes",
+            found=int(sizes[row]), advice="Write another format, such as parquet, or leave out its largest column with "
+            "--drop-columns.",
+        )  # fmt: skip
 
 
 def text_sink(sink: Sink, compression: str | None, level: int | None) -> TextSink:

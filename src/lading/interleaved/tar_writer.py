@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from lading.arrow.batches import with_columns
 from lading.arrow.byte_ranges import ByteRanges, in_memory
 from lading.arrow.references import make_refs
-from lading.arrow.views import is_text, join, places, row_bytes
+from lading.arrow.views import byte_lengths, is_text, join, places, row_bytes
 from lading.content.image import is_one_frame
 from lading.errors import Unrepresentable
 from lading.features.items import MODALITIES, RESERVED, extension_of, quote_key, split_rows
@@ -30,6 +30,7 @@ from lading.formats.base import MemberWriter, Ranges, ShardFacts, ShardWriter, s
 from lading.interleaved.tar import field_name
 from lading.interleaved.tar_items import IMAGE, MAX_POSITIONS, Clash, Items, clashes
 from lading.interleaved.tar_json import ContentTypes, Passthrough, documents, kinds_of
+from lading.limits import DEFAULT_LIMITS
 from lading.options import ROLES
 
 __all__ = ["MAX_POSITIONS", "Roles", "TarDocumentsWriter", "find_roles"]
@@ -171,6 +172,7 @@ class TarDocumentsWriter(ShardWriter):
         images = _image_names(items, keys, types)
         fields = [(column, self._roles.of.get(column.name, "")) for column in self._passthrough]
         texts = documents(items, ids, images, types, fields)
+        _refuse_long(items, texts)
         if gaps := int(np.sum(items.gaps)):
             self.counts["null texts, written as gaps"] += gaps
         names = pa.concat_arrays([images, pc.binary_join_element_wise(keys, "json", ".")])
@@ -303,3 +305,14 @@ def _member_order(items: Items) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     last = np.cumsum(np.bincount(owner, minlength=len(samples))) + samples
     order[last] = len(image) + samples
     return order, last
+
+
+def _refuse_long(items: Items, documents: pa.LargeStringArray) -> None:
+    """Raise Unrepresentable for a sample whose JSON readers refuse by default."""
+    sizes, most = byte_lengths(documents), DEFAULT_LIMITS.document_bytes
+    if int(sizes.max(initial=0)) > most:
+        sample = int(sizes.argmax())
+        raise Unrepresentable(
+            "the JSON of a sample is longer than readers accept", sample=items.sample_id(sample),
+            expected=f"at most {most} bytes", found=int(sizes[sample]), advice="Write another format, such as parquet.",
+        )  # fmt: skip

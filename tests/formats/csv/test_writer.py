@@ -17,6 +17,7 @@ from lading.features.items import INTERLEAVED_SCHEMA
 from lading.features.types import Json, Text, with_feature
 from lading.formats.base import ShardFile
 from lading.formats.csv.format import FORMAT
+from lading.limits import DEFAULT_LIMITS
 from lading.storage.memory import MemoryStore
 
 
@@ -126,3 +127,9 @@ def test_the_bytes_of_items_are_refused_with_a_way_that_leads_out() -> None:
     with pytest.raises(Unrepresentable, match="CSV has no bytes") as refused:
         write(pa.table({"binary_content": [b"x"]}))
     assert refused.value.advice == "Leave it out with --drop-columns, cast it to text, or write another format."
+
+
+def test_records_that_readers_refuse_are_not_written() -> None:
+    table = pa.table({"n": [1, 2], "t": pa.array(["a", "b" * DEFAULT_LIMITS.line_bytes], pa.large_string())})
+    with pytest.raises(Unrepresentable, match=r"t.csv row 1: a line longer than readers accept; .*such as parquet"):
+        write(table)

@@ -24,6 +24,7 @@ from lading.errors import Unrepresentable, UsageError
 from lading.features.types import Array, ClassLabel, Feature, Image, Json, Text, Value, feature_of, with_feature
 from lading.formats.base import ShardFile
 from lading.formats.jsonl.format import FORMAT
+from lading.limits import DEFAULT_LIMITS
 from lading.storage.memory import MemoryStore
 from registered import NamedType
 
@@ -247,3 +248,18 @@ def test_the_manifest_says_that_base64_is_text(tmp_path: Path, kind: pa.DataType
         assert dataset.schema.types == batch.schema.types == [pa.int8(), pa.string()]
         assert feature_of(dataset.schema.field("b")) == Text()
         assert list(dataset) == [dataset[0], dataset[1]] == [{"n": 1, "b": "/w=="}, {"n": 2, "b": "YQ=="}]
+
+
+@pytest.mark.parametrize("compression", [None, "gzip", "zstd"])
+def test_lines_that_readers_refuse_are_not_written(compression: str | None) -> None:
+    most = DEFAULT_LIMITS.line_bytes
+    table = pa.table({"t": pa.array(["a", "b" * (most - len('{"t":""}\n')), "c" * most], pa.large_string())})
+    with pytest.raises(Unrepresentable, match=r"d.jsonl row 2: a line longer than readers accept; .*such as parquet"):
+        write(table, compression=compression)
+    if compression is None:
+        assert read(write(table.slice(0, 2))).equals(table.slice(0, 2).cast(pa.schema([("t", pa.string())])))
+
+
+def test_many_columns_are_read_back() -> None:
+    table = pa.table({f"column {i}": [i, i + 1] for i in range(5000)})
+    assert read(write(table)).equals(table)

@@ -13,11 +13,13 @@ import pyarrow as pa
 from lading.arrow import views
 from lading.arrow.batches import with_columns
 from lading.arrow.casts import cast, rebuilt, without_null_values
+from lading.arrow.ipc import MAX_RATIO
 from lading.arrow.text_checks import holds, refuse_bad_values
 from lading.errors import SchemaMismatch, Unrepresentable, UsageError, errors_at
 from lading.features.huggingface import huggingface_batch, huggingface_schema
 from lading.formats.arrow.schema import stored_schema
 from lading.formats.base import ShardFacts, ShardWriter
+from lading.limits import DEFAULT_LIMITS
 from lading.storage.base import NativePath, Sink, extents_of, store_errors, writes_behind
 from lading.storage.extents import NO_ROWS
 from lading.storage.sink_file import SinkFile
@@ -80,6 +82,8 @@ class ArrowWriter(ShardWriter):
     def __init__(self, sink: Sink, schema: pa.Schema, options: WriteOptions) -> None:
         self._sink, self._options, self._extents = sink, options, extents_of(sink)
         self._batch_bytes = parse_bytes(options.batch_bytes)
+        if options.compression != "none":
+            self._batch_bytes = min(self._batch_bytes, DEFAULT_LIMITS.arrow_batch_bytes // 2)
         self._rows_schema = self._schema = stored_schema(schema)
         if options.layout == "huggingface":
             with errors_at(file=sink.path):
@@ -92,6 +96,7 @@ class ArrowWriter(ShardWriter):
         self._waiting: list[pa.RecordBatch] = []
         self._waiting_rows = self._waiting_bytes = self._viewed_bytes = 0
         self._payload_bytes = self._num_samples = self._said_bytes = self._flushed_rows = 0
+        self._bare_rows = 0
         self._dictionaries: dict[int, pa.Array] = {}
 
     def write(self, batch: pa.RecordBatch) -> None:
@@ -171,9 +176,28 @@ class ArrowWriter(ShardWriter):
                     batch = huggingface_batch(batch, self._schema) if len(self._schema) else batch
             assert batch.num_rows == rows or not len(self._schema)
             writer, handle = self._opened()
+            begin = handle.tell()
             writer.write_batch(self._with_one_dictionary(batch))
+            self._refuse_unread(batch, handle.tell() - begin)
             self._extents.mark_extents(handle.tell(), self._flushed_rows, self._flushed_rows + rows - 1)
         self._flushed_rows += rows
+
+    def _refuse_unread(self, batch: pa.RecordBatch, written: int) -> None:
+        """Raise Unrepresentable for a record batch that readers refuse by default."""
+        size = batch.get_total_buffer_size()
+        if self._codec is not None and size > DEFAULT_LIMITS.arrow_batch_bytes and size > MAX_RATIO * written:
+            raise Unrepresentable(
+                "a record batch that expands more than readers accept", row=self._flushed_rows,
+                expected=f"at most {MAX_RATIO} times {written} bytes", found=f"{size} bytes",
+                advice="Write it without compression.",
+            )  # fmt: skip
+        self._bare_rows += max(batch.num_rows - 8 * size, 0)
+        if self._bare_rows > DEFAULT_LIMITS.bare_rows:
+            raise Unrepresentable(
+                "more rows without bytes than readers accept", row=self._flushed_rows,
+                expected=f"at most {DEFAULT_LIMITS.bare_rows} in a file", found=self._bare_rows,
+                advice="Add a column with values, or write another format.",
+            )  # fmt: skip
 
     def _joined(self, parts: list[pa.RecordBatch]) -> pa.RecordBatch:
         """Return one record batch in the types of the rows."""

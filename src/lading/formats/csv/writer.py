@@ -20,6 +20,7 @@ from lading.formats.text_lines import (
     check_compression,
     parse_delimiter,
     parts_of,
+    refuse_long_lines,
     text_sink,
     without_dictionary,
 )
@@ -74,7 +75,9 @@ class CsvWriter(ShardWriter):
         """
         self._begin()
         for part in parts_of(batch):
-            self._out.write_rows(self._records(part))
+            records = self._records(part)
+            refuse_long_lines(records, self._rows, self._path)
+            self._out.write_rows(records)
             self._rows += len(part)
             self._payload += total_bytes(part)
 

@@ -514,8 +514,9 @@ class JsonlReader(ShardReader):
         return _Rows(values, np.fromiter(map(len, lines.texts), np.int64, len(lines.texts)), plain)
 
     def _refuse_many(self, fields: int, lines: _Lines) -> None:
+        """Raise LimitExceeded for many fields, unless the lines have about as many values as rows times fields."""
         limits = self._file.source.limits
-        if fields > limits.json_fields:
+        if fields > limits.json_fields and fields * len(lines.texts) > sum(map(len, lines.texts)):
             raise limits.exceeded("json_fields", "too many fields", file=self._file.path, offset=int(lines.offset[0]),
                                   found=fields)  # fmt: skip
 

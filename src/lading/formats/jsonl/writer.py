@@ -20,7 +20,14 @@ from lading.errors import DataError, Unrepresentable, UsageError, errors_at
 from lading.features.items import ITEMS_ADVICE, is_interleaved_schema
 from lading.features.types import ClassLabel, Json, Text, Value, feature_of
 from lading.formats.base import ShardFacts, ShardWriter
-from lading.formats.text_lines import as_text, check_compression, parts_of, text_sink, without_dictionary
+from lading.formats.text_lines import (
+    as_text,
+    check_compression,
+    parts_of,
+    refuse_long_lines,
+    text_sink,
+    without_dictionary,
+)
 from lading.storage.base import Sink
 
 __all__ = ["JsonlWriter", "WriteOptions", "becomes_base64", "check_schema"]
@@ -83,7 +90,9 @@ class JsonlWriter(ShardWriter):
             Unrepresentable: a value that would not be read back; names the row and the column.
         """
         for part in parts_of(batch):
-            self._out.write_rows(self._lines(part))
+            lines = self._lines(part)
+            refuse_long_lines(lines, self._rows, self._path)
+            self._out.write_rows(lines)
             self._rows += len(part)
             self._payload += total_bytes(part)
 

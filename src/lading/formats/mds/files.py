@@ -122,6 +122,12 @@ class WriteOptions:
         return None if self.size_limit is None else parse_bytes(self.size_limit)
 
     @property
+    def most_bytes(self) -> int:
+        """Return the size at which a shard ends, compressed or not; readers hold a compressed shard in memory."""
+        most = MAX_BYTES if self.compression is None else min(MAX_BYTES, DEFAULT_LIMITS.shard_bytes)
+        return min(self.limit_bytes or most, most)
+
+    @property
     def ending(self) -> str:
         """Return the ending of the names of compressed files."""
         return "" if self.compression is None else "." + self.compression.split(":")[0]

@@ -220,7 +220,7 @@ class LineWriter(ShardWriter):
         self._data, self._meta = (OutFile(sink, options) for sink in sinks)
         self._sizes: list[NDArray[np.int64]] = [np.array([len(head)])]
         self._samples = self._lines_bytes = 0
-        self.limit_bytes = options.limit_bytes or MAX_BYTES - len(head)
+        self.limit_bytes = min(options.most_bytes, MAX_BYTES - len(head))
         _mark_head(self._data, head)
         self._data.write(head)
 

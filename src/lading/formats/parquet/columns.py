@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -16,10 +16,22 @@ from lading.errors import DataError, UsageError
 from lading.features.types import Audio, Image, Video, feature_of
 from lading.formats.parquet.options import WriteOptions
 
-__all__ = ["ColumnPlan", "check_codecs", "leaf_arrays", "plan_columns", "shrinking", "values_at_once"]
+__all__ = [
+    "ColumnPlan",
+    "check_codecs",
+    "expands",
+    "leaf_arrays",
+    "plan_columns",
+    "shrinking",
+    "uncompressed",
+    "values_at_once",
+]
 
 _CODECS = ("none", "snappy", "gzip", "brotli", "lz4", "zstd")
-_WITH_LEVELS = ("gzip", "brotli", "zstd")
+_WITH_LEVELS = _EXPANDING = ("gzip", "brotli", "zstd")
+"""Codecs with levels; the same may expand by more than 1,000 times, as snappy and lz4 never do."""
+_SAFE_RATIO = 900
+"""Readers refuse large pages that expand by more than 1,000 times; levels and lengths are in a page, too."""
 _MIN_VALUE_BYTES = 512
 """Smaller values count as this size: checking a page's size every 1,024 values is often enough."""
 _MIN_REPEATS = 8
@@ -48,6 +60,7 @@ class ColumnPlan:
 
     Attributes:
         path: its path in Parquet's schema.
+        column: the column of the rows that it stores, or a part of.
         codec: compression.
         level: level of the codec, None for its default.
         dictionary: whether values repeat enough for a dictionary.
@@ -58,6 +71,7 @@ class ColumnPlan:
     """
 
     path: str
+    column: str
     codec: str
     level: int | None
     dictionary: bool
@@ -96,6 +110,32 @@ def plan_columns(sample: pa.RecordBatch, options: WriteOptions) -> list[ColumnPl
     ]
     paths = _paths(sample.schema)
     return [_plan(path, field, values, options) for path, (field, values) in zip(paths, leaves, strict=True)]
+
+
+def uncompressed(plan: ColumnPlan) -> ColumnPlan:
+    """Return a plan that stores each value as it is."""
+    return replace(plan, codec="none", level=None, dictionary=False, ratio=1.0)
+
+
+def expands(column: pa.ChunkedArray, plan: ColumnPlan, least_bytes: int) -> bool:
+    """Return whether a page with a row of at least so many bytes may expand so much that readers refuse it.
+
+    Large bytes and texts are compressed to find out; other large rows, such as lists, count as such.
+    """
+    if plan.codec not in _EXPANDING:
+        return False
+    single = views.is_bytes(column.type) or views.is_text(column.type)
+    for chunk in column.chunks:
+        sizes = views.row_bytes(pa.record_batch([chunk], ["values"]))
+        for row in np.flatnonzero(sizes >= least_bytes).tolist():
+            [value] = views.slices(chunk.slice(row, 1)) if single else [None]
+            if value is None or len(value) > _SAFE_RATIO * len(_coder(plan).compress(value)):
+                return True
+    return False
+
+
+def _coder(plan: ColumnPlan) -> pa.Codec:
+    return pa.Codec(plan.codec) if plan.level is None else pa.Codec(plan.codec, plan.level)
 
 
 def values_at_once(plans: Sequence[ColumnPlan], page_bytes: int) -> int:
@@ -144,6 +184,7 @@ def _plan(path: str, field: pa.Field, values: pa.Array, options: WriteOptions) -
     codec = _codec(field.name, options, payload=payload, ratio=ratio)
     return ColumnPlan(
         path=path,
+        column=field.name,
         codec=codec,
         level=options.compression_level if codec in _WITH_LEVELS else None,
         dictionary=not payload and mean <= _TEXT_BYTES and _repeats(values),

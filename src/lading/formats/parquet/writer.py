@@ -15,10 +15,20 @@ from lading.arrow.casts import cast, without_null_values
 from lading.errors import SchemaMismatch, Unrepresentable, UsageError, errors_at
 from lading.features.huggingface import huggingface_batch
 from lading.formats.base import ShardFacts, ShardWriter
-from lading.formats.parquet.columns import check_codecs, plan_columns, shrinking, values_at_once
+from lading.formats.parquet.columns import (
+    ColumnPlan,
+    check_codecs,
+    expands,
+    plan_columns,
+    shrinking,
+    uncompressed,
+    values_at_once,
+)
+from lading.formats.parquet.held_footer import HeldFooter
 from lading.formats.parquet.options import WriteOptions
 from lading.formats.parquet.schema import file_type, metadata_of
 from lading.formats.text_lines import without_dictionary
+from lading.limits import DEFAULT_LIMITS
 from lading.storage.base import NativePath, Sink, extents_of, store_errors, writes_behind
 from lading.storage.extents import NO_ROWS
 from lading.storage.sink_file import SinkFile
@@ -32,6 +42,8 @@ _MAX_VALUE_BYTES = 1 << 31
 _LEAST_PAGE_BYTES = 16
 """pyarrow 26 counts an empty dictionary as 6 bytes. If that fills a page, a list's first page has no rows, and the file
 has fewer rows than its footer says."""
+_MAX_HALF_PAGE_BYTES = 16 << 20
+"""Half of the largest page of several values: readers refuse pages that expand by much from 72 MB on."""
 _SAMPLE_ROWS = 4096
 _AT_ONCE_BYTES = 2 << 20
 """Bytes of nested columns that are written at once: pyarrow allocates 4 bytes for each item of an array, of any type.
@@ -55,6 +67,7 @@ class ParquetWriter(ShardWriter):
     def __init__(self, sink: Sink, schema: pa.Schema, options: WriteOptions) -> None:
         self._sink, self._options, self._extents = sink, options, extents_of(sink)
         self._row_group_bytes, self._page_bytes = _sizes(options)
+        self._refused_bytes = DEFAULT_LIMITS.page_bytes - min(self._page_bytes, 2 * _MAX_HALF_PAGE_BYTES)
         self._given_schema, self._metadata = schema, metadata_of(schema)
         self._schema = pa.schema([field.with_type(_written_type(field.type)) for field in schema])
         check_codecs(options, self._schema)
@@ -62,6 +75,9 @@ class ParquetWriter(ShardWriter):
         self._trial_rate: float | None = None
         self._handle: pa.NativeFile | None = None
         self._writer: pq.ParquetWriter | None = None
+        self._plans: list[ColumnPlan] = []
+        self._earlier: pq.FileMetaData | None = None
+        self._held: HeldFooter | None = None
         self._waiting: list[pa.RecordBatch] = []
         self._waiting_bytes = self._leaving_bytes = 0
         self._viewed_bytes = self._leaving_viewed_bytes = 0
@@ -127,8 +143,9 @@ class ParquetWriter(ShardWriter):
         if writes_behind(self._sink):
             self._sink.settle()
         with self._failures():
-            writer.add_key_value_metadata(self._metadata)
-            writer.close()
+            self._end(writer)
+            if self._held is not None:
+                handle.write(self._held.footer_of(self._earlier))
             size = handle.tell()
             handle.close()
         self._extents.mark(np.array([size]), np.array([NO_ROWS]))
@@ -156,8 +173,11 @@ class ParquetWriter(ShardWriter):
 
     def _flush(self) -> None:
         if self._waiting:
-            writer, handle = self._opened()
+            self._opened()
             rows = pa.Table.from_batches(self._waiting, self._schema)
+            if self._waiting_bytes >= self._refused_bytes:
+                self._store_expanding(rows)
+            writer, handle = self._opened()
             step = max(rows.num_rows * _AT_ONCE_BYTES // max(self._waiting_bytes, 1), 1)
             work = partial(self._write_row_group, writer, rows, step)
             if writes_behind(self._sink):
@@ -170,6 +190,32 @@ class ParquetWriter(ShardWriter):
             self._row_groups += 1
             self._leaving_bytes, self._leaving_viewed_bytes = self._waiting_bytes, self._viewed_bytes
             self._waiting, self._waiting_bytes, self._viewed_bytes = [], 0, 0
+
+    def _store_expanding(self, rows: pa.Table) -> None:
+        """Store columns uncompressed from these rows on if readers would refuse a page of them as a bomb."""
+        found = {plan.path for plan in self._plans if expands(rows.column(plan.column), plan, self._refused_bytes)}
+        if not found:
+            return
+        if writes_behind(self._sink):
+            self._sink.settle()
+        writer, handle = self._opened()
+        with self._failures():
+            self._end(writer)
+            self._plans = [uncompressed(plan) if plan.path in found else plan for plan in self._plans]
+            self._held = HeldFooter(handle)
+            self._writer = self._made(self._held.file)
+            self._held.begin()
+
+    def _end(self, writer: pq.ParquetWriter) -> None:
+        """Close a writer of row groups, and add them to those of earlier writers."""
+        writer.add_key_value_metadata(self._metadata)
+        if self._held is not None:
+            self._held.end()
+        writer.close()
+        if self._earlier is None:
+            self._earlier = writer.writer.metadata
+        else:
+            self._earlier.append_row_groups(writer.writer.metadata)
 
     def _write_row_group(self, writer: pq.ParquetWriter, rows: pa.Table, step: int) -> None:
         if any(pa.types.is_nested(getattr(kind, "storage_type", kind)) for kind in rows.schema.types):
@@ -184,26 +230,31 @@ class ParquetWriter(ShardWriter):
         """Return the writer, opened when the first rows have shown how to write them."""
         if self._writer is None or self._handle is None:
             first = pa.Table.from_batches(self._waiting, self._schema).slice(0, _SAMPLE_ROWS)
-            plans = plan_columns(_one_batch(first), self._options)
-            half_page = max(self._page_bytes // 2, _LEAST_PAGE_BYTES)
+            self._plans = plan_columns(_one_batch(first), self._options)
             self._extents.mark(np.array([len(_MAGIC)]), np.array([NO_ROWS]))
             with self._failures():
                 self._handle = _open_sink(self._sink)
-                self._writer = pq.ParquetWriter(
-                    self._handle,
-                    self._schema,
-                    store_schema=False,
-                    compression={plan.path: plan.codec for plan in plans},
-                    compression_level={plan.path: plan.level for plan in plans if plan.level is not None} or None,
-                    use_dictionary=[plan.path for plan in plans if plan.dictionary],
-                    write_statistics=[plan.path for plan in plans if plan.statistics],
-                    write_page_index=True,
-                    # pyarrow checks the size of a page after each of these many values: pages get between half of the
-                    # requested size and all of it.
-                    data_page_size=half_page,
-                    write_batch_size=values_at_once(plans, half_page),
-                )
+                self._writer = self._made(self._handle)
         return self._writer, self._handle
+
+    def _made(self, handle: pa.NativeFile) -> pq.ParquetWriter:
+        """Return a writer by the plans, of whatever is written to the handle next."""
+        plans = self._plans
+        half_page = min(max(self._page_bytes // 2, _LEAST_PAGE_BYTES), _MAX_HALF_PAGE_BYTES)
+        return pq.ParquetWriter(
+            handle,
+            self._schema,
+            store_schema=False,
+            compression={plan.path: plan.codec for plan in plans},
+            compression_level={plan.path: plan.level for plan in plans if plan.level is not None} or None,
+            use_dictionary=[plan.path for plan in plans if plan.dictionary],
+            write_statistics=[plan.path for plan in plans if plan.statistics],
+            write_page_index=True,
+            # pyarrow checks the size of a page after each of these many values: pages get between half of the
+            # requested size and all of it.
+            data_page_size=half_page,
+            write_batch_size=values_at_once(plans, half_page),
+        )
 
     @contextmanager
     def _failures(self) -> Iterator[None]:
