@@ -133,7 +133,7 @@ class MdsWriter(ShardWriter):
         self._header = json.dumps(self._config, sort_keys=True).encode()
         self.takes_ranges = self._out.takes_ranges
         self.sample_bytes = 4 * len(self._varying) + 4
-        self.limit_bytes = options.most_bytes
+        self.limit_bytes = min(options.most_bytes, MAX_BYTES)
         self._parts: list[ByteRanges] = []
         self._sizes: list[NDArray[np.int64]] = []
         self._samples = self._body = self._payload = self._held = 0
