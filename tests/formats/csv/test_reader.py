@@ -274,6 +274,13 @@ def test_carriage_returns_alone_end_lines(step: int, monkeypatch: pytest.MonkeyP
     assert remains(data) == (data, 0)
 
 
+def test_a_quote_that_is_never_closed_where_cr_ends_lines() -> None:
+    for data in (b'a,b\r1,"2\r', b'a,b\r1,2\r3,"\r4"",5\r'):
+        with pytest.raises(CorruptShard, match="a quote in this record is never closed"):
+            rows(data)
+    assert remains(b'a,b\r1,2\r3,"\r')[0] == b"a,b\r1,2\r"
+
+
 def test_one_line_end_of_another_kind_is_told_by_its_line() -> None:
     with pytest.raises(CorruptShard, match=r"t\.csv @ 11: line 3: a line feed, where CR ends other lines"):
         rows(b"a,b\r1,2\r3,4\n5,6\r")

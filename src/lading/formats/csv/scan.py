@@ -96,8 +96,9 @@ def record_blocks(
 
     line = 1
     for block in blocks_of(pieces, ends_of, path, limits):
-        if line_end == b"\r" or (not line_end and returned):  # a header that ends with the file
-            block = replace(block, line=line, line_end=b"\r", whole=block.data.endswith(b"\r"))  # noqa: PLW2901 - cut
+        only_header = not line_end and returned  # a header that ends with the file
+        if line_end == b"\r" or only_header:
+            block = replace(block, line=line, line_end=b"\r", whole=block.whole or only_header)  # noqa: PLW2901
             line += block.data.count(b"\r")
         if not block.whole and inside:
             raise CorruptShard(
