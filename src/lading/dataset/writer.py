@@ -33,7 +33,7 @@ from lading.manifest.files import ShardTables, lading_folder, save_manifest
 from lading.manifest.values import FOLDER, Manifest, leads_outside
 from lading.options import OnError
 from lading.pipeline.batch import Batch
-from lading.pipeline.fetch import fetched_parts
+from lading.pipeline.fetch import advising, fetched_parts
 from lading.pipeline.finished import FinishedShard, FinishedShards, Part, ShardSums
 from lading.pipeline.open_shard import BuildFolder
 from lading.pipeline.pack import KeyNumbers
@@ -267,9 +267,11 @@ class DatasetWriter:
     def _without_failures(self, batch: Batch) -> Iterator[Batch]:
         """The batch with its payload, without the rows that fail, or with nulls in them."""
         left = batch.num_rows
-        for part in fetched_parts(batch, self._fetcher, _BUFFER_BYTES, views=True, on_error=self._on_error or "error"):
-            left -= part.num_rows
-            yield part
+        policy = self._on_error or "error"
+        with advising():
+            for part in fetched_parts(batch, self._fetcher, _BUFFER_BYTES, views=True, on_error=policy):
+                left -= part.num_rows
+                yield part
         if left:
             self.counts["rows without bytes, dropped"] += left
 

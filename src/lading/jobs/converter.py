@@ -29,7 +29,7 @@ from lading.jobs.digest import batch_digests
 from lading.jobs.progress import Tally
 from lading.jobs.spec import Conversion
 from lading.pipeline.batch import Batch
-from lading.pipeline.fetch import fetched_parts
+from lading.pipeline.fetch import advising, fetched_parts
 from lading.pipeline.join import join, split_duplicate_ids
 from lading.pipeline.write import PartWriter, write_rows
 from lading.storage.fetch import earlier_errors
@@ -215,18 +215,20 @@ class Converter:
         # Payload that stays where it is, is not fetched: only rows with an error already fail.
         stays = spec.write.lazy and not get_format(self._dataset.format).info.self_contained
         held = spec.max_batch_bytes if stays else spec.max_batch_bytes // HELD_BATCHES
-        drops = spec.write.on_error in ("drop_row", "drop_sample")
+        policy = spec.write.on_error
+        drops = policy in ("drop_row", "drop_sample")
         rows, samples, size = batch.num_rows, batch.num_samples, batch.size_bytes if drops else 0
-        for part in fetched_parts(
-            batch, self._dataset.fetcher, held, columns=[] if stays else None, views=True, on_error=spec.write.on_error,
-            on_failure=partial(self._failed, batch.row_numbers),
-        ):  # fmt: skip
-            rows -= part.num_rows
-            samples -= part.num_samples
-            size -= part.size_bytes if drops else 0
-            written = spec.plan.schema_written
-            yield part if written is None else part.with_rows(as_text(part.rows, written))
-            del part  # before as much is unpacked again
+        with advising():
+            for part in fetched_parts(
+                batch, self._dataset.fetcher, held, columns=[] if stays else None, views=True, on_error=policy,
+                on_failure=partial(self._failed, batch.row_numbers),
+            ):  # fmt: skip
+                rows -= part.num_rows
+                samples -= part.num_samples
+                size -= part.size_bytes if drops else 0
+                written = spec.plan.schema_written
+                yield part if written is None else part.with_rows(as_text(part.rows, written))
+                del part  # before as much is unpacked again
         if rows:
             tally.rows -= rows
             tally.samples -= samples

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from itertools import pairwise
 
@@ -11,13 +12,25 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from lading.arrow.references import is_ref
-from lading.errors import errors_at
+from lading.errors import BadReference, errors_at
 from lading.features.items import duplicate_id_bounds, split_rows
 from lading.options import OnError
 from lading.pipeline.batch import Batch
 from lading.storage.fetch import Fetcher, OnFailure, earlier_errors
 
-__all__ = ["fetched", "fetched_parts"]
+__all__ = ["advising", "fetched", "fetched_parts"]
+
+_ADVICE = "Choose what happens to such rows: --on-error warn, drop_row or drop_sample (in Python on_error=)."
+
+
+@contextmanager
+def advising() -> Iterator[None]:
+    """Name the option that decides about rows whose payload is unavailable, where there is such an option."""
+    try:
+        yield
+    except BadReference as error:
+        error.advice = error.advice or _ADVICE
+        raise
 
 
 def fetched(batch: Batch, fetcher: Fetcher, *, takes_ranges: bool) -> Batch:
