@@ -16,7 +16,7 @@ from lading.formats.registry import format_names
 _ROOT = Path(lading.__file__).parent
 
 LAYERS = (
-    "errors units limits options arrow features",
+    "errors spelling units limits options arrow features",
     "content codecs",
     "storage",
     "media caches",

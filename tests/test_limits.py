@@ -291,7 +291,7 @@ def test_a_file_that_asks_for_more_is_refused_and_read_when_the_limit_is_raised(
     assert time.process_time() - began < _MAX_SECONDS
     assert peak_mb() - before < _MAX_MB
     told = caught.value
-    assert f"--max {name}=…, or limits=Limits({name}=…)" in str(told)
+    assert f"limits=Limits({name}=…), or --max {name}=…" in str(told)
     assert told.expected is not None
     assert told.found is not None
     assert str(tmp_path) in str(told.file)

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from lading.dataset.writer import DatasetWriter as writer  # noqa: N813 - what users type: with lading.writer(…)
     from lading.errors import LadingError
     from lading.jobs.convert import convert
+    from lading.jobs.diff import diff
     from lading.jobs.digest import dataset_digest as digest
-    from lading.jobs.digest import diff
     from lading.jobs.doctor import doctor
     from lading.jobs.index import index
     from lading.jobs.info import info
@@ -51,7 +51,7 @@ _HOMES = {
     "LocalCopy": ("lading.compat.mosaicml", "LocalCopy"),
     "MDSShard": ("lading.compat.mosaicml", "MDSShard"),
     "convert": ("lading.jobs.convert", "convert"),
-    "diff": ("lading.jobs.digest", "diff"),
+    "diff": ("lading.jobs.diff", "diff"),
     "digest": ("lading.jobs.digest", "dataset_digest"),
     "doctor": ("lading.jobs.doctor", "doctor"),
     "index": ("lading.jobs.index", "index"),

@@ -35,6 +35,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Self, TypeVar
 
+from lading.spelling import in_python
+
 __all__ = [
     "BadReference",
     "CorruptShard",
@@ -78,10 +80,13 @@ class LadingError(Exception):
         column: column or field.
         expected: what should have been there.
         found: what was there.
-        advice: what to do next, a sentence.
+        advice: what to do next, a sentence. Options are spelled as on the command line (`--to-option nulls=mask`);
+            `str(error)` spells them as Python does.
     """
 
     exit_status = 1
+    details: Sequence[str] = ()
+    """Further problems of the same kind, for errors of several columns."""
 
     def __init__(  # noqa: PLR0913 - the places an error can name, all optional and by keyword
         self,
@@ -121,9 +126,16 @@ class LadingError(Exception):
         names = (*_PLACES, "expected", "found", "advice")
         known = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
         plain = {k: v if isinstance(v, (int, str)) else str(v) for k, v in known.items()}
-        return {"error": type(self).__name__, "message": self.message, **plain}
+        more = {"details": list(self.details)} if self.details else {}
+        return {"error": type(self).__name__, "message": self.message, **plain, **more}
 
     def __str__(self) -> str:
+        text = ": ".join([self.problem, "; ".join(self.details)]) if self.details else self.problem
+        return f"{text}. {in_python(self.advice)}" if self.advice else text
+
+    @property
+    def problem(self) -> str:
+        """Place and problem, without the advice."""
         where = self.file or ""
         if self.offset is not None:
             where += f" @ {self.offset}"
@@ -140,7 +152,7 @@ class LadingError(Exception):
             text += f"; expected {self.expected}"
         elif self.found is not None:
             text += f"; found {self.found}"
-        return f"{text}. {self.advice}" if self.advice else text
+        return text
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Errors cross process boundaries with everything they know."""
@@ -207,7 +219,13 @@ class LimitExceeded(DataError):
 
 
 class Unrepresentable(DataError):
-    """The target format cannot hold this value or column."""
+    """The target format cannot hold this value or column.
+
+    Attributes:
+        columns: the columns, if there are several. `details` says what is wrong with each.
+    """
+
+    columns: Sequence[str] = ()
 
 
 class UnknownLabel(Unrepresentable, KeyError):

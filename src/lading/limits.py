@@ -206,4 +206,4 @@ def raised_by(name: str) -> Iterator[None]:
 
 
 def _advice(name: str) -> str:
-    return f"If you trust the file, raise the limit: --max {name}=…, or limits=Limits({name}=…)."
+    return f"If you trust the file, raise the limit: --max {name}=…."

@@ -11,7 +11,8 @@ import pytest
 from rich.console import Console
 
 from lading.cli.progress import LineProgress, progress_text, watching
-from lading.jobs.digest import dataset_digest, diff
+from lading.jobs.diff import diff
+from lading.jobs.digest import dataset_digest
 from lading.jobs.progress import Progress
 from lading.jobs.verify import verify
 

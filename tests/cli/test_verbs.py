@@ -300,7 +300,7 @@ def test_every_verb_takes_a_dataset_of_files_in_pairs(place: Path) -> None:
     shown = run("convert", "in.parquet", "csv", "--to", "mds", "--to-option", "kind=csv", status=1).output
     assert "row 0 column 'text': a value that holds ','" in shown
     assert (
-        "A number is given as separator='\"1\"'"
+        "A number is given in quotes: --to-option 'separator=\"1\"'."
         in run(
             "convert",
             "in.parquet",
@@ -640,7 +640,7 @@ def test_a_difference_is_named_by_key_and_field(place: Path) -> None:
     assert result.stdout.startswith("different: 1 place differs")
     assert result.stdout.rstrip().splitlines()[-1].split() == ["1", "b", "txt"]
     told = run_json("diff", "one.tar", "other.tar", status=1)
-    assert told["differences"] == [{"sample": 1, "keys": ["b", "b"], "fields": ["txt"]}]
+    assert told["differences"] == [{"samples": [1, 1], "keys": ["b", "b"], "fields": ["txt"]}]
 
 
 def test_another_order_is_a_difference_unless_it_may_be(place: Path) -> None:
@@ -648,6 +648,19 @@ def test_another_order_is_a_difference_unless_it_may_be(place: Path) -> None:
     write_tar(place / "other.tar", {"b.txt": b"2", "a.txt": b"1"})
     assert run("diff", "one.tar", "other.tar", status=1).stdout.startswith("different order: the same 2 samples")
     assert run("diff", "one.tar", "other.tar", "--any-order").stdout == "equal: 2 samples, in another order\n"
+    told = run_json("diff", "one.tar", "other.tar", "--any-order")
+    assert (told["equal"], told["differing"], told["differences"]) == (True, 0, [])
+
+
+def test_in_any_order_samples_of_one_key_are_compared(place: Path) -> None:
+    write_tar(place / "one.tar", {"a.txt": b"1", "b.txt": b"2", "c.txt": b"3"})
+    write_tar(place / "other.tar", {"d.txt": b"4", "c.txt": b"3", "a.txt": b"0"})
+    shown = run("diff", "one.tar", "other.tar", "--any-order", status=1).stdout
+    assert shown.startswith("different: 3 samples differ")
+    assert [line.split() for line in shown.splitlines()[-3:]] == [
+        ["0", "/", "2", "a", "txt"], ["1", "b", "only", "in", "A"], ["0", "d", "only", "in", "B"],
+    ]  # fmt: skip
+    assert "--any-order" in run("diff", "one.tar", "other.tar", status=1).stdout
 
 
 def test_a_longer_dataset_differs(place: Path) -> None:

@@ -127,7 +127,7 @@ def test_features_that_are_none(told: Any) -> None:
     ids=str,
 )
 def test_types_that_it_does_not_have(kind: pa.DataType) -> None:
-    with pytest.raises(Unrepresentable, match="column 'x': datasets has no such type"):
+    with pytest.raises(Unrepresentable, match="column 'x': datasets cannot hold this type"):
         huggingface_schema(pa.schema([("a", pa.int8()), ("x", kind)]))
     with pytest.raises(Unrepresentable, match="column 'x'"):
         huggingface_schema(pa.schema([("x", pa.list_(kind))]))
@@ -367,7 +367,7 @@ def test_a_format_without_structs_names_the_option_that_reads_media_as_bytes(nam
     assert refused.value.advice is not None
     assert "--option media=bytes" in refused.value.advice
     numbers = pa.struct([("bytes", pa.int64())])
-    assert media_advice(numbers, "Cast it.") == "Cast it."
+    assert media_advice(numbers) is None
 
 
 def _stored(values: list[Any], feature: Feature, kind: pa.DataType | None = None) -> pa.Array:

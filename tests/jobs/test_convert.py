@@ -296,7 +296,7 @@ def test_an_error_of_a_value_says_which_source_it_comes_from(workers: int, tmp_p
     with pytest.raises(Unrepresentable) as caught:
         lading.convert(tmp_path / "*.parquet", tmp_path / "out", format="mds", workers=workers, shard_size=1)
     assert (caught.value.sample, caught.value.column) == ("k12", "x")
-    assert f"MDS has no nulls (in rows of {tmp_path}/1.parquet)" in str(caught.value)
+    assert f"MDS cannot hold nulls (in rows of {tmp_path}/1.parquet)" in str(caught.value)
     assert ".out.lading-" not in str(caught.value)
 
 
@@ -455,9 +455,9 @@ def test_documents_of_one_id_that_follow_each_other(target: str, tmp_path: Path)
     twins = documents(("a", ["first"], {}), ("b", ["second"], {})).replace(b'"sample_id": "b"', b'"sample_id": "a"')
     (tmp_path / "twins.tar").write_bytes(twins)
     for size in ("512MB", 1):
-        with pytest.raises(DataError, match=r"twins\.tar sample 'a'.*have one id.*sample_id_field=null"):
+        with pytest.raises(DataError, match=r"twins\.tar sample 'a'.*have one id.*sample_id_field=None"):
             lading.convert(tmp_path / "twins.tar", tmp_path / "out", format=target, max_batch_bytes=size)
-    with pytest.raises(DataError, match=r"twins\.tar sample 'a'.*have one id.*sample_id_field=null"):
+    with pytest.raises(DataError, match=r"twins\.tar sample 'a'.*have one id.*sample_id_field=None"):
         lading.salvage(tmp_path / "twins.tar", tmp_path / "out", format=target, view="interleaved")
     by_name = lading.InterleavedOptions(sample_id_field=None)
     done = lading.convert(tmp_path / "twins.tar", tmp_path / "names", format=target, interleaved=by_name, verify=True)
@@ -498,7 +498,7 @@ def test_documents_of_one_name_that_follow_each_other(tmp_path: Path) -> None:
     """Their ids are the names already: advice is another way to read the tar, which there is."""
     body = json.dumps({"texts": ["t"], "images": [None]}).encode()
     (tmp_path / "twins.tar").write_bytes(tar_of(("x/1.json", body), ("y/1.json", body)))
-    with pytest.raises(DataError, match=r"twins\.tar sample '1'.*have one id.*--view samples") as caught:
+    with pytest.raises(DataError, match=r"twins\.tar sample '1'.*have one id.*view='samples'") as caught:
         lading.convert(tmp_path / "twins.tar", tmp_path / "out", format="parquet")
     assert "sample_id_field" not in str(caught.value)
     assert lading.convert(tmp_path / "twins.tar", tmp_path / "out", format="parquet", view="samples").samples == 2
@@ -740,7 +740,7 @@ def test_bytes_that_become_text_are_not_verified(tmp_path: Path) -> None:
     """They would be read back, and told as a fault of lading."""
     pq.write_table(pa.table({"n": [1], "b": [b"x"]}), tmp_path / "s.parquet")
     there = tmp_path / "out"
-    with pytest.raises(UsageError, match=r"column 'b': .*written as text.*Convert without --verify"):
+    with pytest.raises(UsageError, match=r"column 'b': .*written as text.*Convert without verify=True"):
         lading.convert(tmp_path / "s.parquet", there, format="jsonl", options={"bytes": "base64"}, verify=True)
     assert not there.exists()
     lading.convert(tmp_path / "s.parquet", there, format="jsonl", options={"bytes": "base64"})
@@ -755,7 +755,7 @@ def test_types_that_no_type_holds_both_of_can_be_told(tmp_path: Path) -> None:
     source.mkdir()
     for name, kind in (("a", pa.int64()), ("b", pa.uint64())):
         pq.write_table(pa.table({"n": pa.array([1], kind)}), source / f"{name}.parquet")
-    with pytest.raises(SchemaMismatch, match=r"column 'n'.*in Python, with schema=") as caught:
+    with pytest.raises(SchemaMismatch, match=r"column 'n'.*'n': pa.string") as caught:
         lading.convert(source, tmp_path / "out", format="arrow")
     assert "--columns" not in str(caught.value)
     lading.convert(source, tmp_path / "out", format="arrow", schema=pa.schema([("n", pa.int64())]))

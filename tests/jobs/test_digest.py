@@ -322,6 +322,32 @@ def test_items_are_told_apart_by_their_columns(tmp_path: Path) -> None:
     assert [told["fields"] for told in found.differences] == [["binary_content", "text_content"]]
 
 
+def test_documents_are_compared_by_items(tmp_path: Path) -> None:
+    write_tar(tmp_path / "a.tar", document("x", "x", "first"))
+    lading.convert(tmp_path / "a.tar", tmp_path / "b", format="parquet", where="modality != 'image'")
+    [told] = lading.diff(tmp_path / "a.tar", tmp_path / "b").differences
+    assert told["samples"] == (0, 0)
+    assert {item["only_in"] for item in told["items"]} == {"A"}
+    assert {item["modality"] for item in told["items"]} == {"image"}
+
+
+def test_any_order_matches_equal_samples_then_keys(tmp_path: Path) -> None:
+    keys, values = ["a", "b", "c", "a", "d"], [1, 2, 3, 1, 4]
+    pq.write_table(pa.table({"__key__": keys, "n": values}), tmp_path / "a.parquet")
+    pq.write_table(pa.table({"__key__": keys[::-1], "n": values[::-1]}), tmp_path / "b.parquet")
+    pq.write_table(pa.table({"__key__": ["e", "c", "a", "b"], "n": [5, 30, 1, 2]}), tmp_path / "c.parquet")
+    same = lading.diff(tmp_path / "a.parquet", tmp_path / "b.parquet", any_order=True)
+    assert (same.equal, same.same_samples, same.differing, same.differences) == (True, True, 0, [])
+    found = lading.diff(tmp_path / "a.parquet", tmp_path / "c.parquet", any_order=True)
+    assert (found.equal, found.differing) == (False, 4)
+    assert [(each["samples"], each["keys"], each["fields"]) for each in found.differences] == [
+        ((2, 1), ("c", "c"), ["n"]), ((3, None), ("a", None), []), ((4, None), ("d", None), []),
+        ((None, 0), (None, "e"), []),
+    ]  # fmt: skip
+    assert len(lading.diff(tmp_path / "a.parquet", tmp_path / "c.parquet", any_order=True,
+                           max_differences=1).differences) == 1  # fmt: skip
+
+
 @pytest.mark.parametrize("keys, shown", [
     (pa.array([b"a", b"\xff" * 40]), ["b'a'", repr(b"\xff" * 40)]),
     (pa.array([0, 253402300800], pa.timestamp("s")), ["1970-01-01 00:00:00", "10000-01-01 00:00:00"]),

@@ -10,6 +10,7 @@ Source: nemo-curator 1.4.0, stages/interleaved/utils/schema.py.
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
@@ -276,7 +277,7 @@ def _merged(name: str, found: list[tuple[pa.Field, str]]) -> tuple[pa.Field, str
                 column=name,
                 expected=f"{merged.type} ({first_file})",
                 found=f"{field.type} ({file})",
-                advice="Convert the files apart, or give all columns their types in Python, with schema=.",
+                advice=f"Give the column one type, such as --type {shlex.quote(f'{name}=string')}.",
             )
         kinds.setdefault(str(field.type), f"{field.type} in {file}")
         merged = wider

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -18,9 +18,12 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from lading.jobs.digest import DiffResult
+    from lading.jobs.diff import DiffResult
 
 __all__ = ["diff"]
+
+_SHOWN_ITEMS = 5
+"""Items of a document that are listed."""
 
 
 @takes(CHOOSING, READING)
@@ -51,31 +54,31 @@ def diff(  # noqa: PLR0913 - one parameter an option: the signature is the comma
     Example: lading diff mint/ out/
     """
     with Output(as_json=as_json, debug=debug) as out:
-        from lading.jobs import digest as job
+        from lading.jobs import diff as job
 
         a, b = ([one], option_a), ([other], option_b)
         left, right = (open_chosen(source, reading(more), choosing()) for source, more in (a, b))
         with left, right, watching(out.err, "comparing") as report:
-            found = job.diff(left, right, max_differences=number, on_progress=report)
-        same = found.equal or (any_order and found.same_samples)
-        out.status = 0 if same else 1
+            found = job.diff(left, right, any_order=any_order, max_differences=number, on_progress=report)
+        out.status = 0 if found.equal else 1
         out.show(asdict(found), _text(one, other, found, any_order=any_order))
 
 
 def _text(one: str, other: str, found: DiffResult, *, any_order: bool) -> Iterator[RenderableType]:
     from rich.text import Text
 
-    if found.equal:
+    if found.equal and found.digests[0] == found.digests[1]:
         yield Text.assemble(("equal", "bold green"), f": {count(found.counts[0], 'sample')}")
         yield facts([("digest", found.digests[0])])
         return
-    if found.same_samples and any_order:
+    if found.equal:
         yield Text.assemble(("equal", "bold green"), f": {count(found.counts[0], 'sample')}, in another order")
         return
     if found.same_samples:
         yield Text.assemble(("different order", "bold yellow"), f": the same {count(found.counts[0], 'sample')}")
     else:
-        places = count(found.differing, "place differs", "places differ")
+        what = ("sample differs", "samples differ") if any_order else ("place differs", "places differ")
+        places = count(found.differing, *what)
         yield Text.assemble(("different", "bold red"), f": {places}")
     yield facts(
         (name, Text(f"{count(number, 'sample')}, digest {digest}  {visible(source)}"))
@@ -84,12 +87,34 @@ def _text(one: str, other: str, found: DiffResult, *, any_order: bool) -> Iterat
     if found.differences:
         yield ""
         yield columns(("sample", "key", "differs in"), [_row(**d) for d in found.differences])
+    moved = any(keys[0] != keys[1] for keys in (each["keys"] for each in found.differences))
+    if not any_order and not found.same_samples and moved:
+        yield Text("Samples at one place have other keys. Compare samples of one key with --any-order.", "dim")
     if found.differing > len(found.differences) > 0:
         yield Text(f"… {found.differing - len(found.differences):,} more", "dim")
 
 
-def _row(sample: int, keys: tuple[str | None, str | None], fields: list[str]) -> tuple[RenderableType, ...]:
+def _row(
+    samples: tuple[int | None, int | None],
+    keys: tuple[str | None, str | None],
+    fields: list[str],
+    items: list[dict[str, Any]] | None = None,
+) -> tuple[RenderableType, ...]:
     from rich.text import Text
 
     names = [visible(str(key)) for key in dict.fromkeys(keys) if key is not None]
-    return f"{sample:,}", Text(" / ".join(names) or "(no key)", "cyan"), Text(visible(", ".join(fields)) or "order")
+    numbers = " / ".join(f"{number:,}" for number in dict.fromkeys(samples) if number is not None)
+    if None in samples:
+        told = f"only in {'B' if samples[0] is None else 'A'}"
+    elif items:
+        more = [f"… {len(items) - _SHOWN_ITEMS:,} more items"] if len(items) > _SHOWN_ITEMS else []
+        told = "\n".join([*map(_item, items[:_SHOWN_ITEMS]), *more])
+    else:
+        told = visible(", ".join(fields)) or "order"
+    return numbers, Text(" / ".join(names) or "(no key)", "cyan"), Text(told)
+
+
+def _item(item: dict[str, Any]) -> str:
+    place = "metadata" if item["modality"] == "metadata" else f"position {item['position']}, {item['modality']}"
+    told = f"only in {item['only_in']}" if "only_in" in item else ", ".join(item["fields"])
+    return visible(f"{place}: {told}")

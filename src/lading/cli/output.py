@@ -230,10 +230,7 @@ def _lading_error(error: BaseException) -> LadingError:
 
 def error_lines(error: LadingError) -> list[str]:
     """Return an error for people, safe to print: problem and place on one line, advice on the next."""
-    text = str(error)
-    if not error.advice:
-        return [visible(text)]
-    return [visible(text.removesuffix(f". {error.advice}")), visible(error.advice)]
+    return [visible(text) for text in (error.problem, *error.details, error.advice) if text]
 
 
 def finding_text(finding: Mapping[str, Any], mark: str, style: str) -> Iterator[RenderableType]:

@@ -10,6 +10,7 @@ which any number of processes can add up. Bounds of shards and batches change ne
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any, Self, TypeGuard
@@ -30,7 +31,14 @@ from lading.errors import DataError, Unrepresentable, UsageError
 from lading.features.items import sample_starts, split_rows
 from lading.features.types import Text
 
-__all__ = ["DatasetDigest", "differing_columns", "interleaved_digests", "sample_digests", "undigested"]
+__all__ = [
+    "DatasetDigest",
+    "differing_columns",
+    "differing_items",
+    "interleaved_digests",
+    "sample_digests",
+    "undigested",
+]
 
 _SLICE_ROWS, _SLICE_BYTES = 1 << 16, 64 << 20
 _FORM_BYTES = 32
@@ -104,6 +112,49 @@ def differing_columns(one: pa.Table, other: pa.Table) -> list[str]:
     names = sorted({*here, *there} - {*_ELSEWHERE}, key=str.encode)
     pairs = [(here.get(name), there.get(name)) for name in names]
     return [name for name, (a, b) in zip(names, pairs, strict=True) if not _same_forms(a, b)]
+
+
+def differing_items(one: pa.Table, other: pa.Table) -> list[dict[str, Any]]:
+    """Return the items in which two documents differ, by position, metadata rows first.
+
+    Items of one position and modality are compared. Each difference has `position`, `modality`, the `fields` that
+    differ, and `only_in` (`A` or `B`) for an item that the other document lacks. Rows without a value are no items,
+    as in `interleaved_digests`.
+
+    Args:
+        one: the rows of a document, with their bytes.
+        other: the rows of the other document.
+    """
+    here, there = _items_of(one), _items_of(other)
+    found = []
+    for place in sorted({*here, *there}):
+        a, b = here.get(place), there.get(place)
+        fields = [] if a is None or b is None else [n for n in sorted({*a, *b}) if a.get(n) != b.get(n)]
+        if fields or a is None or b is None:
+            only = {} if a is not None and b is not None else {"only_in": "B" if a is None else "A"}
+            position, _, modality, _ = place
+            found.append({"position": position, "modality": modality, "fields": fields, **only})
+    return found
+
+
+def _items_of(table: pa.Table) -> dict[tuple[int, bool, str, int], dict[str, Any]]:
+    """Return the forms of the values of each item by position, whether it is no text, modality, and number of such."""
+    columns = zip(table.schema, table.columns, strict=True)
+    forms = field_forms([(field, column) for field, column in columns if field.name not in _NOT_CONTENT])
+    modalities = [str(name) for name in table["modality"].to_pylist()]
+    found: dict[tuple[int, bool, str, int], dict[str, Any]] = {}
+    seen: Counter[tuple[int, bool, str]] = Counter()
+    for row, modality in enumerate(modalities):
+        values = {name: form[row].as_py() for name, form in forms.items() if form[row].is_valid}
+        generated = _ITEM_KEYS if modality == "metadata" else ("position", "modality")
+        content = {name: value for name, value in values.items() if name not in generated}
+        if modality in ("metadata", "text") and not content.keys() - {*_ITEM_KEYS}:
+            continue
+        position = table["position"][row].as_py() or 0 if modality != "metadata" else -1
+        place = position, modality != "text", modality
+        found[*place, seen[place]] = content
+        seen[place] += 1
+    return found
 
 
 def _same_forms(one: pa.Array | None, other: pa.Array | None) -> bool:

@@ -336,7 +336,7 @@ def _refuse_for_samples(read: ReadOptions, fmt: AnyFormat) -> None:
         raise UsageError(
             "these options apply to interleaved documents only",
             found=f"{', '.join(changed)}, and samples",
-            advice="Leave them out, or take rows as items with --view interleaved (view=).",
+            advice="Leave them out, or take rows as items with --view interleaved.",
         )
 
 

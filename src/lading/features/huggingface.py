@@ -498,8 +498,7 @@ def _fitted(kind: pa.DataType, feature: Feature) -> tuple[pa.DataType, dict[str,
     else:
         name = _NAMES.get(kind) or (str(kind) if any(test(kind) for test in _AS_ARROW_SAYS) else None)
         if name is None:
-            raise Unrepresentable("datasets has no such type", found=str(kind),
-                                  advice="Cast the column, or leave it out.")  # fmt: skip
+            raise Unrepresentable("datasets cannot hold this type", found=str(kind))
         found = kind, {"dtype": name, "_type": "Value"}
     return found
 
@@ -626,11 +625,11 @@ def is_media(kind: pa.DataType) -> bool:
     return bool(pa.types.is_struct(kind) and {child.name for child in kind} == {"bytes", "path"})
 
 
-def media_advice(kind: pa.DataType, otherwise: str) -> str:
-    """Return the advice for a column that a format cannot hold: media with paths can be read as bytes."""
+def media_advice(kind: pa.DataType) -> str | None:
+    """Return the advice for a column of media that a format cannot hold: media with paths can be read as bytes."""
     if pa.types.is_struct(kind) and {"bytes", "path"} <= {child.name for child in kind}:
-        return "Read its bytes alone with --option media=bytes, or leave it out with --drop-columns."
-    return otherwise
+        return "Read the bytes of media alone with --option media=bytes."
+    return None
 
 
 def _keeps_media(kind: pa.DataType) -> bool:

@@ -864,7 +864,7 @@ class Format(ABC, Generic[R, W]):
             UsageError: the format is read-only.
         """
         raise UsageError(f"the format {self.name} is read-only",
-                         advice="Write another format, named with --to (or format=).")  # fmt: skip
+                         advice="Name another format with --to.")  # fmt: skip
 
     def written(self, schema: pa.Schema, options: W) -> Written:
         """Return what a reader must know of rows of this schema that are written with these options."""

@@ -119,7 +119,7 @@ def stored_media(item: pa.StructType) -> pa.StructType:
             raise Unrepresentable(
                 "media in JSON Lines have no such field", column=f"media.{child.name}", found=_values_of(child),
                 expected=MEDIA.field(child.name).type if child.name in _FIELDS else ", ".join(_FIELDS),
-                advice="Write documents=parquet, or cast it.",
+                advice="Write documents as Parquet with --to-option documents=parquet.",
             )  # fmt: skip
     return pa.struct([f.with_type(pa.int64()) if pa.types.is_integer(_values_of(f)) else f for f in item])
 

@@ -54,9 +54,9 @@ _ALIASES = {
 """Names by which other tools call a format."""
 
 _ADVICE = {
-    "hf": "The format is arrow; option layout=huggingface writes what load_from_disk opens.",
-    "huggingface": "The format is arrow; option layout=huggingface writes what load_from_disk opens.",
-    "tsv": "The format is csv; option delimiter=tab writes .tsv files.",
+    "hf": "The format is arrow; --to-option layout=huggingface writes what load_from_disk opens.",
+    "huggingface": "The format is arrow; --to-option layout=huggingface writes what load_from_disk opens.",
+    "tsv": "The format is csv; --to-option delimiter=tab writes .tsv files.",
 }
 """Advice for names that mean a format and an option."""
 
@@ -166,7 +166,7 @@ def format_of_name(path: str) -> str:
         if ending.endswith(candidate.info.extensions):
             return candidate.name
     raise UsageError("the name of the destination does not say the format", found=repr(path),
-                     expected=", ".join(format_names()), advice="Name the format with --to (or format=).")  # fmt: skip
+                     expected=", ".join(format_names()), advice="Name the format with --to.")  # fmt: skip
 
 
 def find_format(path: str, head: bytes) -> AnyFormat:
@@ -179,5 +179,5 @@ def find_format(path: str, head: bytes) -> AnyFormat:
         file=path,
         expected=", ".join(format_names()),
         found=f"first bytes {head[:16]!r}",
-        advice="Name the format with --from (or format=).",
+        advice="Name the format with --from.",
     )

@@ -94,7 +94,7 @@ class StoredTypes(ShardReader):
         if sorted(found) != sorted(expected):
             raise SchemaMismatch("the columns of the file are not those that the manifest says were written",
                                  file=self._path, expected=", ".join(expected), found=", ".join(found),
-                                 advice="Read it with the options it was written with (a delimiter, say).")  # fmt: skip
+                                 advice="Read it with the options of its writer: --option delimiter=tab.")  # fmt: skip
         self._checked = True
 
     def _chosen(self, columns: Sequence[str] | None) -> pa.Schema:

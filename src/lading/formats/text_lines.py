@@ -338,8 +338,7 @@ def as_text(column: pa.Array) -> pa.LargeStringArray:
         return values.cast(pa.large_string())
     except pa.ArrowInvalid:
         row = next(i for i, value in enumerate(values) if not is_utf8(value.as_py() or b""))
-        raise Unrepresentable("invalid UTF-8", row=row, found=repr(values[row].as_py()[:40]),
-                              advice="Leave the column out with --drop-columns.") from None  # fmt: skip
+        raise Unrepresentable("invalid UTF-8", row=row, found=repr(values[row].as_py()[:40])) from None
 
 
 def body(texts: pa.LargeStringArray) -> pa.Buffer:

@@ -42,8 +42,9 @@ def check_columns(schema: pa.Schema) -> None:
             raise SchemaMismatch("items need this column", column=name, found=schema.names)
     for field in schema:
         if field.name == LENGTH:
-            raise Unrepresentable("the name of this column is used for the length of an item's payload",
-                                  column=field.name, advice="Choose another name.")  # fmt: skip
+            raise Unrepresentable(
+                "the name of this column is used for the length of an item's payload", column=field.name
+            )
         plain = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
         held = (
             is_bytes(plain) or is_ref(plain) or pa.types.is_null(plain)
@@ -51,8 +52,7 @@ def check_columns(schema: pa.Schema) -> None:
             else _is_json(field)
         )
         if not held:
-            raise Unrepresentable("JSON cannot hold this type exactly", column=field.name,
-                                  found=field.type, advice="Leave it out with --drop-columns, or cast it.")  # fmt: skip
+            raise Unrepresentable("JSON cannot hold this type exactly", column=field.name, found=field.type)
 
 
 def _is_json(field: pa.Field) -> bool:

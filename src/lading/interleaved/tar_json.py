@@ -29,7 +29,6 @@ from lading.options import ROLES
 __all__ = ["ContentTypes", "Passthrough", "documents", "kinds_of"]
 
 _OWN_FIELDS = ("sample_id", "texts", "images", EXTRAS_FIELD)
-_NAME_ADVICE = "Rename it, or leave it out with --drop-columns."
 
 _WITHOUT_BYTES = len(MODALITIES)
 """The kind of an image without bytes, for its content type."""
@@ -102,15 +101,12 @@ class Passthrough:
         """
         name = field_name(field.name)
         if name in _OWN_FIELDS:
-            raise Unrepresentable(f"the JSON of a sample has a field {name!r} of its own", column=field.name,
-                                  advice=_NAME_ADVICE)  # fmt: skip
+            raise Unrepresentable(f"the JSON of a sample has a field {name!r} of its own", column=field.name)
         if column_name(name) != field.name:
-            raise Unrepresentable(f"a reader would call this column {column_name(name)!r}", column=field.name,
-                                  advice=_NAME_ADVICE)  # fmt: skip
+            raise Unrepresentable(f"a reader would call this column {column_name(name)!r}", column=field.name)
         is_json = isinstance(feature_of(field), Json)
         if not is_json and not is_json_type(field.type):
-            raise Unrepresentable("JSON cannot hold this type exactly", column=field.name,
-                                  found=field.type, advice="Leave it out with --drop-columns, or cast it.")  # fmt: skip
+            raise Unrepresentable("JSON cannot hold this type exactly", column=field.name, found=field.type)
         return cls(field.name, json_text.dumps(name), is_json)
 
     def text(self, items: Items, role: str) -> pa.LargeStringArray | str:

@@ -218,7 +218,7 @@ def _passthrough(schema: pa.Schema) -> list[Passthrough]:
         kind = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
         if field.name in ("content_type", "text_content") and not (is_text(kind) or pa.types.is_null(kind)):
             raise Unrepresentable("this column of items holds text", column=field.name, expected="string",
-                                  found=field.type, advice="Cast it.")  # fmt: skip
+                                  found=field.type)  # fmt: skip
     return [Passthrough.of(field) for field in schema if field.name not in RESERVED]
 
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from lading.arrow import json_text
 from lading.arrow.align import cast_column
+from lading.arrow.json_columns import is_nested_json
 from lading.arrow.references import is_ref
 from lading.arrow.views import is_bytes, is_text, join
 from lading.errors import errors_at
@@ -20,7 +21,7 @@ from lading.interleaved.base import View
 from lading.options import InterleavedOptions
 from lading.storage.fetch import Fetcher
 
-__all__ = ["TypedView", "retyped"]
+__all__ = ["TypedView", "cast_values", "retyped"]
 
 _Rows = TypeVar("_Rows", pa.RecordBatch, pa.Table)
 
@@ -48,6 +49,27 @@ def _fits(field: pa.Field, asked: pa.Field) -> bool:
     if is_ref(field.type):
         return is_bytes(asked.type)
     return bool(field.type == asked.type) and not isinstance(feature_of(field), Json)
+
+
+def cast_values(column: Any, before: pa.Field, field: pa.Field) -> Any:
+    """Return values in the type of a field. Bytes become their text, JSON strings theirs, lists and structs JSON.
+
+    Args:
+        column: the values, in memory.
+        before: the field that they had.
+        field: the field that they get.
+
+    Raises:
+        SchemaMismatch: a value does not fit; names column, row and types.
+    """
+    if is_bytes(column.type) and not is_bytes(field.type):
+        column = cast_column(join(column), field.with_type(pa.large_string()))
+    if isinstance(feature_of(before), Json) and is_text(column.type):
+        column = pa.array([_plain_text(text) for text in column.to_pylist()], pa.large_string())
+    if is_text(field.type) and is_nested_json(column.type):
+        texts = [None if value is None else json_text.dumps(value) for value in column.to_pylist()]
+        column = pa.array(texts, pa.large_string())
+    return cast_column(column, field)
 
 
 class TypedView(View):
@@ -141,11 +163,7 @@ class TypedView(View):
             return column
         if is_ref(before.type) and not is_bytes(field.type):
             column = self._fetched(rows.select([field.name]))
-        if is_bytes(column.type) and not is_bytes(field.type):
-            column = cast_column(join(column), field.with_type(pa.large_string()))
-        if isinstance(feature_of(before), Json) and is_text(column.type):
-            column = pa.array([_plain_text(text) for text in column.to_pylist()], pa.large_string())
-        return cast_column(column, field)
+        return cast_values(column, before, field)
 
     def _fetched(self, rows: _Rows) -> Any:
         batches = rows.to_batches() if isinstance(rows, pa.Table) else [rows]

@@ -571,7 +571,7 @@ def _refuse_unverifiable(target: AnyFormat, spec: Conversion) -> None:
     if back.reduced_columns:
         raise UsageError("videos for datasets are less than the structs of the source, and cannot be compared",
                          column=back.reduced_columns[0],
-                         advice="Read the source with media=bytes, or leave out --verify.")  # fmt: skip
+                         advice="Read the source with --option media=bytes, or leave out --verify.")  # fmt: skip
 
 
 def _numbered(tasks: list[Task], shards: Shards, spec: Conversion) -> list[Task]:

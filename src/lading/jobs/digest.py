@@ -1,9 +1,9 @@
-"""Content digests of datasets, and the first differences between two."""
+"""Content digests of datasets."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from itertools import repeat
 from typing import Any, SupportsIndex
 
@@ -29,9 +29,8 @@ from lading.content.canonical import (
     joined,
     value_form,
 )
-from lading.content.digests import DatasetDigest, differing_columns, interleaved_digests, sample_digests
+from lading.content.digests import DatasetDigest, interleaved_digests, sample_digests
 from lading.dataset.chosen import ChosenSamples
-from lading.dataset.chosen_access import access_to
 from lading.dataset.dataset import Dataset
 from lading.dataset.iteration import materialise_parts, shard_batches
 from lading.dataset.open import chosen_samples, open_shards, source_and_opening
@@ -49,13 +48,12 @@ from lading.storage.range_hasher import HashedValues, RangeHasher
 from lading.storage.windows import Work, results_in_windows
 
 __all__ = [
-    "DiffResult",
     "Digested",
+    "all_digests",
     "batch_digests",
     "begin_digest",
     "check_limit",
     "dataset_digest",
-    "diff",
     "digests_behind",
     "digests_of",
     "shard_content",
@@ -289,7 +287,7 @@ def dataset_digest(
                 pass
             dataset.bad.refuse_all(len(dataset.listing))
             return total
-        for part in _digests(dataset, chosen, on_progress, limit=limit):
+        for part in all_digests(dataset, chosen, on_progress, limit=limit):
             total.update(part.digests if limit is None else part.digests[: limit - total.count])
             if limit is not None and total.count >= limit:
                 break
@@ -302,25 +300,7 @@ def check_limit(limit: int | None) -> None:
         raise UsageError("limit must be a whole number, 0 or more", found=repr(limit))
 
 
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """Digests and keys of consecutive samples."""
-
-    digests: NDArray[np.uint8]
-    keys: list[str | int | None]
-
-    @classmethod
-    def empty(cls) -> _Part:
-        return cls(np.zeros((0, 16), np.uint8), [])
-
-    def head(self, count: int) -> _Part:
-        return _Part(self.digests[:count], self.keys[:count])
-
-    def tail(self, count: int) -> _Part:
-        return _Part(self.digests[count:], self.keys[count:])
-
-
-def _digests(
+def all_digests(
     dataset: Shards,
     chosen: ChosenSamples | None,
     on_progress: OnProgress | None,
@@ -342,91 +322,3 @@ def _digests(
             on_progress(Progress(found.shards, total, samples, size_bytes))
     if on_progress is not None:
         on_progress(Progress(total, total, samples, size_bytes))
-
-
-@dataclass(frozen=True, slots=True)
-class DiffResult:
-    """How two datasets compare.
-
-    Attributes:
-        equal: same samples in the same order.
-        same_samples: same samples, perhaps in another order.
-        counts: number of samples of each.
-        digests: ordered digest of each.
-        differing: samples at the same place with other content, in all.
-        differences: the first differences: ordinal, key in each, and the fields that differ.
-    """
-
-    equal: bool
-    same_samples: bool
-    counts: tuple[int, int]
-    digests: tuple[str, str]
-    differing: int = 0
-    differences: Sequence[Mapping[str, Any]] = field(default_factory=list)
-
-
-@guarded_reads()
-def diff(
-    one: Source | Dataset,
-    other: Source | Dataset,
-    *,
-    max_differences: int = 10,
-    options: Sequence[Mapping[str, Any]] = ({}, {}),
-    on_progress: OnProgress | None = None,
-) -> DiffResult:
-    """Compare the content of two datasets in any formats, sample by sample.
-
-    Example:
-        lading.diff("mint/*.tar", "out").equal
-
-    Args:
-        one: as for `lading.open`, or a dataset.
-        other: the same.
-        max_differences: differences to describe, at most.
-        options: further arguments of `lading.open`, for each side.
-        on_progress: called after every batch and shard of the first dataset.
-    """
-    totals = (DatasetDigest(), DatasetDigest())
-    found: list[dict[str, Any]] = []
-    differing = 0
-    with open_shards(one, **options[0]) as a, open_shards(other, **options[1]) as b:
-        chosen = chosen_samples(one, a), chosen_samples(other, b)
-        parts = _digests(a, chosen[0], on_progress, keyed=True), _digests(b, chosen[1], None, keyed=True)
-        for first, left, right in _aligned(*parts, totals):
-            shared = min(len(left.keys), len(right.keys))
-            unlike = np.flatnonzero((left.digests[:shared] != right.digests[:shared]).any(axis=1))
-            differing += len(unlike) + abs(len(left.keys) - len(right.keys))
-            wanted = unlike[: max_differences - len(found)].tolist()
-            found += [{"sample": first + i, "keys": (left.keys[i], right.keys[i])} for i in wanted]
-        both = access_to(a, chosen[0]), access_to(b, chosen[1])
-        found = [{**d, "fields": differing_columns(*(each.take([d["sample"]]) for each in both))} for d in found]
-    equal = totals[0].ordered == totals[1].ordered and totals[0].count == totals[1].count
-    return DiffResult(
-        equal, totals[0].unordered == totals[1].unordered and totals[0].count == totals[1].count,
-        (totals[0].count, totals[1].count), (str(totals[0].ordered), str(totals[1].ordered)), differing, found,
-    )  # fmt: skip
-
-
-def _aligned(
-    one: Iterator[Digested], other: Iterator[Digested], totals: tuple[DatasetDigest, DatasetDigest]
-) -> Iterator[tuple[int, _Part, _Part]]:
-    """Ordinal of the first, and as many samples of each as both have at hand; at the end what is left of one."""
-    first, left, right = 0, _Part.empty(), _Part.empty()
-    while True:
-        if not left.keys:
-            left = _next(one, totals[0])
-        if not right.keys:
-            right = _next(other, totals[1])
-        count = min(len(left.keys), len(right.keys)) or max(len(left.keys), len(right.keys))
-        if not count:
-            return
-        yield first, left.head(count), right.head(count)
-        first, left, right = first + count, left.tail(count), right.tail(count)
-
-
-def _next(parts: Iterator[Digested], total: DatasetDigest) -> _Part:
-    for part in parts:
-        total.update(part.digests)
-        if part.keys:
-            return _Part(part.digests, part.keys)
-    return _Part.empty()

@@ -33,7 +33,7 @@ def encode_value(value: object, parts: Mapping[str, object]) -> str:
         for name, part in parts.items():
             _refuse_unpicklable(name, part)
         raise UsageError("worker processes cannot be sent this job", found=str(error)[:200],
-                         advice="Work with workers=1.") from error  # fmt: skip
+                         advice="Work with --workers 1.") from error  # fmt: skip
 
 
 def _refuse_unpicklable(name: str, part: object) -> None:
@@ -44,7 +44,7 @@ def _refuse_unpicklable(name: str, part: object) -> None:
     except Exception as error:
         raise UsageError(
             "worker processes cannot be sent this value", found=f"{name}={part!r}"[:200],
-            expected=f"a value that cloudpickle can pickle ({str(error)[:200]})", advice="Work with workers=1.",
+            expected=f"a value that cloudpickle can pickle ({str(error)[:200]})", advice="Work with --workers 1.",
         ) from error  # fmt: skip
 
 
@@ -58,4 +58,4 @@ def decode_value(text: str) -> Any:
         return pickle.loads(base64.b64decode(text))  # noqa: S301 - the process that started this one wrote it
     except (ImportError, AttributeError) as error:
         raise UsageError("a worker process cannot import what a function needs", found=str(error)[:200],
-                         advice="Install the module, or work with workers=1.") from error  # fmt: skip
+                         advice="Install the module, or work with --workers 1.") from error  # fmt: skip

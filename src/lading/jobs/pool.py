@@ -188,7 +188,7 @@ class Workers:
 def _start(lock: int | None) -> subprocess.Popen[bytes]:
     if not sys.executable:
         raise UsageError(
-            "this Python cannot start worker processes: sys.executable is empty", advice="Work with workers=1."
+            "this Python cannot start worker processes: sys.executable is empty", advice="Work with --workers 1."
         )
     # The modules that this process finds, in the same order; `-P` keeps those of the current folder out otherwise.
     path = [entry or os.getcwd() for entry in sys.path if os.pathsep not in entry]
@@ -222,7 +222,7 @@ def _died(worker: _Worker) -> LadingError:
     return StoreError(
         "a worker process died", file=" to ".join(dict.fromkeys(paths[:1] + paths[-1:])) or None,
         found=f"signal {-status} ({_signal_name(-status)})" if status < 0 else f"exit status {status}",
-        advice="If memory ran out, use fewer workers or smaller batches (max_batch_bytes).",
+        advice="If memory ran out, use fewer workers or smaller batches (--max-batch-bytes).",
     )  # fmt: skip
 
 

@@ -11,12 +11,13 @@ import pyarrow as pa
 from lading.arrow.align import refuse_bare, refuse_duplicate_names
 from lading.arrow.references import concat
 from lading.arrow.text_checks import refuse_bad_values
-from lading.errors import DataError, errors_at
+from lading.errors import DataError, Unrepresentable, errors_at
 from lading.features.items import KEY
 from lading.pipeline.batch import Batch
 from lading.pipeline.columns import WrittenColumns, written_schema
 from lading.pipeline.fetch import fetched
 from lading.pipeline.finished import FinishedShards
+from lading.pipeline.misfits import all_misfits
 from lading.pipeline.open_shard import BuildFolder, OpenShard, begin_shard
 from lading.pipeline.pack import KeyNumbers, Packed, equal_keys_apart, pack
 from lading.pipeline.shard_kind import OnDuplicateId, ShardKind
@@ -179,6 +180,14 @@ class PartWriter:
             raise
 
     @contextmanager
+    def naming_misfits(self, batch: Batch) -> Iterator[None]:
+        """Let an error of a column that the format cannot hold name all such columns of the batch."""
+        try:
+            yield
+        except Unrepresentable as error:
+            raise all_misfits(error, self._kind, batch) from None
+
+    @contextmanager
     def final_names(self) -> Iterator[None]:
         """Let errors name shards as they will be called: the folder in which they are built is unknown to users."""
         folder = self._folder
@@ -196,7 +205,9 @@ class PartWriter:
 
     def begin_shard(self) -> None:
         """Begin a shard, though there may be no rows for it."""
-        with self.final_names():
+        columns = self.columns.schema or pa.schema([])
+        rows = pa.record_batch([pa.nulls(0, kind) for kind in columns.types], columns)
+        with self.final_names(), self.naming_misfits(Batch(rows, self._kind.view)):
             self._begin()
 
     def _begin(self) -> OpenShard:
@@ -254,8 +265,9 @@ def write_rows(
         batch = writer.conform(batch)
         if not batch.num_rows:
             return None
-        batch = fetched(batch, fetcher, takes_ranges=batch.has_references and writer.takes_ranges)
-        table = writer.write(batch, behind=behind, duplicate_ids=duplicate_ids)
+        with writer.naming_misfits(batch):
+            batch = fetched(batch, fetcher, takes_ranges=batch.has_references and writer.takes_ranges)
+            table = writer.write(batch, behind=behind, duplicate_ids=duplicate_ids)
     fetcher.release(writer.held_bytes())
     return table
 

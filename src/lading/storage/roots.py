@@ -129,7 +129,7 @@ class Roots:
         if not self.hold(url):
             raise BadReference(
                 "the reference leads outside the folders that it may name", file=url,
-                advice="To allow it, name the folder with --root (roots= in Python).",
+                advice="To allow it, name the folder with --root.",
             )  # fmt: skip
         if local and os.path.lexists(native_path(path)) and not os.path.isfile(native_path(path)):
             raise BadReference("the reference names no regular file", file=url)

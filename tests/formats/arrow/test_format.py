@@ -225,7 +225,7 @@ def test_dictionaries_of_more_values_than_their_indices_can_number(name: str, la
     chunks = [_INSIDE[name](pa.array(words).dictionary_encode().cast(_WORDS)) for words in texts]
     table = pa.table({"d": pa.chunked_array(chunks)})
     if layout == "huggingface" and name in ("list view", "map"):
-        with pytest.raises(Unrepresentable, match="column 'd': datasets has no such type"):
+        with pytest.raises(Unrepresentable, match="column 'd': datasets cannot hold this type"):
             write(table, layout=layout)
         return
     data, _ = write(table, layout=layout, batch_rows=30)

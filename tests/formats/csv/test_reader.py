@@ -189,7 +189,7 @@ GOOD = 'a,b\n"two\nlines",2\n'
         ('"x\n\n"y"",2\n', "line 6: a quote inside a value"),
         ('1,"x\n1,2\n', "line 4: a quote in this record is never closed"),
         ("1", "line 4: too few values; .*The file ends within this line"),
-        ("1,2,3", "line 4: too many values; .*Another delimiter"),
+        ("1,2,3", "line 4: too many values; .*name another one"),
         ("1\r2,3\n", "line 4: a carriage return without a line feed"),
         ("1,2\r\r\n", "line 4: a carriage return without a line feed"),
     ],

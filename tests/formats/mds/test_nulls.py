@@ -182,5 +182,5 @@ def test_conversions_keep_nulls(compression: str | None, tmp_path: Path) -> None
         assert lading.diff(tmp_path / "tar", tmp_path / name).equal
     again = lading.convert(tmp_path / "parquet", tmp_path / "again", format="mds", options=options, verify=True)
     assert again.digest == lading.digest(tmp_path / "tar").ordered
-    with pytest.raises(Unrepresentable, match="MDS has no nulls"):
+    with pytest.raises(Unrepresentable, match="MDS cannot hold nulls"):
         lading.convert(tmp_path / "mds", tmp_path / "no", format="mds")

@@ -672,11 +672,11 @@ def test_items_without_a_record_are_counted(tmp_path: Path, version: int) -> Non
 def test_columns_that_lines_cannot_hold_are_written_as_the_error_says(tmp_path: Path) -> None:
     rows = pa.table({"id": ["a"], "text": ["t"], "media": pa.array([[]], MEDIA_LIST), "npy": [b"\x93"]})
     with (
-        pytest.raises(Unrepresentable, match="no bytes") as caught,
+        pytest.raises(Unrepresentable, match="cannot hold bytes") as caught,
         DatasetWriter(tmp_path / "out", format=NAME) as writer,
     ):
         writer.write_batch(rows)
-    assert caught.value.advice == "Leave it out with --drop-columns, or give documents='parquet'."
+    assert "--to-option documents=parquet" in str(caught.value.advice)
     with DatasetWriter(tmp_path / "out", format=NAME, options={"documents": "parquet"}) as writer:
         writer.write_batch(rows)
     with lading.open(tmp_path / "out") as dataset:
@@ -840,7 +840,7 @@ def test_archives_may_lie_below_roots_that_are_named(tmp_path: Path) -> None:
     for number, path in enumerate(sorted((tmp_path / "linked").glob("shard-*"))):
         path.rename(tmp_path / "blobs" / str(number))
         path.symlink_to(tmp_path / "blobs" / str(number))
-    with pytest.raises(BadReference, match="--root"):
+    with pytest.raises(BadReference, match="roots="):
         lading.digest(tmp_path / "linked")
     roots = [tmp_path / "blobs"]
     assert lading.digest(tmp_path / "linked", roots=roots) == lading.digest(tmp_path / "plain")

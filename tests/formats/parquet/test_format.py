@@ -390,7 +390,7 @@ def test_columns_nested_deeper_than_pyarrow_reads(nest: Callable[[pa.DataType], 
         else:
             with pytest.raises(OSError, match="too deeply nested"):
                 pq.read_schema(file)
-            with pytest.raises(Unrepresentable, match="column 'a': Parquet has no such type"):
+            with pytest.raises(Unrepresentable, match="column 'a': Parquet cannot hold this type"):
                 FORMAT.create([ours], pa.schema([("a", deep)]), FORMAT.write_options({}))
 
 

@@ -158,7 +158,7 @@ def test_rows_without_a_key() -> None:
 
 @pytest.mark.parametrize("keys", [pa.array([1]), pa.array([b"a"]), pa.nulls(1), pa.array([1]).dictionary_encode()])
 def test_keys_are_text(keys: pa.Array) -> None:
-    with pytest.raises(Unrepresentable, match=f"found {re.escape(str(keys.type))}.*rename it") as caught:
+    with pytest.raises(Unrepresentable, match=f"found {re.escape(str(keys.type))}") as caught:
         write(pa.record_batch([keys, pa.array([b"1"])], names=["__key__", "x"]))
     assert caught.value.column == "__key__"
 
@@ -280,7 +280,7 @@ def test_options_that_are_not_known(options: dict[str, Any]) -> None:
 @pytest.mark.parametrize("key", ["", "__x__/a"])
 @pytest.mark.parametrize("escape", ["error", "percent"])
 def test_escapes_are_advised_only_where_they_help(key: str, escape: str) -> None:
-    with pytest.raises(Unrepresentable, match=r"a reader would not see this key.* Rename it\.$"):
+    with pytest.raises(Unrepresentable, match=r"a reader would not see this key.* Give the sample another key\.$"):
         write(table([key], txt=[b"x"]), escape=escape)
 
 

@@ -168,7 +168,8 @@ def refuse_nested(schema: pa.Schema) -> None:
         if not isinstance(feature, Video) and keeps_files(feature):
             raise UsageError(
                 "files of videos inside lists and structs are not read", column=field.name, expected="a column of them",
-                found=str(feature), advice=f"With load_assets=false they are left as names in {ASSETS}, without bytes.",
+                found=str(feature),
+                advice=f"With --option load_assets=false they are left as names in {ASSETS}, without bytes.",
             )  # fmt: skip
 
 

@@ -501,7 +501,7 @@ def next_message(body: Body, at: int, *, unended: bool) -> tuple[Block | None, M
         if len(start) < len(CONTINUED):
             raise CorruptShard(
                 "the stream ends without its end mark", expected="0xFFFFFFFF 0x00000000", found=repr(start),
-                advice="It was cut, or never finished. If that is how it was written, say unended=true.",
+                advice="It was cut, or never finished. If it was written so, read it with --option unended=true.",
             )  # fmt: skip
         prefix, head_bytes = prefix_of(start)
         if head_bytes == 0:

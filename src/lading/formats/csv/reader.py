@@ -306,7 +306,7 @@ class CsvReader(ShardReader):
                 file=self._file.path, offset=int(records.offset[at]), expected=f"{expected}, as the header has",
                 found=f"{cells[at]}, the first {first[:_SHOWN]!r}",
                 advice="The file ends within this line: it was cut. Copy it again." if is_cut else
-                "A value with a delimiter in it stands in quotes. Another delimiter is an option.",
+                "Quote values that hold a delimiter, or name another one: --option delimiter=tab.",
             )  # fmt: skip
         found["blank lines, skipped"] += int(blank.sum())
         return records.only(~blank)

@@ -28,8 +28,6 @@ from lading.storage.base import Sink
 
 __all__ = ["CsvWriter", "WriteOptions"]
 
-_ADVICE = "Leave it out with --drop-columns, cast it to text, or write another format."
-
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
@@ -133,8 +131,12 @@ def _texts_of(field: pa.Field, *, items: bool) -> Callable[[pa.Array], pa.LargeS
         return lambda column: without_dictionary(column).cast(pa.large_string())
     if pa.types.is_floating(plain):
         return _float_texts
-    what = "CSV has no bytes" if is_bytes(plain) or pa.types.is_fixed_size_binary(plain) else "CSV has no such values"
-    advice = ITEMS_ADVICE if items and field.name == "binary_content" else _ADVICE
+    what = (
+        "CSV cannot hold bytes"
+        if is_bytes(plain) or pa.types.is_fixed_size_binary(plain)
+        else "CSV cannot hold values of this type"
+    )
+    advice = ITEMS_ADVICE if items and field.name == "binary_content" else None
     raise Unrepresentable(what, column=field.name, expected="text, numbers or bools", found=kind, advice=advice)
 
 

@@ -32,8 +32,7 @@ from lading.storage.base import Sink
 
 __all__ = ["JsonlWriter", "WriteOptions", "becomes_base64", "check_schema"]
 
-_ADVICE = "Leave it out with --drop-columns, or cast it."
-_BYTES_ADVICE = "Leave it out with --drop-columns, write another format, or give bytes='base64' to have it as text."
+_BYTES_ADVICE = "Write bytes as base64 text with --to-option bytes=base64."
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +127,7 @@ def check_schema(schema: pa.Schema) -> None:
         kind = schema.field("binary_content").type
         if not pa.types.is_null(kind):
             # In base64 they would be read as the bytes themselves: column names identify items.
-            raise Unrepresentable("JSON has no bytes, as the items of interleaved samples have", found=kind,
+            raise Unrepresentable("JSON cannot hold the bytes of items", found=kind,
                                   column="binary_content", advice=ITEMS_ADVICE)  # fmt: skip
 
 
@@ -156,7 +155,7 @@ def _plain_texts_of(field: pa.Field, *, base64_too: bool) -> Callable[[pa.Array]
     if is_ref(kind):
         raise Unrepresentable("a reference is not a value", found=kind, advice="Read the bytes first.")
     if isinstance(kind, pa.BaseExtensionType) and not isinstance(kind, pa.JsonType):
-        raise Unrepresentable("JSON cannot hold this type exactly", found=kind, advice=_ADVICE)
+        raise Unrepresentable("JSON cannot hold this type exactly", found=kind)
     plain = kind.value_type if pa.types.is_dictionary(kind) else kind
     if isinstance(kind, pa.JsonType) or (isinstance(feature, Json) and (is_text(plain) or is_bytes(plain))):
         return _json_texts
@@ -165,13 +164,13 @@ def _plain_texts_of(field: pa.Field, *, base64_too: bool) -> Callable[[pa.Array]
     if becomes_base64(field):
         if base64_too:
             return _base64_texts
-        raise Unrepresentable("JSON has no bytes", found=kind, advice=_BYTES_ADVICE)
+        raise Unrepresentable("JSON cannot hold bytes", found=kind, advice=_BYTES_ADVICE)
     if pa.types.is_integer(plain) or pa.types.is_boolean(plain) or pa.types.is_null(plain):
         return _number_texts
     if pa.types.is_floating(plain):
         return _float_texts
     if not is_nested_json(kind):
-        raise Unrepresentable("JSON cannot hold this type exactly", found=kind, advice=_ADVICE)
+        raise Unrepresentable("JSON cannot hold this type exactly", found=kind)
     return _nested_texts
 
 
@@ -212,11 +211,11 @@ def _json_texts(column: pa.Array) -> pa.LargeStringArray:
                 values.append(json_text.loads(text))
             except DataError as error:
                 raise Unrepresentable(f"a value of a JSON column is not valid JSON: {error.message}", row=row,
-                                      found=repr(text[:40]), advice=_ADVICE) from None  # fmt: skip
+                                      found=repr(text[:40])) from None  # fmt: skip
     repeated = json_text.find_repeated_name(data, values)
     if repeated is not None:
         row, name = repeated
-        raise Unrepresentable("an object in this column holds a name twice", row=row, found=repr(name), advice=_ADVICE)
+        raise Unrepresentable("an object in this column holds a name twice", row=row, found=repr(name))
     if pc.any(pc.match_substring_regex(texts, r"[\n\r]")).as_py():
         # Only now: after the check for valid JSON, line ends are only between values.
         texts = pc.replace_substring_regex(texts, r"[\n\r]", " ")

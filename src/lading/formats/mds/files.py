@@ -110,7 +110,7 @@ class WriteOptions:
         for name, value in (("newline", self.newline), ("separator", self.separator)):
             if value is not None and not (isinstance(value, str) and value and json_text.is_unicode(value)):
                 raise UsageError(f"{name} is a text, and not empty", found=f"{name}={value!r}",
-                                 advice=f"""A number is given as {name}='"1"'.""")  # fmt: skip
+                                 advice=f"""A number is given in quotes: --to-option '{name}="1"'.""")  # fmt: skip
         if self.kind == "json" and self.line_end.strip(_BLANKS):
             # The peer parses a line together with its end.
             raise UsageError("lines of JSON end with blanks", expected="spaces, tabs, line feeds, carriage returns",

@@ -74,8 +74,7 @@ class _Line:
     def _checked(self, column: pa.Array, texts: _Texts, *, last: bool) -> pa.LargeStringArray:
         there = present(column)
         if not there.all():
-            raise Unrepresentable("MDS has no nulls", row=int(np.argmin(there)),
-                                  advice="Fill them, or leave the column or the rows out.")  # fmt: skip
+            raise Unrepresentable("lines of MDS cannot hold nulls", row=int(np.argmin(there)))
         values = texts(column)
         whole = bytes(body(values)) if self.never else b""
         for odd in (odd for odd in self.never if odd.encode() in whole):  # 50 times as fast as checking value by value
@@ -90,7 +89,7 @@ def _refuse(values: pa.Array, wrong: pa.BooleanArray, message: str) -> None:
     if pc.any(wrong).as_py():
         row = pc.index(wrong, value=True).as_py()
         raise Unrepresentable(message, row=row, found=repr(values[row].as_py())[:_SHOWN],
-                              advice="These formats have no quotes: write kind=json, or another separator.",
+                              advice="These formats have no quotes. Write JSON with --to-option kind=json.",
                               )  # fmt: skip
 
 
@@ -110,8 +109,7 @@ def _encoding(field: pa.Field) -> str:
     if word is None or (word == "str" and feature is not Text):
         raise Unrepresentable("lines of MDS's split formats hold text, integers and floats", column=field.name,
                               found=field.type if word is None else f"{feature.__name__} as {field.type}",
-                              advice="Cast it, leave it out with --drop-columns, or write kind=mds. Text that means "
-                              "more is written as it stands with columns={name: 'str'}.")  # fmt: skip
+                              advice="Write shards of MDS with --to-option kind=mds.")  # fmt: skip
     return word
 
 
@@ -128,7 +126,7 @@ def _columns_of(schema: pa.Schema, options: WriteOptions) -> list[Column]:
     for field, column in found:
         if column.encoding != _word(field.type):
             raise Unrepresentable("the requested encoding holds other values", column=column.name,
-                                  expected=column.encoding, found=field.type, advice="Cast the column.")  # fmt: skip
+                                  expected=column.encoding, found=field.type)  # fmt: skip
         odd = [text for text in (options.line_end, options.between) if text in column.name]
         if options.kind != "json" and odd:
             raise Unrepresentable(f"a name that holds {odd[0]!r}, which ends values or lines", column=column.name)
@@ -155,7 +153,7 @@ def _int_texts(column: pa.Array) -> pa.LargeStringArray:
         if pc.any(over).as_py():
             row = pc.index(over, value=True).as_py()
             raise Unrepresentable("an integer beyond 64 bits with a sign", row=row, expected=f"at most {_MOST_INTEGER}",
-                                  found=values[row].as_py(), advice="Cast the column to text.")  # fmt: skip
+                                  found=values[row].as_py(), advice=None)  # fmt: skip
     return values.cast(pa.large_string())
 
 
@@ -253,7 +251,7 @@ class LineWriter(ShardWriter):
         if self._data.size_bytes + total > MAX_BYTES:
             raise LimitExceeded("a shard of MDS is smaller than 4 GiB", file=self._path,
                                 found=self._data.size_bytes + total,
-                                advice="Give a smaller size_limit; a single sample must be smaller too.")  # fmt: skip
+                                advice="Begin shards earlier with --to-option size_limit=1GB.")  # fmt: skip
         rows = np.arange(self._samples, self._samples + len(lines))
         self._data.mark(self._data.size_bytes + np.cumsum(size), rows)
         self._data.write(body(lines))

@@ -81,8 +81,7 @@ def marked_columns(schema: pa.Schema, nulls: str | Sequence[str]) -> list[str]:
     known = {*schema.names}
     for name in schema.names:
         if name.startswith(NULLS) and name.removeprefix(NULLS) in known:
-            raise Unrepresentable("the name of a column is that of another one's nulls", column=name,
-                                  advice="Choose another name.")  # fmt: skip
+            raise Unrepresentable("the name of a column is that of another one's nulls", column=name)
     if nulls == "error":
         return []
     if nulls == "mask":

@@ -479,7 +479,7 @@ def _meta(source: ShardFile, entry: Entry, options: ReadOptions) -> _Body:
     try:
         return _Body(replace(source, store=source.place_store), path, compression, listed)
     except NotFound as error:
-        error.advice = "With the option walk_lines=true lines are what lies between line ends, without this file."
+        error.advice = "Read lines by their ends with --option walk_lines=true, without this file."
         raise
 
 

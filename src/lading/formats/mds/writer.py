@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import posixpath
+import shlex
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -72,7 +73,7 @@ def _encoding(column: pa.Field) -> str:
     if isinstance(feature, Array) and feature.dtype is not None and feature.shape is not None:
         encoding = "ndarray:" + feature.dtype + ":" + ",".join(map(str, feature.shape))
         if parse_array(encoding) is None or not _axes_in_order(column.type):
-            raise Unrepresentable("MDS has no arrays of this kind", column=column.name, found=column.type,
+            raise Unrepresentable("MDS cannot hold arrays of this kind", column=column.name, found=column.type,
                                   expected="numbers, one shape without zeros, axes in their order")  # fmt: skip
         return encoding
     if is_bytes(kind):
@@ -86,7 +87,7 @@ def _encoding(column: pa.Field) -> str:
             return name
     raise Unrepresentable("MDS has no encoding for the type of this column", column=column.name, found=kind,
                           expected="numbers, text, bytes, images, arrays of one shape",
-                          advice=media_advice(kind, "Cast it, or leave it out with --drop-columns."))  # fmt: skip
+                          advice=media_advice(kind))  # fmt: skip
 
 
 def _axes_in_order(kind: pa.DataType) -> bool:
@@ -108,7 +109,7 @@ def _check_type(column: Column, kind: pa.DataType) -> None:
         fits = pa.from_numpy_dtype(dtype) == kind if dtype else is_bytes(kind) or is_text(kind)
     if not fits:
         raise Unrepresentable("the requested encoding holds other values", column=column.name,
-                              expected=column.encoding, found=kind, advice="Cast the column.")  # fmt: skip
+                              expected=column.encoding, found=kind)  # fmt: skip
 
 
 class MdsWriter(ShardWriter):
@@ -164,7 +165,7 @@ class MdsWriter(ShardWriter):
         total = self._body + int(sizes.sum())
         if 4 * (self._samples + len(batch) + 2) + len(self._header) + total > MAX_BYTES:
             raise LimitExceeded("a shard of MDS is smaller than 4 GiB", file=self._sink.path, found=total,
-                                advice="Give a smaller size_limit; a single sample must be smaller too.")  # fmt: skip
+                                advice="Begin shards earlier with --to-option size_limit=1GB.")  # fmt: skip
         for i, column in enumerate(self._varying):
             heads[:, i] = length[column.name]
         parts = [_fixed(heads.tobytes(), len(batch)), *values.values()]
@@ -180,15 +181,15 @@ class MdsWriter(ShardWriter):
         for name, values in given.items():
             gaps = with_gaps(values) if isinstance(values, pa.FixedShapeTensorArray) else np.zeros(1, np.bool_)
             if gaps.any():
-                raise Unrepresentable("an array with a null in it", file=self._sink.path, column=name,
+                raise Unrepresentable("MDS cannot hold an array with nulls", file=self._sink.path, column=name,
                                       row=self._samples + int(np.argmax(gaps)), advice="Fill it.")  # fmt: skip
             if name in self._marks.columns:
                 continue
             there = present(values) if isinstance(values, pa.Array) else values.there
             if not there.all():
                 row = self._samples + int(np.argmin(there))
-                raise Unrepresentable("MDS has no nulls", file=self._sink.path, column=name, row=row,
-                                      advice="Mark them with nulls='mask', fill them, or leave them out.")  # fmt: skip
+                raise Unrepresentable("MDS cannot hold nulls", file=self._sink.path, column=name, row=row,
+                                      advice="Mark nulls with --to-option nulls=mask.")  # fmt: skip
 
     def _plain(self, column: Column, given: Values) -> Values:
         """Return a column as bytes, none null. Raises as `_as_bytes`."""
@@ -209,9 +210,10 @@ class MdsWriter(ShardWriter):
             try:
                 return given.cast(pa.large_binary()).cast(pa.large_string())
             except pa.ArrowInvalid as error:
+                as_bytes = shlex.quote("columns=" + json.dumps({column.name: "bytes"}))
                 raise Unrepresentable(
                     "invalid UTF-8 in a column of text", file=self._sink.path, column=column.name,
-                    expected=column.encoding, found=str(error), advice="Write them as bytes: columns={name: 'bytes'}.",
+                    expected=column.encoding, found=str(error), advice=f"Write bytes with --to-option {as_bytes}.",
                 ) from None  # fmt: skip
         return _in_memory(column, given)
 

@@ -39,9 +39,8 @@ __all__ = ["MediaArchiveWriter", "WriteOptions"]
 _GROUP_BYTES = 2 << 20
 """Media that a thread takes at once."""
 
-_ADVICE = "Fill them; in documents opened as media_archive they are empty."
-_NO_MEDIA_ADVICE = "Leave it out with --drop-columns, or call it otherwise."
-_LINES_ADVICE = "Leave it out with --drop-columns, or give documents='parquet'."
+_ADVICE = "Open documents with --from media_archive: their nulls are read as empty."
+_LINES_ADVICE = "Write documents as Parquet with --to-option documents=parquet."
 _PLACE_ADVICE = "Read documents that have archives with --from media_archive; else leave these fields out."
 
 
@@ -115,7 +114,7 @@ class MediaArchiveWriter(ShardWriter):
                 [self._documents_sink], self._written, fmt.write_options(write_options)
             )
         except Unrepresentable as error:
-            if self._as_text and error.advice is not None:  # which names options that belong to JSON Lines alone
+            if self._as_text and fmt.name == "jsonl":  # its options belong to JSON Lines alone
                 error.advice = _LINES_ADVICE
             raise
         self._packer = Packer(options.compression_level, content_size=options.content_size, checksum=options.checksum,
@@ -138,7 +137,7 @@ class MediaArchiveWriter(ShardWriter):
                 rows = documents_of(batch, self._columns)
         except CorruptShard as error:
             raise Unrepresentable(error.message, column=error.column, row=error.row, expected=error.expected,
-                                  found=error.found, advice=_NO_MEDIA_ADVICE) from None  # fmt: skip
+                                  found=error.found) from None  # fmt: skip
         at = rows.schema.get_field_index("media")
         self._refuse_places(rows.column(at))
         media = self._placed(rows.column(at))
@@ -219,9 +218,12 @@ def _columns(schema: pa.Schema) -> pa.Schema:
             return document_columns(schema, sparse=False)
     except SchemaMismatch:
         pass  # named as it is, for the writer's caller
-    raise Unrepresentable("documents have a column of this name, and it holds media", column="media",
-                          expected="a list of structs with media_bytes", found=str(schema.field("media").type)[:200],
-                          advice=_NO_MEDIA_ADVICE)  # fmt: skip
+    raise Unrepresentable(
+        "documents have a column of this name, and it holds media",
+        column="media",
+        expected="a list of structs with media_bytes",
+        found=str(schema.field("media").type)[:200],
+    )
 
 
 def _is_place(schema: pa.Schema, name: str) -> bool:

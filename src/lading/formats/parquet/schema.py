@@ -147,8 +147,7 @@ def check_schema(schema: pa.Schema) -> None:
             pq.ParquetWriter(sink, pa.schema([field])).close()
             pq.ParquetFile(pa.BufferReader(sink.getvalue()))  # 100 levels at most, of which a list takes two
         except (pa.ArrowNotImplementedError, pa.ArrowInvalid, OSError) as error:
-            raise Unrepresentable("Parquet has no such type", column=field.name, found=str(field.type),
-                                  advice="Cast it, or leave it out with --drop-columns.") from error  # fmt: skip
+            raise Unrepresentable("Parquet cannot hold this type", column=field.name, found=str(field.type)) from error
 
 
 def _has_empty_arrays(kind: pa.DataType) -> bool:

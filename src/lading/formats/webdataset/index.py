@@ -48,7 +48,7 @@ _LOOKED_AT = 64
 _KIND = "wids-shard-index-v1"
 _MARKS = (b'"__kind__"', b'"shardlist"')
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://|/")
-_ADVICE = "Make the index again, or leave it aside with sidecar='ignore' (--ignore-sidecar)."
+_ADVICE = "Make the index again, or leave it aside with --ignore-sidecar."
 
 
 def list_wids(store: Store, path: str, head: bytes, limits: Limits = DEFAULT_LIMITS) -> list[ListedShard] | None:

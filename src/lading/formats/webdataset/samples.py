@@ -520,5 +520,5 @@ def _duplicate(rows: Rows, fields: Sequence[str], cell: NDArray[np.int64]) -> Du
         sample=key,
         column=name,
         found=f"a second {key}.{name}",
-        advice="Take one of them with on_duplicate='keep_first' or 'keep_last'.",
+        advice="Take one of them with --on-duplicate keep_first or --on-duplicate keep_last.",
     )

@@ -63,7 +63,6 @@ Encoder: TypeAlias = Callable[[pa.Array], pa.Array]
 """Returns the text or bytes of the members of a column, null where it is null."""
 
 _TEXT, _BYTES = pa.large_string(), pa.large_binary()
-_ADVICE = "Leave it out with --drop-columns, or cast it."
 _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _DAY_S = 86_400
 _FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
@@ -114,7 +113,7 @@ def encoder_of(field: pa.Field) -> Encoder:
     found = next((encode for test, encode in _ENCODERS if test(kind)), None)
     if found is None:
         raise Unrepresentable("neither bytes nor text hold the values of this column exactly", column=field.name,
-                              found=kind, advice=media_advice(kind, _ADVICE))  # fmt: skip
+                              found=kind, advice=media_advice(kind))  # fmt: skip
     return found
 
 
@@ -198,8 +197,8 @@ def _npy_encoder(field: pa.Field) -> Encoder:
     kind = field.type
     axes = list(kind.permutation or [])
     if not (pa.types.is_integer(kind.value_type) or pa.types.is_floating(kind.value_type)) or axes != sorted(axes):
-        raise Unrepresentable("arrays of this kind have no .npy file here", column=field.name, found=kind,
-                              expected="numbers, axes in their order", advice=_ADVICE)  # fmt: skip
+        raise Unrepresentable("a .npy file cannot hold arrays of this kind", column=field.name, found=kind,
+                              expected="numbers, axes in their order")  # fmt: skip
     head, dtype, size = _tensor_head(kind)
     itemsize = dtype.itemsize
 

@@ -41,12 +41,10 @@ _SMALL_BYTES = 4096
 
 _MAX_MTIME = 8**11 - 1
 _ODD_KEY = r"[.\x00\n]|^__|/$|^$"
-_ADVICE = "Rename it."
-_ESCAPE_ADVICE = "Rename it, or write with escape='percent', which writes %2E for a dot."
-_KEY_ADVICE = "Cast it to text, or rename it: rows without keys get their numbers."
+_ADVICE = "Give the sample another key."
+_ESCAPE_ADVICE = "Write %2E for a dot with --to-option escape=percent."
 _TAKEN = ("__url__", "__local_path__")
 """Fields that webdataset adds to a sample itself."""
-_COLUMN_ADVICE = "Rename it: a field is a name without slashes, and none of " + ", ".join(_TAKEN) + "."
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,8 +294,7 @@ def check_schema(schema: pa.Schema, *, as_given: bool = False) -> dict[str, Enco
         found = ", ".join(f"{field.name}: {field.type}" for field in schema)
         raise UsageError("samples need a column of keys", expected=f"{KEY}: string", found=found[:500])
     if not _is_key(schema.field(KEY).type):
-        raise Unrepresentable("sample keys must be text", column=KEY, found=schema.field(KEY).type,
-                              advice=_KEY_ADVICE)  # fmt: skip
+        raise Unrepresentable("sample keys must be text", column=KEY, found=schema.field(KEY).type)
     encoders: dict[str, Encoder] = {}
     seen: dict[str, str] = {}
     for field in schema:
@@ -305,13 +302,14 @@ def check_schema(schema: pa.Schema, *, as_given: bool = False) -> dict[str, Enco
         encoders[name] = encoder_of(field)
         if as_given and not (is_text(field.type) or is_bytes(field.type)):
             raise Unrepresentable("a member holds bytes or text", column=name, found=field.type,
-                                  advice="Write it with fields='sorted'.")  # fmt: skip
+                                  advice="Write other types with --to-option fields=sorted.")  # fmt: skip
         seen_as = name if as_given else name.lower()
         if seen_as in seen:
-            raise Unrepresentable("a reader would take two columns for one: it has names in lower case", column=name,
-                                  found=f"{seen[seen_as]!r} and {name!r}", advice="Rename one of them.")  # fmt: skip
+            raise Unrepresentable("readers see one column: they read names in lower case", column=name,
+                                  found=f"{seen[seen_as]!r} and {name!r}")  # fmt: skip
         if "/" in name or "\0" in name or (seen_as in _TAKEN and not as_given):
-            raise Unrepresentable("a reader would not see this column", column=name, advice=_COLUMN_ADVICE)
+            raise Unrepresentable("a reader would not see this column", column=name,
+                                  expected="a name without slashes, and none of " + ", ".join(_TAKEN))  # fmt: skip
         seen[seen_as] = name
     return encoders
 

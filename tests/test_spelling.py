@@ -1,0 +1,49 @@
+"""Options in advice, as Python spells them."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+import pytest
+
+from lading.options import InterleavedOptions, ReadOptions, RowOptions, WriteOptions
+from lading.spelling import in_python
+
+
+@pytest.mark.parametrize(
+    "text, expected",
+    [
+        ("Mark nulls with --to-option nulls=mask.", "Mark nulls with options={'nulls': 'mask'}."),
+        ("Take --option int96_unit=us, or go.", "Take lading.open(…, options={'int96_unit': 'us'}), or go."),
+        (
+            "Use --type a=string --type 'b c=float64'.",
+            "Use lading.open(…, schema_overrides={'a': pa.string(), 'b c': pa.float64()}).",
+        ),
+        ("Leave out --drop-columns a,b.", "Leave out ds.drop('a', 'b')."),
+        ("""Leave out --drop-columns '["a,b"]'.""", "Leave out ds.drop('a,b')."),
+        ("Rename with --rename a=b --rename c=d, or --drop-columns a.",
+         "Rename with ds.rename({'a': 'b', 'c': 'd'}), or ds.drop('a')."),
+        ("Keep --where 'a is not null'.", "Keep ds.where('a is not null')."),
+        ("Raise --max page_bytes=4GB.", "Raise limits=Limits(page_bytes=4GB), or --max page_bytes=4GB."),
+        ("Name it with --root or go.", "Name it with roots= or go."),
+        ("Name it with --root DIR.", "Name it with roots=['DIR']."),
+        ("Take --view samples (or not).", "Take view='samples' (or not)."),
+        ("Work with --workers 1.", "Work with workers=1."),
+        ("Leave out --verify if you must.", "Leave out verify=True if you must."),
+        ("Ids: --option sample_id_field=null.", "Ids: interleaved=InterleavedOptions(sample_id_field=None)."),
+        ("Write --to-option 'columns={\"a\": \"bytes\"}'.", "Write options={'columns': {'a': 'bytes'}}."),
+        ("Plain text -- with dashes.", "Plain text -- with dashes."),
+    ],
+)  # fmt: skip
+def test_options_become_arguments(text: str, expected: str) -> None:
+    assert in_python(text) == expected
+
+
+def test_every_option_of_the_command_line_has_its_argument() -> None:
+    steps = {"columns": "ds.select()", "drop_columns": "ds.drop()", "rename": "ds.rename()", "where": "ds.where()"}
+    for kind in (ReadOptions, InterleavedOptions, RowOptions, WriteOptions):
+        for one in fields(kind):
+            if "cli" in one.metadata:
+                flag = one.metadata["cli"].flag.partition("/")[0]
+                expected = {steps.get(one.name, f"{one.name}="), f"{one.name}=True"}
+                assert in_python(flag) in expected, flag
