@@ -32,6 +32,8 @@ from lading.spelling import in_python
         ("Leave out --verify if you must.", "Leave out verify=True if you must."),
         ("Ids: --option sample_id_field=null.", "Ids: interleaved=InterleavedOptions(sample_id_field=None)."),
         ("Write --to-option 'columns={\"a\": \"bytes\"}'.", "Write options={'columns': {'a': 'bytes'}}."),
+        ("Leave out --no-hive-partitioning.", "Leave out hive_partitioning=False."),
+        ("Read with --regroup or sort.", "Read with regroup=True or sort."),
         ("Plain text -- with dashes.", "Plain text -- with dashes."),
     ],
 )  # fmt: skip

@@ -16,7 +16,8 @@ __all__ = ["in_python"]
 _OPTION = re.compile(
     r"""--(?P<flag>[a-z][a-z-]*)(?:\ (?!(?:and|or)\b)(?P<value>'[^']*'|[^\s']+?)(?=[.,;:)]*(?:\s|$)))?"""
 )
-_SWITCHES = {"verify", "overwrite", "lazy", "dry-run", "ignore-sidecar", "debug", "json", "help"}
+_SWITCHES = {"verify", "overwrite", "lazy", "dry-run", "ignore-sidecar", "debug", "json", "help", "regroup",
+             "hive-partitioning", "no-hive-partitioning"}  # fmt: skip
 _PAIRS = {"option", "to-option", "type", "rename", "max"}
 _NAMES = {
     "from": "format", "to": "format", "schema": "schema_policy", "root": "roots", "max": "limits",
@@ -62,7 +63,8 @@ def _spelled(flag: str, values: list[str | None]) -> str:
     if flag in _METHODS:
         return f"ds.{_METHODS[flag]}" + (f"({_arguments(flag, given)})" if given else "()")
     if flag in _SWITCHES:
-        return {"ignore-sidecar": "options={'sidecar': 'ignore'}"}.get(flag, f"{name}=True")
+        on = f"{name.removeprefix('no_')}={not flag.startswith('no-')}"
+        return "options={'sidecar': 'ignore'}" if flag == "ignore-sidecar" else on
     if not given:
         return f"{name}="
     if flag in _PAIRS:

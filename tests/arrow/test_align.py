@@ -227,7 +227,7 @@ def test_policies() -> None:
     schema, differences = union_schema(FILES, "intersect")
     assert schema.names == ["k"]
     assert len(differences) == 2
-    with pytest.raises(SchemaMismatch, match="--schema union"):
+    with pytest.raises(SchemaMismatch, match="schema_policy='union'"):
         union_schema(FILES, "strict")
     assert union_schema([FILES[0], FILES[2]], "strict") == (FILES[0][1], [])
     with pytest.raises(UsageError, match="'first'"):

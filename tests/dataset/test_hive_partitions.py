@@ -168,7 +168,7 @@ def test_a_file_in_no_partition_has_nulls(tmp_path: Path) -> None:
 def test_a_value_that_is_no_utf8_is_told(tmp_path: Path) -> None:
     (tmp_path / "y=%ff").mkdir()
     pq.write_table(pa.table({"n": [1]}), tmp_path / "y=%ff" / "a.parquet")
-    with pytest.raises(DataError, match=r"invalid UTF-8.*--no-hive-partitioning"):
+    with pytest.raises(DataError, match=r"invalid UTF-8.*hive_partitioning=False"):
         lading.open(tmp_path)
 
 

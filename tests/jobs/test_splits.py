@@ -165,7 +165,7 @@ def test_salvage_joins_no_splits_whose_list_is_damaged(
     (folder / listed_by).write_text(told)
     monkeypatch.chdir(folder)
     for spelled in (".", folder, *([listed_by] if folder == source else [])):
-        with pytest.raises(SeveralSplits, match="Choose one of them: --split ") as error:
+        with pytest.raises(SeveralSplits, match="Choose one of them: split=") as error:
             lading.salvage(spelled, tmp_path / "saved")
         assert sorted(error.value.splits) == ["test", "train"]
 

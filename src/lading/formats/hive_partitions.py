@@ -30,7 +30,7 @@ from lading.formats.base import ShardReader
 __all__ = ["WITHOUT_PARTITIONS", "partitions_of", "values_of", "with_partition"]
 
 _NULL = "__HIVE_DEFAULT_PARTITION__"
-WITHOUT_PARTITIONS = "Leave partitions out with --no-hive-partitioning (hive_partitioning=False)."
+WITHOUT_PARTITIONS = "Leave partitions out with --no-hive-partitioning."
 """Advice where partitions are in the way."""
 
 _Rows = TypeVar("_Rows", pa.RecordBatch, pa.Table)

@@ -66,7 +66,7 @@ def several_splits(
     folder: str, splits: Sequence[str], file: str | None = None, *, by_name: bool = False
 ) -> SeveralSplits:
     """Return the error that a folder holds several datasets: in folders of these names, or in files `by_name`."""
-    advice = f"Choose one of them: --split {splits[0]} (split={splits[0]!r})."
+    advice = f"Choose one of them: --split {splits[0]}."
     error = SeveralSplits("the dataset has several splits", file=file, expected="one of them", found=", ".join(splits),
                           advice=advice)  # fmt: skip
     error.splits, error.by_name = splits, by_name

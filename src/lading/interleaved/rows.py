@@ -315,7 +315,7 @@ class ItemsView(View):
             raise DataError(
                 f"sample ids are not contiguous: the id of row {first[0]} appears again",
                 file=self._path, row=int(again[0]), column="sample_id",
-                advice="Read it with --regroup (in Python regroup=True), or sort it by sample_id and position.",
+                advice="Read it with --regroup, or sort it by sample_id and position.",
             )  # fmt: skip
 
     def _seen_by(self, seen: _Seen, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -507,7 +507,7 @@ def _convert_splits(
     for name, asked in (("limit", job.has(Limit)), ("ledger", write.ledger is not None)):
         if asked:
             raise UsageError(f"a {name} is of one split", file=folder, found=", ".join(error.splits),
-                             advice=f"Choose one of them: --split {error.splits[0]} (split=).")  # fmt: skip
+                             advice=f"Choose one of them: --split {error.splits[0]}.")  # fmt: skip
     refuse_each_other(folder, destination, stores)
 
     jobs = {name: _job_of_split(job, error, source, folder, name) for name in error.splits}

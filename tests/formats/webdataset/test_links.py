@@ -186,6 +186,6 @@ def test_an_index_by_energon(tmp_path: Path) -> None:
         if sample[0] is file:
             assert members(path) == by_tarfile(data)
         else:
-            with pytest.raises(SidecarMismatch, match="--ignore-sidecar"):
+            with pytest.raises(SidecarMismatch, match="'sidecar': 'ignore'"):
                 members(path)
         assert members(path, sidecar="ignore") == by_tarfile(data)
