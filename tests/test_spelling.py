@@ -27,6 +27,7 @@ from lading.spelling import in_python
         ("Raise --max page_bytes=4GB.", "Raise limits=Limits(page_bytes=4GB), or --max page_bytes=4GB."),
         ("Name it with --root or go.", "Name it with roots= or go."),
         ("Name it with --root DIR.", "Name it with roots=['DIR']."),
+        ("Add --root a --root 'b c'.", "Add roots=['a', 'b c']."),
         ("Take --view samples (or not).", "Take view='samples' (or not)."),
         ("Work with --workers 1.", "Work with workers=1."),
         ("Leave out --verify if you must.", "Leave out verify=True if you must."),

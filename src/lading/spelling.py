@@ -53,7 +53,7 @@ def in_python(text: str) -> str:
 
 
 def _continues(one: re.Match[str], other: re.Match[str], text: str) -> bool:
-    repeated = one["flag"] == other["flag"] and one["flag"] in _PAIRS
+    repeated = one["flag"] == other["flag"] and one["flag"] in {*_PAIRS, "root"}
     return repeated and one["value"] is not None and text[one.end() : other.start()] == " "
 
 
@@ -69,7 +69,7 @@ def _spelled(flag: str, values: list[str | None]) -> str:
         return f"{name}="
     if flag in _PAIRS:
         return _of_pairs(flag, name, [value.partition("=")[::2] for value in given])
-    value = repr([given[0]]) if flag == "root" else repr(_parsed(given[0]))
+    value = repr(given) if flag == "root" else repr(_parsed(given[0]))
     if flag in _OF_DOCUMENTS:
         return f"interleaved=InterleavedOptions({name}={value})"
     return f"options={{{name!r}: {value}}}" if flag == "on-duplicate" else f"{name}={value}"

@@ -278,7 +278,7 @@ class Follower:
             raise UsageError(
                 "the payload is outside the dataset, in folders that only its manifest names", file=path,
                 expected="folders that you name, because a manifest may come from anybody", found=", ".join(refused),
-                advice=f"If you trust the dataset, add {options} (in Python: roots={[*refused]}).",
+                advice=f"If you trust the dataset, add {options}.",
             )  # fmt: skip
 
     # Tars

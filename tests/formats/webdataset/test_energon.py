@@ -40,7 +40,7 @@ def tars(folder: Path, *numbers: int) -> list[str]:
 
 
 def test_splits_are_those_that_energon_wrote(prepared: Path, tmp_path: Path) -> None:
-    with pytest.raises(SeveralSplits, match=r"train, val.*--split train"):
+    with pytest.raises(SeveralSplits, match=r"train, val.*split='train'"):
         lading.open(prepared)
     assert keys(prepared, split="train") == tars(prepared, 2, 1)
     assert keys(prepared, split="val") == tars(prepared, 3, 0)
