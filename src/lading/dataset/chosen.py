@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from lading.arrow.types import unread_type
 from lading.arrow.views import reorder
 from lading.dataset.columns import (
     after_columns,
@@ -179,7 +180,8 @@ class ChosenSamples:
             field = self._field(name)
             if field is None:
                 raise UsageError("no such column", expected=", ".join(self._shards.schema.names), found=repr(name))
-            fields.append(field)
+            # pyarrow has no nulls of a type without a class.
+            fields.append(field if unread_type(field.type) is None else field.with_type(pa.null()))
         if not fields:
             return batch
         columns = [*batch.columns, *(pa.nulls(batch.num_rows, field.type) for field in fields)]
