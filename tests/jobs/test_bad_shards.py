@@ -213,3 +213,15 @@ def test_the_command_line_counts_and_lists(tmp_path: Path) -> None:
     told = CliRunner().invoke(app, ["verify", str(source), "--json"])
     assert told.exit_code == 1
     assert json.loads(told.stdout)["findings"]
+
+
+def test_advice_that_speaks_of_salvage_names_the_source_too(tmp_path: Path) -> None:
+    source = _shards(tmp_path / "in", "tar", bad=-1)
+    path = source / "00001.tar"
+    data = bytearray(path.read_bytes())
+    data[512 * 18 : 512 * 19] = b"\xff" * 512  # where a header was
+    path.write_bytes(data)
+    with pytest.raises(CorruptShard) as caught:
+        lading.convert(source, tmp_path / "out", format="parquet")
+    assert str(caught.value).count(f"lading salvage {source} DST") == 1
+    assert str(caught.value).count("lading salvage") == 1

@@ -961,7 +961,7 @@ def test_an_index_that_is_broken_is_made_anew_as_its_error_says(tmp_path: Path) 
     path.write_bytes(body[:-200] + b"\xff" * 50 + body[-150:])
     with (
         lading.open(source) as dataset,
-        pytest.raises(CorruptShard, match="'lading salvage' does without it") as caught,
+        pytest.raises(CorruptShard, match=r"'lading salvage .* DST' does without it") as caught,
     ):
         dataset.by_key("any")
     assert caught.value.file == str(path)

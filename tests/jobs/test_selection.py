@@ -192,7 +192,7 @@ def test_rows_without_keys_have_their_number_in_the_shard(workers: int, tmp_path
         pq.write_table(pa.table({"n": range(20_000 if i < 2 else 3)}), tmp_path / "in" / f"{i}.parquet")
     done = lading.convert(
         tmp_path / "in", tmp_path / "out", format="jsonl", where="n != 2 and n != 16384 and n != 19999",
-        workers=workers, shard_size=1, ledger=tmp_path / "ledger.jsonl",
+        workers=workers, shard_size="20KB", ledger=tmp_path / "ledger.jsonl",
     )  # fmt: skip
     expected = [(i, n) for i in range(3) for n in (2, 16_384, 19_999) if i < 2 or n < 3]
     found = [(Path(line["file"]).name, line["row"], line["outcome"]) for line in lines_of(tmp_path / "ledger.jsonl")]

@@ -67,9 +67,12 @@ def naming_salvage(error: LadingError, source: str | None) -> LadingError:
         source: the source as a command line names it; empty for the file of the error, None for no advice.
     """
     advice, damaged = error.advice or "", isinstance(error, (CorruptShard, SidecarMismatch))
-    if source is not None and damaged and "lading salvage" not in advice:
-        named = source or shlex.quote(error.file or "SRC")
-        error.advice = f"{advice} 'lading salvage {named} DST' saves the intact samples.".strip()
+    if source is not None and damaged:
+        command = f"'lading salvage {source or shlex.quote(error.file or 'SRC')} DST'"
+        if "lading salvage" in advice:
+            error.advice = advice.replace("'lading salvage'", command)
+        else:
+            error.advice = f"{advice} {command} saves the intact samples.".strip()
     return error
 
 

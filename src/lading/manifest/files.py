@@ -8,6 +8,7 @@ without its list of shards, or the reverse, is not a dataset.
 from __future__ import annotations
 
 import posixpath
+import shlex
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -162,7 +163,7 @@ def files_listed(store: Store, folder: str, own: str) -> set[str]:
 
 def _gone(folder: str, own: str) -> LadingError:
     return SidecarMismatch("the list of shards has no manifest beside it", file=f"{folder}/{own}/{mf.MANIFEST_NAME}",
-                           advice="'lading salvage' takes the copy of it that is in the list.")  # fmt: skip
+                           advice=f"'lading salvage {shlex.quote(folder)} DST' uses its copy in the list.")  # fmt: skip
 
 
 def load_readable(
