@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -333,3 +335,22 @@ def test_shards_of_an_opened_dataset_are_indexed_alike(golden: Golden) -> None:
                 shard[wrong]
         with pytest.raises(ValueError, match="number"):
             shard["text"]
+
+
+def test_data_loaders_may_send_a_copy_to_their_workers(golden: Golden, tmp_path: Path) -> None:
+    copy = lading.LocalCopy(tmp_path / "local", remote=_remote(golden, "comp-zstd3", tmp_path))
+    first = repr(copy[0])
+    again = pickle.loads(pickle.dumps(copy))
+    copy.shards[0].evict()
+    assert repr(again[0]) == first
+    assert repr(pickle.loads(pickle.dumps(copy.shards[1]))[0]) == repr(copy.shards[1][0])
+
+
+def test_threads_may_fetch_one_shard_at_once(golden: Golden, tmp_path: Path) -> None:
+    remote = _remote(golden, "comp-zstd3", tmp_path)
+    with lading.open(remote) as dataset:
+        expected = [repr(dataset[i]) for i in range(len(dataset))]
+    copies = [lading.LocalCopy(tmp_path / "local", remote=remote) for _ in range(4)]
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda copy: [repr(copy[i]) for i in range(len(copy))], copies))
+    assert found == [expected] * 4

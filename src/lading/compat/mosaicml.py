@@ -166,6 +166,10 @@ class MDSShard(Reader):
             self._reader.close()
             self._reader = None
 
+    def __getstate__(self) -> dict[str, Any]:
+        """A process that is given a shard opens its file again."""
+        return {**self.__dict__, "_reader": None}
+
     def __repr__(self) -> str:
         return f"<lading.MDSShard {self.path_of(self.file_pairs[-1][0])}, {self.samples} samples>"
 

@@ -70,7 +70,12 @@ class Remote:
         if not os.path.isfile(source):
             self.download(packed, source)
             delta += packed.bytes
-        self._unpack(source, target, raw, packed, compression)
+        try:
+            self._unpack(source, target, raw, packed, compression)
+        except NotFound:  # another process or thread has unpacked and removed the same file meanwhile
+            if not os.path.isfile(target):
+                raise
+            return 0
         return delta + raw.bytes - (0 if self.keep_zip else _removed(source))
 
     def download(self, file: FileInfo, target: str) -> None:
