@@ -1,6 +1,7 @@
 """Codecs: compression, one file each; and hashes."""
 
 from lading.codecs.brotli_ import begins_brotli, pieces_of_brotli
+from lading.codecs.gzip_ import pack_text
 from lading.codecs.hashes import Hash, new_hash
 from lading.codecs.protocol import StreamEncoder
 from lading.codecs.registry import (
@@ -24,6 +25,7 @@ __all__ = [
     "decode_range",
     "new_hash",
     "pack_snappy",
+    "pack_text",
     "pieces_of_brotli",
     "sniff_wrap",
     "stream_decoder",

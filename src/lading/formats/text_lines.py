@@ -8,7 +8,6 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import pairwise
 from typing import Protocol
 from weakref import WeakKeyDictionary
@@ -21,7 +20,7 @@ from lading.arrow.casts import decoded
 from lading.arrow.references import FileEntry
 from lading.arrow.text_checks import is_utf8
 from lading.arrow.views import byte_lengths, row_bytes
-from lading.codecs import ENDINGS, WRAPS, StreamEncoder, sniff_wrap, stream_encoder
+from lading.codecs import ENDINGS, WRAPS, StreamEncoder, pack_text, sniff_wrap, stream_encoder
 from lading.errors import CorruptShard, DataError, LadingError, LimitExceeded, Unrepresentable, UsageError, errors_at
 from lading.features.items import split_rows
 from lading.formats.base import Recovered, ShardFile
@@ -365,8 +364,8 @@ def text_sink(sink: Sink, compression: str | None, level: int | None) -> TextSin
     """Return an object that writes text to a sink, compressed or not."""
     if compression is None:
         return _PlainText(sink)
-    encoder = partial(stream_encoder, compression, level)
-    return _TextInMembers(sink, encoder) if compression == "gzip" else _PackedText(sink, encoder())
+    encoder = stream_encoder(compression, level)
+    return _TextInMembers(sink, level) if compression == "gzip" else _PackedText(sink, encoder)
 
 
 class TextSink(Protocol):
@@ -436,16 +435,15 @@ class _TextInMembers:
     then.
     """
 
-    def __init__(self, sink: Sink, encoder: Callable[[], StreamEncoder]) -> None:
-        self._sink, self._extents, self._new = sink, extents_of(sink), encoder
-        self._encoder: StreamEncoder | None = encoder()
-        self._held: list[Buffer] = []
+    def __init__(self, sink: Sink, level: int | None) -> None:
+        self._sink, self._extents, self._level = sink, extents_of(sink), level
+        self._held: list[bytes] = []
         self._at = self._rows = self._first = self._packed = 0
         self.tell = sink.tell
 
     def write_head(self, text: bytes) -> None:
         """Append text before the rows."""
-        self._feed(text)
+        self._held.append(text)
         self._end_member(NO_ROWS, NO_ROWS)
 
     def write_rows(self, texts: pa.LargeStringArray) -> None:
@@ -453,26 +451,21 @@ class _TextInMembers:
         ends = self._at + np.cumsum(byte_lengths(texts))
         done = 0
         for last in np.flatnonzero(np.diff(ends // _MEMBER_BYTES, prepend=self._at // _MEMBER_BYTES)).tolist():
-            self._feed(body(texts.slice(done, last + 1 - done)))
+            part = body(texts.slice(done, last + 1 - done))
             done = last + 1
-            self._end_member(self._first, self._rows + last)
+            self._end_member(self._first, self._rows + last, part)
             self._first = self._rows + done
         if done < len(texts):
-            self._feed(body(texts.slice(done)))
+            self._held.append(body(texts.slice(done)).to_pybytes())
         self._rows += len(texts)
         self._at = int(ends[-1]) if len(ends) else self._at
 
-    def _feed(self, data: Buffer) -> None:
-        if self._encoder is None:
-            self._encoder = self._new()
-        self._held.append(self._encoder.feed(data))
-
-    def _end_member(self, first: int, last: int) -> None:
-        encoder, self._encoder = self._encoder or self._new(), None
-        held, self._held = [*self._held, encoder.finish()], []
-        self._packed += sum(memoryview(part).nbytes for part in held)
+    def _end_member(self, first: int, last: int, rest: Buffer = b"") -> None:
+        member = pack_text(b"".join([*self._held, rest]) if self._held else rest, self._level)
+        self._held.clear()
+        self._packed += len(member)
         self._extents.mark_extents(self._packed, first, last)
-        self._sink.write(held)
+        self._sink.write([member])
 
     def finish(self) -> int:
         """Finish the text; return the size of the file."""
