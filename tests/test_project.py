@@ -21,7 +21,7 @@ import pytest
 import lading
 from lading import errors
 from lading.cli.main import app
-from lading.formats.registry import format_names
+from lading.formats.registry import format_names, get_format
 
 _ROOT = Path(__file__).parents[1]
 _PAGES = sorted(p for folder in ("", "docs/**/", "bench/", "tests/golden/") for p in _ROOT.glob(f"{folder}*.md"))
@@ -109,8 +109,8 @@ def test_every_format_has_a_page_and_is_on_the_first_page() -> None:
 def test_the_page_of_a_format_names_its_options() -> None:
     for name in format_names():
         page = (_ROOT / f"docs/formats/{name}.md").read_text()
-        module = import_module(f"lading.formats.{name}.format")
-        for options in (module.ReadOptions, module.WriteOptions):
+        info = get_format(name).info
+        for options in (info.read_options, info.write_options):
             assert [f.name for f in fields(options) if f"`{f.name}`" not in page] == []
     page = (_ROOT / "docs/formats/webdataset.md").read_text()
     assert [f.name for f in fields(lading.InterleavedOptions) if f"`{f.name}`" not in page] == []

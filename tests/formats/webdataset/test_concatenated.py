@@ -98,7 +98,9 @@ def test_salvage_of_all(tmp_path: Path) -> None:
     path.write_bytes(WHOLE)
     saved = lading.salvage(path, tmp_path / "all", source_options=READ)
     assert (saved.samples, list(saved.lost)) == (6, [])
-    assert lading.salvage(path, tmp_path / "found").samples == 6
+    found = lading.salvage(path, tmp_path / "found")
+    assert found.samples == 6
+    assert ["tars were joined with cat" in str(lost) for lost in found.lost] == [True, True]
     path.write_bytes(WHOLE[: len(WHOLE) - len(PARTS[2]) + 700])
     saved = lading.salvage(path, tmp_path / "cut", source_options=READ)
     assert saved.samples == 4

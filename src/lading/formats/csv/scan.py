@@ -98,7 +98,8 @@ def record_blocks(
     for block in blocks_of(pieces, ends_of, path, limits):
         only_header = not line_end and returned  # a header that ends with the file
         if line_end == b"\r" or only_header:
-            block = replace(block, line=line, line_end=b"\r", whole=block.whole or only_header)  # noqa: PLW2901
+            whole = block.whole or only_header
+            block = replace(block, line=line, line_end=b"\r", whole=whole)  # noqa: PLW2901 - `ends_of` reads it
             line += block.data.count(b"\r")
         if not block.whole and inside:
             raise CorruptShard(
@@ -200,7 +201,10 @@ def _check_text(cells: pa.StringArray, block: Block, path: str, line_ends: NDArr
             block.data.decode()
         except UnicodeDecodeError as error:
             what = f"invalid UTF-8 ({error.reason})"
-            raise _bad(block, path, line_ends, error.start, what, "Bring the file to UTF-8.") from None
+            advice = (
+                f"Bring the file to UTF-8, from Windows for example: iconv -f WINDOWS-1252 -t UTF-8 {shlex.quote(path)}"
+            )
+            raise _bad(block, path, line_ends, error.start, what, advice) from None
         raise
 
 

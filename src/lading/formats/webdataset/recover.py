@@ -18,7 +18,7 @@ it is lost: nothing tells whether it lacks members.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from posixpath import normpath
 
@@ -37,6 +37,7 @@ from lading.formats.webdataset.headers import (
     Headers,
     Window,
     is_header,
+    members_behind,
     sizes,
 )
 from lading.formats.webdataset.samples import KEY, Rows, Splitter, join_rows, same_sample, split_name
@@ -74,6 +75,7 @@ class TarMembers(FoundMembers):
         copies: by start of a hard link, the bytes before its header, and the header of a file in its place. In `parts`
             its payload is that of its target.
         dangling: by start of a hard link without an earlier member, the name that it leads to; each is a gap.
+        joints: starts of the gaps that are zeros between an end of archive and a header.
     """
 
     parts: Sequence[Headers]
@@ -81,6 +83,7 @@ class TarMembers(FoundMembers):
     size_bytes: int
     copies: Mapping[int, tuple[int, bytes]] = field(default_factory=dict)
     dangling: Mapping[int, bytes] = field(default_factory=dict)
+    joints: Container[int] = ()
 
     def regular(self) -> Iterator[tuple[list[bytes], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]]:
         """Yield regular members: names, where they begin, where their payload begins, and its length."""
@@ -90,14 +93,16 @@ class TarMembers(FoundMembers):
 
     def errors(self, path: str) -> list[LadingError]:
         """Return an error for each gap."""
-        return [
-            CorruptShard("a hard link leads to no earlier member of the tar", file=path, offset=start,
-                         expected=repr(self.dangling[start]), found="no whole member of that name")
-            if start in self.dangling else
-            CorruptShard("no members can be read here", file=path, offset=start, expected="members",
-                         found=f"{stop - start} damaged bytes" if stop > start else "the end")
-            for start, stop in self.gaps
-        ]  # fmt: skip
+        return [self._error(start, stop).at(file=path) for start, stop in self.gaps]
+
+    def _error(self, start: int, stop: int) -> CorruptShard:
+        if start in self.dangling:
+            return CorruptShard("a hard link leads to no earlier member of the tar", offset=start,
+                                expected=repr(self.dangling[start]), found="no whole member of that name")  # fmt: skip
+        if start in self.joints:
+            return members_behind(start, stop)
+        return CorruptShard("no members can be read here", offset=start, expected="members",
+                            found=f"{stop - start} damaged bytes" if stop > start else "the end")  # fmt: skip
 
     def beside_gaps(self, start: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return which members, given where they begin, are next to a gap; ascending."""
@@ -173,7 +178,7 @@ def find_members(
     walker = _Walker(mapped, joined=joined)
     with errors_at(file=path):
         walker.walk(failed=failed)
-    found = TarMembers(walker.members(), walker.gaps, walker.size)
+    found = TarMembers(walker.members(), walker.gaps, walker.size, joints=walker.joints)
     return _with_links(found, mapped, in_sample=in_sample) if any(part.links for part in found.parts) else found
 
 
@@ -333,6 +338,7 @@ class _Walker:
 
     Attributes:
         gaps: `(start, stop)` of the bytes between members that are not members.
+        joints: starts of the gaps that are zeros between an end of archive and a header.
         size: size of the file.
     """
 
@@ -342,6 +348,7 @@ class _Walker:
         self._data = np.frombuffer(view, np.uint8) if view.nbytes else np.zeros(0, np.uint8)
         self.size = len(self._data)
         self.gaps: list[tuple[int, int]] = []
+        self.joints: set[int] = set()
         self._parts: list[Headers] = []
         self._torn: list[int] = []
         self._tries = self._records = 0
@@ -434,8 +441,10 @@ class _Walker:
     def _go_on(self, stop: int, *, ended: bool) -> int:
         """Note the damage at which the walk stopped; return the header at which it goes on, or the file's size."""
         following = self._next_byte(stop) if ended else stop
-        if self._joined and ended and (following - stop) % BLOCK == 0 and is_header(self._block(following)):
-            return following
+        if ended and (following - stop) % BLOCK == 0 and is_header(self._block(following)):
+            if self._joined:
+                return following
+            self.joints.add(stop)
         before = self._last()
         inside, at = self._inside(before, stop) if before is not None else (False, None)
         at = self._find_next(stop, ended=ended) if at is None else at
