@@ -14,10 +14,12 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from lading.arrow.align import align_table
+from lading.arrow.byte_ranges import ByteRanges, as_view
 from lading.arrow.references import FileEntry, ref_field, with_files
-from lading.arrow.views import join, present
+from lading.arrow.views import is_bytes, is_text, join, places, present, take_bytes
 from lading.errors import DataError, errors_at
 from lading.features.stored_values import MEDIA_TYPES, is_payload_field, rows_schema
 from lading.features.types import feature_of
@@ -34,6 +36,8 @@ __all__ = [
 
 _TYPES = MEDIA_TYPES
 _OTHER = len(_TYPES)
+_LARGE_BYTES = 4 << 10
+"""Values of this average size are copied one by one."""
 
 
 def documents_schema(schema: pa.Schema) -> pa.Schema:
@@ -52,16 +56,30 @@ def documents_of_rows(batch: pa.RecordBatch) -> pa.RecordBatch:
 def _media(batch: pa.RecordBatch) -> pa.ListArray:
     """Return the values of bytes columns as media of their rows, by column."""
     fields = [field for field in batch.schema if is_payload_field(field)]
-    payload = [join(without_dictionary(batch.column(field.name))).cast(pa.large_binary()) for field in fields]
+    payload = [without_dictionary(batch.column(field.name)) for field in fields]
     there = np.array([present(column) for column in payload], np.bool_).reshape(len(fields), batch.num_rows)
     row, column = np.nonzero(there.T)
     kinds = [next((i for i, kind in enumerate(_TYPES) if isinstance(feature_of(f), kind)), _OTHER) for f in fields]
-    at = pa.array(column * batch.num_rows + row)
+    at = column * batch.num_rows + row
     ids = pa.array([field.name for field in fields], pa.string())
-    values = pa.concat_arrays(payload) if payload else pa.array([], pa.large_binary())
     bounds = np.concatenate([[0], np.cumsum(there.sum(axis=0))])
     which = pa.array(column)
-    return media_lists(ids.take(which), pa.array(kinds, pa.int64()).take(which), values.take(at), bounds)
+    return media_lists(ids.take(which), pa.array(kinds, pa.int64()).take(which), _joined(payload, at), bounds)
+
+
+def _joined(columns: Sequence[pa.Array], at: NDArray[np.int64]) -> pa.LargeBinaryArray:
+    """Return values of columns, by their place when one column follows the other; large ones are copied once."""
+    if columns and all(is_bytes(column.type) or is_text(column.type) for column in columns):
+        found = ByteRanges.joined([places(column) for column in columns])[at]
+        if int(found.length.sum()) >= _LARGE_BYTES * len(at):
+            sources = [as_view(source) for source in found.sources]
+
+            def copy(target: memoryview, source: int, offset: int) -> None:
+                target[:] = sources[source][offset : offset + len(target)]
+
+            return take_bytes(pa.array([], pa.large_binary()), found, at, copy)
+    values = [join(column).cast(pa.large_binary()) for column in columns]
+    return (pa.concat_arrays(values) if values else pa.array([], pa.large_binary())).take(pa.array(at))
 
 
 class RowsOfDocuments(FromDocuments):

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from lading.arrow import json_text
 from lading.arrow.views import is_text, present, slices
@@ -38,6 +39,8 @@ __all__ = ["MediaArchiveWriter", "WriteOptions"]
 
 _GROUP_BYTES = 2 << 20
 """Media that a thread takes at once."""
+_HELD_BYTES = 8 << 20
+"""Records that are held before they are written."""
 
 _ADVICE = "Open documents with --from media_archive: their nulls are read as empty."
 _LINES_ADVICE = "Write documents as Parquet with --to-option documents=parquet."
@@ -172,17 +175,21 @@ class MediaArchiveWriter(ShardWriter):
         content = slices(items.field(BYTES))
         size = np.zeros(len(content), np.int64)
         there = np.array([data is not None for data in content], np.bool_)
+        row = self._rows + np.repeat(np.arange(len(media)), np.diff(bounds))
         frames: list[bytes] = []
+        held = first = 0
         packed = map_ahead(self._pack, [data for data in content if data is not None], self._pace)
         for i, (payload, record) in zip(np.flatnonzero(there).tolist(), packed, strict=True):
             frames += record
             size[i] = sum(map(len, record))
+            held += int(size[i])
             self._payload += payload
-        row = self._rows + np.repeat(np.arange(len(media)), np.diff(bounds))
-        extents_of(self._archive).mark(self._archived + np.cumsum(size), row)
-        self._archive.write(frames)
-        offset = self._archived + np.cumsum(size) - size
-        self._archived += int(size.sum())
+            if held >= _HELD_BYTES:  # records of a whole batch would take as much memory as the batch
+                self._append(frames, size[first : i + 1], row[first : i + 1])
+                frames, held, first = [], 0, i + 1
+        begin = self._archived - int(size[:first].sum())
+        self._append(frames, size[first:], row[first:])
+        offset = begin + np.cumsum(size) - size
         places = {
             "path": pa.array([self._name]).take(pa.array(np.zeros(len(size), np.int32), mask=~there)),
             "offset": pa.array(offset, mask=~there),
@@ -190,6 +197,12 @@ class MediaArchiveWriter(ShardWriter):
             BYTES: pa.nulls(len(size), pa.large_binary()),
         }
         return with_fields(media, places)
+
+    def _append(self, frames: Sequence[bytes], size: NDArray[np.int64], row: NDArray[np.int64]) -> None:
+        """Append records of media to the archive: their frames, sizes and rows."""
+        extents_of(self._archive).mark(self._archived + np.cumsum(size), row)
+        self._archive.write(frames)
+        self._archived += int(size.sum())
 
     def _pack(self, data: memoryview) -> tuple[int, Sequence[bytes]]:
         return self._packer.pack(data, None)
