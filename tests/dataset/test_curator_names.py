@@ -135,7 +135,7 @@ def test_the_default_raises_what_the_peer_raises(broken: Path, tmp_path: Path) -
         with pytest.raises(RuntimeError, match="404") as caught:
             list(lading.open(broken, **how).batches())
         assert isinstance(caught.value, BadReference)
-    with pytest.raises(RuntimeError, match="--on-error warn"):
+    with pytest.raises(RuntimeError, match="on_error='warn'"):
         lading.open(broken).write(tmp_path / "out", format="parquet")
     # What a call says goes before what the dataset was opened with.
     dataset = lading.open(broken, on_materialize_error="drop_row")

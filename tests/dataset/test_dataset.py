@@ -752,3 +752,26 @@ def test_bytes_that_cannot_be_had_are_told_by_their_row_in_the_shard(tmp_path: P
         where.append((caught.value.file, caught.value.row))
     # A batch of several shards does not know where each of its rows stood.
     assert where == [(str(tmp_path / "b.parquet"), 864), (str(tmp_path / "b.parquet"), None)]
+
+
+def test_numbers_below_zero_count_from_the_end_with_and_without_steps(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    pq.write_table(pa.table({"__key__": ["a", "b", "c"], "n": [1, 2, 3]}), tmp_path / "in" / "a.parquet")
+    pq.write_table(pa.table({"__key__": ["d"], "n": [4]}), tmp_path / "in" / "b.parquet")
+    dataset = lading.open(tmp_path / "in")
+    values = np.array([1, 2, 3, 4])
+    for ds in (dataset, dataset.where("n > 0"), dataset.limit(4)):
+        for places in ([-1], [-4, 0, 3], [2, -2, 2]):
+            assert ds.take(places).column("n").to_pylist() == values[places].tolist()
+        for wrong in ([-5], [0, 4]):
+            with pytest.raises(IndexError, match=f"sample {wrong[-1]} of 4"):
+                ds.take(wrong)
+
+
+@pytest.mark.parametrize("numbers, shards", [([0, 3], 2), ([0], 1), ([1, 0, 1], 1), (slice(-2, None), 2)])
+def test_chosen_samples_count_the_shards_that_they_come_from(numbers: Any, shards: int, tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    pq.write_table(pa.table({"__key__": ["a", "b", "c"], "n": [1, 2, 3]}), tmp_path / "in" / "a.parquet")
+    pq.write_table(pa.table({"__key__": ["d"], "n": [4]}), tmp_path / "in" / "b.parquet")
+    done = lading.open(tmp_path / "in")[numbers].write(tmp_path / "out", format="jsonl")
+    assert done.source_shards == shards

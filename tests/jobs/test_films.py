@@ -294,7 +294,7 @@ def test_films_that_are_not_read_are_not_lost_unsaid(cache: Path, tmp_path: Path
     with pytest.raises(LadingError, match=r"column 'v': no such file"):
         lading.convert(cache, tmp_path / "out", format="parquet")
     write_cache([{"l": [{"n": 1, "w": b"one"}]}], _INSIDE, tmp_path / "inside")
-    with pytest.raises(UsageError, match=r"column 'l': files of videos inside lists.*load_assets=false"):
+    with pytest.raises(UsageError, match=r"column 'l': files of videos inside lists.*'load_assets': False"):
         lading.convert(tmp_path / "inside", tmp_path / "out", format="parquet")
     assert not os.path.lexists(tmp_path / "out")
 
@@ -316,3 +316,11 @@ def test_films_of_a_damaged_cache_are_read_from_the_store_where_it_lies(cache: P
     salvage("memory://far", tmp_path / "out", stores=Stores({"memory://far": MemoryStore(files)}))
     with lading.open(tmp_path / "out") as dataset:
         assert [row.get("v") for row in dataset] == [None, b"film-1", b"film-2", b"film-3"]
+
+
+def test_a_copy_with_the_bytes_of_videos_is_equal(tmp_path: Path) -> None:
+    write_cache(rows(), _FEATURES, tmp_path / "cache")
+    assert lading.convert(tmp_path / "cache", tmp_path / "out", format="parquet", verify=True).verified
+    assert lading.diff(tmp_path / "cache", tmp_path / "out").equal
+    as_stored = {"options": {"load_assets": False}}
+    assert not lading.diff(tmp_path / "cache", tmp_path / "out", options=(as_stored, {})).equal

@@ -152,9 +152,9 @@ def _loss(one: pa.DataType, other: pa.DataType) -> tuple[Callable[[pa.Array, pa.
 
 def _loss_to_json(kind: pa.DataType) -> tuple[Callable[[pa.Array, pa.Array], bool], str] | None:
     if pa.types.is_floating(kind):
-        return (lambda column, _: pc.all(pc.is_finite(column)).as_py() is False), "JSON has no such number"
+        return (lambda column, _: pc.all(pc.is_finite(column)).as_py() is False), "JSON cannot hold this number"
     if pa.types.is_temporal(kind) and not pa.types.is_duration(kind):
-        return _has_any, "JSON has no times"
+        return _has_any, "JSON cannot hold times"
     return None
 
 

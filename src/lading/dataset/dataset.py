@@ -132,7 +132,7 @@ class Dataset(StepVerbs):
 
     @property
     def counts(self) -> Counter[str]:
-        """What was noticed while reading, by a short phrase."""
+        """What was reported while reading, by a short phrase."""
         return self._shards.counts
 
     @property
@@ -284,6 +284,8 @@ class Dataset(StepVerbs):
         self, indices: Sequence[int] | NDArray[np.int64], columns: Sequence[str] | None = None, *, views: bool = False
     ) -> pa.Table:
         """Rows of samples by number, in the order asked for, repeats allowed; payload as `large_binary`.
+
+        Numbers below 0 count from the end.
 
         Columns come in the order asked for; one that the shards of these rows lack, and the schema has, is null. If
         none are asked for, a few rows of a tar with a `.tar.idx` have the fields of these rows alone, unless its schema

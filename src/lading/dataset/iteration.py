@@ -192,9 +192,9 @@ def scan_shard(  # noqa: PLR0913 - limits, columns and flags of one read
     """Batches of one shard, references as they are; the shard is closed at the end, if nobody else reads from it.
 
     With `views`, payload that lies in memory comes as `binary_view`, large values of a mapped file as references,
-    in batches as large as the limits allow. With `drifting`, batches may differ in columns and types. `passed`
-    takes what of a mapped file a reader passes by that walks over its headers. Where bad shards are skipped, a shard is
-    read to its end before its first batch is given.
+    in batches as large as the limits allow. With `drifting`, batches may differ in columns and types. A
+    `range_hasher` gets the ranges of a mapped file that a reader skips while it walks over headers. Where bad shards
+    are skipped, a shard is read to its end before its first batch is given.
 
     Raises:
         DataError: two neighbouring documents have one id in a tar: as rows they would be one sample.

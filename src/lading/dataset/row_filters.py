@@ -131,7 +131,7 @@ class _OutOfBounds:
     def _sizes(
         self, batch: pa.RecordBatch, name: str, rows: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Width and height of the images in some rows; −1 where they cannot be read, 0 where no byte can be had."""
+        """Width and height of the images in some rows; −1 where they cannot be read, 0 where no byte is available."""
         column = batch.column(name)
         size = np.full((2, len(rows)), -1, np.int64)
         if not is_ref(column.type):
@@ -159,7 +159,7 @@ class _OutOfBounds:
 
 
 _Head: TypeAlias = tuple[int, bytes | memoryview | None]
-"""Number of an image, and its first bytes; None if they cannot be had."""
+"""Number of an image, and its first bytes; None if they are unavailable."""
 
 
 def _measure_usual(size: NDArray[np.int64], heads: list[_Head], most: int) -> list[_Head]:

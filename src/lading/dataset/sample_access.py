@@ -80,7 +80,10 @@ class SampleAccess:
         if target is not None:
             # Where rows are samples, a column that a shard lacks may not be asked for.
             columns = target.names if shards.view == "interleaved" else None
-        found = taken_rows(shards, ordinals(indices), columns, target, views=views)
+        wanted = ordinals(indices)
+        if len(wanted) and wanted.min() < 0:
+            wanted = _from_start(wanted, len(self))
+        found = taken_rows(shards, wanted, columns, target, views=views)
         if target is None:
             return found
         return align_table(found, pa.schema([field for field in target if field.name not in hidden]))
@@ -106,6 +109,14 @@ class SampleAccess:
                     return self.one(number, at + found)
                 at += len(keys)
         raise KeyError(key)
+
+
+def _from_start(wanted: NDArray[np.int64], count: int) -> NDArray[np.int64]:
+    """Numbers of samples, of which those below 0 count from the end, counted from the start. Raises IndexError."""
+    wrong = wanted < -count
+    if wrong.any():
+        raise IndexError(f"sample {wanted[np.argmax(wrong)]} of {count}")
+    return np.where(wanted < 0, wanted + count, wanted)
 
 
 def ordinals(indices: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:

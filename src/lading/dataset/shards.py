@@ -107,7 +107,7 @@ class Shards:
         follower: finds the files that `source_ref` texts name.
         indexes: finds and holds the indexes of shards.
         identity: recognises a dataset that took the place of this one.
-        counts: what was noticed while reading, by a short phrase.
+        counts: what was reported while reading, by a short phrase.
         bad: the shards that could not be read, and what is done about them.
         read_samples: by number, samples of the shards that were read to their end.
         replacements: by number, what is read in place of shards that are damaged.

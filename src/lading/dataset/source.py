@@ -625,7 +625,8 @@ def _refuse_without_index(store: Store, root: str, name: str, infos: Sequence[Fi
             path = f"{root.rstrip('/')}/{needed}"
             with suppress(NotFound):
                 store.head(path)
-                raise DataError(f"the index of {len(mine)} shards of the format {name} lacks what one has", file=path,
+                raise DataError(f"{needed} has no list of shards", file=path,
+                                expected=f"a list of {len(mine)} shards of the format {name}",
                                 advice="Write it again, or name the shards themselves to do without one.")  # fmt: skip
             folders = sorted({os.path.dirname(info.path) for info in mine} - {root})
             raise SourceNotFound(

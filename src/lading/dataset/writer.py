@@ -62,7 +62,7 @@ class WriteSummary:
         num_shards: files.
         size_bytes: bytes of these files.
         payload_bytes: bytes of values, before framing and compression.
-        counts: what was noticed, by a short phrase.
+        counts: what was reported, by a short phrase.
     """
 
     num_samples: int
@@ -175,7 +175,7 @@ class DatasetWriter:
 
     @property
     def counts(self) -> Counter[str]:
-        """What was noticed so far, by a short phrase."""
+        """What was reported so far, by a short phrase."""
         return self._shards.counts
 
     # Rows in

@@ -32,7 +32,7 @@ class SamplesView(View):
 
     @property
     def counts(self) -> Counter[str]:
-        """What the reader noticed, by a short phrase."""
+        """What the reader reported, by a short phrase."""
         return self._reader.counts
 
     @property

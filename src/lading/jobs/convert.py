@@ -96,7 +96,7 @@ class ConvertSummary:
         seconds: wall-clock time of the whole job.
         digest: content digest of what was written, if it was verified.
         verified: the destination was read back and has the source's digest.
-        counts: what was noticed (dropped, renamed …), by a short phrase.
+        counts: what was reported (dropped, renamed …), by a short phrase.
         filtered_rows: rows that filters rejected.
         filtered: the first few of them: file, row in it from 0, key, reason, outcome.
         lost_rows: rows that `on_error` dropped or kept without payload, and rows dropped with them.

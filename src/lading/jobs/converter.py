@@ -28,6 +28,7 @@ from lading.formats.registry import get_format
 from lading.jobs.digest import batch_digests
 from lading.jobs.progress import Tally
 from lading.jobs.spec import Conversion
+from lading.manifest.values import lookup
 from lading.pipeline.batch import Batch
 from lading.pipeline.fetch import advising, fetched_parts
 from lading.pipeline.join import join, split_duplicate_ids
@@ -133,6 +134,9 @@ class Converter:
         for portion in listed.portions(views=True):
             yield Batch(portion.batch, self._spec.view)
             self._on_batch()
+        self.tally.shards += len(
+            np.unique(lookup(self._dataset.sample_ends(), np.asarray(listed.numbers, np.int64))[0])
+        )
 
     def _transform(self, batches: Iterator[Batch]) -> Iterator[Batch]:
         """Give the rows that the steps leave, as they make them; rows behind a limit are not counted."""

@@ -67,6 +67,8 @@ def diff(
     Example:
         lading.diff("mint/*.tar", "out").equal
 
+    Files beside the shards, such as videos of a cache, are compared by their bytes, as `convert` takes them along.
+
     Args:
         one: as for `lading.open`, or a dataset.
         other: the same.
@@ -78,6 +80,8 @@ def diff(
     """
     totals = (DatasetDigest(), DatasetDigest())
     with open_shards(one, **options[0]) as a, open_shards(other, **options[1]) as b:
+        for shards in (a, b):
+            shards.read_with(shards.fmt.info.whole_options)
         chosen = chosen_samples(one, a), chosen_samples(other, b)
         parts = all_digests(a, chosen[0], on_progress, keyed=True), all_digests(b, chosen[1], None, keyed=True)
         compare = _in_any_order if any_order else _in_order

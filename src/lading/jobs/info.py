@@ -39,7 +39,7 @@ class Info:
         columns: name, Arrow type and feature of each column.
         modalities: items by modality (interleaved data).
         manifest: whether lading's manifest lies beside the shards.
-        counts: what was noticed, by a short phrase.
+        counts: what was reported, by a short phrase.
         bad_shards: the shards that cannot be read: file and error. Their samples are not counted.
     """
 

@@ -129,7 +129,7 @@ class Run:
                 if self._ledger is not None:
                     self._ledger.write([_stored(store, f"{folder}/{LEDGER_NAME}")])
                 writer.adopt(decode_part(message["part"]), folder)
-                self._dataset.counts.update(message["noticed"])
+                self._dataset.counts.update(message["reported"])
                 first = self._tasks[message["done"]].first
                 for number, skipped in decode_skipped(message["skipped"]).items():
                     self._dataset.bad.add(first + number, skipped)

@@ -187,7 +187,7 @@ def _convert(
         columns = pa.schema(list(writer.columns.seen.values()))
         part = Part(shards.close(), writer.columns.schema, columns, shards.counts, roles.of)
         tell(
-            done=task["number"], part=encode_part(part), noticed=dict(dataset.counts), tally=converter.tally.as_list(),
+            done=task["number"], part=encode_part(part), reported=dict(dataset.counts), tally=converter.tally.as_list(),
             outcomes=plain_value(converter.losses.to_json()), skipped=encode_skipped(dataset.bad.skipped),
         )  # fmt: skip
 

@@ -20,7 +20,7 @@ from lading.storage.fetch import Fetcher, OnFailure, earlier_errors
 
 __all__ = ["advising", "fetched", "fetched_parts"]
 
-_ADVICE = "Choose what happens to such rows: --on-error warn, drop_row or drop_sample (in Python on_error=)."
+_ADVICE = "Choose what happens to such rows: --on-error warn, --on-error drop_row or --on-error drop_sample."
 
 
 @contextmanager

@@ -49,7 +49,7 @@ class FinishedShard:
         path: below the folder it is built in.
         facts: what it holds.
         index: references of what it holds; None where values are no ranges.
-        counts: what was noticed, by a short phrase.
+        counts: what was reported, by a short phrase.
         beside: names of the files beside it, in its folder.
         sums: one, which comes when the files are on disk.
     """
@@ -70,7 +70,7 @@ class Part:
         shards: rows of `lading.manifest.values.SHARDS_SCHEMA`; paths, of index files too, are below that folder.
         schema: of the first rows; None if there were none.
         columns: all columns seen, in the order of their appearance, for formats that do not fix them.
-        counts: what was noticed, by a short phrase.
+        counts: what was reported, by a short phrase.
         roles: of interleaved data: which rows each passthrough column belongs to, of those known.
     """
 
@@ -90,7 +90,7 @@ class FinishedShards:
         own: folder below that of lading's own files.
 
     Attributes:
-        counts: what was noticed, by a short phrase.
+        counts: what was reported, by a short phrase.
     """
 
     def __init__(self, store: Store, folder: str, own: str) -> None:

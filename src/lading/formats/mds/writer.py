@@ -85,7 +85,7 @@ def _encoding(column: pa.Field) -> str:
     for name, dtype in NUMBERS.items():
         if pa.from_numpy_dtype(dtype) == kind:
             return name
-    raise Unrepresentable("MDS has no encoding for the type of this column", column=column.name, found=kind,
+    raise Unrepresentable("MDS cannot hold the type of this column", column=column.name, found=kind,
                           expected="numbers, text, bytes, images, arrays of one shape",
                           advice=media_advice(kind))  # fmt: skip
 
