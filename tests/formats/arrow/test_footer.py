@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +10,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from numpy.typing import NDArray
+from pyarrow import feather
 
 import lading
 from arrow_files import arrow_bytes
+from golden_cases import Golden
 from lading.arrow.ipc import Footer, parse_footer
-from lading.errors import CorruptShard
+from lading.errors import CorruptShard, DataError
 
 _TABLE = pa.table(
     {
@@ -128,6 +130,31 @@ def test_a_cut_file_of_polars_is_saved(tmp_path: Path) -> None:
         _rows(path)
     assert lading.salvage(path, tmp_path / "saved").samples == 40
     assert _rows(tmp_path / "saved") == _TABLE.to_pylist()[:40]
+
+
+_POLARS: dict[str, tuple[Callable[[bytes], bytes], Sequence[int]]] = {
+    "a batch": (lambda data: data[:2304] + bytes(64) + data[2368:], range(4, 8)),
+    "the footer": (lambda data: data[:5600], ()),
+    "the head": (lambda data: data[:8] + bytes(700) + data[708:], ()),
+}
+
+
+@pytest.mark.parametrize("name", _POLARS)
+def test_damaged_files_of_polars_are_saved(golden: Golden, name: str, tmp_path: Path) -> None:
+    """Their dictionaries stand behind the rows."""
+    harm, lost = _POLARS[name]
+    source = golden("arrow-files") / "polars" / "write.arrow"
+    path = _write(tmp_path / "a.arrow", harm(source.read_bytes()))
+    rows = [row for at, row in enumerate(_rows(source)) if at not in lost]
+    assert lading.salvage(path, tmp_path / "saved").samples == len(rows)
+    assert _rows(tmp_path / "saved") == rows
+
+
+def test_feather_of_version_1(tmp_path: Path) -> None:
+    with pytest.deprecated_call():
+        feather.write_feather(pa.table({"n": [1]}), tmp_path / "a.feather", version=1)
+    with pytest.raises(DataError, match=r"a.feather: a Feather file of version 1.*pyarrow.feather.read_table"):
+        _rows(tmp_path / "a.feather")
 
 
 def test_the_schema_of_the_footer_rules(tmp_path: Path) -> None:

@@ -54,6 +54,7 @@ __all__ = ["Block", "Blocks", "Body", "find_blocks", "message_bytes", "next_mess
 _AHEAD_BYTES = 64 << 10
 _MAX_REQUEST_BYTES = 64 << 20
 _PREFIX = 8
+_FEATHER_1 = b"FEA1"
 _END_MARK = CONTINUED + bytes(4)
 _MAX_HEADS_BYTES = 16 << 20
 """Bytes of all heads of a file that are stored as arrays: 40,000 batches of six columns."""
@@ -451,11 +452,15 @@ def find_blocks(body: Body, *, unended: bool) -> Blocks:
 
     Raises:
         CorruptShard: it is neither, is cut, or its footer is damaged.
-        DataError: it is big-endian.
+        DataError: it is big-endian, or a Feather file of version 1.
         LimitExceeded: the footer is larger than `footer_bytes`.
     """
-    if body.peek(0, min(START_BYTES, body.size_bytes)).startswith(MAGIC):
+    head = body.peek(0, min(START_BYTES, body.size_bytes))
+    if head.startswith(MAGIC):
         return _of_file(body)
+    if head.startswith(_FEATHER_1):
+        raise DataError("a Feather file of version 1, which is no Arrow file", file=body.path,
+                        advice="Read it with pyarrow.feather.read_table, and write it again.")  # fmt: skip
     block, message, schema = next_message(body, 0, unended=False)
     if block is None or message is None or message.kind != SCHEMA:
         raise CorruptShard("neither an Arrow file nor an Arrow stream: no schema", file=body.path,

@@ -10,7 +10,7 @@ with the message of a schema, or ends with an end mark before the file does, is 
 
 The schema is in the footer of a file; without a footer it is the first message, which Polars 2.1 writes without its
 prefix; else it is the one of a manifest. Record batches behind damage that may have hit one of their dictionaries are
-lost.
+lost. In a file, all rows need all dictionaries, which may stand behind them.
 """
 
 from __future__ import annotations
@@ -88,6 +88,8 @@ def recover_messages(mapped: MappedFile, path: str, schema: pa.Schema | None, *,
     found, head = walker.messages, walker.schema
     made = b"" if head is not None else _schema_message(walker, path, schema)
     kept = walker.with_their_dictionaries(made)
+    if walker.is_file:  # in which they may stand behind the rows, as Polars writes them
+        kept = sorted(kept, key=lambda each: each.message.kind == ROWS)
     parts = [*([head] if head is not None else []), *kept]
     offset = np.array([m.offset for m in parts], np.int64)
     length = np.array([m.stop - m.offset for m in parts], np.int64)
@@ -203,6 +205,11 @@ class _Walker:
         self._needs_dictionaries = any(map(needs_dictionaries, schema.types))
         return message
 
+    @property
+    def is_file(self) -> bool:
+        """Return whether the bytes begin as those of a file."""
+        return self._start > 0
+
     def walk(self) -> None:
         """Find all messages."""
         listed = self._listed()
@@ -280,8 +287,9 @@ class _Walker:
         """Take the messages that follow one another, and look for the next where none follows."""
         at, size = start, len(self.data)
         if self.schema is None:
-            at = self._find_next(start)
-            self.bare_schema = self._bare_schema(start, at)
+            first = next((at for at in self._candidates(start) if self._message(at, (DICTIONARY, ROWS))), size)
+            self.bare_schema = self._bare_schema(start, first) if self.is_file else b""
+            at = first if self.bare_schema else self._find_next(start)
             if not self.bare_schema and self.footer_schema is None:
                 self.gaps.append((start, at))
         while at < size:
