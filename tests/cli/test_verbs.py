@@ -93,6 +93,8 @@ def test_verbs_look_at_the_rows_and_columns_that_are_chosen(place: Path) -> None
 
 def test_a_copy_with_references_says_that_readers_need_the_folder_of_the_source(place: Path) -> None:
     assert "--root" in run("convert", "docs", "lazy.parquet", "--lazy").stdout
+    shown = run("convert", "docs", "deep/er/lazy.parquet", "--lazy").stdout
+    assert f"readersneed--root{place}/docs" in "".join(shown.split())
     assert run_json("head", "lazy.parquet", "--root", "docs", "-n", "1")["items"]
 
 

@@ -109,7 +109,7 @@ def _skipped(shard: Mapping[str, Any]) -> str:
 def _payload(roots: Sequence[str]) -> str:
     """Return where lazy output has its payload, and what readers must give."""
     if not roots:
-        return "in the source: keep its folder where it is, seen from the destination"
+        return "in the source: readers find its folder near the destination (after a move of one: --root)"
     options = " ".join(f"--root {shlex.quote(root)}" for root in roots)
     return visible(f"in the source: readers need {options} (in Python: roots={[*roots]})")
 
