@@ -320,7 +320,7 @@ def test_files_of_lines_that_are_named_are_those_files(
     source.mkdir()
     rows = _lines(source, kind)
     (source / "metadata.parquet").write_bytes(b"PAR1")
-    with pytest.raises(UnknownFormat, match="Name the files of one of them"):
+    with pytest.raises(UnknownFormat, match="Name one of them"):
         salvage(source, tmp_path / "out")
     named = [str(source / name.format(kind=kind)) for name in names]
     found = salvage(named if len(named) > 1 else named[0], tmp_path / "out")
