@@ -540,15 +540,15 @@ def test_options_of_formats_and_documents_reach_them(place: Path) -> None:
 @pytest.mark.parametrize(
     "words, expected",
     [
-        (["convert", "docs", "out", "--to", "nonsense"], "parquet, webdataset"),
+        (["convert", "docs", "out", "--to", "nonsense"], "media_archive, parquet"),
         (["convert", "nowhere", "out", "--to", "parquet"], "nowhere"),
         (["convert", "docs", "docs/out", "--to", "parquet"], "inside the source"),
         (["convert", "docs", "out", "--to", "parquet", "--shard-size", "big"], "256MB"),
         (["convert", "docs", "out", "--to", "parquet", "--to-option", "nonsense=1"], "compression"),
         (["convert", "docs", "out", "--to", "parquet", "--option", "nonsense"], "NAME=VALUE"),
         (["info", "docs", "--view", "sideways"], "interleaved"),
-        (["info", "docs", "--from", "nonsense"], "parquet, webdataset"),
-        (["info", "docs", "--from", ""], "parquet, webdataset"),
+        (["info", "docs", "--from", "nonsense"], "media_archive, parquet"),
+        (["info", "docs", "--from", ""], "media_archive, parquet"),
         (["info", ""], "no such file or folder; found ''"),
     ],
 )
