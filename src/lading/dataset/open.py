@@ -6,6 +6,7 @@ import os
 import shlex
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing, suppress
 from dataclasses import fields, replace
 from functools import reduce, wraps
 from itertools import takewhile
@@ -45,7 +46,8 @@ from lading.errors import (
     UsageError,
     errors_at,
 )
-from lading.formats.base import AnyFormat
+from lading.formats.base import AnyFormat, ShardFile
+from lading.formats.documents import is_documents
 from lading.formats.registry import find_format, get_format
 from lading.interleaved.open import detect_view
 from lading.limits import DEFAULT_LIMITS, Limits
@@ -250,6 +252,8 @@ def _open(source: Source, read: ReadOptions) -> Shards:
     named = read.format or (manifest.format if manifest else listing.format)
     with errors_at(file=None if read.format else listing.folder or None):
         fmt = get_format(named) if named else _recognise(listing, stores, skip=read.on_bad_shard == "skip")
+    if not named and listing.media_of:
+        fmt = _of_documents(listing, fmt, stores, read.limits)
     if read.hive_partitioning and fmt.info.hive_partitions and manifest is None and listing.index_file is None:
         listing = with_partitions(listing)
     shards = shards_of(listing, fmt, manifest, kept[1] if kept else None, read=read)
@@ -266,6 +270,18 @@ def _open(source: Source, read: ReadOptions) -> Shards:
             if name not in shards.target.names:
                 raise UsageError("the schema lacks a column that identifies items", column=name)
     return shards
+
+
+def _of_documents(listing: Listing, fmt: AnyFormat, stores: Stores, limits: Limits) -> AnyFormat:
+    """The format whose media lie next to the shards, if the first shard holds documents; else the given one."""
+    store, path = resolve(str(listing.table["path"][0].as_py()), stores)
+    with suppress(DataError, StoreError):
+        file = ShardFile(store, path, limits=limits)
+        with closing(fmt.open(file, fmt.read_options({}))) as reader:
+            schema = reader.first_schema()
+        if schema is not None and is_documents(schema):
+            return get_format(listing.media_of[0])
+    return fmt
 
 
 def _named(source: Source) -> str:

@@ -32,6 +32,7 @@ from lading.formats.base import (
     SampleReader,
     ShardFile,
 )
+from lading.formats.index_json import POINTER_BYTES, refuse_pointer
 from lading.interleaved.base import View
 from lading.interleaved.open import open_view
 from lading.interleaved.references import Follower
@@ -545,6 +546,8 @@ def _listed_file(listing: Listing, shard: int, own: str | None, stores: Stores, 
             file=path, expected=f"{listed} bytes", found=f"{info.size_bytes} bytes",
             advice="The file was changed, damaged or replaced.",
         )  # fmt: skip
+    if info.size_bytes in POINTER_BYTES:
+        refuse_pointer(bytes(store.get_ranges(path, [(0, info.size_bytes)])[0]), path)
     entry = listing.table.column("entry")[shard].as_py() or ""
     partition = listing.table.column("partition")[shard].as_py() or ""
     return ShardFile(store, path, info, entry=entry, partition=partition, limits=limits, stores=stores)

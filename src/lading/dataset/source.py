@@ -30,7 +30,7 @@ from lading.dataset.split_names import splits_of_names
 from lading.errors import DataError, NotFound, SeveralSplits, SourceNotFound, StoreError, UnknownFormat, UsageError
 from lading.formats.base import AnyFormat, ListedShard, SplitList
 from lading.formats.hive_partitions import partitions_of
-from lading.formats.index_json import load_index, several_splits
+from lading.formats.index_json import load_index, refuse_pointer, several_splits
 from lading.formats.registry import all_formats, get_format
 from lading.limits import DEFAULT_LIMITS, Limits
 from lading.manifest.values import FOLDER, MANIFEST_NAME
@@ -122,6 +122,7 @@ class Listing:
         datasets: of shards that no index lists, the folders below which lading wrote them, and kept a manifest.
         split_list: a peer's list of splits, if it names the shards.
         left_out: counts of files that are no shards of the dataset, by a short phrase.
+        media_of: formats of which files with media lie in the folder that was named.
     """
 
     table: pa.Table
@@ -132,6 +133,7 @@ class Listing:
     datasets: tuple[str, ...] = ()
     split_list: str | None = None
     left_out: Mapping[str, int] = field(default_factory=dict)
+    media_of: tuple[str, ...] = ()
 
     @property
     def named_by(self) -> str | None:
@@ -350,7 +352,8 @@ def _list_one(name: str, stores: Stores, limits: Limits, asked: Asked) -> Listin
             raise
         if asked.missing_too and claimed_by(path) is not None:
             return ListedShard(path)
-        raise SourceNotFound("no such file or folder", file=name, found=None if name else repr(name)) from error
+        what = "no such file or folder" if is_local(store) else "the bucket or path does not exist"
+        raise SourceNotFound(what, file=name, found=None if name else repr(name)) from error
     _refuse_split(name, asked)
     listing = _listed_in_json(store, path, info, limits) if path.endswith(".json") else None
     return ListedShard(path, size_bytes=info.size_bytes) if listing is None else listing
@@ -359,6 +362,7 @@ def _list_one(name: str, stores: Stores, limits: Limits, asked: Asked) -> Listin
 def _listed_in_json(store: Store, path: str, info: FileInfo, limits: Limits) -> Listing | None:
     """The shards that a JSON file lists, if it is the index of a format."""
     head = read_head(store, path, info)
+    refuse_pointer(head, path)
     for candidate in all_formats():
         listed = candidate.list_shards(store, path, head, limits)
         if listed is not None:
@@ -448,7 +452,7 @@ def _list_folder(store: Store, folder: str, limits: Limits, asked: Asked) -> Lis
         datasets = ()
     _refuse_without_index(store, root, fmt.name, infos)
     table = _table(ListedShard(i.path, size_bytes=i.size_bytes) for i in infos)
-    return Listing(table, folder=root, datasets=datasets, left_out=left_out)
+    return Listing(table, folder=root, datasets=datasets, left_out=left_out, media_of=_media_of(fmt, found.files))
 
 
 def _no_shard(folder: str, files: Sequence[FileInfo], named: str) -> SourceNotFound:
@@ -534,6 +538,14 @@ def _listed_by_splits(
     return None
 
 
+def _media_of(fmt: AnyFormat, files: Sequence[FileInfo]) -> tuple[str, ...]:
+    """The formats that have files with media among these, and endings of shards like this format."""
+    candidates = [known for known in all_formats() if known.info.beside]
+    alike = [known for known in candidates if {*known.info.extensions} & {*fmt.info.extensions} and known is not fmt]
+    names = [os.path.basename(info.path) for info in files] if alike else []
+    return tuple(known.name for known in alike if any(re.fullmatch(known.info.beside, name) for name in names))
+
+
 _Shards = TypeVar("_Shards")
 
 
@@ -606,6 +618,7 @@ def _listed_by_index(store: Store, root: str, limits: Limits, asked: Asked) -> L
             head = read_head(store, path)
         except NotFound:
             continue
+        refuse_pointer(head, path)
         for known in formats:
             listed = known.list_shards(store, path, head, limits) if name in known.info.index_names else None
             if listed is not None:

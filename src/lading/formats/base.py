@@ -710,6 +710,8 @@ class FormatInfo:
             the names (without folders) of shards that need it to be a dataset.
         splits_index: name of the index of several datasets, each in a folder of its own; empty if there is none.
         split_lists: names of a peer's lists of splits, below the folder of the shards; the first one counts.
+        beside: regular expression of the names of files that hold the media of shards, if other formats claim the
+            endings of these shards too. A folder with both, and with documents in its first shard, is of this format.
         leftovers: regular expression of the names of files that a peer leaves next to shards, with their ending.
         other_indexes: names of lists that a peer's readers need and that lading does not open folders by.
         unlisted: endings of shards that are also endings of other formats; `find_shards` distinguishes them.
@@ -736,6 +738,7 @@ class FormatInfo:
     index_names: Mapping[str, str] = field(default_factory=dict)
     splits_index: str = ""
     split_lists: tuple[str, ...] = ()
+    beside: str = ""
     leftovers: str = ""
     other_indexes: tuple[str, ...] = ()
     unlisted: tuple[str, ...] = ()

@@ -12,8 +12,12 @@ from lading.errors import DataError, SeveralSplits, ShortRead
 from lading.limits import DEFAULT_LIMITS, Limits
 from lading.storage.base import Store
 
-__all__ = ["as_text", "load_index", "several_splits"]
+__all__ = ["POINTER_BYTES", "as_text", "load_index", "refuse_pointer", "several_splits"]
 
+POINTER_BYTES = range(120, 160)
+"""Sizes of pointers of Git LFS."""
+
+_POINTER = b"version https://git-lfs.github.com/spec/"
 _ATTEMPTS = 5
 """Attempts to read a file that is being replaced."""
 
@@ -41,11 +45,22 @@ def _load(store: Store, path: str, size: int, limits: Limits) -> Any:
     if size > limits.index_bytes:
         raise limits.exceeded("index_bytes", "the index is too large", file=path, found=size)
     [data] = store.get_ranges(path, [(0, size)])
+    refuse_pointer(bytes(data) if size in POINTER_BYTES else b"", path)
     limits.check_values(data, file=path)
     try:
         return orjson.loads(memoryview(data))
     except orjson.JSONDecodeError as error:
         raise DataError("the index is not valid JSON", file=path, offset=error.pos, found=error.msg) from error
+
+
+def refuse_pointer(head: bytes, path: str) -> None:
+    """Raise DataError for a file that Git LFS leaves in the place of a file which it has not fetched.
+
+    Source: https://github.com/git-lfs/git-lfs/blob/main/docs/spec.md
+    """
+    if head.startswith(_POINTER):
+        raise DataError("a pointer of Git LFS, not the file itself", file=path,
+                        advice="Fetch the file: run 'git lfs pull' in its repository.")  # fmt: skip
 
 
 def as_text(part: Any) -> str:

@@ -17,6 +17,7 @@ from importlib.metadata import EntryPoint, entry_points
 
 from lading.errors import UnknownFormat, UsageError
 from lading.formats.base import AnyFormat
+from lading.formats.index_json import refuse_pointer
 from lading.storage.stores import without_query
 
 __all__ = [
@@ -125,8 +126,8 @@ def get_format(name: str) -> AnyFormat:
     if name not in _registered and name in _entry_points():
         register(_loaded(_entry_points()[name]))
     if name not in _registered:
-        close = get_close_matches(name, [*format_names(), *_ALIASES], n=1)
-        advice = _ADVICE.get(name) or (f"Did you mean {close[0]}?" if close else None)
+        close = get_close_matches(name.lower(), [*format_names(), *_ALIASES], n=1)
+        advice = _ADVICE.get(name.lower()) or (f"Did you mean {close[0]}?" if close else None)
         raise UnknownFormat("no such format", expected=", ".join(format_names()), found=repr(name), advice=advice)
     return _registered[name]
 
@@ -170,7 +171,13 @@ def format_of_name(path: str) -> str:
 
 
 def find_format(path: str, head: bytes) -> AnyFormat:
-    """Return the format that a file has by its name and first bytes. Raises UnknownFormat."""
+    """Return the format that a file has by its name and first bytes.
+
+    Raises:
+        UnknownFormat: no format recognises it.
+        DataError: it is a pointer of Git LFS.
+    """
+    refuse_pointer(head, path)
     for candidate in all_formats():
         if candidate.matches(without_query(path), head):
             return candidate

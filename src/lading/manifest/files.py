@@ -7,10 +7,12 @@ without its list of shards, or the reverse, is not a dataset.
 
 from __future__ import annotations
 
+import errno
+import os
 import posixpath
 import shlex
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 
@@ -34,9 +36,10 @@ from lading.formats.registry import get_format
 from lading.limits import DEFAULT_LIMITS, Limits
 from lading.manifest import values as mf
 from lading.manifest.values import Manifest
-from lading.storage.base import Mapper, Store, write_file
+from lading.storage.base import Mapper, Store, native_path, write_file
 from lading.storage.checksum import Checksum
 from lading.storage.extents import EXTENTS_SCHEMA, NO_ROWS
+from lading.storage.stores import is_local
 
 __all__ = [
     "ShardTables",
@@ -80,6 +83,25 @@ def load_manifest(
     """
     if own is not None:
         return _load_one(store, folder, own, limits)
+    with _naming_what_is_there(store, folder):
+        return _load_any(store, folder, limits)
+
+
+@contextmanager
+def _naming_what_is_there(store: Store, folder: str) -> Iterator[None]:
+    """Let an error name a file that is there, or the folder or URL that was named, and no guess below it."""
+    try:
+        yield
+    except StoreError as error:
+        if not is_local(store):
+            error.file = folder
+        elif error.errno in (errno.EACCES, errno.EPERM) and error.file is not None:
+            there = (place for place in (error.file, f"{folder}/{mf.FOLDER}") if os.path.lexists(native_path(place)))
+            error.file = next(there, folder)
+        raise
+
+
+def _load_any(store: Store, folder: str, limits: Limits) -> tuple[Manifest, pa.Table] | None:
     single = _load_one(store, folder, mf.FOLDER, limits)
     if single is not None:
         return single
@@ -118,7 +140,8 @@ def changed_manifests(store: Store, folder: str, limits: Limits = DEFAULT_LIMITS
     A list of shards without its manifest is reported too: readers of the dataset see files without it. So is a manifest
     that is only a dangling link.
     """
-    manifests, lists = _own_folders(store, folder, mf.MANIFEST_NAME, mf.SHARDS_NAME)
+    with _naming_what_is_there(store, folder):
+        manifests, lists = _own_folders(store, folder, mf.MANIFEST_NAME, mf.SHARDS_NAME)
     found: list[LadingError] = [_gone(folder, own) for own in lists if own not in manifests]
     for own in manifests:
         path, listed_as = f"{folder}/{own}/{mf.MANIFEST_NAME}", f"{own}/{mf.SHARDS_NAME}"

@@ -310,6 +310,8 @@ def store_errors(path: str, *others: type[Exception]) -> Iterator[None]:
     except foreign as error:
         number = getattr(error, "errno", None)
         message = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        if isinstance(error, PermissionError):  # pyarrow's text repeats the path
+            message = os.strerror(errno.EACCES)
         failed = StoreError(message[:1].lower() + message[1:].rstrip("."), file=path, advice=_ADVICE.get(number or 0))
         failed.errno = number
         raise failed from error

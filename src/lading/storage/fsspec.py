@@ -12,7 +12,6 @@ from __future__ import annotations
 import errno
 import os
 import re
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
@@ -21,7 +20,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import urlsplit
 
-from lading.errors import LadingError, MissingExtra, ShortRead, StoreError, UsageError
+from lading.errors import LadingError, MissingExtra, NotFound, ShortRead, StoreError, UsageError
 from lading.storage.base import (
     Buffer,
     FileInfo,
@@ -50,16 +49,8 @@ _UNCHECKED_BYTES = 64 << 20
 _VERSION_KEYS = ("ETag", "etag", "generation", "mtime", "LastModified", "last_modified", "updated", "created")
 _MANIFEST = "_lading/manifest.json"
 _GLOB = re.compile(r"[*?\[]")
-_FOREIGN = (
-    ("aiohttp", "ClientError"),
-    ("azure.core.exceptions", "AzureError"),
-    ("botocore.exceptions", "BotoCoreError"),
-    ("botocore.exceptions", "ClientError"),
-    ("gcsfs.retry", "HttpError"),
-    ("google.auth.exceptions", "GoogleAuthError"),
-    ("paramiko.ssh_exception", "SSHException"),
-)
-"""Exceptions of backends that are not OSErrors, by module and name."""
+_EXTRAS = {"s3fs": "s3", "gcsfs": "gcs", "adlfs": "azure", "huggingface_hub": "hf"}
+"""Extras of lading by the package that they install."""
 
 
 class FsspecStore:
@@ -120,9 +111,10 @@ class FsspecStore:
         Holds the listing; leaves unfinished files out.
         """
         fs = self.fs
+        found: Mapping[str, Any] = {}
         lead = prefix if prefix.endswith("/") or not prefix else prefix + "/"
         root = _stripped(fs, prefix)
-        with _errors(prefix):
+        with suppress(NotFound), _errors(prefix):  # of S3, where there is no such bucket
             fs.invalidate_cache(prefix)
             found = fs.find(prefix, detail=True)
         infos = []
@@ -286,9 +278,8 @@ class FsspecSink:
 
 @contextmanager
 def _errors(path: str) -> Iterator[None]:
-    """Convert errors of a backend into lading's own."""
-    loaded = ((sys.modules.get(module), name) for module, name in _FOREIGN)
-    with store_errors(path, *(getattr(module, name) for module, name in loaded if module is not None)):
+    """Convert errors of a backend into lading's own. Each backend has classes of its own for a failed connection."""
+    with store_errors(path):
         try:
             yield
         except FileNotFoundError as error:
@@ -299,6 +290,11 @@ def _errors(path: str) -> Iterator[None]:
             raise
         except NotImplementedError as error:
             raise UsageError("this kind of store cannot do that", file=path, advice="Use another place.") from error
+        except Exception as error:
+            if isinstance(error, (OSError, LadingError)) or type(error).__module__ == "builtins":
+                raise
+            cause = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
+            raise StoreError(cause, file=path, advice="Check the network, and that the URL is right.") from error
 
 
 def _file_system(url: str, options: Mapping[str, Any]) -> FileSystem:
@@ -322,8 +318,12 @@ def _cure(scheme: str) -> str:
     from fsspec.registry import known_implementations
 
     package = known_implementations[scheme]["class"].partition(".")[0]
-    extra = {"https": "http", "ssh": "sftp"}.get(scheme, scheme)
-    return f"Run: pip install '{package if package != 'fsspec' else f'fsspec[{extra}]'}'."
+    extra = "http" if scheme in ("http", "https") else _EXTRAS.get(package)
+    if extra is not None:
+        return f"Run: pip install 'lading[{extra}]'."
+    if package == "fsspec":
+        package = f"fsspec[{'sftp' if scheme == 'ssh' else scheme}]"
+    return f"Run: pip install '{package}'."
 
 
 def _renames(fs: FileSystem) -> bool:

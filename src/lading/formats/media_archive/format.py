@@ -8,7 +8,8 @@ A sample is a document: the columns of its file, with `media` as a list of struc
 (`lading.formats.documents`). Fields that a line omits are empty: text, media, metadata. A document without text is
 kept, although the peer's readers skip it.
 
-Any JSON Lines and any Parquet may hold documents, so this format is never detected: name it.
+Any JSON Lines and any Parquet may hold documents, so a file alone is never detected: name the format. A folder that
+holds archives too is detected.
 
 Source: datatrove 0.10.1, pipeline/media, pipeline/readers/{jsonl,parquet}.py, pipeline/writers/{jsonl,parquet}.py.
 """
@@ -44,6 +45,7 @@ class MediaArchiveFormat(Format[ReadOptions, WriteOptions]):
         read_options=ReadOptions,
         write_options=WriteOptions,
         deep_options={"check_digests": True},
+        beside=r".*\.bin\.zst",
         interleaved="documents",
         self_contained=True,
         files_name_each_other=True,
