@@ -26,7 +26,7 @@ LAYERS = (
     "dataset",
     "compat jobs testing",
     "cli",
-    "__init__",
+    "__init__ __main__",
 )
 """Packages and modules, lowest layer first. Those in one layer do not import each other, except in the lowest layer."""
 

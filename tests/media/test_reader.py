@@ -307,7 +307,8 @@ def test_roots_that_the_caller_adds(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("folder, error, told", [
-    ("s3://bucket/m", MissingExtra, "pip install 's3fs'"), ("nosuch://bucket/m", UsageError, "no store serves nosuch://"),
+    ("s3://bucket/m", MissingExtra, r"pip install 'lading\[s3\]'"),
+    ("nosuch://bucket/m", UsageError, "no store serves nosuch://"),
 ])  # fmt: skip
 @pytest.mark.parametrize("on_error", ["error", "warn"])
 def test_a_folder_that_nothing_here_reads_is_no_fault_of_the_documents(
