@@ -172,7 +172,7 @@ def test_a_closed_shard_is_not_read() -> None:
 
 def test_a_stream_without_its_end_may_have_been_cut() -> None:
     data = arrow_bytes(_table(), pa.ipc.new_stream)[:-8]
-    with pytest.raises(CorruptShard, match=r"s.arrow @ .*ends without its end mark.*unended=true"):
+    with pytest.raises(CorruptShard, match=r"s.arrow @ .*ends without its end mark.*'unended': True"):
         _read(data)
     assert len(_read(data, unended=True)) == 100
 
