@@ -439,7 +439,7 @@ def test_members_behind_any_number_of_extension_records_are_found(tmp_path: Path
     assert keys(tmp_path / "out") == ["a", "b"]
     assert [entry["offset"] for entry in result.lost] == [0]
     (tmp_path / "b.tar").write_bytes(record * 1500)
-    with pytest.raises(DataError, match="not one sample is left"):
+    with pytest.raises(DataError, match="no sample could be saved"):
         salvage(tmp_path / "b.tar", tmp_path / "none")
 
 
@@ -918,7 +918,7 @@ def test_it_is_told_of_a_compressed_shard_that_what_is_kept_may_differ_though_so
 
 def test_where_nothing_is_left_it_says_so_and_writes_nothing(tmp_path: Path) -> None:
     (tmp_path / "a.tar").write_bytes(random.Random(0).randbytes(5000))
-    with pytest.raises(DataError, match="not one sample is left"):
+    with pytest.raises(DataError, match="no sample could be saved"):
         salvage(tmp_path / "a.tar", tmp_path / "out")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.tar"]
 
@@ -1214,7 +1214,7 @@ def test_bytes_that_came_into_parquet_cost_no_row_group_before(compression: str,
         at = start + int(where * sum(chunk.total_compressed_size for chunk in chunks))
         path.write_bytes(body[:at] + b"x" * size + body[at:])
         if group < 2:
-            with pytest.raises(DataError, match="not one sample is left"):
+            with pytest.raises(DataError, match="no sample could be saved"):
                 salvage(path, out, overwrite=True)
             continue
         result = salvage(path, out, overwrite=True)
@@ -1271,7 +1271,7 @@ def test_of_mds_samples_of_one_size_none_is_kept_at_a_place_that_is_not_its_own(
     body = path.read_bytes()
     at = len(body) - 804
     path.write_bytes(body[:at] + bytes(max(change, 0)) + body[at + max(-change, 0) :])
-    with pytest.raises(DataError, match="not one sample is left"):
+    with pytest.raises(DataError, match="no sample could be saved"):
         salvage(source, tmp_path / "out")
 
 
@@ -1331,7 +1331,7 @@ def test_where_all_tars_are_damaged_a_manifest_tells_what_a_sample_has(torn: boo
         body = tar.read_bytes()
         tar.write_bytes(body[: 13 * 512 + 200] if torn else body + b"x" * 2000)
     if torn:
-        with pytest.raises(DataError, match="not one sample is left"):
+        with pytest.raises(DataError, match="no sample could be saved"):
             salvage(tmp_path / "all", tmp_path / "out")
     else:
         assert salvage(tmp_path / "all", tmp_path / "out").samples == 4
@@ -1349,7 +1349,7 @@ def test_a_sample_next_to_damage_is_lost_if_no_other_sample_tells_its_fields(hur
         tar.write_bytes(body[:members] + tar_of(*pairs("b"))[:100])
     else:
         tar.write_bytes(body[:1800])  # in the payload of a.bin
-    with pytest.raises(DataError, match="not one sample is left"):
+    with pytest.raises(DataError, match="no sample could be saved"):
         salvage(tar, tmp_path / "out")
 
 
@@ -1407,7 +1407,7 @@ def test_a_parquet_file_inside_a_value_is_not_taken_for_the_file(tmp_path: Path)
     pq.write_table(pa.table({"file": pa.array([b"inside"])}), inner)
     pq.write_table(pa.table({"file": pa.array([inner.read_bytes(), b"x" * 3000])}), source, compression="none")
     source.write_bytes(source.read_bytes()[:2000])
-    with pytest.raises(DataError, match="not one sample is left"):
+    with pytest.raises(DataError, match="no sample could be saved"):
         salvage(source, tmp_path / "out")
 
 

@@ -436,7 +436,7 @@ def _saved(dataset: Shards, saved: Sequence[SavedShard], lost: _Lost) -> Shards:
     if not sources:
         first = lost.first[0] if lost.first else {"message": "no samples"}
         column, advice = (None if first.get(name) is None else str(first[name]) for name in ("column", "advice"))
-        raise DataError("not one sample is left", file=dataset.listing.folder or dataset.path(0), column=column,
+        raise DataError("no sample could be saved", file=dataset.listing.folder or dataset.path(0), column=column,
                         expected="a sample that can be read", found=first["message"], advice=advice)  # fmt: skip
     dataset.listing = replace(dataset.listing, table=dataset.listing.table.take(pa.array([*sources])))
     dataset.replacements = dict(enumerate(sources.values()))
