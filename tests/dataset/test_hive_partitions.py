@@ -198,3 +198,11 @@ def test_interleaved_items_have_the_columns(tmp_path: Path) -> None:
     with lading.open(tmp_path) as dataset:
         assert dataset.view == "interleaved"
         assert [row["lang"] for batch in dataset.batches() for row in batch.to_pylist()] == ["en", "en"]
+
+
+def test_datasets_with_manifests_in_partitions_have_the_columns(tmp_path: Path) -> None:
+    for lang in ("de", "en"):
+        with lading.writer(tmp_path / f"lang={lang}", format="parquet") as writer:
+            writer.write_batch(pa.table({"n": [lang]}))
+    assert rows(tmp_path) == [{"n": "de", "lang": "de"}, {"n": "en", "lang": "en"}]
+    assert rows(tmp_path, hive_partitioning=False) == [{"n": "de"}, {"n": "en"}]

@@ -428,7 +428,8 @@ def _listed(source: Source, stores: Stores, read: ReadOptions) -> tuple[Listing,
     mine = [pc.starts_with(listing.table["path"], f"{folder}/") for folder, _ in parts]
     loose = listing.table.filter(pc.invert(reduce(pc.or_, mine)))
     needed = any(_says_more(manifest, listing, stores) for _, (manifest, _) in parts)
-    if len(loose) and not needed:
+    in_partitions = read.hive_partitioning and any("=" in folder[len(listing.folder or "") :] for folder, _ in parts)
+    if (len(loose) or in_partitions) and not needed:  # manifests know nothing of the folders that they lie in
         return listing, None
     if len(loose):
         raise UsageError(
