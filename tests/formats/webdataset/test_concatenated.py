@@ -53,7 +53,7 @@ def test_what_is_read(tmp_path: Path, wrap: str, mmap: bool) -> None:
     path.write_bytes(WRAPS[wrap](WHOLE))
     assert members(path, mmap=mmap) == by_tarfile(WHOLE, ignore_zeros=False)
     assert members(path, mmap=mmap, on_concatenated="read") == by_tarfile(WHOLE, ignore_zeros=True)
-    with pytest.raises(CorruptShard, match=r"t\.tar.*follow the end of the archive.*on_concatenated=read"):
+    with pytest.raises(CorruptShard, match=r"t\.tar.*follow the end of the archive.*on_concatenated"):
         members(path, mmap=mmap, on_concatenated="error")
     assert lading.info(path, options={"mmap": mmap}).counts == {CONCATENATED: 1}
     assert not lading.info(path, options={"mmap": mmap, "on_concatenated": "read"}).counts
