@@ -38,7 +38,7 @@ class Refusal:
 
 def unread_columns(schema: pa.Schema) -> dict[str, Refusal]:
     """Return the columns of a schema that no reader can give: repeated names, and types without a class in pyarrow."""
-    refused = duplicate_columns(schema.names)
+    refused, repeats = duplicate_columns(schema.names), _repeats(schema)
     for field in schema:
         unread = unread_type(field.type)
         if unread is not None:
@@ -47,12 +47,18 @@ def unread_columns(schema: pa.Schema) -> dict[str, Refusal]:
                 field.name,
                 Refusal(Unrepresentable, "a type that pyarrow does not read into Python", f"{unread}{inside}"),
             )
-            continue
-        try:
-            refuse_duplicate_names(pa.schema([field]))
-        except DuplicateField as error:
+        elif repeats and (error := _repeats(pa.schema([field]))):
             refused.setdefault(field.name, Refusal(DuplicateField, error.message, str(error.found)))
     return refused
+
+
+def _repeats(schema: pa.Schema) -> DuplicateField | None:
+    """Return the error of a repeated name, of a column or inside one; None if there is none."""
+    try:
+        refuse_duplicate_names(schema)
+    except DuplicateField as error:
+        return error
+    return None
 
 
 def duplicate_columns(names: Iterable[str]) -> dict[str, Refusal]:
