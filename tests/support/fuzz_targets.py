@@ -17,11 +17,11 @@ __all__ = ["FAMILIES", "TARGETS", "Reading", "data_files", "find_readings"]
 FAMILIES = sorted(
     name
     for path in ARCHIVES.glob("*.tar.xz")
-    if not (name := path.name.removesuffix(".tar.xz")).startswith(("hostile", "manifests"))
+    if not (name := path.name.removesuffix(".tar.xz")).startswith(("hostile", "manifests", "stable-older"))
 )
-"""Families of valid cases that peers wrote."""
+"""Families of valid cases that peers wrote and that have an `expected.json`."""
 
-TARGETS = ("webdataset", "mds", "parquet", "jsonl", "csv", "media_archive", "arrow", "arrow_cache")
+TARGETS = ("webdataset", "mds", "parquet", "jsonl", "csv", "media_archive", "arrow", "arrow_cache", "warc")
 """Formats, and the shards of caches."""
 
 
@@ -83,6 +83,8 @@ def _datatrove(spec: Mapping[str, Any], folder: Path) -> Iterator[Reading]:
             beside = tuple(told[name] for name in names if name == "media_root" and name in told)
             yield Reading("media_archive", told["documents"], opening, beside)
             yield Reading(told["documents"], told["documents"])  # its folders are named after their formats
+    for path in sorted(folder.rglob("*.warc*")):
+        yield Reading("warc", str(path.relative_to(folder)))
 
 
 def _arrow(spec: Mapping[str, Any], folder: Path) -> Iterator[Reading]:
