@@ -9,11 +9,11 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+import yaml
 
 import lading
 from golden_cases import Golden
 from lading.errors import BadReference, DataError, NotFound, SeveralSplits, SourceNotFound, UsageError
-from lading.formats.webdataset.simple_yaml import parse_yaml
 from tars import energon_index
 
 
@@ -89,10 +89,7 @@ def test_a_list_in_json(prepared: Path) -> None:
 
 
 def test_what_a_list_names_wrongly_is_told(prepared: Path) -> None:
-    told(prepared, "split_parts: {train: [a.tar]}\n")
-    with pytest.raises(DataError, match=r"split\.yaml.*line 1 is more of YAML"):
-        lading.open(prepared)
-    told(prepared, "split_parts:\n  train:\n  - gone.tar\n")
+    told(prepared, "split_parts: {train: [gone.tar]}\n")
     with pytest.raises(NotFound, match=r"gone\.tar: no such file, though .*split\.yaml lists it"):
         keys(prepared)
     told(prepared, "split_parts:\n  train:\n  - ../gone.tar\n")
@@ -116,7 +113,7 @@ def test_the_files_of_energon_are_written_on_request(tmp_path: Path) -> None:
     meta = tmp_path / "out" / ".nv-meta"
     counts = json.loads((meta / ".info.json").read_text())["shard_counts"]
     assert (list(counts), sum(counts.values())) == (names, 9)
-    assert parse_yaml((meta / "split.yaml").read_bytes()) == {"split_parts": {"train": names}, "exclude": []}
+    assert yaml.safe_load((meta / "split.yaml").read_bytes()) == {"split_parts": {"train": names}, "exclude": []}
     assert lading.verify(tmp_path / "out", deep=True).ok
     shutil.rmtree(tmp_path / "out" / "_lading")
     assert keys(tmp_path / "out", split="train") == keys(tmp_path / "out") == rows["__key__"].to_pylist()
@@ -126,29 +123,8 @@ def test_the_files_of_energon_are_written_on_request(tmp_path: Path) -> None:
             lading.writer(tmp_path / "more", format="webdataset", options=options)
 
 
-def _splits(*names: str) -> dict[str, Any]:
-    return {"split_parts": {"train": list(names), "val": []}, "exclude": ["a.tar/k: 1", "#x"]}
-
-
-@pytest.mark.interop
-@pytest.mark.parametrize(
-    "style", [{}, {"default_flow_style": None, "width": 30}, {"indent": 4}, {"default_style": '"'}]
-)
-def test_what_pyyaml_writes_is_read(style: dict[str, Any]) -> None:
-    yaml = pytest.importorskip("yaml")
-    for names in (
-        ["a.tar", "b c.tar", "it's.tar", 'say "x".tar', "ü.tar", "a-b.tar", "x#y.tar"],
-        ["{0..9}.tar", "p/{a,b}.tar"],
-    ):
-        written = yaml.dump(_splits(*names), sort_keys=False, **style)
-        assert parse_yaml(written.encode()) == _splits(*names), written
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["a: &x b", "a: *x", "a: !t b", "a: |\n  x", "a: b\n   c", "a: [b", "a: {b: c}", "a:b", "a: b\na: c", "- - a",
-     "a: [b] c", 'a: "b', "? a", "a: 'b' c", "{", "a: 1\n b: 2"],
-)  # fmt: skip
-def test_more_of_yaml_is_refused(text: str) -> None:
-    with pytest.raises(DataError):
-        parse_yaml(text.encode())
+@pytest.mark.parametrize("text", ["a: [b", "a: !!python/object/apply:os.getcwd []", "[" * 5000, "a: *x", "\x00", "x"])
+def test_what_is_no_list_of_splits_is_refused(prepared: Path, text: str) -> None:
+    told(prepared, text)
+    with pytest.raises(DataError, match=r"split\.yaml"):
+        lading.open(prepared, split="train")

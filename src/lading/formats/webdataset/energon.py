@@ -26,7 +26,6 @@ from lading.errors import DataError, NotFound, errors_at
 from lading.formats.base import ListedShard, SplitList
 from lading.formats.index_json import load_index
 from lading.formats.webdataset.index import inside, sidecar_path
-from lading.formats.webdataset.simple_yaml import parse_yaml
 from lading.limits import Limits
 from lading.storage.base import FileInfo, Store, write_file
 from lading.storage.braces import expand_braces
@@ -111,10 +110,23 @@ def _load_splits(store: Store, path: str, limits: Limits) -> Mapping[str, Any]:
             raise limits.exceeded("index_bytes", "the list of splits is too large", file=path, found=size)
         [data] = store.get_ranges(path, [(0, size)])
         with errors_at(file=path):
-            told = parse_yaml(bytes(data))
+            told = _parse_yaml(bytes(data))
     if not isinstance(told, dict):
         raise DataError("not a list of splits", file=path, expected="split_parts and exclude", found=repr(told)[:80])
     return told
+
+
+def _parse_yaml(data: bytes) -> Any:
+    """Return a document of YAML as dicts, lists and texts: no scalar has another type, and tags construct nothing."""
+    import yaml
+
+    try:
+        return yaml.load(data, Loader=getattr(yaml, "CBaseLoader", yaml.BaseLoader))  # noqa: S506 - safe: texts only
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        raise DataError("invalid YAML", offset=mark and mark.index, found=str(error)[:200]) from None
+    except RecursionError:
+        raise DataError("the YAML is nested too deeply") from None
 
 
 def _names(names: object, column: str) -> list[str]:
