@@ -48,6 +48,7 @@ __all__ = [
     "refuse_long_lines",
     "refuse_wide",
     "text_sink",
+    "to_utf8",
     "too_long",
     "without_dictionary",
 ]
@@ -194,13 +195,27 @@ def refuse_wide(text: bytes, wrap: str, path: str) -> None:
         encoding = {(False, True): "UTF-16LE", (True, False): "UTF-16BE"}.get(zeros, "")
     if not encoding:
         return
+    advice = f"Bring it to UTF-8: {to_utf8(path, encoding, wrap)}"
+    raise DataError(f"the text is {encoding}", file=path, offset=0, expected="UTF-8",
+                    found=f"first bytes {text[:4]!r}", advice=advice)  # fmt: skip
+
+
+def to_utf8(path: str, encoding: str, wrap: str | None = None) -> str:
+    """Return the command that writes a text in this encoding into another file, in UTF-8.
+
+    Args:
+        path: the file.
+        encoding: as `iconv` calls it.
+        wrap: compression of the file; by default that of its ending.
+    """
+    if wrap is None:
+        wrap = next((packed for packed, ending in ENDINGS.items() if path.lower().endswith(ending)), "")
     name = path.removesuffix(ENDINGS.get(wrap, ""))
     stem, dot, ending = name.rpartition(".")
     target = shlex.quote(f"{stem}.utf-8.{ending}" if dot else f"{name}.utf-8")
     convert = f"iconv -f {encoding} -t UTF-8"
     command = f"{_UNPACK[wrap]} {shlex.quote(path)} | {convert}" if wrap else f"{convert} {shlex.quote(path)}"
-    raise DataError(f"the text is {encoding}", file=path, offset=0, expected="UTF-8",
-                    found=f"first bytes {text[:4]!r}", advice=f"Bring it to UTF-8: {command} > {target}")  # fmt: skip
+    return f"{command} > {target}"
 
 
 _MOST_STREAMS = 2

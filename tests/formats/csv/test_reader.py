@@ -24,7 +24,7 @@ from lading.formats import text_lines
 from lading.formats.base import Level, ShardFile
 from lading.formats.csv import recover
 from lading.formats.csv.format import FORMAT, CsvReader
-from lading.formats.csv.reader import UNENDED
+from lading.formats.csv.reader import OTHER_DELIMITER, UNENDED
 from lading.limits import DEFAULT_LIMITS, Limits
 from lading.storage.memory import MemoryStore
 from lading.storage.wrappers import CountingStore
@@ -203,8 +203,9 @@ def test_a_bad_record_is_an_error_that_names_its_line(bad: str, message: str) ->
 
 
 def test_bytes_that_are_no_utf8_are_told_by_line_and_byte() -> None:
-    with pytest.raises(CorruptShard, match=r"t\.csv @ 21: line 4: invalid UTF-8"):
+    with pytest.raises(CorruptShard, match=r"t\.csv @ 21: line 4: invalid UTF-8") as caught:
         rows(GOOD.encode() + b"ok,\xff\n")
+    assert (caught.value.advice or "").endswith("iconv -f WINDOWS-1252 -t UTF-8 t.csv > t.utf-8.csv")
 
 
 def test_a_name_that_several_columns_have() -> None:
@@ -224,14 +225,51 @@ def test_a_name_that_several_columns_have() -> None:
         (b"", CorruptShard, "no header"),
         (b"\xef\xbb\xbf", CorruptShard, "the header has no line end"),
         (b"a,b", CorruptShard, "line 1: the header has no line end, and no record follows; .*echo >> t.csv"),
-        (b"\n1\n", CorruptShard, "line 1: a column without a name"),
-        (b"a,,b\n", CorruptShard, "line 1: a column without a name; .*found none for column 2"),
+        (b"\n1\n", CorruptShard, "line 1: no column has a name"),
+        (b",,\n1,2,3\n", CorruptShard, "line 1: no column has a name"),
     ],
 )
 def test_a_bad_header(data: bytes, error: type[LadingError], message: str) -> None:
     for look in (CsvReader.schema, CsvReader.num_rows, CsvReader.read):
         with pytest.raises(error, match=message):
             look(reader(data))  # type: ignore[operator]
+
+
+@pytest.mark.parametrize(
+    "header, names",
+    [
+        (",a,b", ["Unnamed: 0", "a", "b"]),  # DataFrame.to_csv() of pandas: its row numbers have no name
+        ("a,b,", ["a", "b", "Unnamed: 2"]),
+        ("a,,", ["a", "Unnamed: 1", "Unnamed: 2"]),
+        (",Unnamed: 0,a", ["Unnamed: 0.1", "Unnamed: 0", "a"]),  # written by pandas, read, and written again
+    ],
+)
+def test_columns_without_a_name_are_called_as_in_pandas(header: str, names: list[str]) -> None:
+    """The names are those of `pandas.read_csv` in pandas 3.1, so also those of Hugging Face datasets."""
+    opened = reader(f"{header}\n1,2,3\n".encode())
+    assert opened.schema().names == names
+    assert opened.read().to_pylist() == [dict(zip(names, "123", strict=True))]
+    assert opened.read(np.array([0]), names[:1]).to_pylist() == [{names[0]: "1"}]
+
+
+def test_a_header_with_another_delimiter_is_told_with_the_option() -> None:
+    """As spreadsheets in Europe write CSV."""
+    for data, fault in (
+        ("a;b\n1;2\n1,5;3\n", "line 3: too many values"),
+        ('a;b\n1;"x"\n', "line 2: a quote inside a value"),
+    ):
+        with pytest.raises(CorruptShard, match=fault) as caught:
+            rows(data.encode())
+        assert "--option 'delimiter=;'" in (caught.value.advice or "")
+        assert "options={'delimiter': ';'}" in str(caught.value)
+    with pytest.raises(CorruptShard, match="line 2: too many values") as caught:
+        rows(b"a\tb\n1,5\t2\n")
+    assert "--option delimiter=tab" in (caught.value.advice or "")
+    assert rows(b"a;b\n1,5;2\n", delimiter=";") == [["1,5", "2"]]
+    opened = reader(b"a|b\n1|2\n")
+    assert opened.read().to_pylist() == [{"a|b": "1|2"}]
+    assert opened.counts == {OTHER_DELIMITER: 1}
+    assert counts(b"a;b,c\n1,2\n") == {}
 
 
 def test_a_last_line_without_an_end_is_read_and_counted() -> None:

@@ -19,12 +19,16 @@ from lading.arrow.types import arrow_type
 from lading.errors import CorruptShard, DataError, LimitExceeded, SchemaMismatch, UsageError
 from lading.features.items import split_rows
 from lading.formats.base import Recovered, ShardReader
+from lading.formats.csv.header import column_names, delimiter_advice, other_delimiter
 from lading.formats.csv.recover import next_line, recover_records
 from lading.formats.csv.scan import Records, record_blocks, scan
 from lading.formats.refused import duplicate_columns, first_of_each, refuse_columns
 from lading.formats.text_lines import BOM, Block, TextFile, changed, parse_delimiter, too_long
 
-__all__ = ["UNENDED", "CsvReader", "ReadOptions"]
+__all__ = ["OTHER_DELIMITER", "UNENDED", "CsvReader", "ReadOptions"]
+
+OTHER_DELIMITER = "files of one column, perhaps with another delimiter"
+"""Name of a count for files whose header holds a usual delimiter, but not that of the options."""
 
 UNENDED = "files without a line end after their last record, perhaps cut"
 """Name of a count for such files."""
@@ -74,6 +78,7 @@ class CsvReader(ShardReader):
     def __init__(self, file: TextFile, options: ReadOptions, delimiter: str) -> None:
         self._file, self._options, self._delimiter = file, options, delimiter
         self._schema: pa.Schema | None = None
+        self._other = ""  # the delimiter that the header seems to have
         self._line_end = b"\n"  # known after the header was read
         given = file.source.index
         self._index: pa.Table | None = given if given is not None and given.schema.equals(_INDEX_SCHEMA) else None
@@ -85,7 +90,7 @@ class CsvReader(ShardReader):
     def _columns(self) -> pa.Schema:
         if self._schema is None:
             block = next(self._blocks(), None)
-            self._schema = self._header(None if block is None else scan(block, self._delimiter, self._file.path))
+            self._schema = self._header(None if block is None else self._scan(block))
         return self._schema
 
     def num_rows(self) -> int:
@@ -237,12 +242,13 @@ class CsvReader(ShardReader):
             if blank:
                 found["blank lines, skipped"] += blank
                 continue
-            records = scan(block, self._delimiter, self._file.path)
+            records = self._scan(block)
             if number == 0:
                 self._schema = self._header(records)
                 records = records.only(np.arange(len(records)) > 0)
             yield self._checked(records, found, whole=block.whole)
         self._columns()  # a file without a block has no header either
+        found[OTHER_DELIMITER] += bool(self._other)
         self.counts = +found
 
     def _blocks(self) -> Iterator[Block]:
@@ -254,6 +260,17 @@ class CsvReader(ShardReader):
             self._line_end = block.line_end
             yield block
 
+    def _scan(self, block: Block) -> Records:
+        try:
+            return scan(block, self._delimiter, self._file.path)
+        except CorruptShard as error:
+            if block.line == 1:
+                header, *_ = block.data.split(block.line_end, 1)
+                self._other = other_delimiter(header.decode(errors="replace"), self._delimiter)
+            if self._other:
+                error.advice = f"{delimiter_advice(self._other)} {error.advice}"
+            raise
+
     def _header(self, records: Records | None) -> pa.Schema:
         """Return the columns in the first record."""
         if records is None:
@@ -261,12 +278,12 @@ class CsvReader(ShardReader):
         count, limits = int(records.first[1]), self._file.source.limits
         if count > limits.table_columns:
             raise limits.exceeded("table_columns", "too many columns", file=self._file.path, offset=0, found=count)
-        names = records.cells[:count].to_pylist()
-        line = int(records.line[0])
-        for at, name in enumerate(names, 1):
-            if not name:
-                raise CorruptShard(f"line {line}: a column without a name", file=self._file.path, offset=0,
-                                   expected="a name for each column", found=f"none for column {at}")  # fmt: skip
+        cells = records.cells[:count].to_pylist()
+        if not any(cells):
+            raise CorruptShard(f"line {records.line[0]}: no column has a name", file=self._file.path, offset=0,
+                               expected="a line of names")  # fmt: skip
+        names = column_names(cells)
+        self._other = other_delimiter(names[0], self._delimiter) if count == 1 else ""
         types = self._options.types or {}
         unknown = types.keys() - {*names}
         if unknown:
@@ -306,6 +323,7 @@ class CsvReader(ShardReader):
                 file=self._file.path, offset=int(records.offset[at]), expected=f"{expected}, as the header has",
                 found=f"{cells[at]}, the first {first[:_SHOWN]!r}",
                 advice="The file ends within this line: it was cut. Copy it again." if is_cut else
+                delimiter_advice(self._other) if self._other else
                 "Quote values that hold a delimiter, or name another one: --option delimiter=tab.",
             )  # fmt: skip
         found["blank lines, skipped"] += int(blank.sum())

@@ -16,7 +16,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from lading.errors import CorruptShard
-from lading.formats.text_lines import Block, blocks_of
+from lading.formats.text_lines import Block, blocks_of, to_utf8
 from lading.limits import Limits
 
 __all__ = ["Records", "record_blocks", "scan"]
@@ -201,9 +201,7 @@ def _check_text(cells: pa.StringArray, block: Block, path: str, line_ends: NDArr
             block.data.decode()
         except UnicodeDecodeError as error:
             what = f"invalid UTF-8 ({error.reason})"
-            advice = (
-                f"Bring the file to UTF-8, from Windows for example: iconv -f WINDOWS-1252 -t UTF-8 {shlex.quote(path)}"
-            )
+            advice = f"Bring the file to UTF-8, from Windows for example with: {to_utf8(path, 'WINDOWS-1252')}"
             raise _bad(block, path, line_ends, error.start, what, advice) from None
         raise
 
