@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
@@ -183,3 +184,27 @@ def test_a_folder_of_documents_and_archives_is_one_of_media_archives(tmp_path: P
 def test_the_module_is_the_command() -> None:
     done = subprocess.run([sys.executable, "-m", "lading", "--version"], check=True, capture_output=True, text=True)
     assert done.stdout.startswith("lading ")
+
+
+def test_a_folder_of_json_files_is_opened_where_its_format_is_named(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text('[{"n": 1}]')
+    (tmp_path / "b.json").write_text('{"n": 2}\n{"n": 3}\n')
+    with pytest.raises(SourceNotFound, match=r"found 2 \.json.*format='jsonl'") as caught:
+        lading.open(tmp_path)
+    assert caught.value.advice == "If they hold rows, name the format: --from jsonl."
+    with lading.open(tmp_path, format="jsonl") as dataset:
+        assert list(dataset) == [{"n": 1}, {"n": 2}, {"n": 3}]
+    (tmp_path / "c.jsonl").write_text('{"n": 4}\n')
+    with lading.open(tmp_path, format="jsonl") as dataset:  # the others may be anything, such as an index
+        assert list(dataset) == [{"n": 4}]
+
+
+def test_folders_of_programs_own_files_hold_no_shards(tmp_path: Path) -> None:
+    (tmp_path / "n=1").mkdir()
+    shard = tmp_path / "n=1" / "part-0.parquet"
+    pq.write_table(pa.table({"a": [1]}), shard)
+    for name in ("_temporary/0/task_1/n=2", "_delta_log", "__MACOSX"):
+        (tmp_path / name).mkdir(parents=True)
+        shutil.copy(shard, tmp_path / name / "part-1.parquet")
+    with lading.open(tmp_path) as dataset:
+        assert list(dataset) == [{"a": 1, "n": 1}]

@@ -456,12 +456,17 @@ def _list_folder(store: Store, folder: str, limits: Limits, asked: Asked) -> Lis
 
 
 def _no_shard(folder: str, files: Sequence[FileInfo], named: str) -> SourceNotFound:
-    known = [get_format(named)] if named else all_formats()
+    known = [get_format(named)] if named else list(all_formats())
     endings = ", ".join(dict.fromkeys(ending for each in known for ending in each.info.extensions))
     others = Counter(claimed.name for info in files if (claimed := claimed_by(info.path)))
+    further = {} if named else {fmt.info.name: _ending_in(files, fmt.info.when_named) for fmt in known}
+    meant = max(further, key=lambda name: len(further[name]), default="")
+    paths = [info.path for info in further.get(meant, ())]
+    others.update(os.path.splitext(path)[1] for path in paths)
     return SourceNotFound(f"the folder holds no shard{named and f' of the format {named}'}", file=folder,
                           expected=f"files ending in {endings}",
-                          found=", ".join(f"{count} {name}" for name, count in others.items()) or None)  # fmt: skip
+                          found=", ".join(f"{count} {name}" for name, count in others.items()) or None,
+                          advice=f"If they hold rows, name the format: --from {meant}." if paths else None)  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -507,12 +512,16 @@ def _of_format(place: str, infos: list[FileInfo], named: str) -> tuple[list[File
         if len(claims) > 1:
             raise several_formats(place, {name: len(files) for name, files in claims.items()})
         return (infos if pattern else [info for files in claims.values() for info in files]), {}
-    endings = get_format(named).info.extensions
-    mine = [info for info in infos if without_query(info.path).lower().endswith(endings)]
+    facts = get_format(named).info
+    mine = _ending_in(infos, facts.extensions) or _ending_in(infos, facts.when_named)
     if not mine and pattern:  # files of that format, by other names
         return infos, {}
-    others = len(infos) - len(mine) - (0 if pattern else len(unclaimed))
+    others = len({i.path for i in infos} - {i.path for i in mine} - (set() if pattern else {i.path for i in unclaimed}))
     return mine, {"files of other formats, left out": others} if others else {}
+
+
+def _ending_in(infos: Iterable[FileInfo], endings: tuple[str, ...]) -> list[FileInfo]:
+    return [info for info in infos if without_query(info.path).lower().endswith(endings)]
 
 
 def _without_leftovers(fmt: AnyFormat, infos: list[FileInfo]) -> tuple[list[FileInfo], dict[str, int]]:
@@ -649,9 +658,13 @@ def _refuse_without_index(store: Store, root: str, name: str, infos: Sequence[Fi
             )  # fmt: skip
 
 
+_OF_PROGRAMS = {"_temporary", "_delta_log", "__MACOSX"}
+"""Folders of programs' own files: unfinished output of Spark, logs of Delta tables, attributes of macOS."""
+
+
 def is_hidden(parts: Sequence[str]) -> bool:
     """Whether a path below a folder, cut at its slashes, is not meant where that folder is named."""
-    return any(part.startswith((".", FOLDER)) for part in parts)
+    return any(part.startswith((".", FOLDER)) or part in _OF_PROGRAMS for part in parts)
 
 
 def claimed_by(path: str) -> AnyFormat | None:

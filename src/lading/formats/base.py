@@ -698,6 +698,7 @@ class FormatInfo:
     Attributes:
         name: what users type (`--to parquet`).
         extensions: file name endings, lower-case, with the dot. Writers use the first one.
+        when_named: further endings of its shards in a folder, if the format is named; other files have them too.
         read_options: dataclass of the options of reading; its docstring describes each.
         write_options: dataclass of the options of writing. `row_group_bytes` in it is how much payload a writer holds
             back; a conversion keeps it to a quarter of its batches.
@@ -729,6 +730,7 @@ class FormatInfo:
 
     name: str
     extensions: tuple[str, ...]
+    when_named: tuple[str, ...] = ()
     read_options: type = NoOptions
     write_options: type = NoOptions
     copy_options: tuple[Mapping[str, Any], Mapping[str, Any]] = ({}, {})

@@ -146,3 +146,19 @@ def test_memory_and_time_are_those_of_lines() -> None:
     assert costs_at_most(4, lambda: reader(array).schema(), lambda: reader(lines).schema())
     with pytest.raises(LimitExceeded, match="line 1 is too long"):
         reader(b'[{"a": "' + b"x" * (9 << 20) + b'"}, {}]', limits=Limits(line_bytes=1 << 20)).schema()
+
+
+@pytest.mark.parametrize(
+    "name, data, command",
+    [
+        ("t.json", b"[1, 2]", "jq -c '.[] | {value: .}' t.json > t.jsonl"),
+        ("t.jsonl", b'{"a": 1}{"a": 2}\n', "jq -c . t.jsonl > t.lines.jsonl"),
+        ("t.jsonl", b'{\n "a": 1\n}\n', "jq -c . t.jsonl > t.lines.jsonl"),
+        ("t.jsonl", b'{"a": 1,\n "b": 2}\n', "jq -c . t.jsonl > t.lines.jsonl"),
+        ("t.jsonl", '{"a": "é"}\n'.encode("latin-1"), "iconv -f WINDOWS-1252 -t UTF-8 t.jsonl > t.utf-8.jsonl"),
+    ],
+)
+def test_json_in_another_form_is_told_with_the_command_that_changes_it(name: str, data: bytes, command: str) -> None:
+    with pytest.raises(CorruptShard) as caught:
+        reader(data, name).schema()
+    assert (caught.value.advice or "").endswith(command)

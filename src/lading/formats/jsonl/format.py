@@ -31,7 +31,7 @@ import pyarrow as pa
 
 from lading.codecs import ENDINGS
 from lading.formats.base import Format, FormatInfo, Recovered, ShardFile, Written
-from lading.formats.jsonl.reader import JsonlReader, ReadOptions, is_json_name
+from lading.formats.jsonl.reader import JSON_NAMES, JsonlReader, ReadOptions, is_json_name
 from lading.formats.jsonl.writer import JsonlWriter, WriteOptions, becomes_base64, check_schema
 from lading.formats.text_lines import open_text
 from lading.storage.base import Sink
@@ -45,6 +45,7 @@ class JsonlFormat(Format[ReadOptions, WriteOptions]):
     info = FormatInfo(
         name="jsonl",
         extensions=tuple(name + packed for packed in ("", *ENDINGS.values()) for name in (".jsonl", ".ndjson")),
+        when_named=JSON_NAMES,
         read_options=ReadOptions,
         write_options=WriteOptions,
         keeps_types=False,
@@ -52,7 +53,7 @@ class JsonlFormat(Format[ReadOptions, WriteOptions]):
     )
 
     def matches(self, path: str, head: bytes) -> bool:
-        """Return whether the name is that of JSON Lines, or `.json`. A folder's `.json` files are not looked for."""
+        """Return whether the name is that of JSON Lines, or `.json`."""
         return super().matches(path, head) or is_json_name(path)
 
     def open(self, file: ShardFile, options: ReadOptions) -> JsonlReader:

@@ -32,10 +32,20 @@ from lading.errors import (
 from lading.features.items import split_rows
 from lading.formats.base import Recovered, ShardReader
 from lading.formats.jsonl.array import array_blocks, begins_array, elements
-from lading.formats.text_lines import BOM, MAX_TOLD, Block, TextFile, changed, laid_end_to_end, line_blocks, too_long
+from lading.formats.text_lines import (
+    BOM,
+    MAX_TOLD,
+    Block,
+    TextFile,
+    changed,
+    laid_end_to_end,
+    line_blocks,
+    to_utf8,
+    too_long,
+)
 from lading.storage.stores import without_query
 
-__all__ = ["JsonlReader", "ReadOptions", "is_json_name"]
+__all__ = ["JSON_NAMES", "JsonlReader", "ReadOptions", "is_json_name"]
 
 JSON_NAMES = tuple(".json" + packed for packed in ("", *ENDINGS.values()))
 """Endings of files that may hold one array, or an object a line."""
@@ -54,12 +64,33 @@ _ESCAPED = re.compile(rb'\\["\\]')
 
 _INDEX_SCHEMA = pa.schema([(name, pa.int64()) for name in ("first_line", "first_row", "num_rows", "offset", "length")])
 _SCHEMA_KEY, _ARRAY_KEY = b"lading.jsonl.schema", b"lading.jsonl.array"
+_NO_OBJECT = "no JSON object"
 _ROWS_UNDER_KEY = re.compile(rb'"((?:[^"\\]|\\.)*)"\s*:\s*\[\s*\{')
 
 
 def is_json_name(path: str) -> bool:
     """Return whether a file is named `.json`, compressed or not."""
     return without_query(path).lower().endswith(JSON_NAMES)
+
+
+def _other_name(path: str) -> str:
+    """Return a name for JSON Lines made of this file, as a shell takes it."""
+    stem, dot, rest = path.rpartition(".json")
+    return shlex.quote(f"{stem if dot else path}{'.lines' if rest.startswith('l') else ''}.jsonl")
+
+
+def _advice(path: str, what: str, text: bytes, *, is_array: bool) -> str:
+    """Return what to do about a line, or an element, that is no row."""
+    if "invalid UTF-8" in what:
+        return f"Bring the file to UTF-8, from Windows for example with: {to_utf8(path, 'WINDOWS-1252')}"
+    source, target = shlex.quote(path), _other_name(path)
+    if is_array and what == _NO_OBJECT:
+        return f"To read each element as a row with one value: jq -c '.[] | {{value: .}}' {source} > {target}"
+    if is_array:
+        return "Mend or drop the element, or what follows the end of the array."
+    if "Extra data" in what or text.rstrip()[-1:] in (b"{", b"[", b","):
+        return f"If the file holds JSON, but not an object a line: jq -c . {source} > {target}"
+    return "Mend or drop the line; the last line of a file may have been cut."
 
 
 @dataclass(frozen=True, slots=True)
@@ -461,7 +492,7 @@ class JsonlReader(ShardReader):
                 return
             under = _ROWS_UNDER_KEY.search(block.data)
         key = "" if under is None else under[1].decode(errors="replace")
-        target = shlex.quote(f"{path[: path.lower().rindex('.json')]}.jsonl")
+        target = _other_name(path)
         rows = f".[{json.dumps(key)}][]" if under is not None else "."
         raise DataError(
             "the file is one JSON object, not rows", file=path, expected="an array of objects, or an object a line",
@@ -503,7 +534,7 @@ class JsonlReader(ShardReader):
         values = [self._value(lines, i) for i in range(len(lines.texts))] if found is None else found
         if {*map(type, values)} - {dict}:
             at = next(i for i, value in enumerate(values) if type(value) is not dict)
-            raise self._bad(lines, at, "no JSON object")
+            raise self._bad(lines, at, _NO_OBJECT)
         names = dict.fromkeys(chain.from_iterable(values))
         self._refuse_many(len(names), lines)
         odd = None if plain else next((name for name in names if not json_text.is_unicode(name)), None)
@@ -544,7 +575,7 @@ class JsonlReader(ShardReader):
             offset=int(lines.offset[at]) if offset is None else offset,
             expected="an array of JSON objects" if self._is_array else "one JSON object a line",
             found=f"{text[:_SHOWN]!r}{'…' if len(text) > _SHOWN else ''}",
-            advice="Mend or drop the line; the last line of a file may have been cut.",
+            advice=_advice(self._file.path, what, text, is_array=self._is_array),
         )  # fmt: skip
 
     def _batch(self, rows: _Rows, schema: pa.Schema) -> pa.RecordBatch:
