@@ -225,3 +225,12 @@ def test_advice_that_speaks_of_salvage_names_the_source_too(tmp_path: Path) -> N
         lading.convert(source, tmp_path / "out", format="parquet")
     assert str(caught.value).count(f"lading salvage {source} DST") == 1
     assert str(caught.value).count("lading salvage") == 1
+
+
+def test_advice_that_ends_with_a_command_comes_last(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_bytes("a,b\n1,é\n".encode("latin-1"))
+    with pytest.raises(CorruptShard) as caught:
+        lading.info(tmp_path / "a.csv")
+    sentence, _, command = (caught.value.advice or "").partition(" saves the intact samples. ")
+    assert sentence == f"'lading salvage {tmp_path}/a.csv DST'"
+    assert command.endswith(f"iconv -f WINDOWS-1252 -t UTF-8 {tmp_path}/a.csv > {tmp_path}/a.utf-8.csv")

@@ -21,6 +21,7 @@ import zstandard
 import lading
 from golden_cases import Golden
 from lading.codecs import unpack_file
+from lading.errors import Unrepresentable
 from lading.formats.mds.index import COMPRESSIONS
 from lading.limits import Limits
 from tars import tar_of
@@ -314,6 +315,13 @@ def test_values_without_a_digest_are_read_and_counted(mode: str, tmp_path: Path,
     found = lading.verify(tmp_path / "a.arrow", deep=deep)
     assert (found.ok, found.samples, found.digest) == (True, 3, None)
     assert found.undigested == f"u: {made[mode].type}"
+    with pytest.raises(Unrepresentable, match="column 'u': values of this type have no digest to compare") as caught:
+        lading.convert(tmp_path / "a.arrow", tmp_path / "out", format="arrow", verify=True)
+    assert caught.value.advice == "Convert without --verify, or leave out such columns with --drop-columns u."
+    with lading.open(tmp_path / "a.arrow") as dataset:
+        dataset.drop("u").write(tmp_path / "out", format="arrow", verify=True)
+    with lading.open(tmp_path / "out") as dataset:
+        assert list(dataset) == [{"n": 1}, {"n": 2}, {"n": 3}]
 
 
 def test_where_all_values_have_a_digest_nothing_is_said(tmp_path: Path) -> None:

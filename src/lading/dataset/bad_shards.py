@@ -72,7 +72,9 @@ def naming_salvage(error: LadingError, source: str | None) -> LadingError:
         if "lading salvage" in advice:
             error.advice = advice.replace("'lading salvage'", command)
         else:
-            error.advice = f"{advice} {command} saves the intact samples.".strip()
+            sentence = f"{command} saves the intact samples."
+            ends = not advice or advice.endswith(".")  # else it ends with a command
+            error.advice = f"{advice} {sentence}".strip() if ends else f"{sentence} {advice}"
     return error
 
 

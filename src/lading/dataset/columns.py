@@ -177,12 +177,12 @@ def columns_to_read(
             need = None if schema is None else need | {*_image_columns(schema, view)}
     if need is None and schema is not None and not any(isinstance(step, (Filter, Map)) for step in steps):
         need = _all_but_dropped(steps, schema)
-    if need is None:
-        return None
-    if schema is None:
-        return sorted(need) or None
+    if need is None or schema is None:
+        return sorted(need or ()) or None
     found = [name for name in schema.names if name in need]
-    return found or schema.names[:1]
+    # Rows that are only counted need a column. One that the steps keep can be read, others perhaps cannot.
+    kept = None if found or columns is None else columns_to_read(steps, None, view, schema)
+    return found or (kept or schema.names)[:1]
 
 
 def _image_columns(schema: pa.Schema, view: str) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -14,7 +15,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lading.content.digests import DatasetDigest
+from lading.content.digests import DatasetDigest, undigested
 from lading.dataset.bad_shards import BadShards
 from lading.dataset.chosen import ChosenSamples, split_at_list
 from lading.dataset.columns import columns_to_read
@@ -39,7 +40,7 @@ from lading.dataset.steps import (
 )
 from lading.dataset.transform import Transform
 from lading.dataset.writer import DatasetWriter, WriteSummary
-from lading.errors import DataError, SeveralSplits, UsageError
+from lading.errors import DataError, SeveralSplits, Unrepresentable, UsageError
 from lading.features.items import KEY
 from lading.formats.base import AnyFormat
 from lading.formats.registry import get_format
@@ -559,10 +560,17 @@ def _refuse_unverifiable(target: AnyFormat, spec: Conversion) -> None:
 
     Raises:
         UsageError: names the column.
+        Unrepresentable: values of columns have no digest.
     """
     schema = spec.plan.schema_written
     if schema is None:
         return
+    without = [field for field in schema if undigested(pa.schema([field])) is not None]
+    if without:
+        names = ",".join(field.name for field in without)
+        raise Unrepresentable("values of this type have no digest to compare", column=without[0].name,
+                              found=without[0].type, advice="Convert without --verify, or leave out such columns with "
+                              f"--drop-columns {shlex.quote(names)}.")  # fmt: skip
     back = target.written(written_schema(schema), target.write_options(spec.write.options or {}))
     if back.text_columns:
         raise UsageError("bytes that are written as text cannot be compared with those of the source",

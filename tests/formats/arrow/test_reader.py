@@ -522,6 +522,14 @@ def test_names_that_several_columns_have(make: Any, compression: str | None) -> 
                 look()
 
 
+def test_rows_are_counted_where_the_first_column_cannot_be_read(tmp_path: Path) -> None:
+    twice = pa.Table.from_arrays([[1, 2], ["x", "y"], [3, 4]], names=["a", "b", "a"])
+    (tmp_path / "a.arrow").write_bytes(arrow_bytes(twice, pa.ipc.new_file))
+    with lading.open(tmp_path / "a.arrow") as dataset:
+        assert lading.info(dataset.select("b")).samples == 2
+        assert lading.info(dataset.drop("a")).samples == 2
+
+
 def _footer(data: bytes) -> tuple[int, int]:
     [length] = struct.unpack("<i", data[-10:-6])
     return len(data) - 10 - length, length
