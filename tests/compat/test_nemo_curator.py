@@ -261,6 +261,33 @@ def test_the_policy_covers_errors_of_upstream_stages(tmp_path: Path, writer: Any
     assert len([row for row in rows if row["modality"] != "metadata"]) == left
 
 
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("policy, left", [("warn", 5), ("drop_row", 4), ("drop_sample", 3)])
+def test_readers_keep_rows_with_errors_for_the_policy_of_the_writer(tmp_path: Path, policy: Any, left: int) -> None:
+    pq.write_table(_failing(), tmp_path / "a.parquet")
+    with compat.InterleavedParquetReader(tmp_path / "a.parquet") as dataset:
+        batches = list(dataset.batches())
+    assert pa.concat_tables(map(pa.table, batches)).column("materialize_error").to_pylist().count("404") == 1
+    with compat.InterleavedParquetWriter(tmp_path / "out", on_materialize_error=policy) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+    assert _parquet(tmp_path / "out").num_rows == left
+    with pytest.raises(RuntimeError, match="404"):
+        _write(compat.InterleavedParquetWriter, tmp_path / "none", pa.concat_tables(map(pa.table, batches)))
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_readers_of_tars_keep_rows_whose_bytes_are_missing(tmp_path: Path) -> None:
+    with tarfile.open(tmp_path / "a.tar", "w") as tar:
+        body = json.dumps({"texts": ["t", None], "images": [None, "lost.png"]}).encode()
+        info = tarfile.TarInfo("a.json")
+        info.size = len(body)
+        tar.addfile(info, io.BytesIO(body))
+    with compat.InterleavedWebdatasetReader(tmp_path / "a.tar") as dataset:
+        rows = [row for batch in dataset.batches() for row in batch.to_pylist()]
+    assert [row["position"] for row in rows if row["materialize_error"]] == [1]
+
+
 @pytest.mark.parametrize("writer", [compat.InterleavedParquetWriter, compat.InterleavedWebdatasetWriterStage])
 def test_the_default_raises_and_publishes_nothing(tmp_path: Path, writer: Any) -> None:
     with pytest.raises(RuntimeError, match="404") as caught:

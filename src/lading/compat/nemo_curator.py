@@ -76,6 +76,7 @@ def InterleavedParquetReader(  # noqa: N802 - the peer's name
     max_batch_bytes: int | str | None = None,
     schema: pa.Schema | None = None,
     schema_overrides: SchemaOverrides = None,
+    on_materialize_error: OnError = "warn",
     **opening: Any,
 ) -> Dataset:
     """Open Parquet files of items. Only the columns that are asked for are read.
@@ -89,11 +90,12 @@ def InterleavedParquetReader(  # noqa: N802 - the peer's name
         max_batch_bytes: payload of a batch. A document is never cut.
         schema: columns of all rows: missing columns are nulls, others are dropped.
         schema_overrides: types of some columns. With `schema`, a warning; `schema` holds.
-        opening: the other arguments of `lading.open`, such as `regroup`, `roots` or `on_materialize_error`.
+        on_materialize_error: for rows with an error. By default they are kept with a warning, for the writer's policy.
+        opening: the other arguments of `lading.open`, such as `regroup` or `roots`.
     """
     return open_dataset(
         file_paths, format="parquet", view="interleaved", fields=fields, max_batch_bytes=max_batch_bytes, schema=schema,
-        schema_overrides=schema_overrides, **opening,
+        schema_overrides=schema_overrides, on_materialize_error=on_materialize_error, **opening,
     )  # fmt: skip
 
 
@@ -110,6 +112,7 @@ def InterleavedWebdatasetReader(  # noqa: N802, PLR0913 - the peer's name and ar
     fields: Sequence[str] | None = None,
     per_image_fields: Sequence[str] = (),
     per_text_fields: Sequence[str] = (),
+    on_materialize_error: OnError = "warn",
     **opening: Any,
 ) -> Dataset:
     """Open MINT-1T style tars of documents.
@@ -128,6 +131,7 @@ def InterleavedWebdatasetReader(  # noqa: N802, PLR0913 - the peer's name and ar
         fields: passthrough fields to keep; absent fields are nulls. By default all.
         per_image_fields: JSON fields with one entry per image.
         per_text_fields: JSON fields with one entry per text.
+        on_materialize_error: as in `InterleavedParquetReader`.
         opening: the other arguments of `lading.open`.
     """
     names = InterleavedOptions(
@@ -138,7 +142,7 @@ def InterleavedWebdatasetReader(  # noqa: N802, PLR0913 - the peer's name and ar
     )  # fmt: skip
     return open_dataset(
         file_paths, format="webdataset", view="interleaved", interleaved=names, max_batch_bytes=max_batch_bytes,
-        **opening,
+        on_materialize_error=on_materialize_error, **opening,
     )  # fmt: skip
 
 
