@@ -14,6 +14,7 @@
     │       └── WrongType (TypeError)     a value of a type that the column does not take
     ├── UsageError (ValueError)       the call is wrong                                  exit status 2
     │   ├── SourceNotFound            nothing is at the place, or matches the pattern
+    │   ├── MissingTag (KeyError)     a template of file names has a tag that was not given
     │   ├── SeveralSplits             a folder of several datasets, where one is asked for
     │   ├── DestinationExists         the destination holds something already
     │   ├── UnknownFormat             no registered format has this name or recognises this file
@@ -48,6 +49,7 @@ __all__ = [
     "LimitExceeded",
     "MissingExtra",
     "MissingFile",
+    "MissingTag",
     "NotFound",
     "SchemaMismatch",
     "SeveralSplits",
@@ -240,6 +242,10 @@ class UsageError(LadingError, ValueError):
     """The call is wrong."""
 
     exit_status = 2
+
+
+class MissingTag(UsageError, KeyError):
+    """A template of file names has a tag that was not given."""
 
 
 class SeveralSplits(UsageError):

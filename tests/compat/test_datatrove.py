@@ -6,6 +6,7 @@ import copy
 import inspect
 import io
 import pickle
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
@@ -14,6 +15,7 @@ import fsspec
 import pytest
 import zstandard
 from fsspec.implementations.dirfs import DirFileSystem
+from fsspec.implementations.local import LocalFileSystem
 
 from lading.compat.datatrove import (
     BaseMediaWriter,
@@ -247,6 +249,13 @@ def test_options_that_are_none(tmp_path: Path) -> None:
             ZstdReader(folder)
 
 
+def test_a_tag_that_nothing_gives_is_a_key_error(tmp_path: Path) -> None:
+    writer = PlainWriter(tmp_path, "${lang}/${rank}.bin")
+    with pytest.raises(KeyError, match="expected id, rank, found lang"):
+        writer.write(medium(b"x"), rank=1)
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_store_that_fails_publishes_nothing_and_says_so(tmp_path: Path) -> None:
     (tmp_path / "000_00000.bin").mkdir()
     with pytest.raises(StoreError):
@@ -341,6 +350,32 @@ def test_web_archives(golden: Any) -> None:
     assert reader.read_media_record(medium(path=records[0].name, offset=0)) is not None
 
 
+class Bytewise(BinaryReaderThreaded):
+    """Opens files by the folder of the step, as subclasses of the peer do."""
+
+    def read_media_record(self, media: Any) -> bytes | None:
+        with self.data_folder.open(media["path"], "rb", block_size=100) as file:
+            file.seek(media["offset"])
+            return bytes(file.read(media["length"]))
+
+
+@pytest.mark.parametrize("installed", [True, False])
+def test_subclasses_open_files_of_their_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, installed: bool
+) -> None:
+    if installed:
+        pytest.importorskip("datatrove")
+    else:
+        monkeypatch.setitem(sys.modules, "datatrove.io", None)
+    [written] = PlainWriter(tmp_path / "a").run([document(b"one", b"two")])
+    folders = [str(tmp_path / "a"), tmp_path / "a", (str(tmp_path / "a"), {}), (str(tmp_path / "a"), LocalFileSystem())]
+    for folder in folders:
+        for step in (Bytewise(folder), pickle.loads(pickle.dumps(Bytewise(folder)))):  # type: ignore[abstract]
+            [read] = step.run(without_bytes([written]))
+            assert [one["media_bytes"] for one in read["media"]] == [b"one", b"two"]
+        assert PlainWriter(folder).output_folder.exists("00000.bin")
+
+
 # LimitedReader
 
 
@@ -351,6 +386,7 @@ def test_a_limited_reader_never_reads_into_the_next_record() -> None:
         b"0123", 4, b"45", b"", b"",
     ]  # fmt: skip
     assert limited.bytes_read == 6
+    assert LimitedReader(fp=io.BytesIO(b"01"), max_bytes=6).read(size=1) == b"0"
     assert LimitedReader(io.BytesIO(b"01"), 6).read() == b"01"
     assert LimitedReader(io.BytesIO(b"0123456789"), 6).read(-1) == b"012345"
     assert LimitedReader(io.BytesIO(b"01"), 0).read() == b""
@@ -360,7 +396,7 @@ def test_a_limited_reader_passes_seek_tell_and_close_on() -> None:
     file = io.BytesIO(b"0123456789")
     with LimitedReader(file, 3) as limited:
         assert limited.seek(4) == limited.tell() == 4
-        assert limited.seek(-1, 2) == 9
+        assert limited.seek(offset=-1, whence=2) == 9
         assert limited.readable()
         assert limited.read() == b"9"
         assert not limited.closed

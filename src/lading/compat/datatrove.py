@@ -18,8 +18,11 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import IO, Any, ClassVar, Self, TypeAlias
+
+from fsspec.core import url_to_fs
+from fsspec.implementations.dirfs import DirFileSystem
 
 from lading.errors import LadingError, UsageError
 from lading.media.ahead import Pace, map_ahead
@@ -227,9 +230,15 @@ class BaseMediaWriter(PipelineStep):
                              advice="Give one, or set default_output_filename in the class.")  # fmt: skip
         if mode != "wb":
             raise UsageError("media are written as bytes", expected="mode='wb'", found=repr(mode))
-        self.output_folder, self.max_file_size = output_folder, max_file_size
+        self.max_file_size = max_file_size
         self._names = Names(template, counted=max_file_size > 0)
+        self._folder = output_folder
         _place(output_folder)
+
+    @cached_property
+    def output_folder(self) -> Any:
+        """The folder as a file system: `self.output_folder.exists(name)`."""
+        return _as_file_system(self._folder)
 
     @abstractmethod
     def _write(self, media: Any, file_handler: io.RawIOBase, filename: str) -> tuple[str, int, int]:
@@ -293,7 +302,7 @@ class BaseMediaWriter(PipelineStep):
 
     def _written(self, media: Any, rank: int, tags: dict[str, object], named: tuple[Any, ...]) -> Location:
         if self._engine is None:
-            folder, stores = _place(self.output_folder)
+            folder, stores = _place(self._folder)
             self._engine = ArchiveFiles(folder, self._names, self.max_file_size, stores)
         with self._engine.record(self._names.name(rank, tags, *named)) as file:
             location = _location(self._write(media, file, file.path), type(self))
@@ -367,8 +376,13 @@ class BinaryReaderThreaded(PipelineStep):
 
     def __init__(self, data_folder: DataFolderLike, workers: int = 1, preserve_order: bool = False) -> None:
         super().__init__()
-        self.data_folder, self.workers, self.preserve_order = data_folder, workers, preserve_order
+        self._folder, self.workers, self.preserve_order = data_folder, workers, preserve_order
         _place(data_folder)
+
+    @cached_property
+    def data_folder(self) -> Any:
+        """The folder as a file system, for `read_media_record`: `self.data_folder.open(media.path)`."""
+        return _as_file_system(self._folder)
 
     @abstractmethod
     def read_media_record(self, media: Any) -> bytes | None:
@@ -465,7 +479,7 @@ class ZstdReader(_ArchiveReader):
         self._opened().close()  # checks the options
 
     def _opened(self) -> RecordReader:
-        folder, stores = _place(self.data_folder)
+        folder, stores = _place(self._folder)
         return MediaReader(
             folder, self.block_size, self.workers, self.offset_byte_size, self.preserve_order, stores=stores
         )
@@ -477,7 +491,7 @@ class WarcReaderFast(_ArchiveReader):
     name: ClassVar[str] = "🌐 - Warc Reader Fast"
 
     def _opened(self) -> RecordReader:
-        folder, stores = _place(self.data_folder)
+        folder, stores = _place(self._folder)
         return WarcReader(folder, self.workers, self.preserve_order, stores=stores)
 
 
@@ -498,7 +512,7 @@ class LimitedReader(IO[bytes]):
     def __init__(self, fp: IO[bytes], max_bytes: int) -> None:
         self.fp, self.max_bytes, self.bytes_read = fp, max_bytes, 0
 
-    def read(self, size: int | None = -1, /) -> bytes:
+    def read(self, size: int | None = -1) -> bytes:
         """Return up to `size` bytes, or all up to the limit; nothing at the limit."""
         left = max(self.max_bytes - self.bytes_read, 0)
         data = self.fp.read(left if size is None or size < 0 else min(size, left)) if left else b""
@@ -509,7 +523,7 @@ class LimitedReader(IO[bytes]):
         """Return True."""
         return True
 
-    def seek(self, offset: int, whence: int = 0, /) -> int:
+    def seek(self, offset: int, whence: int = 0) -> int:
         """Move in the file; return the new position."""
         return self.fp.seek(offset, whence)
 
@@ -519,7 +533,8 @@ class LimitedReader(IO[bytes]):
 
     def close(self) -> None:
         """Close the file."""
-        self.fp.close()
+        if hasattr(self.fp, "close"):
+            self.fp.close()
 
     @property
     def closed(self) -> bool:
@@ -562,6 +577,21 @@ def _place(folder: DataFolderLike) -> tuple[str, Stores | None]:
     if protocols & _LOCAL:
         return fs._strip_protocol(path), None  # noqa: SLF001 - fsspec's own hook for this
     return fs.unstrip_protocol(path), _everywhere(FsspecStore(fs))
+
+
+def _as_file_system(folder: DataFolderLike) -> Any:
+    """Return a folder as datatrove's `DataFolder`, or where datatrove is not installed as a `DirFileSystem`."""
+    if hasattr(folder, "fs"):
+        return folder
+    if isinstance(folder, os.PathLike):
+        folder = os.fspath(folder)
+    try:
+        from datatrove.io import get_datafolder
+    except ImportError:
+        path, given = folder if isinstance(folder, tuple) else (folder, {})
+        fs, place = url_to_fs(path, **given) if isinstance(given, dict) else (given, path)
+        return DirFileSystem(place, fs)
+    return get_datafolder(folder)
 
 
 def _everywhere(store: FsspecStore) -> Stores:

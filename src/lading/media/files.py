@@ -15,7 +15,7 @@ from functools import partial
 from string import Template
 from typing import Any
 
-from lading.errors import UsageError
+from lading.errors import MissingTag, UsageError
 from lading.media.documents import Location, get
 from lading.storage.background import Background
 from lading.storage.base import Buffer, FileInfo, Seals, Sink
@@ -61,7 +61,8 @@ class Names:
             *things: documents and media. Their `metadata` and the `id` of the first give tags that `tags` lacks.
 
         Raises:
-            UsageError: a tag is missing, or the name leads out of the folder.
+            MissingTag: the template has a tag that nothing gives.
+            UsageError: the name leads out of the folder.
         """
         if self.needed:
             return self._named(rank, tags, things)
@@ -81,7 +82,7 @@ class Names:
         try:
             name = self._template.substitute({**known, "rank": str(rank).zfill(_RANK_DIGITS)})
         except KeyError as error:
-            raise UsageError(
+            raise MissingTag(
                 "the template of file names has a tag that was not given",
                 expected=", ".join(sorted({"rank", *map(str, known)})),
                 found=error.args[0],
