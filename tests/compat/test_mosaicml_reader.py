@@ -153,6 +153,14 @@ def test_set_up_local_brings_files_to_a_consistent_state(
     assert sorted(os.listdir(tmp_path / "train")) == sorted(left.split())
 
 
+def test_compressed_files_without_a_compression_are_a_value_error(tmp_path: Path) -> None:
+    reader = _words(tmp_path, "zstd")
+    reader.compression = None
+    with pytest.raises(ValueError, match=r"a\.zip: a shard without compression has compressed files"):
+        reader.set_up_local(_listing(tmp_path), safe_keep_zip=True)
+    assert len(_listing(tmp_path)) == 4
+
+
 # from_json
 
 

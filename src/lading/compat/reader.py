@@ -174,8 +174,13 @@ class Reader(Sequence[dict[str, Any]], ABC):
             listing: paths of all files in the folder of the split (`LocalCopy.listing`).
             safe_keep_zip: keep compressed files next to unpacked files; unpacked files without them are removed. If
                 False, compressed files next to unpacked files are removed.
+
+        Raises:
+            DataError: compressed files of a shard without compression (a ValueError).
         """
         raw, packed = self._are_listed(listing, packed=False), self._are_listed(listing, packed=True)
+        if packed and not self.compression:
+            raise DataError("a shard without compression has compressed files", file=self.paths(packed=True)[0])
         if raw and safe_keep_zip and not packed and self.compression:
             self._remove(packed=False)
             raw = False
