@@ -133,6 +133,9 @@ def test_labels_are_numbers_of_their_names(tmp_path: Path) -> None:
         2,
         ["cat", "dog"],
     )
+    assert encoded(label, 1.0) == 1
+    with pytest.raises(TypeError, match=r"found 0\.5"):
+        encoded(label, 0.5)
     assert ClassLabel(num_classes=12).int2str(11) == "11"
     assert ClassLabel(num_classes=12) == ClassLabel([str(number) for number in range(12)])
     for wrong in (lambda: label.str2int("cow"), lambda: label.int2str(2), lambda: label.int2str(-1)):
@@ -168,9 +171,14 @@ def test_sequences_are_lists() -> None:
 
 
 def test_numpy_s_numbers_become_python_s_and_other_keys_pass() -> None:
-    found = encode_example({"f": np.float32(0.5), "new": np.int64(3), "text": "x"}, Features({"f": Value("float64")}))
-    assert found == {"f": 0.5, "new": 3, "text": "x"}
-    assert {type(value) for value in found.values()} == {float, int, str}
+    examples = (
+        {"f": np.float32(0.5), "new": np.int64(3), "text": "x"},
+        {"f": np.array([0.5]), "new": np.array([[3]]), "text": "x"},
+    )
+    for example in examples:
+        found = encode_example(example, Features({"f": Value("float64")}))
+        assert found == {"f": 0.5, "new": 3, "text": "x"}
+        assert {type(value) for value in found.values()} == {float, int, str}
 
 
 @pytest.mark.parametrize(
@@ -373,7 +381,7 @@ def test_a_shard_is_read_over_a_map(tmp_path: Path) -> None:
     given = ((number, {"x": bytes(1 << 20)}) for number in range(8))
     meta = write_sharded_arrow_cache(given, Features({"x": Image()}), tmp_path / "c")
     before = pa.total_allocated_bytes()
-    table = read_shard(meta.shard_paths[0])
+    table = read_shard(shard_path=meta.shard_paths[0])
     assert isinstance(table, pa.Table)
     assert table.nbytes > 8 << 20
     assert pa.total_allocated_bytes() - before < 1 << 20

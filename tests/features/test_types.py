@@ -466,7 +466,7 @@ def test_what_is_encoded_is_decoded_again() -> None:
         (Json(), {1, 2}),
         (Json(), {1: "a", "1": "b"}),
         (ClassLabel(("cat",)), "dog"),
-        (ClassLabel(("cat",)), 1.0),
+        (ClassLabel(("cat",)), 0.5),
         (ClassLabel(("cat",)), True),
         (Bytes(), "text"),
         (Audio(), 3),

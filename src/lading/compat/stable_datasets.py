@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from lading import caches
 from lading import features as logical
-from lading.caches import CacheMeta, read_shard
+from lading.caches import CacheMeta
 from lading.caches.layout import older_fingerprint, older_spelling, schema_of
 from lading.errors import SidecarMismatch
 from lading.features.encode import plain_item
@@ -182,6 +182,11 @@ def validate_sharded_cache(cache_dir: str | os.PathLike[str], features: Mapping[
     """
     read_sharded_cache_meta(cache_dir)
     return _as_peer(caches.validate_cache(cache_dir, features))
+
+
+def read_shard(shard_path: str | os.PathLike[str]) -> pa.Table:
+    """Return a shard as a table, mapped from its file. Raises NotFound or CorruptShard."""
+    return caches.read_shard(shard_path)
 
 
 def encode_example(example: Mapping[str, Any], features: Mapping[str, Feature]) -> dict[str, Any]:

@@ -500,9 +500,12 @@ def _misfit(message: str, expected: str, value: Any, error: Exception | None = N
 
 
 def plain_item(value: Any) -> Any:
-    """Return a numpy number as a Python number, None if it is masked; anything else unchanged, also numpy's dates."""
+    """Return a numpy number, or the only one of an array, as a Python number; None if it is masked.
+
+    Anything else is unchanged, also numpy's dates.
+    """
     number = isinstance(value, np.generic)
-    if isinstance(value, np.ndarray) and not value.ndim:
+    if isinstance(value, np.ndarray) and value.size == 1:
         if np.ma.is_masked(value):  # a masked value is meaningless
             return None
         number = True

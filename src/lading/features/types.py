@@ -700,6 +700,8 @@ def _stored_label(feature: ClassLabel, value: Any, _assets: str | None) -> int |
         return None
     if isinstance(value, str):
         return feature.str2int(value)
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
     if not isinstance(value, int) or isinstance(value, bool):
         raise WrongType("not a label of this column", expected="a whole number or a name", found=repr(value))
     return value
