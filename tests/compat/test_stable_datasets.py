@@ -181,6 +181,19 @@ def test_numpy_s_numbers_become_python_s_and_other_keys_pass() -> None:
         assert {type(value) for value in found.values()} == {float, int, str}
 
 
+def test_tensors_are_their_numbers(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    features = Features({"n": Value("int64"), "label": ClassLabel(num_classes=3), "s": Sequence(Value("int32"))})
+    example = {"n": torch.tensor([5]), "label": torch.tensor(1), "s": torch.arange(2)}
+    expected = {"n": example["n"].item(), "label": 1, "s": example["s"].tolist()}
+    assert encode_example(example, features) == expected
+    write_sharded_arrow_cache([(0, example)], features, tmp_path / "c")
+    assert read_shard(tmp_path / "c" / "shard-00000.arrow").to_pylist() == [expected]
+    for name, value in (("n", torch.arange(2)), ("s", torch.tensor(1))):
+        with pytest.raises(TypeError, match=f"column '{name}'.*found Tensor"):
+            write_sharded_arrow_cache([(0, {name: value})], features, tmp_path / "d")
+
+
 @pytest.mark.parametrize(
     "feature, value, builtin",
     [

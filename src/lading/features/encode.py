@@ -500,11 +500,14 @@ def _misfit(message: str, expected: str, value: Any, error: Exception | None = N
 
 
 def plain_item(value: Any) -> Any:
-    """Return a numpy number, or the only one of an array, as a Python number; None if it is masked.
+    """Return a numpy number, or the only one of an array or tensor, as a Python number; None if it is masked.
 
     Anything else is unchanged, also numpy's dates.
     """
     number = isinstance(value, np.generic)
+    if not number and not isinstance(value, np.ndarray) and hasattr(value, "item") and hasattr(value, "dtype"):
+        with suppress(ValueError, RuntimeError):  # it has several numbers
+            return value.item()
     if isinstance(value, np.ndarray) and value.size == 1:
         if np.ma.is_masked(value):  # a masked value is meaningless
             return None

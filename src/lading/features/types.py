@@ -737,8 +737,10 @@ def _stored_items(feature: Sequence, value: Any, assets: str | None) -> list[Any
 
 
 def listed(value: Any) -> Any:
-    """Return the items of a list, a numpy array or the like. Raises Unrepresentable for anything else."""
-    if isinstance(value, np.ndarray) and value.ndim and value.dtype.kind in "biufcU":
+    """Return the items of a list, a numpy array, a tensor or the like. Raises Unrepresentable for anything else."""
+    if getattr(value, "ndim", 0) and (
+        value.dtype.kind in "biufcU" if isinstance(value, np.ndarray) else hasattr(value, "dtype")
+    ):
         value = value.tolist()
     # Texts, bytes and dicts would give their parts; an array without dimensions has no parts.
     parts = hasattr(value, "__iter__") and getattr(value, "ndim", True)
