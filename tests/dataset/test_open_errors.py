@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import shutil
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -36,6 +38,25 @@ def test_a_pointer_of_git_lfs_is_told(ending: str, tmp_path: Path) -> None:
     for opening in ({}, {"format": "csv"}):
         with pytest.raises(DataError, match=rf"a\.{ending}: a pointer of Git LFS.*git lfs pull"):
             list(lading.open(file, **opening))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["a.parquet", "a.tar", "a.csv", "a.jsonl.gz", "a.bin"])
+@pytest.mark.parametrize("page", [b"<!DOCTYPE html>\n<html>Log in</html>", b"\n<html><body>404</body></html>"])
+def test_a_page_in_the_place_of_a_file_is_told(name: str, page: bytes, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(page)
+    for place in (tmp_path / name, tmp_path):
+        if place.suffix or name != "a.bin":
+            with pytest.raises(DataError, match=rf"{name}: an HTML page, not the file itself.*Fetch the file again"):
+                lading.info(place)
+
+
+def test_files_of_other_kinds_are_told_by_their_first_bytes(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", x=np.zeros(2))
+    np.save(tmp_path / "a.npy", np.zeros(2))
+    (tmp_path / "a.pkl").write_bytes(pickle.dumps({"a": 1}))
+    for name, kind in (("a.npz", "a ZIP archive"), ("a.npy", "an array of NumPy"), ("a.pkl", "a pickle")):
+        with pytest.raises(UnknownFormat, match=rf"no format recognises this file.*found {kind}.*Write its rows in"):
+            lading.open(tmp_path / name)
 
 
 def test_a_pointer_behind_sound_shards_and_in_place_of_an_index(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from functools import cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 
-from lading.errors import UnknownFormat, UsageError
+from lading.errors import DataError, UnknownFormat, UsageError
 from lading.formats.base import AnyFormat
 from lading.formats.index_json import refuse_pointer
 from lading.storage.stores import without_query
@@ -53,6 +53,23 @@ _ALIASES = {
     "wds": "webdataset",
 }
 """Names by which other tools call a format."""
+
+_OTHERS = (
+    (b"PK\x03\x04", "a ZIP archive, as .zip, .xlsx, .npz and .pt files are"),
+    (b"\x93NUMPY", "an array of NumPy"),
+    (b"\x89HDF\r\n\x1a\n", "an HDF5 file"),
+    (b"ORC", "an ORC file"),
+    (b"Obj\x01", "an Avro file"),
+    (b"SQLite format 3\0", "an SQLite database"),
+    (b"7z\xbc\xaf\x27\x1c", "a 7z archive"),
+    (b"Rar!\x1a\x07", "a RAR archive"),
+    (b"\x80\x02", "a pickle"), (b"\x80\x03", "a pickle"), (b"\x80\x04", "a pickle"), (b"\x80\x05", "a pickle"),
+    (b"\xff\xd8\xff", "a JPEG picture"),
+    (b"\x89PNG\r\n\x1a\n", "a PNG picture"),
+    (b"%PDF-", "a PDF document"),
+)  # fmt: skip
+"""First bytes of files that are no shards, and what these files are."""
+_PAGES = (b"<!doctype html", b"<html")
 
 _ADVICE = {
     "hf": "The format is arrow; --to-option layout=huggingface writes what load_from_disk opens.",
@@ -175,16 +192,22 @@ def find_format(path: str, head: bytes) -> AnyFormat:
 
     Raises:
         UnknownFormat: no format recognises it.
-        DataError: it is a pointer of Git LFS.
+        DataError: it is a pointer of Git LFS, or an HTML page.
     """
     refuse_pointer(head, path)
+    if head.lstrip().lower().startswith(_PAGES):
+        raise DataError("an HTML page, not the file itself", file=path, advice="A server may have sent the page in "
+                        "place of the file, for want of a login for example. Fetch the file again.")  # fmt: skip
     for candidate in all_formats():
         if candidate.matches(without_query(path), head):
             return candidate
+    other = next((kind for mark, kind in _OTHERS if head.startswith(mark)), None)
     raise UnknownFormat(
         "no format recognises this file",
         file=path,
         expected=", ".join(format_names()),
-        found=f"first bytes {head[:16]!r}",
-        advice="Name the format with --from.",
+        found=other or f"first bytes {head[:16]!r}",
+        advice="Write its rows in one of these formats, with a program that reads it."
+        if other
+        else "Name the format with --from.",
     )

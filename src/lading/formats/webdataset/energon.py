@@ -124,7 +124,7 @@ def _parse_yaml(data: bytes) -> Any:
         return yaml.load(data, Loader=getattr(yaml, "CBaseLoader", yaml.BaseLoader))  # noqa: S506 - safe: texts only
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
-        raise DataError("invalid YAML", offset=mark and mark.index, found=str(error)[:200]) from None
+        raise DataError("invalid YAML", offset=mark and mark.index, found=" ".join(str(error).split())[:200]) from None
     except RecursionError:
         raise DataError("the YAML is nested too deeply") from None
 
