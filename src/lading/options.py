@@ -136,10 +136,18 @@ class InterleavedOptions:
         regroup: Join the rows of a sample_id wherever they are in the shard, in the order of positions.
     """
 
-    fields: tuple[str, ...] | None = field(default=None, metadata=cli("--fields", NAMES, panel=_DOCUMENTS))
-    per_image_fields: tuple[str, ...] = field(default=(), metadata=cli("--per-image-fields", NAMES, panel=_DOCUMENTS))
-    per_text_fields: tuple[str, ...] = field(default=(), metadata=cli("--per-text-fields", NAMES, panel=_DOCUMENTS))
-    per_item_fields: tuple[str, ...] = field(default=(), metadata=cli("--per-item-fields", NAMES, panel=_DOCUMENTS))
+    fields: tuple[str, ...] | None = field(
+        default=None, metadata=cli("--fields", NAMES, panel=_DOCUMENTS, repeatable=True)
+    )
+    per_image_fields: tuple[str, ...] = field(
+        default=(), metadata=cli("--per-image-fields", NAMES, panel=_DOCUMENTS, repeatable=True)
+    )
+    per_text_fields: tuple[str, ...] = field(
+        default=(), metadata=cli("--per-text-fields", NAMES, panel=_DOCUMENTS, repeatable=True)
+    )
+    per_item_fields: tuple[str, ...] = field(
+        default=(), metadata=cli("--per-item-fields", NAMES, panel=_DOCUMENTS, repeatable=True)
+    )
     sample_id_field: str | None = field(default=AUTO, metadata=cli("--sample-id-field", "NAME", panel=_DOCUMENTS))
     image_member_field: str | None = None
     texts_field: str = "texts"
@@ -276,12 +284,16 @@ class RowOptions:
         limit: Keep at most this many samples, the first ones that pass the filters.
     """
 
-    columns: Sequence[str] | None = field(default=None, metadata=cli("--columns", NAMES, panel=_ROWS))
-    drop_columns: Sequence[str] | None = field(default=None, metadata=cli("--drop-columns", NAMES, panel=_ROWS))
+    columns: Sequence[str] | None = field(default=None, metadata=cli("--columns", NAMES, panel=_ROWS, repeatable=True))
+    drop_columns: Sequence[str] | None = field(
+        default=None, metadata=cli("--drop-columns", NAMES, panel=_ROWS, repeatable=True)
+    )
     rename: Mapping[str, str] | None = field(
         default=None, metadata=cli("--rename", "OLD=NEW", panel=_ROWS, repeatable=True)
     )
-    where: str | pc.Expression | None = field(default=None, metadata=cli("--where", "EXPR", panel=_ROWS))
+    where: str | pc.Expression | None = field(
+        default=None, metadata=cli("--where", "EXPR", panel=_ROWS, repeatable=True)
+    )
     min_aspect_ratio: float | None = field(
         default=None, metadata=cli("--min-aspect-ratio", "X", panel=_ROWS, at_least=0)
     )

@@ -1,9 +1,10 @@
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from lading.cli.formats import OptionDoc, option_docs
 from lading.formats.base import NoOptions
+from lading.formats.webdataset.reader import ReadOptions
 
 
 @dataclass(frozen=True)
@@ -34,3 +35,7 @@ def test_options_are_told_by_the_docstring_of_their_class() -> None:
         OptionDoc("bare", default=False, text="said without a default."),
     ]
     assert option_docs(NoOptions) == []
+
+
+def test_options_whose_type_has_a_name_are_listed() -> None:
+    assert [one.name for one in option_docs(ReadOptions)] == [one.name for one in fields(ReadOptions)]

@@ -134,7 +134,6 @@ def test_lists_and_null_are_options_of_interleaved_data_too() -> None:
 def test_names_are_split_at_commas() -> None:
     assert name_list(" a ,b,, ") == ("a", "b")
     assert name_list("") == ()
-    assert name_list(None) is None
     assert name_list('["a, b", " c", ""]') == ("a, b", " c", "")
     assert name_list("[1]") == ("[1]",)
 
@@ -142,9 +141,14 @@ def test_names_are_split_at_commas() -> None:
 @pytest.mark.parametrize("text", ["", ",", " ", "[]"])
 def test_columns_of_which_none_is_named_are_refused(text: str) -> None:
     with pytest.raises(UsageError, match="no column is selected"):
-        column_names(text)
-    assert column_names(None) is None
-    assert column_names("a") == ("a",)
+        column_names(["a", text])
+    assert column_names(["a", '["b", "c d"]', "e,f"]) == ("a", "b", "c d", "e", "f")
+
+
+def test_conditions_hold_together() -> None:
+    given = {"rowoptions_where": ["a > 1", "b or c"], "rowoptions_drop_columns": ["a,b", "c"]}
+    told = CHOOSING.values(dict.fromkeys(p.name for p in CHOOSING.parameters()) | given)
+    assert told == {"where": "(a > 1) and (b or c)", "drop_columns": ("a", "b", "c")}
 
 
 def test_one_source_stays_one() -> None:

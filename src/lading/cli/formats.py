@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any
 
@@ -82,8 +83,13 @@ def option_docs(kind: type) -> list[OptionDoc]:
     return [
         OptionDoc(one.name, _default(one.default), texts.get(one.name, "").replace("`", ""))
         for one in fields(kind)
-        if _TYPED.search(str(one.type))
+        if _TYPED.search(_spelled_type(kind, str(one.type)))
     ]
+
+
+def _spelled_type(kind: type, name: str) -> str:
+    """Return the type of a field of a dataclass; a name that its module gives to a type is spelled out."""
+    return str(getattr(sys.modules[kind.__module__], name, name))
 
 
 def _default(value: Any) -> Any:

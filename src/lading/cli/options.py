@@ -183,10 +183,8 @@ def one_or_many(sources: Sequence[str]) -> str | list[str]:
     return sources[0] if len(sources) == 1 else list(sources)
 
 
-def name_list(text: str | None) -> tuple[str, ...] | None:
+def name_list(text: str) -> tuple[str, ...]:
     """Return the names of `a,b`, or of a JSON list, in which names may contain commas and spaces."""
-    if text is None:
-        return None
     with suppress(ValueError, RecursionError):
         listed = json.loads(text)
         if isinstance(listed, list) and all(isinstance(name, str) for name in listed):
@@ -194,12 +192,16 @@ def name_list(text: str | None) -> tuple[str, ...] | None:
     return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
-def column_names(text: str | None) -> tuple[str, ...] | None:
+def column_names(texts: Sequence[str]) -> tuple[str, ...]:
     """Return the names of columns. Raises UsageError for an empty list: most likely an empty shell variable."""
-    names = name_list(text)
-    if names is not None and not names:
-        raise UsageError("no column is selected", found=f"--columns {text!r}", advice="Name one, or leave it out.")
-    return names
+    for text in texts:
+        if not name_list(text):
+            raise UsageError("no column is selected", found=f"--columns {text!r}", advice="Name one, or leave it out.")
+    return _all_names(texts)
+
+
+def _all_names(texts: Sequence[str]) -> tuple[str, ...]:
+    return tuple(name for text in texts for name in name_list(text))
 
 
 def named_options(pairs: Sequence[str] | None) -> dict[str, Any]:
@@ -262,7 +264,7 @@ def _parsed(name: str, spelled: CliOption, text: Any) -> Any:
     if name in _PARSERS:
         return _PARSERS[name](text)
     if spelled.metavar == NAMES:
-        return name_list(text)
+        return _all_names(text)
     return str(text) if spelled.choices else text
 
 
@@ -302,6 +304,11 @@ def _types(pairs: Sequence[str]) -> dict[str, Any]:
     return found
 
 
+def _all_of(conditions: Sequence[str]) -> str:
+    """Return the condition that all conditions hold."""
+    return conditions[0] if len(conditions) == 1 else " and ".join(f"({one})" for one in conditions)
+
+
 _PARSERS: dict[str, Callable[[Any], Any]] = {
     "columns": column_names,
     "limits": _limits,
@@ -310,6 +317,7 @@ _PARSERS: dict[str, Callable[[Any], Any]] = {
     "rename": _new_names,
     "roots": tuple,
     "schema_overrides": _types,
+    "where": _all_of,
 }
 """Parsers of options that are more than a text or number, by field."""
 
