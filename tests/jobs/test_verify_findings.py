@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
@@ -107,3 +108,14 @@ def test_a_csv_without_its_last_line_end_is_read_and_found(tmp_path: Path) -> No
     ] * 2
     assert found.samples == 4
     assert lading.info(str(tmp_path / "*.csv*")).counts == {UNENDED: 2}
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress])
+def test_a_tar_without_an_end_is_a_finding(tmp_path: Path, pack: Callable[[bytes], bytes]) -> None:
+    """POSIX ends an archive with two blocks of zeros; a cut between two members shows by nothing else."""
+    data = tar_of(("a.txt", b"1"), ("b.txt", b"2"))
+    for name, length in (("cut.tar", 2048), ("whole.tar", len(data))):
+        (tmp_path / name).write_bytes(pack(data[:length]))
+    [finding] = lading.verify(sorted(tmp_path.glob("*.tar"))).findings
+    assert (finding["file"], finding["offset"]) == (str(tmp_path / "cut.tar"), 2048)
+    assert ("head -c 1024 /dev/zero >>" in str(finding.get("advice"))) is (pack is bytes)

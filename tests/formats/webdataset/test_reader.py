@@ -312,6 +312,20 @@ def test_members_behind_a_lone_block_of_zeros_are_told_of(wrap: Callable[[bytes]
 
 
 @pytest.mark.parametrize("wrap", [bytes, gzip.compress])
+@pytest.mark.parametrize("policy", ["read", "error"])
+def test_a_lone_block_of_zeros_is_an_error_where_all_members_are_wanted(
+    wrap: Callable[[bytes], bytes], policy: str
+) -> None:
+    """GNU tar with --ignore-zeros ends with an error here too: the bytes behind the block are no header."""
+    data = tar_of(("a.x", b"1"), ("b.x", b"2"), ("c.x", b"3"))
+    body = wrap(data[:1024] + bytes(512) + data[1536:])
+    reader = in_memory(body, on_concatenated=policy)
+    with pytest.raises(CorruptShard, match="a lone block of zeros ends the tar") as caught:
+        list(reader.batches(max_rows=9, max_bytes=ALL))
+    assert (caught.value.offset, "salvage" in str(caught.value.advice)) == (1024, True)
+
+
+@pytest.mark.parametrize("wrap", [bytes, gzip.compress])
 def test_cut_at_every_block(wrap: Callable[[bytes], bytes]) -> None:
     """Where a cut does not show (between two members), the samples before it are all there."""
     data = tar_of(("a.x", b"1"), ("a.y", bytes(600)), ("b.x", bytes(1500)), ("c.x", b""))

@@ -15,7 +15,16 @@ from lading.formats.webdataset.header_walk import Pass
 from lading.formats.webdataset.index import read_idx, sidecar_path
 from lading.formats.webdataset.reader import ReadOptions, open_reader
 from lading.formats.webdataset.samples import KEY, join_rows
-from lading.formats.webdataset.walk import CONCATENATED, LONE_END, TarFile, behind_end, find_behind, open_tar
+from lading.formats.webdataset.walk import (
+    CONCATENATED,
+    LONE_END,
+    NO_END,
+    TarFile,
+    behind_end,
+    find_behind,
+    find_open_end,
+    open_tar,
+)
 from lading.storage.concurrent import is_remote
 from lading.storage.stores import without_query
 from lading.units import format_bytes
@@ -31,10 +40,7 @@ milliseconds."""
 
 
 def check_shard(file: ShardFile, options: ReadOptions, level: Level) -> Iterator[Finding]:
-    """Yield layout findings; or problems of the `.tar.idx`, and members behind the end of the archive.
-
-    With `DEEP`, members are looked for wherever they are behind a lone block of zeros.
-    """
+    """Yield layout findings; or problems of the `.tar.idx` and of the end of the archive."""
     tar = open_tar(file, mmap=options.mmap, on_concatenated=options.on_concatenated)
     if level is Level.LAYOUT:
         yield from _check_layout(tar, options)
@@ -42,12 +48,14 @@ def check_shard(file: ShardFile, options: ReadOptions, level: Level) -> Iterator
     # Documents that were read by an index were counted without the end of the tar.
     if CONCATENATED in (file.reported or {}) or (file.view != "samples" and file.index is not None):
         yield from (Finding.of(error) for error in [find_behind(tar)] if error is not None)
+    if NO_END in (file.reported or {}):
+        yield from (Finding.of(error) for error in [find_open_end(tar)] if error is not None)
     sidecar = find_sidecar(file, options)
     if sidecar is not None:
         yield Finding("", checked="sidecars")
         if file.reported is None or file.view != "samples":  # reading samples compares the sidecar
             yield from _check_sidecar(file, options, sidecar)
-    if level is Level.DEEP and LONE_END in (file.reported or {}):
+    if LONE_END in (file.reported or {}):
         error = behind_end(tar)
         if error is not None:
             yield Finding.of(error)

@@ -45,6 +45,7 @@ __all__ = [
     "Window",
     "checksums",
     "is_header",
+    "lone_end",
     "mark_old_folders",
     "members_behind",
     "names",
@@ -478,6 +479,8 @@ def _end(window: Window, cursor: Cursor, start: int, at: int) -> tuple[Headers, 
     if behind and cursor.on_concatenated == "error":
         raise members_behind(at, behind)
     lone = any(ending) and not behind
+    if lone and cursor.on_concatenated != "stop":
+        raise lone_end(at, "more bytes")
     return NOTHING, replace(cursor, done=True, closed=len(ending) >= BLOCK, lone=lone, behind=behind, need=0)
 
 
@@ -494,6 +497,15 @@ def _next_archive(window: Window, at: int) -> tuple[int, int]:
         if len(zeros) < size:
             break
     return 0, 0
+
+
+def lone_end(end: int, behind: str) -> CorruptShard:
+    """Return the error that a lone block of zeros ends a tar, and what follows the block."""
+    return CorruptShard(
+        "a lone block of zeros ends the tar before its last member", offset=end, expected="two blocks of zeros",
+        found=f"one, and {behind}",
+        advice="A header may be lost here: save the members behind the zeros with 'lading salvage'.",
+    )  # fmt: skip
 
 
 def members_behind(end: int, behind: int) -> CorruptShard:

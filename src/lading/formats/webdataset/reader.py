@@ -56,6 +56,7 @@ class ReadOptions:
         lower_case: Give field names in lower case, as webdataset does.
         on_concatenated: Members behind the end of the archive, as `cat a.tar b.tar` leaves them: `stop` before them, as
             webdataset does, and count the tar; `read` them, as `tar --ignore-zeros` does; or `error`.
+            With `read` and `error`, a lone block of zeros with other bytes behind it is an error too.
         escape: `percent` for keys that were written with `escape=percent`: `%2E` means a dot. The manifest of tars that
             lading wrote says so by itself.
     """

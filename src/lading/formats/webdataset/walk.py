@@ -10,6 +10,7 @@ that grow while members are small and shrink to a header where they are large. A
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from posixpath import normpath
@@ -32,6 +33,7 @@ from lading.formats.webdataset.headers import (
     Sparse,
     Window,
     is_header,
+    lone_end,
     members_behind,
 )
 from lading.formats.webdataset.samples import same_sample
@@ -40,13 +42,16 @@ from lading.storage.base import MappedFile, Mapper
 from lading.storage.unwrap import unwrapped
 
 __all__ = [
-    "CONCATENATED", "LONE_END", "OnConcatenated", "Stream", "TarFile", "Walk", "behind_end", "end_counts",
-    "find_behind", "linked", "open_tar",
+    "CONCATENATED", "LONE_END", "NO_END", "OnConcatenated", "Stream", "TarFile", "Walk", "behind_end", "end_counts",
+    "find_behind", "find_open_end", "linked", "open_tar",
 ]  # fmt: skip
 
 OnConcatenated: TypeAlias = Literal["stop", "read", "error"]
 
 CONCATENATED = "tars with members behind the end of the archive, not read"
+"""Name of a count for such tars."""
+
+NO_END = "tars without an end, perhaps cut between two members"
 """Name of a count for such tars."""
 
 LONE_END = "tars that end with a lone block of zeros, with more behind it"
@@ -211,7 +216,7 @@ def _find_targets(tar: TarFile) -> dict[int, LinkTarget]:
 def end_counts(cursor: Cursor) -> dict[str, int]:
     """Return counts about the end of a tar that a walk has reached, by a short phrase."""
     reports = {
-        "tars without an end, perhaps cut between two members": not cursor.closed,
+        NO_END: not cursor.closed,
         LONE_END: cursor.lone,
         CONCATENATED: bool(cursor.behind),
     }
@@ -232,11 +237,7 @@ def behind_end(tar: TarFile) -> CorruptShard | None:
     for at, piece in _byte_ranges(tar, end):
         for place in range(0, len(piece), BLOCK):
             if is_header(piece[place : place + BLOCK]):
-                return CorruptShard(
-                    "a lone block of zeros ends the tar before its last member", file=tar.path, offset=end,
-                    expected="two blocks of zeros", found=f"one, and a header at {at + place}",
-                    advice="A header may be lost here: save what stands behind it with 'lading salvage'.",
-                )  # fmt: skip
+                return lone_end(end, f"a header at {at + place}").at(file=tar.path)
     return None
 
 
@@ -251,6 +252,21 @@ def find_behind(tar: TarFile, start: int = 0) -> CorruptShard | None:
     for _ in walk:
         pass
     return members_behind(walk.cursor.at, walk.cursor.behind).at(file=tar.path) if walk.cursor.behind else None
+
+
+def find_open_end(tar: TarFile) -> CorruptShard | None:
+    """Return the error that no block of zeros ends a tar; None if one does."""
+    walk = Walk(tar, links="none")
+    for _ in walk:
+        pass
+    if walk.cursor.closed:
+        return None
+    command = f"head -c 1024 /dev/zero >> {shlex.quote(tar.path)}"
+    add = None if tar.entry.wrap else f"If the tar is complete, add its end: {command}"
+    return CorruptShard(
+        "the tar has no end: it may have been cut between two members", file=tar.path, offset=walk.cursor.at,
+        expected="two blocks of zeros", found="the end of the file", advice=add,
+    )  # fmt: skip
 
 
 def _byte_ranges(tar: TarFile, at: int) -> Iterator[tuple[int, bytes]]:
