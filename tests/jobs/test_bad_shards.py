@@ -234,3 +234,20 @@ def test_advice_that_ends_with_a_command_comes_last(tmp_path: Path) -> None:
     sentence, _, command = (caught.value.advice or "").partition(" saves the intact samples. ")
     assert sentence == f"'lading salvage {tmp_path}/a.csv DST'"
     assert command.endswith(f"iconv -f WINDOWS-1252 -t UTF-8 {tmp_path}/a.csv > {tmp_path}/a.utf-8.csv")
+
+
+def test_ledgers_and_warnings_hold_the_problem_and_summaries_the_command(tmp_path: Path) -> None:
+    """Python and the command line spell options of advice differently; a ledger is read by both."""
+    source = _shards(tmp_path / "in", "arrow", bad=-1)
+    data = (source / "00001.arrow").read_bytes()
+    (source / "00001.arrow").write_bytes(data[8:100])  # a stream without its end, of which the advice names an option
+    ledger = tmp_path / "ledger.jsonl"
+    command = ["convert", str(source), str(tmp_path / "out"), "--to", "parquet", "--on-bad-shard", "skip"]
+    done = CliRunner().invoke(app, [*command, "--ledger", str(ledger)])
+    assert done.exit_code == 0
+    [entry] = map(json.loads, ledger.read_text().splitlines())
+    assert entry["detail"] in done.stderr
+    assert "lading.open" not in ledger.read_text() + done.output
+    shown = " ".join(done.stdout.split())
+    assert "2 of 3 shards of arrow" in shown
+    assert f"'lading salvage {source} DST' saves the intact samples of bad shards" in shown

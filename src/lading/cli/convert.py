@@ -60,7 +60,7 @@ def convert(
             else:
                 read = {_RENAMED.get(name, name): value for name, value in reading().items()}
                 done = job.convert(one_or_many(sources), destination, on_progress=report, **write, **rows, **read)
-        out.show({"destination": destination, **asdict(done)}, _text(destination, done, lazy=write["lazy"]))
+        out.show({"destination": destination, **asdict(done)}, _text(sources, destination, done, lazy=write["lazy"]))
 
 
 _FILTERED = ("filtered", "filtered with their samples")
@@ -114,13 +114,14 @@ def _payload(roots: Sequence[str]) -> str:
     return visible(f"in the source: readers need {options} (in Python: roots={[*roots]})")
 
 
-def _text(destination: str, done: ConvertSummary, *, lazy: bool) -> Iterator[RenderableType]:
+def _text(sources: Sequence[str], destination: str, done: ConvertSummary, *, lazy: bool) -> Iterator[RenderableType]:
     from rich.text import Text
 
     samples = count(done.samples, "sample")
     if done.view == "interleaved":
         samples += f" ({count(done.rows, 'item')})"
-    read = f"{count(done.source_shards, 'shard')} of {done.source_format}, as {done.view}: {samples}, "
+    skipped = f"{done.source_shards - len(done.skipped_shards)} of " if done.skipped_shards else ""
+    read = f"{skipped}{count(done.source_shards, 'shard')} of {done.source_format}, as {done.view}: {samples}, "
     rows = [("read", Text(read + format_bytes(done.payload_bytes)))]
     if done.dry_run:
         rows.append(("wrote", Text.assemble(("nothing", "bold"), " (dry run)")))
@@ -136,6 +137,9 @@ def _text(destination: str, done: ConvertSummary, *, lazy: bool) -> Iterator[Ren
     rows.append(("took", Text(f"{done.seconds:.1f} s{speed}")))
     rows += [(label, Text(visible(line), "yellow")) for label, line in _outcomes(done)]
     rows += [("skipped", Text(_skipped(shard), "yellow")) for shard in done.skipped_shards]
+    if any("lading salvage" in str(shard["error"].get("advice")) for shard in done.skipped_shards):
+        command = visible(shlex.join(["lading", "salvage", *sources, "DST"]))
+        rows.append(("", Text(f"'{command}' saves the intact samples of bad shards", "yellow")))
     rows += [("schemas", Text(visible(difference), "yellow")) for difference in done.differences]
     if done.verified:
         read_back = " when read back" + (f": digest {done.digest}" if done.digest else "")

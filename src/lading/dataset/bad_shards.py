@@ -124,7 +124,7 @@ class BadShards:
         new = shard not in self.skipped
         self.skipped[shard] = skipped
         if new and self.warns:
-            warnings.warn(f"a bad shard is skipped: {skipped.error}", UserWarning, stacklevel=3)
+            warnings.warn(f"a bad shard is skipped: {skipped.error.problem}", UserWarning, stacklevel=3)
 
     def refuse_all(self, shards: int) -> None:
         """Raise the first error if none of so many shards could be read."""
@@ -134,7 +134,7 @@ class BadShards:
     def entries(self) -> list[dict[str, Any]]:
         """Return the skipped shards as lines of a ledger, in order."""
         common = {"reason": "bad shard", "outcome": "skipped"}
-        return [{"file": bad.file, **common, "detail": str(bad.error)} for _, bad in sorted(self.skipped.items())]
+        return [{"file": bad.file, **common, "detail": bad.error.problem} for _, bad in sorted(self.skipped.items())]
 
     def listed(self) -> list[Mapping[str, Any]]:
         """Return the skipped shards as JSON-able values, in order."""
