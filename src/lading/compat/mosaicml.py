@@ -33,13 +33,14 @@ __all__ = ["FileInfo", "LocalCopy", "MDSReader", "MDSShard", "Reader", "reader_f
 _INDEX = "index.json"
 _OPEN_SHARDS = 16
 """Shards of a `LocalCopy` whose files stay open."""
-_TOLD = ("raw_data", "zip_data", "raw_meta", "zip_meta", "format", "column_names", "column_encodings", "column_sizes",
-         "columns", "newline", "separator")  # fmt: skip
-"""What an index may say of a shard, beside its file and what `MDSShard` takes by place; more of it is nothing to us."""
+_ENTRY_FIELDS = ("raw_data", "zip_data", "raw_meta", "zip_meta", "format", "column_names", "column_encodings",
+                 "column_sizes",
+                 "columns", "newline", "separator")  # fmt: skip
+"""Fields of a shard's entry in an index that `MDSShard` takes by name. Other fields are ignored."""
 
 
 class MDSShard(Reader):
-    """One shard of MDS in a local folder, its files perhaps not there yet.
+    """One shard of MDS in a local folder. Its files may be missing until they are fetched.
 
     Args:
         dirname: folder of the dataset.
@@ -47,12 +48,12 @@ class MDSShard(Reader):
         compression: of the files, as in `zstd:3`; None if they are not compressed.
         hashes: names of the hashes that the files have in the index.
         samples: number of samples.
-        size_limit: what the shard was limited to, in bytes or as text; None for no limit.
+        size_limit: limit of the shard's size, in bytes or as text; None for no limit.
         raw_data: the unpacked file: `{"basename": …, "bytes": …, "hashes": {…}}`, or a `FileInfo`.
         zip_data: the compressed file, likewise; None if there is none.
         format: `mds`, `json`, `csv`, `tsv` or `xsv`.
         allow_pickle: read values of `pkl` columns, which runs the code in them.
-        limits: limits on what the files may ask for, as `lading.open` takes them.
+        limits: limits on the files, as `lading.open` takes them.
         remote: where missing files are fetched from; None: they are not fetched.
         more: `column_names`, `column_encodings`, `column_sizes`, and of the split formats `columns`, `raw_meta`,
             `zip_meta`, `newline`, `separator`, as the index has them.
@@ -84,8 +85,8 @@ class MDSShard(Reader):
     ) -> None:
         super().__init__(dirname, split, compression, hashes, samples, size_limit)
         files = {"raw_data": raw_data, "zip_data": zip_data} | {k: more.pop(k, None) for k in ("raw_meta", "zip_meta")}
-        told = {"version": 2, "format": format, "compression": compression, "samples": samples, **more}
-        self._text = _entry_of({**told, **{name: _told_file(file) for name, file in files.items()}})
+        fields = {"version": 2, "format": format, "compression": compression, "samples": samples, **more}
+        self._text = _entry_text({**fields, **{name: _file_fields(file) for name, file in files.items()}})
         self._limits, self._remote = limits, remote
         self._entry: Entry = parse_entry(self._text, limits)
         entry = self._entry
@@ -112,9 +113,9 @@ class MDSShard(Reader):
             DataError: the entry is of another version, or broken.
         """
         compression, hashes, samples, size_limit = entry_arguments(obj)
-        told = {name: obj[name] for name in _TOLD if name in obj}
-        raw = told.pop("raw_data", None)
-        return cls(dirname, split, compression, hashes, samples, size_limit, raw_data=raw, **told, **how)
+        fields = {name: obj[name] for name in _ENTRY_FIELDS if name in obj}
+        raw = fields.pop("raw_data", None)
+        return cls(dirname, split, compression, hashes, samples, size_limit, raw_data=raw, **fields, **how)
 
     def get_sample_data(self, idx: int) -> bytes:
         """Return the bytes of a sample in the unpacked shard.
@@ -161,13 +162,13 @@ class MDSShard(Reader):
         return self._reader
 
     def close(self) -> None:
-        """Give up the open file; it is opened again when it is needed."""
+        """Close the file. The next read opens it again."""
         if self._reader is not None:
             self._reader.close()
             self._reader = None
 
     def __getstate__(self) -> dict[str, Any]:
-        """A process that is given a shard opens its file again."""
+        """Leave out the open file: another process opens it again."""
         return {**self.__dict__, "_reader": None}
 
     def __repr__(self) -> str:
@@ -178,7 +179,7 @@ MDSReader = MDSShard
 """The peer's name of `MDSShard`."""
 
 reader_from_json = MDSShard.from_json
-"""The shard of an entry of `index.json`, of any kind: the peer's function of this name."""
+"""The peer's name of `MDSShard.from_json`."""
 
 
 class LocalCopy(Sequence[dict[str, Any]]):
@@ -193,13 +194,13 @@ class LocalCopy(Sequence[dict[str, Any]]):
         dirname: the local folder. Missing folders are created.
         split: subfolder of the split, here and in the remote, if there is one.
         remote: folder or URL of the dataset. Missing shards are downloaded, checked and unpacked when a sample is read.
-            Without it, the folder is all that there is.
+            Without a remote, nothing is fetched.
         keep_zip: keep compressed files after they were unpacked. They stay in any case if there is no remote, or if the
             remote is the folder itself.
         validate_hash: name of a hash in the index that downloaded files must have, such as `sha1`. By default only
             sizes are compared.
         allow_pickle: as for `MDSShard`.
-        stores: which store serves which URL.
+        stores: store of each URL.
         limits: as for `MDSShard`; also on the size of the index.
 
     Attributes:
@@ -230,7 +231,7 @@ class LocalCopy(Sequence[dict[str, Any]]):
         self._ends = list(accumulate(shard.samples for shard in self.shards))
         self._open: OrderedDict[int, None] = OrderedDict()
 
-    def _listed(self, told: Mapping[str, Any]) -> list[MDSShard]:
+    def _listed(self, how: Mapping[str, Any]) -> list[MDSShard]:
         path, limits, store = os.path.join(self.dirname, self.split, _INDEX), self.remote.limits, LocalStore()
         if self.remote.url is not None and not os.path.exists(path):
             self._fetch_index(path)
@@ -242,7 +243,7 @@ class LocalCopy(Sequence[dict[str, Any]]):
         if listed is None:
             raise SourceNotFound("the file is not an index of MDS", file=path)
         with errors_at(file=path):
-            shards = [MDSShard.from_json(self.dirname, self.split, orjson.loads(one.entry), **told) for one in listed]
+            shards = [MDSShard.from_json(self.dirname, self.split, orjson.loads(one.entry), **how) for one in listed]
         known: set[str] = set()
         for row, shard in enumerate(shards):
             for name in (file.basename for pair in shard.file_pairs for file in pair if file is not None):
@@ -312,12 +313,12 @@ class LocalCopy(Sequence[dict[str, Any]]):
         self.close()
 
 
-def _entry_of(told: Mapping[str, Any]) -> str:
-    """What is told of a shard as an index has it."""
+def _entry_text(fields: Mapping[str, Any]) -> str:
+    """Return the fields of a shard as the JSON text of an index."""
     try:
-        return orjson.dumps(told, default=_as_dict, option=orjson.OPT_SERIALIZE_NUMPY).decode()
+        return orjson.dumps(fields, default=_as_dict, option=orjson.OPT_SERIALIZE_NUMPY).decode()
     except orjson.JSONEncodeError as error:
-        raise DataError("not what an index says of a shard", expected="what JSON holds", found=str(error)) from error
+        raise DataError("not an entry of an index", expected="values of JSON", found=str(error)) from error
 
 
 def _as_dict(value: object) -> dict[str, Any]:
@@ -326,7 +327,7 @@ def _as_dict(value: object) -> dict[str, Any]:
     raise TypeError(f"a {type(value).__name__}")
 
 
-def _told_file(file: object) -> Mapping[str, Any] | None:
+def _file_fields(file: object) -> Mapping[str, Any] | None:
     if file is None or isinstance(file, Mapping):
         return file
     return {name: getattr(file, name, None) for name in ("basename", "bytes", "hashes")}

@@ -162,7 +162,7 @@ class _Writer(DatasetWriter):
             or `drop_sample`.
         mode: `error` if the folder is not empty, or `overwrite`.
         roots: folders that `source_ref` may point into, for rows without bytes.
-        stores: which store serves which URL.
+        stores: store of each URL.
         more: the other arguments of `lading.writer`, such as `shard_size` or `rank`.
     """
 
@@ -207,7 +207,7 @@ class _Writer(DatasetWriter):
         return written
 
     def _opened(self, rows: pa.RecordBatch | pa.Table) -> Dataset:
-        """The rows as a dataset of one file in memory: readers align, group and follow as in any other."""
+        """Return the rows as a dataset of one file in memory. Its reader aligns, groups and materialises them."""
         table = rows if isinstance(rows, pa.Table) else pa.Table.from_batches([rows])
         sink = pa.BufferOutputStream()
         with pa.ipc.new_file(sink, table.schema) as file:

@@ -242,12 +242,12 @@ def entry_arguments(obj: Mapping[str, Any]) -> tuple[Any, Any, Any, Any]:
 
 
 def _file(obj: Mapping[str, Any], key: str) -> FileInfo:
-    told = obj[key]
+    file = obj[key]
     name, size, hashes = (
-        (told.get("basename"), told.get("bytes"), told.get("hashes")) if isinstance(told, Mapping) else (None,) * 3
+        (file.get("basename"), file.get("bytes"), file.get("hashes")) if isinstance(file, Mapping) else (None,) * 3
     )
     if not isinstance(name, str) or type(size) is not int or size < 0:
-        raise DataError("not a file of a shard", column=key, expected="basename, bytes, hashes", found=repr(told)[:80])
+        raise DataError("not a file of a shard", column=key, expected="basename, bytes, hashes", found=repr(file)[:80])
     return FileInfo(name, size, dict(hashes or {}))
 
 

@@ -28,14 +28,14 @@ _REQUEST_BYTES, _REQUESTS = 8 << 20, 4
 
 @dataclass(frozen=True, slots=True)
 class Remote:
-    """Where missing files come from, and what is checked and kept.
+    """The source of missing files, and the rules for checking and keeping them.
 
     Attributes:
         url: folder of the split; None if nothing can be fetched.
-        stores: which store serves which URL.
+        stores: store of each URL.
         validate_hash: name of the hash that is compared; None compares sizes only.
         keep_zip: keep a compressed file after it was unpacked.
-        limits: limits on what the files may ask for.
+        limits: limits on the files.
     """
 
     url: str | None = None
