@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 import lading
-from lading.errors import SourceNotFound, UsageError
+from lading.errors import SeveralSplits, SourceNotFound, UsageError
 
 
 @pytest.fixture
@@ -26,6 +27,19 @@ def test_a_split_is_the_folder_of_its_name(splits: Path, place: str) -> None:
         assert dataset.shards[0].path == f"{splits}/train/shard.00000.mds"
     with lading.open([splits, splits], split="val") as dataset:
         assert [row["n"] for row in dataset] == [4, 4]
+
+
+@pytest.mark.parametrize("manifests", [True, False])
+def test_the_names_in_the_error_about_splits_are_names_of_splits(splits: Path, manifests: bool) -> None:
+    if not manifests:  # as MosaicML leaves its folders
+        for folder in splits.iterdir():
+            shutil.rmtree(folder / "_lading")
+    with pytest.raises(SeveralSplits) as error:
+        lading.open(splits)
+    assert list(error.value.splits) == ["train", "validation"]
+    with lading.open(splits, split="validation") as dataset:
+        assert [row["n"] for row in dataset] == [4]
+        assert dataset[0] == {"n": 4}
 
 
 def test_every_verb_takes_a_split(splits: Path, tmp_path: Path) -> None:

@@ -450,6 +450,10 @@ def _list_folder(store: Store, folder: str, limits: Limits, asked: Asked) -> Lis
         left_out = {**left_out, **({"files of no split, left out": others} if others else {})}
         infos = [infos[number] for number in numbers]
         datasets = ()
+        folders = {os.path.dirname(info.path) for info in infos} - {root}
+        listed = _listed_by_index(store, folders.pop(), limits, asked) if len(folders) == 1 else None
+        if listed is not None:  # the split is a folder with an index of its own
+            return listed
     _refuse_without_index(store, root, fmt.name, infos)
     table = _table(ListedShard(i.path, size_bytes=i.size_bytes) for i in infos)
     return Listing(table, folder=root, datasets=datasets, left_out=left_out, media_of=_media_of(fmt, found.files))
