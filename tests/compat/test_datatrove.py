@@ -6,6 +6,7 @@ import copy
 import inspect
 import io
 import pickle
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -144,6 +145,24 @@ def test_documents_that_were_passed_on_can_be_read_after_an_early_end(tmp_path: 
     passed = [next(run), next(run)]
     run.close()  # type: ignore[attr-defined]
     assert [ZstdReader(tmp_path).read_media_record(doc["media"][0]) for doc in passed] == [b"x" * 100] * 2
+
+
+_ENDED_BY_A_LATER_STEP = """
+import sys
+from lading.compat.datatrove import ZstdWriter
+documents = [{"id": str(at), "media": [{"id": "m", "media_bytes": bytes([at]) * 99}]} for at in range(9)]
+for document in ZstdWriter(sys.argv[1])(documents):
+    if document["id"] == "5":
+        raise SystemExit(7)
+"""
+
+
+def test_records_are_there_after_an_error_that_ends_the_process(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", _ENDED_BY_A_LATER_STEP, str(tmp_path)]
+    ended = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert (ended.returncode, ended.stderr) == (7, "")
+    [content] = files(tmp_path).values()
+    assert content == b"".join(frame(bytes([at]) * 99) for at in range(6))
 
 
 def test_a_record_that_fails_halfway_leaves_the_others_whole(tmp_path: Path) -> None:

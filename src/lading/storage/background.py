@@ -19,6 +19,7 @@ class Background:
     def __init__(self, name: str) -> None:
         self._thread = ThreadPoolExecutor(1, name)
         self._pending: list[Future[None]] = []
+        self._stopped = False
 
     def start(self, work: Callable[[], None]) -> None:
         """Wait for the previous task, then start this one, so that tasks do not pile up. Raises the previous error.
@@ -34,7 +35,7 @@ class Background:
             begun.set()
             work()
 
-        self._pending = [self._thread.submit(begin)]
+        self._pending = [self._submit(begin)]
         begun.wait()
 
     def then(self, work: Callable[[], None]) -> None:
@@ -46,7 +47,7 @@ class Background:
                 earlier.result()
             work()
 
-        self._pending.append(self._thread.submit(follow))
+        self._pending.append(self._submit(follow))
 
     def wait(self, but: int = 0) -> None:
         """Wait for all tasks except the last few. Raises the first error."""
@@ -57,4 +58,21 @@ class Background:
 
     def stop(self) -> None:
         """Wait for all tasks, ignore their errors, and end the thread."""
+        self._stopped = True
         self._thread.shutdown()
+
+    def _submit(self, work: Callable[[], None]) -> Future[None]:
+        """Run a task in the thread; at the end of the interpreter, when threads take no more tasks, run it here."""
+        try:
+            return self._thread.submit(work)
+        except RuntimeError:
+            if self._stopped:
+                raise
+        done: Future[None] = Future()
+        try:
+            work()
+        except BaseException as error:  # noqa: BLE001 - raised by `wait`, as any error of a task
+            done.set_exception(error)
+        else:
+            done.set_result(None)
+        return done
