@@ -251,3 +251,18 @@ def test_ledgers_and_warnings_hold_the_problem_and_summaries_the_command(tmp_pat
     shown = " ".join(done.stdout.split())
     assert "2 of 3 shards of arrow" in shown
     assert f"'lading salvage {source} DST' saves the intact samples of bad shards" in shown
+
+
+@pytest.mark.parametrize("first", [b"<html></html>", b"version https://git-lfs.github.com/spec/v1\n", None])
+def test_the_first_shard_may_be_the_bad_one(first: bytes | None, tmp_path: Path) -> None:
+    _parquet(tmp_path / "b.parquet", 0)
+    if first is None:
+        (tmp_path / "a.parquet").symlink_to(tmp_path / "gone.parquet")
+    else:
+        (tmp_path / "a.parquet").write_bytes(first)
+    sources = [tmp_path / "a.parquet", tmp_path / "b.parquet"]
+    with pytest.raises(LadingError, match=r"a\.parquet"):
+        lading.convert(sources, tmp_path / "out", format="jsonl")
+    with pytest.warns(UserWarning, match=_WARNING):
+        done = lading.convert(sources, tmp_path / "out", format="jsonl", on_bad_shard="skip")
+    assert (done.samples, len(done.skipped_shards)) == (ROWS, 1)

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lading.arrow.align import refuse_duplicate_names
-from lading.dataset.bad_shards import naming_salvage
+from lading.dataset.bad_shards import is_bad_shard, naming_salvage
 from lading.dataset.chosen import ChosenSamples
 from lading.dataset.dataset import Dataset
 from lading.dataset.manifest_options import manifest_options, members_of, stored_roots, stored_schema, stored_settings
@@ -55,7 +55,6 @@ from lading.manifest import values as mf
 from lading.manifest.files import load_manifest
 from lading.manifest.values import Manifest
 from lading.options import InterleavedOptions, OnBadShard, OnError, ReadOptions
-from lading.storage.base import has_file
 from lading.storage.fetch import Fetcher
 from lading.storage.stores import Stores, is_local, resolve, without_query
 
@@ -494,13 +493,16 @@ def _uncounted(listed: pa.Table) -> pa.Table:
 
 
 def _recognise(listing: Listing, stores: Stores, *, skip: bool = False) -> AnyFormat:
-    """The format of the first shard; with `skip`, of the first that is there."""
+    """The format of the first shard; with `skip`, of the first that can be read."""
     paths = listing.table.column("path")
-    store, path = resolve(str(paths[0].as_py()), stores)
-    for number in range(1, len(paths)) if skip else ():
-        if has_file(store, path):
-            break
+    for number in range(len(paths) - 1 if skip else 0):
         store, path = resolve(str(paths[number].as_py()), stores)
+        try:
+            return find_format(path, read_head(store, path))
+        except (DataError, StoreError) as error:
+            if not is_bad_shard(error):
+                raise
+    store, path = resolve(str(paths[len(paths) - 1 if skip else 0].as_py()), stores)
     return find_format(path, read_head(store, path))
 
 

@@ -152,6 +152,14 @@ def wrong_sidecar(reading: Reading, source: ShardFile) -> LadingError | None:
     return next((one.error for one in found if one.error is not None and one.error.file == path), None)
 
 
+def goes_on(reading: Reading, source: ShardFile, counts: Mapping[str, int]) -> bool:
+    """Return whether a shard that was read without an error, and with these counts, goes on behind its end."""
+    if not reading.format.info.may_end_early:
+        return False
+    found = reading.format.check(replace(source, reported=counts), reading.options_of(source), Level.QUICK)
+    return any(isinstance(one.error, CorruptShard) for one in found)
+
+
 def without_sidecar(reading: Reading, source: ShardFile) -> ShardFile:
     """Return the shard with options that ignore its sidecar: the shard itself tells the same."""
     return replace(source, options={**source.options, **reading.format.info.without_sidecar})
@@ -170,6 +178,7 @@ class _Search:
         self._breaks = _NO_ROWS
         self._items = False
         self._missing: list[LadingError] = []
+        self._counts: dict[str, int] = {}
         self._findings: list[LadingError] = []
         self._broken: Sequence[LadingError] = ()
 
@@ -222,7 +231,7 @@ class _Search:
         if error is not None and self._reading.index_file and source.entry:
             source, error = self._without_entry(source, error)
         if is_packed(source):
-            if error is None:
+            if error is None and not goes_on(self._reading, source, self._counts):
                 return source
             unpacked = self._files.unpacked(source)
             source, error = unpacked.source, self._read(unpacked.source)
@@ -324,6 +333,7 @@ class _Search:
             with closing(view):
                 read = _read_all(self._reading, view)
                 stored = stored_errors(view) if read.missing else set()
+                self._counts = dict(view.counts)
         except (DataError, StoreError) as problem:
             return problem
         self._samples = read.samples

@@ -86,22 +86,22 @@ def test_verify_and_doctor_find_it(tmp_path: Path, wrap: str, deep: bool) -> Non
     (tmp_path / "u.tar").write_bytes(PARTS[0])
     assert lading.verify(tmp_path / "u.tar", deep=deep).ok
     assert lading.doctor(tmp_path / "u.tar").ok
-    if not wrap:
-        [problem] = lading.doctor(path).findings
-        assert problem.problem == "several tars in one file"
-        assert problem.command is not None
-        assert "on_concatenated=read" in problem.command
+    [problem] = lading.doctor(path).findings
+    assert problem.problem == "several tars in one file"
+    assert problem.command is not None
+    assert "on_concatenated=read" in problem.command
 
 
-def test_salvage_of_all(tmp_path: Path) -> None:
-    path = tmp_path / "t.tar"
-    path.write_bytes(WHOLE)
+@pytest.mark.parametrize("wrap", WRAPS)
+def test_salvage_of_all(tmp_path: Path, wrap: str) -> None:
+    path = tmp_path / f"t.tar{wrap}"
+    path.write_bytes(WRAPS[wrap](WHOLE))
     saved = lading.salvage(path, tmp_path / "all", source_options=READ)
     assert (saved.samples, list(saved.lost)) == (6, [])
     found = lading.salvage(path, tmp_path / "found")
     assert found.samples == 6
     assert ["tars were joined with cat" in str(lost) for lost in found.lost] == [True, True]
-    path.write_bytes(WHOLE[: len(WHOLE) - len(PARTS[2]) + 700])
+    path.write_bytes(WRAPS[wrap](WHOLE[: len(WHOLE) - len(PARTS[2]) + 700]))
     saved = lading.salvage(path, tmp_path / "cut", source_options=READ)
     assert saved.samples == 4
 

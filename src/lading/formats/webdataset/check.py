@@ -110,7 +110,8 @@ def _check_layout(tar: TarFile, options: ReadOptions) -> Iterator[Finding]:
             )
     elif source.view == "samples" and not options.regroup:
         yield from _split_samples(*(_fields_of(source.index) if source.index is not None else _walked(tar, options)))
-    if not entry.wrap and not is_remote(source.store) and find_behind(tar) is not None:
+    walked = not is_remote(source.store) and (not entry.wrap or entry.size_bytes <= _LARGE_WRAP_BYTES)
+    if walked and find_behind(tar) is not None:
         yield Finding(
             "several tars in one file",
             measured="members behind the end of the first tar",
