@@ -56,7 +56,8 @@ def test_names_of_other_tools_are_aliases(alias: str, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name, advice", [("parqet", "Did you mean parquet?"), ("hf", "layout=huggingface"), ("tsv", "delimiter=tab")]
+    "name, advice",
+    [("parqet", "Did you mean parquet?"), ("hf", "'layout': 'huggingface'"), ("tsv", "'delimiter': 'tab'")],
 )
 def test_a_name_that_is_no_format_comes_with_advice(name: str, advice: str) -> None:
     with pytest.raises(UnknownFormat, match=advice):

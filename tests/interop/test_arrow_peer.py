@@ -479,7 +479,7 @@ def test_videos_of_a_cache_are_videos(
     write_cache([{"v": b"abc"}, {"v": None}, {"v": b"de"}], {"v": Video(storage)}, tmp_path / "cache")
     own = {"load_assets": storage == "path"}
     lading.convert(tmp_path / "cache", tmp_path / "cells", format=to, options=options, source_options=own)
-    with pytest.raises(errors.UsageError, match=r"'v'.*media=bytes"):
+    with pytest.raises(errors.UsageError, match=r"'v'.*'media': 'bytes'"):
         lading.convert(tmp_path / "cache", tmp_path / "no", format=to, options=options, source_options=own, verify=True)
     own["media"] = "bytes"
     done = lading.convert(

@@ -19,7 +19,15 @@ import lading
 from golden_cases import Golden
 from lading.arrow.references import is_ref
 from lading.dataset.open import open_shards
-from lading.errors import BadReference, CorruptShard, DataError, SidecarMismatch, SourceNotFound, UsageError
+from lading.errors import (
+    BadReference,
+    CorruptShard,
+    DataError,
+    SeveralSplits,
+    SidecarMismatch,
+    SourceNotFound,
+    UsageError,
+)
 from lading.features.types import Array, Bytes, Encoded, Image, Json, Text, feature_of
 from lading.storage.memory import MemoryStore
 from lading.storage.stores import Stores
@@ -101,7 +109,7 @@ def test_a_folder_without_an_index_is_none(copied: Path) -> None:
 
 
 def test_a_folder_of_splits_names_them(golden: Golden) -> None:
-    with pytest.raises(SourceNotFound, match="train"):
+    with pytest.raises(SeveralSplits, match="split='train'"):
         lading.open(golden("mds") / "splits")
 
 

@@ -252,19 +252,35 @@ class _Walker:
         stop = blocks["offset"] + blocks["meta"] + blocks["body"]
         listed: NDArray[np.int64] = np.stack([blocks["offset"], stop, kind], axis=1)
         found = listed[np.argsort(blocks["offset"], kind="stable")]
-        follow = len(found) and np.array_equal(found[:-1, 1], found[1:, 0])
-        follow = follow and 0 <= self._footer_start - int(found[-1, 1]) <= len(_END_MARK)
+        follow = len(found) and np.array_equal(found[:-1, 1], found[1:, 0]) and self._is_end_of_rows(int(found[-1, 1]))
         if follow and all((np.diff(each["offset"]) > 0).all() for each in (footer.dictionaries, footer.batches)):
             return found
         return listed if len(listed) and self.footer_schema is not None and self._are_whole(listed) else None
 
+    def _is_end_of_rows(self, stop: int) -> bool:
+        """Return whether only an end mark is between here and the footer; none if the last message holds no mark."""
+        between = self.data[stop : self._footer_start].tobytes()
+        if between == _END_MARK:
+            return True
+        is_none = stop <= self._footer_start and between in (b"", bytes(_LEGACY_END_BYTES))
+        return is_none and not self._is_mark(self._footer_start - len(_END_MARK))
+
     def _are_whole(self, listed: NDArray[np.int64]) -> bool:
+        """Return whether messages begin and end as listed, with nothing but messages between them and the footer."""
         for at, stop, kind in listed.tolist():
             self._mapped.check()
             found = self._message(at, (kind,), listed=True)
             if found is None or found.stop != stop:
                 return False
-        return True
+        offset, stop = np.unique(listed[:, :2], axis=0).T
+        *between, last = zip(stop.tolist(), [*offset[1:].tolist(), self._footer_start], strict=True)
+        return all(self._behind(*each) == each[1] for each in between) and self._is_end_of_rows(self._behind(*last))
+
+    def _behind(self, at: int, stop: int) -> int:
+        """Return where the messages end that follow each other from here on, up to a place."""
+        while at < stop and (found := self._message(at, (SCHEMA, DICTIONARY, ROWS))) is not None:
+            at = found.stop
+        return at
 
     def _take(self, listed: NDArray[np.int64]) -> None:
         """Take the messages that a footer lists and that are whole."""

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -79,6 +80,8 @@ class CsvFormat(Format[ReadOptions, WriteOptions]):
         data = np.frombuffer(memoryview(map_file(file).buffer), np.uint8)
         packed = next((wrap for wrap, ending in ENDINGS.items() if file.place.lower().endswith(ending)), "")
         refuse_wide(data[:_HEAD_BYTES].tobytes(), packed, file.place)
+        if packed and failed:  # what came out of a damaged stream may end inside a value
+            options = replace(options, unended="error")
         return self.open(file, options).recover(data, None if schema is None else schema.names)
 
     def check(self, file: ShardFile, options: ReadOptions, level: Level) -> Iterator[Finding]:
