@@ -864,3 +864,13 @@ def test_verbs_that_read_take_limits(place: Path, verb: str) -> None:
     run(verb, str(path), *more, "--max", "line_bytes=2KB")
     wrong = run(verb, str(path), *more, "--max", "lines=1", status=2)
     assert "line_bytes" in wrong.stderr
+
+
+def test_verify_offers_salvage_for_damage_alone(tmp_path: Path) -> None:
+    twice = pa.Table.from_arrays([[1], ["x"], [2]], names=["a", "b", "a"])
+    pq.write_table(twice, tmp_path / "a.parquet")
+    said = run("verify", str(tmp_path / "a.parquet"), status=1).stdout
+    assert "--columns b" in said
+    assert "lading salvage" not in said
+    (tmp_path / "b.parquet").write_bytes((tmp_path / "a.parquet").read_bytes()[:-9])
+    assert "lading salvage" in run("verify", str(tmp_path / "b.parquet"), status=1).output

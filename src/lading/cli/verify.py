@@ -85,7 +85,8 @@ def _text(found: VerifyResult, sources: list[str]) -> Iterator[RenderableType]:
             ("digest", found.digest or f"none: {_why_not(found)}"),
         ]
     )
-    if not found.ok:
+    # A column that no row can be read with is no damage: its error says how to read the other columns.
+    if any("columns " not in str(finding.get("advice")) for finding in found.findings):
         yield Text("to save the intact samples:")
         yield Text(f"  {visible(shlex.join(['lading', 'salvage', *sources, 'DST']))}", "cyan", no_wrap=True)
 

@@ -574,7 +574,9 @@ def _split_of(root: str, splits: Mapping[str, _Shards], asked: str) -> _Shards:
     if not asked:
         return next(iter(splits.values()))
     if asked not in splits:
-        raise SourceNotFound("no such split", file=f"{root.rstrip('/')}/{asked}", expected=", ".join(splits) or None)
+        advice = None if splits else "The names of its files tell no splits: read all of them, without --split."
+        raise SourceNotFound("no such split", file=f"{root.rstrip('/')}/{asked}", expected=", ".join(splits) or None,
+                             advice=advice)  # fmt: skip
     return splits[asked]
 
 
