@@ -86,7 +86,7 @@ def test_a_folder_of_several_splits_says_what_to_type(tmp_path: Path) -> None:
             lading.open(root, split=wrong)
     with pytest.raises(UsageError, match="part of a folder"):
         lading.open(f"{root}/data/*.parquet", split="train")
-    with pytest.raises(SourceNotFound, match="no such split.*read all of them"):
+    with pytest.raises(SourceNotFound, match=r"no such split.*read all of them"):
         lading.open(put(tmp_path / "plain", "part-0.parquet", "part-1.parquet"), split="train")
 
 
