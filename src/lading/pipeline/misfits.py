@@ -7,7 +7,6 @@ memory, until the rest is accepted. Each option that the advice names was tried 
 from __future__ import annotations
 
 import json
-import posixpath
 import re
 import shlex
 from collections.abc import Iterator, Sequence
@@ -117,7 +116,7 @@ class _Rows:
         kind = replace(self.kind, roles=Roles(dict(self.kind.roles.of)), checksums="none")
         folder = BuildFolder(MemoryStore(), "trial")
         try:
-            shard = begin_shard(folder, kind, posixpath.basename("trial"), self.schema)
+            shard = begin_shard(folder, kind, "trial", self.schema)
         except LadingError as error:
             return error
         try:
