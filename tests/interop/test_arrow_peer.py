@@ -496,7 +496,7 @@ def test_videos_of_a_cache_are_videos(
             assert isinstance(feature_of(dataset.schema.field("v")), Video)
     if storage == "path":
         own = {"load_assets": False}
-        with pytest.raises(errors.BadReference, match=r"row 0.*'v'.*load_assets=true"):
+        with pytest.raises(errors.BadReference, match=r"row 0.*'v'.*'load_assets': True"):
             lading.convert(tmp_path / "cache", tmp_path / "no", format=to, options=options, source_options=own)
 
 

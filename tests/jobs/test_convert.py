@@ -790,5 +790,5 @@ def test_videos_of_a_cache_go_to_every_format_for_bytes(to: str, storage: str, t
             assert [row["v"] for row in dataset] == [dataset[i]["v"] for i in range(3)] == videos
     if storage == "path":
         told = {"media": "bytes", "load_assets": False}
-        with pytest.raises(BadReference, match=r"cache.*'v'.*load_assets=true"):
+        with pytest.raises(BadReference, match=r"cache.*'v'.*'load_assets': True"):
             lading.convert(tmp_path / "cache", tmp_path / "no", format=to, source_options=told)

@@ -461,16 +461,19 @@ def _list_folder(store: Store, folder: str, limits: Limits, asked: Asked) -> Lis
 
 def _no_shard(folder: str, files: Sequence[FileInfo], named: str) -> SourceNotFound:
     known = [get_format(named)] if named else list(all_formats())
-    endings = ", ".join(dict.fromkeys(ending for each in known for ending in each.info.extensions))
-    others = Counter(claimed.name for info in files if (claimed := claimed_by(info.path)))
-    further = {} if named else {fmt.info.name: _ending_in(files, fmt.info.when_named) for fmt in known}
-    meant = max(further, key=lambda name: len(further[name]), default="")
-    paths = [info.path for info in further.get(meant, ())]
-    others.update(os.path.splitext(path)[1] for path in paths)
+    endings = dict.fromkeys(ending for each in known for ending in each.info.extensions)
+    packed = [ending for ending in endings if any(ending.startswith(f"{other}.") for other in endings)]
+    plain = ", ".join(ending for ending in endings if ending not in packed)
+    others = Counter(
+        os.path.splitext(info.path)[1] or "without an ending" if (claimed := claimed_by(info.path)) is None
+        else claimed.name for info in files
+    )  # fmt: skip
+    meant = [] if named else [each.info.name for each in known if _ending_in(files, each.info.when_named)]
+    advice = f"If they hold rows, name the format: --from {meant[0]}." if meant else None
     return SourceNotFound(f"the folder holds no shard{named and f' of the format {named}'}", file=folder,
-                          expected=f"files ending in {endings}",
-                          found=", ".join(f"{count} {name}" for name, count in others.items()) or None,
-                          advice=f"If they hold rows, name the format: --from {meant}." if paths else None)  # fmt: skip
+                          expected=f"files ending in {plain}{', perhaps compressed' if packed else ''}",
+                          found=", ".join(f"{count} {name}" for name, count in others.most_common(_FEW)) or None,
+                          advice=advice)  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -663,6 +666,9 @@ def _refuse_without_index(store: Store, root: str, name: str, infos: Sequence[Fi
                 advice="Open a folder with an index, or name the shards themselves to do without one.",
             )  # fmt: skip
 
+
+_FEW = 5
+"""Kinds of files that an error names, at most."""
 
 _OF_PROGRAMS = {"_temporary", "_delta_log", "__MACOSX"}
 """Folders of programs' own files: unfinished output of Spark, logs of Delta tables, attributes of macOS."""

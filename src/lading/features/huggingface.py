@@ -428,11 +428,15 @@ def _media_bytes(column: pa.Array) -> pa.Array:
     there, found = column.is_valid(), column.field("bytes")
     row = _first_path(column)
     if row is not None:
-        raise _elsewhere(column, row, "Read the column with media=stored." if is_media(column.type) else _LOAD)
+        raise _elsewhere(column, row, _EMBED if is_media(column.type) else _LOAD)
     return pc.if_else(there, found, None) if column.null_count else found
 
 
-_LOAD = "Read the cache with load_assets=true, which fills in the bytes."
+_LOAD = "Read the cache with --option load_assets=true, which fills in the bytes."
+_EMBED = (
+    "Read the column as it is with --option media=stored; or let datasets put the bytes in: "
+    "load_dataset(…).save_to_disk(…)."
+)
 
 
 def _first_path(column: pa.Array) -> int | None:
