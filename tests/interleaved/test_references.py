@@ -136,7 +136,7 @@ def test_what_lies_outside_the_roots_is_not_read(path: str, folder: Path, tmp_pa
     table = write_table(folder / "t.parquet", [item(ref(path.format(tmp_path)))])
     [error] = errors(table)
     assert error is not None
-    assert "roots=" in error
+    assert "outside the folders" in error
     with lading.open(table) as dataset, pytest.raises(BadReference, match="roots="):
         list(dataset.batches())
 

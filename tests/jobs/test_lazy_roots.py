@@ -114,3 +114,47 @@ def test_datasets_with_different_roots_open_as_one(docs: Path) -> None:
         list(ds)
     with lading.open(both, roots=[other]) as ds:
         assert len(list(ds)) == 2
+
+
+@pytest.mark.parametrize("place", ["beside", "far"])
+def test_a_payload_folder_that_moved_alone_is_found_by_the_root_that_names_it(
+    place: str, docs: Path, tmp_path: Path
+) -> None:
+    out = docs.parent / "out" if place == "beside" else tmp_path / "deep" / "er" / "out"
+    lading.convert(docs, out, format="parquet", lazy=True)
+    moved = tmp_path / "moved" / "pictures"
+    shutil.copytree(docs, moved)
+    if place == "beside":  # a folder that is still there is read, whatever else is named
+        (moved / "0.tar").write_bytes(b"another")
+        assert pictures(out, roots=[moved]) == [PICTURE] * 2
+        shutil.copy(docs / "0.tar", moved)
+    shutil.rmtree(docs)
+    assert pictures(out, roots=[moved]) == [PICTURE] * 2
+    copy = lading.convert(out, tmp_path / "whole", format="webdataset", workers=2, roots=[moved], verify=True)
+    assert copy.verified
+    assert lading.verify(out, roots=[moved]).ok
+
+
+def test_folders_of_the_same_names_are_not_mistaken_for_each_other(docs: Path, tmp_path: Path) -> None:
+    other = tmp_path / "deep" / "other"
+    shutil.copytree(docs, other)
+    data = (other / "0.tar").read_bytes()
+    (other / "0.tar").write_bytes(data.replace(PICTURE, PICTURE[:-1] + b"y").replace(b"s0", b"t0"))
+    out = tmp_path / "even" / "deeper" / "out"
+    lading.convert([docs / "0.tar", other / "0.tar"], out, format="parquet", lazy=True)
+    assert pictures(out, roots=[other, docs]) == [PICTURE, PICTURE[:-1] + b"y"]
+
+
+def test_what_helps_where_the_payload_is_missing(docs: Path, tmp_path: Path) -> None:
+    """Salvage would save rows without payload."""
+    out = docs.parent / "out"
+    lading.convert(docs, out, format="parquet", lazy=True)
+    shutil.rmtree(docs)
+    for words in (["verify", str(out)], ["verify", str(out), "--deep"], ["convert", str(out), str(tmp_path / "o.mds")]):
+        told = CliRunner().invoke(app, [*words, *(["--to", "mds"] if words[0] == "convert" else [])])
+        assert told.exit_code == 1
+        assert "name the folder with --root" in " ".join(told.output.split())
+        assert "salvage" not in told.output
+    with lading.open(out) as ds, pytest.warns(UserWarning, match="no such file"):
+        errors = [row["materialize_error"] for batch in ds.batches(on_error="warn") for row in batch.to_pylist()]
+    assert all(text is None or text.endswith("0.tar: no such file") or "1.tar" in text for text in errors)

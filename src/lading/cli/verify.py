@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
@@ -70,6 +71,10 @@ def verify(
         out.show({"ok": found.ok, **asdict(found)}, _text(found, sources))
 
 
+_ANOTHER_FIX = re.compile(r"columns |--root")
+"""Advice where nothing is damaged: other columns can be read, or the payload is in another folder."""
+
+
 def _text(found: VerifyResult, sources: list[str]) -> Iterator[RenderableType]:
     from rich.text import Text
 
@@ -85,8 +90,7 @@ def _text(found: VerifyResult, sources: list[str]) -> Iterator[RenderableType]:
             ("digest", found.digest or f"none: {_why_not(found)}"),
         ]
     )
-    # A column that no row can be read with is no damage: its error says how to read the other columns.
-    if any("columns " not in str(finding.get("advice")) for finding in found.findings):
+    if any(not _ANOTHER_FIX.search(str(finding.get("advice"))) for finding in found.findings):
         yield Text("to save the intact samples:")
         yield Text(f"  {visible(shlex.join(['lading', 'salvage', *sources, 'DST']))}", "cyan", no_wrap=True)
 

@@ -45,7 +45,7 @@ from lading.storage.base import FileInfo
 from lading.storage.descriptors import files_limit
 from lading.storage.fetch import Fetcher
 from lading.storage.range_hasher import RangeHasher
-from lading.storage.roots import StoredRoots, folder_of
+from lading.storage.roots import StoredRoots, folder_of, real_place
 from lading.storage.stores import Stores, resolve
 
 __all__ = ["DETECT_SHARDS", "ReadPlan", "Shards", "hold_few", "layout_findings", "options_like"]
@@ -135,7 +135,8 @@ class Shards:
         self.read_options: Any = fmt.read_options(self.format_options)
         self.fmt, self.stores, self.fetcher, self.limits = fmt, stores, fetcher, fetcher.limits
         self.stored_roots = plan.stored_roots
-        self.follower = Follower(stores, self.roots, mmap=fetcher.mmap, limits=self.limits, stored=plan.stored_roots)
+        stored = plan.stored_roots.named([real_place(root, stores) for root in plan.roots])
+        self.follower = Follower(stores, self.roots, mmap=fetcher.mmap, limits=self.limits, stored=stored)
         self.kept: ShardTables | None = None
         if kept_shards is not None and listing.own is not None:
             store, folder = resolve(listing.own, stores)

@@ -209,7 +209,7 @@ class DocumentsView(View):
                   for name, column in zip(order, columns, strict=True)]  # fmt: skip
         batch = pa.record_batch(columns, schema=pa.schema(fields))
         row_of = {int(item): row for row, item in enumerate(places.item.tolist()) if item >= 0} if errors else {}
-        batch = write_errors(batch, {row_of[item]: str(error) for item, error in errors.items()})
+        batch = write_errors(batch, {row_of[item]: error.problem for item, error in errors.items()})
         listed = with_files(batch.schema, files).metadata if with_references else {}
         return batch.replace_schema_metadata({**listed, MEANT_NULLS_KEY: b""})
 

@@ -250,8 +250,7 @@ class Follower:
         if "\0" in path or len(path) > _MOST_CHARACTERS:
             return f"{path[:80]!r}: no path"
         missing: str | None = None
-        present = self._stored.now(path)
-        for candidate in [*([] if present is None else [present]), *_candidates(path, folder)]:
+        for candidate in self._stored.candidates(path, _candidates(path, folder)):
             try:
                 store, own = resolve(candidate, self._stores)
                 self._roots.check(candidate)
@@ -294,7 +293,7 @@ class Follower:
                 assert reader.member_reader is not None, "a tar has members"
                 parts = list(reader.member_reader.members())
         except DataError as error:
-            return str(error)
+            return error.problem
         plain = np.concatenate([np.zeros(0, np.bool_), *(~part.sparse for part in parts)])
         names = pa.concat_arrays([pa.array([], pa.string()), *(part.name for part in parts)])
         offset = np.concatenate([np.zeros(0, np.int64), *(part.offset for part in parts)])
@@ -335,9 +334,9 @@ def _same(column: pa.Array, other: pa.Array) -> NDArray[np.bool_]:
 
 
 def _text(error: LadingError) -> str:
-    """Return the text of an error, with the path shortened."""
+    """Return the problem of an error, with the path shortened. Rows keep it, for readers of any language."""
     error.file = None if error.file is None else _short(error.file)
-    return str(error)
+    return error.problem
 
 
 def _short(name: str) -> str:

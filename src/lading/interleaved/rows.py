@@ -231,7 +231,7 @@ class ItemsView(View):
             batch = batch.set_column(place, own.with_type(references.type), references)
             return batch.replace_schema_metadata(with_files(batch.schema, found.files).metadata)
         read, errors = self._fetcher.fetch(references, found.files, sample_starts(batch["sample_id"]))
-        batch = write_errors(batch, {row: str(error) for row, error in errors.items()})
+        batch = write_errors(batch, {row: error.problem for row, error in errors.items()})
         column = filled(held, read)
         column = column if pa.types.is_binary_view(held.type) else join(column)
         return batch.set_column(place, own.with_type(column.type), column)

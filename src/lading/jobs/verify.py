@@ -86,12 +86,12 @@ def verify(
     - a shard in the folders of the dataset that its manifest does not list
     - a shard of MDS whose header contradicts its index
     - a missing external video of a cache, and one of another size than its row says
+    - a row whose payload in another file is unavailable, unless an earlier job recorded the error
 
     With `deep`, every file that lading wrote is compared with its checksum in the manifest: one flipped bit is a
     finding. It names the damaged samples if the manifest has checksums of samples. Samples of a shard that matches its
     checksum are not read again, unless rows may refer to bytes in other files. Of samples that are read, these are
-    findings too: a row whose payload is unavailable, unless an earlier job recorded the error; an image without a whole
-    header; and a video whose size or SHA-256 differs from its cell.
+    findings too: an image without a whole header, and a video whose size or SHA-256 differs from its cell.
 
     Example: `lading.verify("out/", deep=True).findings`
 

@@ -28,6 +28,7 @@ from lading.jobs.indexes import Indexes
 from lading.jobs.reading import NO_DIGESTS, Look, OnRead
 from lading.storage.concurrent import is_remote
 from lading.storage.fetch import earlier_errors
+from lading.storage.roots import ELSEWHERE
 from lading.storage.stores import Stores, resolve
 
 __all__ = ["Findings", "begin_verify", "look_at"]
@@ -255,12 +256,12 @@ class _Shard:
             self._trusted = self.samples
 
     def _rows(self, *, digested: bool) -> Iterator[LadingError]:
-        """Read all rows and hand their digests over; yield problems of their bytes if `deep`.
+        """Read all rows and hand their digests over; yield rows whose payload in other files is unavailable.
 
-        Unavailable bytes in other files are a problem, unless an earlier job recorded the error.
+        Rows for which an earlier job recorded the error are left out. With `deep`, problems of payload come too.
         """
         dataset, number = self._dataset, self._number
-        if not self._deep and digested:
+        if not self._deep and digested and dataset.holds_its_bytes:
             for found in digests_of(dataset, [number]):
                 self._count(found.digests, len(found.digests), found.size_bytes)
             return
@@ -268,13 +269,12 @@ class _Shard:
         for batch in shard_content(dataset, number):
             digests = batch_digests(batch, dataset.view) if digested else NO_DIGESTS
             self._count(digests, len(sample_firsts(batch, dataset.view)), total_bytes(batch))
-            if not self._deep:
-                continue
             errors = {first + row: text for row, text in earlier_errors(batch).items()}
             for row, text in [(row, text) for row, text in errors.items() if row not in stored()]:
-                yield BadReference(text, file=self._path, row=row, sample=key_of(batch, row - first))
-            yield from broken_headers(batch, self._path, first)
-            yield from broken_videos(batch, self._path, first)
+                yield BadReference(text, file=self._path, row=row, sample=key_of(batch, row - first), advice=ELSEWHERE)
+            if self._deep:
+                yield from broken_headers(batch, self._path, first)
+                yield from broken_videos(batch, self._path, first)
             first += len(batch)
 
     def _count(self, digests: NDArray[np.uint8], samples: int, size_bytes: int) -> None:

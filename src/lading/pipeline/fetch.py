@@ -17,10 +17,13 @@ from lading.features.items import duplicate_id_bounds, split_rows
 from lading.options import OnError
 from lading.pipeline.batch import Batch
 from lading.storage.fetch import Fetcher, OnFailure, earlier_errors
+from lading.storage.roots import ELSEWHERE
 
 __all__ = ["advising", "fetched", "fetched_parts"]
 
-_ADVICE = "Choose what happens to such rows: --on-error warn, --on-error drop_row or --on-error drop_sample."
+_ADVICE = (
+    f"{ELSEWHERE} Or choose what happens to such rows: --on-error warn, --on-error drop_row or --on-error drop_sample."
+)
 
 
 @contextmanager
@@ -29,7 +32,7 @@ def advising() -> Iterator[None]:
     try:
         yield
     except BadReference as error:
-        error.advice = error.advice or _ADVICE
+        error.advice = _ADVICE if error.advice in (None, ELSEWHERE) else error.advice
         raise
 
 

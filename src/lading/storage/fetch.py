@@ -34,6 +34,7 @@ from lading.storage.base import MappedFile, Mapper, Store
 from lading.storage.concurrent import concurrent_map, is_remote
 from lading.storage.descriptors import allowed_files
 from lading.storage.fetch_plan import FetchPlan, plan_ranges
+from lading.storage.roots import ELSEWHERE
 from lading.storage.stores import Stores, resolve
 from lading.storage.unwrap import UnwrappedFile
 
@@ -669,7 +670,8 @@ def _apply_policy(
     if on_error == "error":
         if errors or earlier:
             row = min([*errors, *earlier])
-            raise errors.get(row) or BadReference(earlier[row], file=_lineage(batch), row=first + row)
+            missing = BadReference(earlier.get(row, ""), file=_lineage(batch), row=first + row, advice=ELSEWHERE)
+            raise errors.get(row) or missing
         return batch, None
     errors = {**_empty(batch, located), **errors}
     errors = {row: error for row, error in errors.items() if row not in earlier}
@@ -677,7 +679,7 @@ def _apply_policy(
         return batch, None
     for error in errors.values():
         error.row = None  # the row number is next to the text, and counts in this batch
-    messages = dict(sorted({**{row: str(error) for row, error in errors.items()}, **earlier}.items()))
+    messages = dict(sorted({**{row: error.problem for row, error in errors.items()}, **earlier}.items()))
     batch = write_errors(batch, messages)
     if on_failure is not None:
         on_failure(batch, messages, first)

@@ -9,14 +9,17 @@ from __future__ import annotations
 import os
 import posixpath
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from lading.errors import BadReference
 from lading.storage.base import native_path
 from lading.storage.stores import Stores, is_local, resolve
 
-__all__ = ["Roots", "StoredRoots", "folder_of", "is_inside", "real_place", "sibling_path"]
+__all__ = ["ELSEWHERE", "Roots", "StoredRoots", "folder_of", "is_inside", "real_place", "sibling_path"]
+
+ELSEWHERE = "If the payload is in another folder, name the folder with --root."
+"""Advice where the file of a reference is missing, or is in a folder that references may not name."""
 
 _ON_DISK = ("", "file", "local")
 _OTHERWISE_READ = re.compile(r"[\x00-\x1f\x7f\\]|%2e|%2f|%5c|(?:^|[/?#;])\.\.?(?:[/?#;]|$)", re.IGNORECASE)
@@ -34,18 +37,23 @@ class StoredRoots:
         trusted: folders inside the dataset's own folder, or inside a folder next to it.
         refused: all other folders.
         moved: former and present place of a folder that moved together with the dataset.
+        places: all folders, where they were when the dataset was written.
+        given: former place of the folder, and the place that the caller names.
     """
 
     trusted: tuple[str, ...] = ()
     refused: tuple[str, ...] = ()
     moved: tuple[tuple[str, str], ...] = ()
+    places: tuple[str, ...] = ()
+    given: tuple[tuple[str, str], ...] = ()
 
     @classmethod
     def of(cls, kept: Iterable[Mapping[str, str]], folder: str, stores: Stores | None = None) -> StoredRoots:
         """Return the roots that `kept_roots` gave, for a dataset that now is at `folder`."""
         own = real_place(folder, stores)
-        trusted, refused, moved = [], [], []
+        trusted, refused, moved, places = [], [], [], []
         for root in kept:
+            places.append(root["place"])
             beside = root.get("beside")
             named = root["place"] if beside is None else posixpath.normpath(sibling_path(own, beside))
             place = real_place(named, stores)
@@ -54,14 +62,29 @@ class StoredRoots:
                 moved += [] if place == root["place"] else [(root["place"], place)]
             else:
                 refused.append(place)
-        return cls(tuple(trusted), tuple(refused), tuple(moved))
+        return cls(tuple(trusted), tuple(refused), tuple(moved), tuple(places))
 
-    def now(self, path: str) -> str | None:
-        """Return where a file is since its folder moved; None if it did not."""
-        for former, present in self.moved:
-            if path.startswith(f"{former.rstrip('/')}/"):
-                return present + path[len(former.rstrip("/")) :]
-        return None
+    def named(self, roots: Sequence[str]) -> StoredRoots:
+        """Return the roots where the caller names one folder: that of the payload, if that was one folder and moved.
+
+        Of several folders, files of the same name could be mistaken for each other.
+
+        Args:
+            roots: folders that the caller names, as `real_place` returns them.
+        """
+        if len(self.places) != 1 or len(roots) != 1 or is_inside(self.places[0], roots[0]):
+            return self
+        return replace(self, given=((self.places[0], roots[0]),))
+
+    def candidates(self, path: str, others: Iterable[str]) -> list[str]:
+        """Return where a file may be since its folder moved, together with other places, the likeliest first."""
+        moved, given = _moved(path, self.moved), _moved(path, self.given)
+        return [*given, *moved, *others] if self.refused else [*moved, *others, *given]
+
+
+def _moved(path: str, folders: Iterable[tuple[str, str]]) -> list[str]:
+    pairs = ((former.rstrip("/"), present.rstrip("/")) for former, present in folders)
+    return [present + path[len(former) :] for former, present in pairs if path.startswith(f"{former}/")]
 
 
 def kept_roots(roots: Iterable[str], folder: str, stores: Stores | None = None) -> list[dict[str, str]]:
