@@ -27,7 +27,7 @@ from lading.formats.text_lines import BOM, Block, TextFile, changed, parse_delim
 
 __all__ = ["OTHER_DELIMITER", "UNENDED", "CsvReader", "ReadOptions"]
 
-OTHER_DELIMITER = "files of one column, perhaps with another delimiter"
+OTHER_DELIMITER = "files of one column, whose header holds another delimiter (read option delimiter)"
 """Name of a count for files whose header holds a usual delimiter, but not that of the options."""
 
 UNENDED = "files without a line end after their last record, perhaps cut"
