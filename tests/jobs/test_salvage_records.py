@@ -197,3 +197,17 @@ def test_web_archives_are_held_against_the_digests_of_their_blocks(tmp_path: Pat
     assert (result.samples, result.lost_samples) == (4, 1)
     with lading.open(tmp_path / "out", format="media_archive") as dataset:
         assert [document["id"] for document in dataset] == ["d0", "d1", "d3", "d4"]
+
+
+@pytest.mark.parametrize("documents", ["jsonl", "parquet"])
+def test_media_next_to_documents_are_saved_though_nobody_names_the_format(documents: str, tmp_path: Path) -> None:
+    """As `lading.open` tells the format of such a folder; as plain lines they would lose their media, unsaid."""
+    rows = {"__key__": ["a", "b"], "png": [b"\x89PNG one", b"\x89PNG two"]}
+    with lading.writer(tmp_path / "in", format="media_archive", options={"documents": documents}) as writer:
+        writer.write_batch(pa.table(rows))
+    shutil.rmtree(tmp_path / "in" / "_lading")
+    result = salvage(tmp_path / "in", tmp_path / "out")
+    assert (result.format, result.samples) == ("media_archive", 2)
+    payload = [path.read_bytes() for folder in ("in", "out") for path in (tmp_path / folder).glob("*.bin.zst")]
+    assert len(payload) == 2
+    assert payload[0] == payload[1]

@@ -61,6 +61,7 @@ from lading.storage.stores import Stores, is_local, resolve, without_query
 __all__ = [
     "chosen_samples",
     "counts_hold",
+    "documents_format",
     "of_split",
     "open_dataset",
     "open_shards",
@@ -252,7 +253,7 @@ def _open(source: Source, read: ReadOptions) -> Shards:
     with errors_at(file=None if read.format else listing.folder or None):
         fmt = get_format(named) if named else _recognise(listing, stores, skip=read.on_bad_shard == "skip")
     if not named and listing.media_of:
-        fmt = _of_documents(listing, fmt, stores, read.limits)
+        fmt = documents_format(listing, fmt, stores, read.limits)
     if read.hive_partitioning and fmt.info.hive_partitions and manifest is None and listing.index_file is None:
         listing = with_partitions(listing)
     shards = shards_of(listing, fmt, manifest, kept[1] if kept else None, read=read)
@@ -271,7 +272,7 @@ def _open(source: Source, read: ReadOptions) -> Shards:
     return shards
 
 
-def _of_documents(listing: Listing, fmt: AnyFormat, stores: Stores, limits: Limits) -> AnyFormat:
+def documents_format(listing: Listing, fmt: AnyFormat, stores: Stores, limits: Limits) -> AnyFormat:
     """The format whose media lie next to the shards, if the first shard holds documents; else the given one."""
     store, path = resolve(str(listing.table["path"][0].as_py()), stores)
     with suppress(DataError, StoreError):

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
+from lading.dataset.open import documents_format
 from lading.dataset.source import (
     LISTING_SCHEMA,
     Asked,
@@ -106,6 +107,8 @@ def find_shards(source: Source, stores: Stores, read: ReadOptions) -> FoundShard
         raise SourceNotFound("the source holds no shard", file=names[0] if names else None)
     named = by_name or listing.format
     fmt = get_format(named) if named else _recognised(listing, stores)
+    if not by_name and listing.media_of:
+        fmt = documents_format(listing, fmt, stores, limits)
     if read.hive_partitioning and fmt.info.hive_partitions and manifest is None and listing.index_file is None:
         listing = with_partitions(listing)
     nothing, table = pa.nulls(len(listing), pa.int64()), listing.table
@@ -261,6 +264,7 @@ def _by_files(
     """
     found: list[str] = []
     folders: list[str] = []
+    media: list[str] = []
     for name in (one for pattern in names for one in expanded(pattern, stores)):
         try:
             listing = list_source(name, stores, limits)
@@ -274,6 +278,7 @@ def _by_files(
             folders.append(folder)
         else:
             found += listing.table["path"].to_pylist()
+            media += listing.media_of
     formats = _formats({*found})
     if not format_name and len(formats) > 1:
         raise several_formats(folders[0] if folders else names[0], formats)
@@ -282,7 +287,9 @@ def _by_files(
     rest = pa.nulls(len(paths), pa.int64()), pa.nulls(len(paths), pa.int64())
     texts = [pa.nulls(len(paths), pa.string())] * 3
     table = pa.table([path_column(paths), *rest, *texts], schema=LISTING_SCHEMA)
-    return Listing(table, folder=folders[0] if len(folders) == 1 == len(names) else None, format=chosen)
+    return Listing(
+        table, folder=folders[0] if len(folders) == 1 == len(names) else None, format=chosen, media_of=tuple(media)
+    )
 
 
 def _files(store: Store, folder: str) -> Iterator[str]:
