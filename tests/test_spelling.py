@@ -21,6 +21,8 @@ from lading.spelling import in_python
         ),
         ("Leave out --drop-columns a,b.", "Leave out ds.drop('a', 'b')."),
         ("""Leave out --drop-columns '["a,b"]'.""", "Leave out ds.drop('a,b')."),
+        ("""Use --type 'it'"'"'s=string'.""", """Use lading.open(…, schema_overrides={"it's": pa.string()})."""),
+        ("""Leave out --drop-columns '["it'"'"'s","b"]'.""", """Leave out ds.drop("it's", 'b')."""),
         ("Rename with --rename a=b --rename c=d, or --drop-columns a.",
          "Rename with ds.rename({'a': 'b', 'c': 'd'}), or ds.drop('a')."),
         ("Keep --where 'a is not null'.", "Keep ds.where('a is not null')."),

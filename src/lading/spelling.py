@@ -14,7 +14,7 @@ from collections.abc import Callable
 __all__ = ["in_python"]
 
 _OPTION = re.compile(
-    r"""--(?P<flag>[a-z][a-z-]*)(?:\ (?!(?:and|or)\b)(?P<value>'[^']*'|[^\s']+?)(?=[.,;:)]*(?:\s|$)))?"""
+    r"""--(?P<flag>[a-z][a-z-]*)(?:\ (?!(?:and|or)\b)(?P<value>(?:'[^']*'|"'"|[^\s'"])+?)(?=[.,;:)]*(?:\s|$)))?"""
 )
 _SWITCHES = {"verify", "overwrite", "lazy", "dry-run", "ignore-sidecar", "debug", "json", "help", "regroup",
              "hive-partitioning", "no-hive-partitioning"}  # fmt: skip

@@ -67,7 +67,10 @@ INTERLEAVED_SCHEMA = pa.schema(
 )
 """The reserved columns, in the peer's types."""
 
-ITEMS_ADVICE = "Write Parquet or WebDataset, or rows as they are, with --view samples and --columns."
+ITEMS_ADVICE = (
+    "Write the items with --to parquet, --to webdataset or --to media_archive. "
+    "Or convert rows as they are, with --view samples."
+)
 """Advice if a text format refuses the bytes of items: no option leaves their reserved columns out."""
 
 KEY = "__key__"
