@@ -120,10 +120,13 @@ def test_endings_and_compression() -> None:
 
 
 def test_the_bytes_of_items_are_refused_with_a_way_that_leads_out() -> None:
-    """Their column is reserved: `--columns` alone, which the advice named, leaves it where it is."""
+    """Their column is reserved: `--columns` alone leaves the column where it is."""
     with pytest.raises(Unrepresentable, match="'binary_content': CSV cannot hold bytes") as refused:
         write(INTERLEAVED_SCHEMA.empty_table())
-    assert "rows as they are, with --view samples and --columns" in str(refused.value.advice)
+    assert (
+        "--to parquet, --to webdataset or --to media_archive. Or convert rows as they are, with --view samples"
+        in str(refused.value.advice)
+    )
     with pytest.raises(Unrepresentable, match="CSV cannot hold bytes"):
         write(pa.table({"binary_content": [b"x"]}))
 
