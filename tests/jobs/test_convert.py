@@ -280,7 +280,7 @@ def test_destinations_elsewhere_that_are_refused() -> None:
     with pytest.raises(UsageError, match="files of the source"):
         lading.convert("memory://a/data/*.tar", "memory://a", format="parquet", overwrite=True, stores=stores)
     lading.convert("memory://a/data", "memory://a/data2", format="parquet", stores=stores)
-    with pytest.raises(DestinationExists, match="ledger"):
+    with pytest.raises(DestinationExists, match=r"ledger is there already\. Name another file with ledger="):
         lading.convert("memory://a/data", "memory://a/data3", format="parquet", where="txt == 'x'", stores=stores,
                        ledger="memory://a/data2/_lading/manifest.json")  # fmt: skip
     assert lading.digest("memory://a/data", stores=stores) == before

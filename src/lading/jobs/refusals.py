@@ -62,7 +62,8 @@ def ledger_file(destination: _Place, stores: Stores, write: WriteOptions) -> Ite
         if not ledger or is_inside(real_place(ledger, stores), real_place(os.fspath(destination), stores)):
             raise UsageError("the ledger needs a file of its own, outside the destination", found=repr(ledger))
         if is_there(ledger, stores):
-            raise DestinationExists("the file for the ledger is there already", file=ledger)
+            raise DestinationExists("the file for the ledger is there already", file=ledger,
+                                    advice="Name another file with --ledger, or delete this one.")  # fmt: skip
     if ledger is None or write.dry_run:
         yield None
         return
