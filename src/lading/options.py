@@ -209,7 +209,7 @@ class ReadOptions:
         stores: Which store serves which URL. By default the scheme of a URL decides.
         on_bad_shard: Where a shard is damaged, missing or unreadable: error, or skip. skip leaves the whole
             shard out, and lists it.
-        mmap: Map local files. False reads them with pread, for files that somebody may truncate meanwhile.
+        mmap: Map local files. False reads them with pread, as jobs do: for files that somebody may truncate meanwhile.
         limits: Limit on what a file may ask for, such as page_bytes=4GB. Errors name the limit.
     """
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from faults import file_size_limit
 from lading.arrow.byte_ranges import ByteRanges
-from lading.errors import LadingError, ShortRead, StoreError
+from lading.errors import CorruptShard, LadingError, StoreError
 from lading.storage import appender
 from lading.storage.base import Buffer, MappedFile, WritesBehind
 from lading.storage.local import LocalStore
@@ -142,7 +142,7 @@ def test_a_file_that_became_shorter(tmp_path: Path) -> None:
     os.truncate(source, 10_000)
     sink = STORE.put_stream(str(tmp_path / "new"))
     sink.write_pieces(piece(file, 5_000, 20_000))
-    with pytest.raises(ShortRead) as caught:
+    with pytest.raises(CorruptShard) as caught:
         sink.close()
     assert isinstance(caught.value, LadingError)
     assert caught.value.file == str(source)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lading.arrow.byte_ranges import ByteRanges
-from lading.errors import ShortRead
+from lading.errors import CorruptShard
 from lading.storage.local import LocalMap, LocalStore
 from lading.storage.windows import results_in_windows
 
@@ -105,5 +105,5 @@ def test_a_file_that_became_shorter(tmp_path: Path) -> None:
     file = LocalStore().map(str(tmp_path / "a"))
     with (tmp_path / "a").open("r+b") as cut:
         cut.truncate(1000)
-    with pytest.raises(ShortRead, match="the file became shorter"):
+    with pytest.raises(CorruptShard, match="the file changed"):
         results_in_windows({"x": pieces([file], [(0, 500, 1000)])}, {"x": bytes})

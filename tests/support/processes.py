@@ -50,11 +50,11 @@ def busy_workers(pid: int) -> list[int]:
 
 
 def reading_workers(pid: int, name: str) -> list[int]:
-    """Return those of a process's children that have a file with this in its path mapped."""
+    """Return those of a process's children that have a file with this in its path open."""
     found = []
     for child in children(pid):
         with suppress(OSError):
-            if name in Path(f"/proc/{child}/maps").read_text():
+            if any(name in os.readlink(file) for file in Path(f"/proc/{child}/fd").iterdir()):
                 found.append(child)
     return found
 

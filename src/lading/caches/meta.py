@@ -107,12 +107,12 @@ def read_cache_meta(cache_dir: str | os.PathLike[str], *, limits: Limits = DEFAU
     """
     folder = os.fspath(cache_dir)
     path = os.path.join(folder, META_NAME)
-    mapped = LocalStore().map(path)  # one file from here on, whatever happens to its name
-    size = mapped.size_bytes
+    opened = LocalStore().open_file(path)  # one file from here on, whatever happens to its name
+    size = opened.size_bytes
     if size > limits.index_bytes:
         raise limits.exceeded("index_bytes", "metadata of this size are not read", file=path, found=size)
     with errors_at(file=path):
-        text = mapped.read(0, size)
+        text = opened.read(0, size)
         limits.check_values(text)
         try:
             fields = json_text.loads(text)

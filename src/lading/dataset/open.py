@@ -202,6 +202,8 @@ def _dataset(source: Source, read: ReadOptions, steps: tuple[Step, ...] = ()) ->
 def open_shards(source: Source | Dataset, **opening: Any) -> Shards:
     """Open the shards of a source, or those of a dataset without the partitions that its steps reject.
 
+    For jobs: local files are read, never mapped, because a file that is truncated under a map ends the process.
+
     Args:
         source: as `open_dataset` takes it, or a dataset.
         opening: the other arguments of `open_dataset`; a dataset has its own.
@@ -210,8 +212,8 @@ def open_shards(source: Source | Dataset, **opening: Any) -> Shards:
         UsageError: a dataset is given, and arguments of opening too.
     """
     if isinstance(source, Dataset):
-        return shards_that_fit(_open(source.source, read_of(source, opening)), source.steps)
-    return _open(source, ReadOptions(**opening))
+        return shards_that_fit(_open(source.source, replace(read_of(source, opening), mmap=False)), source.steps)
+    return _open(source, replace(ReadOptions(**opening), mmap=False))
 
 
 def read_of(dataset: Dataset, opening: Mapping[str, Any]) -> ReadOptions:

@@ -71,7 +71,6 @@ from lading.options import (
 from lading.pipeline.columns import written_schema
 from lading.pipeline.shard_kind import ShardKind
 from lading.storage.base import Sink, Store
-from lading.storage.leases import guarded_reads
 from lading.storage.memory import MemoryStore
 from lading.storage.roots import StoredRoots, kept_roots
 from lading.storage.stores import Stores
@@ -135,7 +134,6 @@ class ConvertSummary:
     splits: Mapping[str, ConvertSummary] = field(default_factory=dict)
 
 
-@guarded_reads()
 def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two by keyword
     source: Source | Dataset,
     destination: str | os.PathLike[str],

@@ -20,7 +20,6 @@ from lading.dataset.shards import Shards
 from lading.dataset.source import Source
 from lading.jobs.digest import Digested, all_digests
 from lading.jobs.progress import OnProgress
-from lading.storage.leases import guarded_reads
 
 __all__ = ["DiffResult", "diff"]
 
@@ -52,7 +51,6 @@ class DiffResult:
     differences: Sequence[Mapping[str, Any]] = field(default_factory=list)
 
 
-@guarded_reads()
 def diff(
     one: Source | Dataset,
     other: Source | Dataset,

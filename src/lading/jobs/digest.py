@@ -43,7 +43,6 @@ from lading.jobs.progress import OnProgress, Progress
 from lading.jobs.reading import Look, OnRead, Reading, look_at_shards
 from lading.pipeline.batch import Batch
 from lading.pipeline.join import join
-from lading.storage.leases import guarded_reads
 from lading.storage.range_hasher import HashedValues, RangeHasher
 from lading.storage.windows import Work, results_in_windows
 
@@ -248,7 +247,6 @@ def begin_digest(dataset: Shards) -> Look:
     return look
 
 
-@guarded_reads()
 def dataset_digest(
     source: Source | Dataset,
     *,

@@ -20,7 +20,6 @@ from lading.formats.base import Finding
 from lading.jobs.doctor_command import copy_command, index_command
 from lading.jobs.progress import OnProgress, Progress
 from lading.jobs.tasks import shard_sizes
-from lading.storage.leases import guarded_reads
 from lading.storage.stores import Stores
 from lading.units import format_bytes, parse_part, spread
 
@@ -93,7 +92,6 @@ class Diagnosis:
         return not self.findings
 
 
-@guarded_reads()
 def doctor(
     source: Source | Dataset,
     *,

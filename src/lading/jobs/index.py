@@ -12,7 +12,6 @@ from lading.dataset.open import open_shards
 from lading.dataset.shards import Shards
 from lading.dataset.source import Source
 from lading.interleaved.base import View
-from lading.storage.leases import guarded_reads
 
 __all__ = ["IndexSummary", "index"]
 
@@ -36,7 +35,6 @@ class IndexSummary:
     unkept: int = 0
 
 
-@guarded_reads()
 def index(
     source: Source | Dataset, *, on_progress: Callable[[int, int], None] | None = None, **opening: Any
 ) -> IndexSummary:

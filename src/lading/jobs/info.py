@@ -17,7 +17,6 @@ from lading.dataset.source import Source
 from lading.features.items import sample_firsts
 from lading.features.types import feature_of
 from lading.jobs.progress import OnProgress, Progress
-from lading.storage.leases import guarded_reads
 
 __all__ = ["Info", "info"]
 
@@ -56,7 +55,6 @@ class Info:
     bad_shards: Sequence[Mapping[str, Any]] = ()
 
 
-@guarded_reads()
 def info(source: Source | Dataset, *, on_progress: OnProgress | None = None, **opening: Any) -> Info:
     """Return counts, sizes, columns and modalities of a dataset.
 

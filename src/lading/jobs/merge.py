@@ -22,7 +22,6 @@ from lading.manifest.files import load_manifest, save_manifest
 from lading.manifest.values import Manifest
 from lading.storage.base import Store
 from lading.storage.checksum import file_checksums
-from lading.storage.leases import guarded_reads
 from lading.storage.stores import Stores
 
 __all__ = ["MergeSummary", "merge"]
@@ -51,7 +50,6 @@ class MergeSummary:
     written: tuple[str, ...]
 
 
-@guarded_reads()
 def merge(
     folder: str | os.PathLike[str],
     *,

@@ -39,7 +39,6 @@ from lading.manifest.commit import check_destination, find_destination
 from lading.manifest.files import ShardTables
 from lading.options import InterleavedOptions, ReadOptions
 from lading.storage.fetch import earlier_errors
-from lading.storage.leases import guarded_reads
 from lading.storage.stores import Stores, resolve
 from lading.units import parse_bytes
 
@@ -101,7 +100,6 @@ class SalvageResult:
         return not self.lost_entries
 
 
-@guarded_reads()
 def salvage(  # noqa: PLR0913 - one argument a decision of the user; all but two by keyword
     source: Source,
     destination: str | os.PathLike[str],

@@ -23,7 +23,6 @@ from lading.jobs.verify_shards import Findings, begin_verify, look_at
 from lading.jobs.verify_unlisted import unlisted_shards
 from lading.limits import DEFAULT_LIMITS
 from lading.manifest.files import changed_manifests
-from lading.storage.leases import guarded_reads
 from lading.storage.stores import Stores, resolve
 from lading.units import parse_part, spread
 
@@ -64,7 +63,6 @@ class VerifyResult:
         return not self.findings
 
 
-@guarded_reads()
 def verify(
     source: Source | Dataset,
     *,

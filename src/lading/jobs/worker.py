@@ -55,7 +55,6 @@ from lading.pipeline.write import PartWriter
 from lading.storage.background import Background
 from lading.storage.base import write_file
 from lading.storage.fetch import Fetcher
-from lading.storage.leases import guarded_reads
 from lading.storage.stores import Stores, resolve
 
 __all__ = ["main"]
@@ -126,7 +125,7 @@ def main() -> None:
         warnings.showwarning = show
         opening, _ = parent.hear()
         closing = Background("lading-close")
-        with using_threads(opening["threads"]), guarded_reads():
+        with using_threads(opening["threads"]):
             do = _job(opening, closing, parent.tell)
             parent.tell(ready=True)
             task, tables = parent.hear()
@@ -156,7 +155,7 @@ def _convert(
     stores = Stores()
     store, folder = resolve(task["folder"], stores)
     listing = Listing(pa.Table.from_pylist(task["shards"], LISTING_SCHEMA), index_file=spec.index_file)
-    fetcher = Fetcher(stores, limits=spec.limits)
+    fetcher = Fetcher(stores, mmap=False, limits=spec.limits)
     dataset = Shards(listing, get_format(spec.source_format), spec.read, fetcher=fetcher, stores=stores)
     dataset.bad.warns = False  # the other process does
     for number, index in enumerate(indexes):

@@ -132,8 +132,8 @@ class MediaFolder:
     def _opened(self, name: str) -> Archive:
         store, path = resolve(name, self._stores)
         if isinstance(store, Mapper):
-            mapped = store.map(path)
-            return Archive(name, mapped.size_bytes, _whole_reads(name, mapped.read))
+            file = store.open_file(path)
+            return Archive(name, file.size_bytes, _whole_reads(name, file.read))
         size = store.head(path).size_bytes
         return Archive(name, size, _Window(store, path, size, self._own, self._block_size).read)
 

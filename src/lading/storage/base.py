@@ -32,6 +32,7 @@ __all__ = [
     "MappedFile",
     "Mapper",
     "NativePath",
+    "OpenFile",
     "Seals",
     "Sink",
     "Store",
@@ -132,26 +133,36 @@ class Store(Protocol):
         """Remove a file, or a folder with everything below it; do nothing if it is missing."""
 
 
-class MappedFile(ReadsInto, Protocol):
-    """A file in the address space. It is closed when every buffer made of it is dropped."""
+class OpenFile(ReadsInto, Protocol):
+    """A file of this machine that is read by place. A change of its size is an error of the next read.
+
+    Attributes:
+        size_bytes: size when it was opened.
+    """
 
     size_bytes: int
-    buffer: pa.Buffer
 
     def check(self) -> None:
-        """Raise CorruptShard if the file's size changed since it was mapped: touching lost pages kills a process."""
+        """Raise CorruptShard if the file's size has changed since it was opened."""
 
     def read(self, offset: int, length: int) -> bytes:
-        """Return the bytes of a small range, without touching the map: a page fault reads 64 KiB and costs more.
-
-        The result is shorter only at the end of the file.
-        """
+        """Return the bytes of a small range. The result is shorter only at the end of the file."""
 
     def read_each(self, offset: Sequence[int], length: Sequence[int]) -> Iterator[bytes]:
-        """Yield the bytes of many ranges, each read on demand, without touching the map.
+        """Yield the bytes of many ranges, each read on demand.
 
-        Raises ShortRead for a range past the end.
+        Raises CorruptShard if the file became shorter; ShortRead for a range past the end.
         """
+
+
+class MappedFile(OpenFile, Protocol):
+    """A file in the address space. It is closed when every buffer made of it is dropped.
+
+    Its methods read, and do not touch the map: a page fault reads 64 KiB and costs more. Call `check` before touching
+    the map: touching lost pages kills a process.
+    """
+
+    buffer: pa.Buffer
 
     def release(self, start: int, stop: int) -> None:
         """Release the pages of `[start, stop)`; they are read again when they are touched again."""
@@ -159,7 +170,10 @@ class MappedFile(ReadsInto, Protocol):
 
 @runtime_checkable
 class Mapper(Protocol):
-    """A store that can map its files."""
+    """A store whose files can be kept open: for reading, or as maps."""
+
+    def open_file(self, path: str) -> OpenFile:
+        """Return the file, open for reading. Nothing of it is mapped. Raises NotFound."""
 
     def map(self, path: str) -> MappedFile:
         """Return the file as one buffer. Raises NotFound."""

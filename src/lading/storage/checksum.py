@@ -113,7 +113,7 @@ def file_checksum(store: Store, info: FileInfo) -> str:
 def add_file(total: Checksum, store: Store, info: FileInfo) -> None:
     """Add the bytes of a file to a checksum. Memory and errors are those of `file_checksum`."""
     if isinstance(store, Mapper):
-        file, block = store.map(info.path), as_view(room_for(min(_CHUNK_BYTES, info.size_bytes)))
+        file, block = store.open_file(info.path), as_view(room_for(min(_CHUNK_BYTES, info.size_bytes)))
         for at in range(0, info.size_bytes, _CHUNK_BYTES):
             piece = block[: info.size_bytes - at]
             file.read_into([piece], at)

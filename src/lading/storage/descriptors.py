@@ -41,7 +41,7 @@ class Descriptor:
     thread could use an owner that is being closed.
     """
 
-    __slots__ = ("__weakref__", "fd")
+    __slots__ = ("fd",)
 
     def __init__(self, fd: int) -> None:
         self.fd = fd
@@ -54,15 +54,17 @@ class Reopened:
     """A file's descriptor, opened when it is needed.
 
     Args:
-        reopen: open the file; return None if its path names another file now.
+        first: a descriptor that is open already.
+        reopen: open the file again; return None if its path names another file now.
     """
 
     __slots__ = ("__weakref__", "_now", "_reopen", "_used")
 
-    def __init__(self, reopen: Callable[[], int | None]) -> None:
+    def __init__(self, first: int, reopen: Callable[[], int | None]) -> None:
         self._reopen = reopen
-        self._now: Descriptor | None = None
+        self._now: Descriptor | None = Descriptor(first)
         self._used = next(_turns)
+        _register(self)
 
     def get(self) -> Descriptor | None:
         """Return the descriptor, which stays open while the caller holds it; None if the file is gone."""

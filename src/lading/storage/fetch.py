@@ -1,6 +1,7 @@
 """Materialise references: read the bytes of references in bulk.
 
-Local files are mapped, and values are views of the map. Other stores get few coalesced range requests. A compressed
+Local files are mapped, and values are views of the map; or they are read, neighbours together, and values are views of
+what was read. Other stores get few coalesced range requests. A compressed
 file is read forward through one decompressor. Each error is tied to its row before the policy `on_error` is applied.
 """
 
@@ -21,22 +22,23 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from lading.arrow.batches import with_columns
-from lading.arrow.byte_ranges import ByteRanges, in_memory
+from lading.arrow.byte_ranges import ByteRanges, as_view, in_memory, room_for
 from lading.arrow.references import CODECS, FileEntry, Refs, files_of, is_ref, unpack, with_files
-from lading.arrow.views import gather, join, present, slices, take_rows
+from lading.arrow.views import from_ranges, gather, join, present, slices, take_rows
 from lading.codecs import decode_range
 from lading.content.image import extract_frame, tiff_frames
 from lading.errors import BadReference, CorruptShard, LadingError, LimitExceeded, NotFound, ShortRead, UsageError
 from lading.features.items import MEANT_NULLS_KEY, WITHOUT_BYTES, lineage_of, sample_starts, samples_with, split_rows
 from lading.limits import DEFAULT_LIMITS, Growth, Limits, raised_by
 from lading.options import OnError
-from lading.storage.base import MappedFile, Mapper, Store
+from lading.storage.base import MappedFile, Mapper, OpenFile, Store
 from lading.storage.concurrent import concurrent_map, is_remote
 from lading.storage.descriptors import allowed_files
 from lading.storage.fetch_plan import FetchPlan, plan_ranges
 from lading.storage.roots import ELSEWHERE
 from lading.storage.stores import Stores, resolve
 from lading.storage.unwrap import UnwrappedFile
+from lading.storage.windows import BUFFER_BYTES, read_together
 
 __all__ = ["ERROR_COLUMN", "Fetcher", "OnFailure", "earlier_errors", "materialise", "write_errors"]
 
@@ -62,6 +64,9 @@ _MIN_VIEW_BYTES = 1 << 10
 """Values with a smaller average size are copied: views of them would keep the gaps between them in memory."""
 _MIN_RANGE_BYTES = 8 << 10
 """Values with a smaller average size are read together: a single range costs a microsecond or two."""
+_COPY_GAP_BYTES, _VIEW_GAP_BYTES = 8 << 10, 2 << 10
+"""Gaps in a local file that are read too: that costs less than another call. Under views, they stay in memory."""
+_WINDOW_BYTES = 1 << 20
 _GAPS_A_REQUEST = 16
 """Requests of a batch barely wait for each other, so a gap pays off only at a fraction of a lone request's cost."""
 _MAX_REQUEST_BYTES = 64 << 20
@@ -109,21 +114,21 @@ class _Located:
 
 @dataclass(frozen=True, slots=True)
 class _PlainRanges:
-    """References that are ranges of mapped files: the length of each (0 where null), and the rows of each file."""
+    """References that are ranges of open files: the length of each (0 where null), and the rows of each file."""
 
     length: NDArray[np.int64]
-    files: list[tuple[MappedFile, NDArray[np.int64]]]
+    files: list[tuple[OpenFile, NDArray[np.int64]]]
 
     def pieces(self, refs: Refs) -> ByteRanges:
         """Return the same values as byte ranges of files."""
-        return ByteRanges([mapped for mapped, _ in self.files], self._file_of(refs), refs.offset, self.length)
+        return ByteRanges([file for file, _ in self.files], self._file_of(refs), refs.offset, self.length)
 
     def read_each(self, refs: Refs, most_bytes: int = _ALL_BYTES) -> Iterator[bytes | None]:
         """Yield the first bytes of each value, all by default, each read on demand; None where null."""
         readings: list[Iterator[bytes]] = []
-        for mapped, rows in self.files:
+        for file, rows in self.files:
             length = np.minimum(self.length[rows], most_bytes)
-            readings.append(mapped.read_each(refs.offset[rows].tolist(), length.tolist()))
+            readings.append(file.read_each(refs.offset[rows].tolist(), length.tolist()))
         if len(readings) == 1 and bool(refs.valid.all()):
             return readings[0]
         return (None if number < 0 else next(readings[number]) for number in self._file_of(refs).tolist())
@@ -143,7 +148,7 @@ class Fetcher:
         stores: store of each URL.
         mmap: False reads local files through `pread` into memory, so that a file truncated by another process cannot
             kill this one.
-        max_open: number of mapped files kept at once; None for as many as the process's limit of open files allows.
+        max_open: number of files kept open at once; None for as many as the process's limit of open files allows.
         limits: limits on the resources that files may take.
     """
 
@@ -159,12 +164,14 @@ class Fetcher:
         self.mmap = mmap
         self.limits = limits
         self._max_open = allowed_files() if max_open is None else max_open
+        self._files: OrderedDict[str, OpenFile] = OrderedDict()
         self._maps: OrderedDict[str, MappedFile] = OrderedDict()
         self._unwrapped: OrderedDict[str, UnwrappedFile] = OrderedDict()
         self._touched: deque[tuple[MappedFile, int, int, int]] = deque()
 
     def close(self) -> None:
-        """Close maps and streams; existing views stay valid."""
+        """Close files, maps and streams; existing views stay valid."""
+        self._files.clear()
         self._maps.clear()
         self._touched.clear()
         self._unwrapped.clear()
@@ -399,10 +406,10 @@ class Fetcher:
         return with_columns(batch, {batch.schema.get_field_index(name): in_memory(pieces) for name, pieces in found})
 
     def _plain_ranges(self, refs: Refs, files: Sequence[FileEntry]) -> _PlainRanges | None:
-        """Return the references by file, if all are ranges of few mappable files and are inside them."""
+        """Return the references by file, if all are ranges of few files of this machine and are inside them."""
         rows = np.flatnonzero(refs.valid)
         numbers = np.unique(refs.file[rows]).tolist()
-        if not self.mmap or refs.codec[rows].any() or (refs.frame[rows] >= 0).any() or len(numbers) > self._max_open:
+        if refs.codec[rows].any() or (refs.frame[rows] >= 0).any() or len(numbers) > self._max_open:
             return None
         found = _PlainRanges(np.where(refs.valid, refs.length, 0), [])
         for number in numbers:
@@ -413,16 +420,16 @@ class Fetcher:
             if not isinstance(store, Mapper):
                 return None
             try:
-                mapped = self._map(store, path)
-                mapped.check()
+                file = self._open(store, path)
+                file.check()
             except _OF_THE_FILE:
                 return None
             mine = rows[refs.file[rows] == number]
-            length, good = _clipped(refs.offset[mine], refs.length[mine], mapped.size_bytes)
+            length, good = _clipped(refs.offset[mine], refs.length[mine], file.size_bytes)
             if not good.all():
                 return None
             found.length[mine] = length
-            found.files.append((mapped, mine))
+            found.files.append((file, mine))
         return found
 
     def _locate(self, refs: Refs, files: Sequence[FileEntry], most_bytes: NDArray[np.int64] | None = None) -> _Located:
@@ -434,7 +441,7 @@ class Fetcher:
         )  # fmt: skip
         asked: list[tuple[NDArray[np.int64], Callable[[], _Answer], bool]] = []
         numbers = np.unique(refs.file[refs.valid]).tolist()
-        few = len(numbers) <= self._max_open  # reading from many maps by turns opens their files again and again
+        few = len(numbers) <= self._max_open  # reading from many files by turns opens them again and again
         for number in numbers:
             rows = np.flatnonzero(refs.valid & (refs.file == number))
             if not 0 <= number < len(files):
@@ -445,8 +452,8 @@ class Fetcher:
             try:
                 if entry.wrap:
                     self._read_unwrapped(at, rows, entry, store, path)
-                elif few and self.mmap and isinstance(store, Mapper):
-                    self._view_map(at, rows, entry, store, path)
+                elif few and isinstance(store, Mapper):
+                    (self._view_map if self.mmap else self._read_file)(at, rows, entry, store, path)
                 else:
                     asked.append((rows, partial(_ask, at, rows, entry, store, path), is_remote(store)))
             except _OF_THE_FILE as error:
@@ -466,8 +473,29 @@ class Fetcher:
             start, stop = int(at.offset[rows].min()), int((at.offset[rows] + at.length[rows]).max())
             self._touched.append((mapped, start, stop, int(at.length[rows].sum())))
 
+    def _read_file(self, at: _Located, rows: NDArray[np.int64], entry: FileEntry, store: Mapper, path: str) -> None:
+        """Read the ranges of a file, neighbours together."""
+        file = self._open(store, path)
+        file.check()
+        rows = _inside(at, rows, entry, file.size_bytes)
+        offset, length = at.offset[rows], at.length[rows]
+        copied = int(length.sum()) < _MIN_VIEW_BYTES * len(rows)
+        gap, most = (_COPY_GAP_BYTES, _WINDOW_BYTES) if copied else (_VIEW_GAP_BYTES, BUFFER_BYTES)
+        plan = plan_ranges(offset, length, max_gap_bytes=gap, max_request_bytes=most)
+        if copied and int(plan.length.sum()) >= _MIN_RANGE_BYTES * len(plan.length):
+            _copy_windows(file, plan, at, rows)
+        else:
+            buffers, which, at.offset[rows] = read_together(file, plan)
+            at.which[rows] = len(at.buffers) + which
+            at.buffers += buffers
+
+    def _open(self, store: Mapper, path: str) -> OpenFile:
+        if self.mmap:
+            return self._map(store, path)
+        return _recent(self._files, path, partial(store.open_file, path), self._max_open)
+
     def _map(self, store: Mapper, path: str) -> MappedFile:
-        return _recent(self._maps, path, lambda: store.map(path), self._max_open)
+        return _recent(self._maps, path, partial(store.map, path), self._max_open)
 
     def _read_unwrapped(self, at: _Located, rows: NDArray[np.int64], entry: FileEntry, store: Store, path: str) -> None:
         def opened() -> UnwrappedFile:
@@ -536,6 +564,21 @@ def _asked(at: _Located, inside: NDArray[np.int64], store: Store, path: str) -> 
     gap = store.request_bytes // _GAPS_A_REQUEST
     plan = plan_ranges(at.offset[inside], at.length[inside], max_gap_bytes=gap, max_request_bytes=_MAX_REQUEST_BYTES)
     return inside, plan, [pa.py_buffer(b) for b in store.get_ranges(path, plan.requests)]
+
+
+def _copy_windows(file: OpenFile, plan: FetchPlan, at: _Located, rows: NDArray[np.int64]) -> None:
+    """Copy small values out of windows of a file: memory that is used again costs no page faults."""
+    order = np.argsort(plan.request_of, kind="stable")
+    bounds = np.searchsorted(plan.request_of[order], np.arange(len(plan.length) + 1)).tolist()
+    window = room_for(int(plan.length.max()))
+    for (offset, size), first, stop in zip(plan.requests, bounds[:-1], bounds[1:], strict=True):
+        file.read_into([as_view(window)[:size]], offset)
+        mine = order[first:stop]
+        length = at.length[rows[mine]]
+        copied = join(from_ranges(window, plan.offset_in[mine], length))
+        at.which[rows[mine]] = len(at.buffers)
+        at.offset[rows[mine]] = np.cumsum(length) - length
+        at.buffers.append(copied.buffers()[2])
 
 
 def _take_answer(at: _Located, rows: NDArray[np.int64], answer: _Answer) -> None:

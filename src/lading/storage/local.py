@@ -42,10 +42,9 @@ from lading.storage.base import (
 from lading.storage.checksum import Checksum, add_file
 from lading.storage.descriptors import Descriptor, Reopened, close_unused
 from lading.storage.extents import ExtentSums
-from lading.storage.leases import is_changing
 from lading.storage.lock import lock_file
 
-__all__ = ["LocalMap", "LocalSink", "LocalStore"]
+__all__ = ["LocalFile", "LocalMap", "LocalSink", "LocalStore"]
 
 _MOST_HELD_BYTES = 96 << 20
 """Bytes in memory that may wait to be written while the next are produced."""
@@ -119,6 +118,12 @@ class LocalStore:
                 at += length
             return answers
 
+    def open_file(self, path: str) -> LocalFile:
+        """Return the file, open for reading."""
+        with _open_file(path) as (fd, size), store_errors(path):
+            status = os.fstat(fd)
+            return LocalFile(path, size, (status.st_dev, status.st_ino), os.dup(fd))
+
     def map(self, path: str) -> LocalMap:
         """Return the file as one read-only buffer over its pages. Nothing is read until it is touched.
 
@@ -130,9 +135,8 @@ class LocalStore:
             found = _mapped.get(key)
             if found is None:
                 buffer = _map_pages(fd, size) if size else pa.py_buffer(b"")
-                found = _mapped[key] = LocalMap(path, buffer, (status.st_dev, status.st_ino))
-        found.check()
-        return found
+                found = _mapped[key] = LocalMap(path, buffer, (status.st_dev, status.st_ino), os.dup(fd))
+            return found
 
     def put_stream(self, path: str) -> LocalSink:
         """Return a sink for a new file; missing parent folders are created, and stay if the sink is aborted."""
@@ -204,31 +208,23 @@ def _map_pages(fd: int, size: int) -> pa.Buffer:
     return pa.foreign_buffer(address, size, _Mapping(address, size))
 
 
-class LocalMap:
-    """A mapped file. It lives as long as a buffer made of it.
+class LocalFile:
+    """A file that is read by `pread`; its descriptor may close between reads (`lading.storage.descriptors`).
 
     Attributes:
         path: the path as given.
-        size_bytes: size when the file was mapped.
-        buffer: the whole file.
+        size_bytes: size when the file was opened.
     """
 
-    __slots__ = ("__weakref__", "_file", "buffer", "path", "size_bytes")
+    __slots__ = ("__weakref__", "_file", "path", "size_bytes")
 
-    def __init__(self, path: str, buffer: pa.Buffer, identity: tuple[int, int]) -> None:
-        self.path, self.buffer, self.size_bytes = path, buffer, buffer.size
-        # Not the descriptor that was mapped: a lease on it would stay as long as the pages.
-        self._file = Reopened(partial(_same_file, path, identity))
+    def __init__(self, path: str, size_bytes: int, identity: tuple[int, int], fd: int) -> None:
+        self.path, self.size_bytes = path, size_bytes
+        self._file = Reopened(fd, partial(_same_file, path, identity))
 
     def check(self) -> None:
-        """Raise CorruptShard if the file's size has changed: touching lost pages kills the process."""
+        """Raise CorruptShard if the file's size has changed."""
         opened = self._file.get()
-        if opened is not None and is_changing(opened):
-            raise CorruptShard(
-                "another process is changing the file", file=self.path, expected="a file that stays as it is",
-                found="a process that opened it for writing, or truncates it",
-                advice="Do not write to data that is being read; write a new file, and rename it.",
-            )  # fmt: skip
         now = self.size_bytes if opened is None else os.fstat(opened.fd).st_size
         if now != self.size_bytes:
             raise CorruptShard(
@@ -236,11 +232,11 @@ class LocalMap:
                 file=self.path,
                 expected=f"{self.size_bytes} bytes",
                 found=f"{now} bytes",
-                advice="Do not write to data that is being read; with mmap=False a change is safe to meet.",
+                advice="Do not write to data that is being read; write a new file, and rename it.",
             )
 
     def read(self, offset: int, length: int) -> bytes:
-        """Return the bytes of a range by `pread`; fewer at the end of the file."""
+        """Return the bytes of a range; fewer at the end of the file."""
         opened = self._file.get()
         if opened is None:
             return self._from_map(offset, length)
@@ -248,7 +244,7 @@ class LocalMap:
         return data if len(data) == length else _continued(opened, data, offset, length)
 
     def read_each(self, offset: Sequence[int], length: Sequence[int]) -> Iterator[bytes]:
-        """Yield the bytes of many ranges by `pread`, each on demand: the map is slower, even in the page cache."""
+        """Yield the bytes of many ranges, each on demand: a map is slower, even in the page cache."""
         opened = self._file.get()
         found = (
             map(self._from_map, offset, length) if opened is None else map(os.pread, repeat(opened.fd), length, offset)
@@ -256,6 +252,7 @@ class LocalMap:
         for data, size, at in zip(found, length, offset, strict=True):
             whole = data if len(data) == size or opened is None else _continued(opened, data, at, size)
             if len(whole) != size:
+                self.check()
                 raise ShortRead("the file became shorter", file=self.path, offset=at, expected=size, found=len(whole))
             yield whole
 
@@ -266,6 +263,7 @@ class LocalMap:
             opened = self._file.get()
             found = 0 if opened is None else os.preadv(opened.fd, targets, offset)
             if found < wanted:  # 2 GiB and more, an interruption, or the file became shorter
+                self.check()
                 for target in targets:
                     if opened is None:
                         _copy(self.path, self._from_map(offset, len(target)), target, offset)
@@ -274,8 +272,29 @@ class LocalMap:
                     offset += len(target)
                     found = max(found - len(target), 0)
 
+    def _from_map(self, offset: int, length: int) -> bytes:  # noqa: ARG002 - a map has them
+        """Return the bytes of a range of a file whose name belongs to another one now."""
+        raise CorruptShard(
+            "the file was replaced while it was read", file=self.path, expected="the file that was opened",
+            found="another one of its name, or none",
+        )  # fmt: skip
+
+
+class LocalMap(LocalFile):
+    """A mapped file. It lives as long as a buffer made of it.
+
+    Attributes:
+        buffer: the whole file.
+    """
+
+    __slots__ = ("buffer",)
+
+    def __init__(self, path: str, buffer: pa.Buffer, identity: tuple[int, int], fd: int) -> None:
+        super().__init__(path, buffer.size, identity, fd)
+        self.buffer = buffer
+
     def _from_map(self, offset: int, length: int) -> bytes:
-        """Return the bytes of a range of a file whose name belongs to another one now: only the map has it."""
+        """Return the bytes of a range of a file whose name belongs to another one now: only the map has them."""
         return bytes(memoryview(self.buffer)[offset : offset + length])
 
     def release(self, start: int, stop: int) -> None:

@@ -47,6 +47,10 @@ class MemoryStore:
         view = memoryview(data)
         return [view[offset : offset + length] for offset, length in ranges]
 
+    def open_file(self, path: str) -> MemoryMap:
+        """Return the file; later changes to the path do not change it."""
+        return self.map(path)
+
     def map(self, path: str) -> MemoryMap:
         """Return the file as one buffer; later changes to the path do not change it."""
         data, _ = self._get(path)

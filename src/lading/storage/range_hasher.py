@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from lading.arrow.byte_ranges import ByteRanges, as_view, room_for
 from lading.arrow.references import FileEntry, Refs
-from lading.storage.base import MappedFile
+from lading.storage.base import OpenFile
 
 __all__ = ["HashedValues", "Hasher", "HashingWalk", "RangeHasher"]
 
@@ -95,7 +95,7 @@ class RangeHasher:
         self._window = _Window()
         self._records: OrderedDict[FileEntry, _Record] = OrderedDict()
 
-    def walk(self, file: MappedFile, entry: FileEntry) -> HashingWalk:
+    def walk(self, file: OpenFile, entry: FileEntry) -> HashingWalk:
         """Begin a walk over a file; the results of an earlier walk over it are dropped."""
         self._records.pop(entry, None)
         while len(self._records) > _MOST_FILES:
@@ -165,7 +165,7 @@ class HashingWalk:
 
     def __init__(
         self,
-        file: MappedFile,
+        file: OpenFile,
         window: _Window,
         record: _Record,
         hash_value: Callable[[memoryview], bytes],

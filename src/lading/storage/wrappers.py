@@ -44,15 +44,15 @@ class WrappedStore:
 
     Args:
         inner: the wrapped store.
-        mapped: whether files may be mapped, if the wrapped store can.
+        mapped: whether files may be kept open and mapped, if the wrapped store can.
     """
 
     def __init__(self, inner: Store, *, mapped: bool = True) -> None:
         self.inner = inner
         if mapped and isinstance(inner, Mapper):
-            # An attribute of the object, not a method: if the wrapped store is not a Mapper, the wrapper is not one
+            # Attributes of the object, not methods: if the wrapped store is not a Mapper, the wrapper is not one
             # either.
-            self.map = inner.map
+            self.open_file, self.map = inner.open_file, inner.map
         self.request_bytes = inner.request_bytes
 
     def head(self, path: str) -> FileInfo:

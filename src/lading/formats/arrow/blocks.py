@@ -25,7 +25,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from lading.arrow.byte_ranges import ReadsInto
+from lading.arrow.byte_ranges import ReadsInto, as_view, room_for
 from lading.arrow.ipc import (
     CONTINUED,
     DICTIONARY,
@@ -46,7 +46,7 @@ from lading.arrow.ipc import (
 )
 from lading.errors import CorruptShard, DataError, UsageError, errors_at
 from lading.formats.base import ShardFile
-from lading.storage.base import MappedFile, Mapper, store_errors
+from lading.storage.base import MappedFile, Mapper, OpenFile, store_errors
 from lading.storage.fetch_plan import plan_ranges
 
 __all__ = ["Block", "Blocks", "Body", "find_blocks", "message_bytes", "next_message"]
@@ -65,51 +65,72 @@ _TOUCHED_BYTES, _ASK_BYTES = 256 << 20, 4 << 20
 
 
 class Body:
-    """The bytes of a file: mapped, or read by range.
+    """The bytes of a file: mapped, read from an open file, or by range.
 
     Attributes:
         path: path of the file.
         size_bytes: size of the file.
+        file: the file, if it is open, mapped or not.
         mapped: the file, if it is mapped.
         limits: limits on the resources that the file may take.
     """
 
     def __init__(self, source: ShardFile, *, mmap: bool) -> None:
         self.path, self._store, self.limits = source.path, source.store, source.limits
+        self.file: OpenFile | None = None
         self.mapped: MappedFile | None = None
         self._ahead: tuple[int, bytes] = (0, b"")
+        self._partly = pa.py_buffer(b""), 0
         self._closed = False
-        if mmap and isinstance(source.store, Mapper):
-            self.mapped = source.store.map(source.path)
-            self.size_bytes = self.mapped.size_bytes
+        if isinstance(source.store, Mapper):
+            if mmap:
+                self.file = self.mapped = source.store.map(source.path)
+            else:
+                self.file = source.store.open_file(source.path)
+            self.size_bytes = self.file.size_bytes
         else:
             self.size_bytes = (source.info or source.store.head(source.path)).size_bytes
 
     def open_map(self) -> MappedFile | None:
         """Return the file, if it is mapped. Raises UsageError if it was closed, by whichever thread."""
         mapped = self.mapped
-        if mapped is None and self._closed:
-            raise UsageError("the shard was closed", file=self.path, advice="Open it again.")
+        if mapped is None:
+            self._check_open()
         return mapped
 
+    def open_file(self) -> OpenFile | None:
+        """Return the file, if it is open, its size checked. Raises as `open_map`; CorruptShard for another size."""
+        file = self.file
+        if file is None:
+            self._check_open()
+        else:
+            file.check()
+        return file
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise UsageError("the shard was closed", file=self.path, advice="Open it again.")
+
     def read(self, offset: int, length: int) -> pa.Buffer:
-        """Return bytes of a range inside the file: from the map, or fetched. Raises UsageError if it was closed."""
-        mapped = self.open_map()
+        """Return bytes of a range inside the file: from the map, or read. Raises UsageError if it was closed."""
+        file, mapped = self.open_file(), self.mapped
         if mapped is not None:
-            mapped.check()
             return mapped.buffer.slice(offset, length)
-        [data] = self._store.get_ranges(self.path, [(offset, length)])
-        return pa.py_buffer(data)
+        if file is not None:
+            data = room_for(length)
+            file.read_into([as_view(data)], offset)
+            return data
+        [found] = self._store.get_ranges(self.path, [(offset, length)])
+        return pa.py_buffer(found)
 
     def peek(self, offset: int, length: int) -> bytes:
         """Return bytes of a small range. A map is read, not touched: a page fault costs more, and reads 64 KiB.
 
-        Without a map, more is fetched, because the next range will be near.
+        From other stores, more is fetched, because the next range will be near.
         """
-        mapped = self.open_map()
-        if mapped is not None:
-            mapped.check()
-            return mapped.read(offset, length)
+        file = self.open_file()
+        if file is not None:
+            return file.read(offset, length)
         begin, data = self._ahead
         if not begin <= offset <= offset + length <= begin + len(data):
             ahead = min(max(length, _AHEAD_BYTES), self.size_bytes - offset)
@@ -118,15 +139,21 @@ class Body:
 
     def peek_each(self, offset: NDArray[np.int64], length: NDArray[np.int64]) -> list[bytes]:
         """Return bytes of many small ranges, neighbours together."""
-        mapped = self.open_map()
-        if mapped is not None:
-            mapped.check()
-            return list(mapped.read_each(offset.tolist(), length.tolist()))
+        file = self.open_file()
+        if file is not None:
+            return list(file.read_each(offset.tolist(), length.tolist()))
         gap = self._store.request_bytes
         plan = plan_ranges(offset, length, max_gap_bytes=gap, max_request_bytes=_MAX_REQUEST_BYTES)
         answers = self._store.get_ranges(self.path, plan.requests)
         places = zip(plan.request_of.tolist(), plan.offset_in.tolist(), length.tolist(), strict=True)
         return [bytes(memoryview(answers[request])[at : at + size]) for request, at, size in places]
+
+    def holds_partly(self, data: pa.Buffer, offset: int) -> None:
+        """Take a message, read in part, for the place in the file from which it is; forget the one before.
+
+        It is kept, so that nothing else gets its addresses meanwhile.
+        """
+        self._partly = data, offset
 
     def touched(self, size: int) -> None:
         """Record that about so many bytes of the map were touched out of order; after many, pages are released.
@@ -146,12 +173,11 @@ class Body:
         return _TOUCHED.times
 
     def place(self, data: pa.Buffer) -> int:
-        """Return the offset of a buffer in the mapped file; −1 for a buffer elsewhere in memory."""
+        """Return the offset in the file of a buffer in its map, or in a message read in part; −1 for another one."""
         mapped = self.mapped
-        if mapped is None:
-            return -1
-        at = data.address - mapped.buffer.address
-        return at if at >= 0 and at + data.size <= self.size_bytes else -1
+        whole, offset = self._partly if mapped is None else (mapped.buffer, 0)
+        at = data.address - whole.address
+        return offset + at if 0 <= at <= whole.size - data.size else -1
 
     def reopened(self) -> ReadsInto:
         """Return the mapped file for later reads: opened for each read if it is not open then."""
@@ -165,9 +191,9 @@ class Body:
             mapped.release(0, self.size_bytes)
 
     def close(self) -> None:
-        """Close the map; later reads are errors."""
-        self._closed = True  # first: a thread that finds no map must know why
-        self.mapped, self._ahead = None, (0, b"")
+        """Close file and map; later reads are errors."""
+        self._closed = True  # first: a thread that finds no file must know why
+        self.file, self.mapped, self._ahead, self._partly = None, None, (0, b""), (pa.py_buffer(b""), 0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,6 +37,7 @@ from lading.arrow.text_checks import check_names
 from lading.arrow.views import is_text
 from lading.errors import CorruptShard, LadingError, errors_at
 from lading.formats.arrow.blocks import Block, Blocks, message_bytes
+from lading.formats.arrow.partial import Partial
 from lading.storage.base import store_errors
 
 __all__ = ["Decoder", "Loaded", "check_text", "damage"]
@@ -157,6 +158,33 @@ class Decoder:
             prefix, head_bytes = prefix_of(blocks.schema[:8])
             blocks.expect_dictionaries(dictionary_ids(blocks.schema[prefix : prefix + head_bytes]))
 
+    def load_partly(
+        self, number: int, columns: Sequence[int], left: Sequence[bool]
+    ) -> tuple[pa.RecordBatch, list[bool]] | None:
+        """Return a record batch of an open file, and of which columns large values were not read.
+
+        Returns None if it must be read as a whole: it is compressed, or refers to dictionaries.
+
+        Args:
+            number: of the batch.
+            columns: as in `load`, which raises the same errors.
+            left: whether the large values of a column stay in the file.
+        """
+        file, block = self._body.open_file(), self._blocks.batches[number]
+        if self._body.mapped is not None or file is None or self._has_dictionaries or not any(left):
+            return None
+        found = Partial(file, block.offset, block.size_bytes)
+        found.read(0, block.meta_bytes)
+        if self._blocks.parse(block, bytes(found.data.slice(0, block.meta_bytes)), ROWS).codec:
+            return None
+        message = self._checked(block, found.data, ROWS)
+        with damage(self._body.path, block.offset):
+            batch = self._plain(found.data, columns)
+            unread = found.read_columns(batch, left)
+        self._body.holds_partly(found.data, block.offset)
+        self._check(block, message, batch)
+        return batch, unread
+
     def load(self, number: int, columns: Sequence[int], *, keep: bool = True) -> Loaded:
         """Return a record batch with these columns, in this order; with `keep`, cache it.
 
@@ -190,17 +218,25 @@ class Decoder:
                 with self._lock:
                     batch = self._streamed(data, self._blocks.needs[number], columns)
             else:
-                batch = pa.ipc.read_record_batch(data, self.schema)
-                if len(columns) != len(self.schema) or list(columns) != list(range(len(columns))):
-                    batch = batch.select(list(columns)) if columns else _bare(batch.num_rows)
-            if batch.num_rows != message.rows:
-                raise CorruptShard("another number of rows than was declared", file=self._body.path,
-                                   expected=message.rows, found=batch.num_rows)  # fmt: skip
+                batch = self._plain(data, columns)
+        self._check(block, message, batch)
+        in_memory = self._body.mapped is None or self._has_dictionaries or message.codec
+        return batch, batch.get_total_buffer_size() if in_memory else _MAPPED_BATCH_BYTES + block.meta_bytes
+
+    def _plain(self, data: pa.Buffer, columns: Sequence[int]) -> pa.RecordBatch:
+        """Return a batch over a message without dictionaries and compression."""
+        batch = pa.ipc.read_record_batch(data, self.schema)
+        if len(columns) != len(self.schema) or list(columns) != list(range(len(columns))):
+            return batch.select(list(columns)) if columns else _bare(batch.num_rows)
+        return batch
+
+    def _check(self, block: Block, message: Message, batch: pa.RecordBatch) -> None:
+        if batch.num_rows != message.rows:
+            raise CorruptShard("another number of rows than was declared", file=self._body.path, offset=block.offset,
+                               expected=message.rows, found=batch.num_rows)  # fmt: skip
         for name, column in zip(batch.schema.names, batch.columns, strict=True):
             with damage(self._body.path, block.offset, name):
                 _check_structure(column)
-        in_memory = self._body.mapped is None or self._has_dictionaries or message.codec
-        return batch, batch.get_total_buffer_size() if in_memory else _MAPPED_BATCH_BYTES + block.meta_bytes
 
     def _checked(self, block: Block, data: pa.Buffer, kind: int) -> Message:
         """Return the head of a message, after a check of its declared sizes."""

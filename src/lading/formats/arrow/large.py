@@ -22,7 +22,7 @@ LARGE_BYTES = 8 << 10
 
 
 def is_large(column: pa.Array, body: Body) -> bool:
-    """Return whether this is a column of bytes in a mapped file with a large average size."""
+    """Return whether this is a column of bytes of a local file with a large average size."""
     data = _data(column)
     return data is not None and data.size >= LARGE_BYTES * max(len(column), 1) and body.place(data) >= 0
 
@@ -53,7 +53,7 @@ def read_large(column: pa.Array, rows: NDArray[np.int64], body: Body) -> pa.Arra
 
 
 def references(column: pa.Array, rows: NDArray[np.int64], body: Body) -> pa.Array | None:
-    """Return rows of a column of bytes as references into the mapped file; None if its bytes are elsewhere."""
+    """Return rows of a column of bytes as references into the file; None if its bytes are elsewhere."""
     data = _data(column)
     place = -1 if data is None else body.place(data)
     found = places(column)[rows]

@@ -19,7 +19,7 @@ from lading.arrow.batches import copied, with_columns
 from lading.arrow.casts import without_null_values
 from lading.arrow.column_slices import ColumnSlices, ColumnValues, as_array
 from lading.arrow.ipc import ROWS
-from lading.arrow.references import FileEntry, with_files
+from lading.arrow.references import FileEntry, is_ref, with_files
 from lading.errors import LadingError, ShortRead, SidecarMismatch, UsageError, errors_at
 from lading.features.huggingface import HUGGINGFACE_KEY, unwrapped
 from lading.features.items import split_rows
@@ -67,7 +67,7 @@ class ReadOptions:
     """How an Arrow file or stream is read.
 
     Attributes:
-        mmap: Map local files. False reads them through `pread`, one record batch at a time.
+        mmap: Map local files. False reads them through `pread`, as jobs do.
         media: `stored`; or `bytes`: media that datasets stores as a struct of bytes and path, and videos of a cache,
             come as bytes alone, as in other formats.
         load_assets: Read the bytes of videos that stable-datasets stores as files next to its shards (`_assets/video`).
@@ -299,9 +299,9 @@ class ArrowReader(ShardReader):
     ) -> Iterator[pa.RecordBatch]:
         """Yield all rows in order, by record batch, cut at the limits; columns that the file lacks are left out.
 
-        With `views`, large values of a mapped file come as references, other payload as `binary_view` of the same
-        bytes. Peak memory: nothing for a mapped file without compression, else one record batch: the smallest unit that
-        can be fetched or decompressed.
+        With `views`, large values of a local file come as references, other payload as `binary_view` of the same
+        bytes. Peak memory: nothing for a mapped file without compression, and for an open one what is not a reference;
+        else one record batch: the smallest unit that can be fetched or decompressed.
 
         Raises:
             CorruptShard: a message is damaged.
@@ -310,15 +310,18 @@ class ArrowReader(ShardReader):
         chosen = self._chosen(columns)
         schema = self._subschema(chosen)
         self._count_unlisted()
+        left = [self._assets is None and views and binary_views.is_bytes(kind) for kind in schema.types]
         number = released = 0
         while self._blocks.find(number):
             block = self._blocks.batches[number]
-            batch = self._decoder.load(number, chosen, keep=False).batch
+            batch, unread = self._decoder.load_partly(number, chosen, left) or (
+                self._decoder.load(number, chosen, keep=False).batch, []
+            )  # fmt: skip
             for part in self._cut(batch, max_rows, max_bytes):
                 given = self._given(part, schema, number)
                 if self._left_alone is not None:
                     self.counts[_LEFT] += self._left_alone.count(part)
-                yield self._to_references(given) if views else given
+                yield self._to_references(given, unread) if views else given
                 if block.size_bytes >= _RELEASE_BYTES:
                     self._release(block.offset, block.size_bytes)
             self._release(block.offset, block.size_bytes)
@@ -462,8 +465,13 @@ class ArrowReader(ShardReader):
                 columns.append(unwrapped(without_null_values(column), field.type))
         return pa.RecordBatch.from_arrays(columns, schema=schema)
 
-    def _to_references(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the rows with large values of a mapped file as references, other payload as views."""
+    def _to_references(self, batch: pa.RecordBatch, unread: Sequence[bool]) -> pa.RecordBatch:
+        """Return the rows with large values of a local file as references, other payload as views.
+
+        Args:
+            batch: the rows.
+            unread: of which columns large values were not read, so that they can be nothing but references.
+        """
         lighter = {}
         for i, column in enumerate(batch.columns):
             if is_large(column, self._body):
@@ -471,6 +479,7 @@ class ArrowReader(ShardReader):
             elif binary_views.is_bytes(column.type):
                 lighter[i] = binary_views.share(column)
         batch = with_columns(batch, lighter)
+        assert all(is_ref(kind) for kind, left in zip(batch.schema.types, unread, strict=bool(unread)) if left)
         return batch.replace_schema_metadata(self._named(batch.schema).metadata)
 
     def _named(self, schema: pa.Schema) -> pa.Schema:

@@ -58,7 +58,7 @@ class LineLayout:
 
     def decode(self, data: bytes, *, allow_pickle: bool) -> dict[str, Any]:
         """Return one sample as Python values."""
-        part = Part(pa.py_buffer(data), np.array([0]), np.array([len(data)]), np.array([0]), is_file=False)
+        part = Part(pa.py_buffer(data), np.array([0]), np.array([len(data)]), np.array([0]))
         try:
             arrays = self.arrays(part, self._fields)
         except DataError as error:

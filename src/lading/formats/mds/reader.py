@@ -17,6 +17,7 @@ import orjson
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from lading.arrow.byte_ranges import as_view, room_for
 from lading.arrow.references import FileEntry, RefType, is_ref, make_refs, with_files
 from lading.codecs import WRAPS, new_hash, unpack_file
 from lading.errors import CorruptShard, LadingError, LimitExceeded, NotFound, SidecarMismatch, UsageError, errors_at
@@ -37,7 +38,7 @@ from lading.formats.mds.nulls import marks_of
 from lading.formats.mds.samples import Part, SampleLayout
 from lading.formats.mds.stored_schema import given_field, in_type, written_schema
 from lading.limits import Limits, raised_by
-from lading.storage.base import MappedFile, Mapper
+from lading.storage.base import MappedFile, Mapper, OpenFile, Store
 from lading.storage.fetch import Fetcher
 from lading.storage.fetch_plan import plan_ranges
 from lading.storage.unwrap import unwrapped
@@ -45,6 +46,8 @@ from lading.storage.unwrap import unwrapped
 __all__ = ["MdsReader", "ReadOptions", "meta_places", "parse_object", "read_meta", "same_bytes"]
 
 _MAX_REQUEST_BYTES = 64 << 20
+_READ_BYTES = 8 << 10
+"""Neighbouring samples with a smaller average size are read together; of others, only what is wanted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +57,7 @@ class ReadOptions:
     Attributes:
         allow_pickle: `ds[i]` unpickles values of `pkl` columns, which runs any code in them. False gives their bytes.
         verify: Check files against the hashes in the index when a shard is opened.
-        mmap: Map local files. False reads them through `pread`.
+        mmap: Map local files. False reads them through `pread`, as jobs do.
         walk_lines: Find lines of a split format by their line ends, for shards with a damaged or missing `.meta`.
     """
 
@@ -74,16 +77,18 @@ class _Listed:
 
 
 class _Body:
-    """The uncompressed bytes of a file: mapped, in memory, or read by range.
+    """The uncompressed bytes of a file: mapped, in memory, read from an open file, or by range.
 
     Attributes:
         path: path of the file.
         size_bytes: size of the uncompressed file.
+        file: the file, if it is open, mapped or not.
         mapped: the file, if it is mapped.
     """
 
     def __init__(self, source: ShardFile, path: str, compression: str, listed: _Listed) -> None:
         self.path, self._source = path, source
+        self.file: OpenFile | None = None
         self.mapped: MappedFile | None = None
         self._data: pa.Buffer | None = None
         self._closed = False
@@ -91,9 +96,11 @@ class _Body:
         if compression:
             self._data = self._unpacked(compression, listed)
         elif listed.options.mmap and isinstance(store, Mapper):
-            self.mapped = store.map(path)
+            self.file = self.mapped = store.map(path)
             self._data = self.mapped.buffer
-        size = self._data.size if self._data is not None else store.head(path).size_bytes
+        elif isinstance(store, Mapper):
+            self.file = store.open_file(path)
+        size = self._size(store)
         if listed.raw is not None and size != listed.raw.size_bytes:
             raise SidecarMismatch("the size differs from what the index says", file=path,
                                   expected=f"{listed.raw.size_bytes} bytes", found=f"{size} bytes")  # fmt: skip
@@ -101,6 +108,11 @@ class _Body:
         if listed.options.verify and listed.raw is not None:
             parts = [(at, min(_MAX_REQUEST_BYTES, size - at)) for at in range(0, size, _MAX_REQUEST_BYTES)]
             _compare(path, listed.raw, (data for part in parts for data in self.read([part])))
+
+    def _size(self, store: Store) -> int:
+        if self.file is not None:
+            return self.file.size_bytes
+        return int(self._data.size) if self._data is not None else store.head(self.path).size_bytes
 
     def _unpacked(self, compression: str, listed: _Listed) -> pa.Buffer:
         store, limits = self._source.store, self._source.limits
@@ -127,13 +139,16 @@ class _Body:
         self._check_open()
         if self._data is not None:
             return [self._data.slice(offset, length) for offset, length in ranges]
+        if self.file is not None:
+            found = self.file.read_each([offset for offset, _ in ranges], [length for _, length in ranges])
+            return [pa.py_buffer(data) for data in found]
         return [pa.py_buffer(data) for data in self._source.store.get_ranges(self.path, ranges)]
 
     def one(self, offset: int, length: int) -> bytes:
         """Return bytes of one range; fewer at the end of the file. Raises as `read`."""
         self._check_open()
-        if self.mapped is not None:
-            return self.mapped.read(offset, length)
+        if self.file is not None:
+            return self.file.read(offset, length)
         return bytes(self.read([(offset, length)])[0])
 
     @property
@@ -143,8 +158,8 @@ class _Body:
         return self._data
 
     def close(self) -> None:
-        """Close map and memory; later reads are errors."""
-        self.mapped, self._data, self._closed = None, None, True
+        """Close file, map and memory; later reads are errors."""
+        self.file, self.mapped, self._data, self._closed = None, None, None, True
 
     def _check_open(self) -> None:
         if self._closed:
@@ -299,7 +314,7 @@ class MdsReader(SampleReader):
         return with_files(pa.schema(fields, metadata=self._written.metadata), self._files())
 
     def _field(self, name: str, *, views: bool) -> pa.Field:
-        own = self._layout.field(name, refs=self._body.mapped is not None, views=views)
+        own = self._layout.field(name, refs=self._body.file is not None, views=views)
         return given_field(own, self._written.field(name)) if name in self._written.names else own
 
     def _files(self) -> list[FileEntry]:
@@ -362,17 +377,26 @@ class MdsReader(SampleReader):
         """Return samples in place, or read from the store."""
         start, stop = self._offset[rows].astype(np.int64), self._offset[rows + 1].astype(np.int64)
         body = self._body
+        if body.file is not None:
+            body.file.check()
         if body.whole is not None:
-            if body.mapped is not None:
-                body.mapped.check()
-            return Part(body.whole, start, stop, rows, body.mapped is not None)
+            return Part(body.whole, start, stop, rows)
+        if body.file is not None:
+            size = int((stop - start).sum())
+            small = 0 < size < _READ_BYTES * len(rows)
+            if not small or int(stop.max() - start.min()) != size:
+                return Part(body.file, start, stop, rows)
+            first = int(start.min())
+            window = room_for(size)
+            body.file.read_into([as_view(window)], first)
+            return Part(window, start, stop, rows, first)
         gap = self._source.store.request_bytes
         plan = plan_ranges(start, stop - start, max_gap_bytes=gap, max_request_bytes=_MAX_REQUEST_BYTES)
         answers = body.read(plan.requests)
         begins = np.cumsum([0, *(answer.size for answer in answers)])
         at = begins[:-1][plan.request_of] + plan.offset_in if len(rows) else start
         data = answers[0] if len(answers) == 1 else pa.py_buffer(b"".join(map(memoryview, answers)))
-        return Part(data, at, at + stop - start, rows, is_file=False)
+        return Part(data, at, at + stop - start, rows)
 
 
 def meta_places(source: ShardFile, entry: Entry) -> NDArray[np.int64]:

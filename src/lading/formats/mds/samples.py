@@ -24,11 +24,15 @@ from lading.features.mds_values import parse_array
 from lading.features.types import Array, Bytes, Encoded, Feature, Image, Json, Text, decode, feature_of, with_feature
 from lading.formats.mds.index import NUMBERS, Column
 from lading.formats.mds.nulls import marks_of
+from lading.storage.base import OpenFile
+from lading.storage.fetch_plan import plan_ranges
+from lading.storage.windows import BUFFER_BYTES, read_together
 
 __all__ = ["TEXTS", "Part", "SampleLayout", "text_column"]
 
 _CODES = {"i1": "b", "i2": "h", "i4": "i", "i8": "q", "u1": "B", "u2": "H", "u4": "I", "u8": "Q",
           "f2": "e", "f4": "f", "f8": "d"}  # fmt: skip
+_GAP_BYTES, _ALL_BYTES = 8 << 10, 1 << 62
 TEXTS = ("str", "json", "str_int", "str_float", "str_decimal")
 _FEATURES: dict[str, Feature] = {
     "str": Text(), "json": Json(), "bytes": Bytes(), "png": Image(), "jpeg": Image(),
@@ -37,21 +41,29 @@ _FEATURES: dict[str, Feature] = {
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Samples in memory, or in a mapped file.
+    """Samples in memory, in a mapped file, or in an open one.
 
     Attributes:
-        data: source of their bytes.
-        start: first byte of each sample there.
-        stop: end of each sample there.
+        data: source of their bytes: memory that begins at `base`, or a file of which only the wanted bytes are read.
+        start: first byte of each sample.
+        stop: end of each sample.
         rows: number of each in the shard.
-        is_file: whether `data` is the file itself, so that values can be references.
+        base: first byte in memory.
     """
 
-    data: pa.Buffer
+    data: pa.Buffer | OpenFile
     start: NDArray[np.int64]
     stop: NDArray[np.int64]
     rows: NDArray[np.int64]
-    is_file: bool
+    base: int = 0
+
+    def find(self, offset: NDArray[np.int64], length: NDArray[np.int64]) -> tuple[pa.Buffer, NDArray[np.int64]]:
+        """Return memory with ranges of the samples, and the start of each range there."""
+        if isinstance(self.data, pa.Buffer):
+            return self.data, offset - self.base
+        plan = plan_ranges(offset, length, max_gap_bytes=_GAP_BYTES, max_request_bytes=BUFFER_BYTES)
+        [found], _, at = read_together(self.data, plan, _ALL_BYTES)
+        return found, at
 
 
 class SampleLayout:
@@ -133,38 +145,35 @@ class SampleLayout:
             CorruptShard: sizes of values that do not add up to the sample; invalid UTF-8 in a text. Names row and
                 column.
         """
-        data = np.frombuffer(part.data, np.uint8)
-        offset, length = self._places(data, part)
+        offset, length = self._places(part)
         arrays = []
         for field in fields:
             i = self._columns[field.name]
             dtype = NUMBERS.get(self._all[i].encoding)
-            valid = self._valid(field.name, data, offset, part)
+            valid = self._valid(field.name, offset, part)
             size = length[i].astype(np.int64)
             if dtype is not None:
-                numbers = _numbers_at(data, offset[i], dtype, 1)[:, 0]
+                numbers = _numbers_at(part, offset[i], dtype, 1)[:, 0]
                 arrays.append(pa.array(numbers, mask=None if valid is None else ~valid))
             elif pa.types.is_large_string(field.type):
                 arrays.append(text_column(part, field, offset[i], size, valid))
             elif field.type == RefType():
                 arrays.append(make_refs(offset[i], size, valid=valid))
             else:
-                found = from_ranges(part.data, offset[i], size, valid)
+                found = from_ranges(*part.find(offset[i], size), size, valid)
                 arrays.append(found if pa.types.is_binary_view(field.type) else join(found))
         return arrays
 
-    def _valid(
-        self, name: str, data: NDArray[np.uint8], offset: list[NDArray[np.int64]], part: Part
-    ) -> NDArray[np.bool_] | None:
+    def _valid(self, name: str, offset: list[NDArray[np.int64]], part: Part) -> NDArray[np.bool_] | None:
         """Return which values of a column are not null; None if none can be null."""
         mark = self._marks.get(name)
         if mark is None:
             return None
-        marks = data[offset[self._columns[mark]]]
+        marks = _numbers_at(part, offset[self._columns[mark]], np.uint8, 1)[:, 0]
         _check_marks(mark, marks, part.rows)
         return np.asarray(marks == 0, np.bool_)
 
-    def _places(self, data: NDArray[np.uint8], part: Part) -> tuple[list[NDArray[np.int64]], list[NDArray[np.uint32]]]:
+    def _places(self, part: Part) -> tuple[list[NDArray[np.int64]], list[NDArray[np.uint32]]]:
         """Return the places of the values of each column, and their sizes."""
         head = 4 * len(self._varying)
         short = np.flatnonzero(part.stop - part.start < head)
@@ -173,7 +182,7 @@ class SampleLayout:
             raise CorruptShard("a sample without the sizes of its values", offset=int(part.start[row]),
                                row=int(part.rows[row]), expected=f"at least {head} bytes",
                                found=int(part.stop[row] - part.start[row]))  # fmt: skip
-        sizes = iter(_numbers_at(data, part.start, np.uint32, len(self._varying)).T)
+        sizes = iter(_numbers_at(part, part.start, np.uint32, len(self._varying)).T)
         length = [next(sizes) if c.size is None else np.full(len(part.start), c.size, np.uint32) for c in self._all]
         at, offset = part.start + head, []
         for each in length:
@@ -188,9 +197,11 @@ class SampleLayout:
         return offset, length
 
 
-def _numbers_at(data: NDArray[np.uint8], start: NDArray[np.int64], kind: type[np.generic], count: int) -> NDArray[Any]:
+def _numbers_at(part: Part, start: NDArray[np.int64], kind: type[np.generic], count: int) -> NDArray[Any]:
     """Return consecutive numbers from each of these places on."""
     dtype = np.dtype(kind).newbyteorder("<")
+    found, start = part.find(start, np.full(len(start), dtype.itemsize * count))
+    data = np.frombuffer(found, np.uint8)
     # As if a number began at every byte; only the selected ones are copied.
     places = max(len(data) - dtype.itemsize * count + 1, 0)
     return np.ndarray((places, count), dtype, data, strides=(1, dtype.itemsize))[start]
@@ -234,7 +245,7 @@ def text_column(
     valid: NDArray[np.bool_] | None = None,
 ) -> pa.Array:
     """Return values as text. Raises CorruptShard, naming row and column, for invalid UTF-8."""
-    found = join(from_ranges(part.data, offset, length, valid))
+    found = join(from_ranges(*part.find(offset, length), length, valid))
     try:
         return found.cast(pa.large_string())
     except pa.ArrowInvalid:

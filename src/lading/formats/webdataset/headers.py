@@ -20,15 +20,17 @@ Format"; Python 3.11 tarfile.py where those leave a choice (the type NUL, sizes 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from lading.arrow.byte_ranges import as_view, room_for
 from lading.errors import CorruptShard, LimitExceeded
 from lading.limits import DEFAULT_LIMITS, Limits
+from lading.storage.base import OpenFile
 
 __all__ = [
     "BLOCK",
@@ -187,7 +189,8 @@ class Window:
         base: its start in the stream; a multiple of 512.
         total: size of the whole stream; None while unknown.
         whole: accept only members whose payload is inside the window.
-        read: reads `(offset, length)` of the stream without touching `data`, if that is a map.
+        file: the stream, if it is an open file; `data` is empty then, and parts are read where they are needed.
+        memory: for parts of the file.
         forward: reads forward instead of `read`, and receives the values.
     """
 
@@ -195,16 +198,32 @@ class Window:
     base: int
     total: int | None
     whole: bool = False
-    read: Callable[[int, int], bytes] | None = None
+    file: OpenFile | None = None
+    memory: memoryview = field(default_factory=lambda: memoryview(b""))
     forward: ForwardReader | None = None
+
+    @classmethod
+    def over(cls, file: OpenFile, total: int, *, base: int = 0, forward: ForwardReader | None = None) -> Self:
+        """Return a window that is a file up to an offset, read where it is needed."""
+        memory = as_view(room_for(min(2 * MAX_REACH * BLOCK, file.size_bytes)))
+        return cls(np.zeros(0, np.uint8), base, total, file=file, memory=memory, forward=forward)
 
     @property
     def stop(self) -> int:
         """Return the end of the window in the stream."""
-        return self.base + len(self.data)
+        return self.base + len(self.data) if self.file is None or self.total is None else self.total
+
+    def part(self, at: int, size: int) -> Window:
+        """Return the part of a file from `at` on, in memory: valid until the next one."""
+        data = self.memory[: max(min(size, self.stop - at), 0)]
+        if self.file is not None and data:
+            self.file.read_into([data], at)
+        return Window(np.frombuffer(data, np.uint8), at, self.total, self.whole)
 
     def get(self, at: int, size: int) -> bytes | None:
         """Return bytes from `at` on, fewer at the end of the stream; None if more of the stream must be read first."""
+        if self.file is not None:
+            return self.file.read(at, max(min(size, self.stop - at), 0))
         if at + size > self.stop and (self.total is None or self.stop < self.total):
             return None
         return bytes(self.data.data[at - self.base : at - self.base + size])

@@ -51,8 +51,7 @@ class ReadOptions:
             first.
         sidecar: `use` the `.tar.idx` next to a tar, which must agree with the tar, or `ignore` it. A remote tar is
             compared where it is read whole, single samples by their own headers.
-        mmap: Map local files. False reads by range, so that a file truncated meanwhile is an error and does not end the
-            process.
+        mmap: Map local files. False reads them through `pread`, as jobs do.
         lower_case: Give field names in lower case, as webdataset does.
         on_concatenated: Members behind the end of the archive, as `cat a.tar b.tar` leaves them: `stop` before them, as
             webdataset does, and count the tar; `read` them, as `tar --ignore-zeros` does; or `error`.
@@ -125,13 +124,13 @@ class WebdatasetReader(MemberReader):
         """Close the tar, and keep the members that `schema` found."""
         if self._surveyed is None:
             return None
-        self._tar = replace(self._tar, mapped=None)
+        self._tar = replace(self._tar, file=None)
         return _READER_BYTES + sum(rows.nbytes for rows in self._surveyed[1])
 
     def close(self) -> None:
         """Close the map; existing references and bytes stay valid."""
         self._surveyed = None
-        self._tar = replace(self._tar, mapped=None)
+        self._tar = replace(self._tar, file=None)
 
     def schema(self) -> pa.Schema:
         """Return `__key__`, then the fields by first appearance: references, or `large_binary` if compressed."""
@@ -404,7 +403,7 @@ class WebdatasetReader(MemberReader):
         """
         wanted, back = np.unique(rows, return_inverse=True)
         walk = self._pass()
-        beside = int(self._tar.mapped is not None)  # in a remote tar they may need further requests
+        beside = int(self._tar.file is not None)  # in a remote tar they may need further requests
         whole = join_rows([self._one(entries, row, walk, beside=beside) for row in wanted.tolist()])
         self._refuse_sparse([place.start for place in whole.sparse.values()])
         if columns is None and self._fields is not None:

@@ -386,7 +386,7 @@ class _Walker:
         """
         parts: list[Headers] = []
         cursor, base = Cursor(at, reach=_FIRST_REACH), at % BLOCK
-        window = Window(self._data[base:], base, self.size, read=self._mapped.read)
+        window = Window.over(self._mapped, self.size, base=base)
         try:
             while not cursor.done and (until is None or cursor.at < until):
                 self._mapped.check()

@@ -69,9 +69,9 @@ def scan(window: Window, cursor: Cursor, max_members: int = MAX_REACH) -> tuple[
         CorruptShard, LimitExceeded: as `lading.formats.webdataset.headers.read_member`.
     """
     if not cursor.records:
-        heads, headers = _find_heads(window, cursor, min(cursor.reach, max_members))
+        part, heads, headers = _find_heads(window, cursor, min(cursor.reach, max_members))
         if len(heads):
-            found, cursor = _take_run(window, cursor, heads, headers)
+            found, cursor = _take_run(part, cursor, heads, headers)
             if len(found):
                 return found, cursor
     return read_member(window, cursor)
@@ -81,22 +81,31 @@ def _blocks(window: Window) -> NDArray[np.uint8]:
     return window.data[: len(window.data) // BLOCK * BLOCK].reshape(-1, BLOCK)
 
 
+def _blocks_at(window: Window, numbers: NDArray[np.int64]) -> NDArray[np.uint8]:
+    """Return blocks of these numbers, which are inside the window."""
+    if window.file is None:
+        return _blocks(window)[numbers]
+    places = (window.base + numbers * BLOCK).tolist()
+    read = b"".join(window.file.read_each(places, [BLOCK] * len(places)))
+    return np.frombuffer(read, np.uint8).reshape(-1, BLOCK)
+
+
 def _payload_blocks(size: NDArray[np.int64]) -> NDArray[np.int64]:
     blocks: NDArray[np.int64] = (size + BLOCK - 1) // BLOCK
     return blocks
 
 
-def _find_heads(window: Window, cursor: Cursor, limit: int) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
-    """Return block numbers, in the window, of apparently consecutive headers from the cursor on; and the headers."""
-    blocks = _blocks(window)
+def _find_heads(window: Window, cursor: Cursor, limit: int) -> tuple[Window, NDArray[np.int64], NDArray[np.uint8]]:
+    """Return apparently consecutive headers from the cursor on, their block numbers in a window, and this window."""
     if cursor.dense:
-        heads, headers = _dense_heads(blocks, (cursor.at - window.base) // BLOCK, limit)
+        part = window if window.file is None else window.part(cursor.at, 2 * limit * BLOCK)
+        heads, headers = _dense_heads(_blocks(part), (cursor.at - part.base) // BLOCK, limit)
         if len(heads):
-            return heads, headers
-    if window.read is not None:
-        return _hop_reading(window.read, cursor.at, window, limit)
+            return part, heads, headers
+    if window.file is not None:
+        return window, *_hop_reading(window.file.read, cursor.at, window, limit)
     heads = np.array(_hop(window.data.data, cursor.at - window.base, limit), np.int64)
-    return heads, blocks[heads]
+    return window, heads, _blocks(window)[heads]
 
 
 def _dense_heads(blocks: NDArray[np.uint8], first: int, limit: int) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
@@ -237,7 +246,7 @@ def _extensions(
     extension = EXTENSIONS[headers[:, TYPE]]
     members = np.flatnonzero(~extension)
     telling = extension.copy()
-    telling[_only_mtime(_blocks(window), heads, headers, size)] = False
+    telling[_only_mtime(window, heads, headers, size)] = False
     rows = np.flatnonzero(telling)
     numbers = np.searchsorted(members, rows)
     given: dict[int, bytes] = {}
@@ -245,8 +254,7 @@ def _extensions(
         name = None
         few = number < len(members) and members[number] - row <= limits.tar_extensions
         if few and size[row] <= limits.tar_extension_bytes:
-            start = (int(heads[row]) + 1) * BLOCK
-            body = bytes(window.data[start : start + int(size[row])])
+            body = window.get(window.base + (int(heads[row]) + 1) * BLOCK, int(size[row])) or b""
             name = plain_name(headers[row, TYPE], body, int(size[members[number]]), limits.tar_name_bytes)
         if name is None:
             return {n: given[n] for n in given if n < number}, int(members[number - 1]) + 1 if number else 0
@@ -256,12 +264,12 @@ def _extensions(
 
 
 def _only_mtime(
-    blocks: NDArray[np.uint8], heads: NDArray[np.int64], headers: NDArray[np.uint8], size: NDArray[np.int64]
+    window: Window, heads: NDArray[np.int64], headers: NDArray[np.uint8], size: NDArray[np.int64]
 ) -> NDArray[np.int64]:
     """Return rows that are pax headers with only a time in them: webdataset's writer puts one before every member."""
     rows = np.flatnonzero((headers[:, TYPE] == ord("x")) & (size > 0) & (size < 100))  # noqa: PLR2004 - two digits
-    rows = rows[heads[rows] + 1 < len(blocks)]
-    body = blocks[heads[rows] + 1]
+    rows = rows[window.base + (heads[rows] + 2) * BLOCK <= window.stop]
+    body = _blocks_at(window, heads[rows] + 1)
     digits = (body[:, :2] - np.uint8(ord("0"))).astype(np.int64)
     alone = (digits <= 9).all(axis=1) & (digits[:, 0] * 10 + digits[:, 1] == size[rows])  # noqa: PLR2004 - decimal
     alone &= body[np.arange(len(rows)), size[rows] - 1] == ord("\n")

@@ -1,11 +1,11 @@
-"""Sources of the bytes of a tar (a map, ranges of a store, or a compressed stream), and the walk over its members.
+"""Sources of the bytes of a tar (a file, ranges of a store, or a compressed stream), and the walk over its members.
 
 Hard links are turned into the files that they are further names of, as GNU tar makes them for files with one inode.
 Only in a tar with links, all headers are read once more, to find these files. Of a sample that has a file and a link to
 it, webdataset sees the file alone, and so does a reader of samples here.
 
-A map is walked in place, and its pages are released after the walk has passed. Without a map, windows are requested
-that grow while members are small and shrink to a header where they are large. A compressed file is read forward once.
+A file of this machine is read where its headers are, mapped or not. From other stores, windows are requested that grow
+while members are small and shrink to a header where they are large. A compressed file is read forward once.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from lading.formats.webdataset.headers import (
 )
 from lading.formats.webdataset.samples import same_sample
 from lading.formats.webdataset.scan import scan
-from lading.storage.base import MappedFile, Mapper
+from lading.storage.base import Mapper, OpenFile
 from lading.storage.unwrap import unwrapped
 
 __all__ = [
@@ -59,7 +59,6 @@ LONE_END = "tars that end with a lone block of zeros, with more behind it"
 
 _REGULAR_FILE = ord("0")
 _READ_BYTES = 1 << 20
-_RELEASE_BYTES = 32 << 20
 _FIRST_WINDOW = 64 << 10
 _SMALL_WINDOW = 16 << 10
 _LARGE_WINDOW = 8 << 20
@@ -94,14 +93,14 @@ class TarFile:
     Attributes:
         source: the file.
         entry: the file as references name it, its compression included.
-        mapped: its bytes, if the store can map them and the file is not compressed.
+        file: the file, open, if the store can keep it open and it is not compressed.
         on_concatenated: how to treat a header behind the end of an archive: `stop`, `read` or `error`.
         targets: by start of a hard link, the file that it is a name of; filled at the first link (`linked`).
     """
 
     source: ShardFile
     entry: FileEntry
-    mapped: MappedFile | None
+    file: OpenFile | None
     on_concatenated: OnConcatenated = "stop"
     targets: dict[int, LinkTarget] = field(default_factory=dict, compare=False)
 
@@ -122,27 +121,27 @@ class TarFile:
 
     def read_each(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
         """Return bytes of each `(offset, length)` of an uncompressed file, requested at once."""
-        if self.mapped is not None:
-            self.mapped.check()
-            return [bytes(self.mapped.buffer[offset : offset + length]) for offset, length in ranges]
+        if self.file is not None:
+            return [self.file.read(offset, length) for offset, length in ranges]
         return [bytes(data) for data in self.source.store.get_ranges(self.path, ranges)]
 
 
 def open_tar(source: ShardFile, *, mmap: bool, on_concatenated: OnConcatenated = "stop") -> TarFile:
-    """Read a file's size and first bytes, and map it if it is plain and the store can.
+    """Read a file's size and first bytes, and keep it open, mapped or not, if it is plain and the store can.
 
     Raises:
         NotFound, StoreError: it is missing, or is not a regular file.
     """
     info = source.info or source.store.head(source.path)
-    mapped = source.store.map(source.path) if mmap and isinstance(source.store, Mapper) else None
-    if mapped is not None:
-        head = mapped.read(0, _HEAD_BYTES)
+    file: OpenFile | None = None
+    if isinstance(source.store, Mapper):
+        file = source.store.map(source.path) if mmap else source.store.open_file(source.path)
+        head = file.read(0, _HEAD_BYTES)
     else:
         [found] = source.store.get_ranges(source.path, [(0, min(info.size_bytes, _HEAD_BYTES))])
         head = bytes(found)
     entry = FileEntry(source.path, sniff_wrap(head), info.size_bytes, info.version)
-    return TarFile(source, entry, None if entry.wrap else mapped, on_concatenated)
+    return TarFile(source, entry, None if entry.wrap else file, on_concatenated)
 
 
 def linked(tar: TarFile, found: Headers, *, in_sample: bool) -> Headers:
@@ -319,8 +318,8 @@ class Walk:
         with errors_at(file=self._tar.path):
             if self._tar.entry.wrap:
                 parts = self._over_stream()
-            elif self._tar.mapped is not None:
-                parts = self._over_map(self._tar.mapped)
+            elif self._tar.file is not None:
+                parts = self._over_file(self._tar.file)
             else:
                 parts = self._over_ranges()
             follow = self._links != "none"
@@ -329,26 +328,22 @@ class Walk:
     def _linked(self, found: Headers) -> Headers:
         return linked(self._tar, found, in_sample=self._links == "all")
 
-    def _over_map(self, mapped: MappedFile) -> Iterator[Headers]:
-        data = _as_array(mapped.buffer)[: self._stop]
+    def _over_file(self, file: OpenFile) -> Iterator[Headers]:
         range_hasher = self._tar.source.range_hasher
         # If a file changed since it was listed, following its references reports that.
-        same = mapped.size_bytes == self._tar.entry.size_bytes
-        forward = range_hasher.walk(mapped, self._tar.entry) if range_hasher is not None and same else None
-        window = Window(data, 0, len(data), read=mapped.read, forward=forward)
-        released = self.cursor.at
-        try:
-            while not self.cursor.done:
-                mapped.check()
+        same = file.size_bytes == self._tar.entry.size_bytes
+        forward = range_hasher.walk(file, self._tar.entry) if range_hasher is not None and same else None
+        total = file.size_bytes if self._stop is None else min(self._stop, file.size_bytes)
+        window = Window.over(file, total, forward=forward)
+        while not self.cursor.done:
+            try:
                 found, self.cursor = scan(window, self.cursor)
-                if self.cursor.at - released >= _RELEASE_BYTES:
-                    mapped.release(released, self.cursor.at)
-                    released = self.cursor.at
-                if len(found):
-                    yield found
-        finally:
-            # Every header reads its neighbourhood into memory (the kernel maps 64 KiB around a fault).
-            mapped.release(released, self.cursor.at)
+            except CorruptShard:
+                file.check()
+                raise
+            if len(found):
+                yield found
+        file.check()
 
     def _over_ranges(self) -> Iterator[Headers]:
         total = self._tar.entry.size_bytes if self._stop is None else self._stop
