@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import lading
-from lading.errors import DataError, SchemaMismatch
+from lading.errors import DataError, SchemaMismatch, UsageError
 
 _FOLDERS = (
     "year=2022/lang=en",
@@ -206,3 +206,22 @@ def test_datasets_with_manifests_in_partitions_have_the_columns(tmp_path: Path) 
             writer.write_batch(pa.table({"n": [lang]}))
     assert rows(tmp_path) == [{"n": "de", "lang": "de"}, {"n": "en", "lang": "en"}]
     assert rows(tmp_path, hive_partitioning=False) == [{"n": "de"}, {"n": "en"}]
+
+
+@pytest.mark.parametrize("fmt", ["jsonl", "csv"])
+def test_partitions_of_datasets_whose_manifests_hold_the_types_are_not_left_out(fmt: str, tmp_path: Path) -> None:
+    for year in (2023, 2024):
+        with lading.writer(tmp_path / f"year={year}", format=fmt) as writer:
+            writer.write_batch(pa.table({"a": [1, 2]}))
+    with pytest.raises(UsageError, match="hive_partitioning=False"):
+        lading.open(tmp_path)
+    assert lading.open(tmp_path, hive_partitioning=False).schema.names == ["a"]
+    with lading.open(f"{tmp_path}/*/*.{fmt}") as dataset:
+        assert sorted({row["year"] for row in dataset}) == [2023, 2024]
+
+
+def test_tars_in_folders_like_partitions_open_with_their_manifests(tmp_path: Path) -> None:
+    for run in (1, 2):
+        with lading.writer(tmp_path / f"run={run}", format="webdataset") as writer:
+            writer.write_batch(pa.table({"__key__": [f"{run}"], "txt": ["x"]}))
+    assert lading.open(tmp_path).schema.names == ["__key__", "txt"]

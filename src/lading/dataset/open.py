@@ -48,6 +48,7 @@ from lading.errors import (
 )
 from lading.formats.base import AnyFormat, ShardFile
 from lading.formats.documents import is_documents
+from lading.formats.hive_partitions import WITHOUT_PARTITIONS
 from lading.formats.registry import find_format, get_format
 from lading.interleaved.open import detect_view
 from lading.limits import DEFAULT_LIMITS, Limits
@@ -407,7 +408,8 @@ def _listed(source: Source, stores: Stores, read: ReadOptions) -> tuple[Listing,
     """The shards of a source: as a manifest lists them, or those of several datasets; else as they are found.
 
     Raises:
-        UsageError: some shards are of datasets with a manifest that says more than the files, others are not.
+        UsageError: some shards are of datasets with a manifest that says more than the files, others are not; or such
+            datasets lie in folders of partitions.
         SchemaMismatch: such manifests do not agree.
     """
     names, limits = source_names(source, stores), read.limits
@@ -433,6 +435,12 @@ def _listed(source: Source, stores: Stores, read: ReadOptions) -> tuple[Listing,
     in_partitions = read.hive_partitioning and any("=" in folder[len(listing.folder or "") :] for folder, _ in parts)
     if (len(loose) or in_partitions) and not needed:  # manifests know nothing of the folders that they lie in
         return listing, None
+    if in_partitions and any(get_format(manifest.format).info.hive_partitions for _, (manifest, _) in parts):
+        raise UsageError(
+            "the manifests of datasets in the folders of partitions do not list the columns of these folders",
+            file=listing.folder or parts[0][0], found=parts[0][0],
+            advice=f"{_BY_PATTERN} {WITHOUT_PARTITIONS}",
+        )  # fmt: skip
     if len(loose):
         raise UsageError(
             "some of the shards belong to datasets with a manifest, and others do not", file=loose["path"][0].as_py(),
