@@ -58,12 +58,13 @@ def test_counts_that_are_not_so_are_told(prepared: Path, *, deep: bool) -> None:
 
 
 def test_a_shard_that_was_cut_is_told(prepared: Path) -> None:
-    """Its `.tar.idx` tells it, too; without that nothing else would."""
+    """By the list of shards, and by the missing end of the archive; its `.tar.idx` would tell it too."""
     tar = prepared / "train-000001.tar"
     at = int.from_bytes(Path(f"{tar}.idx").read_bytes()[32:40], "little")
     Path(f"{tar}.idx").unlink()
     tar.write_bytes(tar.read_bytes()[:at])
-    assert findings(prepared) == [(str(info(prepared)), 4, 6)]
+    no_end = (str(tar), "two blocks of zeros", "the end of the file")
+    assert findings(prepared) == [no_end, (str(info(prepared)), 4, 6)]
 
 
 def test_shards_that_are_not_there_or_not_listed_are_told(prepared: Path) -> None:
