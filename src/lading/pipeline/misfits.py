@@ -101,8 +101,8 @@ class _Rows:
     def with_column(self, field: pa.Field, values: pa.Array) -> _Rows:
         """Return the first rows with another column."""
         count = min(len(values), _PROBED_ROWS) if self.kind.view == "samples" else len(values)
-        more = self.rows.slice(0, count).append_column(field, values[:count])
-        return replace(self, rows=more)
+        columns = [*self.rows.slice(0, count).columns, values[:count]]  # an extension type becomes the field's
+        return replace(self, rows=pa.RecordBatch.from_arrays(columns, schema=self.schema.append(field)))
 
     def only(self, rows: NDArray[np.int64], column: _Column) -> LadingError | None:
         """Return why these rows cannot be written with a column; None if they can."""
