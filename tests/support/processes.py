@@ -25,11 +25,14 @@ class Watch:
 
 
 def children(pid: int) -> list[int]:
-    """Return living processes that this one started."""
+    """Return living processes that this one started, without helpers of multiprocessing, which live as long."""
     found = []
     for status in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):
             if int(_fields(status)[1]) == pid and not gone(int(status.parent.name)):
+                command = (status.parent / "cmdline").read_bytes()
+                if b".forkserver" in command or b".resource_tracker" in command:
+                    continue
                 found.append(int(status.parent.name))
     return found
 
