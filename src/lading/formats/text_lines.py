@@ -129,6 +129,16 @@ class TextFile:
             step = _SHORT_BYTES if piece.count(b"\n") * _SHORT_LINE > len(piece) else _READ_BYTES
             yield from (piece[at : at + step] for at in range(0, len(piece), step)) if len(piece) > step else [piece]
 
+    def last_bytes(self, count: int) -> bytes:
+        """Return the end of the text, at most some bytes; a compressed file is read to its end."""
+        size, last = self.entry.size_bytes, b""
+        if not self.entry.wrap:
+            [data] = self.source.store.get_ranges(self.path, [(max(size - count, 0), min(count, size))])
+            return bytes(data)
+        for piece in self._read():
+            last = (last + piece)[-count:] if len(piece) < count else piece[-count:]
+        return last
+
     def _read(self) -> Iterator[bytes]:
         store, size = self.source.store, self.entry.size_bytes
         if self.entry.wrap:

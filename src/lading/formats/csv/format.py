@@ -88,13 +88,11 @@ class CsvFormat(Format[ReadOptions, WriteOptions]):
         """Yield that the last line has no end, if reading the rows counted this."""
         if level is Level.LAYOUT or UNENDED not in (file.reported or {}):
             return
-        last = b""
-        for piece in open_text(file).pieces():
-            last = piece
+        last = open_text(file).last_bytes(_SHOWN)
         if not last.endswith((b"\n", b"\r")):
             yield Finding.of(CorruptShard(
                 "the last line has no end: the file may have been cut inside its last value", file=file.path,
-                expected="a line end", found=f"{last[-_SHOWN:]!r}",
+                expected="a line end", found=f"{last!r}",
                 advice="If the file is complete, add the line end: echo >> " + shlex.quote(file.path),
             ))  # fmt: skip
 
