@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import fields
 
 import pytest
 
+from lading.cli.options import column_names
 from lading.options import InterleavedOptions, ReadOptions, RowOptions, WriteOptions
-from lading.spelling import in_python
+from lading.spelling import in_python, names_value
 
 
 @pytest.mark.parametrize(
@@ -52,3 +54,8 @@ def test_every_option_of_the_command_line_has_its_argument() -> None:
                 flag = one.metadata["cli"].flag.partition("/")[0]
                 expected = {steps.get(one.name, f"{one.name}="), f"{one.name}=True"}
                 assert in_python(flag) in expected, flag
+
+
+@pytest.mark.parametrize("names", [["a"], ["a", "b"], ["a,b", "c"], ["it's", "b c"], ["[x]"], [" a", 'q"'], ["$x"]])
+def test_names_in_advice_are_read_back_by_the_shell_and_the_command(names: list[str]) -> None:
+    assert column_names(shlex.split(names_value(names))) == tuple(names)

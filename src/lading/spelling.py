@@ -9,9 +9,9 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-__all__ = ["in_python"]
+__all__ = ["in_python", "names_value"]
 
 _OPTION = re.compile(
     r"""--(?P<flag>[a-z][a-z-]*)(?:\ (?!(?:and|or)\b)(?P<value>(?:'[^']*'|"'"|[^\s'"])+?)(?=[.,;:)]*(?:\s|$)))?"""
@@ -30,6 +30,12 @@ _OF_DOCUMENTS = {
     "sample_id_field",
 }  # fmt: skip
 """Options of `InterleavedOptions`."""
+
+
+def names_value(names: Sequence[str]) -> str:
+    """Return the value of an option that takes names, such as `--columns`, quoted for a shell: `a,b` or a JSON list."""
+    plain = all(re.fullmatch(r"[^\s,'\"\[]+", name) for name in names)
+    return shlex.quote(",".join(names) if plain else json.dumps([*names], ensure_ascii=False))
 
 
 def in_python(text: str) -> str:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -13,6 +11,7 @@ import pyarrow as pa
 from lading.arrow.align import refuse_duplicate_names
 from lading.arrow.types import unread_type
 from lading.errors import DuplicateField, LadingError, Unrepresentable
+from lading.spelling import names_value
 
 __all__ = ["Refusal", "duplicate_columns", "first_of_each", "refuse_columns", "unread_columns"]
 
@@ -111,11 +110,6 @@ def _advice(refused: Mapping[str, Refusal], names: Iterable[str], own: str) -> I
     if not rest:
         yield "The file has no other column."
     elif len(rest) <= _FEW_NAMES:
-        yield f"Read the other columns: --columns {_option(rest)}"
+        yield f"Read the other columns: --columns {names_value(rest)}"
     else:
-        yield f"Read the other columns: --drop-columns {_option([*refused])}"
-
-
-def _option(names: list[str]) -> str:
-    plain = all(name == name.strip() and "," not in name and not name.startswith("[") for name in names)
-    return shlex.quote(",".join(names) if plain else json.dumps(names, ensure_ascii=False))
+        yield f"Read the other columns: --drop-columns {names_value([*refused])}"

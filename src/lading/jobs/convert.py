@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -70,6 +69,7 @@ from lading.options import (
 )
 from lading.pipeline.columns import written_schema
 from lading.pipeline.shard_kind import ShardKind
+from lading.spelling import names_value
 from lading.storage.base import Sink, Store
 from lading.storage.memory import MemoryStore
 from lading.storage.roots import StoredRoots, kept_roots
@@ -565,10 +565,10 @@ def _refuse_unverifiable(target: AnyFormat, spec: Conversion) -> None:
         return
     without = [field for field in schema if undigested(pa.schema([field])) is not None]
     if without:
-        names = ",".join(field.name for field in without)
+        names = names_value([field.name for field in without])
         raise Unrepresentable("values of this type have no digest to compare", column=without[0].name,
                               found=without[0].type, advice="Convert without --verify, or leave out such columns with "
-                              f"--drop-columns {shlex.quote(names)}.")  # fmt: skip
+                              f"--drop-columns {names}.")  # fmt: skip
     back = target.written(written_schema(schema), target.write_options(spec.write.options or {}))
     if back.text_columns:
         raise UsageError("bytes that are written as text cannot be compared with those of the source",

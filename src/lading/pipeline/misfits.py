@@ -6,7 +6,6 @@ memory, until the rest is accepted. Each option that the advice names was tried 
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 from collections.abc import Iterator, Sequence
@@ -26,6 +25,7 @@ from lading.pipeline.batch import Batch
 from lading.pipeline.open_shard import BuildFolder, begin_shard
 from lading.pipeline.pack import pack
 from lading.pipeline.shard_kind import ShardKind
+from lading.spelling import names_value
 from lading.storage.memory import MemoryStore
 
 __all__ = ["all_misfits"]
@@ -153,9 +153,9 @@ def _advice(found: dict[str, Unrepresentable], rest: _Rows, batch: Batch) -> str
     others = [text for kind, text in remedies if kind == "drop" and text not in kept]
     every = [name for name in found if name not in kept]
     if others:
-        said.append(f"Leave out {_counted(others)} with --drop-columns {_listed(others)}.")
+        said.append(f"Leave out {_counted(others)} with --drop-columns {names_value(others)}.")
     if every and every != others:
-        said.append(f"Or leave out {_counted(every)} with --drop-columns {_listed(every)}.")
+        said.append(f"Or leave out {_counted(every)} with --drop-columns {names_value(every)}.")
     return " ".join(said)
 
 
@@ -195,11 +195,6 @@ class _Column:
         if not is_ref(self.field.type):
             return self
         return _Column(self.field.with_type(pa.large_binary()), _hollow(self.values))
-
-
-def _listed(names: Sequence[str]) -> str:
-    plain = all(re.fullmatch(r"[^\s,'\"\[]+", name) for name in names)
-    return shlex.quote(",".join(names) if plain else json.dumps(names, ensure_ascii=False))
 
 
 def _type_option(column: _Column, rest: _Rows) -> tuple[str | None, LadingError | None]:

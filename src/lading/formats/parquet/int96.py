@@ -8,7 +8,6 @@ Source: parquet-format 2.11.0 `parquet.thrift` (Type.INT96); Spark's `ParquetRea
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
@@ -23,6 +22,7 @@ from lading.errors import Unrepresentable
 from lading.formats.parquet.columns import leaf_arrays
 from lading.formats.parquet.pages import Run
 from lading.formats.parquet.schema import arrow_types_in
+from lading.spelling import names_value
 
 __all__ = ["COARSEST", "FINEST", "WideTimes", "unit_of"]
 
@@ -89,7 +89,7 @@ class WideTimes:
                     f"{self._run.name}: times in 96 bits that do not fit", file=self._path, column=name,
                     expected=f"what 64 bits of {self._unit} hold, exactly",
                     advice=f"{f'Read them with --option int96_unit={unit}' if unit else 'No unit holds them all'}, or "
-                           f"leave the column out with --drop-columns {shlex.quote(name)}.",
+                           f"leave the column out with --drop-columns {names_value([name])}.",
                 )  # fmt: skip
 
 
