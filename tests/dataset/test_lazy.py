@@ -71,6 +71,10 @@ def _doubled(batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch.append_column("twice", pc.multiply(batch["a"].cast(pa.int64()), 2))
 
 
+def _doubled_again(batch: pa.RecordBatch) -> pa.RecordBatch:
+    return batch.append_column("four", pc.multiply(batch["twice"], 2))
+
+
 def _without_first(batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch.slice(1)
 
@@ -97,6 +101,11 @@ CHAINS: dict[str, Callable[[lading.Dataset], lading.Dataset]] = {
     "lambda": lambda ds: ds.filter(lambda batch: pc.less(batch["a"].cast(pa.int64()), 5)),
     "map": lambda ds: ds.map(_doubled),
     "map, where, select": lambda ds: ds.map(_doubled).where("twice > 10").select("twice"),
+    "shuffle": lambda ds: ds.shuffle(),
+    "shuffle between where": lambda ds: ds.where("a >= 4").shuffle(5).where("b == 1"),
+    "shuffle, select, limit": lambda ds: ds.shuffle(2).select("txt").limit(6),
+    "shuffle between maps": lambda ds: ds.map(_doubled).shuffle(seed=3).map(_doubled_again),
+    "shuffle, slice, shuffle": lambda ds: ds.shuffle(1)[3:-2].shuffle(2),
     "nothing is left": lambda ds: ds.where("a < 0"),
     "limit of nothing": lambda ds: ds.limit(0),
 }
@@ -371,7 +380,7 @@ def test_a_dataset_shows_what_it_is(plain: Path) -> None:
 
 _NAMES = (
     "batches by_key close columns counts drop filter format head image_bounds limit map materialise read rename samples"
-    " schema select shards skipped_shards source steps take view where write"
+    " schema select shards shuffle skipped_shards source steps take view where write"
 )
 
 

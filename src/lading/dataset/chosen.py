@@ -10,14 +10,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from itertools import chain, pairwise
-from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from lading.arrow.types import unread_type
-from lading.arrow.views import reorder
+from lading.arrow.views import present, reorder
 from lading.dataset.columns import (
     after_columns,
     columns_asked,
@@ -25,14 +24,15 @@ from lading.dataset.columns import (
     refuse_lost_columns,
 )
 from lading.dataset.iteration import MAX_BYTES, Batching, aligned_to, finished, hidden_columns, padded, shard_batches
+from lading.dataset.order import Numbers, is_over_numbers, needs_all, numbers_after, numbers_at
 from lading.dataset.random_access import unfetched_rows
 from lading.dataset.shards import Shards
-from lading.dataset.steps import Drop, Filter, ImageBounds, Limit, Map, Rename, Rows, Select, Step, Where
+from lading.dataset.steps import Drop, Filter, ImageBounds, Map, Rename, Rows, Select, Step, Where
 from lading.dataset.transform import Portion, Transform
 from lading.errors import UsageError
 from lading.features.items import KEY, duplicate_id_bounds, sample_firsts, sample_rows, without_source
 
-__all__ = ["ChosenSamples", "Numbers", "has_map", "in_order", "numbers_at", "one_batch", "split_at_list"]
+__all__ = ["ChosenSamples", "has_map", "in_order", "one_batch", "split_at_list"]
 
 _TAKEN_SAMPLES = 256
 """Samples of a list that are read at once: of some formats, with their payload."""
@@ -40,9 +40,6 @@ _TAKEN_SAMPLES = 256
 _PASS_ROWS, _FIRST_ROWS = 16_384, 1024
 _COLUMN_STEPS = (Select, Drop, Rename)
 _ROW_STEPS = (Where, ImageBounds, Filter)
-
-Numbers: TypeAlias = range | NDArray[np.int64]
-"""Numbers of samples in the source."""
 
 
 class ChosenSamples:
@@ -64,6 +61,7 @@ class ChosenSamples:
         self._shards, self.steps = shards, tuple(steps)
         self._map_schemas: list[pa.Schema] = []
         self._fields: dict[str, pa.Field | None] = {}
+        self._found: dict[int, Numbers] = {}
 
     # In order
 
@@ -263,18 +261,21 @@ class ChosenSamples:
         return self._numbers(self.steps)
 
     def _numbers(self, steps: Sequence[Step]) -> Numbers:
+        """The numbers behind the first steps of the dataset; found once behind each step that needs all samples."""
         begin = max((i + 1 for i, step in enumerate(steps) if isinstance(step, (*_ROW_STEPS, Map))), default=0)
-        if begin == 0:
+        known = max((count for count in self._found if begin <= count <= len(steps)), default=None)
+        if known is not None:
+            begin, found = known, self._found[known]
+        elif begin == 0:
             ends = self._shards.sample_ends()
-            found: Numbers = range(int(ends[-1]) if len(ends) else 0)
+            found = range(int(ends[-1]) if len(ends) else 0)
         else:  # a function may change the number of samples in any batch: only a pass over all of them tells
-            found = self._passed(steps[:begin])
-        for step in steps[begin:]:
-            if isinstance(step, Limit):
-                found = found[: step.count]
-            elif isinstance(step, Rows):
-                listed = None if step.numbers is None else np.array(step.numbers, np.int64)
-                found = found[step.slice] if listed is None else numbers_at(found, listed)
+            found = self._found[begin] = self._passed(steps[:begin])
+        for i, step in enumerate(steps[begin:], begin):
+            if is_over_numbers(step):
+                found = numbers_after(step, found, _Look(self, self._shards, steps[:i]))
+            if needs_all(step):
+                self._found[i + 1] = found
         return found
 
     def _passed(self, steps: Sequence[Step]) -> NDArray[np.int64]:
@@ -296,7 +297,7 @@ class ChosenSamples:
         """
         shards, view = self._shards, self._view
         rising, places = np.unique(numbers, return_inverse=True)
-        again = [step for step in steps if isinstance(step, (*_COLUMN_STEPS, Map)) or _takes_items(step, view)]
+        again = [step for step in steps if _makes_rows(step, view)]
         wanted = columns_to_read(again, columns, view)
         if wanted is not None and shards.fixed_schema and KEY not in shards.schema.names:
             wanted = [name for name in wanted if name != KEY] or None
@@ -312,15 +313,53 @@ class ChosenSamples:
         return reorder(table, sample_rows(bounds, places))
 
 
+class _Look:
+    """Reads values of the samples behind the first steps of a dataset; see `lading.dataset.order.Look`."""
+
+    def __init__(self, chosen: ChosenSamples, shards: Shards, steps: Sequence[Step]) -> None:
+        self._chosen, self._shards, self._steps = chosen, shards, steps
+
+    def __call__(self, names: Sequence[str]) -> Iterator[list[pa.Array]]:
+        view = self._shards.view
+        for batch in self.rows(list(names)):
+            values = [batch.column(name) for name in names]
+            if view == "interleaved":
+                starts = sample_firsts(batch, view)
+                values = [column.take(pa.array(_first_values(column, starts))) for column in values]
+            yield values
+
+    def rows(self, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
+        for portion in self._chosen.portions(columns, steps=self._steps):
+            yield portion.batch
+
+
+def _first_values(column: pa.Array, starts: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The row of each document that has its first value; its first row if it has none."""
+    rows = np.where(present(column), np.arange(len(column)), len(column))
+    firsts: NDArray[np.int64] = np.minimum.reduceat(rows, starts) if len(starts) else starts
+    ends = np.append(starts[1:], len(column))
+    return np.where(firsts < ends, firsts, starts)
+
+
 def split_at_list(steps: Sequence[Step]) -> tuple[Sequence[Step], Sequence[Step]]:
-    """The steps up to the last list of numbers, or slice that counts from the end, and the steps behind it."""
-    last = max((i + 1 for i, step in enumerate(steps) if isinstance(step, Rows) and not step.streams), default=0)
+    """The steps up to the last one that needs all samples, and the steps behind it.
+
+    Steps that directly follow and only count samples, or choose columns, belong to the first part.
+    """
+    last = max((i + 1 for i, step in enumerate(steps) if needs_all(step)), default=0)
+    for i, step in enumerate(steps[last:], last) if last else ():
+        if is_over_numbers(step):
+            last = i + 1
+        elif not isinstance(step, _COLUMN_STEPS):
+            break
     return steps[:last], steps[last:]
 
 
-def _takes_items(step: Step, view: str) -> bool:
-    """Whether a step may take single items from samples that it keeps."""
-    return view == "interleaved" and isinstance(step, _ROW_STEPS) and step.drop == "row"
+def _makes_rows(step: Step, view: str) -> bool:
+    """Whether a step changes rows of samples that it keeps; a filter may take single items of documents."""
+    if isinstance(step, _ROW_STEPS):
+        return view == "interleaved" and step.drop == "row"
+    return not is_over_numbers(step)
 
 
 def has_map(steps: Sequence[Step]) -> bool:
@@ -350,17 +389,6 @@ def in_order(batch: pa.RecordBatch, columns: Sequence[str], view: str) -> pa.Rec
             raise UsageError("no such column", expected=", ".join(batch.schema.names), found=repr(name))
     first = [n for n in ("sample_id", "position") if n in batch.schema.names] if view == "interleaved" else []
     return batch.select(list(dict.fromkeys([*first, *columns])))
-
-
-def numbers_at(numbers: Numbers, places: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The numbers at some places; places below 0 count from the end. Raises IndexError."""
-    count = len(numbers)
-    wrong = np.flatnonzero((places < -count) | (places >= count))
-    if len(wrong):
-        raise IndexError(f"sample {places[wrong[0]]} of {count}")
-    if isinstance(numbers, range):  # may stand for millions, where one is asked for
-        return numbers.start + numbers.step * np.where(places < 0, places + count, places)
-    return numbers[places]
 
 
 class _Uncounted(UsageError, TypeError):

@@ -10,8 +10,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from lading.dataset.chosen import ChosenSamples, has_map, in_order, numbers_at, one_batch
+from lading.dataset.chosen import ChosenSamples, has_map, in_order, one_batch
 from lading.dataset.iteration import hidden_columns, refuse_no_columns
+from lading.dataset.order import numbers_at
 from lading.dataset.python_values import samples_as_dicts
 from lading.dataset.random_access import materialised
 from lading.dataset.sample_access import SampleAccess, ordinals

@@ -17,6 +17,7 @@ from lading.dataset.bad_shards import SkippedShard
 from lading.dataset.chosen import ChosenSamples
 from lading.dataset.chosen_access import access_to
 from lading.dataset.iteration import Batching
+from lading.dataset.order_verbs import OrderVerbs
 from lading.dataset.pruning import shards_that_fit
 from lading.dataset.python_values import rows_as_dicts, samples_as_dicts
 from lading.dataset.sample_access import SampleAccess, ordinals
@@ -37,7 +38,7 @@ __all__ = ["Dataset"]
 _DOCUMENT_ROWS = 64
 
 
-class Dataset(StepVerbs):
+class Dataset(StepVerbs, OrderVerbs):
     """A source, how it is read, and steps. Immutable: every step gives a new dataset, and reads nothing.
 
     Rows are read when they are iterated, taken by number, written, or looked at. Datasets can be pickled: another

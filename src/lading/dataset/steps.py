@@ -32,6 +32,7 @@ __all__ = [
     "Rename",
     "Rows",
     "Select",
+    "Shuffle",
     "Step",
     "Where",
 ]
@@ -272,7 +273,21 @@ class Rows:
         return f"[[{', '.join(map(str, self.numbers[:_SHOWN_ROWS]))}{more}]]"
 
 
-Step: TypeAlias = Select | Drop | Rename | Where | ImageBounds | Filter | Map | Limit | Rows
+@dataclass(frozen=True, slots=True)
+class Shuffle:
+    """Put all samples in a random order, which depends only on the seed and on their number."""
+
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        """Refuse a seed that is no whole number."""
+        _refuse_no_seed(self.seed)
+
+    def __repr__(self) -> str:
+        return f"shuffle(seed={self.seed})"
+
+
+Step: TypeAlias = Select | Drop | Rename | Where | ImageBounds | Filter | Map | Limit | Rows | Shuffle
 """One step of a dataset."""
 
 
@@ -280,6 +295,11 @@ def _refuse_no_names(names: object) -> None:
     for name in names if isinstance(names, (tuple, list)) else [names]:
         if not isinstance(name, str):
             raise UsageError("a column is named by a text", found=repr(name)[:80])
+
+
+def _refuse_no_seed(seed: object) -> None:
+    if not isinstance(seed, (int, np.integer)) or isinstance(seed, bool) or seed < 0:
+        raise UsageError("a seed is a whole number, 0 or more", found=f"seed={seed!r}"[:80])
 
 
 def _refuse_other_policy(drop: str) -> None:

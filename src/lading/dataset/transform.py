@@ -22,7 +22,7 @@ from lading.content.conditions import as_where
 from lading.dataset.columns import after_columns, choose_columns
 from lading.dataset.outcomes import ALONG, FILTERED, FILTERED_ALONG, RowOutcome
 from lading.dataset.row_filters import Rejects, left_rows, rejects_of
-from lading.dataset.steps import Drop, Filter, Function, ImageBounds, Limit, Map, Rename, Select, Step, Where
+from lading.dataset.steps import Drop, Filter, Function, ImageBounds, Limit, Map, Rename, Rows, Select, Step, Where
 from lading.errors import UsageError
 from lading.features.items import sample_firsts, sample_rows, without_source
 from lading.storage.fetch import Fetcher
@@ -56,7 +56,8 @@ class Transform:
     """The steps of a dataset, applied to one batch after another.
 
     Args:
-        steps: in their order. Lists of numbers of samples are none of them: they are for who reads the samples.
+        steps: in their order. Those that need all samples (`lading.dataset.order`) change no row here: `ChosenSamples`
+            reads the samples behind them.
         view: how rows are taken.
         fetcher: reads the first bytes of images.
         map_schemas: of each `Map`, the schema of its rows; without it, the first batch with rows decides.
@@ -90,6 +91,8 @@ class Transform:
         if isinstance(step, Map):
             self.maps.append(_Mapped(step.function, self.view, next(schemas, None)))
             return self.maps[-1]
+        if not isinstance(step, (Limit, Rows)):
+            return _unchanged
         chosen = slice(0, step.count, 1) if isinstance(step, Limit) else step.slice
         self._counters.append(_Counter(chosen, self.view, 0 if self._counters else skipped))
         return self._counters[-1]
@@ -142,6 +145,10 @@ class Transform:
             portion = self.apply(batch)
             if portion.batch.num_rows or portion.samples is None:
                 yield portion
+
+
+def _unchanged(portion: Portion) -> Portion:
+    return portion
 
 
 def _with_columns(step: Select | Drop | Rename, view: str, portion: Portion, *, strict: bool) -> Portion:
