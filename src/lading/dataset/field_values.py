@@ -1,0 +1,450 @@
+"""Values of columns, and of fields inside them, as plain Arrow arrays.
+
+    field_values(batch, ["json.lang", "txt", "meta.tags[0]", "jpg.width"], fetcher)
+
+| column | its value | fields inside it |
+|---|---|---|
+| JSON (`json`, JSON text or bytes in a table) | the JSON value | names and numbers: `json.lang`, `json.tags[0]` |
+| struct, map, list | as stored | fields, keys, numbers: `meta.lang`, `meta.tags[-1]` |
+| text (`txt`) | text | as JSON, if the text is JSON |
+| number as text (`cls`) | number | |
+| image, audio, video (`jpg`, `wav`, `mp4`) | as stored | of the header: `jpg.width`, `wav.duration_s` |
+
+A field that a sample lacks is null. Of media, only the first bytes are read. Of other columns of references, the values
+are read: neighbours together, 32 MB at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from itertools import islice, pairwise
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from lading.arrow import json_text
+from lading.arrow.casts import decoded
+from lading.arrow.references import files_of, is_ref, unpack
+from lading.arrow.types import arrow_type
+from lading.arrow.views import (
+    LIST_TYPES,
+    byte_lengths,
+    child_fields,
+    is_bytes,
+    is_text,
+    is_view,
+    join,
+    present,
+    slices,
+    with_child_fields,
+    without_runs,
+)
+from lading.content.field_paths import FieldPath, Part, parse_field
+from lading.content.media_info import MediaInfo, media_info
+from lading.dataset.json_values import FieldColumn, Use, json_at, typed_json
+from lading.errors import DataError, LadingError, UsageError, errors_at
+from lading.features.items import lineage_of, split_rows
+from lading.features.types import Audio, ClassLabel, Feature, Image, Json, Text, Value, Video, feature_of
+from lading.storage.fetch import Fetcher
+
+__all__ = ["MEDIA_FACTS", "FieldColumn", "Use", "Wanted", "columns_of", "field_type", "field_values", "read_fields"]
+
+MEDIA_FACTS: dict[str, pa.DataType] = {
+    "width": pa.int64(),
+    "height": pa.int64(),
+    "frames": pa.int64(),
+    "duration_s": pa.float64(),
+    "sample_rate": pa.int64(),
+    "channels": pa.int64(),
+    "fps": pa.float64(),
+    "format": pa.string(),
+    "codec": pa.string(),
+    "kind": pa.string(),
+}
+"""Fields of media columns, and their types; `lading.content.media_info.MediaInfo` describes them."""
+
+_PART_BYTES = 32 << 20
+_PARSED_BYTES = 4 << 20
+_HEAD_BYTES = (512, 64 << 10)
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A field whose values are wanted, and how they are used."""
+
+    field: FieldPath
+    use: Use = "any"
+
+
+def columns_of(names: Iterable[str], schema: pa.Schema | None = None) -> list[str]:
+    """Return the columns that must be read for these names, each once.
+
+    Example:
+        columns_of(["json.lang", "json.score", "txt"])  # ["json", "txt"]
+    """
+    columns = () if schema is None else schema.names
+    return list(dict.fromkeys(parse_field(name, columns).column for name in names))
+
+
+def field_values(batch: pa.RecordBatch, names: Sequence[str], fetcher: Fetcher) -> list[pa.Array]:
+    """Return the values of columns and of fields inside them, an array a name, null where a sample has no value.
+
+    JSON values have the type that all of the batch have: bool, int64, float64, string, or a list of one of them. Other
+    JSON values, and values of several kinds, are JSON texts of Arrow's type `arrow.json`.
+
+    Example:
+        [languages] = field_values(batch, ["json.lang"], fetcher)
+
+    Args:
+        batch: the rows; payload as references or as bytes.
+        names: `txt`, `json.lang`, `meta.tags[0]`, `meta['any name']`, `jpg.width`.
+        fetcher: reads what references name.
+
+    Raises:
+        UsageError: a column is missing, or has no such field.
+        DataError: JSON or text of a sample is invalid; names the sample.
+        BadReference: payload is unavailable.
+    """
+    wanted = [Wanted(parse_field(name, batch.schema.names)) for name in names]
+    return [column.values for column in read_fields(batch, wanted, fetcher)]
+
+
+def field_type(field: pa.Field, path: Sequence[Part] = ()) -> pa.DataType | None:
+    """Return the type of the values of a field in every batch; None if the data decide, as of JSON.
+
+    Raises:
+        UsageError: the column has no such field.
+    """
+    wanted = Wanted(FieldPath(field.name, tuple(path)))
+    if _way(field, wanted.field) == "json":
+        return None
+    plain = field.with_type(_without_runs(field.type))
+    empty = pa.record_batch([pa.nulls(0, plain.type)], pa.schema([plain]))
+    with Fetcher() as fetcher:
+        return read_fields(empty, [wanted], fetcher)[0].values.type
+
+
+def read_fields(batch: pa.RecordBatch, wanted: Sequence[Wanted], fetcher: Fetcher) -> list[FieldColumn]:
+    """Return the values of fields as they are used. Arguments and errors are as of `field_values`."""
+    found: dict[Wanted, FieldColumn] = {}
+    groups: dict[tuple[str, _Way], list[Wanted]] = {}
+    for each in wanted:
+        field = _field_of(batch.schema, each.field)
+        groups.setdefault((field.name, _way(field, each.field)), []).append(each)
+    for (name, way), mine in groups.items():
+        field = batch.schema.field(name)
+        values = _Values(batch.column(name), field, batch, fetcher)
+        with_json = way == "json" and any(each.use != "presence" or each.field.path for each in mine)
+        read = _READERS[way] if with_json or way != "json" else _stored
+        found |= zip(mine, read(values, mine), strict=True)
+    return [found[each] for each in wanted]
+
+
+_Way: TypeAlias = Literal["stored", "nested", "text", "number", "json", "media"]
+"""Where the values of a field come from."""
+
+
+def _field_of(schema: pa.Schema, path: FieldPath) -> pa.Field:
+    at = schema.get_all_field_indices(path.column)
+    if len(at) != 1:
+        raise no_such_column(path, schema.names, len(at))
+    return schema.field(at[0])
+
+
+def no_such_column(path: FieldPath, names: Sequence[str], count: int = 0) -> UsageError:
+    """Return the error for a column that is missing, or that stands several times."""
+    if count:
+        return UsageError(f"the column stands {count} times", column=path.column)
+    return UsageError(
+        "no such column", column=path.column, expected=", ".join(names), advice=close_to(path.column, names)
+    )
+
+
+def close_to(name: str, names: Iterable[str]) -> str | None:
+    """Return advice that names the most similar of some names; None if no name is similar."""
+    close = get_close_matches(name, list(names), n=1)
+    return f"Did you mean {close[0]}?" if close else None
+
+
+def _way(field: pa.Field, path: FieldPath) -> _Way:
+    kind, feature = _plain_type(field.type), feature_of(field)
+    packed = is_ref(kind) or is_bytes(kind)
+    if path.path:
+        return _way_inside(kind, feature, path)
+    if isinstance(feature, Json):
+        return "json"
+    if packed and isinstance(feature, Text):
+        return "text"
+    return "number" if packed and isinstance(feature, (Value, ClassLabel)) else "stored"
+
+
+def _way_inside(kind: pa.DataType, feature: Feature, path: FieldPath) -> _Way:
+    first, packed = path.path[0], is_ref(kind) or is_bytes(kind)
+    if isinstance(feature, Json) or is_text(kind):
+        return "json"
+    is_media = isinstance(feature, (Image, Audio, Video))
+    is_child = pa.types.is_struct(kind) and kind.get_field_index(str(first)) >= 0
+    if not is_child and (is_media or (packed and first in MEDIA_FACTS)):
+        if len(path.path) > 1 or first not in MEDIA_FACTS:
+            raise _no_field(path, f"a column of {type(feature).__name__.lower()} files has", MEDIA_FACTS)
+        return "media"
+    if not packed and not isinstance(kind, (pa.StructType, pa.MapType, *LIST_TYPES)):
+        raise UsageError(f"a column of {kind} has no fields", column=path.column, found=str(path))
+    return "json" if packed else "nested"
+
+
+def _no_field(path: FieldPath, whose: str, names: Iterable[str]) -> UsageError:
+    names = list(names)
+    return UsageError(f"no such field; {whose} {', '.join(names)}", column=path.column, found=str(path),
+                      advice=close_to(str(path.path[-1]), names))  # fmt: skip
+
+
+def _plain_type(kind: pa.DataType) -> pa.DataType:
+    """Return the type without extension, dictionary and run ends; references stay."""
+    if isinstance(kind, pa.BaseExtensionType) and not is_ref(kind):
+        return _plain_type(kind.storage_type)
+    if pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):
+        return _plain_type(kind.value_type)
+    return kind
+
+
+def _without_runs(kind: pa.DataType) -> pa.DataType:
+    """Return the type without run ends: pyarrow 26 makes invalid empty arrays of run ends inside other types."""
+    if pa.types.is_run_end_encoded(kind):
+        return _without_runs(kind.value_type)
+    inner = [field.with_type(_without_runs(field.type)) for field in child_fields(kind)]
+    return with_child_fields(kind, inner) if inner else kind
+
+
+def _plain(column: pa.Array) -> pa.Array:
+    """Return the values in a type that pyarrow has kernels for; references and views of bytes stay unchanged."""
+    kind = column.type
+    if isinstance(kind, pa.BaseExtensionType):
+        return column if is_ref(kind) else _plain(column.storage)
+    if pa.types.is_dictionary(kind):
+        return _plain(decoded(column))
+    if pa.types.is_run_end_encoded(kind):
+        return _plain(without_runs(column))
+    return join(column) if pa.types.is_string_view(kind) else column
+
+
+@dataclass(frozen=True, slots=True)
+class _Values:
+    """A column, and what is needed to read its values."""
+
+    column: pa.Array
+    field: pa.Field
+    batch: pa.RecordBatch
+    fetcher: Fetcher
+
+    def parts(self, max_bytes: int) -> Iterator[tuple[int, list[bytes | None]]]:
+        """Yield the bytes of the values in parts, each with its first row; None where null."""
+        column = _plain(self.column)
+        if is_ref(column.type):
+            refs, files = unpack(column), files_of(self.batch.schema)
+            size = np.where(refs.valid, refs.length, 0).clip(0)
+            whole = self.fetcher.values(column, files)
+            for first, stop in _bounds(size, max_bytes):
+                with errors_at(column=self.field.name):
+                    yield first, list(islice(whole, stop - first))
+            return
+        column = column.cast(pa.large_binary()) if is_text(column.type) or is_view(column.type) else column
+        for first, stop in _bounds(byte_lengths(column), max_bytes):
+            yield first, column.slice(first, stop - first).to_pylist()
+
+    def error(self, error: LadingError, row: int) -> LadingError:
+        """Return the error with the place of a row."""
+        names, files = self.batch.schema.names, lineage_of(self.batch.schema)
+        key = next((name for name in ("__key__", "sample_id") if name in names), None)
+        error.offset = None  # of the value, not of the file
+        return error.at(
+            file=files[0] if len(files) == 1 else None,
+            sample=None if key is None else str(self.batch.column(key)[row].as_py()),
+            row=row if key is None else None,
+            column=self.field.name,
+        )
+
+
+def _bounds(size: NDArray[np.int64], max_bytes: int) -> Iterator[tuple[int, int]]:
+    yield from pairwise(split_rows(np.arange(len(size)), size, max_bytes=max_bytes).tolist())
+
+
+# Values as they are stored
+
+
+def _stored(values: _Values, wanted: Sequence[Wanted]) -> list[FieldColumn]:
+    return [FieldColumn(_plain(values.column)) for _ in wanted]
+
+
+def _nested(values: _Values, wanted: Sequence[Wanted]) -> list[FieldColumn]:
+    return [FieldColumn(_inside(values.column, each.field)) for each in wanted]
+
+
+def _inside(column: pa.Array, path: FieldPath) -> pa.Array:
+    """Return the values at a path of structs, maps and lists."""
+    for i, part in enumerate(path.path):
+        column = _plain(column)
+        here = FieldPath(path.column, path.path[: i + 1])
+        if pa.types.is_map(column.type) and isinstance(part, str):
+            column = pc.map_lookup(column, pa.scalar(part, column.type.key_type), "first")
+        elif pa.types.is_struct(column.type) and isinstance(part, str):
+            column = _child(column, part, here)
+        elif isinstance(column.type, LIST_TYPES) and isinstance(part, int):
+            column = _element(column, part)
+        else:
+            raise UsageError("no such field", column=path.column, expected=f"a field of {column.type}", found=str(here))
+    return _plain(column)
+
+
+def _child(column: pa.StructArray, name: str, path: FieldPath) -> pa.Array:
+    at = column.type.get_field_index(name)
+    if at < 0:
+        raise _no_field(path, "this struct has", [child.name for child in column.type])
+    child = _plain(column.field(at))
+    if not column.null_count:
+        return child
+    if pa.types.is_union(child.type):
+        raise UsageError(f"{child.type} in structs that may be null cannot be looked at", column=path.column)
+    return pa.StructArray.from_arrays([child], [name], mask=column.is_null()).flatten()[0]
+
+
+def _element(column: pa.Array, number: int) -> pa.Array:
+    """Return one value of each list; null where the list is shorter."""
+    length = np.asarray(pc.list_value_length(column).fill_null(0).to_numpy(zero_copy_only=False), np.int64)
+    place = number if number >= 0 else length + number
+    there = (place >= 0) & (place < length)
+    at = np.cumsum(length) - length + place
+    return column.flatten().take(pa.array(np.where(there, at, 0), mask=~there))
+
+
+# Text and numbers that are stored as text
+
+
+def _text(values: _Values, wanted: Sequence[Wanted]) -> list[FieldColumn]:
+    if all(each.use == "presence" for each in wanted):
+        return _stored(values, wanted)
+    texts = _all_text(values)
+    return [FieldColumn(texts) for _ in wanted]
+
+
+def _all_text(values: _Values) -> pa.Array:
+    parts = [pa.array([], pa.large_string())]
+    for first, data in values.parts(_PART_BYTES):
+        found = pa.array(data, pa.large_binary())
+        try:
+            parts.append(found.cast(pa.large_string()))
+        except pa.ArrowInvalid:
+            row = next(i for i, text in enumerate(data) if text is not None and not _is_utf8(text))
+            raise values.error(DataError("invalid UTF-8"), first + row) from None
+    return parts[1] if len(parts) == 2 else pa.concat_arrays(parts)  # noqa: PLR2004 - one part, and the empty one
+
+
+def _is_utf8(text: bytes) -> bool:
+    try:
+        text.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _number(values: _Values, wanted: Sequence[Wanted]) -> list[FieldColumn]:
+    if all(each.use == "presence" for each in wanted):
+        return _stored(values, wanted)
+    feature = feature_of(values.field)
+    kind = arrow_type(feature.dtype) if isinstance(feature, Value) else pa.int64()
+    texts = pc.utf8_trim_whitespace(_all_text(values))
+    try:
+        numbers = texts.cast(kind)
+    except pa.ArrowInvalid:
+        row = next(i for i, text in enumerate(texts) if not _casts(text, kind))
+        raise values.error(DataError("not a number", expected=kind, found=f"{texts[row].as_py()!r:.60}"), row) from None
+    return [FieldColumn(numbers) for _ in wanted]
+
+
+def _casts(text: pa.Scalar, kind: pa.DataType) -> bool:
+    try:
+        text.cast(kind)
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+# JSON
+
+
+def _json(values: _Values, wanted: Sequence[Wanted]) -> list[FieldColumn]:
+    paths = list(dict.fromkeys(each.field.path for each in wanted))
+    found: dict[tuple[Part, ...], list[Any]] = {path: [] for path in paths}
+    for first, texts in values.parts(_PARSED_BYTES):
+        documents = _parsed(values, first, texts)
+        for path in paths:
+            found[path] += json_at(documents, path)
+    return [typed_json(found[each.field.path], each.use) for each in wanted]
+
+
+def _parsed(values: _Values, first: int, texts: list[bytes | None]) -> list[Any]:
+    known = [b"null" if text is None else text for text in texts]
+    documents = json_text.loads_plain(known)
+    if documents is not None:
+        return documents
+    documents = []
+    for row, text in enumerate(known, first):
+        try:
+            documents.append(json_text.loads(text))
+        except DataError as error:
+            raise values.error(error, row) from None
+    return documents
+
+
+# Facts of media
+
+
+def _media(values: _Values, wanted: Sequence[Wanted]) -> list[FieldColumn]:
+    facts = media_facts(values.column, values.batch.schema, values.fetcher)
+    columns = []
+    for each in wanted:
+        name = str(each.field.path[0])
+        found = [None if fact is None else getattr(fact, name) for fact in facts]
+        columns.append(FieldColumn(pa.array(found, MEDIA_FACTS[name])))
+    return columns
+
+
+def media_facts(column: pa.Array, schema: pa.Schema, fetcher: Fetcher) -> list[MediaInfo | None]:
+    """Return what the headers of media say, one a row; None where there is no value, or an unknown one.
+
+    Args:
+        column: references, bytes, or Hugging Face's structs of bytes and path.
+        schema: of the column's batch, with its files table.
+        fetcher: reads the first bytes behind references.
+    """
+    column = _plain(column)
+    if pa.types.is_struct(column.type):
+        column = _plain(_child(column, "bytes", FieldPath("bytes")))
+    if not is_ref(column.type):
+        return [None if data is None else media_info(data) for data in slices(column)]
+    found: list[MediaInfo | None] = [None] * len(column)
+    files, left = files_of(schema), np.flatnonzero(present(column))
+    for most in _HEAD_BYTES:
+        again = []
+        heads = fetcher.heads(column.take(pa.array(left)), files, most)
+        for row, head in zip(left.tolist(), heads, strict=True):
+            found[row] = None if head is None else media_info(head)
+            if found[row] is None and head is not None and len(head) == most:
+                again.append(row)
+        left = np.array(again, np.int64)
+    return found
+
+
+_READERS: dict[_Way, Callable[[_Values, Sequence[Wanted]], list[FieldColumn]]] = {
+    "stored": _stored,
+    "nested": _nested,
+    "text": _text,
+    "number": _number,
+    "json": _json,
+    "media": _media,
+}
