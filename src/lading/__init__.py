@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from lading.jobs.info import info
     from lading.jobs.merge import merge
     from lading.jobs.salvage import salvage
+    from lading.jobs.stats import dataset_stats as stats
     from lading.jobs.verify import verify
     from lading.options import InterleavedOptions
     from lading.storage.fetch import materialise
@@ -40,6 +41,7 @@ __all__ = [
     "merge",
     "open",
     "salvage",
+    "stats",
     "verify",
     "writer",
 ]
@@ -60,6 +62,7 @@ _HOMES = {
     "merge": ("lading.jobs.merge", "merge"),
     "open": ("lading.dataset.open", "open_dataset"),
     "salvage": ("lading.jobs.salvage", "salvage"),
+    "stats": ("lading.jobs.stats", "dataset_stats"),
     "verify": ("lading.jobs.verify", "verify"),
     "writer": ("lading.dataset.writer", "DatasetWriter"),
 }

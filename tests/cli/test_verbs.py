@@ -850,7 +850,7 @@ def test_salvage_counts_the_findings_that_it_does_not_show(place: Path) -> None:
     assert "and 20 more findings" in run("salvage", "in", "saved", "--overwrite").output
 
 
-@pytest.mark.parametrize("verb", ["info", "head", "verify", "digest", "index", "diff", "convert", "salvage"])
+@pytest.mark.parametrize("verb", ["info", "head", "stats", "verify", "digest", "index", "diff", "convert", "salvage"])
 def test_verbs_that_read_take_limits(place: Path, verb: str) -> None:
     path = place / "d.jsonl"
     path.write_text(json.dumps({"a": "x" * 1000}) + "\n")
@@ -874,3 +874,12 @@ def test_verify_offers_salvage_for_damage_alone(tmp_path: Path) -> None:
     assert "lading salvage" not in said
     (tmp_path / "b.parquet").write_bytes((tmp_path / "a.parquet").read_bytes()[:-9])
     assert "lading salvage" in run("verify", str(tmp_path / "b.parquet"), status=1).output
+
+
+def test_stats_are_a_table_or_json(place: Path) -> None:
+    table = run("stats", "docs", "--where", "n_words > 0").output
+    assert "binary_content.width" in table
+    found = run_json("stats", "docs", "--limit", "3", "--top", "1")
+    assert found["samples"] == 3
+    assert found["columns"]["url"]["distinct"] == 3
+    assert len(found["columns"]["modality"]["top"]) == 1

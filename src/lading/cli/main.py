@@ -21,6 +21,7 @@ from lading.cli.merge import merge
 from lading.cli.options import flag_aliases
 from lading.cli.output import command_line, prepare_streams
 from lading.cli.salvage import salvage
+from lading.cli.stats import stats
 from lading.cli.verify import verify
 
 __all__ = ["app", "run"]
@@ -84,7 +85,7 @@ def _add(verb: Callable[..., None]) -> None:
     app.command(cls=_Verb, context_settings={"token_normalize_func": shown})(verb)
 
 
-for _verb in (demo, info, head, convert, verify, salvage, doctor, digest, diff, merge, index, formats):
+for _verb in (demo, info, head, stats, convert, verify, salvage, doctor, digest, diff, merge, index, formats):
     _add(_verb)
 
 

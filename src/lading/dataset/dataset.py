@@ -32,6 +32,7 @@ from lading.options import OnError, ReadOptions
 
 if TYPE_CHECKING:
     from lading.jobs.convert import ConvertSummary
+    from lading.jobs.stats_values import Stats
 
 __all__ = ["Dataset"]
 
@@ -310,6 +311,18 @@ class Dataset(StepVerbs, OrderVerbs):
         Example: `ds.by_key("000017")`
         """
         return self._access.by_key(key)
+
+    def stats(self, **options: Any) -> Stats:
+        """Statistics in one pass; the same as `lading.stats(ds, …)`. Media are not read, but for their headers.
+
+        Example: `ds.stats().columns["jpg.width"].median`
+
+        Args:
+            options: `top`, `workers` and the other arguments of `lading.stats`.
+        """
+        from lading.jobs.stats import dataset_stats
+
+        return dataset_stats(self, **options)
 
     # Payload and files
 

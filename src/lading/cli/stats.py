@@ -1,0 +1,47 @@
+"""`lading stats`: what the columns of a dataset hold."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from lading.cli.options import CHOOSING, READING, Debug, Json, Sources, Values, Workers, takes
+from lading.cli.output import Output
+from lading.cli.progress import watching
+from lading.cli.source import open_chosen
+
+__all__ = ["stats"]
+
+
+@takes(CHOOSING, READING)
+def stats(
+    *,
+    sources: Sources,
+    top: Annotated[
+        int, typer.Option("--top", min=0, metavar="N", help="Most frequent values to show of each column.")
+    ] = 10,
+    workers: Workers = None,
+    as_json: Json = False,
+    debug: Debug = False,
+    choosing: Values,
+    reading: Values,
+) -> None:
+    """Show statistics of columns: bounds, histograms, frequent values.
+
+    Looks into JSON, and measures images by their headers. Names such as
+    json.lang, len(txt) and jpg.width are those that --where takes.
+
+    Example: lading stats 'mint/*.tar' --limit 1000
+    """
+    with Output(as_json=as_json, debug=debug) as out:
+        from rich.text import Text
+
+        from lading.jobs import stats as job
+        from lading.jobs.stats_text import as_text
+
+        with open_chosen(sources, reading(), choosing()) as dataset, watching(out.err, "reading") as report:
+            found = job.dataset_stats(dataset, top=top, workers=workers, on_progress=report)
+        width = max(out.out.width, 80) if not as_json else 0
+        lines = () if as_json else as_text(found, width).splitlines()
+        out.show(found.to_dict(), (Text(line, no_wrap=True) for line in lines))

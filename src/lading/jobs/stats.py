@@ -1,0 +1,103 @@
+"""Statistics of a dataset, in one pass."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import pyarrow as pa
+
+from lading.dataset.dataset import Dataset
+from lading.dataset.iteration import materialise_parts, shard_batches
+from lading.dataset.open import chosen_samples, open_shards, source_and_opening
+from lading.dataset.shards import Shards
+from lading.dataset.source import Source, listed_once
+from lading.jobs.media_facts import MediaFacts
+from lading.jobs.pickled import decode_value, encode_value
+from lading.jobs.progress import OnProgress, Progress
+from lading.jobs.reading import NO_DIGESTS, Look, OnRead, Reading, look_at_shards
+from lading.jobs.stats_values import Stats, stats_of
+from lading.jobs.summaries import Summaries, is_read
+
+__all__ = ["begin_stats", "dataset_stats"]
+
+_MAX_ROWS, _MAX_BYTES = 16_384, 64 << 20
+_TOP = 10
+
+
+def dataset_stats(
+    source: Source | Dataset,
+    *,
+    top: int = _TOP,
+    workers: int | None = None,
+    on_progress: OnProgress | None = None,
+    **opening: Any,
+) -> Stats:
+    """Compute statistics of a dataset in one pass: of columns, fields of JSON, lengths of texts, sizes of images.
+
+    Payload of media is not read, but for the headers. Counts, bounds, means and deviations are exact. Quantiles and
+    histograms are exact up to 16,384 values a column, and those of an even sample of 16,384 values beyond (about 0.4 %
+    of the ranks off). Distinct values are exact up to 16,384, and estimated beyond (about 0.8 % off). Counts of the
+    most frequent values are exact up to 4,096 distinct values, and lower bounds beyond. The result says which are
+    approximate, and is the same with any number of workers.
+
+    Peak memory: that of `Dataset.batches`, and up to 1 MB for each name.
+
+    Example:
+        stats = lading.stats("photos/*.tar")
+        stats.columns["jpg.width"].median, stats.columns["json.lang"].top
+
+    Args:
+        source: as `lading.open` takes it, or a dataset; its steps are applied.
+        top: the number of most frequent values.
+        workers: processes that share the shards, at most. By default one a core, up to eight, for jobs of more than a
+            few seconds. Behind steps it is one.
+        on_progress: called after every batch and shard.
+        opening: the other arguments of `lading.open`.
+
+    Raises:
+        UsageError: workers are asked for, and cannot read these data.
+    """
+    source = source if isinstance(source, Dataset) else listed_once(source)
+    with open_shards(source, **opening) as dataset:
+        found, chosen = Summaries(dataset.view), chosen_samples(source, dataset)
+        if chosen is not None:
+            batches = (portion.batch for portion in chosen.portions(max_rows=_MAX_ROWS, max_bytes=_MAX_BYTES))
+            for size in _add_all(dataset, batches, found):
+                if on_progress is not None:
+                    on_progress(Progress(0, len(dataset.listing), found.samples, size))
+            return stats_of(found, top)
+        reading = Reading(begin_stats, *source_and_opening(source, opening), workers=workers)
+        shards = range(len(dataset.listing))
+        for told in look_at_shards(
+            dataset, begin_stats(dataset), reading, shards, on_digests=lambda _: None, on_progress=on_progress
+        ):
+            found.merge(decode_value(told["summaries"]))
+        dataset.bad.refuse_all(len(dataset.listing))
+        return stats_of(found, top)
+
+
+def begin_stats(dataset: Shards) -> Look:
+    """Return what `dataset_stats` does with shards: each has summaries of its own, so that workers change nothing."""
+
+    def look(shards: Iterable[int], on_read: OnRead) -> Iterator[dict[str, Any]]:
+        for shard in shards:
+            found, samples, size = Summaries(dataset.view, shard), 0, 0
+            batches = shard_batches(dataset, shard, _MAX_ROWS, _MAX_BYTES, views=True)
+            for total in _add_all(dataset, batches, found):
+                on_read(NO_DIGESTS, found.samples - samples, total - size)
+                samples, size = found.samples, total
+            yield {"summaries": encode_value(found, {})}
+
+    return look
+
+
+def _add_all(dataset: Shards, batches: Iterator[pa.RecordBatch], found: Summaries) -> Iterator[int]:
+    """Add batches to summaries; gives the bytes so far after each."""
+    add_media = MediaFacts(dataset.fetcher)
+    for batch in batches:
+        read = [one.name for one in batch.schema if is_read(one)]
+        for part in materialise_parts(dataset, batch, _MAX_BYTES, columns=read) if read else [batch]:
+            found.add(part, add_media)
+            yield found.size_bytes
+        dataset.release()
