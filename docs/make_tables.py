@@ -34,6 +34,11 @@ STEPS = {
     "drop_columns": "ds.drop",
     "limit": "ds.limit",
     "rename": "ds.rename",
+    "sample": "ds.sample",
+    "seed": "ds.sample(…, seed=…), ds.shuffle(seed=…)",
+    "shuffle": "ds.shuffle",
+    "sort": "ds.sort",
+    "take": "ds.take_keys",
     "where": "ds.where",
 }
 """Steps of a dataset for options that choose rows and columns; the others are arguments of `image_bounds`."""

@@ -281,6 +281,12 @@ class RowOptions:
         min_side: Drop images whose shorter side has fewer pixels.
         max_side: Drop images whose longer side has more pixels.
         drop: Where a filter rejects an item of a document, drop the item (row) or the whole document (sample).
+        take: Take the samples that this file lists, in its order: one key a line, or a column of a Parquet or CSV
+            file. Behind a first line number, one sample number a line, from 0.
+        sample: Keep randomly chosen samples in their order; a fraction such as 0.01, or a number such as 1000.
+        shuffle: Put all samples in a random order.
+        seed: Seed of --sample and --shuffle. Another seed chooses other samples, and another order.
+        sort: Order samples by this column, or by a field inside it, such as json.score, or json.score:desc.
         limit: Keep at most this many samples, the first ones that pass the filters.
     """
 
@@ -303,6 +309,11 @@ class RowOptions:
     min_side: int | None = field(default=None, metadata=cli("--min-side", "PX", panel=_ROWS, at_least=0))
     max_side: int | None = field(default=None, metadata=cli("--max-side", "PX", panel=_ROWS, at_least=0))
     drop: Drop = field(default="row", metadata=cli("--drop", "WHAT", panel=_ROWS, choices=get_args(Drop)))
+    take: str | os.PathLike[str] | None = field(default=None, metadata=cli("--take", "FILE", panel=_ROWS))
+    sample: int | float | None = field(default=None, metadata=cli("--sample", "SIZE", panel=_ROWS))
+    shuffle: bool = field(default=False, metadata=cli("--shuffle", panel=_ROWS))
+    seed: int = field(default=0, metadata=cli("--seed", "N", panel=_ROWS, at_least=0))
+    sort: Sequence[str] | None = field(default=None, metadata=cli("--sort", "FIELD", panel=_ROWS, repeatable=True))
     limit: int | None = field(default=None, metadata=cli("--limit", "N", panel=_ROWS, at_least=0))
 
 

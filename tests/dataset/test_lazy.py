@@ -106,6 +106,13 @@ CHAINS: dict[str, Callable[[lading.Dataset], lading.Dataset]] = {
     "shuffle, select, limit": lambda ds: ds.shuffle(2).select("txt").limit(6),
     "shuffle between maps": lambda ds: ds.map(_doubled).shuffle(seed=3).map(_doubled_again),
     "shuffle, slice, shuffle": lambda ds: ds.shuffle(1)[3:-2].shuffle(2),
+    "sample": lambda ds: ds.sample(0.4, seed=2),
+    "sample of a number, between where": lambda ds: ds.where("b != 1").sample(9).where("a > 3"),
+    "sort": lambda ds: ds.sort("b", descending=True),
+    "sort, shuffle, sort": lambda ds: ds.sort("txt").shuffle(4).sort(["b", "a"], descending=[False, True])[2:],
+    "sort behind rename and map": lambda ds: ds.rename({"b": "c"}).map(_doubled).sort("c").drop("c"),
+    "keys": lambda ds: ds.take_keys(["021", "003", "003", "010"]).where("a > 3"),
+    "keys in another column": lambda ds: ds.take_keys(["text 8", "text 2"], by="txt"),
     "nothing is left": lambda ds: ds.where("a < 0"),
     "limit of nothing": lambda ds: ds.limit(0),
 }
@@ -379,8 +386,8 @@ def test_a_dataset_shows_what_it_is(plain: Path) -> None:
 
 
 _NAMES = (
-    "batches by_key close columns counts drop filter format head image_bounds limit map materialise read rename samples"
-    " schema select shards shuffle skipped_shards source steps take view where write"
+    "batches by_key close columns counts drop filter format head image_bounds limit map materialise read rename sample"
+    " samples schema select shards shuffle skipped_shards sort source steps take take_keys view where write"
 )
 
 

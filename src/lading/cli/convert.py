@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import asdict, replace
+from inspect import signature
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -13,6 +14,7 @@ from lading.cli.output import Output
 from lading.cli.progress import watching
 from lading.cli.source import open_chosen
 from lading.cli.text import count, facts, visible
+from lading.options import RowOptions
 from lading.units import format_bytes
 
 if TYPE_CHECKING:
@@ -50,11 +52,12 @@ def convert(
         from lading.formats.registry import format_of_name
         from lading.jobs import convert as job
 
-        write, rows = writing(), choosing()
+        write, steps = writing(), RowOptions()
+        rows = {name: value for name, value in choosing().items() if value != getattr(steps, name)}
         out.done = "" if write["dry_run"] else f"{destination} is written."
         write["format"] = write.get("format") or format_of_name(destination)
         with watching(out.err, "converting") as report:
-            if rows.keys() & {"drop_columns", "rename"}:
+            if rows.keys() - signature(job.convert).parameters.keys():
                 with open_chosen(sources, reading(), rows) as dataset:
                     done = job.convert(dataset, destination, on_progress=report, **write)
             else:

@@ -309,6 +309,15 @@ def _all_of(conditions: Sequence[str]) -> str:
     return conditions[0] if len(conditions) == 1 else " and ".join(f"({one})" for one in conditions)
 
 
+def _sample_size(text: str) -> int | float:
+    """Return a number of samples, or a fraction of them."""
+    for kind in (int, float):
+        with suppress(ValueError):
+            return kind(text)
+    raise UsageError("a sample is a fraction or a number of samples", expected="such as 0.01 or 1000",
+                     found=f"--sample {text}")  # fmt: skip
+
+
 _PARSERS: dict[str, Callable[[Any], Any]] = {
     "columns": column_names,
     "limits": _limits,
@@ -316,6 +325,8 @@ _PARSERS: dict[str, Callable[[Any], Any]] = {
     "options": named_options,
     "rename": _new_names,
     "roots": tuple,
+    "sample": _sample_size,
+    "sort": tuple,
     "schema_overrides": _types,
     "where": _all_of,
 }

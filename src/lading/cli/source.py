@@ -15,7 +15,7 @@ __all__ = ["open_chosen"]
 
 
 def open_chosen(sources: Sequence[str], reading: Mapping[str, Any], choosing: Mapping[str, Any]) -> Dataset:
-    """Open sources with the steps that the options ask for: rows first, then columns, then the number of samples.
+    """Open sources with the steps that the options ask for: rows and their order, then columns, then a limit.
 
     Args:
         sources: as the command line names them.
@@ -25,12 +25,20 @@ def open_chosen(sources: Sequence[str], reading: Mapping[str, Any], choosing: Ma
     from lading.dataset.open import open_dataset
 
     rows, dataset = RowOptions(**choosing), open_dataset(one_or_many(sources), **reading)
+    if rows.take is not None:
+        dataset = dataset.take_keys(rows.take)
     if rows.where is not None:
         dataset = dataset.where(rows.where, drop=rows.drop)
     names = ("min_side", "max_side", "min_aspect_ratio", "max_aspect_ratio")
     bounds = {name: getattr(rows, name) for name in names if getattr(rows, name) is not None}
     if bounds:
         dataset = dataset.image_bounds(**bounds, drop=rows.drop)
+    if rows.sample is not None:
+        dataset = dataset.sample(rows.sample, rows.seed)
+    if rows.shuffle:
+        dataset = dataset.shuffle(rows.seed)
+    if rows.sort is not None:
+        dataset = _sorted(dataset, rows.sort)
     if rows.columns is not None:
         dataset = dataset.select(*rows.columns)
     if rows.drop_columns is not None:
@@ -38,3 +46,11 @@ def open_chosen(sources: Sequence[str], reading: Mapping[str, Any], choosing: Ma
     if rows.rename is not None:
         dataset = dataset.rename(rows.rename)
     return dataset if rows.limit is None else dataset.limit(rows.limit)
+
+
+def _sorted(dataset: Dataset, fields: Sequence[str]) -> Dataset:
+    """The dataset in the order of fields such as `score`, `score:desc`."""
+    parts = [field.rpartition(":") for field in fields]
+    named = [(name, way == "desc") if name and way in ("asc", "desc") else (f, False)
+             for f, (name, _, way) in zip(fields, parts, strict=True)]  # fmt: skip
+    return dataset.sort([name for name, _ in named], descending=[way for _, way in named])

@@ -111,7 +111,7 @@ class ChosenSamples:
             return
         numbers = self._numbers(before)
         needed = columns_to_read(rest, columns, self._view)
-        if needed is not None and KEY in needed and KEY not in columns_asked(rest, columns) and not self._has_keys():
+        if needed is not None and KEY in needed and KEY not in columns_asked(rest, columns) and not self.has_keys():
             needed = [name for name in needed if name != KEY] or None
         for portion in transform.portions(self._listed(numbers, before, needed)):
             if not empty and not portion.batch.num_rows:
@@ -236,7 +236,8 @@ class ChosenSamples:
             else:
                 self._map_schemas.append(without_source(first.batch.schema))
 
-    def _has_keys(self) -> bool:
+    def has_keys(self) -> bool:
+        """Whether samples have keys."""
         shards = self._shards
         return KEY in shards.schema.names or (shards.manifest is None and self._field(KEY) is not None)
 
@@ -277,6 +278,13 @@ class ChosenSamples:
             if needs_all(step):
                 self._found[i + 1] = found
         return found
+
+    def refuse_unknown(self, names: Sequence[str], steps: Sequence[Step]) -> None:
+        """Raise UsageError for a column that is not there behind the first steps."""
+        known = self._schema_of(steps, self._shards.schema).names
+        for name in names:
+            if name not in known and (has_map(steps) or self._field(name) is None):
+                raise UsageError("no such column", expected=", ".join(known), found=repr(name))
 
     def _passed(self, steps: Sequence[Step]) -> NDArray[np.int64]:
         """The numbers of the samples that pass steps, found by reading what the steps look at."""
@@ -319,8 +327,20 @@ class _Look:
     def __init__(self, chosen: ChosenSamples, shards: Shards, steps: Sequence[Step]) -> None:
         self._chosen, self._shards, self._steps = chosen, shards, steps
 
+    @property
+    def key(self) -> str | None:
+        """Name of the column of keys; None if the samples have none."""
+        if self._shards.view == "interleaved":
+            return "sample_id"
+        return KEY if self._chosen.has_keys() else None
+
+    def report(self, what: str, count: int) -> None:
+        """Count something that the user should know of."""
+        self._shards.counts[what] += count
+
     def __call__(self, names: Sequence[str]) -> Iterator[list[pa.Array]]:
         view = self._shards.view
+        self._chosen.refuse_unknown(names, self._steps)
         for batch in self.rows(list(names)):
             values = [batch.column(name) for name in names]
             if view == "interleaved":

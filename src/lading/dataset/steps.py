@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from lading.content.conditions import as_where
+from lading.dataset.order_steps import Sample, Shuffle, Sort, Take
 from lading.errors import UsageError
 from lading.options import Drop as DropPolicy
 
@@ -32,7 +33,6 @@ __all__ = [
     "Rename",
     "Rows",
     "Select",
-    "Shuffle",
     "Step",
     "Where",
 ]
@@ -273,21 +273,9 @@ class Rows:
         return f"[[{', '.join(map(str, self.numbers[:_SHOWN_ROWS]))}{more}]]"
 
 
-@dataclass(frozen=True, slots=True)
-class Shuffle:
-    """Put all samples in a random order, which depends only on the seed and on their number."""
-
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        """Refuse a seed that is no whole number."""
-        _refuse_no_seed(self.seed)
-
-    def __repr__(self) -> str:
-        return f"shuffle(seed={self.seed})"
-
-
-Step: TypeAlias = Select | Drop | Rename | Where | ImageBounds | Filter | Map | Limit | Rows | Shuffle
+Step: TypeAlias = (
+    Select | Drop | Rename | Where | ImageBounds | Filter | Map | Limit | Rows | Shuffle | Sample | Sort | Take
+)
 """One step of a dataset."""
 
 
@@ -295,11 +283,6 @@ def _refuse_no_names(names: object) -> None:
     for name in names if isinstance(names, (tuple, list)) else [names]:
         if not isinstance(name, str):
             raise UsageError("a column is named by a text", found=repr(name)[:80])
-
-
-def _refuse_no_seed(seed: object) -> None:
-    if not isinstance(seed, (int, np.integer)) or isinstance(seed, bool) or seed < 0:
-        raise UsageError("a seed is a whole number, 0 or more", found=f"seed={seed!r}"[:80])
 
 
 def _refuse_other_policy(drop: str) -> None:
