@@ -12,6 +12,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -89,6 +90,29 @@ def test_verbs_look_at_the_rows_and_columns_that_are_chosen(place: Path) -> None
     run("convert", "x.tar", "named", "--to", "jsonl", *few, "--rename", "txt=caption", "--drop-columns", "cls")
     assert [c["name"] for c in run_json("info", "named")["columns"]] == ["__key__", "caption"]
     assert "OLD=NEW" in run("info", "x.tar", "--rename", "txt", status=2).stderr
+
+
+def test_verbs_order_samples(place: Path) -> None:
+    write_tar(place / "x.tar", {f"{n:02}.cls": str(n % 4).encode() for n in range(40)})
+    order = np.argsort(np.random.PCG64(7).random_raw(40), kind="stable").tolist()
+    (place / "keys.txt").write_text("17\n03\n")
+
+    def keys(*options: str) -> list[str]:
+        run("convert", "x.tar", "out.tar", "--overwrite", *options)
+        found = [name.removesuffix(".cls") for name in members(place / "out.tar")]
+        shown = run("head", "x.tar", "-n", "40", *options, "--json").stdout.splitlines()
+        assert [json.loads(line)["__key__"] for line in shown] == found
+        assert run_json("digest", "x.tar", *options)["ordered"] == run_json("digest", "out.tar")["ordered"]
+        return found
+
+    assert keys("--shuffle", "--seed", "7") == [f"{n:02}" for n in order]
+    assert keys("--sample", "0.1", "--seed", "7") == [f"{n:02}" for n in sorted(order[:4])]
+    assert keys("--sample", "5", "--seed", "7") == [f"{n:02}" for n in sorted(order[:5])]
+    assert keys("--sort", "cls:desc", "--limit", "3") == ["03", "07", "11"]
+    assert keys("--sort", "cls", "--sort", "__key__:desc", "--limit", "2") == ["36", "32"]
+    assert keys("--take", "keys.txt") == ["17", "03"]
+    assert "such as 0.01" in run("head", "x.tar", "--sample", "few", status=2).stderr
+    assert "above 0" in run("head", "x.tar", "--sample", "1.5", status=2).stderr
 
 
 def test_a_copy_with_references_says_that_readers_need_the_folder_of_the_source(place: Path) -> None:

@@ -14,8 +14,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import lading
-from documents import SAMPLES, documents
+from documents import SAMPLES, documents, picture
 from lading.errors import NotFound, UsageError
+from tars import tar_of
 
 COUNT = 300
 FORMATS = {
@@ -243,6 +244,25 @@ def test_behind_a_function_that_changes_the_number_of_samples(source: Path) -> N
         for chain in (lambda each: each.shuffle(), lambda each: each.sort("n"), lambda each: each.sample(3)):
             with pytest.raises(UsageError, match="number of samples"):
                 next(chain(ds.map(lambda batch: batch.slice(1))).batches())
+
+
+def test_fields_inside_columns(tmp_path: Path) -> None:
+    sizes, scores = [(40, 9), (10, 3), (20, 8), (30, 7)], [0.5, None, -1, 2]
+    members = []
+    for i, (size, score) in enumerate(zip(sizes, scores, strict=True)):
+        members += [(f"{i}.png", picture(*size)), (f"{i}.json", json.dumps({"a": {"score": score}}).encode())]
+        members += [(f"{i}.txt", "zyéa"[i].encode())]
+    (tmp_path / "images.tar").write_bytes(tar_of(*members))
+    with lading.open(tmp_path / "images.tar") as ds:
+        for by, expected in (("png.width", "1230"), ("json.a.score", "2031"), ("txt", "3102")):
+            assert "".join(_keys(ds.sort(by))) == expected
+            ds.sort(by).write(tmp_path / by, "parquet")
+            with lading.open(tmp_path / by) as back:
+                assert "".join(_keys(back)) == expected
+        with pytest.raises(UsageError, match="no order"):
+            len(ds.sort("json.a"))
+        with pytest.raises(UsageError, match="no order"):
+            len(ds.sort("png"))
 
 
 def test_nulls_and_lists(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from lading.dataset.columns import (
     columns_to_read,
     refuse_lost_columns,
 )
+from lading.dataset.field_values import columns_of, field_values
 from lading.dataset.iteration import MAX_BYTES, Batching, aligned_to, finished, hidden_columns, padded, shard_batches
 from lading.dataset.order import Numbers, is_over_numbers, needs_all, numbers_after, numbers_at
 from lading.dataset.random_access import unfetched_rows
@@ -279,12 +280,18 @@ class ChosenSamples:
                 self._found[i + 1] = found
         return found
 
-    def refuse_unknown(self, names: Sequence[str], steps: Sequence[Step]) -> None:
-        """Raise UsageError for a column that is not there behind the first steps."""
-        known = self._schema_of(steps, self._shards.schema).names
-        for name in names:
-            if name not in known and (has_map(steps) or self._field(name) is None):
-                raise UsageError("no such column", expected=", ".join(known), found=repr(name))
+    def columns_behind(self, names: Sequence[str], steps: Sequence[Step]) -> list[str]:
+        """The columns behind the first steps that hold these columns, and fields inside them.
+
+        Raises:
+            UsageError: there is no such column.
+        """
+        schema = self._schema_of(steps, self._shards.schema)
+        columns = columns_of(names, schema)
+        for name in columns:
+            if name not in schema.names and (has_map(steps) or self._field(name) is None):
+                raise UsageError("no such column", expected=", ".join(schema.names), found=repr(name))
+        return columns
 
     def _passed(self, steps: Sequence[Step]) -> NDArray[np.int64]:
         """The numbers of the samples that pass steps, found by reading what the steps look at."""
@@ -340,9 +347,9 @@ class _Look:
 
     def __call__(self, names: Sequence[str]) -> Iterator[list[pa.Array]]:
         view = self._shards.view
-        self._chosen.refuse_unknown(names, self._steps)
-        for batch in self.rows(list(names)):
-            values = [batch.column(name) for name in names]
+        columns = self._chosen.columns_behind(names, self._steps)
+        for batch in self.rows(columns):
+            values = field_values(batch, names, self._shards.fetcher)
             if view == "interleaved":
                 starts = sample_firsts(batch, view)
                 values = [column.take(pa.array(_first_values(column, starts))) for column in values]

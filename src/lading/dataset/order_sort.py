@@ -175,6 +175,9 @@ def _plain(name: str, column: pa.Array) -> pa.Array:
     if isinstance(column, pa.ChunkedArray):
         column = column.combine_chunks()
     kind = column.type
+    if isinstance(kind, pa.JsonType):
+        raise UsageError("values of this field have no order", column=name, expected="numbers, or texts, in all "
+                         "samples", found="lists, objects, or values of several kinds")  # fmt: skip
     if isinstance(kind, pa.BaseExtensionType) and not is_ref(kind):
         column = column.storage
     if pa.types.is_dictionary(column.type):
