@@ -420,7 +420,8 @@ def _listed(source: Source, stores: Stores, read: ReadOptions) -> tuple[Listing,
         if kept is not None:
             return list_kept(kept[1], path), kept
     format_name = get_format(read.format).name if read.format else ""
-    asked = Asked(format_name, read.split or "", missing_too=read.on_bad_shard == "skip")
+    roots = tuple(os.fspath(root) for root in read.roots)
+    asked = Asked(format_name, read.split or "", missing_too=read.on_bad_shard == "skip", roots=roots)
     listing, folders = list_source(source, stores, limits, asked), named_folders(source, stores)
     below = listing.datasets
     if not is_one or len(folders) > 1:  # those that an index lists are not known yet

@@ -16,6 +16,7 @@ from weakref import WeakSet
 
 import numpy as np
 import pyarrow as pa
+import xxhash
 from numpy.typing import NDArray
 
 from lading.dataset.bad_shards import BadShards
@@ -224,6 +225,8 @@ class Shards:
             return self.replacements[shard]
         own = f"{self.listing.folder}/{FOLDER}" if self.listing.folder is not None and self.manifest else None
         with self.identity.watching():
+            if self.fmt.info.lists_files:
+                return _loose_files(self.listing, shard, self.stores, self.limits)
             return _listed_file(self.listing, shard, own, self.stores, self.limits)
 
     def path_in_rows(self, shard: int) -> str:
@@ -528,6 +531,15 @@ def _first_schema(schemas: Iterable[pa.Schema]) -> pa.Schema:
             return schema
         found = found if len(found) else schema
     return found
+
+
+def _loose_files(listing: Listing, shard: int, stores: Stores, limits: Limits) -> ShardFile:
+    """A list of loose files as a shard, under the path of the first one; another list is another version."""
+    path, entry = (str(listing.table.column(name)[shard].as_py() or "") for name in ("path", "entry"))
+    store, path = resolve(path, stores)
+    size = listing.table.column("size_bytes")[shard].as_py() or 0
+    info = FileInfo(path, size, xxhash.xxh3_64_hexdigest(entry.encode()))
+    return ShardFile(store, path, info, entry=entry, limits=limits, stores=stores)
 
 
 def _listed_file(listing: Listing, shard: int, own: str | None, stores: Stores, limits: Limits) -> ShardFile:

@@ -37,6 +37,7 @@ from lading.manifest.values import FOLDER, MANIFEST_NAME
 from lading.storage.base import FileInfo, Store, file_infos, has_file, native_path, write_file
 from lading.storage.braces import expand_braces
 from lading.storage.local import LocalStore
+from lading.storage.roots import is_inside
 from lading.storage.stores import Stores, is_local, resolve, without_query
 
 __all__ = [
@@ -101,11 +102,13 @@ class Asked:
         format: name of their format; empty if it is not said.
         split: name of their split; empty for a folder of one dataset.
         missing_too: whether named files that are missing count as shards.
+        roots: folders that links of loose files may lead to, besides the folder itself.
     """
 
     format: str = ""
     split: str = ""
     missing_too: bool = False
+    roots: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -339,6 +342,10 @@ def _list_one(name: str, stores: Stores, limits: Limits, asked: Asked) -> Listin
             advice = "A bracket that is part of a name is written [[]." if "[" in path else None
             raise SourceNotFound("no file matches the pattern", file=name, advice=advice)
         _refuse_split(name, asked)
+        loose = get_format(asked.format) if asked.format else None
+        if loose is not None and loose.info.lists_files:
+            fixed = path[: path.rfind("/", 0, _GLOB.search(path).start()) + 1]  # type: ignore[union-attr] # it matched
+            return _list_loose(store, fixed, loose, infos, asked.roots)
         infos, left_out = _of_format(name, infos, asked.format)
         return Listing(_table(ListedShard(i.path, size_bytes=i.size_bytes) for i in infos), left_out=left_out)
     if _is_folder(store, path):
@@ -427,6 +434,9 @@ def _list_folder(store: Store, folder: str, limits: Limits, asked: Asked) -> Lis
     if listed is not None:
         return listed
     found = _look_through(store, root, limits)
+    loose = _format_of_loose(found, asked)
+    if loose is not None:
+        return _list_folder_of_files(store, root, loose, found, asked)
     infos, left_out = _of_format(folder, found.files, asked.format)
     datasets = tuple(found.datasets)
     if not infos and datasets:  # of formats that write no file without samples
@@ -459,6 +469,75 @@ def _list_folder(store: Store, folder: str, limits: Limits, asked: Asked) -> Lis
     return Listing(table, folder=root, datasets=datasets, left_out=left_out, media_of=_media_of(fmt, found.files))
 
 
+def _format_of_loose(found: _Found, asked: Asked) -> AnyFormat | None:
+    """The format of loose files, if it is asked for; or if nothing else is in a folder that has media."""
+    if asked.format:
+        named = get_format(asked.format)
+        return named if named.info.lists_files else None
+    for known in all_formats():
+        if known.info.lists_files and not found.datasets and known.claims_folder(found.files):
+            others = (info for info in found.files if os.path.basename(info.path) not in known.info.described_by)
+            return None if any(claimed_by(info.path) is not None for info in others) else known
+    return None
+
+
+def _list_folder_of_files(store: Store, root: str, fmt: AnyFormat, found: _Found, asked: Asked) -> Listing:
+    """Loose files below a folder; of one split, if all of them lie in folders that are named like splits."""
+    inside, files, left_out = root.rstrip("/") + "/", found.files, Counter[str]()
+    left_out.update({"hidden files, left out": found.hidden} if found.hidden else {})
+    below = len(inside)
+    tops = [info.path[below : max(info.path.find("/", below), below)] for info in files]  # empty for a file itself
+    distinct = list(dict.fromkeys(tops))
+    named = {split: {distinct[i] for i in each} for split, each in splits_of_names([f"{t}/" for t in distinct]).items()}
+    if {top for each in named.values() for top in each} == {*distinct} and (asked.split or len(named) > 1):
+        folders = _split_of(root, named, asked.split)
+        files = [info for info, top in zip(files, tops, strict=True) if top in folders]
+        inside += f"{min(folders)}/" if len(folders) == 1 else ""
+    elif asked.split:
+        _split_of(root, dict[str, set[str]](), asked.split)
+    listing = _list_loose(store, inside, fmt, files, asked.roots)
+    if not len(listing):
+        raise _no_shard(root, found.files, "")
+    return replace(listing, folder=root, left_out=left_out + Counter(listing.left_out))
+
+
+def _list_loose(store: Store, inside: str, fmt: AnyFormat, files: Sequence[FileInfo], roots: Sequence[str]) -> Listing:
+    """Loose files as shards. On this machine, links that lead out of their folder, and not to a root, are left out.
+
+    Args:
+        store: the store of the files.
+        inside: what all paths begin with: a folder with its final slash, or nothing.
+        fmt: the format of loose files.
+        files: the files, by path.
+        roots: folders that links may lead to.
+    """
+    near = _near_files(inside, files, roots) if is_local(store) else files
+    shards, left_out = fmt.list_files(inside, near)
+    far = len(files) - len(near)
+    return Listing(_table(shards), format=fmt.name, left_out={
+        **left_out, **({"links to other folders, left out (--root allows a folder)": far} if far else {}),
+    })  # fmt: skip
+
+
+def _near_files(inside: str, files: Sequence[FileInfo], roots: Sequence[str]) -> list[FileInfo]:
+    """The files whose real places are inside their folder or a root."""
+    allowed = [os.path.realpath(place) for place in (inside or ".", *roots)]
+    folders: dict[str, bool] = {}
+
+    def holds(place: str) -> bool:
+        return any(is_inside(place, folder) for folder in allowed)
+
+    def is_near(path: str) -> bool:
+        if os.path.islink(path):
+            return holds(os.path.realpath(path))
+        folder = os.path.dirname(path)
+        if folder not in folders:
+            folders[folder] = holds(os.path.realpath(folder))
+        return folders[folder]
+
+    return [info for info in files if is_near(info.path)]
+
+
 def _no_shard(folder: str, files: Sequence[FileInfo], named: str) -> SourceNotFound:
     known = [get_format(named)] if named else list(all_formats())
     endings = dict.fromkeys(ending for each in known for ending in each.info.extensions)
@@ -469,11 +548,13 @@ def _no_shard(folder: str, files: Sequence[FileInfo], named: str) -> SourceNotFo
         else claimed.name for info in files
     )  # fmt: skip
     meant = [] if named else [each.info.name for each in known if _ending_in(files, each.info.when_named)]
-    advice = f"If they hold rows, name the format: --from {meant[0]}." if meant else None
+    advice = f"If they hold rows, name the format: --from {meant[0]}. " if meant else ""
+    loose = next((each.info.name for each in known if each.info.lists_files), "") if files and not named else ""
+    advice += f"If each is a field of a sample, read them as loose files: --from {loose}." if loose else ""
     return SourceNotFound(f"the folder holds no shard{named and f' of the format {named}'}", file=folder,
                           expected=f"files ending in {plain}{', perhaps compressed' if packed else ''}",
                           found=", ".join(f"{count} {name}" for name, count in others.most_common(_FEW)) or None,
-                          advice=advice)  # fmt: skip
+                          advice=advice.strip() or None)  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -483,6 +564,7 @@ class _Found:
     files: list[FileInfo] = field(default_factory=list)
     datasets: dict[str, None] = field(default_factory=dict)
     split_lists: set[str] = field(default_factory=set)
+    hidden: int = 0
 
 
 def _look_through(store: Store, root: str, limits: Limits) -> _Found:
@@ -496,7 +578,9 @@ def _look_through(store: Store, root: str, limits: Limits) -> _Found:
             raise _several_splits(store, info.path, root, limits)
         if info.path.endswith(lists):
             found.split_lists.add(info.path)
-        if not is_hidden(inside):
+        if is_hidden(inside):
+            found.hidden += 1
+        else:
             found.files.append(info)
     return found
 

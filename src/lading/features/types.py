@@ -67,6 +67,7 @@ __all__ = [
     "fingerprint",
     "from_huggingface",
     "keeps_files",
+    "kind_of_extension",
     "listed",
     "python_types",
     "refuse_untold",
@@ -370,6 +371,16 @@ def tag_by_extension(name: str) -> dict[bytes, bytes]:
     """
     feature = _EXTENSIONS.get(name.rpartition(".")[2].lower())
     return {} if feature is None else {FEATURE_KEY: _to_text(feature)}
+
+
+def kind_of_extension(name: str) -> type | None:
+    """Return the class of the feature that the last extension of a name stands for; None if unknown.
+
+    Example:
+        kind_of_extension("cat/1.jpg")  # Image
+    """
+    feature = _EXTENSIONS.get(name.rpartition(".")[2].lower())
+    return None if feature is None else type(feature)
 
 
 def _natural(kind: pa.DataType) -> Feature:

@@ -725,6 +725,8 @@ class FormatInfo:
         restores_types: rows are restored exactly only with the columns of the manifest, in every dataset.
         files_name_each_other: the files of a shard contain each other's names, so they cannot be renamed.
         hive_partitions: folders such as `year=2023` above a shard stand for columns of its rows.
+        lists_files: a shard is a list of loose files (`Format.list_files`), and no file itself.
+        described_by: names of files that describe the loose files next to them, also where another format claims them.
         may_end_early: damage may look like the end of a shard, so that reading a damaged shard raises no error.
     """
 
@@ -752,6 +754,8 @@ class FormatInfo:
     restores_types: bool = False
     files_name_each_other: bool = False
     hive_partitions: bool = False
+    lists_files: bool = False
+    described_by: tuple[str, ...] = ()
     may_end_early: bool = False
 
 
@@ -983,6 +987,19 @@ class Format(ABC, Generic[R, W]):
     def find_shards(self, store: Store, folder: str, limits: Limits = DEFAULT_LIMITS) -> list[ListedShard]:
         """Return the shards with `info.unlisted` endings below a folder without an index. Raises StoreError."""
         return []
+
+    def list_files(self, root: str, files: Sequence[FileInfo]) -> tuple[list[ListedShard], Mapping[str, int]]:
+        """Return lists of loose files as shards, and counts of other files; for `info.lists_files`.
+
+        Args:
+            root: what the paths of all files begin with: a folder with its final slash, or nothing.
+            files: the files, by path.
+        """
+        return [], {}
+
+    def claims_folder(self, files: Sequence[FileInfo]) -> bool:
+        """Return whether a folder with these files, which no format claims, is a dataset (`info.lists_files`)."""
+        return False
 
     def write_index(self, store: Store, folder: str, shards: Sequence[tuple[str, ShardFacts]]) -> list[str]:
         """Write the peer's own index files for a folder of finished shards; return the paths of the indexes."""

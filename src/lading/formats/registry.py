@@ -40,9 +40,13 @@ _BUILT_IN = {
     "csv": "lading.formats.csv.format",
     "warc": "lading.formats.warc.format",
     "media_archive": "lading.formats.media_archive.format",
+    "files": "lading.formats.files.format",
 }
 _ALIASES = {
+    "audiofolder": "files",
     "feather": "arrow",
+    "folder": "files",
+    "imagefolder": "files",
     "ipc": "arrow",
     "json": "jsonl",
     "ndjson": "jsonl",

@@ -67,6 +67,8 @@ _MIN_RANGE_BYTES = 8 << 10
 _COPY_GAP_BYTES, _VIEW_GAP_BYTES = 8 << 10, 2 << 10
 """Gaps in a local file that are read too: that costs less than another call. Under views, they stay in memory."""
 _WINDOW_BYTES = 1 << 20
+_SMALL_FILE_BYTES = 1 << 20
+"""Most bytes of a file's only value for which a read costs less than a map, or than the plan of several reads."""
 _GAPS_A_REQUEST = 16
 """Requests of a batch barely wait for each other, so a gap pays off only at a fraction of a lone request's cost."""
 _MAX_REQUEST_BYTES = 64 << 20
@@ -440,10 +442,9 @@ class Fetcher:
             most_bytes=most_bytes,
         )  # fmt: skip
         asked: list[tuple[NDArray[np.int64], Callable[[], _Answer], bool]] = []
-        numbers = np.unique(refs.file[refs.valid]).tolist()
-        few = len(numbers) <= self._max_open  # reading from many files by turns opens them again and again
-        for number in numbers:
-            rows = np.flatnonzero(refs.valid & (refs.file == number))
+        by_file = _by_file(refs)
+        few = len(by_file) <= self._max_open  # reading from many files by turns opens them again and again
+        for number, rows in by_file:
             if not 0 <= number < len(files):
                 at.fail(rows.tolist(), BadReference("the reference names no file of its table", found=number))
                 continue
@@ -452,6 +453,8 @@ class Fetcher:
             try:
                 if entry.wrap:
                     self._read_unwrapped(at, rows, entry, store, path)
+                elif len(rows) == 1 and not is_remote(store) and _read_one(at, int(rows[0]), entry, store, path):
+                    continue
                 elif few and isinstance(store, Mapper):
                     (self._view_map if self.mmap else self._read_file)(at, rows, entry, store, path)
                 else:
@@ -507,6 +510,30 @@ class Fetcher:
                 at.replace(row, stream.read(int(at.offset[row]), int(at.length[row])))
             except BadReference as error:
                 at.fail([row], error)
+
+
+def _by_file(refs: Refs) -> list[tuple[int, NDArray[np.int64]]]:
+    """Return the number of each file that valid references name, and their rows."""
+    rows = np.flatnonzero(refs.valid)
+    rows = rows[np.argsort(refs.file[rows], kind="stable")]
+    numbers, begins = np.unique(refs.file[rows], return_index=True)
+    return list(zip(numbers.tolist(), np.split(rows, begins[1:]), strict=True)) if len(rows) else []
+
+
+def _read_one(at: _Located, row: int, entry: FileEntry, store: Store, path: str) -> bool:
+    """Read a small value, the only one of its file; False if another way is better, or tells what is wrong."""
+    offset, length = int(at.offset[row]), int(at.length[row])
+    if not 0 <= length <= _SMALL_FILE_BYTES or not 0 <= offset <= entry.size_bytes - length:
+        return False
+    try:
+        [data] = store.get_ranges(path, [(offset, length)])
+    except ShortRead:  # the file became shorter since it was listed
+        return False
+    at.which[row], at.offset[row] = len(at.buffers), 0
+    at.buffers.append(pa.py_buffer(data))
+    if at.most_bytes is not None:
+        at.length[row] = min(length, int(at.most_bytes[row]))
+    return True
 
 
 def _recent(kept: OrderedDict[str, _Opened], path: str, opened: Callable[[], _Opened], most: int) -> _Opened:

@@ -1,0 +1,1 @@
+"""Loose files in folders: read-only."""
