@@ -12,7 +12,7 @@ from numbers import Integral
 
 from lading.errors import UsageError
 
-__all__ = ["format_bytes", "parse_bytes", "parse_part", "spread"]
+__all__ = ["count", "format_bytes", "parse_bytes", "parse_part", "spread"]
 
 _UNITS = ("b", "kb", "mb", "gb", "tb", "pb", "eb", "zb", "yb")
 _PART = re.compile(r"\s*(\d*\.?\d+)\s*(%?)\s*", re.ASCII)
@@ -60,15 +60,20 @@ def parse_part(part: float | str) -> float:
     return value
 
 
-def spread(count: int, part: float) -> list[int]:
+def spread(total: int, part: float) -> list[int]:
     """Which of so many are a part of them: in the middle of each of as many equal stretches, one at least."""
-    wanted = min(count, max(1, ceil(count * part)))
-    return [(2 * i + 1) * count // (2 * wanted) for i in range(wanted)]
+    wanted = min(total, max(1, ceil(total * part)))
+    return [(2 * i + 1) * total // (2 * wanted) for i in range(wanted)]
 
 
-def format_bytes(count: int) -> str:
+def count(number: int, one: str, many: str | None = None) -> str:
+    """Return `1 shard`, `1,204 shards`."""
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
+def format_bytes(size: int) -> str:
     """A size for people, three digits at most: `"1.4 GB"`, `"512 B"`."""
-    value, unit = float(count), 0
+    value, unit = float(size), 0
     while abs(value) >= 1000 and unit < len(_UNITS) - 1:  # noqa: PLR2004 - three digits before the unit grows
         value /= 1024
         unit += 1

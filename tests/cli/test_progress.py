@@ -10,10 +10,11 @@ from importlib import resources
 import pytest
 from rich.console import Console
 
-from lading.cli.progress import LineProgress, progress_text, watching
+from lading.cli.progress import LineProgress, watching
 from lading.jobs.diff import diff
 from lading.jobs.digest import dataset_digest
 from lading.jobs.progress import Progress
+from lading.jobs.progress_bars import progress_text
 from lading.jobs.verify import verify
 
 

@@ -10,8 +10,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from lading.cli.signals import lost
-from lading.cli.text import count
-from lading.units import format_bytes
+from lading.jobs.progress_bars import progress_text, terminal_screen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -21,22 +20,9 @@ if TYPE_CHECKING:
 
     from lading.jobs.progress import Progress
 
-__all__ = ["LineProgress", "progress_text", "watching"]
+__all__ = ["LineProgress", "watching"]
 
 _LINE_EVERY_S = 5.0
-_BAR_WIDTH = 32
-
-
-def progress_text(done: Progress, seconds: float) -> str:
-    """`12/40 shards, 48,211 samples, 1.2 GB, 850 MB/s`; unknown parts are left out."""
-    parts = [f"{done.shards_done:,}/{count(done.num_shards, 'shard')}"]
-    if done.samples:
-        parts.append(count(done.samples, "sample"))
-    if done.payload_bytes:
-        parts.append(format_bytes(done.payload_bytes))
-        if seconds > 0:
-            parts.append(f"{format_bytes(int(done.payload_bytes / seconds))}/s")
-    return ", ".join(parts)
 
 
 class LineProgress:
@@ -119,17 +105,5 @@ def _showing(console: Console, label: str) -> Iterator[Callable[[Progress], None
     if not console.file.isatty():  # and not `is_terminal`: colours may be forced in a log
         yield LineProgress(label, _write_line)
         return
-    from rich.progress import BarColumn, TextColumn
-    from rich.progress import Progress as Bars
-
-    words = (TextColumn("{task.description}", markup=False), BarColumn(_BAR_WIDTH))
-    with Bars(*words, TextColumn("{task.fields[text]}", markup=False), console=console, transient=True) as bars:
-        task = bars.add_task(label, total=None, text="")
-        began = time.monotonic()
-
-        def show(done: Progress) -> None:
-            total = done.num_shards if done.num_shards > 1 else None
-            text = progress_text(done, time.monotonic() - began)
-            bars.update(task, total=total, completed=done.shards_done, text=text)
-
+    with terminal_screen(console)(label) as show:
         yield show

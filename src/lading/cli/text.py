@@ -7,6 +7,8 @@ import re
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from lading.units import count
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
@@ -38,11 +40,6 @@ def _spelled(character: str) -> str:
 def plain(text: str) -> str:
     """Return the text in ASCII: lading's own signs as similar characters, others spelled out."""
     return "".join(_ASCII.get(c) or (c if c.isascii() else _spelled(c)) for c in text)
-
-
-def count(number: int, one: str, many: str | None = None) -> str:
-    """Return `1 shard`, `1,204 shards`."""
-    return f"{number:,} {one if number == 1 else many or one + 's'}"
 
 
 class Excerpt:

@@ -48,6 +48,7 @@ from lading.jobs.converter import Converter, bounded_options
 from lading.jobs.digest import dataset_digest
 from lading.jobs.plan import Plan, as_members, make_plan, take_files_in
 from lading.jobs.progress import OnProgress, Progress
+from lading.jobs.progress_bars import shown_progress
 from lading.jobs.reading import refuse_out_of_reach
 from lading.jobs.refusals import ledger_file, refuse_harm, refuse_references
 from lading.jobs.run import LazyWorkerPool, Run, is_quick
@@ -178,6 +179,7 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
     on_bad_shard: OnBadShard = "error",
     limits: Limits = DEFAULT_LIMITS,
     on_progress: OnProgress | None = None,
+    progress: bool = True,
 ) -> ConvertSummary:
     """Write a source, or a dataset with its steps, as a new dataset in any format.
 
@@ -241,6 +243,7 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
             shard out, with a warning. The summary and the ledger list such shards.
         limits: limits on what files of the source may ask for, as for `lading.open`.
         on_progress: called after every batch of any process.
+        progress: whether a bar may appear after two seconds, in a terminal or a notebook.
 
     Raises:
         DestinationExists: the destination is not empty.
@@ -267,17 +270,18 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
         WriteOptions(**{name: asked[name] for name in WriteOptions.__dataclass_fields__}),
         None if columns is None else tuple(columns),
         tuple(step for step in steps if step is not None),
-        on_progress,
     )  # fmt: skip
-    if isinstance(source, Dataset):
-        opening = {**job.opening, "stores": stores}
-        job = replace(job, read=read_of(source, opening), steps=(*source.steps, *job.steps))
-        return _convert(job, source.source, destination)
-    source = listed_once(source)
-    try:
-        return _convert(job, source, destination)
-    except SeveralSplits as error:
-        return _convert_splits(job, error, source, destination)
+    with shown_progress("converting", on_progress, progress=progress) as report:
+        job = replace(job, on_progress=report)
+        if isinstance(source, Dataset):
+            opening = {**job.opening, "stores": stores}
+            job = replace(job, read=read_of(source, opening), steps=(*source.steps, *job.steps))
+            return _convert(job, source.source, destination)
+        source = listed_once(source)
+        try:
+            return _convert(job, source, destination)
+        except SeveralSplits as error:
+            return _convert_splits(job, error, source, destination)
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,7 +300,7 @@ class _Job:
     write: WriteOptions
     columns: tuple[str, ...] | None
     steps: tuple[Step, ...]
-    on_progress: OnProgress | None
+    on_progress: OnProgress | None = None
 
     @property
     def stores(self) -> Stores:

@@ -20,6 +20,7 @@ from lading.dataset.shards import Shards
 from lading.dataset.source import Source
 from lading.jobs.digest import Digested, all_digests
 from lading.jobs.progress import OnProgress
+from lading.jobs.progress_bars import shown_progress
 
 __all__ = ["DiffResult", "diff"]
 
@@ -59,6 +60,7 @@ def diff(
     max_differences: int = 10,
     options: Sequence[Mapping[str, Any]] = ({}, {}),
     on_progress: OnProgress | None = None,
+    progress: bool = True,
 ) -> DiffResult:
     """Compare the content of two datasets in any formats, sample by sample.
 
@@ -75,13 +77,18 @@ def diff(
         max_differences: differences to describe, at most.
         options: further arguments of `lading.open`, for each side.
         on_progress: called after every batch and shard of the first dataset.
+        progress: whether a bar may appear after two seconds, in a terminal or a notebook.
     """
     totals = (DatasetDigest(), DatasetDigest())
-    with open_shards(one, **options[0]) as a, open_shards(other, **options[1]) as b:
+    with (
+        open_shards(one, **options[0]) as a,
+        open_shards(other, **options[1]) as b,
+        shown_progress("comparing", on_progress, progress=progress) as report,
+    ):
         for shards in (a, b):
             shards.read_with(shards.fmt.info.whole_options)
         chosen = chosen_samples(one, a), chosen_samples(other, b)
-        parts = all_digests(a, chosen[0], on_progress, keyed=True), all_digests(b, chosen[1], None, keyed=True)
+        parts = all_digests(a, chosen[0], report, keyed=True), all_digests(b, chosen[1], None, keyed=True)
         compare = _in_any_order if any_order else _in_order
         pairs, differing = compare(*parts, totals, max_differences)
         both = access_to(a, chosen[0]), access_to(b, chosen[1])

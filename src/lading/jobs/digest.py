@@ -40,6 +40,7 @@ from lading.errors import UsageError
 from lading.features.items import sample_firsts
 from lading.features.types import Feature, Json, feature_of
 from lading.jobs.progress import OnProgress, Progress
+from lading.jobs.progress_bars import shown_progress
 from lading.jobs.reading import Look, OnRead, Reading, look_at_shards
 from lading.pipeline.batch import Batch
 from lading.pipeline.join import join
@@ -253,6 +254,7 @@ def dataset_digest(
     limit: int | None = None,
     workers: int | None = None,
     on_progress: OnProgress | None = None,
+    progress: bool = True,
     **opening: Any,
 ) -> DatasetDigest:
     """Compute the content digest of a dataset. The same content has the same digest in every format.
@@ -268,6 +270,7 @@ def dataset_digest(
         workers: processes that share the shards, at most. By default one for each core, up to eight. Further processes
             start if the rest takes longer than a few seconds.
         on_progress: called after every batch and shard.
+        progress: whether a bar may appear after two seconds, in a terminal or a notebook.
         opening: the other arguments of `lading.open`.
 
     Raises:
@@ -276,16 +279,19 @@ def dataset_digest(
     """
     check_limit(limit)
     source, total = source if isinstance(source, Dataset) else listed_once(source), DatasetDigest()
-    with open_shards(source, **opening) as dataset:
+    with (
+        open_shards(source, **opening) as dataset,
+        shown_progress("reading", on_progress, progress=progress) as report,
+    ):
         chosen = chosen_samples(source, dataset)
         if limit is None and chosen is None:
             reading = Reading(begin_digest, *source_and_opening(source, opening), workers=workers)
             look, shards = begin_digest(dataset), range(len(dataset.listing))
-            for _ in look_at_shards(dataset, look, reading, shards, on_digests=total.update, on_progress=on_progress):
+            for _ in look_at_shards(dataset, look, reading, shards, on_digests=total.update, on_progress=report):
                 pass
             dataset.bad.refuse_all(len(dataset.listing))
             return total
-        for part in all_digests(dataset, chosen, on_progress, limit=limit):
+        for part in all_digests(dataset, chosen, report, limit=limit):
             total.update(part.digests if limit is None else part.digests[: limit - total.count])
             if limit is not None and total.count >= limit:
                 break

@@ -19,6 +19,7 @@ from lading.errors import errors_at
 from lading.formats.base import Finding
 from lading.jobs.doctor_command import copy_command, index_command
 from lading.jobs.progress import OnProgress, Progress
+from lading.jobs.progress_bars import shown_progress
 from lading.jobs.tasks import shard_sizes
 from lading.storage.stores import Stores
 from lading.units import format_bytes, parse_part, spread
@@ -98,6 +99,7 @@ def doctor(
     sample: float | str = 1.0,
     stores: Stores | None = None,
     on_progress: OnProgress | None = None,
+    progress: bool = True,
     **opening: Any,
 ) -> Diagnosis:
     """Check the layout of a dataset: the sizes of shards, and what its format checks (`Level.LAYOUT`).
@@ -113,6 +115,7 @@ def doctor(
         sample: part of the shards to open (`"1%"`, `0.01`): at least one, evenly spread, always the same ones.
         stores: which store serves which URL.
         on_progress: called after every shard.
+        progress: whether a bar may appear after two seconds, in a terminal or a notebook.
         opening: the other arguments of `lading.open`.
 
     Raises:
@@ -125,7 +128,10 @@ def doctor(
         source, opening = source_and_opening(source, {**opening, "stores": stores})
         stores = opening.pop("stores")
     stores = stores or Stores()
-    with open_shards(source, stores=stores, **opening) as dataset:
+    with (
+        open_shards(source, stores=stores, **opening) as dataset,
+        shown_progress("checking", on_progress, progress=progress) as report,
+    ):
         sizes = _sizes(dataset, stores)
         found = _Findings()
         for number, shards, finding in _check_sizes(sizes) if dataset.manifest or not dataset.files_beside else ():
@@ -136,8 +142,8 @@ def doctor(
             with dataset.bad.skipping(number, path), errors_at(file=path):
                 for finding in layout_findings(dataset, number):
                     found.add(dataset.path(number), finding)
-            if on_progress is not None:
-                on_progress(Progress(done, len(chosen), 0, 0))
+            if report is not None:
+                report(Progress(done, len(chosen), 0, 0))
         findings = found.with_commands(source, dataset, opening, stores)
         return Diagnosis(
             dataset.format, dataset.view, len(chosen), len(sizes), int(sizes.sum()), findings,

@@ -12,6 +12,8 @@ from lading.dataset.open import open_shards
 from lading.dataset.shards import Shards
 from lading.dataset.source import Source
 from lading.interleaved.base import View
+from lading.jobs.progress import Progress
+from lading.jobs.progress_bars import shown_progress
 
 __all__ = ["IndexSummary", "index"]
 
@@ -36,7 +38,11 @@ class IndexSummary:
 
 
 def index(
-    source: Source | Dataset, *, on_progress: Callable[[int, int], None] | None = None, **opening: Any
+    source: Source | Dataset,
+    *,
+    on_progress: Callable[[int, int], None] | None = None,
+    progress: bool = True,
+    **opening: Any,
 ) -> IndexSummary:
     """Make the index of every shard and keep it in the cache folder (`$LADING_CACHE`).
 
@@ -48,10 +54,12 @@ def index(
     Args:
         source: as `lading.open` takes it, or a dataset; its steps do not change the shards, and do not count.
         on_progress: called with shards done and all shards.
+        progress: whether a bar may appear after two seconds, in a terminal or a notebook.
         opening: the other arguments of `lading.open`.
     """
     kept: Counter[bool | None] = Counter()
-    with open_shards(source, **opening) as dataset:
+    told = None if on_progress is None else lambda done: on_progress(done.shards_done, done.num_shards)
+    with open_shards(source, **opening) as dataset, shown_progress("indexing", told, progress=progress) as report:
         total, samples = len(dataset.listing), 0
         for number in range(total):
             with dataset.bad.skipping(number, dataset.path(number)):
@@ -59,8 +67,8 @@ def index(
                 count = view.num_samples()
                 kept[_keep_index(dataset, number, view)] += 1
                 samples += count
-            if on_progress is not None:
-                on_progress(number + 1, total)
+            if report is not None:
+                report(Progress(number + 1, total, 0, 0))
         return IndexSummary(total, kept[True], samples, dataset.indexes.cache.folder, kept[False])
 
 

@@ -17,6 +17,7 @@ from lading.dataset.source import Source
 from lading.features.items import sample_firsts
 from lading.features.types import feature_of
 from lading.jobs.progress import OnProgress, Progress
+from lading.jobs.progress_bars import shown_progress
 
 __all__ = ["Info", "info"]
 
@@ -55,7 +56,9 @@ class Info:
     bad_shards: Sequence[Mapping[str, Any]] = ()
 
 
-def info(source: Source | Dataset, *, on_progress: OnProgress | None = None, **opening: Any) -> Info:
+def info(
+    source: Source | Dataset, *, on_progress: OnProgress | None = None, progress: bool = True, **opening: Any
+) -> Info:
     """Return counts, sizes, columns and modalities of a dataset.
 
     Example:
@@ -68,19 +71,23 @@ def info(source: Source | Dataset, *, on_progress: OnProgress | None = None, **o
         source: as for `lading.open`, or a dataset. Samples, rows and columns are those after the steps. Shards and
             sizes are those of the source.
         on_progress: called before every shard.
+        progress: whether a bar may appear after two seconds, in a terminal or a notebook.
         opening: the other arguments of `lading.open`.
 
     Raises:
         DataError: no shard can be read.
     """
-    with open_shards(source, **opening) as dataset:
+    with (
+        open_shards(source, **opening) as dataset,
+        shown_progress("looking", on_progress, progress=progress) as report,
+    ):
         dataset.bad.policy, dataset.bad.warns = "skip", False
         chosen, counts = chosen_samples(source, dataset), _Counts()
         size_bytes = _bytes_beside(dataset)
         schema = dataset.schema if chosen is None else chosen.schema
         for number in range(len(dataset.listing)):
-            if on_progress is not None:
-                on_progress(Progress(number, len(dataset.listing), counts.samples, 0))
+            if report is not None:
+                report(Progress(number, len(dataset.listing), counts.samples, 0))
             with dataset.bad.skipping(number, dataset.path(number)):
                 shard = dataset.source(number)
                 size_bytes += shard.info.size_bytes if shard.info else 0

@@ -30,6 +30,7 @@ from lading.jobs.checksums import check_shard
 from lading.jobs.converter import bounded_options, refuse_unknown
 from lading.jobs.plan import as_members, make_plan, refuse_inside, take_files_in
 from lading.jobs.progress import OnProgress, Progress
+from lading.jobs.progress_bars import shown_progress
 from lading.jobs.salvage_extents import known_layouts
 from lading.jobs.salvage_files import TemporaryFiles
 from lading.jobs.salvage_shard import Reading, SavedShard, find_view, save_shard, without_sidecar, wrong_sidecar
@@ -120,6 +121,7 @@ def salvage(  # noqa: PLR0913 - one argument a decision of the user; all but two
     stores: Stores | None = None,
     limits: Limits = DEFAULT_LIMITS,
     on_progress: OnProgress | None = None,
+    progress: bool = True,
 ) -> SalvageResult:
     """Write the sound samples of a damaged dataset to a new one, and list what was lost.
 
@@ -150,6 +152,7 @@ def salvage(  # noqa: PLR0913 - one argument a decision of the user; all but two
         stores: which store serves which URL.
         limits: most resources that files of the source may ask for; a unit that asks for more is lost.
         on_progress: called after each shard that was searched, and after each batch that was written.
+        progress: whether a bar may appear after two seconds, in a terminal or a notebook.
 
     Raises:
         SourceNotFound: there is no shard.
@@ -174,8 +177,12 @@ def salvage(  # noqa: PLR0913 - one argument a decision of the user; all but two
             dataset.read_with(found.format.info.deep_options)
         refuse_inside(dataset, destination, stores)
         check_destination(store, path, overwrite=overwrite)
-        with TemporaryFiles(store, path) as files, _Lost(files) as lost:
-            search = _Search(dataset, found, files, lost, stores, on_progress)
+        with (
+            TemporaryFiles(store, path) as files,
+            _Lost(files) as lost,
+            shown_progress("salvaging", on_progress, progress=progress) as report,
+        ):
+            search = _Search(dataset, found, files, lost, stores, report)
             if view is None and found.manifest is None:
                 search.settle_view()
             target = get_format(format) if format is not None else found.format
@@ -193,7 +200,7 @@ def salvage(  # noqa: PLR0913 - one argument a decision of the user; all but two
                     members=members, on_error=None, stores=stores,
                 )  # fmt: skip
                 with writer:
-                    _write(saved, plan.schema, writer, max_bytes, on_progress)
+                    _write(saved, plan.schema, writer, max_bytes, report)
                     if lost.count:
                         writer.add_file(LOST_NAME, lost.pieces())
                 summary = writer.close()

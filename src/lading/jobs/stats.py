@@ -15,6 +15,7 @@ from lading.dataset.source import Source, listed_once
 from lading.jobs.media_facts import MediaFacts
 from lading.jobs.pickled import decode_value, encode_value
 from lading.jobs.progress import OnProgress, Progress
+from lading.jobs.progress_bars import shown_progress
 from lading.jobs.reading import NO_DIGESTS, Look, OnRead, Reading, look_at_shards
 from lading.jobs.stats_values import Stats, stats_of
 from lading.jobs.summaries import Summaries, is_read
@@ -31,6 +32,7 @@ def dataset_stats(
     top: int = _TOP,
     workers: int | None = None,
     on_progress: OnProgress | None = None,
+    progress: bool = True,
     **opening: Any,
 ) -> Stats:
     """Compute statistics of a dataset in one pass: of columns, fields of JSON, lengths of texts, sizes of images.
@@ -53,24 +55,28 @@ def dataset_stats(
         workers: processes that share the shards, at most. By default one a core, up to eight, for jobs of more than a
             few seconds. Behind steps it is one.
         on_progress: called after every batch and shard.
+        progress: whether a bar may appear after two seconds, in a terminal or a notebook.
         opening: the other arguments of `lading.open`.
 
     Raises:
         UsageError: workers are asked for, and cannot read these data.
     """
     source = source if isinstance(source, Dataset) else listed_once(source)
-    with open_shards(source, **opening) as dataset:
+    with (
+        open_shards(source, **opening) as dataset,
+        shown_progress("reading", on_progress, progress=progress) as report,
+    ):
         found, chosen = Summaries(dataset.view), chosen_samples(source, dataset)
         if chosen is not None:
             batches = (portion.batch for portion in chosen.portions(max_rows=_MAX_ROWS, max_bytes=_MAX_BYTES))
             for size in _add_all(dataset, batches, found):
-                if on_progress is not None:
-                    on_progress(Progress(0, len(dataset.listing), found.samples, size))
+                if report is not None:
+                    report(Progress(0, len(dataset.listing), found.samples, size))
             return stats_of(found, top)
         reading = Reading(begin_stats, *source_and_opening(source, opening), workers=workers)
         shards = range(len(dataset.listing))
         for told in look_at_shards(
-            dataset, begin_stats(dataset), reading, shards, on_digests=lambda _: None, on_progress=on_progress
+            dataset, begin_stats(dataset), reading, shards, on_digests=lambda _: None, on_progress=report
         ):
             found.merge(decode_value(told["summaries"]))
         dataset.bad.refuse_all(len(dataset.listing))

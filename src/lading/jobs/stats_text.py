@@ -8,7 +8,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from lading.content.summaries import Histogram
-from lading.units import format_bytes
+from lading.units import count, format_bytes
 
 if TYPE_CHECKING:
     from lading.jobs.stats_values import ColumnStats, Stats
@@ -51,17 +51,13 @@ def _line(row: Sequence[str], used: Sequence[int], wide: Sequence[int], room: in
 
 
 def _title(stats: Stats) -> str:
-    parts = [_counted(stats.samples, "sample"), format_bytes(stats.size_bytes)]
+    parts = [count(stats.samples, "sample"), format_bytes(stats.size_bytes)]
     if stats.items:
-        parts.append(", ".join(f"{count:,} {_visible(name)}" for name, count in stats.items.items()))
+        parts.append(", ".join(f"{number:,} {_visible(name)}" for name, number in stats.items.items()))
     if stats.duplicate_keys is not None:
         about = "~" if stats.duplicate_keys_approximate else ""
-        parts.append(f"{about}{_counted(stats.duplicate_keys, 'duplicate key')}")
+        parts.append(f"{about}{count(stats.duplicate_keys, 'duplicate key')}")
     return ", ".join(parts)
-
-
-def _counted(number: int, one: str) -> str:
-    return f"{number:,} {one}{'' if number == 1 else 's'}"
 
 
 def _notes(stats: Stats) -> list[str]:
@@ -112,7 +108,7 @@ def _bars(shown: Histogram) -> str:
     most = max(shown.counts)
     if not most or len(shown.counts) == 1:
         return ""
-    return "".join(_BLOCKS[(count * (len(_BLOCKS) - 1)) // most] if count else " " for count in shown.counts)
+    return "".join(_BLOCKS[(number * (len(_BLOCKS) - 1)) // most] if number else " " for number in shown.counts)
 
 
 def _top(column: ColumnStats) -> str:
@@ -121,8 +117,8 @@ def _top(column: ColumnStats) -> str:
         return ""
     about = "≥" if "top" in column.approximate else ""
     return ", ".join(
-        f"{_short(_visible(str(value)), _VALUE_CHARS)} {about}{_share(count / column.values)}"
-        for value, count in column.top
+        f"{_short(_visible(str(value)), _VALUE_CHARS)} {about}{_share(number / column.values)}"
+        for value, number in column.top
     )
 
 
@@ -162,10 +158,10 @@ def _html_cells(column: ColumnStats) -> str:
 def _svg(shown: Histogram) -> str:
     most = max(shown.counts) or 1
     bars = []
-    for i, count in enumerate(shown.counts):
-        height = max(round(_HEIGHT * count / most), 1) if count else 0
+    for i, number in enumerate(shown.counts):
+        height = max(round(_HEIGHT * number / most), 1) if number else 0
         low, high = shown.edges[i], shown.edges[i + 1]
-        title = f"{low:.6g} to {high:.6g}: {count:,}"
+        title = f"{low:.6g} to {high:.6g}: {number:,}"
         bars.append(f"<rect x='{i * _BAR}' y='{_HEIGHT - height}' width='{_BAR - 1}' height='{height}'>"
                     f"<title>{title}</title></rect>")  # fmt: skip
     width = _BAR * len(shown.counts)

@@ -18,6 +18,7 @@ from lading.errors import LadingError, SidecarMismatch, UnknownFormat, UsageErro
 from lading.jobs.checksums import check_own_files
 from lading.jobs.indexes import Indexes
 from lading.jobs.progress import OnProgress
+from lading.jobs.progress_bars import shown_progress
 from lading.jobs.reading import Reading, look_at_shards
 from lading.jobs.verify_shards import Findings, begin_verify, look_at
 from lading.jobs.verify_unlisted import unlisted_shards
@@ -72,6 +73,7 @@ def verify(
     workers: int | None = None,
     stores: Stores | None = None,
     on_progress: OnProgress | None = None,
+    progress: bool = True,
     **opening: Any,
 ) -> VerifyResult:
     """Read every sample, and compare the dataset with its manifest and its indexes.
@@ -101,6 +103,7 @@ def verify(
         workers: as `lading.digest` takes it.
         stores: which store serves which URL.
         on_progress: called after every batch and shard.
+        progress: whether a bar may appear after two seconds, in a terminal or a notebook.
         opening: the other arguments of `lading.open`.
 
     Raises:
@@ -127,8 +130,8 @@ def verify(
         if not findings.all:
             raise
         return VerifyResult(0, 0, 0, None, ["manifest"], findings.all, time.perf_counter() - began)
-    with opened as dataset:
-        found = _verify(dataset, stores, reading, spread(len(dataset.listing), part), findings, on_progress)
+    with opened as dataset, shown_progress("verifying", on_progress, progress=progress) as report:
+        found = _verify(dataset, stores, reading, spread(len(dataset.listing), part), findings, report)
     return replace(found, seconds=time.perf_counter() - began)
 
 
