@@ -36,7 +36,7 @@ APART = {"data", "testing"}
 LOWEST_MAY_IMPORT = {*sys.stdlib_module_names, "pyarrow", "numpy", "xxhash", "orjson", "PIL"}
 """Libraries of the lowest layer. Pillow is an extra, imported where raw pixels become an image."""
 
-METHODS = {("lading.dataset.dataset", f"lading.jobs.{job}") for job in ("convert", "stats")}
+METHODS = {("lading.dataset.dataset", f"lading.jobs.{job}") for job in ("convert", "export", "stats")}
 """Imports inside a method that starts a job of a higher layer, such as `Dataset.write`."""
 
 _LAYER = {name: layer for layer, names in enumerate(LAYERS) for name in names.split()} | {"data": 0}

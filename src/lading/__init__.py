@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from lading.jobs.diff import diff
     from lading.jobs.digest import dataset_digest as digest
     from lading.jobs.doctor import doctor
+    from lading.jobs.export import export
     from lading.jobs.index import index
     from lading.jobs.info import info
     from lading.jobs.merge import merge
@@ -35,6 +36,7 @@ __all__ = [
     "diff",
     "digest",
     "doctor",
+    "export",
     "index",
     "info",
     "materialise",
@@ -56,6 +58,7 @@ _HOMES = {
     "diff": ("lading.jobs.diff", "diff"),
     "digest": ("lading.jobs.digest", "dataset_digest"),
     "doctor": ("lading.jobs.doctor", "doctor"),
+    "export": ("lading.jobs.export", "export"),
     "index": ("lading.jobs.index", "index"),
     "info": ("lading.jobs.info", "info"),
     "materialise": ("lading.storage.fetch", "materialise"),

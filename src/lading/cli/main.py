@@ -13,6 +13,7 @@ from lading.cli.demo import demo
 from lading.cli.diff import diff
 from lading.cli.digest import digest
 from lading.cli.doctor import doctor
+from lading.cli.export import export
 from lading.cli.formats import formats
 from lading.cli.head import head
 from lading.cli.index import index
@@ -85,7 +86,7 @@ def _add(verb: Callable[..., None]) -> None:
     app.command(cls=_Verb, context_settings={"token_normalize_func": shown})(verb)
 
 
-for _verb in (demo, info, head, stats, convert, verify, salvage, doctor, digest, diff, merge, index, formats):
+for _verb in (demo, info, head, stats, convert, export, verify, salvage, doctor, digest, diff, merge, index, formats):
     _add(_verb)
 
 

@@ -32,6 +32,7 @@ from lading.options import OnError, ReadOptions
 
 if TYPE_CHECKING:
     from lading.jobs.convert import ConvertSummary
+    from lading.jobs.export import ExportSummary
     from lading.jobs.stats_values import Stats
 
 __all__ = ["Dataset"]
@@ -362,3 +363,16 @@ class Dataset(StepVerbs, OrderVerbs):
         from lading.jobs.convert import convert
 
         return convert(self, destination, format=format or format_of_name(os.fspath(destination)), **options)
+
+    def export(self, destination: str | os.PathLike[str], *, overwrite: bool = False) -> ExportSummary:
+        """Write samples as loose files, such as `0001.jpg` and `0001.txt`; see `lading.export`.
+
+        Example: `ds.limit(100).export("look")`
+
+        Args:
+            destination: the folder.
+            overwrite: replace the folder, in one step at the end.
+        """
+        from lading.jobs.export import export
+
+        return export(self, destination, overwrite=overwrite)
