@@ -392,6 +392,7 @@ _NAMES = [
     "columns",
     "counts",
     "drop",
+    "export",
     "filter",
     "format",
     "head",
