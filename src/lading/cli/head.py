@@ -2,18 +2,53 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lading.cli.options import CHOOSING, READING, Debug, Json, Sources, Values, takes
+from lading.cli.options import CHOOSING, READING, Debug, Json, OptionGroup, Sources, Values, takes
 from lading.cli.output import Output
 from lading.cli.source import open_chosen
+from lading.options import cli
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 __all__ = ["head"]
 
+_PANEL = "Options"
 
-@takes(CHOOSING, READING)
+
+@dataclass(frozen=True, slots=True)
+class _Showing:
+    """How samples are shown.
+
+    Attributes:
+        full: Show whole texts and all items; with --json also bytes, in base64.
+        images: Show images in the terminal, below their lines. Needs Pillow.
+        image_protocol: Show images by this protocol (kitty, iterm, sixel), or as coloured half blocks (blocks). By
+            default the terminal decides.
+    """
+
+    full: bool = field(default=False, metadata=cli("--full", panel=_PANEL))
+    images: bool = field(default=False, metadata=cli("--images", panel=_PANEL))
+    image_protocol: str | None = field(
+        default=None,
+        metadata=cli("--image-protocol", "WORD", panel=_PANEL, choices=("kitty", "iterm", "sixel", "blocks")),
+    )
+
+    def pictures(self, screen: Console) -> str | None:
+        """The protocol by which images are shown; None for no images."""
+        from lading.cli.pictures import protocol_of
+
+        if self.image_protocol is None and not (self.images and screen.is_terminal):
+            return None
+        protocol = self.image_protocol or protocol_of()
+        return None if protocol == "blocks" and screen.color_system is None else protocol
+
+
+@takes(OptionGroup("showing", (_Showing,)), CHOOSING, READING)
 def head(
     *,
     sources: Sources,
@@ -24,12 +59,9 @@ def head(
             "--at", min=0, metavar="N", help="Number of the first sample, from 0. Builds an index if there is none."
         ),
     ] = 0,
-    full: Annotated[
-        bool,
-        typer.Option("--full", metavar="", help="Show whole texts and all items; with --json also bytes, in base64."),
-    ] = False,
     as_json: Json = False,
     debug: Debug = False,
+    showing: Values,
     choosing: Values,
     reading: Values,
 ) -> None:
@@ -44,13 +76,15 @@ def head(
         from lading.cli.samples import as_json as sample_json
         from lading.cli.samples import as_text, read_samples
 
+        how = _Showing(**showing())
+        pictures = how.pictures(out.out)
         rows = choosing()
         names = rows.pop("columns", None)  # exactly these columns, without keys
         with open_chosen(sources, reading(), rows) as dataset:
             shown = 0
             for sample in read_samples(dataset, number, start, names):
-                value = sample_json(sample, full=full) if as_json else None
-                out.show(value, as_text(sample, full=full), indent=None)
+                value = sample_json(sample, full=how.full) if as_json else None
+                out.show(value, as_text(sample, full=how.full, pictures=pictures), indent=None)
                 shown += 1
             if not shown:
                 out.print(["no sample there"])

@@ -184,8 +184,14 @@ _TIMES = ("timestamp", "time", "date", "duration")
 # For people
 
 
-def as_text(sample: Sample, *, full: bool = False) -> Iterator[RenderableType]:
-    """A sample as lines for a terminal: its name, its fields, its items in order."""
+def as_text(sample: Sample, *, full: bool = False, pictures: str | None = None) -> Iterator[RenderableType]:
+    """A sample as lines for a terminal: its name, its fields, its items in order.
+
+    Args:
+        sample: the sample.
+        full: whole texts, and all items.
+        pictures: how images are shown below their lines (`lading.cli.pictures.PROTOCOLS`); None for no pictures.
+    """
     from rich.rule import Rule
     from rich.text import Text
 
@@ -193,12 +199,12 @@ def as_text(sample: Sample, *, full: bool = False) -> Iterator[RenderableType]:
     title = Text.assemble((f"{sample.number:,}", "dim"), "  ", (name, "bold"), overflow="ellipsis", no_wrap=True)
     yield Rule(title, align="left", style="dim")
     if sample.fields:
-        yield from _tables([_field_row(s, full=full) for s in sample.fields], full=full)
+        yield from _tables([_field_row(s, full=full, pictures=pictures) for s in sample.fields], full=full)
     if sample.items is not None:
         if sample.fields:
             yield ""
         shown = sample.items if full else sample.items[:_SHORT_ITEMS]
-        yield from _tables([_item_row(item, full=full) for item in shown], full=full)
+        yield from _tables([_item_row(item, full=full, pictures=pictures) for item in shown], full=full)
         if len(shown) < len(sample.items):
             left = count(len(sample.items) - len(shown), "more item")
             yield Text(f"  … {left} (--full shows all)", "dim")
@@ -207,16 +213,20 @@ def as_text(sample: Sample, *, full: bool = False) -> Iterator[RenderableType]:
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """A value or an item: its name, what it is, texts and their styles, its size."""
+    """A value or an item: its name, what it is, texts and their styles, its size, and its picture."""
 
     name: str
     kind: str
     told: Sequence[tuple[str, str]]
     size: str
+    picture: RenderableType | None = None
 
 
 def _tables(rows: Sequence[_Row], *, full: bool) -> Iterator[RenderableType]:
-    """Rows as a table; in full, long texts come below their row, since a cell takes a thousand times their memory."""
+    """Rows as a table; pictures come below their row.
+
+    In full, long texts come below their row too, since a cell takes a thousand times their memory.
+    """
     from rich.cells import cell_len
 
     wide = (
@@ -227,11 +237,13 @@ def _tables(rows: Sequence[_Row], *, full: bool) -> Iterator[RenderableType]:
     for row in rows:
         long = [text for text, _ in row.told if full and len(text) > _LONG_CHARS]
         above.append(replace(row, told=[(text, style) for text, style in row.told if text not in long]))
-        if long:
+        if long or row.picture is not None:
             yield _table(above, wide, full=full)
             above = []
         for text in long:
             yield from whole_lines(text, "    ")
+        if row.picture is not None:
+            yield row.picture
     if above:
         yield _table(above, wide, full=full)
 
@@ -254,8 +266,26 @@ def _table(rows: Iterable[_Row], wide: tuple[int, int], *, full: bool) -> Render
     return Padding(table, (0, 0, 0, 2))
 
 
-def _field_row(shown: Shown, *, full: bool) -> _Row:
-    return _Row(shown.name, shown.kind.partition("<")[0], [_told(shown, full=full)], _size(shown))
+def _field_row(shown: Shown, *, full: bool, pictures: str | None = None) -> _Row:
+    kind = shown.kind.partition("<")[0]
+    return _Row(shown.name, kind, [_told(shown, full=full)], _size(shown), _picture(shown, pictures))
+
+
+def _picture(shown: Shown, protocol: str | None) -> RenderableType | None:
+    """The picture of a value that is an image, or should be."""
+    value = shown.value
+    is_file = isinstance(value, bytes) and (shown.kind == "image" or _is_image(value))
+    if protocol is None or shown.problem is not None or not (is_file or _is_pixels(value)):
+        return None
+    from lading.cli.pictures import Picture
+
+    return Picture(value, protocol)
+
+
+def _is_image(data: bytes) -> bool:
+    from lading.content.image import image_info
+
+    return image_info(data) is not None
 
 
 def _told(shown: Shown, *, full: bool) -> tuple[str, str]:
@@ -304,14 +334,20 @@ def _is_pixels(value: object) -> bool:
 
 
 def _media(data: bytes) -> str | None:
-    """`png 640×480` of a picture, None of anything else."""
-    from lading.content.image import image_info
+    """`png 640×480`, `wav 2.3 s, 16 kHz, 1 channel`; None of anything but media."""
+    from lading.content.media_info import media_info
 
-    info = image_info(data)
+    info = media_info(data)
     if info is None:
         return None
-    frames = f", {count(info.frames or 1, 'frame')}" if (info.frames or 1) > 1 else ""
-    return f"{info.mime.removeprefix('image/')} {info.width}×{info.height}{frames}"
+    size = None if info.width is None else f"{info.width}×{info.height}"
+    facts = [
+        None if info.duration_s is None else f"{info.duration_s:.1f} s",
+        None if info.sample_rate is None else f"{info.sample_rate / 1000:g} kHz",
+        None if info.channels is None else count(info.channels, "channel"),
+        None if info.frames is None or info.frames == 1 else count(info.frames, "frame"),
+    ]
+    return " ".join(filter(None, (info.format, ", ".join(filter(None, (size, *facts))))))
 
 
 def _preview(data: bytes) -> str:
@@ -323,7 +359,7 @@ def _preview(data: bytes) -> str:
     return f"{head.hex(' ')}{more}"
 
 
-def _item_row(item: Sequence[Shown], *, full: bool) -> _Row:
+def _item_row(item: Sequence[Shown], *, full: bool, pictures: str | None = None) -> _Row:
     """Position, modality, content and size of one item; what else it has follows the content."""
     found = {shown.name: shown for shown in item}
     values = {name: shown.value for name, shown in found.items()}
@@ -337,6 +373,7 @@ def _item_row(item: Sequence[Shown], *, full: bool) -> _Row:
         str(values.get("modality", "")),
         told,
         "" if content is None else _size(content),
+        None if content is None else _picture(content, pictures),
     )
 
 
