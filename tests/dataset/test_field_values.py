@@ -131,7 +131,7 @@ def test_what_is_no_name(name: str) -> None:
     "name, message",
     [
         ("jpg.widht", "no such field.*Did you mean width"),
-        ("jsn.lang", "no such column.*__key__, json, txt, cls, jpg.*Did you mean json"),
+        ("jsn.lang", "the column is not there; there are __key__, json, txt, cls, jpg.*Did you mean json"),
         ("__key__.x", None),
     ],
 )

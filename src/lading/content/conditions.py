@@ -13,7 +13,7 @@ r"""Conditions on rows, as `--where` takes them.
 | `is null`, `is not null` | whether there is a value, of any type |
 | `'text'`, `5`, `0.5`, `true`, `false` | values; `true`, `false` and `null` (or `None`) in any case |
 | `name` | a column; by itself a condition if it is bool; Python's names, in Unicode's form NFKC |
-| `name.part` | a field of a struct |
+| `name.part`, `name['any name']`, `name[0]` | a field inside a column, a value of a list; `[-1]` is the last |
 | `col['any name']` | a column whose name is not a plain word, such as `col['seg.png']` |
 | `+ - * /` | on numbers |
 | `len(x)` | characters of a text, bytes of a binary value or reference, values of a list |
@@ -44,8 +44,8 @@ import math
 import operator
 import re
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from decimal import ROUND_FLOOR, Decimal, InvalidOperation, localcontext
 from fractions import Fraction
 from functools import partial, reduce
@@ -57,19 +57,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from lading.arrow.casts import decoded
 from lading.arrow.references import is_ref, unpack
-from lading.arrow.views import (
-    LIST_TYPES,
-    byte_lengths,
-    child_fields,
-    is_bytes,
-    is_text,
-    join,
-    present,
-    with_child_fields,
-    without_runs,
-)
+from lading.arrow.views import LIST_TYPES, byte_lengths, is_bytes, is_text, present
+from lading.content.field_paths import FieldPath, Part, Use, Wanted
+from lading.content.nested import column_values
 from lading.errors import UsageError
 
 __all__ = ["MAX_CHARACTERS", "Where", "as_where", "parse_where"]
@@ -80,8 +71,8 @@ MAX_CHARACTERS = 10_000
 _MAX_DEPTH = 100
 _MAX_BITS = 1023
 _DECIMAL128_DIGITS = 38
+_MAX_INDEX_BITS = 31
 _SHOWN_CHARACTERS = 120
-_SHOWN_COLUMNS = 50
 _SHOWN_LITERAL = 50
 
 
@@ -93,26 +84,39 @@ class Where:
         text: the condition as it was written.
         columns: names of its columns, in order of appearance, each once; empty for a pyarrow expression, which may use
             any column.
+        wanted: its columns and fields, and how their values are used.
     """
 
     text: str
     columns: tuple[str, ...]
     _condition: _Node | pc.Expression = field(repr=False, compare=False)
+    wanted: tuple[Wanted, ...] = field(default=(), repr=False, compare=False)
 
     def mask(self, batch: pa.RecordBatch) -> NDArray[np.bool_]:
-        """Return True for the rows to keep, one value a row; a null condition is False.
+        """Return True for the rows to keep, one value a row; a null condition is False. As `truth` else."""
+        return np.asarray(self.truth(batch).fill_null(False).to_numpy(zero_copy_only=False), np.bool_)  # noqa: FBT003 - the value
 
-        Only the columns in `columns` are read. No payload is fetched; text columns that are views are copied.
+    def truth(self, batch: pa.RecordBatch, values: Mapping[Wanted, pa.Array] | None = None) -> pa.Array:
+        """Return true, false or null for each row.
+
+        Args:
+            batch: the rows. Only the columns in `columns` are read, and no payload; fields are those of structs.
+            values: the values of `wanted`, where they lie elsewhere than in the batch.
 
         Raises:
             UsageError: a column is missing, its type does not fit the condition, a number overflows, or the length of
                 a compressed reference is unknown; names the column, its type and the place in the text.
         """
         try:
-            kept = _evaluate_condition(self._condition, batch)
+            return _evaluate_condition(self._condition, _Rows(batch, values))
         except _Wrong as wrong:
             raise _usage_error(self.text, wrong) from None
-        return np.asarray(kept.fill_null(False).to_numpy(zero_copy_only=False), np.bool_)  # noqa: FBT003 - the value
+
+    def located(self, error: UsageError, wanted: Wanted) -> UsageError:
+        """Return an error about a field with its place in the text."""
+        node = None if isinstance(self._condition, pc.Expression) else _node_of(self._condition, wanted)
+        at = None if node is None else node.at
+        return _usage_error(self.text, _Wrong(error.message, at, error.column, error.advice))
 
     def rejects(self, values: pa.RecordBatch) -> bool:
         """Return whether no row with these values fits, whatever its other columns hold.
@@ -121,14 +125,6 @@ class Where:
             values: one row of the columns that are known.
         """
         return _rejects(self._condition, values)
-
-    def check(self, schema: pa.Schema) -> None:
-        """Raise the errors of `mask` that rows of this schema would meet whatever their values.
-
-        Raises:
-            UsageError: as `mask`.
-        """
-        self.mask(pa.record_batch([pa.nulls(0, _without_runs(column.type)) for column in schema], schema.names))
 
 
 def parse_where(text: str) -> Where:
@@ -143,7 +139,7 @@ def parse_where(text: str) -> Where:
         columns = _columns_of(condition)
     except _Wrong as wrong:
         raise _usage_error(text, wrong) from None
-    return Where(text, columns, condition)
+    return Where(text, columns, condition, tuple(dict.fromkeys(_wanted(condition))))
 
 
 def as_where(condition: str | pc.Expression | Where) -> Where:
@@ -172,8 +168,16 @@ _Literal: TypeAlias = bool | int | float | str
 @dataclass(frozen=True, slots=True)
 class _Column:
     name: str
-    path: tuple[str, ...]
+    path: tuple[Part, ...]
     at: _Place
+    use: Use = "any"
+
+    @property
+    def wanted(self) -> Wanted:
+        return Wanted(FieldPath(self.name, self.path), self.use)
+
+    def __str__(self) -> str:
+        return str(self.wanted.field)
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,11 +200,28 @@ def _columns_of(condition: _Node) -> tuple[str, ...]:
 
 
 def _columns(node: _Node) -> Iterator[str]:
+    return (each.name for each in _column_nodes(node))
+
+
+def _wanted(node: _Node) -> Iterator[Wanted]:
+    return (each.wanted for each in _column_nodes(node))
+
+
+def _node_of(node: _Node, wanted: Wanted) -> _Column | None:
+    return next((each for each in _column_nodes(node) if each.wanted == wanted), None)
+
+
+def _column_nodes(node: _Node) -> Iterator[_Column]:
     if isinstance(node, _Column):
-        yield node.name
+        yield node
     elif isinstance(node, _Call):
         for arg in node.args:
-            yield from _columns(arg)
+            yield from _column_nodes(arg)
+
+
+def _used(node: Any, use: Use) -> Any:
+    """Return a node that knows how its value is used, if it is a column."""
+    return replace(node, use=use) if isinstance(node, _Column) else node
 
 
 # Errors
@@ -209,9 +230,9 @@ def _columns(node: _Node) -> Iterator[str]:
 class _Wrong(Exception):
     """An error at a place of the text; becomes a UsageError where the whole text is known."""
 
-    def __init__(self, message: str, at: _Place | None, column: str | None = None) -> None:
+    def __init__(self, message: str, at: _Place | None, column: str | None = None, advice: str | None = None) -> None:
         super().__init__(message)
-        self.message, self.at, self.column = message, at, column
+        self.message, self.at, self.column, self.advice = message, at, column, advice
 
 
 def _usage_error(text: str, wrong: _Wrong) -> UsageError:
@@ -224,8 +245,9 @@ def _usage_error(text: str, wrong: _Wrong) -> UsageError:
     place = f"character {at + 1}" if len(lines) == 1 else f"line {line}, character {at + 1}"
     rest = shown[at : at + _SHOWN_CHARACTERS]
     return UsageError(
-        f"{wrong.message} (at {place} of the condition)", column=wrong.column, found=ascii(rest) if rest else "its end"
-    )
+        f"{wrong.message} (at {place} of the condition)", column=wrong.column,
+        found=ascii(rest) if rest else "its end", advice=wrong.advice,
+    )  # fmt: skip
 
 
 def _lines(text: str) -> list[str]:
@@ -236,9 +258,15 @@ def _misfit(call: _Call, which: int, value: Any, complaint: str) -> _Wrong:
     """Return the error for an argument that a call does not accept, with its value."""
     node = call.args[which]
     if isinstance(node, _Column):
-        return _Wrong(f"{value.type} {complaint}", node.at, ".".join((node.name, *node.path)))
+        return _Wrong(f"{_type_name(value.type)} {complaint}", node.at, str(node))
     function, at = (node.function, node.at) if isinstance(node, _Call) else ("the value", call.at)
-    return _Wrong(f"{function!r} gives {value.type}, which {complaint}", at)
+    return _Wrong(f"{function!r} gives {_type_name(value.type)}, which {complaint}", at)
+
+
+def _type_name(kind: pa.DataType) -> str:
+    if isinstance(kind, pa.JsonType):
+        return "JSON of several kinds"
+    return "bytes" if is_ref(kind) else str(kind)
 
 
 def _shown(literal: _Literal) -> str:
@@ -327,7 +355,7 @@ def _read_condition(tree: ast.expr) -> _Node:
         raise _Wrong(f"{node.function!r} gives a value, not a condition; compare it with something", node.at)
     if not isinstance(node, _Call | _Column | bool):
         raise _Wrong(f"{_shown(node)} is a value, not a condition; compare a column with it", _place(tree))
-    return node
+    return node if isinstance(node, bool) else _used(node, "bool")
 
 
 def _read_both(node: ast.BoolOp) -> _Node:
@@ -357,7 +385,7 @@ def _computed(name: str, left: _Node, right: _Node, at: _Place) -> _Node:
             what = "a condition" if isinstance(side, _Call) else _shown(side)
             raise _Wrong(f"{name} takes numbers, not {what}", at)
     if isinstance(left, _Column | _Call) or isinstance(right, _Column | _Call):
-        return _Call(name, (left, right), at)
+        return _Call(name, (_used(left, "number"), _used(right, "number")), at)
     try:
         return _number(_ARITHMETIC[name](left, right), at)
     except ZeroDivisionError:
@@ -385,16 +413,26 @@ def _read_pair(left: ast.expr, op: ast.cmpop, right: ast.expr) -> _Node:
     if isinstance(op, ast.Is | ast.IsNot):
         if not _is_null(right):
             raise _Wrong("is goes only before null or not null; write == to compare", _place(right))
-        found = _Call("is null", (_of_column(left, "is null"),), at)
+        found = _Call("is null", (_used(_of_column(left, "is null"), "presence"),), at)
         return _Call("not", (found,), at) if isinstance(op, ast.IsNot) else found
     if isinstance(op, ast.In | ast.NotIn):
         values = _read_list(right)
-        found = _Call("in", (_of_column(left, "in"), *values), at)
+        found = _Call("in", (_used(_of_column(left, "in"), _use_beside(values[0])), *values), at)
         return _Call("not", (found,), at) if isinstance(op, ast.NotIn) else found
     sides = _read(left), _read(right)
     if not any(isinstance(side, _Column | _Call) for side in sides):
         raise _Wrong("the comparison is of two fixed values; one side must be a column", at)
-    return _Call(_COMPARISON_SIGNS[type(op)], sides, at)
+    uses = [_use_beside(side) for side in reversed(sides)]
+    return _Call(_COMPARISON_SIGNS[type(op)], tuple(map(_used, sides, uses)), at)
+
+
+def _use_beside(other: _Node) -> Use:
+    """Return how a column is used that is compared with this value."""
+    if isinstance(other, _Column):
+        return "any"
+    if isinstance(other, _Call):
+        return "bool" if other.function in _CONDITIONS else "text" if other.function in ("lower", "upper") else "number"
+    return "bool" if isinstance(other, bool) else "text" if isinstance(other, str) else "number"
 
 
 def _read_list(node: ast.expr) -> list[_Node]:
@@ -425,7 +463,7 @@ def _read_function(node: ast.Call) -> _Node:
     if node.keywords or len(node.args) != _NUM_ARGS[name]:
         form = f"{name}(column)" if _NUM_ARGS[name] == 1 else f"{name}(column, 'text')"
         raise _Wrong(f"not how the function is called: {form}", at)
-    first = _of_column(node.args[0], name)
+    first = _used(_of_column(node.args[0], name), "length" if name == "len" else "text")
     if _NUM_ARGS[name] == 1:
         return _Call(name, (first,), at)
     return _Call(name, (first, _read_pattern(name, node.args[1])), at)
@@ -460,18 +498,30 @@ def _read_name(node: ast.Name) -> _Node:
 
 
 def _read_part(node: ast.Attribute) -> _Node:
-    whole = _read(node.value)
-    if not isinstance(whole, _Column):
+    return _inside(node.value, node.attr, node)
+
+
+def _read_subscript(node: ast.Subscript) -> _Node:
+    part = node.slice
+    sign = -1 if isinstance(part, ast.UnaryOp) and isinstance(part.op, ast.USub) else 1
+    if isinstance(part, ast.UnaryOp) and sign < 0:
+        part = part.operand
+    named = isinstance(node.value, ast.Name) and node.value.id == "col"
+    value = part.value if isinstance(part, ast.Constant) else None
+    if isinstance(value, str) and sign > 0:
+        _read_constant(ast.copy_location(ast.Constant(value), part))
+        return _Column(value, (), _place(node)) if named else _inside(node.value, value, node)
+    if type(value) is int and not named and value.bit_length() < _MAX_INDEX_BITS:
+        return _inside(node.value, sign * value, node)
+    raise _Wrong("[ ] takes the name of a field or a number: meta['any name'], tags[0]; or a column: col['any name']",
+                 _place(node))  # fmt: skip
+
+
+def _inside(whole: ast.expr, part: Part, node: ast.expr) -> _Node:
+    column = _read(whole)
+    if not isinstance(column, _Column):
         raise _Wrong("only a column has named parts", _place(node))
-    return _Column(whole.name, (*whole.path, node.attr), whole.at)
-
-
-def _read_column(node: ast.Subscript) -> _Node:
-    named = isinstance(node.value, ast.Name) and node.value.id == "col" and isinstance(node.slice, ast.Constant)
-    name = _read(node.slice) if named else None
-    if not isinstance(name, str):
-        raise _Wrong("[ ] goes only with the name of a column: col['any name']", _place(node))
-    return _Column(name, (), _place(node))
+    return _Column(column.name, (*column.path, part), column.at)
 
 
 def _read_constant(node: ast.Constant) -> _Node:
@@ -499,7 +549,7 @@ _READERS: dict[type, Callable[[Any], _Node]] = {
     ast.Call: _read_function,
     ast.Name: _read_name,
     ast.Attribute: _read_part,
-    ast.Subscript: _read_column,
+    ast.Subscript: _read_subscript,
     ast.Constant: _read_constant,
 }
 _COMPARISON_SIGNS: dict[type[ast.cmpop], str] = {
@@ -536,10 +586,16 @@ _ARROW_ERRORS = (
 )
 
 
-def _evaluate_condition(condition: _Node | pc.Expression, batch: pa.RecordBatch) -> pa.Array:
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    batch: pa.RecordBatch
+    values: Mapping[Wanted, pa.Array] | None = None
+
+
+def _evaluate_condition(condition: _Node | pc.Expression, rows: _Rows) -> pa.Array:
     if isinstance(condition, pc.Expression):
-        return _evaluate_expression(condition, batch)
-    return _truth(_Call("the condition", (condition,), (1, 0)), 0, _evaluate(condition, batch))
+        return _evaluate_expression(condition, rows.batch)
+    return _truth(_Call("the condition", (condition,), (1, 0)), 0, _evaluate(condition, rows))
 
 
 def _rejects(condition: _Node | pc.Expression, values: pa.RecordBatch) -> bool:
@@ -549,7 +605,7 @@ def _rejects(condition: _Node | pc.Expression, values: pa.RecordBatch) -> bool:
     if not isinstance(condition, pc.Expression) and not {*values.schema.names}.issuperset(_columns(condition)):
         return False
     try:
-        return not _evaluate_condition(condition, values)[0].as_py()
+        return not _evaluate_condition(condition, _Rows(values))[0].as_py()
     except _Wrong:  # of an expression with other columns; or reading rows raises it too
         return False
 
@@ -569,13 +625,13 @@ def _evaluate_expression(expression: pc.Expression, batch: pa.RecordBatch) -> pa
     return column
 
 
-def _evaluate(node: _Node, batch: pa.RecordBatch) -> Any:
+def _evaluate(node: _Node, rows: _Rows) -> Any:
     """Return an Arrow array of one value a row; a literal is returned unchanged."""
     if isinstance(node, _Column):
-        return _load(node, batch)
+        return _load(node, rows.batch) if rows.values is None else rows.values[node.wanted]
     if not isinstance(node, _Call):
         return node
-    args = [_evaluate(arg, batch) for arg in node.args]
+    args = [_evaluate(arg, rows) for arg in node.args]
     try:
         return _FUNCTIONS[node.function](node, args)
     except _ARROW_ERRORS as error:
@@ -588,50 +644,10 @@ def _reason(error: Exception) -> str:
 
 
 def _load(node: _Column, batch: pa.RecordBatch) -> pa.Array:
-    found = batch.schema.get_all_field_indices(node.name)
-    if len(found) != 1:
-        names = batch.schema.names
-        there = ", ".join(names[:_SHOWN_COLUMNS]) + (", …" if len(names) > _SHOWN_COLUMNS else "")
-        dotted = ".".join((node.name, *node.path))
-        advice = f"; write col[{dotted!r}]" if dotted in names and not found else ""
-        what = f"stands {len(found)} times" if found else f"is not there{advice}"
-        raise _Wrong(f"the column {what}; there are {there or 'none'}", node.at, node.name)
     try:
-        column = _plain(batch.column(found[0]))
-        for part in node.path:
-            column = _part(column, part, node)
-    except _ARROW_ERRORS as error:
-        raise _Wrong(
-            f"{batch.schema.field(found[0]).type} cannot be read: {_reason(error)}", node.at, node.name
-        ) from None
-    return column
-
-
-def _part(column: pa.Array, name: str, node: _Column) -> pa.Array:
-    kind = column.type
-    at = kind.get_field_index(name) if pa.types.is_struct(kind) else -1
-    if at < 0:
-        raise _Wrong(f"{kind} has no field {name!r}", node.at, node.name)
-    part = _plain(column.field(at))
-    if not column.null_count:
-        return part
-    if pa.types.is_union(part.type):
-        raise _Wrong(f"{part.type} in structs that may be null cannot be looked at", node.at, node.name)
-    return pa.StructArray.from_arrays([part], [name], mask=column.is_null()).flatten()[0]
-
-
-def _plain(column: pa.Array) -> pa.Array:
-    """Return the values in a type that pyarrow has kernels for; references and views of bytes stay unchanged."""
-    kind = column.type
-    if isinstance(kind, pa.BaseExtensionType):
-        return column if is_ref(kind) else _plain(column.storage)
-    if pa.types.is_dictionary(kind):
-        return _plain(decoded(column))
-    if pa.types.is_run_end_encoded(kind):
-        return _plain(without_runs(column))
-    if pa.types.is_string_view(kind):
-        return join(column)
-    return column
+        return column_values(batch, node.wanted.field)
+    except UsageError as error:
+        raise _Wrong(error.message, node.at, error.column, error.advice) from None
 
 
 def _widened(values: Any) -> Any:
@@ -641,14 +657,6 @@ def _widened(values: Any) -> Any:
         return values.cast(pa.float32())
     small = pa.types.is_decimal32(kind) or pa.types.is_decimal64(kind)
     return values.cast(pa.decimal128(kind.precision, kind.scale)) if small else values
-
-
-def _without_runs(kind: pa.DataType) -> pa.DataType:
-    """Return the type without run ends: pyarrow 26 makes invalid empty arrays of run ends inside other types."""
-    if pa.types.is_run_end_encoded(kind):
-        return _without_runs(kind.value_type)
-    inner = [field.with_type(_without_runs(field.type)) for field in child_fields(kind)]
-    return with_child_fields(kind, inner) if inner else kind
 
 
 _KINDS: tuple[tuple[str, Callable[[pa.DataType], bool]], ...] = (
@@ -835,7 +843,7 @@ def _compare_columns(call: _Call, left: pa.Array, right: pa.Array) -> pa.Array:
         return pa.nulls(len(left), pa.bool_())
     numbers = set(kinds) <= _NUMBERS and set(kinds) != {"float", "decimal"}
     if not numbers and (kinds[0] != kinds[1] or kinds[0] not in _COMPARABLE):
-        raise _misfit(call, 0, left, f"cannot be compared with {right.type}{_why(left.type)}")
+        raise _misfit(call, 0, left, f"cannot be compared with {_type_name(right.type)}{_why(left.type)}")
     if numbers and "float" in kinds:
         left, right = left.cast(pa.float64()), right.cast(pa.float64())
     elif numbers and (set(kinds) != {"integer"} or pa.uint64() in (left.type, right.type)):

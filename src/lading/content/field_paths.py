@@ -10,14 +10,17 @@ import ast
 import re
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 from lading.errors import UsageError
 
-__all__ = ["FieldPath", "Part", "parse_field"]
+__all__ = ["FieldPath", "Part", "Use", "Wanted", "parse_field"]
 
 Part: TypeAlias = str | int
 """A name in an object, or a number in a list."""
+
+Use: TypeAlias = Literal["any", "text", "number", "bool", "length", "presence"]
+"""How a value is used. JSON values of another kind are null then; of the last two, only length or presence is told."""
 
 _COLUMN = re.compile(r"[^.\[]+")
 _PART = re.compile(r"\.(?P<name>[^.\[\]]+)|\[(?P<number>-?\d{1,9})\]|\[(?P<quoted>'[^'\\]*'|\"[^\"\\]*\")\]")
@@ -38,6 +41,22 @@ class FieldPath:
 
     def __str__(self) -> str:
         return self.column + "".join(map(_spelled, self.path))
+
+    def among(self, columns: Collection[str]) -> FieldPath:
+        """Return the same field where a column has a longer part of its name: `seg.png.width` in a column `seg.png`."""
+        for count in range(len(self.path), 0, -1):
+            name = str(FieldPath(self.column, self.path[:count]))
+            if name in columns:
+                return FieldPath(name, self.path[count:])
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A field whose values are wanted, and how they are used."""
+
+    field: FieldPath
+    use: Use = "any"
 
 
 def _spelled(part: Part) -> str:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from lading.arrow.types import unread_type
 from lading.arrow.views import present, reorder
+from lading.dataset.absent_fields import no_sample_has
 from lading.dataset.columns import (
     after_columns,
     columns_asked,
@@ -109,6 +110,9 @@ class ChosenSamples:
             wanted = range(max(first, every.start), every.stop)
             read = self._read(wanted, rest, columns, max_rows, max_bytes, views=views)
             yield from (portion for portion in transform.portions(read) if empty or portion.batch.num_rows)
+            absent = transform.absent_field()
+            if absent is not None and len(wanted) == len(self._shards.listing):
+                raise no_sample_has(self._shards, absent)
             return
         numbers = self._numbers(before)
         needed = columns_to_read(rest, columns, self._view)

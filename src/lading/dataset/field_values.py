@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from itertools import islice, pairwise
 from typing import Any, Literal, TypeAlias
 
@@ -28,31 +27,36 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from lading.arrow import json_text
-from lading.arrow.casts import decoded
 from lading.arrow.references import files_of, is_ref, unpack
 from lading.arrow.types import arrow_type
 from lading.arrow.views import (
     LIST_TYPES,
     byte_lengths,
-    child_fields,
     is_bytes,
     is_text,
     is_view,
-    join,
     present,
     slices,
-    with_child_fields,
-    without_runs,
 )
-from lading.content.field_paths import FieldPath, Part, parse_field
+from lading.content.field_paths import FieldPath, Part, Wanted, parse_field
 from lading.content.media_info import MediaInfo, media_info
-from lading.dataset.json_values import FieldColumn, Use, json_at, typed_json
+from lading.content.nested import empty_batch, field_named, no_such_field, plain, plain_type, value_at
+from lading.dataset.json_values import FieldColumn, json_at, typed_json
 from lading.errors import DataError, LadingError, UsageError, errors_at
 from lading.features.items import lineage_of, split_rows
 from lading.features.types import Audio, ClassLabel, Feature, Image, Json, Text, Value, Video, feature_of
 from lading.storage.fetch import Fetcher
 
-__all__ = ["MEDIA_FACTS", "FieldColumn", "Use", "Wanted", "columns_of", "field_type", "field_values", "read_fields"]
+__all__ = [
+    "MEDIA_FACTS",
+    "FieldColumn",
+    "columns_of",
+    "field_type",
+    "field_values",
+    "media_facts",
+    "read_fields",
+    "refuse_absent",
+]
 
 MEDIA_FACTS: dict[str, pa.DataType] = {
     "width": pa.int64(),
@@ -71,14 +75,6 @@ MEDIA_FACTS: dict[str, pa.DataType] = {
 _PART_BYTES = 32 << 20
 _PARSED_BYTES = 4 << 20
 _HEAD_BYTES = (512, 64 << 10)
-
-
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """A field whose values are wanted, and how they are used."""
-
-    field: FieldPath
-    use: Use = "any"
 
 
 def columns_of(names: Iterable[str], schema: pa.Schema | None = None) -> list[str]:
@@ -123,18 +119,23 @@ def field_type(field: pa.Field, path: Sequence[Part] = ()) -> pa.DataType | None
     wanted = Wanted(FieldPath(field.name, tuple(path)))
     if _way(field, wanted.field) == "json":
         return None
-    plain = field.with_type(_without_runs(field.type))
-    empty = pa.record_batch([pa.nulls(0, plain.type)], pa.schema([plain]))
     with Fetcher() as fetcher:
-        return read_fields(empty, [wanted], fetcher)[0].values.type
+        return read_fields(empty_batch(pa.schema([field])), [wanted], fetcher)[0].values.type
+
+
+def refuse_absent(schema: pa.Schema, path: FieldPath) -> None:
+    """Raise UsageError if the columns cannot have such a field."""
+    path = path.among(schema.names)
+    _way(field_named(schema, path), path)
 
 
 def read_fields(batch: pa.RecordBatch, wanted: Sequence[Wanted], fetcher: Fetcher) -> list[FieldColumn]:
     """Return the values of fields as they are used. Arguments and errors are as of `field_values`."""
     found: dict[Wanted, FieldColumn] = {}
     groups: dict[tuple[str, _Way], list[Wanted]] = {}
-    for each in wanted:
-        field = _field_of(batch.schema, each.field)
+    asked = {each: Wanted(each.field.among(batch.schema.names), each.use) for each in wanted}
+    for each in dict.fromkeys(asked.values()):
+        field = field_named(batch.schema, each.field)
         groups.setdefault((field.name, _way(field, each.field)), []).append(each)
     for (name, way), mine in groups.items():
         field = batch.schema.field(name)
@@ -142,37 +143,15 @@ def read_fields(batch: pa.RecordBatch, wanted: Sequence[Wanted], fetcher: Fetche
         with_json = way == "json" and any(each.use != "presence" or each.field.path for each in mine)
         read = _READERS[way] if with_json or way != "json" else _stored
         found |= zip(mine, read(values, mine), strict=True)
-    return [found[each] for each in wanted]
+    return [found[asked[each]] for each in wanted]
 
 
 _Way: TypeAlias = Literal["stored", "nested", "text", "number", "json", "media"]
 """Where the values of a field come from."""
 
 
-def _field_of(schema: pa.Schema, path: FieldPath) -> pa.Field:
-    at = schema.get_all_field_indices(path.column)
-    if len(at) != 1:
-        raise no_such_column(path, schema.names, len(at))
-    return schema.field(at[0])
-
-
-def no_such_column(path: FieldPath, names: Sequence[str], count: int = 0) -> UsageError:
-    """Return the error for a column that is missing, or that stands several times."""
-    if count:
-        return UsageError(f"the column stands {count} times", column=path.column)
-    return UsageError(
-        "no such column", column=path.column, expected=", ".join(names), advice=close_to(path.column, names)
-    )
-
-
-def close_to(name: str, names: Iterable[str]) -> str | None:
-    """Return advice that names the most similar of some names; None if no name is similar."""
-    close = get_close_matches(name, list(names), n=1)
-    return f"Did you mean {close[0]}?" if close else None
-
-
 def _way(field: pa.Field, path: FieldPath) -> _Way:
-    kind, feature = _plain_type(field.type), feature_of(field)
+    kind, feature = plain_type(field.type), feature_of(field)
     packed = is_ref(kind) or is_bytes(kind)
     if path.path:
         return _way_inside(kind, feature, path)
@@ -191,46 +170,11 @@ def _way_inside(kind: pa.DataType, feature: Feature, path: FieldPath) -> _Way:
     is_child = pa.types.is_struct(kind) and kind.get_field_index(str(first)) >= 0
     if not is_child and (is_media or (packed and first in MEDIA_FACTS)):
         if len(path.path) > 1 or first not in MEDIA_FACTS:
-            raise _no_field(path, f"a column of {type(feature).__name__.lower()} files has", MEDIA_FACTS)
+            raise no_such_field(path, f"a column of {type(feature).__name__.lower()} files has", [*MEDIA_FACTS])
         return "media"
     if not packed and not isinstance(kind, (pa.StructType, pa.MapType, *LIST_TYPES)):
         raise UsageError(f"a column of {kind} has no fields", column=path.column, found=str(path))
     return "json" if packed else "nested"
-
-
-def _no_field(path: FieldPath, whose: str, names: Iterable[str]) -> UsageError:
-    names = list(names)
-    return UsageError(f"no such field; {whose} {', '.join(names)}", column=path.column, found=str(path),
-                      advice=close_to(str(path.path[-1]), names))  # fmt: skip
-
-
-def _plain_type(kind: pa.DataType) -> pa.DataType:
-    """Return the type without extension, dictionary and run ends; references stay."""
-    if isinstance(kind, pa.BaseExtensionType) and not is_ref(kind):
-        return _plain_type(kind.storage_type)
-    if pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):
-        return _plain_type(kind.value_type)
-    return kind
-
-
-def _without_runs(kind: pa.DataType) -> pa.DataType:
-    """Return the type without run ends: pyarrow 26 makes invalid empty arrays of run ends inside other types."""
-    if pa.types.is_run_end_encoded(kind):
-        return _without_runs(kind.value_type)
-    inner = [field.with_type(_without_runs(field.type)) for field in child_fields(kind)]
-    return with_child_fields(kind, inner) if inner else kind
-
-
-def _plain(column: pa.Array) -> pa.Array:
-    """Return the values in a type that pyarrow has kernels for; references and views of bytes stay unchanged."""
-    kind = column.type
-    if isinstance(kind, pa.BaseExtensionType):
-        return column if is_ref(kind) else _plain(column.storage)
-    if pa.types.is_dictionary(kind):
-        return _plain(decoded(column))
-    if pa.types.is_run_end_encoded(kind):
-        return _plain(without_runs(column))
-    return join(column) if pa.types.is_string_view(kind) else column
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,7 +188,7 @@ class _Values:
 
     def parts(self, max_bytes: int) -> Iterator[tuple[int, list[bytes | None]]]:
         """Yield the bytes of the values in parts, each with its first row; None where null."""
-        column = _plain(self.column)
+        column = plain(self.column)
         if is_ref(column.type):
             refs, files = unpack(column), files_of(self.batch.schema)
             size = np.where(refs.valid, refs.length, 0).clip(0)
@@ -278,48 +222,11 @@ def _bounds(size: NDArray[np.int64], max_bytes: int) -> Iterator[tuple[int, int]
 
 
 def _stored(values: _Values, wanted: Sequence[Wanted]) -> list[FieldColumn]:
-    return [FieldColumn(_plain(values.column)) for _ in wanted]
+    return [FieldColumn(plain(values.column)) for _ in wanted]
 
 
 def _nested(values: _Values, wanted: Sequence[Wanted]) -> list[FieldColumn]:
-    return [FieldColumn(_inside(values.column, each.field)) for each in wanted]
-
-
-def _inside(column: pa.Array, path: FieldPath) -> pa.Array:
-    """Return the values at a path of structs, maps and lists."""
-    for i, part in enumerate(path.path):
-        column = _plain(column)
-        here = FieldPath(path.column, path.path[: i + 1])
-        if pa.types.is_map(column.type) and isinstance(part, str):
-            column = pc.map_lookup(column, pa.scalar(part, column.type.key_type), "first")
-        elif pa.types.is_struct(column.type) and isinstance(part, str):
-            column = _child(column, part, here)
-        elif isinstance(column.type, LIST_TYPES) and isinstance(part, int):
-            column = _element(column, part)
-        else:
-            raise UsageError("no such field", column=path.column, expected=f"a field of {column.type}", found=str(here))
-    return _plain(column)
-
-
-def _child(column: pa.StructArray, name: str, path: FieldPath) -> pa.Array:
-    at = column.type.get_field_index(name)
-    if at < 0:
-        raise _no_field(path, "this struct has", [child.name for child in column.type])
-    child = _plain(column.field(at))
-    if not column.null_count:
-        return child
-    if pa.types.is_union(child.type):
-        raise UsageError(f"{child.type} in structs that may be null cannot be looked at", column=path.column)
-    return pa.StructArray.from_arrays([child], [name], mask=column.is_null()).flatten()[0]
-
-
-def _element(column: pa.Array, number: int) -> pa.Array:
-    """Return one value of each list; null where the list is shorter."""
-    length = np.asarray(pc.list_value_length(column).fill_null(0).to_numpy(zero_copy_only=False), np.int64)
-    place = number if number >= 0 else length + number
-    there = (place >= 0) & (place < length)
-    at = np.cumsum(length) - length + place
-    return column.flatten().take(pa.array(np.where(there, at, 0), mask=~there))
+    return [FieldColumn(value_at(values.column, each.field)) for each in wanted]
 
 
 # Text and numbers that are stored as text
@@ -388,7 +295,7 @@ def _json(values: _Values, wanted: Sequence[Wanted]) -> list[FieldColumn]:
 
 
 def _parsed(values: _Values, first: int, texts: list[bytes | None]) -> list[Any]:
-    known = [b"null" if text is None else text for text in texts]
+    known = [text or b"null" for text in texts]  # an empty text, as CSV has it, is no value
     documents = json_text.loads_plain(known)
     if documents is not None:
         return documents
@@ -422,9 +329,9 @@ def media_facts(column: pa.Array, schema: pa.Schema, fetcher: Fetcher) -> list[M
         schema: of the column's batch, with its files table.
         fetcher: reads the first bytes behind references.
     """
-    column = _plain(column)
+    column = plain(column)
     if pa.types.is_struct(column.type):
-        column = _plain(_child(column, "bytes", FieldPath("bytes")))
+        column = plain(value_at(column, FieldPath("", ("bytes",))))
     if not is_ref(column.type):
         return [None if data is None else media_info(data) for data in slices(column)]
     found: list[MediaInfo | None] = [None] * len(column)

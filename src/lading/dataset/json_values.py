@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from types import NoneType
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from lading.arrow import json_text
-from lading.content.field_paths import Part
+from lading.content.field_paths import Part, Use
 
-__all__ = ["FieldColumn", "Use", "json_at", "typed_json"]
-
-Use: TypeAlias = Literal["any", "text", "number", "bool", "length", "presence"]
-"""How a value is used. JSON values of another kind are null then; of the last two, only length or presence is told."""
+__all__ = ["FieldColumn", "json_at", "typed_json"]
 
 _NOTHING = (None,)
 _JSON_TEXT = pa.json_(pa.string())

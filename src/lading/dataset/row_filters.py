@@ -21,14 +21,18 @@ from lading.arrow.references import files_of, is_ref
 from lading.arrow.views import is_bytes, present, slices, take_values, without_views
 from lading.content.conditions import Where as Condition
 from lading.content.conditions import as_where
+from lading.content.field_paths import FieldPath, Wanted
 from lading.content.image import image_info, is_image, usual_sizes
+from lading.content.nested import empty_batch
+from lading.dataset.field_values import read_fields, refuse_absent
+from lading.dataset.json_values import FieldColumn
 from lading.dataset.steps import Filter, ImageBounds, Where
 from lading.errors import UsageError
 from lading.features.items import METADATA_POSITION, RESERVED, sample_starts, samples_with
 from lading.features.types import Image, feature_of
 from lading.storage.fetch import ERROR_COLUMN, Fetcher
 
-__all__ = ["Rejects", "left_rows", "rejects_of"]
+__all__ = ["FailsCondition", "Rejects", "check_types", "left_rows", "rejects_of", "without"]
 
 Rejects: TypeAlias = Callable[[pa.RecordBatch], Mapping[str, NDArray[np.bool_]]]
 """Gives, for a batch of rows, the rejected rows by reason."""
@@ -42,8 +46,7 @@ def rejects_of(step: Where | ImageBounds | Filter, view: str, fetcher: Fetcher) 
     if isinstance(step, ImageBounds):
         return _OutOfBounds(step, view, fetcher)
     if isinstance(step, Where):
-        condition = as_where(step.condition)
-        return lambda batch: _fail_condition(condition, batch, view)
+        return FailsCondition(as_where(step.condition), view, fetcher)
     return lambda batch: _fail_function(step, batch)
 
 
@@ -74,10 +77,95 @@ def _counted(batch: pa.RecordBatch, view: str) -> NDArray[np.bool_]:
     return item | ~samples_with(item, starts)
 
 
-def _fail_condition(condition: Condition, batch: pa.RecordBatch, view: str) -> dict[str, NDArray[np.bool_]]:
-    names = condition.columns or batch.schema.names  # an expression does not say which columns it asks for
-    told = _told_to_all(batch, names) if view == "interleaved" else batch
-    return {f"not where {condition.text}": ~condition.mask(told)}
+class FailsCondition:
+    """Rejects rows for which a condition is not true. Rows without a field that it needs have a reason of their own.
+
+    Args:
+        condition: the condition.
+        view: how rows are taken.
+        fetcher: reads JSON, texts and the first bytes of media behind references.
+
+    Attributes:
+        absent: the fields inside columns of which no row had a value so far; None before the first row.
+        has_kept: whether the condition was true for a row.
+    """
+
+    def __init__(self, condition: Condition, view: str, fetcher: Fetcher) -> None:
+        self._condition, self._view, self._fetcher = condition, view, fetcher
+        self.absent: list[FieldPath] | None = None
+        self.has_kept = False
+
+    def __call__(self, batch: pa.RecordBatch) -> dict[str, NDArray[np.bool_]]:
+        """Return the rejected rows by reason."""
+        condition = self._condition
+        names = condition.columns or batch.schema.names  # an expression does not say which columns it asks for
+        if self._view == "interleaved":
+            names = [each.field.among(batch.schema.names).column for each in condition.wanted] or names
+            batch = _told_to_all(batch, names)
+        found = self._values(batch)
+        truth = condition.truth(batch, {each: column.values for each, column in found.items()})
+        kept, known = np.asarray(truth.fill_null(False).to_numpy(zero_copy_only=False)), present(truth)  # noqa: FBT003 - pyarrow takes it by position only
+        self.has_kept |= bool(kept.any())
+        reasons, others = self._without(found, ~known)
+        return {f"not where {condition.text}": (~kept & known) | others, **reasons}
+
+    def _values(self, batch: pa.RecordBatch) -> dict[Wanted, FieldColumn]:
+        wanted = self._condition.wanted
+        check_condition(self._condition, batch.schema)
+        found = dict(zip(wanted, read_fields(batch, wanted, self._fetcher), strict=True))
+        if len(batch) and not self.has_kept:
+            there = {each.field for each, column in found.items() if _has_value(column)}
+            before = [each.field for each in wanted if each.field.path] if self.absent is None else self.absent
+            self.absent = [field for field in before if field not in there]
+        return found
+
+    def _without(
+        self, found: Mapping[Wanted, FieldColumn], unknown: NDArray[np.bool_]
+    ) -> tuple[dict[str, NDArray[np.bool_]], NDArray[np.bool_]]:
+        """Return the rows whose condition is null by the first field to blame, and those of which no field is."""
+        reasons: dict[str, NDArray[np.bool_]] = {}
+        for wanted, column in found.items():
+            other = np.zeros(len(unknown), np.bool_) if column.others is None else column.others & unknown
+            absent = ~present(column.values) & unknown & ~other & bool(wanted.field.path and wanted.use != "presence")
+            named = (f"{wanted.field} is {_OTHER_KIND.get(wanted.use)}", other), (without(wanted.field), absent)
+            for reason, rows in named:
+                if rows.any():
+                    reasons[reason] = reasons.get(reason, rows) | rows
+            unknown = unknown & ~other & ~absent
+        return reasons, unknown
+
+
+_OTHER_KIND = {"text": "not text", "number": "not a number", "bool": "not true or false", "length": "without a length"}
+
+
+def without(field: FieldPath) -> str:
+    """Return the reason of rows that lack a field."""
+    return f"without {field}"
+
+
+def _has_value(column: FieldColumn) -> bool:
+    return column.others is not None or bool(present(column.values).any())
+
+
+def check_condition(condition: Condition, schema: pa.Schema) -> None:
+    """Raise the errors that rows of this schema would meet whatever their values.
+
+    Raises:
+        UsageError: a column is missing, has no such field, or its type does not fit; names the place in the condition.
+    """
+    for wanted in condition.wanted:
+        try:
+            refuse_absent(schema, wanted.field)
+        except UsageError as error:
+            raise condition.located(error, wanted) from None
+
+
+def check_types(condition: Condition, schema: pa.Schema, fetcher: Fetcher) -> None:
+    """Raise the errors of `check_condition`, and those of types that do not fit the condition."""
+    check_condition(condition, schema)
+    empty = empty_batch(schema)
+    columns = read_fields(empty, condition.wanted, fetcher)
+    condition.truth(empty, {each: column.values for each, column in zip(condition.wanted, columns, strict=True)})
 
 
 def _fail_function(step: Filter, batch: pa.RecordBatch) -> dict[str, NDArray[np.bool_]]:

@@ -19,9 +19,10 @@ from numpy.typing import NDArray
 from lading.arrow.align import align_table
 from lading.arrow.views import take_rows, without_views
 from lading.content.conditions import as_where
+from lading.content.field_paths import FieldPath
 from lading.dataset.columns import after_columns, choose_columns
 from lading.dataset.outcomes import ALONG, FILTERED, FILTERED_ALONG, RowOutcome
-from lading.dataset.row_filters import Rejects, left_rows, rejects_of
+from lading.dataset.row_filters import FailsCondition, Rejects, check_types, left_rows, rejects_of
 from lading.dataset.steps import Drop, Filter, Function, ImageBounds, Limit, Map, Rename, Rows, Select, Step, Where
 from lading.errors import UsageError
 from lading.features.items import sample_firsts, sample_rows, without_source
@@ -76,18 +77,21 @@ class Transform:
         self.view, self._fetcher, self._first = view, fetcher, skipped
         self._counters: list[_Counter] = []
         self.maps: list[_Mapped] = []
+        self._conditions: list[FailsCondition] = []
         given = iter(map_schemas)
         self._applied: list[_Apply] = []
         for step in steps:
             self._applied.append(self._applied_step(step, given, skipped))
-        self._wheres = [as_where(step.condition) for step in steps if isinstance(step, Where)]
         self._steps = steps
 
     def _applied_step(self, step: Step, schemas: Iterator[pa.Schema], skipped: int) -> _Apply:
         if isinstance(step, (Select, Drop, Rename)):
             return partial(_with_columns, step, self.view, strict=bool(self.maps))
         if isinstance(step, (Where, ImageBounds, Filter)):
-            return partial(_filtered, rejects_of(step, self.view, self._fetcher), step.drop, self.view)
+            rejects = rejects_of(step, self.view, self._fetcher)
+            if isinstance(rejects, FailsCondition):
+                self._conditions.append(rejects)
+            return partial(_filtered, rejects, step.drop, self.view)
         if isinstance(step, Map):
             self.maps.append(_Mapped(step.function, self.view, next(schemas, None)))
             return self.maps[-1]
@@ -101,6 +105,11 @@ class Transform:
         """Whether no row of the batches that follow will be kept."""
         return any(counter.is_done() for counter in self._counters)
 
+    def absent_field(self) -> FieldPath | None:
+        """A field that a condition asks for, if no row had a value of it, and the condition was true for none."""
+        failing = (each.absent for each in self._conditions if not each.has_kept)
+        return next((fields[0] for fields in failing if fields), None)
+
     def check(self, schema: pa.Schema) -> pa.Schema:
         """The schema after the steps, for rows of this schema; nothing behind a function of unknown schema is checked.
 
@@ -112,7 +121,7 @@ class Transform:
             if isinstance(step, (Select, Drop, Rename)):
                 schema = after_columns(step, schema, self.view)
             elif isinstance(step, Where):
-                as_where(step.condition).check(schema)
+                check_types(as_where(step.condition), schema, self._fetcher)
             elif isinstance(step, Map):
                 known = next(maps).schema
                 if known is None:

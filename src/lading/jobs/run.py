@@ -11,6 +11,7 @@ import numpy as np
 
 from lading.codecs import sniff_wrap
 from lading.content.digests import DatasetDigest
+from lading.dataset.absent_fields import refuse_absent_fields
 from lading.dataset.outcomes import LEDGER_NAME
 from lading.dataset.shards import Shards
 from lading.dataset.source import read_head
@@ -93,6 +94,7 @@ class Run:
         """Read the rows, and write nothing."""
         for _ in self._converter.rows(range(len(self._dataset.listing))):
             pass
+        self._refuse_absent_fields()
 
     def into(self, writer: DatasetWriter, store: Store, pool: LazyWorkerPool | None) -> None:
         """Do the tasks in this process, or in workers once these have started.
@@ -105,10 +107,15 @@ class Run:
                 pool.begin()
             if pool is not None and pool.workers is not None:
                 self._by(pool.workers, self._tasks[number:], writer, store)
-                return
+                break
             writer.end_part(task.shard_bytes, task.first_row)
             self._converter.copy(range(task.first, task.stop), writer.part)
             speed.add(task.source_bytes)
+        self._refuse_absent_fields()
+
+    def _refuse_absent_fields(self) -> None:
+        if not self.tally.samples:
+            refuse_absent_fields(self._dataset, self._spec.steps, self.losses)
 
     def _by(self, crew: Workers, tasks: Sequence[Task], writer: DatasetWriter, store: Store) -> None:
         """Have workers do tasks. They end before anything that failed is deleted."""

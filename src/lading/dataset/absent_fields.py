@@ -1,0 +1,71 @@
+"""Errors for conditions on fields that no sample has: their names are checked when the rows are read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import orjson
+import pyarrow as pa
+
+from lading.content.conditions import as_where
+from lading.content.field_paths import FieldPath, Wanted
+from lading.content.nested import close_to
+from lading.dataset.field_values import read_fields
+from lading.dataset.iteration import MAX_BYTES, shard_batches
+from lading.dataset.outcomes import Outcomes
+from lading.dataset.row_filters import without
+from lading.dataset.shards import Shards
+from lading.dataset.steps import Step, Where
+from lading.errors import DataError, UsageError
+
+__all__ = ["no_sample_has", "refuse_absent_fields"]
+
+_LOOKED_AT = 256
+_SHOWN_NAMES = 50
+
+
+def refuse_absent_fields(shards: Shards, steps: Sequence[Step], outcomes: Outcomes) -> None:
+    """Raise UsageError if every row was left out because it lacks the same field.
+
+    Args:
+        shards: the source.
+        steps: the steps.
+        outcomes: what became of all rows, none of which is left.
+    """
+    for step in steps:
+        for wanted in as_where(step.condition).wanted if isinstance(step, Where) else ():
+            if not wanted.field.path:
+                continue
+            reason = without(wanted.field)
+            count = sum(number for what, number in outcomes.counts.items() if what.startswith(f"{reason}, "))
+            if count and count == sum(outcomes.rows.values()):
+                raise no_sample_has(shards, wanted.field)
+
+
+def no_sample_has(shards: Shards, field: FieldPath) -> UsageError:
+    """Return the error that no sample has a field, with the names that the first samples have there."""
+    above = FieldPath(field.column, field.path[:-1])
+    names = [str(FieldPath(field.column, (*above.path, name))) for name in _names_inside(shards, above)]
+    shown = ", ".join(names[:_SHOWN_NAMES]) + (", …" if len(names) > _SHOWN_NAMES else "")
+    return UsageError("no sample has this field", column=field.column, expected=shown or None, found=repr(str(field)),
+                      advice=close_to(str(field), names))  # fmt: skip
+
+
+def _names_inside(shards: Shards, path: FieldPath) -> list[str]:
+    """Return the names of the fields in the objects at a path, in the first samples."""
+    for number in range(len(shards.listing)):
+        for batch in shard_batches(shards, number, _LOOKED_AT, MAX_BYTES, [path.column]):
+            if batch.num_rows:
+                return _names_of(shards, batch, path)
+    return []
+
+
+def _names_of(shards: Shards, batch: pa.RecordBatch, path: FieldPath) -> list[str]:
+    try:
+        [column] = read_fields(batch, [Wanted(path)], shards.fetcher)
+    except (UsageError, DataError):
+        return []  # a step made the column, or its JSON is broken elsewhere
+    if not isinstance(column.values.type, pa.JsonType):
+        return []
+    objects = [orjson.loads(text) for text in column.values.storage.drop_null().to_pylist()]
+    return list(dict.fromkeys(name for each in objects if isinstance(each, dict) for name in each))

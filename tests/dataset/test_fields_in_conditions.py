@@ -1,0 +1,159 @@
+"""Conditions on fields inside columns, in every format, against the same test in Python."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+
+import lading
+from lading.errors import UsageError
+
+COUNT = 60
+
+
+def _jpeg(width: int, height: int) -> bytes:
+    file = io.BytesIO()
+    Image.new("RGB", (width, height)).save(file, "JPEG")
+    return file.getvalue()
+
+
+def _meta(i: int) -> dict[str, Any]:
+    meta: dict[str, Any] = {"score": i if i % 2 else i / 8, "tags": ["x", "y", "z"][: i % 4], "in": {"odd key": i % 5}}
+    if i % 7:
+        meta["lang"] = "en" if i % 3 else "de"
+    if i % 10 == 0:
+        meta["score"] = "none"
+    return meta
+
+
+SAMPLES: list[dict[str, Any]] = [
+    {"__key__": f"{i:04}", "json": _meta(i), "txt": "word " * (i % 9), "cls": i % 4, "jpg": (100 + i, 150)}
+    for i in range(COUNT)
+]
+
+
+def _tar() -> bytes:
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w") as tar:
+        for sample in SAMPLES:
+            members = {
+                "json": json.dumps(sample["json"]).encode(),
+                "txt": sample["txt"].encode(),
+                "cls": str(sample["cls"]).encode(),
+                "jpg": _jpeg(*sample["jpg"]),
+            }
+            for name, data in members.items():
+                info = tarfile.TarInfo(f"{sample['__key__']}.{name}")
+                info.size = len(data)
+                tar.addfile(info, io.BytesIO(data))
+    return file.getvalue()
+
+
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    root = tmp_path_factory.mktemp("sources")
+    (root / "a.tar").write_bytes(_tar())
+    (root / "a.tar.gz").write_bytes(gzip.compress(_tar()))
+    for name in ("parquet", "arrow", "mds"):
+        lading.open(root / "a.tar").write(root / name, format=name)
+    return {
+        "tar": root / "a.tar",
+        "tar.gz": root / "a.tar.gz",
+        **{name: root / name for name in ("parquet", "arrow", "mds")},
+    }
+
+
+CASES: list[tuple[str, Callable[[dict[str, Any]], Any]]] = [
+    ("json.lang == 'en'", lambda s: s["json"].get("lang") == "en"),
+    ("json.lang != 'en'", lambda s: s["json"].get("lang") == "de"),
+    ("json.lang is null", lambda s: "lang" not in s["json"]),
+    ("json.lang in ('de', 'fr') or json.lang is null", lambda s: s["json"].get("lang") != "en"),
+    ("json.score > 20", lambda s: s["json"]["score"] != "none" and s["json"]["score"] > 20),
+    ("json.score == 'none'", lambda s: s["json"]["score"] == "none"),
+    ("json.tags[0] == 'x' and json.tags[-1] == 'y'", lambda s: s["json"]["tags"] == ["x", "y"]),
+    ("len(json.tags) >= 2", lambda s: len(s["json"]["tags"]) >= 2),
+    ("json['in']['odd key'] + 1 == 3", lambda s: s["json"]["in"]["odd key"] == 2),
+    ("len(txt) > 20", lambda s: len(s["txt"]) > 20),
+    ("contains(txt, 'word')", lambda s: "word" in s["txt"]),
+    ("cls == 3", lambda s: s["cls"] == 3),
+    ("jpg.width >= 120 and jpg.height >= 120", lambda s: s["jpg"][0] >= 120),
+    ("jpg.width / jpg.height > 1", lambda s: s["jpg"][0] > s["jpg"][1]),
+    ("jpg.format == 'jpeg' and json.lang == 'de'", lambda s: s["json"].get("lang") == "de"),
+]
+
+
+@pytest.mark.parametrize("name", ["tar", "tar.gz", "parquet", "arrow", "mds"])
+def test_conditions_keep_what_python_keeps(sources: dict[str, Path], name: str) -> None:
+    ds = lading.open(sources[name])
+    for condition, keeps in CASES:
+        [*kept] = (key for batch in ds.where(condition).batches(lazy=True) for key in batch["__key__"].to_pylist())
+        assert kept == [s["__key__"] for s in SAMPLES if keeps(s)], condition
+
+
+def test_conversion_counts_samples_without_the_field(sources: dict[str, Path], tmp_path: Path) -> None:
+    done = lading.convert(
+        sources["tar"], tmp_path / "out", format="parquet", where="json.score > 20 and json.lang == 'en'"
+    )
+    assert done.samples == sum(
+        s["json"]["score"] != "none" and s["json"]["score"] > 20 and s["json"].get("lang") == "en" for s in SAMPLES
+    )
+    assert done.filtered_rows == COUNT - done.samples
+    misfit = {s["__key__"] for s in SAMPLES if s["json"]["score"] == "none" and s["json"].get("lang") != "de"}
+    absent = {
+        s["__key__"]
+        for s in SAMPLES
+        if "lang" not in s["json"] and s["json"]["score"] != "none" and s["json"]["score"] > 20
+    }
+    assert done.counts["json.score is not a number, filtered"] == len(misfit)
+    assert done.counts["without json.lang, filtered"] == len(absent)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_field_that_no_sample_has(sources: dict[str, Path], tmp_path: Path, workers: int) -> None:
+    with pytest.raises(UsageError, match=r"no sample has this field; expected json.score.*Did you mean json.lang\?"):
+        lading.convert(sources["tar"], tmp_path / "out", format="parquet", where="json.langg == 'en'", workers=workers)
+    assert not (tmp_path / "out").exists()
+    with pytest.raises(UsageError, match=r"no sample has this field"):
+        len(lading.open(sources["tar"]).where("json.langg == 'en'"))
+
+
+def test_json_lines_and_texts_that_hold_json(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text("".join(json.dumps({"meta": s["json"], "t": s["txt"]}) + "\n" for s in SAMPLES))
+    ds = lading.open(path).where("meta.lang == 'en' and len(meta.tags) > 1")
+    assert len(ds) == sum(s["json"].get("lang") == "en" and len(s["json"]["tags"]) > 1 for s in SAMPLES)
+    table = tmp_path / "a.csv"
+    table.write_text('id,meta\n1,"{""lang"": ""en""}"\n2,\n3,"{""lang"": ""de""}"\n')
+    assert [s["id"] for s in lading.open(table).where("meta.lang == 'de'")] == ["3"]
+
+
+def test_images_of_hugging_face(tmp_path: Path) -> None:
+    datasets = pytest.importorskip("datasets")
+    rows = {"image": [{"bytes": _jpeg(10 * i, 20), "path": None} for i in range(1, 6)], "n": list(range(5))}
+    features = datasets.Features({"image": datasets.Image(), "n": datasets.Value("int64")})
+    datasets.Dataset.from_dict(rows, features=features).save_to_disk(tmp_path / "hf")
+    assert [s["n"] for s in lading.open(tmp_path / "hf").where("image.width >= 30")] == [2, 3, 4]
+
+
+@pytest.mark.parametrize(
+    "condition, says",
+    [
+        ("jpg == 'x'", "bytes cannot be compared with 'x'"),
+        ("jpg.widht > 3", "Did you mean width?"),
+        ("jsn.lang == 'en'", "jsn"),
+        ("cls.x == 1", "JSON"),
+    ],
+)
+def test_errors_name_no_type_of_lading(sources: dict[str, Path], tmp_path: Path, condition: str, says: str) -> None:
+    with pytest.raises(lading.LadingError) as caught:
+        lading.convert(sources["tar"], tmp_path / "out", format="parquet", where=condition)
+    assert "RefType" not in str(caught.value)
+    assert says in str(caught.value) or "no sample has" in str(caught.value)
