@@ -16,7 +16,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from lading.arrow.types import unread_type
-from lading.arrow.views import present, reorder
+from lading.arrow.views import reorder
 from lading.dataset.absent_fields import no_sample_has
 from lading.dataset.columns import (
     after_columns,
@@ -26,15 +26,17 @@ from lading.dataset.columns import (
 )
 from lading.dataset.field_values import columns_of, field_values
 from lading.dataset.iteration import MAX_BYTES, Batching, aligned_to, finished, hidden_columns, padded, shard_batches
+from lading.dataset.key_steps import Join, SplitByGroup
 from lading.dataset.order import Numbers, is_over_numbers, needs_all, numbers_after, numbers_at
 from lading.dataset.random_access import unfetched_rows
+from lading.dataset.sample_values import first_values
 from lading.dataset.shards import Shards
 from lading.dataset.steps import Drop, Filter, ImageBounds, Map, Rename, Rows, Select, Step, Where
 from lading.dataset.transform import Portion, Transform
 from lading.errors import UsageError
 from lading.features.items import KEY, duplicate_id_bounds, sample_firsts, sample_rows, without_source
 
-__all__ = ["ChosenSamples", "has_map", "in_order", "one_batch", "split_at_list"]
+__all__ = ["ChosenSamples", "has_map", "in_order", "makes_rows", "one_batch", "split_at_list"]
 
 _TAKEN_SAMPLES = 256
 """Samples of a list that are read at once: of some formats, with their payload."""
@@ -100,11 +102,14 @@ class ChosenSamples:
             empty: give portions without rows too, of a function that changed the number of samples.
             shards: the shards to read, by number, if no step counts samples; by default all of them.
         """
+        counts = self._shards.counts if steps is None else None  # another pass would count again
         steps = self.steps if steps is None else steps
         before, rest = split_at_list(steps)
         first, skipped = (0, 0) if before else self._skipped(rest)
         known = self._map_schemas[sum(isinstance(step, Map) for step in before) :]
-        transform = Transform(rest, self._shards.view, self._shards.fetcher, map_schemas=known, skipped=skipped)
+        transform = Transform(
+            rest, self._view, self._shards.fetcher, map_schemas=known, skipped=skipped, counts=counts
+        )
         if not before:
             every = shards or range(len(self._shards.listing))
             wanted = range(max(first, every.start), every.stop)
@@ -151,7 +156,7 @@ class ChosenSamples:
     def _to_read(self, steps: Sequence[Step], columns: Sequence[str] | None, shard: int) -> list[str] | None:
         """Columns to read of a shard so that steps give these columns; None for all."""
         shards, schema = self._shards, self._shards.target
-        helps = any(isinstance(step, (*_COLUMN_STEPS, ImageBounds)) for step in steps)
+        helps = any(isinstance(step, (*_COLUMN_STEPS, Join, ImageBounds)) for step in steps)
         if schema is None and shards.fixed_schema and helps:
             schema = shards.open_shard(shard).schema()
         return columns_to_read(steps, columns, self._view, schema)
@@ -192,7 +197,7 @@ class ChosenSamples:
 
     def _skipped(self, steps: Sequence[Step]) -> tuple[int, int]:
         """The first shard that a leading slice needs, and the number of samples before it, where a list says it."""
-        leading = next((step for step in steps if not isinstance(step, _COLUMN_STEPS)), None)
+        leading = next((step for step in steps if not _changes_columns(step)), None)
         start = (leading.start or 0) if isinstance(leading, Rows) else 0
         shard = samples = 0
         for count in self._shards.listing.table.column("num_samples").to_pylist() if start else ():
@@ -218,7 +223,7 @@ class ChosenSamples:
         for step in steps:
             if isinstance(step, Map):
                 schema = next(known)
-            elif isinstance(step, _COLUMN_STEPS):
+            elif isinstance(step, (*_COLUMN_STEPS, Join)):
                 missing = [name for name in columns_asked([step]) if name not in schema.names]
                 for field in filter(None, map(self._field, missing)):
                     schema = schema.append(field)
@@ -268,7 +273,7 @@ class ChosenSamples:
 
     def _numbers(self, steps: Sequence[Step]) -> Numbers:
         """The numbers behind the first steps of the dataset; found once behind each step that needs all samples."""
-        begin = max((i + 1 for i, step in enumerate(steps) if isinstance(step, (*_ROW_STEPS, Map))), default=0)
+        begin = max((i + 1 for i, step in enumerate(steps) if _chooses(step) or isinstance(step, Map)), default=0)
         known = max((count for count in self._found if begin <= count <= len(steps)), default=None)
         if known is not None:
             begin, found = known, self._found[known]
@@ -316,7 +321,7 @@ class ChosenSamples:
         """
         shards, view = self._shards, self._view
         rising, places = np.unique(numbers, return_inverse=True)
-        again = [step for step in steps if _makes_rows(step, view)]
+        again = [step for step in steps if makes_rows(step, view)]
         wanted = columns_to_read(again, columns, view)
         if wanted is not None and shards.fixed_schema and KEY not in shards.schema.names:
             wanted = [name for name in wanted if name != KEY] or None
@@ -356,20 +361,12 @@ class _Look:
             values = field_values(batch, names, self._shards.fetcher)
             if view == "interleaved":
                 starts = sample_firsts(batch, view)
-                values = [column.take(pa.array(_first_values(column, starts))) for column in values]
+                values = [column.take(pa.array(first_values(column, starts))) for column in values]
             yield values
 
     def rows(self, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
         for portion in self._chosen.portions(columns, steps=self._steps):
             yield portion.batch
-
-
-def _first_values(column: pa.Array, starts: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The row of each document that has its first value; its first row if it has none."""
-    rows = np.where(present(column), np.arange(len(column)), len(column))
-    firsts: NDArray[np.int64] = np.minimum.reduceat(rows, starts) if len(starts) else starts
-    ends = np.append(starts[1:], len(column))
-    return np.where(firsts < ends, firsts, starts)
 
 
 def split_at_list(steps: Sequence[Step]) -> tuple[Sequence[Step], Sequence[Step]]:
@@ -381,16 +378,26 @@ def split_at_list(steps: Sequence[Step]) -> tuple[Sequence[Step], Sequence[Step]
     for i, step in enumerate(steps[last:], last) if last else ():
         if is_over_numbers(step):
             last = i + 1
-        elif not isinstance(step, _COLUMN_STEPS):
+        elif not _changes_columns(step):
             break
     return steps[:last], steps[last:]
 
 
-def _makes_rows(step: Step, view: str) -> bool:
+def makes_rows(step: Step, view: str) -> bool:
     """Whether a step changes rows of samples that it keeps; a filter may take single items of documents."""
     if isinstance(step, _ROW_STEPS):
         return view == "interleaved" and step.drop == "row"
-    return not is_over_numbers(step)
+    return not (is_over_numbers(step) or isinstance(step, SplitByGroup))
+
+
+def _chooses(step: Step) -> bool:
+    """Whether a step leaves out samples for what they hold."""
+    return isinstance(step, (*_ROW_STEPS, SplitByGroup)) or (isinstance(step, Join) and step.how == "inner")
+
+
+def _changes_columns(step: Step) -> bool:
+    """Whether a step changes columns, and keeps all samples."""
+    return isinstance(step, _COLUMN_STEPS) or (isinstance(step, Join) and step.how == "left")
 
 
 def has_map(steps: Sequence[Step]) -> bool:

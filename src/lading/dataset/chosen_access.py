@@ -10,14 +10,13 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from lading.dataset.chosen import ChosenSamples, has_map, in_order, one_batch
+from lading.dataset.chosen import ChosenSamples, in_order, makes_rows, one_batch
 from lading.dataset.iteration import hidden_columns, refuse_no_columns
 from lading.dataset.order import numbers_at
 from lading.dataset.python_values import samples_as_dicts
 from lading.dataset.random_access import materialised
 from lading.dataset.sample_access import SampleAccess, ordinals
 from lading.dataset.shards import Shards
-from lading.dataset.steps import Drop, Rename, Select
 from lading.features.items import sample_firsts
 
 __all__ = ["ChosenAccess", "access_to"]
@@ -34,7 +33,7 @@ class ChosenAccess:
 
     def __init__(self, shards: Shards, source: SampleAccess, chosen: ChosenSamples) -> None:
         self._shards, self._source, self._chosen = shards, source, chosen
-        changes = any(isinstance(step, (Select, Drop, Rename)) for step in chosen.steps) or has_map(chosen.steps)
+        changes = any(makes_rows(step, shards.view) for step in chosen.steps)
         self._as_they_are = shards.view == "samples" and not changes
 
     def __len__(self) -> int:

@@ -9,6 +9,8 @@ from typing import TypeVar
 import pyarrow as pa
 
 from lading.content.conditions import as_where
+from lading.dataset.joined import joined_schema
+from lading.dataset.key_steps import Join, SplitByGroup
 from lading.dataset.steps import Drop, Filter, ImageBounds, Map, Rename, Select, Step, Where
 from lading.errors import UsageError
 from lading.features.items import RESERVED
@@ -45,10 +47,12 @@ def choose_columns(step: Select | Drop | Rename, rows: _Rows, view: str, *, stri
     return rows.select(kept) if kept != rows.schema.names else rows
 
 
-def after_columns(step: Select | Drop | Rename, schema: pa.Schema, view: str) -> pa.Schema:
-    """The schema that `choose_columns` leaves. Raises UsageError for a column that is not there."""
+def after_columns(step: Select | Drop | Rename | Join, schema: pa.Schema, view: str) -> pa.Schema:
+    """The schema that `choose_columns` or a join leaves. Raises UsageError for a column that is not there."""
     for name in _named(step):
         _refuse_absent(name, schema.names)
+    if isinstance(step, Join):
+        return joined_schema(step, schema)
     if isinstance(step, Rename):
         new = _renamed(step, schema.names)
         fields = [field.with_name(name) for field, name in zip(schema, new, strict=True)]
@@ -105,6 +109,9 @@ def refuse_lost_columns(steps: Sequence[Step], view: str) -> None:
             old, new = {name for name, _ in step.names}, {name for _, name in step.names}
             gone = (gone | old) - new
             left = None if left is None else (left - old) | new
+        elif isinstance(step, Join):
+            added = {*step.table.schema.names}
+            gone, left = gone - added, None if left is None else left | added
 
 
 def _refuse_bare_items(step: Drop | Rename) -> None:
@@ -133,20 +140,27 @@ def _named(step: Step) -> tuple[str, ...]:
         return step.columns
     if isinstance(step, Rename):
         return tuple(name for name, _ in step.names)
+    if isinstance(step, Join):
+        return (step.on,)
+    if isinstance(step, SplitByGroup):
+        return step.by
     return _condition_columns(step) if isinstance(step, Where) else ()
 
 
 def columns_asked(steps: Sequence[Step], columns: Sequence[str] | None = None) -> list[str]:
     """Columns of the source that steps name before the first `Map`, and those that are asked for behind the steps."""
-    asked: dict[str, None] = {}
-    source: dict[str, str] = {}  # present name: name in the source
+    asked: dict[str | None, None] = {}
+    source: dict[str, str | None] = {}  # present name: name in the source; None for a column of a joined table
     for step in steps:
         if isinstance(step, Map):
-            return list(asked)
+            return [name for name in asked if name is not None]
         asked |= dict.fromkeys(source.get(name, name) for name in _named(step))
         if isinstance(step, Rename):
             source = {**source, **{new: source.get(old, old) for old, new in step.names}}
-    return list(asked | dict.fromkeys(source.get(name, name) for name in columns or ()))
+        elif isinstance(step, Join):
+            source |= dict.fromkeys(step.table.schema.names)
+    asked |= dict.fromkeys(source.get(name, name) for name in columns or ())
+    return [name for name in asked if name is not None]
 
 
 def columns_to_read(
@@ -170,6 +184,10 @@ def columns_to_read(
         elif isinstance(step, Rename) and need is not None:
             old = {new: old for old, new in step.names}
             need = {old.get(name, name) for name in need}
+        elif isinstance(step, Join) and need is not None:
+            need = (need - {*step.table.schema.names}) | {step.on}
+        elif isinstance(step, SplitByGroup) and need is not None:
+            need = need | {*step.by, *always_kept(view)[:1]}
         elif isinstance(step, Where) and need is not None:
             named = _condition_columns(step)
             need = need | {*named} if named else None  # an expression does not say which columns it asks for
@@ -197,6 +215,6 @@ def _all_but_dropped(steps: Sequence[Step], schema: pa.Schema) -> set[str] | Non
     for step in steps:
         if isinstance(step, Drop):
             gone |= {*step.columns}
-        elif isinstance(step, (Where, ImageBounds, Rename)):
+        elif isinstance(step, (Where, ImageBounds, Rename, Join, SplitByGroup)):
             break
     return {*schema.names} - gone if gone else None

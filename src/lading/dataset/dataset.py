@@ -17,16 +17,18 @@ from lading.dataset.bad_shards import SkippedShard
 from lading.dataset.chosen import ChosenSamples
 from lading.dataset.chosen_access import access_to
 from lading.dataset.iteration import Batching
+from lading.dataset.key_verbs import KeyVerbs
 from lading.dataset.order_verbs import OrderVerbs
 from lading.dataset.pruning import shards_that_fit
 from lading.dataset.python_values import rows_as_dicts, samples_as_dicts
 from lading.dataset.sample_access import SampleAccess, ordinals
 from lading.dataset.shard import ShardList
 from lading.dataset.shards import Shards
-from lading.dataset.source import Source
+from lading.dataset.source import Source, listed_once
 from lading.dataset.step_verbs import StepVerbs
 from lading.dataset.steps import Rows, Step
 from lading.errors import UsageError
+from lading.features.items import KEY
 from lading.formats.registry import format_of_name
 from lading.options import OnError, ReadOptions
 
@@ -40,7 +42,7 @@ __all__ = ["Dataset"]
 _DOCUMENT_ROWS = 64
 
 
-class Dataset(StepVerbs, OrderVerbs):
+class Dataset(StepVerbs, OrderVerbs, KeyVerbs):
     """A source, how it is read, and steps. Immutable: every step gives a new dataset, and reads nothing.
 
     Rows are read when they are iterated, taken by number, written, or looked at. Datasets can be pickled: another
@@ -71,6 +73,17 @@ class Dataset(StepVerbs, OrderVerbs):
 
     def _with(self, step: Step) -> Self:
         return type(self)(self._reopen, self.source, self.read, self._shards, (*self.steps, step))
+
+    def _open_other(self, source: Source, view: str) -> Dataset:
+        return self._reopen(listed_once(source), ReadOptions(view=view, stores=self.read.stores), ())
+
+    def _field(self, name: str) -> str:
+        if name not in ("key", KEY):
+            return name
+        if self.view == "interleaved":
+            return "sample_id"
+        names = self._shards.schema.names
+        return "key" if name == "key" and "key" in names and KEY not in names else KEY
 
     def __reduce__(self) -> tuple[Callable[..., Dataset], tuple[object, ...]]:
         """A process that is given a dataset opens the source again, with files and maps of its own."""

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from lading.content.conditions import as_where
 from lading.dataset.order_steps import Sample, Shuffle, Sort, Take
+from lading.dataset.key_steps import Join, SplitByGroup
 from lading.errors import UsageError
 from lading.options import Drop as DropPolicy
 
@@ -274,7 +275,21 @@ class Rows:
 
 
 Step: TypeAlias = (
-    Select | Drop | Rename | Where | ImageBounds | Filter | Map | Limit | Rows | Shuffle | Sample | Sort | Take
+    Select
+    | Drop
+    | Rename
+    | Where
+    | ImageBounds
+    | Filter
+    | Map
+    | Limit
+    | Rows
+    | Shuffle
+    | Sample
+    | Sort
+    | Take
+    | Join
+    | SplitByGroup
 )
 """One step of a dataset."""
 

@@ -7,6 +7,7 @@ metadata row never goes before.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -21,6 +22,9 @@ from lading.arrow.views import take_rows, without_views
 from lading.content.conditions import as_where
 from lading.content.field_paths import FieldPath
 from lading.dataset.columns import after_columns, choose_columns
+from lading.dataset.groups import in_split
+from lading.dataset.joined import Joiner
+from lading.dataset.key_steps import Join, SplitByGroup
 from lading.dataset.outcomes import ALONG, FILTERED, FILTERED_ALONG, RowOutcome
 from lading.dataset.row_filters import FailsCondition, Rejects, check_types, left_rows, rejects_of
 from lading.dataset.steps import Drop, Filter, Function, ImageBounds, Limit, Map, Rename, Rows, Select, Step, Where
@@ -63,6 +67,10 @@ class Transform:
         fetcher: reads the first bytes of images.
         map_schemas: of each `Map`, the schema of its rows; without it, the first batch with rows decides.
         skipped: samples before the first batch, which the first slice is not shown.
+        counts: counts of what is worth a report, by a short phrase; added to.
+
+    Attributes:
+        joiners: the joins.
     """
 
     def __init__(
@@ -73,7 +81,10 @@ class Transform:
         *,
         map_schemas: Sequence[pa.Schema] = (),
         skipped: int = 0,
+        counts: Counter[str] | None = None,
     ) -> None:
+        self._counts = Counter[str]() if counts is None else counts
+        self.joiners: list[Joiner] = []
         self.view, self._fetcher, self._first = view, fetcher, skipped
         self._counters: list[_Counter] = []
         self.maps: list[_Mapped] = []
@@ -95,6 +106,11 @@ class Transform:
         if isinstance(step, Map):
             self.maps.append(_Mapped(step.function, self.view, next(schemas, None)))
             return self.maps[-1]
+        if isinstance(step, Join):
+            self.joiners.append(Joiner(step, self.view, self._fetcher))
+            return partial(self._joined, self.joiners[-1])
+        if isinstance(step, SplitByGroup):
+            return partial(_of_split, step, self.view, self._fetcher)
         if not isinstance(step, (Limit, Rows)):
             return _unchanged
         chosen = slice(0, step.count, 1) if isinstance(step, Limit) else step.slice
@@ -118,7 +134,7 @@ class Transform:
         """
         maps = iter(self.maps)
         for step in self._steps:
-            if isinstance(step, (Select, Drop, Rename)):
+            if isinstance(step, (Select, Drop, Rename, Join)):
                 schema = after_columns(step, schema, self.view)
             elif isinstance(step, Where):
                 check_types(as_where(step.condition), schema, self._fetcher)
@@ -144,6 +160,21 @@ class Transform:
         left = [(rows, each) for rows, each in portion.outcomes if len(each.rows)]
         return replace(portion, outcomes=tuple(left))
 
+    def _joined(self, joiner: Joiner, portion: Portion) -> Portion:
+        """The samples with the columns of a table; of an inner join, those with a row in it."""
+        batch, step = portion.batch, joiner.step
+        places = joiner.places(batch)
+        missing = places < 0
+        if missing.any():
+            why = f"samples without a row in {step.table.name}"
+            if step.how == "left":
+                self._counts[why] += int(missing.sum())
+            else:
+                firsts = np.append(sample_firsts(batch, self.view), batch.num_rows)
+                portion = _without(portion, sample_rows(firsts, np.flatnonzero(missing)), why, self.view)
+                places = places[~missing]
+        return replace(portion, batch=joiner.joined(portion.batch, places))
+
     def portions(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Portion]:
         """The rows that are left of batches, in portions; reads no further than is needed.
 
@@ -154,6 +185,15 @@ class Transform:
             portion = self.apply(batch)
             if portion.batch.num_rows or portion.samples is None:
                 yield portion
+
+
+def _of_split(step: SplitByGroup, view: str, fetcher: Fetcher, portion: Portion) -> Portion:
+    """The samples of a split. The others are in other splits, so they are not reported."""
+    batch = portion.batch
+    if not batch.num_rows:
+        return portion
+    firsts = np.append(sample_firsts(batch, view), batch.num_rows)
+    return _taken(portion, sample_rows(firsts, np.flatnonzero(in_split(step, batch, view, fetcher))), view)
 
 
 def _unchanged(portion: Portion) -> Portion:
@@ -179,6 +219,14 @@ def _filtered(rejects: Rejects, drop: str, view: str, portion: Portion) -> Porti
     rows = portion.rows
     placed = tuple((None if rows is None else rows[each.rows], each) for each in told)
     return _taken(replace(portion, outcomes=(*portion.outcomes, *placed)), np.flatnonzero(kept), view)
+
+
+def _without(portion: Portion, rows: NDArray[np.int64], why: str, view: str) -> Portion:
+    """A portion without the rows of some samples, which are reported."""
+    outcome = RowOutcome(why, FILTERED, portion.batch, rows)
+    placed = None if portion.rows is None else portion.rows[rows]
+    left = np.delete(np.arange(portion.batch.num_rows), rows)
+    return _taken(replace(portion, outcomes=(*portion.outcomes, (placed, outcome))), left, view)
 
 
 def _taken(portion: Portion, rows: NDArray[np.int64], view: str) -> Portion:

@@ -727,6 +727,7 @@ class FormatInfo:
         hive_partitions: folders such as `year=2023` above a shard stand for columns of its rows.
         lists_files: a shard is a list of loose files (`Format.list_files`), and no file itself.
         described_by: names of files that describe the loose files next to them, also where another format claims them.
+        untyped: columns are text unless an option of reading gives their types.
         may_end_early: damage may look like the end of a shard, so that reading a damaged shard raises no error.
     """
 
@@ -756,6 +757,7 @@ class FormatInfo:
     hive_partitions: bool = False
     lists_files: bool = False
     described_by: tuple[str, ...] = ()
+    untyped: bool = False
     may_end_early: bool = False
 
 

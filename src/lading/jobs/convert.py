@@ -20,6 +20,7 @@ from lading.dataset.chosen import ChosenSamples, split_at_list
 from lading.dataset.columns import columns_to_read
 from lading.dataset.dataset import Dataset
 from lading.dataset.iteration import hidden_columns
+from lading.dataset.key_steps import Join
 from lading.dataset.open import open_shards, read_of
 from lading.dataset.pruning import shards_that_fit
 from lading.dataset.shards import ReadPlan, Shards
@@ -386,7 +387,7 @@ def _convert(job: _Job, source: Source, destination: str | os.PathLike[str]) -> 
             shards.format, target.name, shards.view, run.tally.shards, summary.num_shards, run.tally.samples,
             run.tally.rows, summary.size_bytes, run.tally.payload_bytes, time.perf_counter() - began,
             digest=None if digest is None else digest.ordered, verified=digest is not None,
-            counts=dict(Counter(summary.counts) + shards.counts + run.losses.counts),
+            counts=dict(Counter(summary.counts) + shards.counts + run.losses.counts + run.unmatched),
             filtered_rows=run.losses.rows["filtered"], filtered=run.losses.first["filtered"],
             lost_rows=run.losses.rows["lost"], lost=run.losses.first["lost"],
             skipped_shards=shards.bad.listed(), differences=spec.plan.differences, dry_run=write.dry_run,
@@ -437,10 +438,13 @@ def _settled(job: _Job, shards: Shards) -> Conversion:
     if plan.schema is not None and hidden:
         written = pa.schema([f for f in plan.schema if f.name not in hidden], metadata=plan.schema.metadata)
     plan = replace(plan, columns=job.columns, whole=job.keeps_columns(shards), written=written)
+    if shards.view == "interleaved":  # values of a table are of the whole document
+        joined = [name for step in job.steps if isinstance(step, Join) for name in step.table.schema.names]
+        plan = replace(plan, roles={**plan.roles, **dict.fromkeys(joined, "sample")})
     every = plan.schema
     if every is not None:
         Transform(job.steps, shards.view, shards.fetcher).check(every)
-    if job.has(Select, DropColumns, Rename):
+    if job.has(Select, DropColumns, Rename, Join):
         plan = _without_unread(plan, job.steps, shards.view)
     options = bounded_options(target, write.options or {}, parse_bytes(write.max_batch_bytes))
     read = ReadPlan(
@@ -454,7 +458,7 @@ def _settled(job: _Job, shards: Shards) -> Conversion:
         index_file=shards.listing.index_file, limits=job.read.limits,
     )  # fmt: skip
     mapped = _mapped(spec, shards) if job.has(Map) else ()
-    if every is not None and (mapped or job.has(Select, DropColumns, Rename)):
+    if every is not None and (mapped or job.has(Select, DropColumns, Rename, Join)):
         steps = Transform(job.steps, shards.view, shards.fetcher, map_schemas=mapped)
         plan = replace(plan, mapped=mapped, written=steps.check(written or every))
     return replace(spec, plan=plan)

@@ -79,7 +79,7 @@ class Converter:
         before, rest = split_at_list(spec.steps)
         self._listed = ChosenSamples(dataset, before) if before else None
         mapped = spec.plan.mapped[sum(isinstance(step, Map) for step in before) :]
-        self.transform = Transform(rest, spec.view, dataset.fetcher, map_schemas=mapped)
+        self.transform = Transform(rest, spec.view, dataset.fetcher, map_schemas=mapped, counts=dataset.counts)
 
     def copy(self, shards: range, writer: PartWriter) -> None:
         """Write the rows of some shards, with their payload or with references, as the conversion says."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
@@ -83,12 +84,20 @@ class Run:
         on_progress: OnProgress | None,
     ) -> None:
         self._dataset, self._spec, self._tasks, self._on_progress = dataset, spec, tasks, on_progress
-        self._ledger, self.digest = ledger, digest
+        self._ledger, self.digest, self._shared = ledger, digest, False
         self._converter = Converter(
             dataset, spec, write_ledger=None if ledger is None else lambda lines: ledger.write([lines]),
             on_digests=None if digest is None else digest.update, on_batch=self._report_progress,
         )  # fmt: skip
         self.tally, self.losses = self._converter.tally, self._converter.losses
+
+    @property
+    def unmatched(self) -> Counter[str]:
+        """Rows of joined tables for which there was no sample, where this process has read all samples."""
+        found = Counter[str]()
+        for joiner in self._converter.transform.joiners if not self._shared else ():
+            found[f"rows of {joiner.step.table.name} without a sample"] += int(np.sum(~joiner.found))
+        return +found
 
     def look(self) -> None:
         """Read the rows, and write nothing."""
@@ -119,7 +128,7 @@ class Run:
 
     def _by(self, crew: Workers, tasks: Sequence[Task], writer: DatasetWriter, store: Store) -> None:
         """Have workers do tasks. They end before anything that failed is deleted."""
-        before = self.tally
+        before, self._shared = self.tally, True
 
         def on_tally(tally: Tally) -> None:
             self.tally = Tally(*before.as_list())

@@ -52,6 +52,7 @@ class CsvFormat(Format[ReadOptions, WriteOptions]):
         read_options=ReadOptions,
         write_options=WriteOptions,
         keeps_types=False,
+        untyped=True,
         hive_partitions=True,
     )
 
