@@ -272,6 +272,10 @@ class RowOptions:
     """Which rows and columns are kept.
 
     Attributes:
+        join: Add the columns of this table to the samples with the same key: Parquet, CSV, JSON Lines, Arrow.
+        on: Field with the key in the samples and in the table, such as json.id=id. By default the key of samples.
+        join_how: Keep samples without a row in the table, with nulls (left, the default), or leave them out (inner).
+        join_columns: Columns of the table to add; also as a JSON list. By default all but its key.
         columns: Columns to keep, besides keys; also as a JSON list. By default all.
         drop_columns: Columns to leave out; also as a JSON list.
         rename: New name of a column, such as txt=caption.
@@ -290,6 +294,14 @@ class RowOptions:
         limit: Keep at most this many samples, the first ones that pass the filters.
     """
 
+    join: str | os.PathLike[str] | None = field(default=None, metadata=cli("--join", "FILE", panel=_ROWS))
+    on: str | Mapping[str, str] | None = field(default=None, metadata=cli("--on", "FIELD", panel=_ROWS))
+    join_how: Literal["left", "inner"] | None = field(
+        default=None, metadata=cli("--join-how", "HOW", panel=_ROWS, choices=("left", "inner"))
+    )
+    join_columns: Sequence[str] | None = field(
+        default=None, metadata=cli("--join-columns", NAMES, panel=_ROWS, repeatable=True)
+    )
     columns: Sequence[str] | None = field(default=None, metadata=cli("--columns", NAMES, panel=_ROWS, repeatable=True))
     drop_columns: Sequence[str] | None = field(
         default=None, metadata=cli("--drop-columns", NAMES, panel=_ROWS, repeatable=True)

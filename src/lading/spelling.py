@@ -21,7 +21,8 @@ _SWITCHES = {"verify", "overwrite", "lazy", "dry-run", "ignore-sidecar", "debug"
 _PAIRS = {"option", "to-option", "type", "rename", "max"}
 _NAMES = {
     "from": "format", "to": "format", "schema": "schema_policy", "root": "roots", "max": "limits",
-    "option": "options", "to-option": "options", "type": "schema_overrides",
+    "option": "options", "to-option": "options", "type": "schema_overrides", "join-columns": "columns",
+    "join-how": "how",
 }  # fmt: skip
 """Arguments whose names differ from those of the options."""
 _METHODS = {"columns": "select", "drop-columns": "drop", "rename": "rename", "where": "where"}
@@ -75,7 +76,7 @@ def _spelled(flag: str, values: list[str | None]) -> str:
         return f"{name}="
     if flag in _PAIRS:
         return _of_pairs(flag, name, [value.partition("=")[::2] for value in given])
-    value = repr(given) if flag == "root" else repr(_parsed(given[0]))
+    value = repr(given if flag == "root" else _value(flag, given[0]))
     if flag in _OF_DOCUMENTS:
         return f"interleaved=InterleavedOptions({name}={value})"
     return f"options={{{name!r}: {value}}}" if flag == "on-duplicate" else f"{name}={value}"
@@ -90,6 +91,13 @@ def _of_pairs(flag: str, name: str, pairs: list[tuple[str, str]]) -> str:
     shown: Callable[[str], str] = (lambda kind: f"pa.{kind}()") if flag == "type" else lambda text: repr(_parsed(text))
     entries = "{" + ", ".join(f"{key!r}: {shown(value)}" for key, value in pairs) + "}"
     return f"lading.open(…, {name}={entries})" if flag in ("option", "type") else f"{name}={entries}"
+
+
+def _value(flag: str, text: str) -> object:
+    if flag == "on":
+        field, sign, column = text.partition("=")
+        return {field: column} if sign else field
+    return _names(text) if flag == "join-columns" else _parsed(text)
 
 
 def _arguments(flag: str, given: list[str]) -> str:

@@ -279,6 +279,12 @@ def _new_names(pairs: Sequence[str]) -> dict[str, str]:
     return found
 
 
+def _on(text: str) -> str | dict[str, str]:
+    """Return a field, or the field of the samples and the column of the table of `FIELD=COLUMN`."""
+    field, sign, column = text.partition("=")
+    return {field: column} if sign else text
+
+
 def _limits(pairs: Sequence[str]) -> Limits:
     return Limits.of(named_options(pairs))
 
@@ -322,6 +328,7 @@ _PARSERS: dict[str, Callable[[Any], Any]] = {
     "columns": column_names,
     "limits": _limits,
     "drop_columns": column_names,
+    "on": _on,
     "options": named_options,
     "rename": _new_names,
     "roots": tuple,

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from lading.cli.options import one_or_many
+from lading.errors import UsageError
 from lading.options import RowOptions
 
 if TYPE_CHECKING:
@@ -27,6 +28,10 @@ def open_chosen(sources: Sequence[str], reading: Mapping[str, Any], choosing: Ma
     rows, dataset = RowOptions(**choosing), open_dataset(one_or_many(sources), **reading)
     if rows.take is not None:
         dataset = dataset.take_keys(rows.take)
+    if rows.join is not None:
+        dataset = dataset.join(rows.join, rows.on or "key", rows.join_how or "left", rows.join_columns)
+    elif rows.on is not None:
+        raise UsageError("--on names the key of a join, and no table is given", advice="Add --join FILE.")
     if rows.where is not None:
         dataset = dataset.where(rows.where, drop=rows.drop)
     names = ("min_side", "max_side", "min_aspect_ratio", "max_aspect_ratio")

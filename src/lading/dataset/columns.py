@@ -9,6 +9,7 @@ from typing import TypeVar
 import pyarrow as pa
 
 from lading.content.conditions import as_where
+from lading.dataset.field_values import columns_of
 from lading.dataset.joined import joined_schema
 from lading.dataset.key_steps import Join, SplitByGroup
 from lading.dataset.steps import Drop, Filter, ImageBounds, Map, Rename, Select, Step, Where
@@ -141,9 +142,9 @@ def _named(step: Step) -> tuple[str, ...]:
     if isinstance(step, Rename):
         return tuple(name for name, _ in step.names)
     if isinstance(step, Join):
-        return (step.on,)
+        return tuple(columns_of([step.on]))
     if isinstance(step, SplitByGroup):
-        return step.by
+        return tuple(columns_of(step.by))
     return _condition_columns(step) if isinstance(step, Where) else ()
 
 
@@ -184,10 +185,8 @@ def columns_to_read(
         elif isinstance(step, Rename) and need is not None:
             old = {new: old for old, new in step.names}
             need = {old.get(name, name) for name in need}
-        elif isinstance(step, Join) and need is not None:
-            need = (need - {*step.table.schema.names}) | {step.on}
-        elif isinstance(step, SplitByGroup) and need is not None:
-            need = need | {*step.by, *always_kept(view)[:1]}
+        elif isinstance(step, (Join, SplitByGroup)) and need is not None:
+            need = _before_keys(step, need, view, schema)
         elif isinstance(step, Where) and need is not None:
             named = _condition_columns(step)
             need = need | {*named} if named else None  # an expression does not say which columns it asks for
@@ -201,6 +200,13 @@ def columns_to_read(
     # Rows that are only counted need a column. One that the steps keep can be read, others perhaps cannot.
     kept = None if found or columns is None else columns_to_read(steps, None, view, schema)
     return found or (kept or schema.names)[:1]
+
+
+def _before_keys(step: Join | SplitByGroup, need: set[str], view: str, schema: pa.Schema | None) -> set[str]:
+    """Columns that are needed before a join or a split by groups."""
+    if isinstance(step, Join):
+        return (need - {*step.table.schema.names}) | {*columns_of([step.on], schema)}
+    return need | {*columns_of(step.by, schema), *always_kept(view)[:1]}
 
 
 def _image_columns(schema: pa.Schema, view: str) -> list[str]:

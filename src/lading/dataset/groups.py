@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from lading.content.canonical import FORM, column_forms, hash_forms, joined, struct_forms
@@ -16,6 +17,7 @@ from lading.storage.fetch import Fetcher
 __all__ = ["in_split", "value_hashes"]
 
 _FRACTION_BITS = 53
+_EXACT = 2.0**53
 
 
 def in_split(step: SplitByGroup, batch: pa.RecordBatch, view: str, fetcher: Fetcher) -> NDArray[np.bool_]:
@@ -41,9 +43,20 @@ def in_split(step: SplitByGroup, batch: pa.RecordBatch, view: str, fetcher: Fetc
 def value_hashes(columns: list[pa.Array], seed: int | None = None) -> NDArray[np.uint8]:
     """Return a hash of each row of values, `(rows, 16)`: xxh3-128 over their canonical form; nulls are left out.
 
-    The form depends on the values alone: not on the width of an integer, nor on whether text is in a dictionary.
+    Equal values have equal hashes in every batch and format: the number 1 is that of 1.0, text that of its bytes.
     """
     count = len(columns[0])
-    forms = {str(i): column_forms(column, feature_of(pa.field("", column.type))) for i, column in enumerate(columns)}
+    forms = {str(i): _forms(column) for i, column in enumerate(columns)}
     structs = struct_forms(forms, count)
     return hash_forms(structs if seed is None else joined(pa.scalar(f"{seed} ".encode(), FORM), structs))
+
+
+def _forms(column: pa.Array) -> pa.Array:
+    forms = column_forms(column, feature_of(pa.field("", column.type)))
+    if not pa.types.is_floating(column.type):
+        return forms
+    # JSON numbers are of one type in each batch: integers, or floats where one number has a fraction.
+    numbers = column.cast(pa.float64())
+    whole = pc.and_(pc.equal(pc.floor(numbers), numbers), pc.less(pc.abs(numbers), _EXACT))
+    integers = pc.if_else(whole, numbers, None).cast(pa.int64())
+    return pc.if_else(whole.fill_null(False), column_forms(integers, feature_of(pa.field("", pa.int64()))), forms)  # noqa: FBT003 - pyarrow takes it by position only

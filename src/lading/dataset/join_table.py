@@ -16,7 +16,6 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from lading.arrow.hashing import NameTable
-from lading.arrow.types import names_of
 from lading.arrow.views import is_bytes, is_text
 from lading.errors import UsageError
 from lading.features.items import KEY
@@ -90,7 +89,7 @@ class JoinTable:
         if self._asked_key not in names:
             raise UsageError("the table has no such column", file=self.name, expected=", ".join(names),
                              found=repr(self._asked_key),
-                             advice=f"Name the field of the samples and the column: --on FIELD={names[0]}.")  # fmt: skip
+                             advice=f"Name the field and the column: --on FIELD={names[0]}.")  # fmt: skip
         return self._asked_key
 
     @cached_property
@@ -269,7 +268,7 @@ def _typed(rows: pa.Table) -> pa.Table:
     return rows
 
 
-def _again(source: Any, name: str, key: str | None, columns: tuple[str, ...] | None, untyped: bool) -> JoinTable:  # noqa: FBT001 - pickle gives it by position
+def _again(source: Any, name: str, key: str | None, columns: tuple[str, ...] | None, untyped: bool) -> JoinTable:
     return JoinTable(source, name, key, columns, untyped=untyped)
 
 

@@ -28,7 +28,9 @@ def _refuse_both(table: JoinTable, names: Sequence[str]) -> None:
     both = [name for name in table.schema.names if name in names]
     if both:
         others = [name for name in table.schema.names if name not in both]
-        choice = f"Choose columns of the table with --join-columns {','.join(others)}, or rename" if others else "Rename"
+        choice = (
+            f"Choose columns of the table with --join-columns {','.join(others)}, or rename" if others else "Rename"
+        )
         raise UsageError("columns are in the samples and in the table", file=table.name, found=", ".join(both),
                          advice=f"{choice} those of one side: ds.rename({{{both[0]!r}: '{both[0]}_2'}}).")  # fmt: skip
 

@@ -96,15 +96,15 @@ class KeyVerbs(ABC):
             return JoinTable(pa.table(table), "the table", key, columns)
         if isinstance(table, (str, os.PathLike, list, tuple)):
             other = self._open_other(table, "samples")
-            name = str(table if isinstance(table, str) else os.fspath(table) if isinstance(table, os.PathLike) else table[0])
+            name = str(
+                table if isinstance(table, str) else os.fspath(table) if isinstance(table, os.PathLike) else table[0]
+            )
             return JoinTable(other, os.path.basename(name.rstrip("/")) or name, key, columns,
                              untyped=get_format(other.format).info.untyped)  # fmt: skip
         raise UsageError("not a table", expected="a file, a dataset, a pyarrow.Table or a data frame",
                          found=type(table).__name__)  # fmt: skip
 
-    def split(
-        self, parts: Mapping[str, float | None], *, seed: int = 0, by: str | Sequence[str]
-    ) -> dict[str, Self]:
+    def split(self, parts: Mapping[str, float | None], *, seed: int = 0, by: str | Sequence[str]) -> dict[str, Self]:
         """Divide the samples into datasets, by name; together they hold all samples, and each sample once."""
         names = (by,) if isinstance(by, str) else tuple(by)
         shares = tuple((name, float(share or 0)) for name, share in _shares(parts).items())

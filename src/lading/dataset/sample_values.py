@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from lading.arrow.references import is_ref
 from lading.arrow.views import present
-from lading.errors import UsageError
+from lading.dataset.field_values import field_values
 from lading.features.items import sample_firsts
 from lading.storage.fetch import Fetcher
 
@@ -20,16 +20,12 @@ __all__ = ["first_values", "sample_values"]
 def sample_values(batch: pa.RecordBatch, names: Sequence[str], view: str, fetcher: Fetcher) -> list[pa.Array]:
     """Return the values of fields, one a sample; of a document the first one of its items that is not null.
 
-    Raises:
-        UsageError: no such column.
+    Payload is read for columns of it, and for nothing else. Raises as `field_values`.
     """
-    for name in names:
-        if name not in batch.schema.names:
-            raise UsageError("no such column", expected=", ".join(batch.schema.names), found=repr(name))
-    refs = [name for name in names if is_ref(batch.schema.field(name).type)]
-    if refs:
-        batch = fetcher.materialise(batch.select(names), refs)
-    columns = [batch.column(name) for name in names]
+    columns = field_values(batch, names, fetcher)
+    for i, (name, column) in enumerate(zip(names, columns, strict=True)):
+        if is_ref(column.type):
+            columns[i] = fetcher.materialise(batch.select([name])).column(0)
     if view == "samples":
         return columns
     starts = sample_firsts(batch, view)

@@ -106,16 +106,19 @@ class Transform:
         if isinstance(step, Map):
             self.maps.append(_Mapped(step.function, self.view, next(schemas, None)))
             return self.maps[-1]
-        if isinstance(step, Join):
-            self.joiners.append(Joiner(step, self.view, self._fetcher))
-            return partial(self._joined, self.joiners[-1])
-        if isinstance(step, SplitByGroup):
-            return partial(_of_split, step, self.view, self._fetcher)
+        if isinstance(step, (Join, SplitByGroup)):
+            return self._applied_by_key(step)
         if not isinstance(step, (Limit, Rows)):
             return _unchanged
         chosen = slice(0, step.count, 1) if isinstance(step, Limit) else step.slice
         self._counters.append(_Counter(chosen, self.view, 0 if self._counters else skipped))
         return self._counters[-1]
+
+    def _applied_by_key(self, step: Join | SplitByGroup) -> _Apply:
+        if isinstance(step, SplitByGroup):
+            return partial(_of_split, step, self.view, self._fetcher)
+        self.joiners.append(Joiner(step, self.view, self._fetcher))
+        return partial(self._joined, self.joiners[-1])
 
     def is_done(self) -> bool:
         """Whether no row of the batches that follow will be kept."""
