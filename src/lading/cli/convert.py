@@ -14,6 +14,7 @@ from lading.cli.output import Output
 from lading.cli.progress import watching
 from lading.cli.source import open_chosen
 from lading.cli.text import count, facts, visible
+from lading.options import RowOptions
 from lading.units import format_bytes
 
 if TYPE_CHECKING:

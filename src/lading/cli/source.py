@@ -28,10 +28,7 @@ def open_chosen(sources: Sequence[str], reading: Mapping[str, Any], choosing: Ma
     rows, dataset = RowOptions(**choosing), open_dataset(one_or_many(sources), **reading)
     if rows.take is not None:
         dataset = dataset.take_keys(rows.take)
-    if rows.join is not None:
-        dataset = dataset.join(rows.join, rows.on or "key", rows.join_how or "left", rows.join_columns)
-    elif rows.on is not None:
-        raise UsageError("--on names the key of a join, and no table is given", advice="Add --join FILE.")
+    dataset = _joined(dataset, rows)
     if rows.where is not None:
         dataset = dataset.where(rows.where, drop=rows.drop)
     names = ("min_side", "max_side", "min_aspect_ratio", "max_aspect_ratio")
@@ -59,3 +56,11 @@ def _sorted(dataset: Dataset, fields: Sequence[str]) -> Dataset:
     named = [(name, way == "desc") if name and way in ("asc", "desc") else (f, False)
              for f, (name, _, way) in zip(fields, parts, strict=True)]  # fmt: skip
     return dataset.sort([name for name, _ in named], descending=[way for _, way in named])
+
+
+def _joined(dataset: Dataset, rows: RowOptions) -> Dataset:
+    if rows.join is not None:
+        return dataset.join(rows.join, rows.on or "key", rows.join_how or "left", rows.join_columns)
+    if rows.on is not None or rows.join_how is not None or rows.join_columns is not None:
+        raise UsageError("no table is given to join", advice="Add --join FILE.")
+    return dataset

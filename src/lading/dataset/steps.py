@@ -19,8 +19,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from lading.content.conditions import as_where
-from lading.dataset.order_steps import Sample, Shuffle, Sort, Take
 from lading.dataset.key_steps import Join, SplitByGroup
+from lading.dataset.order_steps import Sample, Shuffle, Sort, Take
 from lading.errors import UsageError
 from lading.options import Drop as DropPolicy
 
