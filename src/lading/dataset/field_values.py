@@ -18,13 +18,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice, pairwise
+from itertools import islice
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from lading.arrow import json_text
 from lading.arrow.references import files_of, is_ref, unpack
@@ -35,17 +34,15 @@ from lading.arrow.views import (
     is_bytes,
     is_text,
     is_view,
-    present,
-    slices,
 )
 from lading.content.field_paths import FieldPath, Part, Wanted, parse_field
-from lading.content.media_info import MediaInfo, media_info
 from lading.content.nested import empty_batch, field_named, no_such_field, plain, plain_type, value_at
 from lading.dataset.json_values import FieldColumn, json_at, typed_json
+from lading.dataset.media_headers import media_facts
 from lading.errors import DataError, LadingError, UsageError, errors_at
-from lading.features.items import lineage_of, split_rows
+from lading.features.items import lineage_of
 from lading.features.types import Audio, ClassLabel, Feature, Image, Json, Text, Value, Video, feature_of
-from lading.storage.fetch import Fetcher
+from lading.storage.fetch import Fetcher, value_bounds
 
 __all__ = [
     "MEDIA_FACTS",
@@ -53,7 +50,6 @@ __all__ = [
     "columns_of",
     "field_type",
     "field_values",
-    "media_facts",
     "read_fields",
     "refuse_absent",
 ]
@@ -74,7 +70,6 @@ MEDIA_FACTS: dict[str, pa.DataType] = {
 
 _PART_BYTES = 32 << 20
 _PARSED_BYTES = 4 << 20
-_HEAD_BYTES = (512, 64 << 10)
 
 
 def columns_of(names: Iterable[str], schema: pa.Schema | None = None) -> list[str]:
@@ -193,12 +188,12 @@ class _Values:
             refs, files = unpack(column), files_of(self.batch.schema)
             size = np.where(refs.valid, refs.length, 0).clip(0)
             whole = self.fetcher.values(column, files)
-            for first, stop in _bounds(size, max_bytes):
+            for first, stop in value_bounds(size, max_bytes):
                 with errors_at(column=self.field.name):
                     yield first, list(islice(whole, stop - first))
             return
         column = column.cast(pa.large_binary()) if is_text(column.type) or is_view(column.type) else column
-        for first, stop in _bounds(byte_lengths(column), max_bytes):
+        for first, stop in value_bounds(byte_lengths(column), max_bytes):
             yield first, column.slice(first, stop - first).to_pylist()
 
     def error(self, error: LadingError, row: int) -> LadingError:
@@ -212,10 +207,6 @@ class _Values:
             row=row if key is None else None,
             column=self.field.name,
         )
-
-
-def _bounds(size: NDArray[np.int64], max_bytes: int) -> Iterator[tuple[int, int]]:
-    yield from pairwise(split_rows(np.arange(len(size)), size, max_bytes=max_bytes).tolist())
 
 
 # Values as they are stored
@@ -319,32 +310,6 @@ def _media(values: _Values, wanted: Sequence[Wanted]) -> list[FieldColumn]:
         found = [None if fact is None else getattr(fact, name) for fact in facts]
         columns.append(FieldColumn(pa.array(found, MEDIA_FACTS[name])))
     return columns
-
-
-def media_facts(column: pa.Array, schema: pa.Schema, fetcher: Fetcher) -> list[MediaInfo | None]:
-    """Return what the headers of media say, one a row; None where there is no value, or an unknown one.
-
-    Args:
-        column: references, bytes, or Hugging Face's structs of bytes and path.
-        schema: of the column's batch, with its files table.
-        fetcher: reads the first bytes behind references.
-    """
-    column = plain(column)
-    if pa.types.is_struct(column.type):
-        column = plain(value_at(column, FieldPath("", ("bytes",))))
-    if not is_ref(column.type):
-        return [None if data is None else media_info(data) for data in slices(column)]
-    found: list[MediaInfo | None] = [None] * len(column)
-    files, left = files_of(schema), np.flatnonzero(present(column))
-    for most in _HEAD_BYTES:
-        again = []
-        heads = fetcher.heads(column.take(pa.array(left)), files, most)
-        for row, head in zip(left.tolist(), heads, strict=True):
-            found[row] = None if head is None else media_info(head)
-            if found[row] is None and head is not None and len(head) == most:
-                again.append(row)
-        left = np.array(again, np.int64)
-    return found
 
 
 _READERS: dict[_Way, Callable[[_Values, Sequence[Wanted]], list[FieldColumn]]] = {

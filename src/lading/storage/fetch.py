@@ -40,7 +40,7 @@ from lading.storage.stores import Stores, resolve
 from lading.storage.unwrap import UnwrappedFile
 from lading.storage.windows import BUFFER_BYTES, read_together
 
-__all__ = ["ERROR_COLUMN", "Fetcher", "OnFailure", "earlier_errors", "materialise", "write_errors"]
+__all__ = ["ERROR_COLUMN", "Fetcher", "OnFailure", "earlier_errors", "materialise", "value_bounds", "write_errors"]
 
 OnFailure: TypeAlias = Callable[[pa.RecordBatch, dict[int, str], int], None]
 """Called with a part of a batch, the errors by row of the part, in order, and the first row of the part in the batch.
@@ -344,8 +344,7 @@ class Fetcher:
         """Yield values, unpacking a few at a time: neither packed nor unpacked bytes may grow with the column."""
         schema = with_files(pa.schema([("value", column.type)]), files)
         rows = np.arange(len(column))
-        bounds = split_rows(rows, np.where(refs.valid, refs.length, 0).clip(0), max_bytes=_UNPACKED_BYTES).tolist()
-        for first, stop in pairwise(bounds):
+        for first, stop in value_bounds(np.where(refs.valid, refs.length, 0).clip(0), _UNPACKED_BYTES):
             batch = pa.record_batch([column.slice(first, stop - first)], schema=schema)
             try:
                 for part in self.materialise_parts(batch, rows[: stop - first], _UNPACKED_BYTES, views=True):
@@ -534,6 +533,11 @@ def _read_one(at: _Located, row: int, entry: FileEntry, store: Store, path: str)
     if at.most_bytes is not None:
         at.length[row] = min(length, int(at.most_bytes[row]))
     return True
+
+
+def value_bounds(length: NDArray[np.int64], max_bytes: int) -> Iterator[tuple[int, int]]:
+    """Yield bounds of parts of values that have at most so many bytes; a larger value is a part of its own."""
+    yield from pairwise(split_rows(np.arange(len(length)), length, max_bytes=max_bytes).tolist())
 
 
 def _recent(kept: OrderedDict[str, _Opened], path: str, opened: Callable[[], _Opened], most: int) -> _Opened:
