@@ -11,6 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
@@ -186,3 +188,37 @@ def test_errors_name_no_type_of_lading(sources: dict[str, Path], tmp_path: Path,
         lading.convert(sources["tar"], tmp_path / "out", format="parquet", where=condition)
     assert "RefType" not in str(caught.value)
     assert says in str(caught.value) or "no sample has" in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["tar", "tar.gz", "parquet", "arrow", "mds"])
+def test_fields_become_columns(sources: dict[str, Path], tmp_path: Path, name: str) -> None:
+    ds = lading.open(sources[name]).select("json.lang", "json.tags", "json.tags[0]", "json.score", "jpg.width", "cls")
+    assert ds.columns == ["__key__", "cls", "json.lang", "json.tags", "json.tags[0]", "json.score", "jpg.width"]
+    ds.where("json.lang == 'en'").rename({"json.lang": "lang"}).write(tmp_path / "out", format="parquet")
+    table = pq.read_table(tmp_path / "out")
+    kept = [s for s in SAMPLES if s["json"].get("lang") == "en"]
+    assert table["__key__"].to_pylist() == [s["__key__"] for s in kept]
+    assert table["json.tags"].to_pylist() == [s["json"]["tags"] for s in kept]
+    assert table["json.tags[0]"].to_pylist() == [(s["json"]["tags"] or [None])[0] for s in kept]
+    assert table["jpg.width"].to_pylist() == [s["jpg"][0] for s in kept]
+    # Values of several kinds stay JSON.
+    assert [json.loads(text) for text in table["json.score"].to_pylist()] == [s["json"]["score"] for s in kept]
+    assert ds[3]["json.lang"] == SAMPLES[3]["json"]["lang"]
+
+
+def test_a_value_of_another_type_than_the_first_ones(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text("".join(json.dumps({"m": {"n": i if i < 2000 else "many"}}) + "\n" for i in range(2001)))
+    ds = lading.open(path).select("m.n")
+    assert ds.schema.field("m.n").type == pa.int64()
+    with pytest.raises(lading.LadingError, match="column 'm.n': a value of another type than in the first samples"):
+        list(ds.batches())
+
+
+def test_a_column_with_dots_is_a_column(tmp_path: Path) -> None:
+    with tarfile.open(tmp_path / "a.tar", "w") as tar:
+        for name in ("0.seg.png", "0.json"):
+            info = tarfile.TarInfo(name)
+            info.size = 2
+            tar.addfile(info, io.BytesIO(b"{}"))
+    assert lading.open(tmp_path / "a.tar").select("seg.png").columns == ["__key__", "seg.png"]

@@ -12,7 +12,7 @@ import typer
 from lading.cli.options import CHOOSING, READING, WRITING, Debug, Json, Sources, Values, one_or_many, takes
 from lading.cli.output import Output
 from lading.cli.progress import watching
-from lading.cli.source import open_chosen
+from lading.cli.source import names_fields, open_chosen
 from lading.cli.text import count, facts, visible
 from lading.options import RowOptions
 from lading.units import format_bytes
@@ -57,7 +57,7 @@ def convert(
         out.done = "" if write["dry_run"] else f"{destination} is written."
         write["format"] = write.get("format") or format_of_name(destination)
         with watching(out.err, "converting") as report:
-            if rows.keys() - signature(job.convert).parameters.keys():
+            if names_fields(rows.get("columns")) or rows.keys() - signature(job.convert).parameters.keys():
                 with open_chosen(sources, reading(), rows) as dataset:
                     done = job.convert(dataset, destination, on_progress=report, **write)
             else:

@@ -9,7 +9,7 @@ import typer
 
 from lading.cli.options import CHOOSING, READING, Debug, Json, OptionGroup, Sources, Values, takes
 from lading.cli.output import Output
-from lading.cli.source import open_chosen
+from lading.cli.source import names_fields, open_chosen
 from lading.options import cli
 
 if TYPE_CHECKING:
@@ -79,7 +79,9 @@ def head(
         how = _Showing(**showing())
         pictures = how.pictures(out.out)
         rows = choosing()
-        names = rows.pop("columns", None)  # exactly these columns, without keys
+        names = rows.get("columns")  # exactly these columns, without keys
+        if not names_fields(names):
+            rows.pop("columns", None)
         with open_chosen(sources, reading(), rows) as dataset:
             shown = 0
             for sample in read_samples(dataset, number, start, names):

@@ -12,7 +12,7 @@ from lading.options import RowOptions
 if TYPE_CHECKING:
     from lading.dataset.dataset import Dataset
 
-__all__ = ["open_chosen"]
+__all__ = ["names_fields", "open_chosen"]
 
 
 def open_chosen(sources: Sequence[str], reading: Mapping[str, Any], choosing: Mapping[str, Any]) -> Dataset:
@@ -48,6 +48,11 @@ def open_chosen(sources: Sequence[str], reading: Mapping[str, Any], choosing: Ma
     if rows.rename is not None:
         dataset = dataset.rename(rows.rename)
     return dataset if rows.limit is None else dataset.limit(rows.limit)
+
+
+def names_fields(columns: Sequence[str] | None) -> bool:
+    """Return whether some names may be fields inside columns, such as `json.lang`: `select` makes columns of them."""
+    return any("." in name or "[" in name for name in columns or ())
 
 
 def _sorted(dataset: Dataset, fields: Sequence[str]) -> Dataset:

@@ -24,6 +24,7 @@ from lading.dataset.columns import (
     columns_to_read,
     refuse_lost_columns,
 )
+from lading.dataset.field_steps import Fields
 from lading.dataset.field_values import columns_of, field_values
 from lading.dataset.iteration import MAX_BYTES, Batching, aligned_to, finished, hidden_columns, padded, shard_batches
 from lading.dataset.key_steps import Join, SplitByGroup
@@ -154,7 +155,7 @@ class ChosenSamples:
     def _to_read(self, steps: Sequence[Step], columns: Sequence[str] | None, shard: int) -> list[str] | None:
         """Columns to read of a shard so that steps give these columns; None for all."""
         shards, schema = self._shards, self._shards.target
-        helps = any(isinstance(step, (*_COLUMN_STEPS, Join, ImageBounds)) for step in steps)
+        helps = any(isinstance(step, (*_COLUMN_STEPS, Join, Fields, ImageBounds)) for step in steps)
         if schema is None and shards.fixed_schema and helps:
             schema = shards.open_shard(shard).schema()
         return columns_to_read(steps, columns, self._view, schema)
@@ -221,7 +222,7 @@ class ChosenSamples:
         for step in steps:
             if isinstance(step, Map):
                 schema = next(known)
-            elif isinstance(step, (*_COLUMN_STEPS, Join)):
+            elif isinstance(step, (*_COLUMN_STEPS, Join, Fields)):
                 missing = [name for name in columns_asked([step]) if name not in schema.names]
                 for field in filter(None, map(self._field, missing)):
                     schema = schema.append(field)
@@ -395,7 +396,7 @@ def _chooses(step: Step) -> bool:
 
 def _changes_columns(step: Step) -> bool:
     """Whether a step changes columns, and keeps all samples."""
-    return isinstance(step, _COLUMN_STEPS) or (isinstance(step, Join) and step.how == "left")
+    return isinstance(step, (*_COLUMN_STEPS, Fields)) or (isinstance(step, Join) and step.how == "left")
 
 
 def has_map(steps: Sequence[Step]) -> bool:

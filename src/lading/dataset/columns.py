@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import lru_cache
+from itertools import chain
 from typing import TypeVar
 
 import pyarrow as pa
 
 from lading.content.conditions import as_where
+from lading.content.field_paths import Wanted
+from lading.dataset.field_steps import Fields, fields_schema
 from lading.dataset.field_values import columns_of
 from lading.dataset.joined import joined_schema
 from lading.dataset.key_steps import Join, SplitByGroup
@@ -48,12 +51,14 @@ def choose_columns(step: Select | Drop | Rename, rows: _Rows, view: str, *, stri
     return rows.select(kept) if kept != rows.schema.names else rows
 
 
-def after_columns(step: Select | Drop | Rename | Join, schema: pa.Schema, view: str) -> pa.Schema:
-    """The schema that `choose_columns` or a join leaves. Raises UsageError for a column that is not there."""
+def after_columns(step: Select | Drop | Rename | Join | Fields, schema: pa.Schema, view: str) -> pa.Schema:
+    """The schema that a step of columns leaves. Raises UsageError for a column that is not there."""
     for name in _named(step):
         _refuse_absent(name, schema.names)
     if isinstance(step, Join):
         return joined_schema(step, schema)
+    if isinstance(step, Fields):
+        return fields_schema(step, schema)
     if isinstance(step, Rename):
         new = _renamed(step, schema.names)
         fields = [field.with_name(name) for field, name in zip(schema, new, strict=True)]
@@ -91,11 +96,11 @@ def refuse_lost_columns(steps: Sequence[Step], view: str) -> None:
     """Raise UsageError for a column that an earlier step has dropped, renamed or not selected; nothing is read."""
     left: set[str] | None = None  # all that is left, where a selection says it
     gone = set[str]()
-    for step in steps:
+    for i, step in enumerate(steps):
         if isinstance(step, Map):
             left, gone = None, set()
             continue
-        for name in _named(step):
+        for name in _named(step, _added(steps[:i])):
             if name in gone or (left is not None and name not in left):
                 raise UsageError("no such column: an earlier step leaves it out", found=repr(name),
                                  expected=None if left is None else ", ".join(sorted(left)))  # fmt: skip
@@ -110,9 +115,14 @@ def refuse_lost_columns(steps: Sequence[Step], view: str) -> None:
             old, new = {name for name, _ in step.names}, {name for _, name in step.names}
             gone = (gone | old) - new
             left = None if left is None else (left - old) | new
-        elif isinstance(step, Join):
-            added = {*step.table.schema.names}
+        elif added := _added([step]):
             gone, left = gone - added, None if left is None else left | added
+
+
+def _added(steps: Sequence[Step]) -> set[str]:
+    """The columns that steps add."""
+    joined = (step.table.schema.names for step in steps if isinstance(step, Join))
+    return {*chain(*joined, *(step.names for step in steps if isinstance(step, Fields)))}
 
 
 def _refuse_bare_items(step: Drop | Rename) -> None:
@@ -125,18 +135,19 @@ def _refuse_bare_items(step: Drop | Rename) -> None:
         raise UsageError("items need this column, under its own name", column=wrong[0], found=repr(step))
 
 
-def _condition_columns(step: Where) -> tuple[str, ...]:
+def _condition_columns(step: Where, added: Collection[str]) -> tuple[str, ...]:
     """Columns that a condition names; none of a pyarrow expression, which does not say them."""
-    return _text_columns(step.condition) if isinstance(step.condition, str) else ()
+    wanted = _text_wanted(step.condition) if isinstance(step.condition, str) else ()
+    return tuple(dict.fromkeys(each.field.among(added).column for each in wanted))
 
 
 @lru_cache(maxsize=64)
-def _text_columns(condition: str) -> tuple[str, ...]:
-    return as_where(condition).columns
+def _text_wanted(condition: str) -> tuple[Wanted, ...]:
+    return as_where(condition).wanted
 
 
-def _named(step: Step) -> tuple[str, ...]:
-    """Columns that a step names."""
+def _named(step: Step, added: Collection[str] = ()) -> tuple[str, ...]:
+    """Columns that a step names, where earlier steps added some."""
     if isinstance(step, (Select, Drop)):
         return step.columns
     if isinstance(step, Rename):
@@ -145,21 +156,23 @@ def _named(step: Step) -> tuple[str, ...]:
         return tuple(columns_of([step.on]))
     if isinstance(step, SplitByGroup):
         return tuple(columns_of(step.by))
-    return _condition_columns(step) if isinstance(step, Where) else ()
+    if isinstance(step, Fields):
+        return tuple(step.sources)
+    return _condition_columns(step, added) if isinstance(step, Where) else ()
 
 
 def columns_asked(steps: Sequence[Step], columns: Sequence[str] | None = None) -> list[str]:
     """Columns of the source that steps name before the first `Map`, and those that are asked for behind the steps."""
     asked: dict[str | None, None] = {}
-    source: dict[str, str | None] = {}  # present name: name in the source; None for a column of a joined table
-    for step in steps:
+    source: dict[str, str | None] = {}  # present name: name in the source; None for a column that a step adds
+    for i, step in enumerate(steps):
         if isinstance(step, Map):
             return [name for name in asked if name is not None]
-        asked |= dict.fromkeys(source.get(name, name) for name in _named(step))
+        asked |= dict.fromkeys(source.get(name, name) for name in _named(step, _added(steps[:i])))
         if isinstance(step, Rename):
             source = {**source, **{new: source.get(old, old) for old, new in step.names}}
-        elif isinstance(step, Join):
-            source |= dict.fromkeys(step.table.schema.names)
+        else:
+            source |= dict.fromkeys(_added([step]))
     asked |= dict.fromkeys(source.get(name, name) for name in columns or ())
     return [name for name in asked if name is not None]
 
@@ -176,7 +189,7 @@ def columns_to_read(
         schema: of the source, where it is known: without it, some steps need all columns.
     """
     need: set[str] | None = None if columns is None else {*columns, *(_OF_ITEMS if view == "interleaved" else ())}
-    for step in reversed(steps):
+    for i, step in reversed([*enumerate(steps)]):
         if isinstance(step, (Filter, Map)):
             need = None
         elif isinstance(step, Select):
@@ -185,10 +198,10 @@ def columns_to_read(
         elif isinstance(step, Rename) and need is not None:
             old = {new: old for old, new in step.names}
             need = {old.get(name, name) for name in need}
-        elif isinstance(step, (Join, SplitByGroup)) and need is not None:
-            need = _before_keys(step, need, view, schema)
+        elif isinstance(step, (Join, SplitByGroup, Fields)) and need is not None:
+            need = _before_added(step, need, view, schema)
         elif isinstance(step, Where) and need is not None:
-            named = _condition_columns(step)
+            named = _condition_columns(step, _added(steps[:i]))
             need = need | {*named} if named else None  # an expression does not say which columns it asks for
         elif isinstance(step, ImageBounds) and need is not None:
             need = None if schema is None else need | {*_image_columns(schema, view)}
@@ -202,8 +215,10 @@ def columns_to_read(
     return found or (kept or schema.names)[:1]
 
 
-def _before_keys(step: Join | SplitByGroup, need: set[str], view: str, schema: pa.Schema | None) -> set[str]:
-    """Columns that are needed before a join or a split by groups."""
+def _before_added(step: Join | SplitByGroup | Fields, need: set[str], view: str, schema: pa.Schema | None) -> set[str]:
+    """Columns that are needed before a step that adds columns, or a split by groups."""
+    if isinstance(step, Fields):
+        return (need - {*step.names}) | {*step.sources}
     if isinstance(step, Join):
         return (need - {*step.table.schema.names}) | {*columns_of([step.on], schema)}
     return need | {*columns_of(step.by, schema), *always_kept(view)[:1]}
@@ -221,6 +236,6 @@ def _all_but_dropped(steps: Sequence[Step], schema: pa.Schema) -> set[str] | Non
     for step in steps:
         if isinstance(step, Drop):
             gone |= {*step.columns}
-        elif isinstance(step, (Where, ImageBounds, Rename, Join, SplitByGroup)):
+        elif isinstance(step, (Where, ImageBounds, Rename, Join, SplitByGroup, Fields)):
             break
     return {*schema.names} - gone if gone else None

@@ -12,10 +12,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from lading.content.nested import empty_batch
 from lading.dataset import iteration, shown
 from lading.dataset.bad_shards import SkippedShard
 from lading.dataset.chosen import ChosenSamples
 from lading.dataset.chosen_access import access_to
+from lading.dataset.field_steps import Fields, fields_among, typed_fields
 from lading.dataset.iteration import Batching
 from lading.dataset.key_verbs import KeyVerbs
 from lading.dataset.order_verbs import OrderVerbs
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
 __all__ = ["Dataset"]
 
 _DOCUMENT_ROWS = 64
+_TYPED_ROWS = 1024
 
 
 class Dataset(StepVerbs, OrderVerbs, KeyVerbs):
@@ -84,6 +87,18 @@ class Dataset(StepVerbs, OrderVerbs, KeyVerbs):
             return "sample_id"
         names = self._shards.schema.names
         return "key" if name == "key" and "key" in names and KEY not in names else KEY
+
+    def _fields(self, columns: Sequence[str]) -> Fields | None:
+        if not any(isinstance(name, str) and ("." in name or "[" in name) for name in columns):
+            return None
+        schema = self.schema
+        wanted = fields_among(columns, schema)
+        if not wanted:
+            return None
+        sources = list(dict.fromkeys(path.column for path in wanted.values()))
+        found = self.batches(max_rows=_TYPED_ROWS, columns=sources, lazy=True)
+        first = next((batch for batch in found if batch.num_rows), None)
+        return typed_fields(wanted, empty_batch(schema) if first is None else first, self._shards.fetcher)
 
     def __reduce__(self) -> tuple[Callable[..., Dataset], tuple[object, ...]]:
         """A process that is given a dataset opens the source again, with files and maps of its own."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Self
 
 import pyarrow.compute as pc
 
+from lading.dataset.field_steps import Fields
 from lading.dataset.steps import Drop, Filter, Function, ImageBounds, Limit, Map, Rename, Select, Step, Where
 from lading.options import Drop as DropPolicy
 
@@ -26,11 +27,19 @@ class StepVerbs(ABC):
     def select(self, *columns: str) -> Self:
         """Keep these columns, in the order of the source.
 
-        The key of samples (`__key__`) and the reserved columns of items stay too; `drop` leaves them out.
+        The key of samples (`__key__`) and the reserved columns of items stay too; `drop` leaves them out. A field
+        inside a column becomes a column of its own, such as `json.lang`, `meta.tags[0]`, `jpg.width`. A sample without
+        the field has a null there. The first samples decide the type of JSON fields: `select` reads them.
 
-        Example: `ds.select("jpg", "json")`
+        Example: `ds.select("jpg", "json.lang")`
         """
-        return self._with(Select(columns))
+        fields = self._fields(columns)
+        chosen = self if fields is None else self._with(fields)
+        return chosen._with(Select(columns))  # noqa: SLF001 - of the same class
+
+    @abstractmethod
+    def _fields(self, columns: Sequence[str]) -> Fields | None:
+        """The step that adds the columns among these that are fields inside others; None if there are none."""
 
     def drop(self, *columns: str) -> Self:
         """Leave these columns out.

@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from lading.content.conditions import as_where
+from lading.dataset.field_steps import Fields
 from lading.dataset.key_steps import Join, SplitByGroup
 from lading.dataset.order_steps import Sample, Shuffle, Sort, Take
 from lading.errors import UsageError
@@ -289,6 +290,7 @@ Step: TypeAlias = (
     | Sort
     | Take
     | Join
+    | Fields
     | SplitByGroup
 )
 """One step of a dataset."""

@@ -22,6 +22,7 @@ from lading.arrow.views import take_rows, without_views
 from lading.content.conditions import as_where
 from lading.content.field_paths import FieldPath
 from lading.dataset.columns import after_columns, choose_columns
+from lading.dataset.field_steps import Fields, with_fields
 from lading.dataset.groups import in_split
 from lading.dataset.joined import Joiner
 from lading.dataset.key_steps import Join, SplitByGroup
@@ -106,15 +107,17 @@ class Transform:
         if isinstance(step, Map):
             self.maps.append(_Mapped(step.function, self.view, next(schemas, None)))
             return self.maps[-1]
-        if isinstance(step, (Join, SplitByGroup)):
-            return self._applied_by_key(step)
+        if isinstance(step, (Join, SplitByGroup, Fields)):
+            return self._applied_by_field(step)
         if not isinstance(step, (Limit, Rows)):
             return _unchanged
         chosen = slice(0, step.count, 1) if isinstance(step, Limit) else step.slice
         self._counters.append(_Counter(chosen, self.view, 0 if self._counters else skipped))
         return self._counters[-1]
 
-    def _applied_by_key(self, step: Join | SplitByGroup) -> _Apply:
+    def _applied_by_field(self, step: Join | SplitByGroup | Fields) -> _Apply:
+        if isinstance(step, Fields):
+            return partial(_with_fields, step, self._fetcher)
         if isinstance(step, SplitByGroup):
             return partial(_of_split, step, self.view, self._fetcher)
         self.joiners.append(Joiner(step, self.view, self._fetcher))
@@ -137,7 +140,7 @@ class Transform:
         """
         maps = iter(self.maps)
         for step in self._steps:
-            if isinstance(step, (Select, Drop, Rename, Join)):
+            if isinstance(step, (Select, Drop, Rename, Join, Fields)):
                 schema = after_columns(step, schema, self.view)
             elif isinstance(step, Where):
                 check_types(as_where(step.condition), schema, self._fetcher)
@@ -206,6 +209,10 @@ def _unchanged(portion: Portion) -> Portion:
 def _with_columns(step: Select | Drop | Rename, view: str, portion: Portion, *, strict: bool) -> Portion:
     strict = strict and portion.batch.num_rows > 0  # a function is not called with no rows
     return replace(portion, batch=choose_columns(step, portion.batch, view, strict=strict))
+
+
+def _with_fields(step: Fields, fetcher: Fetcher, portion: Portion) -> Portion:
+    return replace(portion, batch=with_fields(step, portion.batch, fetcher))
 
 
 def _filtered(rejects: Rejects, drop: str, view: str, portion: Portion) -> Portion:

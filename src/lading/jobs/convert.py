@@ -19,6 +19,7 @@ from lading.dataset.bad_shards import BadShards
 from lading.dataset.chosen import ChosenSamples, split_at_list
 from lading.dataset.columns import columns_to_read
 from lading.dataset.dataset import Dataset
+from lading.dataset.field_steps import Fields
 from lading.dataset.iteration import hidden_columns
 from lading.dataset.key_steps import Join
 from lading.dataset.open import open_shards, read_of
@@ -444,7 +445,7 @@ def _settled(job: _Job, shards: Shards) -> Conversion:
     every = plan.schema
     if every is not None:
         Transform(job.steps, shards.view, shards.fetcher).check(every)
-    if job.has(Select, DropColumns, Rename, Join):
+    if job.has(Select, DropColumns, Rename, Join, Fields):
         plan = _without_unread(plan, job.steps, shards.view)
     options = bounded_options(target, write.options or {}, parse_bytes(write.max_batch_bytes))
     read = ReadPlan(
@@ -458,7 +459,7 @@ def _settled(job: _Job, shards: Shards) -> Conversion:
         index_file=shards.listing.index_file, limits=job.read.limits,
     )  # fmt: skip
     mapped = _mapped(spec, shards) if job.has(Map) else ()
-    if every is not None and (mapped or job.has(Select, DropColumns, Rename, Join)):
+    if every is not None and (mapped or job.has(Select, DropColumns, Rename, Join, Fields)):
         steps = Transform(job.steps, shards.view, shards.fetcher, map_schemas=mapped)
         plan = replace(plan, mapped=mapped, written=steps.check(written or every))
     return replace(spec, plan=plan)
