@@ -285,12 +285,6 @@ def test_steps_with_expressions_can_be_compared(plain: Path) -> None:
         assert one != ds.limit(3).steps
 
 
-def test_a_name_of_a_column_is_no_index(plain: Path) -> None:
-    with lading.open(plain) as ds, pytest.raises(UsageError) as caught:
-        ds["txt"]
-    assert "ds.select('txt')" in str(caught.value.advice)
-
-
 def test_a_function_that_changes_the_number_of_samples_gives_them_no_numbers(plain: Path, tmp_path: Path) -> None:
     with lading.open(plain) as source:
         dataset = source.map(_without_first)

@@ -17,6 +17,7 @@ from lading.dataset import iteration, shown
 from lading.dataset.bad_shards import SkippedShard
 from lading.dataset.chosen import ChosenSamples
 from lading.dataset.chosen_access import access_to
+from lading.dataset.column_values import Column
 from lading.dataset.field_steps import Fields, fields_among, typed_fields
 from lading.dataset.iteration import Batching
 from lading.dataset.key_verbs import KeyVerbs
@@ -24,12 +25,12 @@ from lading.dataset.order_verbs import OrderVerbs
 from lading.dataset.pruning import shards_that_fit
 from lading.dataset.python_values import rows_as_dicts, samples_as_dicts
 from lading.dataset.sample_access import SampleAccess, ordinals
+from lading.dataset.sample_list import SampleList
 from lading.dataset.shard import ShardList
 from lading.dataset.shards import Shards
 from lading.dataset.source import Source, listed_once
 from lading.dataset.step_verbs import StepVerbs
 from lading.dataset.steps import Rows, Step
-from lading.errors import UsageError
 from lading.features.items import KEY
 from lading.formats.registry import format_of_name
 from lading.options import OnError, ReadOptions
@@ -180,6 +181,9 @@ class Dataset(StepVerbs, OrderVerbs, KeyVerbs):
     def _repr_html_(self) -> str:
         return shown.as_html(self._shards, self.source, self.steps, self._chosen)
 
+    def _ipython_key_completions_(self) -> list[str]:
+        return shown.column_names(self._shards, self._chosen)
+
     def close(self) -> None:
         """Give up open shards, maps and streams. They are opened again when something is read."""
         self._shards.close()
@@ -266,18 +270,22 @@ class Dataset(StepVerbs, OrderVerbs, KeyVerbs):
     def __iter__(self) -> Iterator[dict[str, Any]]:
         return self.samples()
 
-    def head(self, count: int = 5) -> list[dict[str, Any]]:
+    def head(self, count: int = 5) -> SampleList:
         """The first samples, as `ds[i]` gives them, without an index. Unavailable payload is None, with a warning.
+
+        The list shows itself with thumbnails and players in a notebook.
 
         Example: `ds.head(2)`
         """
         found: list[dict[str, Any]] = []
+        labels: dict[str, Sequence[str]] = {}
         rows = max(count, 1) if self.view == "samples" else _DOCUMENT_ROWS
         for batch in self.batches(max_rows=rows, on_error="warn"):
+            labels |= shown.labels_of(batch.schema)
             found += samples_as_dicts(self._shards, pa.Table.from_batches([batch]))
             if len(found) >= count:
                 break
-        return found[:count]
+        return SampleList(found[:count], labels)
 
     # Samples by number and by key
 
@@ -289,24 +297,26 @@ class Dataset(StepVerbs, OrderVerbs, KeyVerbs):
         return len(self._access)
 
     def __getitem__(self, index: Any) -> Any:
-        """One sample by its number, or a dataset of the samples of a slice or a list of numbers.
+        """One sample by its number, a dataset of the samples of a slice or a list, or the values of a column.
 
         A sample is a dict of Python values: media as bytes, text as str, JSON parsed, arrays as numpy. In the view
         `interleaved` it has `sample_id`, the fields of the document, and `items`, a list of dicts.
 
-        Example: `ds[0]`, `ds[-1]`, `ds[:100]`, `ds[[5, 1, 3]]`
+        `ds[name]` takes a column, or a field inside one such as `json.lang`: its values are read when they are asked
+        for, by number, by slice, or in order.
+
+        Example: `ds[0]`, `ds[-1]`, `ds[:100]`, `ds[[5, 1, 3]]`, `ds["txt"][:10]`, `ds["json.lang"].to_pylist()`
 
         Raises:
             IndexError: the number is outside the dataset.
-            UsageError: the index is the name of a column.
+            UsageError: there is no such column.
         """
         if type(index) is int:
             return self._sample(index)
         if isinstance(index, slice):
             return self._with(Rows(index.start, index.stop, index.step))
         if isinstance(index, str):
-            raise UsageError("samples have numbers; a column is selected by a step", found=repr(index),
-                             advice=f"Write ds.select({index!r}).")  # fmt: skip
+            return Column.of(self, index, shown.column_names(self._shards, self._chosen))
         if isinstance(index, (list, tuple, np.ndarray)):
             return self._with(Rows(numbers=tuple(ordinals(index).tolist())))
         return self._sample(index)

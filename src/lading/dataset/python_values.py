@@ -15,7 +15,7 @@ from lading.errors import DataError, LadingError, errors_at
 from lading.features.items import RESERVED, lineage_of, sample_firsts
 from lading.features.types import Feature, decode, feature_of
 
-__all__ = ["rows_as_dicts", "samples_as_dicts"]
+__all__ = ["document_as_dict", "rows_as_dicts", "samples_as_dicts"]
 
 
 def samples_as_dicts(shards: Shards, table: pa.Table) -> list[dict[str, Any]]:
@@ -26,7 +26,7 @@ def samples_as_dicts(shards: Shards, table: pa.Table) -> list[dict[str, Any]]:
     if shards.view == "samples":
         return rows
     starts = [*sample_firsts(table, shards.view).tolist(), len(rows)]
-    return [_document(rows[a:b]) for a, b in pairwise(starts)]
+    return [document_as_dict(rows[a:b]) for a, b in pairwise(starts)]
 
 
 def rows_as_dicts(shards: Shards, batch: pa.RecordBatch, *, raw: bool) -> Iterator[dict[str, Any]]:
@@ -70,7 +70,7 @@ def _decoded(name: str, feature: Feature, value: Any, pickles: bool) -> Any:
         raise error.at(column=name) from None
 
 
-def _document(rows: list[dict[str, Any]]) -> dict[str, Any]:
+def document_as_dict(rows: list[dict[str, Any]]) -> dict[str, Any]:
     """An interleaved sample: its id, its own fields, its items."""
     own: dict[str, Any] = {"sample_id": rows[0].get("sample_id")}
     items = []

@@ -1,27 +1,41 @@
-"""A dataset as text and as HTML: what it is, its columns, its steps. No payload is read for it."""
+"""A dataset as text and as HTML: what it is, its columns, its steps; as HTML also its first samples.
+
+Text reads no payload. HTML reads the first samples, some MB at most, and never raises. Neither calls a user's function,
+sorts, or looks for samples beyond the first rows.
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
 from html import escape
-from itertools import islice
+from itertools import islice, pairwise
+from typing import Any
 
 import pyarrow as pa
 
-from lading.arrow.references import is_ref
+from lading.arrow.references import files_of, is_ref, unpack
+from lading.arrow.types import uncut_values
+from lading.content.preview import Cut, Previews, table_html
 from lading.dataset.chosen import ChosenSamples, has_map
 from lading.dataset.iteration import shard_batches
-from lading.dataset.shards import Shards
+from lading.dataset.python_values import document_as_dict
+from lading.dataset.shards import DETECT_SHARDS, Shards
 from lading.dataset.source import Source
-from lading.dataset.steps import Step
+from lading.dataset.steps import Drop, ImageBounds, Limit, Rename, Rows, Select, Step, Where
 from lading.errors import LadingError
-from lading.features.types import feature_of
+from lading.features.items import sample_firsts
+from lading.features.types import ClassLabel, Feature, Json, Text, decode, feature_of
+from lading.units import format_bytes
 
-__all__ = ["as_html", "as_text"]
+__all__ = ["as_html", "as_text", "column_names", "first_samples", "labels_of"]
 
 _FIRST_ROWS, _FIRST_BYTES = 8, 1 << 20
 _MOST_SHOWN = 40
+_SAMPLES, _PREVIEW_ROWS, _LOOKED_AT = 5, 64, 4
+"""Samples in HTML; rows of a batch that is looked at for them; and batches."""
+_PREVIEW_BYTES, _VALUE_BYTES = 24 << 20, 4 << 20
+_MOST_SKIPPED = 1000
 
 
 def as_text(shards: Shards, source: Source, steps: Sequence[Step], chosen: ChosenSamples | None) -> str:
@@ -37,12 +51,109 @@ def as_text(shards: Shards, source: Source, steps: Sequence[Step], chosen: Chose
 
 
 def as_html(shards: Shards, source: Source, steps: Sequence[Step], chosen: ChosenSamples | None) -> str:
-    """The same as small tables, for notebooks."""
+    """The same as small tables, for notebooks, with the first samples."""
     facts = _table(_facts(shards, source, steps))
     columns = _table(_columns(shards, chosen))
     listed = "".join(f"<li><code>{escape(repr(step))}</code></li>" for step in steps)
     title = f"<b>lading.Dataset</b>: {escape(shards.format)}, {escape(shards.view)}"
-    return f"<div>{title}{facts}{columns}{f'<ol>{listed}</ol>' if steps else ''}</div>"
+    told = f"<div style='display:flex;gap:2em;align-items:flex-start'>{facts}{columns}</div>"
+    return f"<div>{title}{told}{f'<ol>{listed}</ol>' if steps else ''}{_first_samples(shards, steps)}</div>"
+
+
+def _first_samples(shards: Shards, steps: Sequence[Step]) -> str:
+    """The first samples as a table; or why they are not shown."""
+    if not _are_near(shards, steps):
+        return "<p><code>ds.head()</code> shows the first samples.</p>"
+    try:
+        samples, labels = first_samples(shards, ChosenSamples(shards, steps) if steps else None)
+    except Exception as error:  # noqa: BLE001 - a dataset that cannot be read is shown all the same
+        return f"<p><i>{escape(str(error))}</i></p>"
+    return table_html(samples, Previews(labels=labels)) if samples else "<p>No sample among the first rows.</p>"
+
+
+def _are_near(shards: Shards, steps: Sequence[Step]) -> bool:
+    """Whether the first samples behind steps are found without a function, an order, or a pass over shards."""
+    counted = shards.known_count is not None
+    for step in steps:
+        if isinstance(step, Rows):
+            bounds = [bound for bound in (step.start, step.stop, step.step) if bound is not None]
+            near = step.numbers is None and min(bounds, default=0) >= 0 and (step.start or 0) <= _MOST_SKIPPED
+            if not (near or counted):
+                return False
+        elif not isinstance(step, (Select, Drop, Rename, Limit, Where, ImageBounds)):
+            return False
+    return True
+
+
+def first_samples(
+    shards: Shards, chosen: ChosenSamples | None
+) -> tuple[list[dict[str, Any]], dict[str, Sequence[str]]]:
+    """The first samples, with the first bytes alone of large values; and the names of the labels of columns."""
+    if chosen is None:
+        batches = (
+            batch for number in range(min(len(shards.listing), DETECT_SHARDS))
+            for batch in shard_batches(shards, number, _PREVIEW_ROWS, _PREVIEW_BYTES)
+        )  # fmt: skip
+    else:
+        found = chosen.portions(max_rows=_PREVIEW_ROWS, max_bytes=_PREVIEW_BYTES, empty=True)
+        batches = (portion.batch for portion in found)
+    samples: list[dict[str, Any]] = []
+    labels: dict[str, Sequence[str]] = {}
+    for batch in islice(batches, _LOOKED_AT):
+        labels |= labels_of(batch.schema)
+        samples += _samples_of(shards, batch, _SAMPLES - len(samples))
+        if len(samples) >= _SAMPLES:
+            break
+    return samples, labels
+
+
+def labels_of(schema: pa.Schema) -> dict[str, Sequence[str]]:
+    """Names of the numbers of columns of labels."""
+    features = {field.name: feature_of(field) for field in schema}
+    return {name: feature.names for name, feature in features.items() if isinstance(feature, ClassLabel)}
+
+
+def _samples_of(shards: Shards, batch: pa.RecordBatch, count: int) -> list[dict[str, Any]]:
+    firsts = sample_firsts(batch, shards.view).tolist()[: count + 1]
+    stop = firsts[count] if len(firsts) > count else batch.num_rows
+    rows = _values(shards, batch.slice(0, min(stop, _PREVIEW_ROWS)))
+    if shards.view == "samples":
+        return rows
+    bounds = [first for first in firsts if first < len(rows)]
+    return [document_as_dict(rows[a:b]) for a, b in pairwise([*bounds, len(rows)])][:count]
+
+
+def _values(shards: Shards, batch: pa.RecordBatch) -> list[dict[str, Any]]:
+    """The rows of a batch as dicts; media as bytes."""
+    payload = sum(is_ref(column.type) for column in batch.columns) * batch.num_rows
+    most, columns = min(_VALUE_BYTES, _PREVIEW_BYTES // max(payload, 1)), []
+    for field, column in zip(batch.schema, batch.columns, strict=True):
+        feature = feature_of(field)
+        if is_ref(column.type):
+            sizes = unpack(column).length.tolist()
+            heads = shards.fetcher.heads(column, files_of(batch.schema), most)
+            columns.append([_decoded(feature, _cut(head, size, most)) for head, size in zip(heads, sizes, strict=True)])
+        else:
+            plain = column.storage if isinstance(column.type, pa.ExtensionType) else column
+            columns.append([_decoded(feature, value) for value in uncut_values(plain)])
+    rows = zip(*columns, strict=True)
+    return [{n: v for n, v in zip(batch.schema.names, row, strict=True) if v is not None} for row in rows]
+
+
+def _cut(head: bytes | memoryview | None, size: int, most: int) -> bytes | None:
+    if head is None:
+        return None
+    return Cut(bytes(head), size) if size > most else bytes(head)
+
+
+def _decoded(feature: Feature, value: Any) -> Any:
+    """A value as `ds[i]` gives it, where that is possible."""
+    if isinstance(value, Cut):
+        return value.decode("utf-8", "replace") if isinstance(feature, (Text, Json)) else value
+    try:
+        return decode(feature, value)
+    except LadingError:
+        return value
 
 
 def _table(rows: Sequence[tuple[str, str]]) -> str:
@@ -59,7 +170,21 @@ def _facts(shards: Shards, source: Source, steps: Sequence[Step]) -> list[tuple[
         ("source", f"{os.fspath(named[0])}{more}" if named else ""),
         ("shards", f"{len(shards.listing):,}"),
         ("samples", known),
+        *_size(shards),
     ]
+
+
+def _size(shards: Shards) -> list[tuple[str, str]]:
+    """The size of the shards on disk, where a list says it of all."""
+    sizes = shards.listing.table.column("size_bytes")
+    return [] if sizes.null_count else [("size", format_bytes(pa.compute.sum(sizes, min_count=0).as_py()))]
+
+
+def column_names(shards: Shards, chosen: ChosenSamples | None) -> list[str]:
+    """Names of the columns, as far as the first rows tell them, and as `_columns` finds them."""
+    if chosen is not None and has_map(chosen.steps):
+        return []
+    return [field.name for field in _fields(shards, chosen)]
 
 
 def _columns(shards: Shards, chosen: ChosenSamples | None) -> list[tuple[str, str]]:
@@ -78,15 +203,16 @@ def _fields(shards: Shards, chosen: ChosenSamples | None) -> Iterator[pa.Field]:
     if shards.knows_schema:
         yield from shards.schema if chosen is None else chosen.schema
         return
-    # To find the schema of a tar is a walk over all of it.
-    for number in range(len(shards.listing)):
-        if chosen is not None:
-            first = next((each.batch for each in chosen.portions(max_rows=_FIRST_ROWS, max_bytes=_FIRST_BYTES)), None)
-        else:
-            first = next(shard_batches(shards, number, _FIRST_ROWS, _FIRST_BYTES), None)
-        if first is not None or chosen is not None:
-            yield from first.schema if first is not None else ()
-            return
+    # To find the schema of a tar is a walk over all of it, and the first sample behind a condition may be far away.
+    steps = [] if chosen is None else [step for step in chosen.steps if isinstance(step, (Select, Drop, Rename))]
+    if steps:
+        found = ChosenSamples(shards, steps).portions(max_rows=_FIRST_ROWS, max_bytes=_FIRST_BYTES)
+        batches = (portion.batch for portion in found)
+    else:
+        numbers = range(len(shards.listing))
+        batches = (b for number in numbers for b in shard_batches(shards, number, _FIRST_ROWS, _FIRST_BYTES))
+    first = next(batches, None)
+    yield from first.schema if first is not None else ()
 
 
 def _kind(field: pa.Field) -> str:

@@ -1,0 +1,125 @@
+"""The values of one column, or of a field inside one: what `ds["txt"]` gives."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from operator import index as as_int
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from lading.content.field_paths import parse_field
+from lading.content.nested import close_to
+from lading.content.preview import described
+from lading.dataset.field_values import field_values
+from lading.errors import UsageError
+
+if TYPE_CHECKING:
+    from lading.dataset.dataset import Dataset
+
+__all__ = ["Column"]
+
+_SHOWN = 5
+
+
+class Column:
+    """The values of a column, or of a field inside one; read when they are asked for.
+
+    Values are those that `ds[i]` has; None where a sample has none. Fields inside a column are plain values.
+
+    Example:
+        ds["txt"][0]
+        ds["json.lang"][:100]  # a list
+        for text in ds["txt"]: ...
+        ds["json.score"].to_numpy().mean()
+    """
+
+    def __init__(self, dataset: Dataset, name: str, column: str) -> None:
+        """Made by `ds[name]`: the values of a name in a column."""
+        self._name, self._column, self._dataset = name, column, dataset.select(column)
+
+    @classmethod
+    def of(cls, dataset: Dataset, name: str, known: Sequence[str]) -> Column:
+        """Return the column of this name.
+
+        Args:
+            dataset: the dataset.
+            name: a column, or a field inside one.
+            known: columns that the first samples show.
+
+        Raises:
+            UsageError: there is no such column; or rows are items of documents.
+        """
+        if dataset.view == "interleaved":
+            raise UsageError("rows of documents are items, and have no column of samples", found=repr(name),
+                             advice=f"Read items: ds.batches(columns=[{name!r}]).")  # fmt: skip
+        path = parse_field(name, known)
+        if path.column not in known:  # other shards may have it
+            path = parse_field(name, dataset.columns)
+            if path.column not in dataset.columns:
+                raise UsageError("no such column", column=path.column, expected=", ".join(dataset.columns),
+                                 advice=close_to(path.column, dataset.columns))  # fmt: skip
+        return cls(dataset, name, path.column)
+
+    def __len__(self) -> int:
+        return len(self._dataset)
+
+    def __iter__(self) -> Iterator[Any]:
+        if self._name == self._column:
+            return (sample.get(self._name) for sample in self._dataset)
+        return (value for chunk in self._chunks() for value in chunk.to_pylist())
+
+    def __getitem__(self, index: Any) -> Any:
+        """One value by its number, or a list of the values of a slice or a list of numbers."""
+        if isinstance(index, (slice, list, tuple, np.ndarray)):
+            return list(Column(self._dataset[index], self._name, self._column))
+        if self._name == self._column:
+            return self._dataset[as_int(index)].get(self._name)
+        [value] = Column(self._dataset[[as_int(index)]], self._name, self._column)
+        return value
+
+    def to_arrow(self) -> pa.ChunkedArray:
+        """All values as Arrow arrays, in memory; payload as `large_binary`."""
+        chunks = list(self._chunks())
+        kinds = {str(chunk.type): chunk.type for chunk in chunks}
+        if len(kinds) > 1:  # JSON values that are whole numbers here and decimals there
+            return pa.chunked_array([pa.array([value for chunk in chunks for value in chunk.to_pylist()])])
+        return pa.chunked_array(chunks, next(iter(kinds.values()), pa.null()))
+
+    def to_pylist(self) -> list[Any]:
+        """All values, as `list(ds[name])`."""
+        return list(self)
+
+    def to_numpy(self) -> NDArray[Any]:
+        """All values as a numpy array: numbers as numbers, with NaN for missing ones; other values as objects."""
+        found = self.to_arrow()
+        plain = pa.types.is_primitive(found.type)
+        array: NDArray[Any] = found.to_numpy() if plain else np.array([*self, None], object)[:-1]
+        return array
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        """For numpy, which calls it."""
+        return np.asarray(self.to_numpy(), dtype)
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """For libraries that take Arrow data, such as polars and pandas."""
+        return self.to_arrow().__arrow_c_stream__(requested_schema)
+
+    def _chunks(self) -> Iterator[pa.Array]:
+        lazy = self._name != self._column
+        for batch in self._dataset.batches(lazy=lazy):
+            if not lazy:
+                yield batch.column(self._name)
+                continue
+            [values] = field_values(batch, [self._name], self._dataset._shards.fetcher)  # noqa: SLF001 - a part of the dataset
+            yield values
+
+    def __repr__(self) -> str:
+        try:
+            first = [described(value) or repr(value)[:80] for value in islice(self, _SHOWN + 1)]
+        except Exception as error:  # noqa: BLE001 - to show a value is no reason to fail
+            return f"<column {self._name!r}: {error}>"
+        return f"<column {self._name!r}: [{', '.join(first[:_SHOWN] + (['…'] if len(first) > _SHOWN else []))}]>"

@@ -1,0 +1,237 @@
+"""What a notebook shows: datasets, their first samples and columns, whatever the data hold."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import re
+import wave
+from html.parser import HTMLParser
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from PIL import Image
+
+import lading
+from lading.content.preview import Cut, table_html
+from lading.dataset.sample_list import SampleList
+from lading.errors import UsageError
+from lading.features import ClassLabel, with_feature
+from lading.units import format_bytes
+
+HOSTILE = (
+    "<script>alert(1)</script>",
+    "<img src=x onerror=alert(2)>",
+    "' onmouseover='alert(3)' x='",
+    '" autofocus onfocus="alert(4)',
+    "</td></table><iframe src=javascript:alert(5)>",
+    "\u202e\x00\x1b[31m\ud800",
+    "&lt;b&gt;",
+)
+_TAGS = {"div", "table", "thead", "tbody", "tr", "th", "td", "b", "i", "p", "code", "small", "br", "span", "ol", "li",
+         "img", "audio"}  # fmt: skip
+_ATTRIBUTES = {"style", "src", "controls", "preload"}
+
+
+class _Checked(HTMLParser):
+    """Holds a page to the tags and attributes that lading writes."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.uris: list[str] = []
+        self.text = ""
+        self.feed(page)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        assert tag in _TAGS
+        for name, value in attrs:
+            assert name in _ATTRIBUTES
+            if name == "src":
+                assert re.fullmatch(r"data:(image/(png|jpeg)|audio/[a-z0-9]+);base64,[A-Za-z0-9+/=]+", value or "")
+                self.uris.append(str(value))
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def _picture(kind: str = "JPEG", size: tuple[int, int] = (640, 480), mode: str = "RGB") -> bytes:
+    made = io.BytesIO()
+    Image.effect_noise(size, 90).convert(mode).save(made, kind)
+    return made.getvalue()
+
+
+def _sound(seconds: float) -> bytes:
+    made = io.BytesIO()
+    with wave.open(made, "wb") as out:
+        out.setnchannels(2)
+        out.setsampwidth(2)
+        out.setframerate(16_000)
+        out.writeframes(np.zeros(int(seconds * 32_000), "<i2").tobytes())
+    return made.getvalue()
+
+
+@pytest.fixture
+def mixed(tmp_path: Path) -> Any:
+    with lading.writer(tmp_path / "mixed", format="webdataset") as writer:
+        for number in range(12):
+            writer.write({
+                "__key__": f"k{number}", "jpg": _picture(), "png": _picture("PNG", (30, 200), "RGBA"),
+                "wav": _sound(3), "txt": f"{HOSTILE[number % 5]} {number}", "cls": number,
+                "json": {"lang": ("en", "de")[number % 2], "x": [HOSTILE[0]], "score": number / 4},
+            })  # fmt: skip
+    with lading.open(tmp_path / "mixed") as ds:
+        yield ds
+
+
+@pytest.fixture
+def docs() -> str:
+    return str(resources.files("lading.data") / "docs-00000.tar")
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_nothing_in_data_becomes_html(text: str) -> None:
+    class Odd:
+        def __repr__(self) -> str:
+            return text
+
+    values = {"t": text, "d": {text: [text, {text: text}]}, "b": text.encode("utf-8", "replace"), "o": Odd(), text: 1,
+              "items": [{"text_content": text}, {"modality": text}]}  # fmt: skip
+    page = table_html([values])
+    page.encode()
+    checked = _Checked(page)
+    assert not checked.uris
+    assert all(character not in page for character in "\x00\x1b\u202e")
+    assert SampleList([values])._repr_html_() == page
+
+
+def test_hostile_names_of_columns_and_files(tmp_path: Path) -> None:
+    name = "<script>alert(1)<,script>.parquet"
+    pq.write_table(pa.table({HOSTILE[1]: [1], "<b>": [HOSTILE[0]]}), tmp_path / name)
+    checked = _Checked(lading.open(tmp_path / name)._repr_html_())
+    assert HOSTILE[0] in checked.text
+
+
+def test_a_dataset_shows_its_first_samples(mixed: Any) -> None:
+    checked = _Checked(mixed._repr_html_())
+    assert [name for name in mixed.columns if name not in checked.text] == []
+    assert "k0" in checked.text
+    assert "k4" in checked.text
+    assert "k5" not in checked.text
+    assert "640×480 jpeg" in checked.text
+    pictures = [base64.b64decode(uri.partition(",")[2]) for uri in checked.uris if uri.startswith("data:image")]
+    assert len(pictures) == 10
+    sizes = {Image.open(io.BytesIO(data)).size for data in pictures}
+    assert sizes == {(96, 72), (14, 96)}
+    assert len(mixed._repr_html_()) < 220_000
+
+
+def test_repr_says_samples_columns_and_sizes(mixed: Any) -> None:
+    shown = repr(mixed)
+    size = sum(shard.get_raw_size() for shard in mixed.shards)
+    for part in ("samples  12", "jpg      image", "txt      text", "json     json", f"size     {format_bytes(size)}"):
+        assert part in shown
+
+
+def test_head_is_a_list_that_reads_well(mixed: Any) -> None:
+    head = mixed.head(3)
+    assert isinstance(head, list)
+    assert [sample["__key__"] for sample in head] == ["k0", "k1", "k2"]
+    assert mixed.select("txt", "json").head(2) == [mixed.select("txt", "json")[i] for i in range(2)]
+    shown = repr(head)
+    assert shown.count("<image 640×480 jpeg") == 3
+    assert "\\xff" not in shown
+    assert len(shown) < 4000
+    assert len(_Checked(head._repr_html_()).uris) >= 6
+
+
+def test_slices_and_conditions_show_samples_too(mixed: Any) -> None:
+    assert "k2" in _Checked(mixed[2:4]._repr_html_()).text
+    assert "k1" in _Checked(mixed[[1, 3]]._repr_html_()).text
+    assert "k6" in _Checked(mixed.where("cls > 5")._repr_html_()).text
+
+
+def test_a_function_is_not_called_to_show_a_dataset(mixed: Any) -> None:
+    def fail(batch: pa.RecordBatch) -> Any:
+        raise AssertionError("called")
+
+    for ds in (mixed.filter(fail), mixed.map(fail), mixed.shuffle(0)):
+        assert "ds.head()" in _Checked(ds._repr_html_()).text
+    repr(mixed.filter(fail))
+
+
+def test_a_dataset_that_cannot_be_read_shows_its_error(mixed: Any) -> None:
+    [shard] = mixed.shards
+    with lading.open(shard.path) as ds:
+        Path(shard.path).unlink()
+        assert "no such file" in _Checked(ds._repr_html_()).text
+
+
+def test_documents_show_their_texts_and_images(docs: str) -> None:
+    checked = _Checked(lading.open(docs)._repr_html_())
+    assert any(uri.startswith("data:image") for uri in checked.uris)
+    assert _Checked(lading.open(docs).head(2)._repr_html_()).uris
+
+
+def test_large_and_broken_values_are_described(tmp_path: Path) -> None:
+    values = {"broken": b"\x89PNG\r\n\x1a\n" + b"\0" * 50, "cut": Cut(_picture()[:5000], 123_000_000), "empty": b""}
+    checked = _Checked(table_html([values]))
+    assert not checked.uris
+    assert "117 MB" in checked.text
+    rows = [{"png": _picture("PNG", (300, 300)), "text": "x" * 10_000} for _ in range(300)]
+    assert len(table_html(rows)) < 400_000
+
+
+def test_labels_show_their_names(tmp_path: Path) -> None:
+    field = with_feature(pa.field("label", pa.int64()), ClassLabel(["cat", "<b>"]))
+    pq.write_table(pa.table([[0, 1, 7]], pa.schema([field])), tmp_path / "a.parquet")
+    for page in (
+        lading.open(tmp_path / "a.parquet")._repr_html_(),
+        lading.open(tmp_path / "a.parquet").head()._repr_html_(),
+    ):
+        assert "cat" in _Checked(page).text
+
+
+def test_a_column_gives_the_values_of_samples(mixed: Any) -> None:
+    expected = [sample["txt"] for sample in mixed]
+    column = mixed["txt"]
+    assert (list(column), len(column), column[3], column[-1]) == (expected, 12, expected[3], expected[-1])
+    assert (column[2:5], column[[4, 1]], column[np.array([0])]) == (
+        expected[2:5],
+        [expected[4], expected[1]],
+        expected[:1],
+    )
+    assert column.to_pylist() == expected
+    assert column.to_arrow().to_pylist() == expected
+    with pytest.raises(IndexError):
+        column[12]
+
+
+def test_fields_inside_columns(mixed: Any) -> None:
+    documents = [sample["json"] for sample in mixed]
+    assert list(mixed["json.lang"]) == [each["lang"] for each in documents]
+    assert mixed["json.score"][5] == documents[5]["score"]
+    assert mixed["json.score"][:3] == [each["score"] for each in documents[:3]]
+    assert mixed["json.score"].to_numpy().tolist() == [each["score"] for each in documents]
+    assert np.asarray(mixed["jpg.width"]).tolist() == [640] * 12
+    assert pa.chunked_array(mixed["json.score"]).to_pylist() == [each["score"] for each in documents]
+
+
+def test_a_column_that_is_missing_is_an_error(mixed: Any, docs: str) -> None:
+    with pytest.raises(UsageError, match=r"no such column.*Did you mean txt"):
+        mixed["text"]
+    with pytest.raises(UsageError, match="items"):
+        lading.open(docs)["text_content"]
+    assert mixed._ipython_key_completions_() == mixed.columns
+
+
+def test_a_column_shows_its_first_values(mixed: Any) -> None:
+    assert repr(mixed["cls"]) == "<column 'cls': [0, 1, 2, 3, 4, …]>"
+    assert repr(mixed["jpg"]).count("<image 640×480 jpeg") == 5
+    assert json.loads(json.dumps(mixed["json"][0])) == mixed[0]["json"]
