@@ -28,7 +28,7 @@ __all__ = ["Cut", "Previews", "described", "sample_text", "table_html"]
 _THUMBNAIL, _MOST_PIXELS = 96, 40_000_000
 _DATA_BYTES, _CLIP_BYTES = 150_000, 24_000
 _CLIP_RATE = 8000
-_TEXT, _SHORT_TEXT = 240, 80
+_TEXT, _ITEM_TEXT, _SHORT_TEXT = 240, 120, 80
 _LEAVES, _LEVELS, _ITEMS = 24, 4, 8
 _COLUMNS = 12
 _PREVIEW_BYTES = 12
@@ -152,6 +152,8 @@ class Previews:
 
 _STYLE = "style='text-align:left;vertical-align:top;max-width:24em;overflow-wrap:anywhere;white-space:normal'"
 
+_WIDE = "style='text-align:left;vertical-align:top;min-width:32em;overflow-wrap:anywhere;white-space:normal'"
+_BLOCK = "display:inline-block;vertical-align:top;width:10em;margin:0 .6em .4em 0"
 _HEAD = "style='text-align:left;white-space:nowrap'"
 
 
@@ -159,12 +161,16 @@ def table_html(samples: Sequence[Mapping[str, Any]], previews: Previews | None =
     """Return samples as a table, a row each, with their number in front."""
     previews = previews or Previews()
     names = list(dict.fromkeys(name for sample in samples for name in sample))
+    names.sort(key=lambda name: (name not in ("__key__", "sample_id"), name != "items"))
     shown, rest = names[:_COLUMNS], len(names) - _COLUMNS
     heads = "".join(f"<th {_HEAD}>{_escaped(name, _SHORT_TEXT)}</th>" for name in ["", *shown])
     heads += f"<th {_HEAD}>{rest} more columns</th>" if rest > 0 else ""
     rows = []
     for number, sample in enumerate(samples, first):
-        cells = "".join(f"<td {_STYLE}>{_cell(name, sample.get(name), previews)}</td>" for name in shown)
+        cells = "".join(
+            f"<td {_WIDE if name == 'items' else _STYLE}>{_cell(name, sample.get(name), previews)}</td>"
+            for name in shown
+        )
         rows.append(f"<tr><td {_STYLE}>{number:,}</td>{cells}{'<td>…</td>' if rest > 0 else ''}</tr>")
     return f"<table><thead><tr>{heads}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
 
@@ -212,8 +218,9 @@ def _items_html(items: Sequence[Mapping[str, Any]], previews: Previews) -> str:
         content = item.get("text_content") if item.get("text_content") is not None else item.get("binary_content")
         if content is None:
             content = item.get("source_ref") or item.get("materialize_error") or item.get("modality")
-        shown.append(f"<div>{_cell('', content, previews)}</div>")
-    more = f"<div>… {len(items) - _ITEMS} more items</div>" if len(items) > _ITEMS else ""
+        cell = _escaped(content, _ITEM_TEXT) if isinstance(content, str) else _cell("", content, previews)
+        shown.append(f"<span style='{_BLOCK}'>{cell}</span>")
+    more = f"<span style='{_BLOCK}'>… {len(items) - _ITEMS} more items</span>" if len(items) > _ITEMS else ""
     return "".join(shown) + more
 
 

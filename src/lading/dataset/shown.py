@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from html import escape
 from itertools import islice, pairwise
 from typing import Any
@@ -18,6 +19,7 @@ from lading.arrow.references import files_of, is_ref, unpack
 from lading.arrow.types import uncut_values
 from lading.content.preview import Cut, Previews, table_html
 from lading.dataset.chosen import ChosenSamples, has_map
+from lading.dataset.field_steps import Fields
 from lading.dataset.iteration import shard_batches
 from lading.dataset.python_values import document_as_dict
 from lading.dataset.shards import DETECT_SHARDS, Shards
@@ -36,6 +38,7 @@ _SAMPLES, _PREVIEW_ROWS, _LOOKED_AT = 5, 64, 4
 """Samples in HTML; rows of a batch that is looked at for them; and batches."""
 _PREVIEW_BYTES, _VALUE_BYTES = 24 << 20, 4 << 20
 _MOST_SKIPPED = 1000
+_COLUMN_STEPS = (Select, Drop, Rename, Fields)
 
 
 def as_text(shards: Shards, source: Source, steps: Sequence[Step], chosen: ChosenSamples | None) -> str:
@@ -80,7 +83,7 @@ def _are_near(shards: Shards, steps: Sequence[Step]) -> bool:
             near = step.numbers is None and min(bounds, default=0) >= 0 and (step.start or 0) <= _MOST_SKIPPED
             if not (near or counted):
                 return False
-        elif not isinstance(step, (Select, Drop, Rename, Limit, Where, ImageBounds)):
+        elif not isinstance(step, (*_COLUMN_STEPS, Limit, Where, ImageBounds)):
             return False
     return True
 
@@ -166,6 +169,9 @@ def _facts(shards: Shards, source: Source, steps: Sequence[Step]) -> list[tuple[
     more = f" and {len(named) - 1:,} more" if len(named) > 1 else ""
     count = shards.known_count
     known = "not counted yet" if count is None else f"{count:,} before the steps" if steps else f"{count:,}"
+    if count is not None and steps and all(isinstance(step, (*_COLUMN_STEPS, Limit, Rows)) for step in steps):
+        with suppress(LadingError):
+            known = f"{len(ChosenSamples(shards, steps).numbers):,}"
     return [
         ("source", f"{os.fspath(named[0])}{more}" if named else ""),
         ("shards", f"{len(shards.listing):,}"),
@@ -204,7 +210,7 @@ def _fields(shards: Shards, chosen: ChosenSamples | None) -> Iterator[pa.Field]:
         yield from shards.schema if chosen is None else chosen.schema
         return
     # To find the schema of a tar is a walk over all of it, and the first sample behind a condition may be far away.
-    steps = [] if chosen is None else [step for step in chosen.steps if isinstance(step, (Select, Drop, Rename))]
+    steps = [] if chosen is None else [step for step in chosen.steps if isinstance(step, _COLUMN_STEPS)]
     if steps:
         found = ChosenSamples(shards, steps).portions(max_rows=_FIRST_ROWS, max_bytes=_FIRST_BYTES)
         batches = (portion.batch for portion in found)
