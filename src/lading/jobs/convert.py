@@ -10,11 +10,14 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
+import numpy as np
 import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lading.arrow.rebatch import HELD_BATCHES
 from lading.content.digests import DatasetDigest, undigested
+from lading.dataset.arranged import Arranged
 from lading.dataset.bad_shards import BadShards
 from lading.dataset.chosen import ChosenSamples, split_at_list
 from lading.dataset.columns import columns_to_read
@@ -56,10 +59,11 @@ from lading.jobs.refusals import ledger_file, refuse_harm, refuse_references
 from lading.jobs.run import LazyWorkerPool, Run, is_quick
 from lading.jobs.spec import Conversion
 from lading.jobs.splits import each_split, folder_of_splits, refuse_each_other
-from lading.jobs.tasks import Task, plan_tasks
+from lading.jobs.tasks import Task, arranged_tasks, plan_tasks
 from lading.jobs.threads import threads_each, using_threads
 from lading.limits import DEFAULT_LIMITS, Limits
 from lading.manifest.commit import Staging, check_destination, find_destination
+from lading.manifest.values import lookup
 from lading.options import (
     Checksums,
     Drop,
@@ -360,17 +364,22 @@ def _convert(job: _Job, source: Source, destination: str | os.PathLike[str]) -> 
             options, members = as_members(shards, target, write.options)
             write = replace(write, options=options)
         skip = job.read.on_bad_shard == "skip"
-        tasks = plan_tasks(shards.listing, parse_bytes(write.shard_size), stores, skip=skip)
-        if tasks and split_at_list(job.steps)[0]:  # samples are read by number, from all shards
-            tasks = [replace(tasks[0], stop=len(shards.listing))]
+        before, behind = split_at_list(job.steps)
+        if before and job.columns is not None:
+            job = replace(job, steps=(*job.steps, Select(job.columns)), columns=None)
+        tasks = [] if before else plan_tasks(shards.listing, parse_bytes(write.shard_size), stores, skip=skip)
         staging, pool = _workers(job, shards, held, tasks, (store, path))
-        spec = _settled(replace(job, write=write), shards)
+        spec, arranged, source_shards = _settled(replace(job, write=write), shards), None, 0
+        if before:
+            spec, arranged, source_shards = _arranged(spec, shards, held, to_file=_may_share(job, behind))
+            tasks = arranged_tasks(arranged, parse_bytes(write.shard_size))
+            staging, pool = _workers(job, shards, held, tasks, (store, path))
         checked = write.verify and not write.dry_run
         if checked:
             _refuse_unverifiable(target, spec)
             spec = replace(spec, digests=not copies)
-        run = Run(shards, spec, tasks if write.dry_run else _numbered(tasks, shards, spec),
-                  DatasetDigest() if spec.digests else None, ledger, job.on_progress)  # fmt: skip
+        run = Run(shards, spec, tasks if write.dry_run else _numbered(tasks, shards, spec, arranged),
+                  DatasetDigest() if spec.digests else None, ledger, job.on_progress, arranged)  # fmt: skip
         summary, digest = WriteSummary(0, 0, 0, 0), None
         if write.dry_run:
             _rehearse(run, spec, path)
@@ -385,8 +394,8 @@ def _convert(job: _Job, source: Source, destination: str | os.PathLike[str]) -> 
                 _end(writer, ledger, shards.bad)
             summary = writer.close()
         return ConvertSummary(
-            shards.format, target.name, shards.view, run.tally.shards, summary.num_shards, run.tally.samples,
-            run.tally.rows, summary.size_bytes, run.tally.payload_bytes, time.perf_counter() - began,
+            shards.format, target.name, shards.view, run.tally.shards + source_shards, summary.num_shards,
+            run.tally.samples, run.tally.rows, summary.size_bytes, run.tally.payload_bytes, time.perf_counter() - began,
             digest=None if digest is None else digest.ordered, verified=digest is not None,
             counts=dict(Counter(summary.counts) + shards.counts + run.losses.counts + run.unmatched),
             filtered_rows=run.losses.rows["filtered"], filtered=run.losses.first["filtered"],
@@ -402,21 +411,46 @@ def _needed_roots(spec: Conversion, destination: str | os.PathLike[str], stores:
     return [*StoredRoots.of(kept_roots(spec.read.roots, folder, stores), folder, stores).refused]
 
 
-def _workers(
-    job: _Job, shards: Shards, held: ExitStack, tasks: Sequence[Task], place: tuple[Store, str]
-) -> tuple[Staging | None, LazyWorkerPool | None]:
-    """The folder to build in and the workers, if several processes may do the work."""
-    write, target = job.write, get_format(job.write.format)
+def _may_share(job: _Job, behind: Sequence[Step]) -> bool:
+    """Whether several processes may do the work; `behind` are the steps behind the last one that needs all samples."""
+    target = get_format(job.write.format)
     alone = (
-        write.dry_run
-        or job.has(Limit, Rows)
+        job.write.dry_run
+        or job.write.workers == 1
+        or any(isinstance(step, (Limit, Rows)) for step in behind)
         # Which items a column of a function's own belongs to in tars is found on the way, by who writes all of it.
         or (job.has(Map) and not target.info.fixed_schema)
         # Workers do not know what their shards will be called.
         or target.info.files_name_each_other
     )
-    count = 1 if alone else min(write.workers, len(tasks))
-    if count == 1:
+    return not alone
+
+
+def _arranged(spec: Conversion, shards: Shards, held: ExitStack, *, to_file: bool) -> tuple[Conversion, Arranged, int]:
+    """Put the samples of a conversion in their new order.
+
+    Returns the conversion with the steps behind, the samples, and the number of shards that were read.
+    """
+    before, behind = split_at_list(spec.steps)
+    chosen = ChosenSamples(shards, before)
+    numbers = chosen.numbers
+    most = spec.max_batch_bytes // HELD_BATCHES
+    arranged = held.enter_context(
+        chosen.arranged(numbers, before, chosen.columns_needed(behind), most, to_file=to_file)
+    )
+    there = lookup(shards.sample_ends(), np.unique(np.asarray(numbers, np.int64)))[0]
+    mapped = spec.plan.mapped[sum(isinstance(step, Map) for step in before) :]
+    rest = replace(spec, steps=tuple(behind), plan=replace(spec.plan, mapped=mapped))
+    return rest, arranged, len(np.unique(there))
+
+
+def _workers(
+    job: _Job, shards: Shards, held: ExitStack, tasks: Sequence[Task], place: tuple[Store, str]
+) -> tuple[Staging | None, LazyWorkerPool | None]:
+    """The folder to build in and the workers, if several processes may do the work."""
+    write = job.write
+    count = min(write.workers, len(tasks)) if _may_share(job, split_at_list(job.steps)[1]) else 1
+    if count <= 1:
         return None, None
     store, path = place
     staging = Staging.begin(store, path, shared=False)
@@ -589,10 +623,11 @@ def _refuse_unverifiable(target: AnyFormat, spec: Conversion) -> None:
                          advice="Read the source with --option media=bytes, or leave out --verify.")  # fmt: skip
 
 
-def _numbered(tasks: list[Task], shards: Shards, spec: Conversion) -> list[Task]:
+def _numbered(tasks: list[Task], shards: Shards, spec: Conversion, arranged: Arranged | None) -> list[Task]:
     """The tasks, with the numbers of their first rows where rows without keys are to be members of tars.
 
-    There each is named by its number in the source, whoever does its task: a row that is left out leaves a gap.
+    There each is named by its number in the source, or by its place in a new order, whoever does its task: a row that
+    is left out leaves a gap.
     """
     fmt, write = get_format(spec.write.format), spec.write
     roles = Roles(dict(spec.plan.roles))
@@ -601,6 +636,8 @@ def _numbered(tasks: list[Task], shards: Shards, spec: Conversion) -> list[Task]
     # What a function makes of rows may be more than they were; then one process does it all, and counts on.
     if len(tasks) == 1 or changes or not kind.takes_members or schema is None or KEY in schema.names:
         return tasks
+    if arranged is not None:
+        return [replace(task, first_row=task.first) for task in tasks]
     ends = [0, *shards.sample_ends().tolist()]
     return [replace(task, first_row=ends[task.first]) for task in tasks]
 

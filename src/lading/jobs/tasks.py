@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from lading.dataset.arranged import Arranged
 from lading.dataset.source import Listing
 from lading.errors import StoreError
 from lading.storage.base import Store, file_infos
 from lading.storage.stores import Stores, resolve
 
-__all__ = ["Task", "plan_tasks", "shard_sizes"]
+__all__ = ["Task", "arranged_tasks", "plan_tasks", "shard_sizes"]
 
 _SLACK = 1.25
 _SPREAD = 1.125
@@ -26,10 +27,10 @@ class Task:
 
     Attributes:
         number: its place among the tasks; output shards have this order.
-        first: its first source shard.
-        stop: the shard after its last source shard.
+        first: its first source shard; of samples in a new order, its first place.
+        stop: the shard after its last source shard, or the place after its last one.
         shard_bytes: size at which its output shards end.
-        source_bytes: size of its source shards.
+        source_bytes: size of its source shards, or of its samples.
         first_row: number of samples in all shards before, if rows are named by number.
     """
 
@@ -63,6 +64,14 @@ def plan_tasks(listing: Listing, shard_bytes: int, stores: Stores, *, skip: bool
     if len(listing):
         tasks.append(Task(len(tasks), first, len(listing), _output_bytes(size, shard_bytes), size))
     return tasks
+
+
+def arranged_tasks(arranged: Arranged, shard_bytes: int) -> list[Task]:
+    """Cut samples in a new order into tasks of about one output shard: ranges of places, by the size of the samples."""
+    return [
+        Task(number, first, stop, _output_bytes(size, shard_bytes), size)
+        for number, (first, stop, size) in enumerate(arranged.bounds(shard_bytes))
+    ]
 
 
 def _output_bytes(size: int, shard_bytes: int) -> int:
