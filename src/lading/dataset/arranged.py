@@ -28,12 +28,12 @@ from lading.arrow.views import reorder, row_bytes, without_views
 from lading.dataset.order_sort import temporary_folder, writing
 from lading.features.items import sample_rows, split_rows, without_source
 
-__all__ = ["Arranged", "Spool", "Unite"]
+__all__ = ["HELD_BYTES", "Arranged", "Spool", "Unite"]
 
 Unite: TypeAlias = Callable[[Sequence[pa.Table]], pa.Table]
 """Makes one table of rows of several shards."""
 
-_HELD_BYTES = 64 << 20
+HELD_BYTES = 64 << 20
 """Rows that are held before they go to the temporary file, which takes as much again."""
 
 _BUCKET_BYTES, _MOST_BUCKETS = 16 << 20, 1024
@@ -130,7 +130,7 @@ class Arranged:
         sizes = np.bincount(self.chunks[:, 0], self.chunks[:, 3] - self.chunks[:, 1])
         for bucket in range(first // self.bucket, -(-stop // self.bucket)):
             low, high = max(first, bucket * self.bucket), min(stop, (bucket + 1) * self.bucket)
-            pieces = -(-int(sizes[bucket]) // _HELD_BYTES) if bucket < len(sizes) else 1
+            pieces = -(-int(sizes[bucket]) // HELD_BYTES) if bucket < len(sizes) else 1
             cuts = np.unique(np.linspace(low, high, max(pieces, 1) + 1).astype(np.int64))
             yield from pairwise(cuts.tolist())
 
@@ -211,16 +211,12 @@ class Spool:
         view: how rows are taken.
         unite: makes one table of rows of several shards.
         to_file: put all rows into the temporary file, for other processes.
-        held_bytes: rows that are held in memory before they go to the temporary file.
 
     Leaving a `with` removes the temporary file.
     """
 
-    def __init__(
-        self, count: int, view: str, unite: Unite, *, to_file: bool = False, held_bytes: int = _HELD_BYTES
-    ) -> None:
-        self._count, self._view, self._unite = count, view, unite
-        self._to_file, self._held_bytes = to_file, held_bytes
+    def __init__(self, count: int, view: str, unite: Unite, *, to_file: bool = False) -> None:
+        self._count, self._view, self._unite, self._to_file = count, view, unite, to_file
         self._block = max(-(-count // _MOST_BLOCKS), 1)
         self._sizes = np.zeros(-(-count // self._block), np.int64)
         self._files: dict[FileEntry, int] = {}
@@ -246,7 +242,7 @@ class Spool:
         rows = pa.Table.from_batches([self._renumbered(without_views(batch))])
         self._held.append(_Part(places, counts, rows))
         self._size += rows.nbytes
-        if self._size >= self._held_bytes:
+        if self._size >= HELD_BYTES:
             self._flush()
 
     def finish(self) -> Arranged:

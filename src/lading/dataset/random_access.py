@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -240,7 +239,7 @@ def unfetched_rows(
         count += taken.rows.num_rows
     if not parts:
         return shards.schema.empty_table()
-    table = united(shards, parts, loose=loose, target=target)
+    table = united(shards, parts, [shards.path(number) for number in numbers], loose=loose, target=target)
     if np.array_equal(asked, wanted):
         return table
     return reorder(
@@ -248,12 +247,20 @@ def unfetched_rows(
     )
 
 
-def united(shards: Shards, parts: Sequence[pa.Table], *, loose: bool, target: pa.Schema | None = None) -> pa.Table:
+def united(
+    shards: Shards,
+    parts: Sequence[pa.Table],
+    names: Sequence[str],
+    *,
+    loose: bool,
+    target: pa.Schema | None = None,
+) -> pa.Table:
     """Return rows of several shards as one table, in types that hold the values of all.
 
     Args:
         shards: the shards, whose fetcher reads references where other parts have bytes.
         parts: the rows, at least one part.
+        names: of the parts, for errors.
         loose: types are what the values happen to be; columns that differ become JSON texts.
         target: columns of the table, if they are known.
     """
@@ -266,13 +273,18 @@ def united(shards: Shards, parts: Sequence[pa.Table], *, loose: bool, target: pa
         schema = union_json_schemas(part.schema for part in parts)
         parts = [fit_json(part, schema) for part in parts]
     else:
-        schema = target or union_schema((shards.path(i), part.schema) for i, part in enumerate(parts))[0]
+        schema = target or union_schema((name, part.schema) for name, part in zip(names, parts, strict=True))[0]
     return concat([align_table(part, schema) for part in parts])
 
 
 def uniting(shards: Shards) -> Callable[[Sequence[pa.Table]], pa.Table]:
     """Return the function that makes one table of rows of several shards; see `united`."""
-    return partial(united, shards, loose=not shards.fmt.info.keeps_types)
+
+    def unite(parts: Sequence[pa.Table]) -> pa.Table:
+        names = [f"some shards ({number})" for number in range(1, len(parts) + 1)]
+        return united(shards, parts, names, loose=not shards.fmt.info.keeps_types)
+
+    return unite
 
 
 def _taken(
