@@ -223,6 +223,28 @@ def test_many_values_are_approximate_and_say_so(tmp_path: Path) -> None:
     assert often - count / TOP_VALUES <= name.top[0][1] <= often
 
 
+@pytest.mark.parametrize(
+    "values",
+    [[1 << 60] * 3, [1 << 60, (1 << 60) + 1], [7], [1e-320, 0.0], [1e308, -1e308], [float("inf"), 1.0], [0.1] * 2],
+)
+def test_a_histogram_of_odd_numbers_holds_all_that_are_finite(values: list[float]) -> None:
+    numbers = Numbers()
+    numbers.add(np.array(values), mixed(np.arange(len(values))))
+    shown = numbers.histogram()
+    assert shown is not None
+    assert sum(shown.counts) == np.isfinite(np.array(values, np.float64)).sum()
+    assert numbers.quantiles((0.0,)) == [min(values)]
+
+
+def test_infinite_numbers_have_infinite_means() -> None:
+    numbers = Numbers()
+    for part in ([1.0, float("inf")], [float("inf")], [2.0]):
+        one = Numbers()
+        one.add(np.array(part), mixed(np.arange(len(part))))
+        numbers.merge(one)
+    assert (numbers.mean, numbers.std, numbers.high) == (float("inf"), None, float("inf"))
+
+
 numbers = st.lists(st.integers(-1000, 1000) | st.floats(-1e6, 1e6), max_size=60)
 
 

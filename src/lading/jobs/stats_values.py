@@ -19,8 +19,6 @@ __all__ = ["QUANTILES", "ColumnStats", "Stats", "stats_of"]
 QUANTILES = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
 """Parts of the values, whose bounds are given as quantiles."""
 
-_EXACT_INT = 1 << 53
-
 
 @dataclass(frozen=True, slots=True)
 class ColumnStats:
