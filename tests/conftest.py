@@ -80,3 +80,12 @@ def docs(tmp_path: Path) -> Path:
         if item.name.endswith(".tar"):
             (folder / item.name).write_bytes(item.read_bytes())
     return folder
+
+
+@pytest.fixture(autouse=True)
+def several_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tiny sources are cut into tasks too, so that they test what large ones do; `tests/jobs/test_sizes.py` does not.
+
+    Worker processes get their tasks from this one.
+    """
+    monkeypatch.setattr("lading.jobs.tasks.ALONE_BYTES", 0)

@@ -7,6 +7,7 @@ class are the help texts of its options; `cli` says how the command line spells 
 from __future__ import annotations
 
 import inspect
+import operator
 import os
 import re
 from collections.abc import Collection, Mapping, Sequence
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Union, get_args, get_
 
 from lading.errors import UsageError
 from lading.limits import DEFAULT_LIMITS, Limits
+from lading.units import parse_bytes
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -41,6 +43,7 @@ __all__ = [
     "check_types",
     "cli",
     "help_texts",
+    "refuse_two_cuts",
 ]
 
 OnError: TypeAlias = Literal["error", "warn", "drop_row", "drop_sample"]
@@ -336,7 +339,9 @@ class WriteOptions:
     Attributes:
         format: Format to write. By default the extension of DST decides (salvage: the format of SRC).
         options: Option of the format written, as listed by 'lading formats'.
-        shard_size: Approximate size of a shard, counted as payload before compression.
+        shard_size: Size of a shard on disk. By default about 256MB.
+        num_shards: Number of shards, in place of their size. Their numbers of samples differ by at most one.
+        rows_per_shard: Samples of a shard, in place of its size.
         checksums: Keep checksums of samples and files, of files only, or none. verify and salvage use them.
         schema_policy: Where shards differ in columns: union keeps all, intersect the common ones, strict refuses.
         on_error: Where payload is unavailable: error, warn (write null), drop_row or drop_sample.
@@ -354,7 +359,9 @@ class WriteOptions:
     options: Mapping[str, Any] | None = field(
         default=None, metadata=cli("--to-option", "NAME=VALUE", panel=_WRITE, repeatable=True)
     )
-    shard_size: int | str = field(default="256MB", metadata=cli("--shard-size", "SIZE", panel=_WRITE))
+    shard_size: int | str | None = field(default=None, metadata=cli("--shard-size", "SIZE", panel=_WRITE))
+    num_shards: int | None = field(default=None, metadata=cli("--num-shards", "N", panel=_WRITE, at_least=1))
+    rows_per_shard: int | None = field(default=None, metadata=cli("--rows-per-shard", "N", panel=_WRITE, at_least=1))
     checksums: Checksums = field(
         default="samples", metadata=cli("--checksums", "WHICH", panel=_WRITE, choices=get_args(Checksums))
     )
@@ -385,6 +392,29 @@ class WriteOptions:
             count = getattr(self, name)
             if count is not None and count < 1:
                 raise UsageError("workers and threads must be 1 or more", found=f"{name}={count}")
+        refuse_two_cuts(self.shard_size, self.num_shards, self.rows_per_shard)
+
+    @property
+    def counts_samples(self) -> bool:
+        """Whether shards end by the number of their samples."""
+        return self.num_shards is not None or self.rows_per_shard is not None
+
+
+def refuse_two_cuts(
+    shard_size: int | str | None, num_shards: int | None, rows_per_shard: int | None, *, needs_one: bool = False
+) -> None:
+    """Refuse several rules of where shards end, numbers below 1, and with `needs_one` no rule."""
+    counts = {"num_shards": num_shards, "rows_per_shard": rows_per_shard}
+    given = {name: value for name, value in {"shard_size": shard_size, **counts}.items() if value is not None}
+    found = ", ".join(f"{name}={value!r}" for name, value in given.items())
+    if len(given) > 1 or (needs_one and not given):
+        raise UsageError("shards are cut by one rule", expected="shard_size, num_shards or rows_per_shard",
+                         found=found or "none of them")  # fmt: skip
+    for name, count in counts.items():
+        if count is not None and (isinstance(count, bool) or operator.index(count) < 1):
+            raise UsageError(f"{name} is a whole number, 1 or more", found=found)
+    if shard_size is not None:
+        parse_bytes(shard_size)
 
 
 def _refuse_unknown_policy(word: str, known: Collection[str]) -> None:

@@ -99,7 +99,8 @@ def test_verbs_order_samples(place: Path) -> None:
 
     def keys(*options: str) -> list[str]:
         run("convert", "x.tar", "out.tar", "--overwrite", *options)
-        found = [name.removesuffix(".cls") for name in members(place / "out.tar")]
+        with tarfile.open(place / "out.tar") as tar:
+            found = [name.removesuffix(".cls") for name in tar.getnames()]
         shown = run("head", "x.tar", "-n", "40", *options, "--json").stdout.splitlines()
         assert [json.loads(line)["__key__"] for line in shown] == found
         assert run_json("digest", "x.tar", *options)["ordered"] == run_json("digest", "out.tar")["ordered"]
@@ -116,8 +117,8 @@ def test_verbs_order_samples(place: Path) -> None:
 
 
 def test_a_copy_with_references_says_that_readers_need_the_folder_of_the_source(place: Path) -> None:
-    assert "--root" in run("convert", "docs", "lazy.parquet", "--lazy").stdout
-    shown = run("convert", "docs", "deep/er/lazy.parquet", "--lazy").stdout
+    assert "--root" in run("convert", "docs", "lazy.parquet/", "--lazy").stdout
+    shown = run("convert", "docs", "deep/er/lazy.parquet/", "--lazy").stdout
     assert f"readersneed--root{place}/docs" in "".join(shown.split())
     assert run_json("head", "lazy.parquet", "--root", "docs", "-n", "1")["items"]
 
@@ -907,14 +908,3 @@ def test_stats_are_a_table_or_json(place: Path) -> None:
     assert found["samples"] == 3
     assert found["columns"]["url"]["distinct"] == 3
     assert len(found["columns"]["modality"]["top"]) == 1
-
-
-def test_head_shows_facts_of_audio_and_video(place: Path) -> None:
-    media = Path(__file__).parents[1] / "content" / "media"
-    members = [(f"0.{Path(name).suffix[1:]}", (media / name).read_bytes()) for name in ("a.m4a", "front.mp4")]
-    (place / "s.tar").write_bytes(tar_of(*members))
-    shown = run("head", "s.tar").output
-    assert "m4a 0.77 s, 44.1 kHz, 2 channels" in shown
-    assert "mp4 64×48, 0.60 s" in shown
-    told = run_json("head", "s.tar")
-    assert (told["m4a"]["sample_rate"], told["mp4"]["fps"]) == (44_100, 25)

@@ -397,6 +397,7 @@ _NAMES = [
     "materialise",
     "read",
     "rename",
+    "repartition",
     "sample",
     "samples",
     "schema",

@@ -41,6 +41,7 @@ from lading.interleaved.tar_writer import Roles
 from lading.limits import DEFAULT_LIMITS
 from lading.manifest.files import ShardTables
 from lading.pipeline.batch import Batch
+from lading.pipeline.cutting import Cut
 from lading.pipeline.finished import FinishedShard, FinishedShards, Part, ShardSums
 from lading.pipeline.open_shard import BuildFolder
 from lading.pipeline.shard_kind import ShardKind
@@ -674,7 +675,7 @@ def test_rows_that_say_nothing_mean_what_others_say(
     assert len(rows(tmp_path / "out")) == 2
 
 
-@pytest.mark.parametrize("fmt, name", [("mds", "shard.00001.mds"), ("webdataset", "shard-000001.tar")])
+@pytest.mark.parametrize("fmt, name", [("mds", "shard.00001.mds"), ("webdataset", "shard-000002.tar")])
 def test_values_that_a_format_cannot_hold_are_told_by_the_shard_that_was_to_be(
     tmp_path: Path, fmt: str, name: str
 ) -> None:
@@ -892,7 +893,7 @@ def test_parts_of_other_processes_make_the_same_dataset(
 
     whole = DatasetWriter(f"{root}/whole", format=fmt, options=options, stores=stores)
     for rows_of in parts:
-        whole.end_part(10_000)
+        whole.end_part(Cut(10_000))
         for rows_in in rows_of:
             whole.write_batch(rows_in)
     whole.close()
@@ -902,7 +903,7 @@ def test_parts_of_other_processes_make_the_same_dataset(
         folder = f"{writer.building}/{number}"
         shards, closing = FinishedShards(store, folder, "own"), Background("closing")
         kind = ShardKind(get_format(fmt), "samples", get_format(fmt).write_options(options), Roles())
-        part = PartWriter(BuildFolder(store, folder), kind, shards, closing=closing, name=str, shard_bytes=10_000)
+        part = PartWriter(BuildFolder(store, folder), kind, shards, closing=closing, name=str, cut=Cut(10_000))
         for rows_in in rows_of:
             for batch in rows_in.to_batches():
                 write_rows(part, Fetcher(stores), Batch(batch, "samples"))

@@ -13,6 +13,7 @@ import lading
 from lading.dataset.open import open_shards
 from lading.dataset.shards import options_like
 from lading.jobs.salvage import salvage
+from lading.pipeline.cutting import Cut
 
 _RANDOM = random.Random(0)
 ROWS = pa.table({"n": range(200), "txt": [_RANDOM.randbytes(60).hex() for _ in range(200)]})
@@ -42,7 +43,7 @@ def written(out: Path, fmt: str, rows: pa.Table, options: dict[str, Any]) -> Pat
     with lading.writer(out, format=fmt, options=options) as writer:
         for first in (0, 50, 100):
             writer.write_batch(rows.slice(first, 50 if first < 100 else None))
-            writer.end_part("1mb")
+            writer.end_part(Cut(1 << 20))
     return out
 
 

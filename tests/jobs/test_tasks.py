@@ -9,7 +9,8 @@ import pytest
 
 from lading.dataset.source import LISTING_SCHEMA, Listing
 from lading.errors import NotFound
-from lading.jobs.tasks import Task, plan_tasks
+from lading.jobs.tasks import Rates, Task, is_one_task, plan_tasks, shard_sizes
+from lading.pipeline.cutting import Cut
 from lading.storage.stores import Stores
 
 
@@ -18,33 +19,56 @@ def listing(*sizes: int | None, folder: str = "x") -> Listing:
     return Listing(pa.Table.from_pylist(rows, LISTING_SCHEMA))
 
 
-def bounds(*sizes: int, shard_bytes: int = 100) -> list[tuple[int, int]]:
-    return [(t.first, t.stop) for t in plan_tasks(listing(*sizes), shard_bytes, Stores())]
+def bounds(*sizes: int, shard_bytes: int = 100, rate: float = 1.0) -> list[tuple[int, int]]:
+    return [(t.first, t.stop) for t in plan_tasks(sizes, shard_bytes, Rates(rate))]
 
 
-def test_small_shards_go_together_until_the_next_would_be_too_much() -> None:
-    assert bounds(30, 30, 30, 30, 100, 1) == [(0, 3), (3, 4), (4, 5), (5, 6)]
+def test_a_task_is_a_whole_number_of_shards() -> None:
+    assert bounds(30, 30, 40, 30, 100, 70, 1) == [(0, 3), (3, 6), (6, 7)]
     assert bounds(*[1] * 250) == [(0, 100), (100, 200), (200, 250)]
     assert bounds(0, 0, 0) == [(0, 3)]
     assert bounds() == []
 
 
+def test_the_next_shard_joins_a_task_that_it_makes_fit_better() -> None:
+    assert bounds(96, 4, 100) == [(0, 2), (2, 3)]
+    assert bounds(98, 4, 100) == [(0, 1), (1, 3)]
+    assert bounds(100, 4, 100) == [(0, 1), (1, 3)]
+
+
 def test_a_large_shard_is_a_task_of_its_own() -> None:
-    assert bounds(10, 1000, 10, 10) == [(0, 1), (1, 2), (2, 4)]
+    assert bounds(1010, 1049, 10) == [(0, 1), (1, 3)]
+    assert bounds(1000, 1000, 10) == [(0, 1), (1, 2), (2, 3)]
 
 
-@pytest.mark.parametrize(
-    "size, expected", [(1, 100), (80, 100), (100, 112), (125, 140), (127, 100), (400, 112), (1000, 140), (1010, 126)]
-)
-def test_output_shards_share_a_source_shard_evenly(size: int, expected: int) -> None:
-    [task] = plan_tasks(listing(size), 100, Stores())
-    assert task == Task(0, 0, 1, expected, size)
+def test_shards_that_never_fit_are_one_task() -> None:
+    assert bounds(125, 125, 60) == [(0, 3)]
+
+
+def test_sizes_count_as_they_are_written() -> None:
+    assert bounds(200, 200, 200, rate=0.5) == [(0, 1), (1, 2), (2, 3)]
+    assert bounds(50, 50, 50, 50, rate=2.0) == [(0, 1), (1, 2), (2, 3), (3, 4)]
+
+
+def test_all_tasks_but_the_last_make_equal_shards() -> None:
+    tasks = plan_tasks([104, 30], 100, Rates(1.0, 1.5))
+    assert tasks[0] == Task(0, 0, 1, 104, Cut(100, 104, tasks[0].cut.slack, 1.5))
+    assert tasks[1] == Task(1, 1, 2, 30, Cut(100, ratio=1.5))
+
+
+def test_small_sources_are_one_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()  # of the fixture for all tests
+    assert is_one_task([1 << 20] * 63)
+    assert not is_one_task([1 << 20] * 64)
+    assert is_one_task([1 << 40])
+    assert [(t.first, t.stop) for t in plan_tasks([1 << 20] * 64, 1 << 20, Rates())] == [
+        (at, at + 16) for at in range(0, 64, 16)
+    ]
 
 
 def test_sizes_that_are_not_listed_are_looked_up(tmp_path: Path) -> None:
     for number, size in enumerate((60, 60, 10)):
         (tmp_path / f"{number}.tar").write_bytes(b"x" * size)
-    tasks = plan_tasks(listing(None, 60, None, folder=str(tmp_path)), 100, Stores())
-    assert [(t.first, t.stop) for t in tasks] == [(0, 1), (1, 3)]
+    assert [*shard_sizes(listing(None, 60, None, folder=str(tmp_path)), Stores())] == [60, 60, 10]
     with pytest.raises(NotFound, match=r"3\.tar"):
-        plan_tasks(listing(1, 1, 1, None, folder=str(tmp_path)), 100, Stores())
+        shard_sizes(listing(1, 1, 1, None, folder=str(tmp_path)), Stores())

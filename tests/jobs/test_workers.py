@@ -103,7 +103,7 @@ def test_workers_for_little_are_begun_only_when_the_first_task_shows_their_worth
     monkeypatch.setattr(progress, "_WORTH_S", worth_s)
     ledger = {n: tmp_path / f"ledger{n}" for n in (1, 2)}
     watch = Watch()
-    options: dict[str, Any] = {"format": target, "shard_size": "300kb", "max_side": 900}
+    options: dict[str, Any] = {"format": target, "shard_size": "15kb", "max_side": 900}
     lading.convert(many["webdataset"], tmp_path / "out1", ledger=ledger[1], **options)
     done = lading.convert(many["webdataset"], tmp_path / "out2", ledger=ledger[2], workers=2, on_progress=watch,
                           **options)  # fmt: skip

@@ -34,6 +34,8 @@ PIECE_BYTES = 1 << 20
 """Largest output of one unpacking step."""
 
 _STEP_BYTES = 64 << 10
+_WAITING_BYTES = 64 << 10
+"""Input that a compressor holds, on average, when it has returned something."""
 _LACKS_OF_MEMORY = ("Allocation error", "Error -4 ")
 """Parts of the messages of libzstd (`ZSTD_error_memory_allocation`) and zlib (`Z_MEM_ERROR`); others raise MemoryError.
 """
@@ -189,10 +191,20 @@ class StreamEncoder:
 
     def __init__(self, packer: Packer) -> None:
         self._packer = packer
+        self._taken = self._waiting = self._given = 0
 
     def feed(self, data: Data) -> bytes:
         """Take the next part; return the packed bytes that are ready, perhaps none."""
-        return self._packer.compress(data)
+        size, packed = memoryview(data).nbytes, self._packer.compress(data)
+        self._taken += size
+        self._given += len(packed)
+        self._waiting = min(size, _WAITING_BYTES) if packed else self._waiting + size
+        return packed
+
+    def packed_bytes(self) -> int:
+        """Return the size of the packed stream if it ended now, of which a part is an estimate."""
+        done = self._taken - self._waiting
+        return self._given + int(self._waiting * (min(self._given / done, 1.0) if done > 0 and self._given else 1.0))
 
     def finish(self) -> bytes:
         """Return the rest of the packed stream."""

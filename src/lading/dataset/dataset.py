@@ -21,9 +21,11 @@ from lading.dataset.column_values import Column
 from lading.dataset.field_steps import Fields, fields_among, typed_fields
 from lading.dataset.iteration import Batching
 from lading.dataset.key_verbs import KeyVerbs
+from lading.dataset.layout_verbs import LayoutVerbs
 from lading.dataset.order_verbs import OrderVerbs
 from lading.dataset.pruning import shards_that_fit
 from lading.dataset.python_values import rows_as_dicts, samples_as_dicts
+from lading.dataset.repartition import Repartition
 from lading.dataset.sample_access import SampleAccess, ordinals
 from lading.dataset.sample_list import SampleList
 from lading.dataset.shard import ShardList
@@ -46,7 +48,7 @@ _DOCUMENT_ROWS = 64
 _TYPED_ROWS = 1024
 
 
-class Dataset(StepVerbs, OrderVerbs, KeyVerbs):
+class Dataset(StepVerbs, OrderVerbs, KeyVerbs, LayoutVerbs):
     """A source, how it is read, and steps. Immutable: every step gives a new dataset, and reads nothing.
 
     Rows are read when they are iterated, taken by number, written, or looked at. Datasets can be pickled: another
@@ -71,7 +73,8 @@ class Dataset(StepVerbs, OrderVerbs, KeyVerbs):
         self._source, self._read, self._steps = source, read, steps
         self._reopen, self._shards = reopen, shards
         fitting = shards_that_fit(shards, steps)
-        self._chosen = ChosenSamples(fitting, steps) if steps else None
+        chooses = any(not isinstance(step, Repartition) for step in steps)
+        self._chosen = ChosenSamples(fitting, steps) if chooses else None
         self._access = access_to(fitting, self._chosen)
         self._sample = self._access.sample
 
@@ -391,7 +394,7 @@ class Dataset(StepVerbs, OrderVerbs, KeyVerbs):
         Example: `ds.write("out", format="parquet", workers=8)`
 
         Args:
-            destination: folder of the new dataset.
+            destination: folder of the new dataset. A name that ends in `.parquet`, `.tar.gz` or such is one file.
             format: format to write; by default the ending of the destination names it.
             options: the other arguments of `lading.convert`.
 

@@ -14,9 +14,11 @@ import orjson
 import pyarrow as pa
 
 from lading.arrow.align import align_table, as_text
+from lading.arrow.references import is_ref
 from lading.dataset.shards import Shards
 from lading.errors import DataError, UsageError, errors_at
 from lading.features.items import INTERLEAVED_SCHEMA, LINEAGE_KEY
+from lading.interleaved.base import View
 from lading.options import OnError
 from lading.pipeline.batch import Batch
 from lading.pipeline.fetch import fetched_parts
@@ -258,9 +260,25 @@ def _scanned(  # noqa: PLR0913 - as of `scan_shard`
             rows = rows.replace_schema_metadata({**(rows.schema.metadata or {}), **lineage})
             numbers = np.arange(first, first + rows.num_rows)
             batch = Batch(rows, shards.view).knowing(files=files, row_numbers=numbers)
+            batch.knowing(source_share=_share_read(shards, shard, view, batch, samples + batch.num_samples))
             samples, first = samples + batch.num_samples, first + rows.num_rows
             yield batch
         shards.count_read(shard, samples)
+
+
+def _share_read(shards: Shards, shard: int, view: View, batch: Batch, samples: int) -> float | None:
+    """Share of a shard that is read with the last row of a batch, the last of so many samples; None if unknown."""
+    if view.read_share is not None:
+        return view.read_share
+    count = shards.listing.table.column("num_samples")[shard].as_py()
+    if count is None and shards.view == "samples" and shards.fmt.info.opens_at_once:
+        count = view.num_samples()
+    if count:
+        return samples / int(count)
+    size = shards.listing.table.column("size_bytes")[shard].as_py()
+    lasts = [column[-1].as_py() for column in batch.rows.columns if batch.num_rows and is_ref(column.type)]
+    end = max(((last["offset"] or 0) + (last["length"] or 0) for last in lasts if last is not None), default=0)
+    return end / size if size and end <= size else None
 
 
 def _duplicate_ids(shards: Shards, shard: int, sample: str, ordinal: int) -> DataError:

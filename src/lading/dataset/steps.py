@@ -22,6 +22,7 @@ from lading.content.conditions import as_where
 from lading.dataset.field_steps import Fields
 from lading.dataset.key_steps import Join, SplitByGroup
 from lading.dataset.order_steps import Sample, Shuffle, Sort, Take
+from lading.dataset.repartition import Repartition
 from lading.errors import UsageError
 from lading.options import Drop as DropPolicy
 
@@ -292,6 +293,7 @@ Step: TypeAlias = (
     | Join
     | Fields
     | SplitByGroup
+    | Repartition
 )
 """One step of a dataset."""
 

@@ -23,6 +23,7 @@ from lading.arrow.align import refuse_bare, refuse_duplicate_names
 from lading.arrow.references import concat
 from lading.arrow.rows import Encoders, rows_to_batch
 from lading.content.digests import DatasetDigest
+from lading.dataset.single_file import check_file, is_file_name, lost_without_manifest, options_of_file
 from lading.errors import LadingError, UsageError, errors_at
 from lading.features.items import INTERLEAVED_SCHEMA, VIEWS
 from lading.formats.base import ShardFacts
@@ -33,6 +34,7 @@ from lading.manifest.files import ShardTables, lading_folder, save_manifest
 from lading.manifest.values import FOLDER, Manifest, leads_outside
 from lading.options import OnError
 from lading.pipeline.batch import Batch
+from lading.pipeline.cutting import ONE_SHARD, Cut
 from lading.pipeline.fetch import advising, fetched_parts
 from lading.pipeline.finished import FinishedShard, FinishedShards, Part, ShardSums
 from lading.pipeline.open_shard import BuildFolder
@@ -80,13 +82,15 @@ class DatasetWriter:
             writer.write({"__key__": "a", "jpg": jpeg_bytes, "json": {"caption": "a photo"}})
 
     Args:
-        destination: folder of the dataset, a path or URL.
+        destination: folder of the dataset, a path or URL. A name that ends in `.parquet`, `.tar` or such is one file,
+            without a manifest next to it; a slash at the end makes it a folder.
         format: name of the format.
         view: `samples` (a row is a sample) or `interleaved` (rows are items of `INTERLEAVED_SCHEMA`, samples are
             whole).
         schema: columns of all rows. By default those of the first batch with rows, or of an empty batch if there is no
             other. Formats without a fixed schema take any columns.
-        shard_size: a new shard begins before a sample that would exceed this size, in bytes or as text (`"256MB"`).
+        shard_size: size of a shard on disk, in bytes or as text (`"256MB"`). A new shard begins before a sample that
+            would exceed it. Of compressed files, the size is an estimate until they are finished.
         name: `string.Template` of a shard's name without extension: `${rank}`, `${shard}` (its number) and the tags. A
             template without `${shard}` gets the number as a prefix (`000_`), as in datatrove.
         rank: number of this writer among several that write into one folder. Each rank publishes its own shards and
@@ -107,6 +111,8 @@ class DatasetWriter:
         stores: which store serves which URL.
         staging: place where the dataset is built, if it exists already. This writer then owns the place.
         roots: folders that references in the rows lead to; the manifest keeps them for readers.
+        rows_per_shard: samples of a shard, in place of its size.
+        cut: where shards end, for a job that plans it; then the two are ignored.
 
     Raises:
         DestinationExists: the destination is not empty, at the beginning or at the end, and `overwrite` is not set.
@@ -135,7 +141,10 @@ class DatasetWriter:
         stores: Stores | None = None,
         staging: Staging | None = None,
         roots: Sequence[str] = (),
+        rows_per_shard: int | None = None,
+        cut: Cut | None = None,
     ) -> None:
+        self._is_file = rank is None and is_file_name(destination)
         self._kept_roots = kept_roots(roots, os.fspath(destination), stores)
         if view not in VIEWS:
             raise UsageError("no such view", expected=" or ".join(VIEWS), found=repr(view))
@@ -144,6 +153,8 @@ class DatasetWriter:
         self._stores = stores or Stores()
         self._store, self._destination = find_destination(destination, self._stores)
         fmt = get_format(format)
+        if self._is_file:
+            options, cut = options_of_file(destination, fmt, options or {}), ONE_SHARD
         self._kind = ShardKind(fmt, view, fmt.write_options(options or {}), Roles(dict(roles or {})), checksums)
         self._overwrite, self._on_error = overwrite, on_materialize_error or on_error
         if self._on_error not in (*get_args(OnError), None):
@@ -151,19 +162,21 @@ class DatasetWriter:
         self._rank, self._tags, self._members = rank, dict(tags or {}), members
         self._template = _template(name, rank)
         self._shard_name(0)  # one that nobody can have is refused now
-        shard_bytes = parse_bytes(shard_size)
         refuse_duplicate_names(pa.schema([]) if schema is None else schema)
-        if rank is None:
+        if self._is_file:
+            check_file(self._store, self._destination, overwrite=overwrite)
+        elif rank is None:
             check_destination(self._store, self._destination, overwrite=overwrite)
         else:
             check_shared(self._store, self._destination, lading_folder(rank), overwrite=overwrite)
         self._staging = staging or Staging.begin(self._store, self._destination, shared=rank is not None)
         self._fetcher = Fetcher(self._stores)
+        cut = cut or Cut(parse_bytes(shard_size), samples=rows_per_shard)
         self._closing = Background("lading-close")
         self._shards = FinishedShards(self._store, self._staging.folder, lading_folder(rank))
         self._part = PartWriter(
-            BuildFolder(self._store, self._staging.folder, self._destination), self._kind, self._shards,
-            closing=self._closing, name=self._shard_name, shard_bytes=shard_bytes, schema=schema,
+            BuildFolder(self._store, self._staging.folder, self._final_folder), self._kind, self._shards,
+            closing=self._closing, name=self._shard_name, cut=cut, schema=schema,
             keys=KeyNumbers(prefix="" if rank is None else f"{rank:05d}-"),
         )  # fmt: skip
         self._given_schema = schema
@@ -291,20 +304,20 @@ class DatasetWriter:
         self._refuse_finished()
         return self._part
 
-    def end_part(self, shard_size: int | str, first_row: int | None = None) -> None:
+    def end_part(self, cut: Cut, first_row: int | None = None) -> None:
         """End the open shard: what comes next is written as if nothing had come before.
 
         Parts written so make the same dataset as parts that other processes write and `adopt` takes.
 
         Args:
-            shard_size: of the shards that come next.
+            cut: where the shards end that come next.
             first_row: number of the first row that comes next, by which rows without keys are named in tars; by default
                 they are counted on.
         """
         self._refuse_finished()
         with self._dropping():
             self._flush_rows()
-            self._part.end_part(parse_bytes(shard_size), first_row)
+            self._part.end_part(cut, first_row)
 
     def adopt(self, part: Part, folder: str) -> None:
         """Append the finished shards that another process built in a folder, under names of this dataset.
@@ -353,7 +366,16 @@ class DatasetWriter:
 
     # Names
 
+    @property
+    def _final_folder(self) -> str:
+        return posixpath.dirname(self._destination) or "." if self._is_file else self._destination
+
     def _shard_name(self, number: int) -> str:
+        if self._is_file:
+            if number:
+                raise UsageError("the rows do not fit into one file: samples of one id are not adjacent",
+                                 file=self._destination, advice="Write a folder, or sort the rows.")  # fmt: skip
+            return posixpath.basename(self._destination)
         ending = self._kind.format.extension(self._kind.options)
         if self._template is None:
             return self._kind.format.shard_name(number) + ending
@@ -406,7 +428,7 @@ class DatasetWriter:
             if not len(self._shards) and columns.schema is not None:
                 # A dataset without rows still has a schema that its format must hold, and mostly a file that says so.
                 self._part.begin_shard()
-                if self._kind.format.info.fixed_schema:
+                if self._kind.format.info.fixed_schema or self._is_file:
                     self._part.end_shard()
                 else:
                     self._part.abort()
@@ -422,7 +444,10 @@ class DatasetWriter:
         self.finish()
         with self._dropping():
             apart = self._template is not None and "rank" in self._template.get_identifiers()
-            self._staging.commit(overwrite=self._overwrite, apart=apart)
+            if self._is_file:
+                self._staging.commit_file(self._shard_name(0), overwrite=self._overwrite)
+            else:
+                self._staging.commit(overwrite=self._overwrite, apart=apart)
         self._done = True
         self._closing.stop()
         self._fetcher.close()
@@ -439,6 +464,10 @@ class DatasetWriter:
         schema = columns.schema or (INTERLEAVED_SCHEMA if kind.view == "interleaved" else pa.schema([]))
         if columns.seen:
             schema = pa.schema(list(columns.seen.values()), metadata=schema.metadata)
+        if self._is_file:
+            if not facts:
+                raise UsageError("a file of no rows needs columns", file=self._destination, advice="Give a schema.")
+            self.counts.update(lost_without_manifest(kind, schema))
         back = kind.format.written(schema, kind.options)
         if len(schema) and (kind.view == "samples" or back.text_columns):
             schema = kind.format.schema_read(schema, kind.options)

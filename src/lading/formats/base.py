@@ -221,6 +221,11 @@ class ShardReader(ABC):
         """Return counts for the summary of this shard, by a short phrase ("members that are no samples, skipped")."""
         return Counter()
 
+    @property
+    def read_share(self) -> float | None:
+        """Return the share of the file that is read by the latest batch of `batches`; None if nothing counts it."""
+        return None
+
     @abstractmethod
     def schema(self) -> pa.Schema:
         """Return the exact schema of all rows, by the cheapest means (a footer; a walk over headers).
@@ -595,12 +600,16 @@ class ShardWriter(ABC):
         sample_bytes: `bytes_written` is exact, and grows with each sample by its values and this number; None if it is
             an estimate.
         limit_bytes: size at which a shard ends, whatever the user requests; for writers with `sample_bytes`.
+        packs: the file is compressed when it is closed. Then `raw_bytes` is exact, and `bytes_written` an estimate.
+        ratio: expected bytes in the file for each byte of payload, as earlier rows took them; None if nobody knows.
     """
 
     takes_ranges: bool = False
     encodes: bool = False
     sample_bytes: int | None = None
     limit_bytes: int = 0
+    packs: bool = False
+    ratio: float | None = None
 
     @cached_property
     def counts(self) -> Counter[str]:
@@ -644,6 +653,14 @@ class ShardWriter(ABC):
     @abstractmethod
     def bytes_written(self) -> int:
         """Return the size of the file if it were closed now, as well as it is known. Splitting by size uses it."""
+
+    def raw_bytes(self) -> int:
+        """Return the size of the file before compression, by which `limit_bytes` counts."""
+        return self.bytes_written()
+
+    def flush(self) -> bool:
+        """Bring waiting rows to the file, so that `bytes_written` is exact; return whether any were waiting."""
+        return False
 
     def held_bytes(self) -> int:
         """Return the bytes of views that the sink does not have yet: the writer refers to their memory."""
@@ -884,6 +901,10 @@ class Format(ABC, Generic[R, W]):
     def schema_read(self, schema: pa.Schema, options: W) -> pa.Schema:
         """Return the schema with the types in which rows are read back that are written with these options."""
         return schema
+
+    def keeps_type(self, field: pa.Field) -> bool:
+        """Return whether a file gives a column this type without a manifest."""
+        return self.info.keeps_types
 
     def options_like(self, source: ShardFile, view: str) -> Mapping[str, Any]:
         """Return options of writing under which a copy is like this shard, where no batch tells (its compression)."""

@@ -107,6 +107,12 @@ class TextFile:
 
     def __init__(self, source: ShardFile, entry: FileEntry) -> None:
         self.source, self.entry = source, entry
+        self._read_bytes = 0
+
+    @property
+    def read_share(self) -> float:
+        """Return the share of the file that was read, in the latest pass over it."""
+        return self._read_bytes / self.entry.size_bytes if self.entry.size_bytes else 1.0
 
     @property
     def path(self) -> str:
@@ -142,11 +148,15 @@ class TextFile:
     def _read(self) -> Iterator[bytes]:
         store, size = self.source.store, self.entry.size_bytes
         if self.entry.wrap:
-            yield from unwrapped(store, self.path, self.entry.wrap, size, self.source.limits)
+            yield from unwrapped(store, self.path, self.entry.wrap, size, self.source.limits, self._note_read)
             return
         for at in range(0, size, _READ_BYTES):
             [data] = store.get_ranges(self.path, [(at, min(_READ_BYTES, size - at))])
+            self._note_read(at + len(data))
             yield bytes(data)
+
+    def _note_read(self, count: int) -> None:
+        self._read_bytes = count
 
     def blocks(self) -> Iterator[Block]:
         """Yield all lines, some MiB at a time. Peak memory: two pieces and the longest line.
@@ -403,7 +413,7 @@ class TextSink(Protocol):
         """Append rows, each as its text."""
 
     def tell(self) -> int:
-        """Return the bytes written so far."""
+        """Return the size of the file if it ended now; with compression, a part is an estimate."""
 
     def finish(self) -> int:
         """Finish the text; return the size of the file."""
@@ -437,7 +447,7 @@ class _PackedText:
 
     def __init__(self, sink: Sink, encoder: StreamEncoder) -> None:
         self._sink, self._encoder = sink, encoder
-        self.tell = sink.tell
+        self.tell = encoder.packed_bytes
 
     def write_head(self, text: bytes) -> None:
         """Append text before the rows."""
@@ -450,7 +460,7 @@ class _PackedText:
     def finish(self) -> int:
         """Finish the text; return the size of the file."""
         self._sink.write([self._encoder.finish()])
-        return self.tell()
+        return self._sink.tell()
 
 
 class _TextInMembers:
@@ -464,7 +474,6 @@ class _TextInMembers:
         self._sink, self._extents, self._level = sink, extents_of(sink), level
         self._held: list[bytes] = []
         self._at = self._rows = self._first = self._packed = 0
-        self.tell = sink.tell
 
     def write_head(self, text: bytes) -> None:
         """Append text before the rows."""
@@ -498,7 +507,13 @@ class _TextInMembers:
             self._end_member(self._first, self._rows - 1)
         elif not self._packed:  # an empty file would not be a compressed one
             self._end_member(NO_ROWS, NO_ROWS)
-        return self.tell()
+        return self._sink.tell()
+
+    def tell(self) -> int:
+        """Return the bytes of finished members, and as many for the text of the open one as these took."""
+        held = sum(map(len, self._held))
+        done = self._at - held
+        return self._packed + int(held * (min(self._packed / done, 1.0) if done > 0 else 1.0))
 
 
 def parts_of(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:

@@ -44,6 +44,11 @@ class View(ABC):
         """Return counts for the summary of this shard, by a short phrase ("members that no JSON names, dropped")."""
         return Counter()
 
+    @property
+    def read_share(self) -> float | None:
+        """Return the share of the file that is read by the latest batch; see `ShardReader.read_share`."""
+        return None
+
     @abstractmethod
     def schema(self) -> pa.Schema:
         """Return the exact schema of all rows, without reading a payload."""

@@ -36,6 +36,11 @@ class SamplesView(View):
         return self._reader.counts
 
     @property
+    def read_share(self) -> float | None:
+        """Return the share of the file that is read by the latest batch."""
+        return self._reader.read_share
+
+    @property
     def whole_samples(self) -> SampleReader | None:
         """Return the reader, if each sample is contiguous in the file."""
         return self._reader.whole_samples

@@ -93,6 +93,11 @@ class TypedView(View):
         """Counts of the shard."""
         return self._view.counts
 
+    @property
+    def read_share(self) -> float | None:
+        """Return the share of the file that is read by the latest batch."""
+        return self._view.read_share
+
     def schema(self) -> pa.Schema:
         """Return the exact schema of all rows."""
         return retyped(self._view.schema(), self._types, fills=self._fills)

@@ -7,17 +7,14 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
-import numpy as np
 import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lading.arrow.rebatch import HELD_BATCHES
 from lading.content.digests import DatasetDigest, undigested
-from lading.dataset.arranged import Arranged
 from lading.dataset.bad_shards import BadShards
 from lading.dataset.chosen import ChosenSamples, split_at_list
 from lading.dataset.columns import columns_to_read
@@ -27,7 +24,9 @@ from lading.dataset.iteration import hidden_columns
 from lading.dataset.key_steps import Join
 from lading.dataset.open import open_shards, read_of
 from lading.dataset.pruning import shards_that_fit
+from lading.dataset.repartition import Repartition
 from lading.dataset.shards import ReadPlan, Shards
+from lading.dataset.single_file import check_file, is_file_name, options_of_file
 from lading.dataset.source import Source, listed_once, write_splits
 from lading.dataset.steps import Drop as DropColumns
 from lading.dataset.steps import (
@@ -47,7 +46,7 @@ from lading.dataset.writer import DatasetWriter, WriteSummary
 from lading.errors import DataError, SeveralSplits, Unrepresentable, UsageError
 from lading.features.items import KEY
 from lading.formats.base import AnyFormat
-from lading.formats.registry import get_format
+from lading.formats.registry import format_of_name, get_format
 from lading.interleaved.tar_writer import Roles
 from lading.jobs.converter import Converter, bounded_options
 from lading.jobs.digest import dataset_digest
@@ -59,11 +58,11 @@ from lading.jobs.refusals import ledger_file, refuse_harm, refuse_references
 from lading.jobs.run import LazyWorkerPool, Run, is_quick
 from lading.jobs.spec import Conversion
 from lading.jobs.splits import each_split, folder_of_splits, refuse_each_other
-from lading.jobs.tasks import Task, arranged_tasks, plan_tasks
+from lading.jobs.tasks import SHARD_BYTES, Task, is_one_task, plan_tasks, shard_sizes
 from lading.jobs.threads import threads_each, using_threads
+from lading.jobs.trial import tried_rates
 from lading.limits import DEFAULT_LIMITS, Limits
 from lading.manifest.commit import Staging, check_destination, find_destination
-from lading.manifest.values import lookup
 from lading.options import (
     Checksums,
     Drop,
@@ -75,11 +74,12 @@ from lading.options import (
     WriteOptions,
 )
 from lading.pipeline.columns import written_schema
+from lading.pipeline.cutting import ONE_SHARD, Cut
 from lading.pipeline.shard_kind import ShardKind
 from lading.spelling import names_value
 from lading.storage.base import Sink, Store
 from lading.storage.memory import MemoryStore
-from lading.storage.roots import StoredRoots, kept_roots
+from lading.storage.roots import StoredRoots, kept_roots, real_place
 from lading.storage.stores import Stores
 from lading.units import parse_bytes
 
@@ -145,7 +145,7 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
     source: Source | Dataset,
     destination: str | os.PathLike[str],
     *,
-    format: str,  # noqa: A002 - the word users know
+    format: str | None = None,  # noqa: A002 - the word users know
     source_format: str | None = None,
     split: str | None = None,
     view: str | None = None,
@@ -162,7 +162,9 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
     on_materialize_error: OnError | None = None,
     ledger: str | os.PathLike[str] | None = None,
     lazy: bool = False,
-    shard_size: int | str = "256MB",
+    shard_size: int | str | None = None,
+    num_shards: int | None = None,
+    rows_per_shard: int | None = None,
     checksums: Checksums = "samples",
     max_batch_bytes: int | str = "512MB",
     limit: int | None = None,
@@ -193,7 +195,7 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
         lading.convert("mint/*.tar", "out", format="parquet", where="n_words > 500", verify=True, workers=8)
 
     lading scans the schema of all shards first. The destination appears in one step at the end. The source is divided
-    into tasks of about one output shard, so the output bytes do not depend on the number of workers. Peak memory of
+    into tasks of whole output shards, so the output bytes do not depend on the number of workers. Peak memory of
     each process: 250 MB and twice `max_batch_bytes`.
 
     Videos that a cache stores in separate files are stored in the output, unless `source_options` say otherwise. Each
@@ -201,8 +203,9 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
 
     Args:
         source: as for `lading.open`, or a dataset. The steps of a dataset come before those of the arguments.
-        destination: folder of the new dataset.
-        format: format to write.
+        destination: folder of the new dataset. A name that ends in `.parquet`, `.tar.gz` or such is one file, without
+            a manifest next to it; a slash at the end makes it a folder.
+        format: format to write. By default the ending of the destination names it.
         source_format: format of the source, if it is not detected.
         split: split to convert, as for `lading.open`.
         view: `samples` or `interleaved`. By default the data decide.
@@ -222,7 +225,11 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
         on_materialize_error: NeMo Curator's name of `on_error`.
         ledger: file for one JSON line for each row that was filtered or lost, and each bad shard that was skipped.
         lazy: write references to the payload where it is now. Only for items, in a format with columns.
-        shard_size: approximate size of a shard. A shard also ends where a task ends (`lading.jobs.tasks`).
+        shard_size: size of a shard on disk. All but the last are within a tenth, if samples are small. By default
+            about 256 MB.
+        num_shards: number of shards, in place of their size. Their numbers of samples differ by at most one, the first
+            shards have more. In one process.
+        rows_per_shard: samples of a shard, in place of its size. In one process.
         checksums: as for `lading.writer`.
         max_batch_bytes: payload held in memory at once.
         limit: keep at most this many samples, the first ones that pass the filters; in one process. The count precedes
@@ -259,6 +266,7 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
     """
     opened = source.read.on_materialize_error if isinstance(source, Dataset) and on_error == "error" else None
     asked = {**locals(), "on_error": on_materialize_error or opened or on_error}
+    asked["format"] = format or format_of_name(os.fspath(destination))
     bounds = ImageBounds(min_side, max_side, min_aspect_ratio, max_aspect_ratio, drop)
     steps = (
         None if where is None else Where(where, drop),
@@ -281,7 +289,7 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
         job = replace(job, on_progress=report)
         if isinstance(source, Dataset):
             opening = {**job.opening, "stores": stores}
-            job = replace(job, read=read_of(source, opening), steps=(*source.steps, *job.steps))
+            job = _repartitioned(replace(job, read=read_of(source, opening), steps=(*source.steps, *job.steps)))
             return _convert(job, source.source, destination)
         source = listed_once(source)
         try:
@@ -343,6 +351,15 @@ class _Job:
         return self.columns is None and shards.target is None and self.write.schema_policy == "union"
 
 
+def _repartitioned(job: _Job) -> _Job:
+    """The job without `Repartition` steps; the last one says where shards end, unless an argument does."""
+    found = [step for step in job.steps if isinstance(step, Repartition)]
+    rest, write = tuple(step for step in job.steps if not isinstance(step, Repartition)), job.write
+    if found and write.shard_size is None and not write.counts_samples:
+        write = replace(write, **asdict(found[-1]))
+    return replace(job, steps=rest, write=write)
+
+
 def _convert(job: _Job, source: Source, destination: str | os.PathLike[str]) -> ConvertSummary:
     """Convert a source that is one dataset."""
     began, write, stores = time.perf_counter(), job.write, job.stores
@@ -352,7 +369,11 @@ def _convert(job: _Job, source: Source, destination: str | os.PathLike[str]) -> 
         target = get_format(write.format)
         store, path = find_destination(destination, stores)
         refuse_harm(shards, destination, stores, write)
-        check_destination(store, path, overwrite=write.overwrite)
+        if is_file_name(destination):
+            write = _into_file(write, destination, shards, (store, path))
+            job = replace(job, write=write)
+        else:
+            check_destination(store, path, overwrite=write.overwrite)
         ledger = held.enter_context(ledger_file(destination, stores, write))
         if write.lazy:
             refuse_references(shards, target)
@@ -363,23 +384,17 @@ def _convert(job: _Job, source: Source, destination: str | os.PathLike[str]) -> 
         if copies:
             options, members = as_members(shards, target, write.options)
             write = replace(write, options=options)
-        skip = job.read.on_bad_shard == "skip"
-        before, behind = split_at_list(job.steps)
-        if before and job.columns is not None:
-            job = replace(job, steps=(*job.steps, Select(job.columns)), columns=None)
-        tasks = [] if before else plan_tasks(shards.listing, parse_bytes(write.shard_size), stores, skip=skip)
-        staging, pool = _workers(job, shards, held, tasks, (store, path))
-        spec, arranged, source_shards = _settled(replace(job, write=write), shards), None, 0
-        if before:
-            spec, arranged, source_shards = _arranged(spec, shards, held, to_file=_may_share(job, behind))
-            tasks = arranged_tasks(arranged, parse_bytes(write.shard_size))
-            staging, pool = _workers(job, shards, held, tasks, (store, path))
+        sizes = list(shard_sizes(shards.listing, stores, skip=job.read.on_bad_shard == "skip"))
+        alone = is_file_name(destination)
+        staging, pool = (None, None) if alone else _workers(job, shards, held, sizes, (store, path))
+        spec = _settled(replace(job, write=write), shards)
+        tasks = _tasks(shards, spec, sizes, alone=alone)
         checked = write.verify and not write.dry_run
         if checked:
             _refuse_unverifiable(target, spec)
             spec = replace(spec, digests=not copies)
-        run = Run(shards, spec, tasks if write.dry_run else _numbered(tasks, shards, spec, arranged),
-                  DatasetDigest() if spec.digests else None, ledger, job.on_progress, arranged)  # fmt: skip
+        run = Run(shards, spec, tasks if write.dry_run else _numbered(tasks, shards, spec),
+                  DatasetDigest() if spec.digests else None, ledger, job.on_progress, sizes)  # fmt: skip
         summary, digest = WriteSummary(0, 0, 0, 0), None
         if write.dry_run:
             _rehearse(run, spec, path)
@@ -394,8 +409,8 @@ def _convert(job: _Job, source: Source, destination: str | os.PathLike[str]) -> 
                 _end(writer, ledger, shards.bad)
             summary = writer.close()
         return ConvertSummary(
-            shards.format, target.name, shards.view, run.tally.shards + source_shards, summary.num_shards,
-            run.tally.samples, run.tally.rows, summary.size_bytes, run.tally.payload_bytes, time.perf_counter() - began,
+            shards.format, target.name, shards.view, run.tally.shards, summary.num_shards, run.tally.samples,
+            run.tally.rows, summary.size_bytes, run.tally.payload_bytes, time.perf_counter() - began,
             digest=None if digest is None else digest.ordered, verified=digest is not None,
             counts=dict(Counter(summary.counts) + shards.counts + run.losses.counts + run.unmatched),
             filtered_rows=run.losses.rows["filtered"], filtered=run.losses.first["filtered"],
@@ -411,45 +426,21 @@ def _needed_roots(spec: Conversion, destination: str | os.PathLike[str], stores:
     return [*StoredRoots.of(kept_roots(spec.read.roots, folder, stores), folder, stores).refused]
 
 
-def _may_share(job: _Job, behind: Sequence[Step]) -> bool:
-    """Whether several processes may do the work; `behind` are the steps behind the last one that needs all samples."""
-    target = get_format(job.write.format)
+def _workers(
+    job: _Job, shards: Shards, held: ExitStack, sizes: Sequence[int], place: tuple[Store, str]
+) -> tuple[Staging | None, LazyWorkerPool | None]:
+    """The folder to build in and the workers, if several processes may do the work."""
+    write, target = job.write, get_format(job.write.format)
     alone = (
-        job.write.dry_run
-        or job.write.workers == 1
-        or any(isinstance(step, (Limit, Rows)) for step in behind)
+        write.dry_run
+        or write.counts_samples
+        or job.has(Limit, Rows)
         # Which items a column of a function's own belongs to in tars is found on the way, by who writes all of it.
         or (job.has(Map) and not target.info.fixed_schema)
         # Workers do not know what their shards will be called.
         or target.info.files_name_each_other
     )
-    return not alone
-
-
-def _arranged(spec: Conversion, shards: Shards, held: ExitStack, *, to_file: bool) -> tuple[Conversion, Arranged, int]:
-    """Put the samples of a conversion in their new order.
-
-    Returns the conversion with the steps behind, the samples, and the number of shards that were read.
-    """
-    before, behind = split_at_list(spec.steps)
-    chosen = ChosenSamples(shards, before)
-    numbers = chosen.numbers
-    most = spec.max_batch_bytes // HELD_BATCHES
-    arranged = held.enter_context(
-        chosen.arranged(numbers, before, chosen.columns_needed(behind), most, to_file=to_file)
-    )
-    there = lookup(shards.sample_ends(), np.unique(np.asarray(numbers, np.int64)))[0]
-    mapped = spec.plan.mapped[sum(isinstance(step, Map) for step in before) :]
-    rest = replace(spec, steps=tuple(behind), plan=replace(spec.plan, mapped=mapped))
-    return rest, arranged, len(np.unique(there))
-
-
-def _workers(
-    job: _Job, shards: Shards, held: ExitStack, tasks: Sequence[Task], place: tuple[Store, str]
-) -> tuple[Staging | None, LazyWorkerPool | None]:
-    """The folder to build in and the workers, if several processes may do the work."""
-    write = job.write
-    count = min(write.workers, len(tasks)) if _may_share(job, split_at_list(job.steps)[1]) else 1
+    count = 1 if alone else min(write.workers, len(sizes))
     if count <= 1:
         return None, None
     store, path = place
@@ -457,9 +448,58 @@ def _workers(
     held.callback(staging.drop)  # nothing is left to drop after the commit
     pool = LazyWorkerPool(held, count, staging.lock, write.threads or threads_each(write.workers))
     slow = write.verify or job.has(Map, Where, Filter)
-    if slow or not is_quick(shards, store, write.options or {}, tasks, count):
+    if slow or not is_quick(shards, store, write.options or {}, sizes, count):
         pool.begin()  # before the plan: what workers import takes as long as a look at a few GB
     return staging, pool
+
+
+def _into_file(
+    write: WriteOptions, destination: str | os.PathLike[str], shards: Shards, place: tuple[Store, str]
+) -> WriteOptions:
+    """The options of writing one file.
+
+    Raises:
+        UsageError: the file is one of the source, or options ask for more than one file.
+        DestinationExists: the file is there.
+    """
+    name, target = os.fspath(destination), get_format(write.format)
+    if write.lazy or write.shard_size is not None or write.counts_samples:
+        raise UsageError("one file holds all rows, and their payload", file=name,
+                         found="--lazy" if write.lazy else "a number or size of shards",
+                         advice=f"Name a folder: {name}/ is one, by the slash at its end.")  # fmt: skip
+    mine = real_place(name, shards.stores)
+    if mine in {real_place(path, shards.stores) for path in shards.listing.table.column("path").to_pylist()}:
+        raise UsageError("the destination is a file of the source", file=name, advice="Choose another name.")
+    check_file(*place, overwrite=write.overwrite)
+    return replace(write, options=options_of_file(destination, target, write.options or {}))
+
+
+def _tasks(shards: Shards, spec: Conversion, sizes: Sequence[int], *, alone: bool) -> list[Task]:
+    """The tasks of a conversion; one (`alone`) for one file, or where samples are read by number, from all shards."""
+    if alone:
+        return [Task(0, 0, len(sizes), sum(sizes), ONE_SHARD)] if sizes else []
+    write = spec.write
+    size = None if write.shard_size is None else parse_bytes(write.shard_size)
+    if write.counts_samples or write.dry_run or split_at_list(spec.steps)[0] or is_one_task(sizes):
+        cut = _cut_by_count(shards, spec) if write.counts_samples and not write.dry_run else Cut(size or SHARD_BYTES)
+        return [Task(0, 0, len(sizes), sum(sizes), cut)] if sizes else []
+    return plan_tasks(sizes, size, tried_rates(shards, spec, sizes))
+
+
+def _cut_by_count(shards: Shards, spec: Conversion) -> Cut:
+    """Where shards end that have equal numbers of samples.
+
+    Raises:
+        UsageError: there are fewer samples than shards, or a function changes their number.
+    """
+    if spec.write.rows_per_shard is not None:
+        return Cut(SHARD_BYTES, samples=spec.write.rows_per_shard)
+    wanted = spec.write.num_shards or 1
+    total = len(ChosenSamples(shards, spec.steps).numbers)
+    if total < wanted:
+        raise UsageError("there are fewer samples than shards", expected=f"at most --num-shards {total}",
+                         found=f"{wanted} shards")  # fmt: skip
+    return Cut(SHARD_BYTES, samples=total // wanted, longer=total % wanted)
 
 
 def _settled(job: _Job, shards: Shards) -> Conversion:
@@ -532,7 +572,7 @@ def _writer(
 ) -> DatasetWriter:
     write = spec.write
     return DatasetWriter(
-        destination, format=write.format, view=spec.view, schema=spec.plan.schema_written, shard_size=write.shard_size,
+        destination, format=write.format, view=spec.view, schema=spec.plan.schema_written,
         overwrite=write.overwrite, options=write.options, roles=spec.plan.roles, members=members,
         checksums=write.checksums, stores=job.stores, staging=staging, roots=spec.read.roots if write.lazy else (),
     )  # fmt: skip
@@ -546,6 +586,9 @@ def _convert_splits(
     folder = folder_of_splits(source, error, stores)
     if folder is None:
         raise error
+    if is_file_name(destination):
+        raise UsageError("one file holds one split", file=os.fspath(destination), found=", ".join(error.splits),
+                         advice=f"Choose one of them: --split {error.splits[0]}. Or name a folder.")  # fmt: skip
     for name, asked in (("limit", job.has(Limit)), ("ledger", write.ledger is not None)):
         if asked:
             raise UsageError(f"a {name} is of one split", file=folder, found=", ".join(error.splits),
@@ -623,11 +666,10 @@ def _refuse_unverifiable(target: AnyFormat, spec: Conversion) -> None:
                          advice="Read the source with --option media=bytes, or leave out --verify.")  # fmt: skip
 
 
-def _numbered(tasks: list[Task], shards: Shards, spec: Conversion, arranged: Arranged | None) -> list[Task]:
+def _numbered(tasks: list[Task], shards: Shards, spec: Conversion) -> list[Task]:
     """The tasks, with the numbers of their first rows where rows without keys are to be members of tars.
 
-    There each is named by its number in the source, or by its place in a new order, whoever does its task: a row that
-    is left out leaves a gap.
+    There each is named by its number in the source, whoever does its task: a row that is left out leaves a gap.
     """
     fmt, write = get_format(spec.write.format), spec.write
     roles = Roles(dict(spec.plan.roles))
@@ -636,8 +678,6 @@ def _numbered(tasks: list[Task], shards: Shards, spec: Conversion, arranged: Arr
     # What a function makes of rows may be more than they were; then one process does it all, and counts on.
     if len(tasks) == 1 or changes or not kind.takes_members or schema is None or KEY in schema.names:
         return tasks
-    if arranged is not None:
-        return [replace(task, first_row=task.first) for task in tasks]
     ends = [0, *shards.sample_ends().tolist()]
     return [replace(task, first_row=ends[task.first]) for task in tasks]
 
@@ -646,7 +686,7 @@ def _rehearse(run: Run, spec: Conversion, place: str) -> None:
     """Write a dataset without rows, in memory: options or columns may be refused. Then read the rows."""
     write = spec.write
     with DatasetWriter(
-        place, format=write.format, view=spec.view, schema=spec.plan.schema_written, shard_size=write.shard_size,
+        place, format=write.format, view=spec.view, schema=spec.plan.schema_written,
         options=write.options, roles=spec.plan.roles, checksums=write.checksums, stores=Stores({place: MemoryStore()}),
     ):  # fmt: skip
         pass

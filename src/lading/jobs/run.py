@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import asdict
 from functools import partial
 from typing import Any
 
@@ -13,7 +14,6 @@ import numpy as np
 from lading.codecs import sniff_wrap
 from lading.content.digests import DatasetDigest
 from lading.dataset.absent_fields import refuse_absent_fields
-from lading.dataset.arranged import Arranged
 from lading.dataset.outcomes import LEDGER_NAME
 from lading.dataset.shards import Shards
 from lading.dataset.source import read_head
@@ -34,9 +34,9 @@ _QUICK_BYTES = 2 << 30
 measured, two workers and one are even at 4 GB."""
 
 
-def is_quick(dataset: Shards, store: Store, options: Mapping[str, Any], tasks: Sequence[Task], workers: int) -> bool:
+def is_quick(dataset: Shards, store: Store, options: Mapping[str, Any], sizes: Sequence[int], workers: int) -> bool:
     """Whether one process is faster than several: the data are small, local, and only copied."""
-    if sum(task.source_bytes for task in tasks) >= _QUICK_BYTES * workers or options.get("compression") is not None:
+    if sum(sizes) >= _QUICK_BYTES * workers or options.get("compression") is not None:
         return False
     for number in range(len(dataset.listing)):
         with dataset.bad.skipping(number, dataset.path(number)):
@@ -69,15 +69,6 @@ class LazyWorkerPool:
 class Run:
     """Does the tasks of a conversion, in this process or in workers.
 
-    Args:
-        dataset: the source.
-        spec: the conversion.
-        tasks: its pieces.
-        digest: takes content digests of the samples; None takes none.
-        ledger: file of the rows that are lost; None where none is kept.
-        on_progress: called after every batch.
-        arranged: the samples in another order than that of the source; tasks are ranges of places then.
-
     Attributes:
         tally: counts of the rows that were converted.
         losses: rows that were left out or changed.
@@ -92,14 +83,15 @@ class Run:
         digest: DatasetDigest | None,
         ledger: Sink | None,
         on_progress: OnProgress | None,
-        arranged: Arranged | None = None,
+        sizes: Sequence[int] = (),
     ) -> None:
-        self._arranged = arranged
+        self._sizes = sizes
         self._dataset, self._spec, self._tasks, self._on_progress = dataset, spec, tasks, on_progress
         self._ledger, self.digest, self._shared = ledger, digest, False
         self._converter = Converter(
-            dataset, spec, arranged, write_ledger=None if ledger is None else lambda lines: ledger.write([lines]),
+            dataset, spec, write_ledger=None if ledger is None else lambda lines: ledger.write([lines]),
             on_digests=None if digest is None else digest.update, on_batch=self._report_progress,
+            sizes=sizes,
         )  # fmt: skip
         self.tally, self.losses = self._converter.tally, self._converter.losses
 
@@ -113,8 +105,7 @@ class Run:
 
     def look(self) -> None:
         """Read the rows, and write nothing."""
-        count = len(self._dataset.listing) if self._arranged is None else self._arranged.count
-        for _ in self._converter.rows(range(count)):
+        for _ in self._converter.rows(range(len(self._dataset.listing))):
             pass
         self._refuse_absent_fields()
 
@@ -130,7 +121,7 @@ class Run:
             if pool is not None and pool.workers is not None:
                 self._by(pool.workers, self._tasks[number:], writer, store)
                 break
-            writer.end_part(task.shard_bytes, task.first_row)
+            writer.end_part(task.cut, task.first_row)
             self._converter.copy(range(task.first, task.stop), writer.part)
             speed.add(task.source_bytes)
         self._refuse_absent_fields()
@@ -159,34 +150,29 @@ class Run:
                     self._ledger.write([_stored(store, f"{folder}/{LEDGER_NAME}")])
                 writer.adopt(decode_part(message["part"]), folder)
                 self._dataset.counts.update(message["reported"])
-                first = 0 if self._arranged is not None else self._tasks[message["done"]].first
+                first = self._tasks[message["done"]].first
                 for number, skipped in decode_skipped(message["skipped"]).items():
                     self._dataset.bad.add(first + number, skipped)
                 self.losses.add_json(message["outcomes"])
 
     def _order(self, building: str, task: Task) -> Order:
         """Return the message of a task to a worker, which builds in its own folder."""
-        arranged, first, stop = self._arranged, task.first, task.stop
-        if arranged is not None:  # a worker needs no shard of the source but one, which tells how they are read
-            first, stop = 0, 1
+        shards = range(task.first, task.stop)
         message = {
             "number": task.number,
             "folder": _folder(building, task.number),
-            "shard_bytes": task.shard_bytes,
+            "cut": asdict(task.cut),
+            "sizes": self._sizes[task.first : task.stop],
             "first_row": task.first_row,
-            "shards": self._dataset.listing.table.slice(first, stop - first).to_pylist(),
-            "arranged": None if arranged is None else [arranged.folder, task.first, task.stop],
+            "shards": self._dataset.listing.table.slice(task.first, len(shards)).to_pylist(),
         }
-        indexes = [self._dataset.indexes.held(number) for number in range(first, stop) if arranged is None]
-        return Order(message, indexes, (self._dataset.path(first), self._dataset.path(stop - 1)))
+        files = self._dataset.path(task.first), self._dataset.path(task.stop - 1)
+        return Order(message, [self._dataset.indexes.held(number) for number in shards], files)
 
     def _report_progress(self) -> None:
         if self._on_progress is not None:
             done, total = self.tally, len(self._dataset.listing)
-            shards = done.shards
-            if self._arranged is not None:  # shards are not written one by one
-                shards = total * done.samples // max(self._arranged.count, done.samples, 1)
-            self._on_progress(Progress(shards, total, done.samples, done.payload_bytes))
+            self._on_progress(Progress(done.shards, total, done.samples, done.payload_bytes))
 
 
 def _folder(building: str, number: int) -> str:

@@ -19,7 +19,7 @@ _BLOCKS = "▁▂▃▄▅▆▇█"
 _HEADINGS = ("column", "kind", "size", "nulls", "distinct", "min", "median", "mean", "max", "distribution")
 _LEFT = {"column", "kind", "distribution"}
 _NAME_CHARS, _VALUE_CHARS, _LEAST_CHARS = 32, 24, 24
-_WHOLE, _LONG, _FEW = 1e6, 1e15, 1e-3
+_WHOLE, _FEW = 1e6, 1e-3
 _WIDTH = 120
 _BAR, _HEIGHT, _FEW_VALUES = 5, 18, 100
 
@@ -89,11 +89,11 @@ def _number(value: Any) -> str:
     if value is None:
         return ""
     if isinstance(value, int):
-        return f"{value:,}" if abs(value) < _LONG else f"{value:.3g}"
+        return f"{value:,}"
     if not isinstance(value, float):
         return _short(_visible(str(value)), _VALUE_CHARS)
     if not math.isfinite(value) or (value and not _FEW <= abs(value) < _WHOLE):
-        return f"{value:,.0f}" if _WHOLE <= abs(value) < _LONG else f"{value:.3g}"
+        return f"{value:,.0f}" if math.isfinite(value) and abs(value) >= _WHOLE else f"{value:.3g}"
     return f"{value:,.0f}" if value == int(value) else f"{value:,.1f}" if abs(value) >= 100 else f"{value:.3g}"  # noqa: PLR2004 - three digits
 
 

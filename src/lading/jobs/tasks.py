@@ -1,24 +1,48 @@
 """Cut a conversion into tasks, which any process can do alone, in any order.
 
-A task is consecutive source shards of about one output shard. Tasks follow from the sizes of the shards, not from the
-number of processes. Output shards end where tasks do, so the output bytes do not depend on the number of processes.
+A task is consecutive source shards whose output is about a whole number of output shards. Tasks follow from the sizes
+of the shards, not from the number of processes. Output shards end where tasks do, so the output bytes do not depend on
+the number of processes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from lading.dataset.arranged import Arranged
 from lading.dataset.source import Listing
 from lading.errors import StoreError
+from lading.pipeline.cutting import Cut
 from lading.storage.base import Store, file_infos
 from lading.storage.stores import Stores, resolve
 
-__all__ = ["Task", "arranged_tasks", "plan_tasks", "shard_sizes"]
+__all__ = ["ALONE_BYTES", "SHARD_BYTES", "Rates", "Task", "is_one_task", "plan_tasks", "shard_sizes"]
 
-_SLACK = 1.25
-_SPREAD = 1.125
+ALONE_BYTES = 64 << 20
+"""Size of a source below which it is one task. One process reads it before others have started, and no estimate is
+needed. The tasks of a larger source have at least a quarter of this size."""
+SHARD_BYTES = 256 << 20
+"""Size of a shard, where nobody says another."""
+_LOOSE_SLACK = 0.3
+"""Share by which shards may differ from the usual size: many tasks matter more than this number."""
+_PLANNED_SLACK = 0.05
+"""Share by which planned shards may differ from the size that is asked for. What the plan expects is an estimate, so it
+is less than what is allowed."""
+_ALLOWED_SLACK = 0.07
+"""Share by which they may differ: samples are whole, so sizes differ by a little more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """Bytes that are written, as a trial of a few rows tells.
+
+    Attributes:
+        of_source: for each byte of a source shard.
+        of_payload: for each byte of payload; None if nothing is known.
+    """
+
+    of_source: float = 1.0
+    of_payload: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,57 +51,61 @@ class Task:
 
     Attributes:
         number: its place among the tasks; output shards have this order.
-        first: its first source shard; of samples in a new order, its first place.
-        stop: the shard after its last source shard, or the place after its last one.
-        shard_bytes: size at which its output shards end.
-        source_bytes: size of its source shards, or of its samples.
+        first: its first source shard.
+        stop: the shard after its last source shard.
+        source_bytes: size of its source shards.
+        cut: how its output is cut into shards.
         first_row: number of samples in all shards before, if rows are named by number.
     """
 
     number: int
     first: int
     stop: int
-    shard_bytes: int
     source_bytes: int
+    cut: Cut
     first_row: int | None = None
 
 
-def plan_tasks(listing: Listing, shard_bytes: int, stores: Stores, *, skip: bool = False) -> list[Task]:
-    """Cut a source into tasks. Opens no shard; asks the store for sizes that the listing lacks.
+def is_one_task(sizes: Sequence[int]) -> bool:
+    """Whether source shards of these sizes are too few or too small for several tasks."""
+    return len(sizes) <= 1 or sum(sizes) < ALONE_BYTES
 
-    With `skip`, a shard that is not there has no size.
 
-    Small shards join one task until the next would pass `shard_bytes`. Shards keep about the size they had: if a task's
-    source is a little larger than `shard_bytes`, or a multiple of it, its output shards are up to two fifths larger.
-    Otherwise each task would end with a small shard, because formats need different space for the same rows.
+def plan_tasks(sizes: Sequence[int], shard_bytes: int | None, rates: Rates) -> list[Task]:
+    """Cut a source into tasks.
 
-    Raises:
-        NotFound: a shard is not there.
+    Source shards join one task until its output is nearly a whole number of shards of `shard_bytes`, which the task
+    makes equal. The last task takes the rest: all its shards but the last have that size.
+
+    Args:
+        sizes: of the source shards, in bytes.
+        shard_bytes: size of an output shard on disk; None for about `SHARD_BYTES`.
+        rates: the expected size of the output.
     """
     tasks: list[Task] = []
+    planned, allowed = (_PLANNED_SLACK, _ALLOWED_SLACK) if shard_bytes is not None else (_LOOSE_SLACK, _LOOSE_SLACK)
+    shard_bytes = SHARD_BYTES if shard_bytes is None else shard_bytes
     first = size = 0
-    for number, more in enumerate(shard_sizes(listing, stores, skip=skip)):
-        if number > first and size + more > shard_bytes:
-            tasks.append(Task(len(tasks), first, number, _output_bytes(size, shard_bytes), size))
-            first, size = number, 0
+    for number, more in enumerate(sizes):
         size += more
-    if len(listing):
-        tasks.append(Task(len(tasks), first, len(listing), _output_bytes(size, shard_bytes), size))
+        stop = number + 1
+        now = _misfit(size * rates.of_source / shard_bytes)
+        if stop == len(sizes) or size < ALONE_BYTES // 4 or now > planned:
+            continue
+        if _misfit((size + sizes[stop]) * rates.of_source / shard_bytes) < now:
+            continue
+        cut = Cut(shard_bytes, int(size * rates.of_source), allowed, rates.of_payload)
+        tasks.append(Task(len(tasks), first, stop, size, cut))
+        first, size = stop, 0
+    if first < len(sizes):
+        tasks.append(Task(len(tasks), first, len(sizes), size, Cut(shard_bytes, ratio=rates.of_payload)))
     return tasks
 
 
-def arranged_tasks(arranged: Arranged, shard_bytes: int) -> list[Task]:
-    """Cut samples in a new order into tasks of about one output shard: ranges of places, by the size of the samples."""
-    return [
-        Task(number, first, stop, _output_bytes(size, shard_bytes), size)
-        for number, (first, stop, size) in enumerate(arranged.bounds(shard_bytes))
-    ]
-
-
-def _output_bytes(size: int, shard_bytes: int) -> int:
-    """Size of output shards for source shards of this total size: equal parts, with room for the format's framing."""
-    count = max(1, -(-size // int(_SLACK * shard_bytes + 1)))
-    return max(shard_bytes, int(size / count * _SPREAD))
+def _misfit(shards: float) -> float:
+    """Share by which the shards of some output differ from the size asked for, if they are equal."""
+    count = max(round(shards), 1)
+    return abs(shards / count - 1)
 
 
 def shard_sizes(listing: Listing, stores: Stores, *, skip: bool = False) -> Iterator[int]:

@@ -26,9 +26,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from lading.dataset.arranged import Arranged
 from lading.dataset.outcomes import LEDGER_NAME
-from lading.dataset.random_access import uniting
 from lading.dataset.shards import Shards
 from lading.dataset.source import LISTING_SCHEMA, Listing
 from lading.formats.registry import all_formats, get_format
@@ -49,6 +47,7 @@ from lading.jobs.reading import Taken
 from lading.jobs.spec import Conversion
 from lading.jobs.threads import using_threads
 from lading.manifest.values import FOLDER
+from lading.pipeline.cutting import Cut
 from lading.pipeline.finished import FinishedShards, Part
 from lading.pipeline.open_shard import BuildFolder
 from lading.pipeline.pack import KeyNumbers
@@ -168,7 +167,7 @@ def _convert(
     writer = PartWriter(
         BuildFolder(store, folder),
         ShardKind(fmt, spec.view, fmt.write_options(write.options or {}), roles, write.checksums),
-        shards, closing=closing, name="{:06d}".format, shard_bytes=task["shard_bytes"],
+        shards, closing=closing, name="{:06d}".format, cut=Cut(**task["cut"]),
         schema=spec.plan.schema_written, keys=KeyNumbers(task["first_row"] or 0),
     )  # fmt: skip
     digests: list[NDArray[np.uint8]] = []
@@ -177,13 +176,10 @@ def _convert(
         tell(progress=task["number"], tally=converter.tally.as_list())
 
     ledger = store.put_stream(f"{folder}/{LEDGER_NAME}") if write.ledger is not None else None
-    arranged, places = None, range(len(listing))
-    if task["arranged"] is not None:
-        arranged_in, first, stop = task["arranged"]
-        arranged, places = Arranged.opened(arranged_in, spec.view, uniting(dataset)), range(first, stop)
     converter = Converter(
-        dataset, spec, arranged, write_ledger=None if ledger is None else lambda lines: ledger.write([lines]),
+        dataset, spec, write_ledger=None if ledger is None else lambda lines: ledger.write([lines]),
         on_digests=digests.append if spec.digests else None, on_batch=progress,
+        sizes=task["sizes"],
     )  # fmt: skip
 
     def report() -> None:
@@ -197,7 +193,7 @@ def _convert(
         )  # fmt: skip
 
     with dataset:
-        converter.copy(places, writer)
+        converter.copy(range(len(listing)), writer)
         writer.end_shard()
         if ledger is not None:
             ledger.close()

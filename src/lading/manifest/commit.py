@@ -181,6 +181,16 @@ class Staging:
         if self._staged is not None:
             self._staged.release()
 
+    def commit_file(self, name: str, *, overwrite: bool) -> None:
+        """Give the only file that was built the name of the destination, in one step.
+
+        Raises:
+            DestinationExists: the destination appeared meanwhile, and `overwrite` is not set.
+        """
+        place = self._destination if self._staged is None else self._staged.place
+        self._store.publish(self.path(name), place, replace=overwrite)
+        self.drop()
+
     def _add_files(self, place: str, *, overwrite: bool, apart: bool) -> None:
         """Move all files to their places, after the files known to be left by an earlier writer of this rank.
 

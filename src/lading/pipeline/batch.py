@@ -62,6 +62,11 @@ class Batch:
         return None
 
     @cached_property
+    def source_share(self) -> float | None:
+        """Share of the source that is read with the last row; None unless its reader says it (`knowing`)."""
+        return None
+
+    @cached_property
     def starts(self) -> NDArray[np.int64]:
         """First row of each sample."""
         return sample_firsts(self.rows, self.view)
@@ -101,7 +106,7 @@ class Batch:
             part.knowing(row_numbers=self.row_numbers[first:stop])
         if "row_bytes" in known:
             part.knowing(row_bytes=self.row_bytes[first:stop])
-        return part
+        return part.knowing(source_share=self.source_share)
 
     def with_rows(self, rows: pa.RecordBatch, *, ranges: Ranges | None = None, same_sizes: bool = False) -> Batch:
         """Return the same samples with other columns.
@@ -114,7 +119,7 @@ class Batch:
         if rows is self.rows and ranges is None:
             return self
         made = Batch(rows, self.view, self.ranges if ranges is None else ranges)
-        wanted = ("starts", "row_numbers", "row_bytes", "size_bytes") if same_sizes else ("starts", "row_numbers")
+        wanted = ("starts", "row_numbers", "source_share", *(("row_bytes", "size_bytes") if same_sizes else ()))
         return made.knowing(**{name: value for name, value in vars(self).items() if name in wanted})
 
     def aligned(self, schema: pa.Schema) -> Batch:

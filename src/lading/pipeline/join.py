@@ -112,4 +112,6 @@ def _joined(batches: Sequence[Batch], files: list[str]) -> Batch:
     rows = rows.replace_schema_metadata({**(rows.schema.metadata or {}), LINEAGE_KEY: orjson.dumps(files)})
     firsts = np.cumsum([0, *(batch.num_rows for batch in batches[:-1])])
     starts = np.concatenate([batch.starts + first for batch, first in zip(batches, firsts, strict=True)])
-    return Batch(rows, batches[0].view).knowing(starts=starts, size_bytes=sum(batch.size_bytes for batch in batches))
+    made = Batch(rows, batches[0].view)
+    size, share = sum(batch.size_bytes for batch in batches), batches[-1].source_share
+    return made.knowing(starts=starts, size_bytes=size, source_share=share)

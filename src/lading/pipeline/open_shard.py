@@ -25,8 +25,6 @@ from lading.storage.checksum import with_checksum
 
 __all__ = ["BuildFolder", "OpenShard", "begin_shard"]
 
-_FIRST_ROWS = 1024
-
 
 @dataclass(frozen=True, slots=True)
 class BuildFolder:
@@ -69,26 +67,6 @@ class OpenShard:
     def takes_ranges(self) -> bool:
         """Whether the writer takes payload from files itself."""
         return self.writer.takes_ranges
-
-    def samples_that_fit(self, ends: NDArray[np.int64], num_rows: NDArray[np.int64], most: int, ratio: float) -> int:
-        """Return how many samples fit into the shard: none if it is full, at least one if it is empty.
-
-        Args:
-            ends: payload of the first sample, of the first two, and so on.
-            num_rows: rows of the same samples.
-            most: size of the shard in bytes.
-            ratio: bytes in the file for each byte of payload, by which writers without exact sizes are estimated.
-        """
-        writer = self.writer
-        if writer.sample_bytes is not None:
-            room = min(most, writer.limit_bytes) - writer.bytes_written()
-            count = int(np.searchsorted(ends + writer.sample_bytes * num_rows, room, "right"))
-        else:
-            room = int((most - writer.bytes_written()) / ratio)
-            count = int(np.searchsorted(ends, max(room, 0), "right"))
-            if self.payload_bytes == 0:
-                count = min(count, _FIRST_ROWS)
-        return max(count, 1) if self.num_samples == 0 else count
 
     def distinct_ids(self, hashes: NDArray[np.uint64]) -> int:
         """Return how many samples come before the first whose id the shard has by then; remember their ids."""

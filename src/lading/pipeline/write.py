@@ -15,6 +15,7 @@ from lading.errors import DataError, Unrepresentable, errors_at
 from lading.features.items import KEY
 from lading.pipeline.batch import Batch
 from lading.pipeline.columns import WrittenColumns, written_schema
+from lading.pipeline.cutting import Cut, ShardCutter
 from lading.pipeline.fetch import fetched
 from lading.pipeline.finished import FinishedShards
 from lading.pipeline.misfits import all_misfits
@@ -37,7 +38,7 @@ class PartWriter:
         closing: brings finished shards to disk while the next one is written: a quarter of a GB takes a fast disk
             65 ms, and a slow disk seconds. Its owner waits for it.
         name: gives the path of a new shard, by its number.
-        shard_bytes: a new shard begins before a sample that would pass this size.
+        cut: where shards end.
         schema: columns of all rows. Without it, formats with a fixed schema take the columns of the first batch, and
             others any.
         keys: gives keys to rows without one.
@@ -55,21 +56,19 @@ class PartWriter:
         *,
         closing: Background,
         name: Callable[[int], str],
-        shard_bytes: int,
+        cut: Cut,
         schema: pa.Schema | None = None,
         keys: KeyNumbers | None = None,
     ) -> None:
         self.columns = WrittenColumns(kind, schema)
         self.num_rows = 0
         self._folder, self._kind, self._shards = folder, kind, shards
-        self._closing, self._name, self._shard_bytes = closing, name, shard_bytes
+        self._closing, self._name, self._cutter = closing, name, ShardCutter(cut)
         self._keys = keys or KeyNumbers()
         self._checked: pa.Schema | None = None
         self._open: OpenShard | None = None
         self._takes_ranges: bool | None = None
         self._last_id: str | None = None
-        self._ratio = 1.0
-        """Bytes in the file for each byte of payload, as earlier rows took them."""
         self._encoded = 0
         self._behind = False
 
@@ -147,11 +146,12 @@ class PartWriter:
         return bool(written) and last is not None and bool(ids[0].as_py() == last)
 
     def _write_samples(self, packed: Packed, duplicate_ids: OnDuplicateId) -> Iterator[pa.Table]:
-        done, size_at, bounds = 0, packed.size_at, packed.bounds
+        done, size_at, bounds, cutter = 0, packed.size_at, packed.bounds, self._cutter
+        cutter.begin_rows(packed.named.source_share)
         while done < packed.num_samples:
             shard = self._open or self._begin()
             ends = size_at[bounds[done + 1 :]] - size_at[bounds[done]]
-            count = shard.samples_that_fit(ends, bounds[done + 1 :] - bounds[done], self._shard_bytes, self._ratio)
+            count = cutter.samples_that_fit(shard, ends, bounds[done + 1 :] - bounds[done])
             if packed.ids is not None and count:
                 fitting, count = count, shard.distinct_ids(packed.ids[done : done + count])
                 if duplicate_ids == "error" and count < fitting:
@@ -162,11 +162,10 @@ class PartWriter:
             rows = packed.batch.slice(int(bounds[done]), int(bounds[done + count]))
             with self._naming_samples(shard, rows):
                 table = shard.write(rows, count, f"{self._folder.final or self._folder.path}/{shard.path}")
-            if shard.payload_bytes:
-                self._ratio = max(shard.writer.bytes_written() / shard.payload_bytes, 0.01)
+            done += count
+            cutter.took(shard, done / packed.num_samples)
             if table is not None:
                 yield table
-            done += count
 
     @contextmanager
     def _naming_samples(self, shard: OpenShard, batch: Batch) -> Iterator[None]:
@@ -213,6 +212,7 @@ class PartWriter:
     def _begin(self) -> OpenShard:
         schema = self.columns.schema or pa.schema([])
         self._open = begin_shard(self._folder, self._kind, self._name(len(self._shards)), schema)
+        self._open.writer.ratio = self._cutter.ratio
         return self._open
 
     def end_shard(self) -> None:
@@ -222,21 +222,22 @@ class PartWriter:
             return
         with self.final_names():
             finished = shard.finish(self._kind, self._closing, behind=self._behind)
+        self._cutter.finished(finished.facts.size_bytes + finished.facts.beside_bytes, shard.payload_bytes)
         if self._kind.takes_members and KEY not in self.columns.seen:
             counts = {**finished.counts, "rows without a key, named by their numbers": shard.num_samples}
             finished = replace(finished, counts=counts)
         self._shards.add(finished)
 
-    def end_part(self, shard_bytes: int, first_row: int | None = None) -> None:
+    def end_part(self, cut: Cut, first_row: int | None = None) -> None:
         """Finish the open shard; what comes next is written as if nothing had come before.
 
         Args:
-            shard_bytes: size at which the next shards end.
+            cut: where the next shards end.
             first_row: number of the next row; by default rows are counted on.
         """
         self.end_shard()
         self._keys.next_row = self._keys.next_row if first_row is None else first_row
-        self._shard_bytes, self._ratio = shard_bytes, 1.0
+        self._cutter = ShardCutter(cut)
 
     def abort(self) -> None:
         """Drop the open shard."""

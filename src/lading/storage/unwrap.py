@@ -8,7 +8,7 @@ counted in `restarts`, and slow.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from lading.codecs import stream_decoder
 from lading.errors import BadReference, errors_at
@@ -26,8 +26,17 @@ def plausible_bytes(size_bytes: int, limits: Limits) -> int:
     return max(limits.stream_bytes, _PLAUSIBLE_RATIO * size_bytes)
 
 
-def unwrapped(store: Store, path: str, wrap: str, size_bytes: int, limits: Limits = DEFAULT_LIMITS) -> Iterator[bytes]:
+def unwrapped(
+    store: Store,
+    path: str,
+    wrap: str,
+    size_bytes: int,
+    limits: Limits = DEFAULT_LIMITS,
+    on_read: Callable[[int], None] = lambda _: None,
+) -> Iterator[bytes]:
     """Yield the decompressed bytes in parts of at most 1 MiB; the file is read by the MiB.
+
+    `on_read` is called with the number of compressed bytes that are read.
 
     Raises:
         CorruptShard: the compressed stream is damaged or cut.
@@ -38,6 +47,7 @@ def unwrapped(store: Store, path: str, wrap: str, size_bytes: int, limits: Limit
     with errors_at(file=path):
         for at in range(0, size_bytes, _READ_BYTES):
             [data] = store.get_ranges(path, [(at, min(_READ_BYTES, size_bytes - at))])
+            on_read(at + len(data))
             for piece in decoder.feed(data):
                 given += len(piece)
                 if given > most:

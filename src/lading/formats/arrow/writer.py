@@ -128,10 +128,21 @@ class ArrowWriter(ShardWriter):
         self._num_samples += batch.num_rows
 
     def bytes_written(self) -> int:
-        """Return the bytes in the file, plus those of the waiting values; never less than before."""
+        """Return the bytes in the file, plus the estimated size of the waiting rows; never less than before.
+
+        Waiting rows are assumed to take as much as earlier rows did; the first ones as `ratio` says.
+        """
         written = self._handle.tell() if self._handle is not None else 0
-        self._said_bytes = max(self._said_bytes, written + self._waiting_bytes)
+        done = self._payload_bytes - self._waiting_bytes
+        rate = written / done if done else self.ratio or 1.0
+        self._said_bytes = max(self._said_bytes, written + int(self._waiting_bytes * rate))
         return self._said_bytes
+
+    def flush(self) -> bool:
+        """End the record batch of the waiting rows."""
+        waited, self._said_bytes = bool(self._waiting), 0
+        self._flush()
+        return waited
 
     def held_bytes(self) -> int:
         """Return the bytes that views among the waiting rows show."""

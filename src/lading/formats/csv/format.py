@@ -28,6 +28,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from lading.arrow.views import is_text
 from lading.codecs import ENDINGS
 from lading.errors import CorruptShard
 from lading.formats.base import Finding, Format, FormatInfo, Level, Recovered, ShardFile, Written, map_file
@@ -102,6 +103,10 @@ class CsvFormat(Format[ReadOptions, WriteOptions]):
         return (".tsv" if parse_delimiter(options.delimiter) == "\t" else ".csv") + ENDINGS.get(
             options.compression or "", ""
         )
+
+    def keeps_type(self, field: pa.Field) -> bool:
+        """Return whether it is a column of text."""
+        return bool(is_text(field.type))
 
     def written(self, schema: pa.Schema, options: WriteOptions) -> Written:
         """Return the delimiter among the read options, unless file names imply it."""

@@ -82,6 +82,12 @@ class CsvReader(ShardReader):
         self._line_end = b"\n"  # known after the header was read
         given = file.source.index
         self._index: pa.Table | None = given if given is not None and given.schema.equals(_INDEX_SCHEMA) else None
+        self._read_share = 0.0
+
+    @property
+    def read_share(self) -> float:
+        """Return the share of the file that is read by the latest batch."""
+        return self._read_share
 
     def schema(self) -> pa.Schema:
         """Return the columns of the header, each name once: text, except those with given types."""
@@ -131,10 +137,13 @@ class CsvReader(ShardReader):
             CorruptShard: a record is invalid; the message names its line.
             SchemaMismatch: a value does not fit the given type.
         """
-        chosen = self._chosen(columns)
+        chosen, before = self._chosen(columns), 0.0
         for records in self._records():
+            here = self._file.read_share - before
             for start, stop in _slices(records, max_rows, max_bytes):
+                self._read_share = before + here * stop / len(records)
                 yield self._batch(records, chosen, start, stop)
+            before += here
 
     def read(
         self,

@@ -80,7 +80,7 @@ class CsvWriter(ShardWriter):
             self._payload += total_bytes(part)
 
     def bytes_written(self) -> int:
-        """Return the bytes of the file so far; with compression, the bytes that the compressor returned."""
+        """Return the size of the file if it ended now; with compression, a part is an estimate."""
         return self._out.tell()
 
     def close(self) -> ShardFacts:

@@ -29,7 +29,10 @@ from typing import Any
 
 import pyarrow as pa
 
+from lading.arrow.json_columns import is_nested_json
+from lading.arrow.views import is_text
 from lading.codecs import ENDINGS
+from lading.features.types import Json, feature_of
 from lading.formats.base import Format, FormatInfo, Recovered, ShardFile, Written
 from lading.formats.jsonl.reader import JSON_NAMES, JsonlReader, ReadOptions, is_json_name
 from lading.formats.jsonl.writer import JsonlWriter, WriteOptions, becomes_base64, check_schema
@@ -83,6 +86,12 @@ class JsonlFormat(Format[ReadOptions, WriteOptions]):
     def extension(self, options: WriteOptions) -> str:
         """Return `.jsonl`, and the ending of the compression."""
         return ".jsonl" + ENDINGS.get(options.compression or "", "")
+
+    def keeps_type(self, field: pa.Field) -> bool:
+        """Return whether JSON has the type."""
+        kind = field.type
+        exact = (is_text, is_nested_json, pa.types.is_boolean, pa.types.is_int64, pa.types.is_float64, pa.types.is_null)
+        return isinstance(feature_of(field), Json) or isinstance(kind, pa.JsonType) or any(is_a(kind) for is_a in exact)
 
     def written(self, schema: pa.Schema, options: WriteOptions) -> Written:
         """Return the columns of bytes as text with `bytes=base64`."""

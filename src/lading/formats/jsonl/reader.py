@@ -196,6 +196,12 @@ class JsonlReader(ShardReader):
         metadata = {} if given is None else given.schema.metadata or {}
         self._index: pa.Table | None = given if _SCHEMA_KEY in metadata else None
         self._is_array = _ARRAY_KEY in metadata
+        self._read_share = 0.0
+
+    @property
+    def read_share(self) -> float:
+        """Return the share of the file that is read by the latest batch."""
+        return self._read_share
 
     def schema(self) -> pa.Schema:
         """Return the types that hold all values exactly; takes one pass, shared with `index` and `num_rows`."""
@@ -421,11 +427,15 @@ class JsonlReader(ShardReader):
 
     def _streamed(self, max_rows: int, max_bytes: int, schema: pa.Schema, *, complete: bool = True) -> Iterator[_Rows]:
         """Yield all rows, a part at a time; with a `complete` schema, a row may not have other fields."""
+        before = 0.0
         for _, rows in self._blocks():
             if complete:
                 self._refuse_new(rows, schema)
+            here = self._file.read_share - before
             for start, stop in _slices(rows, len(schema), max_rows, max_bytes):
+                self._read_share = before + here * stop / len(rows.documents)
                 yield rows.part(start, stop)
+            before += here
 
     def _refuse_new(self, rows: _Rows, schema: pa.Schema) -> None:
         known = {*schema.names}

@@ -200,10 +200,13 @@ class OutFile:
     Attributes:
         size_bytes: bytes written so far, before compression.
         takes_ranges: whether values may be copied from files.
+        packs: whether the file is compressed.
     """
 
     def __init__(self, sink: Sink, options: WriteOptions) -> None:
         self.size_bytes = 0
+        self.packs = options.compression is not None
+        self._tried: tuple[int, float] = (0, 1.0)
         self.takes_ranges = writes_behind(sink) and options.compression is None and not options.hashes
         self._sink, self._options, self._extents = sink, options, extents_of(sink)
         self._hashes = {name: new_hash(name) for name in options.hashes}
@@ -220,6 +223,20 @@ class OutFile:
             self._sink.write([data])
         else:
             self._held.append(data)
+
+    def packed_share(self, raw_bytes: int, last: Callable[[], bytes]) -> float:
+        """Return the estimated share of its bytes that a file takes when it is compressed, as a trial of it tells.
+
+        Args:
+            raw_bytes: size of the file before compression. A trial holds until the file has twice that size.
+            last: returns some of its bytes.
+        """
+        at, share = self._tried
+        if self._options.compression is not None and raw_bytes >= 2 * at:
+            data = last()
+            share = len(_compress(self._options.compression, data)) / len(data) if data else share
+            self._tried = (raw_bytes, share)
+        return share
 
     def mark(self, ends: NDArray[np.int64], rows: NDArray[np.int64]) -> None:
         """Mark the ends of rows in the uncompressed file (`ExtentSums.mark` of `lading.storage.extents`)."""

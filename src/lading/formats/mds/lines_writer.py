@@ -34,6 +34,7 @@ __all__ = ["LineWriter"]
 
 _MOST_INTEGER = (1 << 63) - 1
 _SHOWN = 80
+_TRIAL_BYTES = 4 << 20
 
 _Texts = Callable[[pa.Array], pa.LargeStringArray]
 
@@ -218,6 +219,7 @@ class LineWriter(ShardWriter):
         self._data, self._meta = (OutFile(sink, options) for sink in sinks)
         self._sizes: list[NDArray[np.int64]] = [np.array([len(head)])]
         self._samples = self._lines_bytes = 0
+        self._last, self.packs = b"", self._data.packs
         self.limit_bytes = min(options.most_bytes, MAX_BYTES - len(head))
         _mark_head(self._data, head)
         self._data.write(head)
@@ -255,11 +257,20 @@ class LineWriter(ShardWriter):
         rows = np.arange(self._samples, self._samples + len(lines))
         self._data.mark(self._data.size_bytes + np.cumsum(size), rows)
         self._data.write(body(lines))
+        self._last = bytes(memoryview(body(lines))[:_TRIAL_BYTES]) if self.packs else b""
         self._sizes.append(size)
         self._samples, self._lines_bytes = self._samples + len(lines), self._lines_bytes + total
 
     def bytes_written(self) -> int:
-        """Return the size of the lines before compression, by which the peer ends its shards."""
+        """Return the size of the lines, by which the peer ends its shards; with compression, an estimate."""
+        if not self.packs:
+            return self._lines_bytes
+        if self.ratio is not None:
+            return int(self._lines_bytes * self.ratio)
+        return int(self._lines_bytes * self._data.packed_share(self._lines_bytes, lambda: self._last))
+
+    def raw_bytes(self) -> int:
+        """Return the size of the lines before compression."""
         return self._lines_bytes
 
     def close(self) -> ShardFacts:

@@ -38,6 +38,7 @@ __all__ = ["MdsWriter", "columns_of"]
 _SMALL_BYTES = 2048
 """Values with a smaller average size are joined: 0.07 µs each instead of 0.5, and no 32 bytes for each place."""
 _JOINED_BYTES = 2 << 20
+_TRIAL_BYTES = 4 << 20
 """Bytes of small samples that are joined at once."""
 
 
@@ -132,7 +133,7 @@ class MdsWriter(ShardWriter):
             "column_encodings": [c.encoding for c in self._columns], "column_sizes": [c.size for c in self._columns],
         }  # fmt: skip
         self._header = json.dumps(self._config, sort_keys=True).encode()
-        self.takes_ranges = self._out.takes_ranges
+        self.takes_ranges, self.packs = self._out.takes_ranges, self._out.packs
         self.sample_bytes = 4 * len(self._varying) + 4
         self.limit_bytes = min(options.most_bytes, MAX_BYTES)
         self._parts: list[ByteRanges] = []
@@ -227,8 +228,26 @@ class MdsWriter(ShardWriter):
                                   found=f"{int(length[row])} bytes")  # fmt: skip
 
     def bytes_written(self) -> int:
+        """Return the size of the shard if it ended now; with compression, an estimate."""
+        raw = self.raw_bytes()
+        if not self.packs:
+            return raw
+        if self.ratio is not None:
+            return int(self._payload * self.ratio)
+        return int(raw * self._out.packed_share(raw, self._some_bytes))
+
+    def raw_bytes(self) -> int:
         """Return the size of the shard if it ended now, before compression."""
         return 4 * (self._samples + 2) + len(self._header) + self._body
+
+    def _some_bytes(self) -> bytes:
+        found, size = [], 0
+        for part in reversed(self._parts):
+            for view in part.views():
+                if view is not None and size < _TRIAL_BYTES:
+                    found.append(bytes(memoryview(view)[: _TRIAL_BYTES - size]))
+                    size += len(found[-1])
+        return b"".join(found)
 
     def held_bytes(self) -> int:
         """Return all bytes in memory: nothing is written before the shard is closed."""

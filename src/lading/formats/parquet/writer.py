@@ -99,7 +99,7 @@ class ParquetWriter(ShardWriter):
             Unrepresentable: a null where the schema allows none, or a value of 2 GiB.
         """
         fitted = self._fitted(batch)
-        if self._trial_rate is None and batch.num_rows:
+        if self._trial_rate is None and self.ratio is None and batch.num_rows:
             self._trial_rate = shrinking(plan_columns(fitted.slice(0, _SAMPLE_ROWS), self._options))
         sizes = views.row_bytes(fitted)
         self._num_samples += batch.num_rows
@@ -122,15 +122,26 @@ class ParquetWriter(ShardWriter):
         """Return the bytes in the file, the estimated size of the waiting rows, and the footer; never less than before.
 
         Waiting rows, and those of the last row group, which may be in the background, are assumed to shrink as earlier
-        rows did; the first ones as a trial of them did.
+        rows did; the first ones as `ratio` says, or as a trial of them did.
         """
         written, waiting = self._written_bytes, self._waiting_bytes + self._leaving_bytes
         done = self._payload_bytes - waiting
-        rate = written / done if done else self._trial_rate or 1.0
+        rate = written / done if done else self.ratio or self._trial_rate or 1.0
         footer = sum(len(key) + len(value) for key, value in self._metadata.items())
         footer += (self._row_groups + bool(self._waiting)) * len(self._schema) * _FOOTER_BYTES_PER_CHUNK
         self._said_bytes = max(self._said_bytes, written + int(waiting * min(rate, 1.0)) + footer)
         return self._said_bytes
+
+    def flush(self) -> bool:
+        """End the row group of the waiting rows, and wait until it is in the file."""
+        waited = bool(self._waiting_bytes or self._leaving_bytes)
+        self._flush()
+        if writes_behind(self._sink):
+            self._sink.settle()
+        if self._handle is not None:
+            self._written_bytes = self._handle.tell()
+        self._leaving_bytes = self._leaving_viewed_bytes = self._said_bytes = 0
+        return waited
 
     def held_bytes(self) -> int:
         """Return the bytes that views show of the waiting rows, or of the last row group."""

@@ -30,8 +30,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lading.arrow.views import is_bytes, is_text
 from lading.codecs import ENDINGS, sniff_wrap, stream_decoder
 from lading.errors import CorruptShard, LimitExceeded
+from lading.features.types import Json, feature_of
 from lading.formats.base import (
     Finding,
     Format,
@@ -184,6 +186,11 @@ class WebdatasetFormat(Format[ReadOptions, WriteOptions]):
     def extension(self, options: WriteOptions) -> str:
         """Return `.tar`, and the ending of the compression."""
         return _ENDINGS.get(options.compression or "", ".tar")
+
+    def keeps_type(self, field: pa.Field) -> bool:
+        """Return whether it is a column of text, bytes or JSON."""
+        kind = field.type
+        return bool(is_text(kind) or is_bytes(kind) or isinstance(feature_of(field), Json))
 
     def written(self, schema: pa.Schema, options: WriteOptions) -> Written:
         """Return that keys are escaped, which nothing in a tar says, and that members keep no types."""

@@ -166,8 +166,8 @@ class WebdatasetWriter(MemberWriter):
         return self._append(members, values.length, values, last), values.length
 
     def bytes_written(self) -> int:
-        """Return the size of the tar if it ended now; with compression, the bytes that the compressor returned."""
-        return self._at + len(END) if self._encoder is None else self._sink.tell()
+        """Return the size of the tar if it ended now; with compression, a part is an estimate."""
+        return self._at + len(END) if self._encoder is None else self._encoder.packed_bytes()
 
     def held_bytes(self) -> int:
         """Return 0: the sink has every batch."""
