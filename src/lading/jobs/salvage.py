@@ -35,6 +35,7 @@ from lading.jobs.salvage_extents import known_layouts
 from lading.jobs.salvage_files import TemporaryFiles
 from lading.jobs.salvage_shard import Reading, SavedShard, find_view, save_shard, without_sidecar, wrong_sidecar
 from lading.jobs.salvage_source import FoundShards, find_shards
+from lading.jobs.tasks import SHARD_BYTES
 from lading.limits import DEFAULT_LIMITS, Limits
 from lading.manifest.commit import check_destination, find_destination
 from lading.manifest.files import ShardTables
@@ -109,7 +110,7 @@ def salvage(  # noqa: PLR0913 - one argument a decision of the user; all but two
     source_format: str | None = None,
     split: str | None = None,
     view: str | None = None,
-    shard_size: int | str = "256MB",
+    shard_size: int | str | None = None,
     max_batch_bytes: int | str = "128MB",
     overwrite: bool = False,
     source_options: Mapping[str, Any] | None = None,
@@ -140,7 +141,7 @@ def salvage(  # noqa: PLR0913 - one argument a decision of the user; all but two
         source_format: format of the source, if it is not recognised.
         split: split to save, as for `lading.open`.
         view: `samples` or `interleaved`; by default the data tell.
-        shard_size: approximate size of a shard.
+        shard_size: size of a shard on disk. By default 256 MB.
         max_batch_bytes: most payload in memory at once.
         overwrite: replace the destination.
         source_options: options of the source's format.
@@ -170,7 +171,10 @@ def salvage(  # noqa: PLR0913 - one argument a decision of the user; all but two
     source, read = of_split(listed_once(source), replace(read, split=split))
     found = find_shards(source, stores, read)
     store, path = find_destination(destination, stores)
-    max_bytes, shard_bytes = parse_bytes(max_batch_bytes), parse_bytes(shard_size)
+    max_bytes, shard_bytes = (
+        parse_bytes(max_batch_bytes),
+        SHARD_BYTES if shard_size is None else parse_bytes(shard_size),
+    )
     with shards_of(found.listing, found.format, found.manifest, read=read) as dataset:
         take_files_in(dataset, source_options)
         if found.format.info.deep_options:  # as a deep verification does
@@ -195,7 +199,8 @@ def salvage(  # noqa: PLR0913 - one argument a decision of the user; all but two
             with _advising(found.format, target):
                 plan = make_plan(saved, target)
                 writer = DatasetWriter(
-                    destination, format=target.name, view=dataset.view, schema=plan.schema, shard_size=shard_bytes,
+                    f"{os.fspath(destination)}/", format=target.name, view=dataset.view, schema=plan.schema,
+                    shard_size=shard_bytes,
                     overwrite=overwrite, options=bounded_options(target, options or {}, max_bytes), roles=plan.roles,
                     members=members, on_error=None, stores=stores,
                 )  # fmt: skip
