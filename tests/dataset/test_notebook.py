@@ -6,6 +6,7 @@ import base64
 import io
 import json
 import re
+import shutil
 import wave
 from html.parser import HTMLParser
 from importlib import resources
@@ -211,6 +212,14 @@ def test_a_column_gives_the_values_of_samples(mixed: Any) -> None:
     assert column.to_arrow().to_pylist() == expected
     with pytest.raises(IndexError):
         column[12]
+
+
+def test_columns_of_a_plain_tar_have_the_types_of_their_names(mixed: Any, tmp_path: Path) -> None:
+    [shard] = mixed.shards
+    plain = lading.open(shutil.copy(shard.path, tmp_path / "plain.tar"))
+    assert plain["txt"].to_arrow().to_pylist() == list(mixed["txt"])
+    assert plain["cls"].to_numpy().tolist() == [*range(12)]
+    assert plain["jpg"].to_arrow().to_pylist() == [sample["jpg"] for sample in mixed.samples(raw=True)]
 
 
 def test_fields_inside_columns(mixed: Any) -> None:

@@ -11,11 +11,13 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from lading.arrow.references import files_of, is_ref, with_files
 from lading.content.field_paths import parse_field
 from lading.content.nested import close_to
 from lading.content.preview import described
 from lading.dataset.field_values import field_values
 from lading.errors import UsageError
+from lading.storage.fetch import Fetcher
 
 if TYPE_CHECKING:
     from lading.dataset.dataset import Dataset
@@ -82,7 +84,7 @@ class Column:
         return value
 
     def to_arrow(self) -> pa.ChunkedArray:
-        """All values as Arrow arrays, in memory; payload as `large_binary`."""
+        """All values as Arrow arrays, in memory: text as text, numbers as numbers, media as `large_binary`."""
         chunks = list(self._chunks())
         kinds = {str(chunk.type): chunk.type for chunk in chunks}
         if len(kinds) > 1:  # JSON values that are whole numbers here and decimals there
@@ -109,13 +111,14 @@ class Column:
         return self.to_arrow().__arrow_c_stream__(requested_schema)
 
     def _chunks(self) -> Iterator[pa.Array]:
-        lazy = self._name != self._column
-        for batch in self._dataset.batches(lazy=lazy):
-            if not lazy:
-                yield batch.column(self._name)
-                continue
-            [values] = field_values(batch, [self._name], self._dataset._shards.fetcher)  # noqa: SLF001 - a part of the dataset
-            yield values
+        """The values batch by batch: text as text, numbers as numbers, media as bytes."""
+        with Fetcher(self._dataset.read.stores, limits=self._dataset.read.limits) as fetcher:
+            for batch in self._dataset.batches(lazy=True):
+                [values] = field_values(batch, [self._name], fetcher)
+                if is_ref(values.type):
+                    schema = with_files(pa.schema([pa.field(self._name, values.type)]), files_of(batch.schema))
+                    values = fetcher.materialise(pa.record_batch([values], schema)).column(0)
+                yield values
 
     def __repr__(self) -> str:
         try:

@@ -891,8 +891,11 @@ class Format(ABC, Generic[R, W]):
             Unrepresentable: a column that the format cannot hold.
             UsageError: the format is read-only.
         """
-        raise UsageError(f"the format {self.name} is read-only",
-                         advice="Name another format with --to.")  # fmt: skip
+        raise self.read_only_error()
+
+    def read_only_error(self) -> UsageError:
+        """Return the error that the format cannot be written."""
+        return UsageError(f"the format {self.name} is read-only", advice="Name another format with --to.")
 
     def written(self, schema: pa.Schema, options: W) -> Written:
         """Return what a reader must know of rows of this schema that are written with these options."""
@@ -916,6 +919,8 @@ class Format(ABC, Generic[R, W]):
 
     def extension(self, options: W) -> str:
         """Return the ending of a shard's file name under these options, such as `.tar.gz`."""
+        if not self.info.extensions:
+            raise self.read_only_error()
         return self.info.extensions[0]
 
     def extra_files(self, name: str, options: W) -> Sequence[str]:

@@ -211,7 +211,9 @@ def find_format(path: str, head: bytes) -> AnyFormat:
         file=path,
         expected=", ".join(format_names()),
         found=other or f"first bytes {head[:16]!r}",
-        advice="Write its rows in one of these formats, with a program that reads it."
+        advice="Name its folder, to read the files in it as samples."
+        if (other or "").endswith("picture")
+        else "Write its rows in one of these formats, with a program that reads it."
         if other
         else "Name the format with --from.",
     )

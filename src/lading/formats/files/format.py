@@ -47,6 +47,10 @@ class FilesFormat(Format[ReadOptions, NoOptions]):
         """Return whether some files are media by their names."""
         return holds_media(files)
 
+    def read_only_error(self) -> UsageError:
+        """Return the error that names the verb that writes loose files."""
+        return UsageError("loose files are no shards", advice="Write them with lading export, or ds.export.")
+
     def open(self, file: ShardFile, options: ReadOptions) -> FilesReader:
         """Open a slice of a folder; no file is opened.
 
