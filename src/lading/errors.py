@@ -45,6 +45,7 @@ __all__ = [
     "DatasetReplaced",
     "DestinationExists",
     "DuplicateField",
+    "FunctionError",
     "LadingError",
     "LimitExceeded",
     "MissingExtra",
@@ -242,6 +243,10 @@ class UsageError(LadingError, ValueError):
     """The call is wrong."""
 
     exit_status = 2
+
+
+class FunctionError(LadingError, RuntimeError):
+    """A function of the user's raised an error, which is the cause of this one."""
 
 
 class MissingTag(UsageError, KeyError):

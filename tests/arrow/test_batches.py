@@ -11,11 +11,11 @@ from lading.arrow.batches import copied, with_columns
 
 
 def test_columns_come_with_their_types_and_all_else_stays() -> None:
-    fields = [pa.field("a", pa.int64(), False, {b"k": b"v"}), pa.field("b", pa.string())]  # noqa: FBT003
+    fields = [pa.field("a", pa.int64(), False, {b"k": b"v"}), pa.field("b", pa.string())]
     batch = pa.record_batch([[1, 2], ["x", "y"]], schema=pa.schema(fields, metadata={b"file": b"f"}))
     given = with_columns(batch, {0: pa.array([3.0, 4.0])})
     assert given.to_pydict() == {"a": [3.0, 4.0], "b": ["x", "y"]}
-    assert given.schema.field(0).equals(pa.field("a", pa.float64(), False, {b"k": b"v"}), check_metadata=True)  # noqa: FBT003
+    assert given.schema.field(0).equals(pa.field("a", pa.float64(), False, {b"k": b"v"}), check_metadata=True)
     assert given.schema.metadata == {b"file": b"f"}
     assert batch.to_pydict() == {"a": [1, 2], "b": ["x", "y"]}
 

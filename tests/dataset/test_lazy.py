@@ -97,20 +97,20 @@ CHAINS: dict[str, Callable[[lading.Dataset], lading.Dataset]] = {
     "list": lambda ds: ds[[7, 2, 2, 21, 0]],
     "list behind where": lambda ds: ds.where("b == 2")[[3, 0, 5]],
     "where behind a list": lambda ds: ds[[7, 2, 8, 21, 0]].where("b == 2"),
-    "filter": lambda ds: ds.filter(_odd),
-    "lambda": lambda ds: ds.filter(lambda batch: pc.less(batch["a"].cast(pa.int64()), 5)),
-    "map": lambda ds: ds.map(_doubled),
-    "map, where, select": lambda ds: ds.map(_doubled).where("twice > 10").select("twice"),
+    "filter": lambda ds: ds.filter_batches(_odd),
+    "lambda": lambda ds: ds.filter_batches(lambda batch: pc.less(batch["a"].cast(pa.int64()), 5)),
+    "map": lambda ds: ds.map_batches(_doubled),
+    "map, where, select": lambda ds: ds.map_batches(_doubled).where("twice > 10").select("twice"),
     "shuffle": lambda ds: ds.shuffle(),
     "shuffle between where": lambda ds: ds.where("a >= 4").shuffle(5).where("b == 1"),
     "shuffle, select, limit": lambda ds: ds.shuffle(2).select("txt").limit(6),
-    "shuffle between maps": lambda ds: ds.map(_doubled).shuffle(seed=3).map(_doubled_again),
+    "shuffle between maps": lambda ds: ds.map_batches(_doubled).shuffle(seed=3).map_batches(_doubled_again),
     "shuffle, slice, shuffle": lambda ds: ds.shuffle(1)[3:-2].shuffle(2),
     "sample": lambda ds: ds.sample(0.4, seed=2),
     "sample of a number, between where": lambda ds: ds.where("b != 1").sample(9).where("a > 3"),
     "sort": lambda ds: ds.sort("b", descending=True),
     "sort, shuffle, sort": lambda ds: ds.sort("txt").shuffle(4).sort(["b", "a"], descending=[False, True])[2:],
-    "sort behind rename and map": lambda ds: ds.rename({"b": "c"}).map(_doubled).sort("c").drop("c"),
+    "sort behind rename and map": lambda ds: ds.rename({"b": "c"}).map_batches(_doubled).sort("c").drop("c"),
     "keys": lambda ds: ds.take_keys(["021", "003", "003", "010"]).where("a > 3"),
     "keys in another column": lambda ds: ds.take_keys(["text 8", "text 2"], by="txt"),
     "nothing is left": lambda ds: ds.where("a < 0"),
@@ -169,7 +169,7 @@ def test_workers_write_the_same(tmp_path: Path) -> None:
         for at in range(0, 400, 50):
             writer.write_batch(pa.table({"a": range(at, at + 50), "txt": [f"{i:050}" for i in range(at, at + 50)]}))
     with lading.open(tmp_path / "in") as ds:
-        dataset = ds.where("a > 20").map(lambda batch: batch.append_column("b", pc.negate(batch["a"])))
+        dataset = ds.where("a > 20").map_batches(lambda batch: batch.append_column("b", pc.negate(batch["a"])))
         for workers in (1, 2):
             done = dataset.write(tmp_path / f"{workers}", "jsonl", workers=workers, shard_size="2kb")
             assert done.samples == 379
@@ -238,7 +238,7 @@ def test_a_column_that_no_shard_has(plain: Path) -> None:
             ds.drop("zz"),
             ds.rename({"zz": "y"}),
             ds.where("zz > 1"),
-            ds.map(_doubled).select("zz"),
+            ds.map_batches(_doubled).select("zz"),
         ):
             with pytest.raises(UsageError, match="zz"):
                 list(wrong.batches())
@@ -287,7 +287,7 @@ def test_steps_with_expressions_can_be_compared(plain: Path) -> None:
 
 def test_a_function_that_changes_the_number_of_samples_gives_them_no_numbers(plain: Path, tmp_path: Path) -> None:
     with lading.open(plain) as source:
-        dataset = source.map(_without_first)
+        dataset = source.map_batches(_without_first)
         assert len(list(dataset)) < COUNT
         for asked in (
             lambda: len(dataset),
@@ -303,12 +303,12 @@ def test_a_function_that_changes_the_number_of_samples_gives_them_no_numbers(pla
 
 def test_a_list_behind_functions_alone(plain: Path) -> None:
     with lading.open(plain) as source:
-        dataset = source.map(_doubled)[[-1, 2, -1]]
+        dataset = source.map_batches(_doubled)[[-1, 2, -1]]
         assert [row["twice"] for row in _rows(dataset)] == [2 * (COUNT - 1), 4, 2 * (COUNT - 1)]
         assert [row["twice"] for row in _rows(dataset.select("twice")[1::-1])] == [4, 2 * (COUNT - 1)]
         assert len(dataset) == 3
         with pytest.raises(UsageError, match="number of samples"):
-            next(source.map(_without_first)[-2:].batches())
+            next(source.map_batches(_without_first)[-2:].batches())
 
 
 @pytest.mark.parametrize("to", ["jsonl", "parquet"])
@@ -327,7 +327,7 @@ def test_a_function_keeps_columns_that_only_later_shards_have(tmp_path: Path) ->
     for number, more in enumerate(({}, {"late": [7]}, {})):
         pq.write_table(pa.table({"a": [number], **more}), tmp_path / f"{number}.parquet")
     with lading.open(tmp_path / "*.parquet") as source:
-        dataset = source.map(_doubled)
+        dataset = source.map_batches(_doubled)
         rows = [
             {"a": 0, "twice": 0},
             {"a": 1, "twice": 2, "late": 7},
@@ -343,9 +343,9 @@ def test_a_function_keeps_columns_that_only_later_shards_have(tmp_path: Path) ->
 def test_a_function_sees_rows_before_it_says_its_columns(plain: Path) -> None:
     """Arrow finds no type for the values of no rows."""
     with lading.open(plain) as ds:
-        dataset = ds.where("a > 5").map(lambda batch: batch.append_column("i", pa.array(range(batch.num_rows))))
+        dataset = ds.where("a > 5").map_batches(lambda batch: batch.append_column("i", pa.array(range(batch.num_rows))))
         assert dataset.schema.field("i").type == pa.int64()
-        assert ds.where("a < 0").map(lambda batch: 1 / 0).schema == ds.schema
+        assert ds.where("a < 0").map_batches(lambda batch: 1 / 0).schema == ds.schema
 
 
 def test_arguments_of_opening_are_refused_for_a_dataset(plain: Path) -> None:
@@ -388,12 +388,14 @@ _NAMES = [
     "drop",
     "export",
     "filter",
+    "filter_batches",
     "format",
     "head",
     "image_bounds",
     "join",
     "limit",
     "map",
+    "map_batches",
     "materialise",
     "read",
     "rename",
@@ -414,6 +416,7 @@ _NAMES = [
     "take_keys",
     "view",
     "where",
+    "with_decode",
     "write",
 ]
 
@@ -447,7 +450,7 @@ DOCUMENT_CHAINS: dict[str, Callable[[lading.Dataset], lading.Dataset]] = {
     "slice": lambda ds: ds[1:4],
     "list": lambda ds: ds[[4, 0, 2]],
     "list behind items": lambda ds: ds.where("modality == 'image'")[[2, 0]],
-    "map": lambda ds: ds.map(lambda batch: batch.append_column("at", batch["position"])),
+    "map": lambda ds: ds.map_batches(lambda batch: batch.append_column("at", batch["position"])),
 }
 
 
@@ -493,7 +496,7 @@ def test_a_condition_reads_no_other_column(tmp_path: Path) -> None:
 def test_a_function_that_drops_rows_in_a_later_batch_leaves_no_numbers(tmp_path: Path) -> None:
     for number in range(4):
         pq.write_table(pa.table({"id": range(5 * number, 5 * number + 5)}), tmp_path / f"{number}.parquet")
-    ds = lading.open(tmp_path).map(lambda batch: batch.filter(pc.not_equal(batch["id"], 10)))
+    ds = lading.open(tmp_path).map_batches(lambda batch: batch.filter(pc.not_equal(batch["id"], 10)))
     assert [sample["id"] for sample in ds] == [n for n in range(20) if n != 10]
     for ask in (lambda: len(ds), lambda: ds[12], lambda: ds.take([12]), lambda: list(ds[-8:])):
         with pytest.raises(UsageError, match="changes the number of samples"):

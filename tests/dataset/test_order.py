@@ -243,7 +243,7 @@ def test_behind_a_function_that_changes_the_number_of_samples(source: Path) -> N
             return
         for chain in (lambda each: each.shuffle(), lambda each: each.sort("n"), lambda each: each.sample(3)):
             with pytest.raises(UsageError, match="number of samples"):
-                next(chain(ds.map(lambda batch: batch.slice(1))).batches())
+                next(chain(ds.map_batches(lambda batch: batch.slice(1))).batches())
 
 
 def test_fields_inside_columns(tmp_path: Path) -> None:

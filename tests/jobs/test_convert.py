@@ -415,7 +415,7 @@ _LEFT_OUT: list[dict[str, Any]] = [
     {"where": "lang != 'de'", "drop": "sample"},
     {"on_error": "drop_sample"},
     {"where": "lang != 'de'", "max_aspect_ratio": 3, "drop": "sample"},
-    {"map": lambda batch: batch.filter(pc.not_equal(batch["text_content"], "two"))},
+    {"map_batches": lambda batch: batch.filter(pc.not_equal(batch["text_content"], "two"))},
 ]
 
 

@@ -39,7 +39,7 @@ def steps_of(where: Any = None, keep: Any = None, drop: Any = "row", **bounds: A
     """The steps that `lading.convert` makes of its arguments."""
     steps: list[Step] = [] if where is None else [Where(where, drop)]
     steps += [ImageBounds(**bounds, drop=drop)] if bounds or drop != "row" else []
-    return [*steps, *([] if keep is None else [Filter(keep, drop)])]
+    return [*steps, *([] if keep is None else [Filter(keep, drop, batched=True)])]
 
 
 def applied(

@@ -85,7 +85,7 @@ def test_functions_and_workers(source: Path, tmp_path: Path) -> None:
     for workers in (1, 2):
         done = lading.convert(
             source, tmp_path / f"{workers}", format="parquet", shard_size="2kb", workers=workers,
-            filter=no_first_items, map=with_length, where="sample_id != 'e0'", drop="sample",
+            filter_batches=no_first_items, map_batches=with_length, where="sample_id != 'e0'", drop="sample",
         )  # fmt: skip
         assert done.samples == 2  # e1 and e2 have no items; all others one at position 0
     shards = [sorted((tmp_path / f"{workers}").glob("*.parquet")) for workers in (1, 2)]
@@ -102,8 +102,8 @@ def test_closures_and_expressions_and_workers(source: Path, tmp_path: Path) -> N
 
     for workers in (1, 2):
         done = lading.convert(
-            source, tmp_path / f"{workers}", format="parquet", shard_size="2kb", workers=workers, map=with_more,
-            where=pc.field("position") >= 0, filter=lambda batch: [added > 0] * len(batch),
+            source, tmp_path / f"{workers}", format="parquet", shard_size="2kb", workers=workers, map_batches=with_more,
+            where=pc.field("position") >= 0, filter_batches=lambda batch: [added > 0] * len(batch),
         )  # fmt: skip
         counts.append(done.samples)
     assert counts[0] == counts[1] > 0
@@ -115,16 +115,18 @@ def test_closures_and_expressions_and_workers(source: Path, tmp_path: Path) -> N
 
 @pytest.mark.parametrize("target", ["webdataset", "parquet"])
 def test_a_function_that_adds_a_column(target: str, source: Path, tmp_path: Path) -> None:
-    lading.convert(source, tmp_path / "out", format=target, map=with_length, limit=1, verify=True)
+    lading.convert(source, tmp_path / "out", format=target, map_batches=with_length, limit=1, verify=True)
     assert rows_of(tmp_path / "out", "position", "length") == [(-1, None), (0, 5), (1, None), (2, None)]
 
 
 def test_functions_that_cannot_be(source: Path, tmp_path: Path) -> None:
     lock = threading.Lock()
-    with pytest.raises(UsageError, match=r"cannot be sent.*filter=<function.*workers=1"):
-        lading.convert(source, tmp_path / "out", format="parquet", workers=2, shard_size=1, filter=lambda _: [lock])
+    with pytest.raises(UsageError, match=r"cannot be sent.*filter_batches=<function.*workers=1"):
+        lading.convert(
+            source, tmp_path / "out", format="parquet", workers=2, shard_size=1, filter_batches=lambda _: [lock]
+        )
     with pytest.raises(UsageError, match="record batch"):
-        lading.convert(source, tmp_path / "out", format="parquet", map=lambda batch: batch.to_pydict())
+        lading.convert(source, tmp_path / "out", format="parquet", map_batches=lambda batch: batch.to_pydict())
     assert not (tmp_path / "out").exists()
 
 
@@ -137,7 +139,7 @@ def test_columns_that_change_their_type_on_the_way(source: Path, tmp_path: Path)
         return batch.append_column("own", values)
 
     with pytest.raises(SchemaMismatch, match="own"):
-        lading.convert(source, tmp_path / "out", format="parquet", map=fickle)
+        lading.convert(source, tmp_path / "out", format="parquet", map_batches=fickle)
     assert all(seen)  # never called without rows
 
 
@@ -327,7 +329,7 @@ def test_references_do_not_lead_to_what_is_replaced(tmp_path: Path) -> None:
 def test_a_column_that_a_function_adds_goes_where_it_belongs_in_tars(
     workers: int, source: Path, tmp_path: Path
 ) -> None:
-    lading.convert(source, tmp_path / "out", format="webdataset", map=with_length, workers=workers, verify=True)
+    lading.convert(source, tmp_path / "out", format="webdataset", map_batches=with_length, workers=workers, verify=True)
     rows = rows_of(tmp_path / "out", "sample_id", "position", "length")
     assert [row for row in rows if row[2] is not None] == [
         row for i in range(3) for row in ((f"a{i}", 0, 5), (f"c{i}", 0, 9))
@@ -378,7 +380,7 @@ def test_a_function_sees_each_row_once_also_with_a_limit(tmp_path: Path) -> None
         seen.update(values)
         return fresh
 
-    done = lading.convert(tmp_path / "t.parquet", tmp_path / "out", format="parquet", filter=is_new, limit=10)
+    done = lading.convert(tmp_path / "t.parquet", tmp_path / "out", format="parquet", filter_batches=is_new, limit=10)
     assert rows_of(tmp_path / "out", "v") == [(i,) for i in range(10)]
     assert done.counts == {"left out by the function, filtered": 18}  # two behind each of them but the last
 
@@ -392,7 +394,9 @@ def test_a_limit_counts_what_is_given_to_a_function(function: Function, written:
     (tmp_path / "in").mkdir()
     for i in range(4):
         pq.write_table(pa.table({"v": range(3 * i, 3 * i + 3)}), tmp_path / "in" / f"{i}.parquet")
-    done = lading.convert(tmp_path / "in", tmp_path / "out", format="parquet", map=function, limit=7, verify=True)
+    done = lading.convert(
+        tmp_path / "in", tmp_path / "out", format="parquet", map_batches=function, limit=7, verify=True
+    )
     assert [v for (v,) in rows_of(tmp_path / "out", "v")] == written
     assert (done.samples, done.rows) == (len(written), len(written))
 
@@ -424,7 +428,7 @@ def test_functions_may_not_break_samples(tmp_path: Path) -> None:
         (lambda b: b.drop_columns(["position"]), "position"),
     ):
         with pytest.raises(UsageError, match=says):
-            lading.convert(tmp_path / "in.tar", tmp_path / "out", format="webdataset", map=broken)
+            lading.convert(tmp_path / "in.tar", tmp_path / "out", format="webdataset", map_batches=broken)
 
 
 def test_columns_of_other_kinds_that_are_called_as_those_of_items(tmp_path: Path) -> None:

@@ -22,7 +22,18 @@ from lading.arrow.references import is_ref
 from lading.arrow.types import array_of_values
 from lading.arrow.views import LIST_TYPES, is_bytes, is_text, over
 from lading.errors import LadingError, Unrepresentable, UsageError
-from lading.features.encode import VIDEO_FIELDS, array_of, media_bytes, npy_bytes, video_cell
+from lading.features.encode import (
+    VIDEO_FIELDS,
+    array_of,
+    image_bytes,
+    image_bytes_as,
+    image_format,
+    is_image,
+    is_tensor,
+    media_bytes,
+    npy_bytes,
+    video_cell,
+)
 from lading.features.types import (
     Array,
     Audio,
@@ -54,7 +65,7 @@ _SUBCLASSES: tuple[tuple[Any, Callable[[Any], Any]], ...] = (
     (float, float.__float__),
 )
 """Plain Python types, and how they are stored."""
-_JSON, _NPY, _NUMBER = "JSON", "an array", "a number"
+_JSON, _NPY, _NUMBER, _IMAGE = "JSON", "an array", "a number", "an image"
 _OF_NUMPY = (bytes, str, bool, int, float, date, timedelta, type(None))
 _MEDIA = (Image, Audio, Video)
 _REFUSED = (pa.ArrowException, TypeError, ValueError)
@@ -65,8 +76,8 @@ _LARGE_BYTES = 4 << 10
 def encode_value(value: Any) -> Any:
     """Return the stored form of a value.
 
-    Bytes, text and numbers are unchanged, arrays become `.npy`, lists and dicts JSON text. Pickle is never used. Raises
-    UsageError for other values.
+    Bytes, text and numbers are unchanged, arrays and tensors become `.npy`, lists and dicts JSON text, images of Pillow
+    their file, or PNG. Pickle is never used. Raises UsageError for other values.
     """
     if type(value) in _PLAIN:
         return value
@@ -78,12 +89,15 @@ def encode_value(value: Any) -> Any:
     for kind, made in _SUBCLASSES:
         if isinstance(value, kind):
             return made(value)
-    if isinstance(value, np.ndarray):
+    if isinstance(value, np.ndarray) or is_tensor(value):
         return npy_bytes(value)
     if isinstance(value, (list, tuple, dict)):
         return json_text.dumps(value)
+    if is_image(value):
+        return image_bytes(value)
+    known = "bytes, text, a number, a list or dict, a numpy array or a Pillow image"
     raise UsageError("a value of this type cannot be stored", found=type(value).__name__,
-                     advice="Encode it as bytes, text, a number, a list or dict, or a numpy array.")  # fmt: skip
+                     advice=f"Encode it as {known}.")  # fmt: skip
 
 
 class Encoders:
@@ -138,7 +152,7 @@ class Encoders:
         """Return the encoder for values of this field and type."""
         if not isinstance(name, str) or not json_text.is_unicode(name):
             raise UsageError("a field's name is a text", found=f"{type(name).__name__} {name!a:.80}")
-        return _as_it_is if value is None else self._encode.get(name, encode_value)
+        return _as_it_is if value is None else self._encode.get(name) or _encoder_by_name(name, value)
 
     def _learn(self, sample: Mapping[str, Any], row: Mapping[str, Any], new: Sequence[str]) -> None:
         """Record new fields and types, and the kinds of values in columns that no schema names."""
@@ -154,7 +168,14 @@ class Encoders:
             if value is None or (name not in self._encode and type(value) in _PLAIN):
                 self._plain.add((name, type(value)))
             elif name in self.fields or name in kinds:  # otherwise it is a null of numpy, which has no kind
-                self._others[name, type(value)] = self._encode.get(name, encode_value)
+                self._others[name, type(value)] = self._encoder(name, value)
+
+
+def _encoder_by_name(name: str, value: Any) -> Callable[[Any], Any]:
+    """Return the encoder for a column that no schema names; the ending of a name says the format of its images."""
+    if not is_image(value):
+        return encode_value
+    return partial(image_bytes_as, image_format(name.rpartition(".")[2].lower()))
 
 
 def _kinds(row: Mapping[str, Any]) -> Iterable[tuple[str, type]]:
@@ -164,10 +185,12 @@ def _kinds(row: Mapping[str, Any]) -> Iterable[tuple[str, type]]:
 
 def _kind(value: Any, stored: Any) -> str:
     """Return the kind of a value. Numbers share a kind where floats hold all of them exactly."""
-    if isinstance(value, np.ndarray):
+    if isinstance(value, np.ndarray) or is_tensor(value):
         return _NPY
     if isinstance(value, (list, tuple, dict)):
         return _JSON
+    if is_image(value):
+        return _IMAGE
     return _NUMBER if type(stored) in (int, float) else type(stored).__name__
 
 
@@ -396,6 +419,8 @@ def _tagged(field: pa.Field, kind: str | None) -> pa.Field:
         return with_feature(field, Json())
     if kind == _NPY:
         return with_feature(field, Array())
+    if kind == _IMAGE:
+        return with_feature(field, Image())
     if not is_bytes(field.type):
         return field
     tagged = field.with_metadata(tag_by_extension(field.name))

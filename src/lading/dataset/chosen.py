@@ -272,7 +272,7 @@ class ChosenSamples:
 
     def _numbers(self, steps: Sequence[Step]) -> Numbers:
         """The numbers behind the first steps of the dataset; found once behind each step that needs all samples."""
-        begin = max((i + 1 for i, step in enumerate(steps) if _chooses(step) or isinstance(step, Map)), default=0)
+        begin = max((i + 1 for i, step in enumerate(steps) if _may_leave_out(step)), default=0)
         known = max((count for count in self._found if begin <= count <= len(steps)), default=None)
         if known is not None:
             begin, found = known, self._found[known]
@@ -397,6 +397,11 @@ def _chooses(step: Step) -> bool:
 def _changes_columns(step: Step) -> bool:
     """Whether a step changes columns, and keeps all samples."""
     return isinstance(step, (*_COLUMN_STEPS, Fields)) or (isinstance(step, Join) and step.how == "left")
+
+
+def _may_leave_out(step: Step) -> bool:
+    """Whether only a pass over the rows tells which samples are left behind a step, or how many there are."""
+    return not step.keeps_samples if isinstance(step, Map) else _chooses(step)
 
 
 def has_map(steps: Sequence[Step]) -> bool:

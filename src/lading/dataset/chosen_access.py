@@ -29,10 +29,11 @@ class ChosenAccess:
         shards: the shards of the source.
         source: the samples of the source.
         chosen: the samples behind the steps.
+        media: open images, audio and videos, which are bytes else.
     """
 
-    def __init__(self, shards: Shards, source: SampleAccess, chosen: ChosenSamples) -> None:
-        self._shards, self._source, self._chosen = shards, source, chosen
+    def __init__(self, shards: Shards, source: SampleAccess, chosen: ChosenSamples, *, media: bool = False) -> None:
+        self._shards, self._source, self._chosen, self._media = shards, source, chosen, media
         changes = any(makes_rows(step, shards.view) for step in chosen.steps)
         self._as_they_are = shards.view == "samples" and not changes
 
@@ -47,7 +48,8 @@ class ChosenAccess:
     def _of_source(self, number: int) -> dict[str, Any]:
         if self._as_they_are:
             return self._source.sample(number)
-        [sample] = samples_as_dicts(self._shards, self._taken(np.array([number]), None, views=False))
+        rows = self._taken(np.array([number]), None, views=False)
+        [sample] = samples_as_dicts(self._shards, rows, media=self._media)
         return sample
 
     def take(
@@ -84,7 +86,7 @@ class ChosenAccess:
         raise KeyError(key)
 
 
-def access_to(shards: Shards, chosen: ChosenSamples | None) -> SampleAccess | ChosenAccess:
-    """The samples of shards by number and by key; behind steps, if there are some."""
-    source = SampleAccess(shards)
-    return source if chosen is None else ChosenAccess(shards, source, chosen)
+def access_to(shards: Shards, chosen: ChosenSamples | None, *, media: bool = False) -> SampleAccess | ChosenAccess:
+    """The samples of shards by number and by key; behind steps, if there are some; `media` as of `SampleAccess`."""
+    source = SampleAccess(shards, media=media)
+    return source if chosen is None else ChosenAccess(shards, source, chosen, media=media)

@@ -59,7 +59,7 @@ class Dataset(StepVerbs, OrderVerbs, KeyVerbs, LayoutVerbs):
         ds.write("english", format="jsonl")
     """
 
-    __slots__ = ("_access", "_chosen", "_read", "_reopen", "_sample", "_shards", "_source", "_steps")
+    __slots__ = ("_access", "_chosen", "_decodes", "_read", "_reopen", "_sample", "_shards", "_source", "_steps")
 
     def __init__(
         self,
@@ -68,18 +68,21 @@ class Dataset(StepVerbs, OrderVerbs, KeyVerbs, LayoutVerbs):
         read: ReadOptions,
         shards: Shards,
         steps: tuple[Step, ...] = (),
+        *,
+        decode: bool = True,
     ) -> None:
         """Made by `lading.open`."""
-        self._source, self._read, self._steps = source, read, steps
+        self._source, self._read, self._steps, self._decodes = source, read, steps, decode
         self._reopen, self._shards = reopen, shards
         fitting = shards_that_fit(shards, steps)
         chooses = any(not isinstance(step, Repartition) for step in steps)
         self._chosen = ChosenSamples(fitting, steps) if chooses else None
-        self._access = access_to(fitting, self._chosen)
+        self._access = access_to(fitting, self._chosen, media=decode)
         self._sample = self._access.sample
 
     def _with(self, step: Step) -> Self:
-        return type(self)(self._reopen, self.source, self.read, self._shards, (*self.steps, step))
+        steps = (*self.steps, step)
+        return type(self)(self._reopen, self.source, self.read, self._shards, steps, decode=self._decodes)
 
     def _open_other(self, source: Source, view: str) -> Dataset:
         return self._reopen(listed_once(source), ReadOptions(view=view, stores=self.read.stores), ())
@@ -106,7 +109,16 @@ class Dataset(StepVerbs, OrderVerbs, KeyVerbs, LayoutVerbs):
 
     def __reduce__(self) -> tuple[Callable[..., Dataset], tuple[object, ...]]:
         """A process that is given a dataset opens the source again, with files and maps of its own."""
-        return self._reopen, (self.source, self.read, self.steps)
+        return _reopened, (self._reopen, self.source, self.read, self.steps, self._decodes)
+
+    def with_decode(self, decode: bool) -> Self:
+        """The dataset with media as images, audio and videos (the default), or as the bytes that are stored.
+
+        Text, numbers, JSON and arrays are Python values either way. `batches` and `take` always give bytes.
+
+        Example: `jpeg_bytes = ds.with_decode(False)[0]["jpg"]`
+        """
+        return type(self)(self._reopen, self.source, self.read, self._shards, self.steps, decode=decode)
 
     # What it is
 
@@ -159,7 +171,7 @@ class Dataset(StepVerbs, OrderVerbs, KeyVerbs, LayoutVerbs):
 
     @property
     def shards(self) -> ShardList:
-        """The shards of the source, each opened when it is asked for. Steps do not change them.
+        """The shards of the source, each opened when it is asked for. Steps do not change them; media are bytes.
 
         Example: `len(ds.shards)`, `ds.shards[0].path`
         """
@@ -260,15 +272,15 @@ class Dataset(StepVerbs, OrderVerbs, KeyVerbs, LayoutVerbs):
         Example: `for sample in ds.samples(): print(sample["__key__"])`
 
         Args:
-            raw: give every value as its column has it (bytes for a member of a tar, unless a manifest says more),
-                nothing decoded. Only for the view `samples`.
+            raw: give every value as its column has it: text, JSON and arrays of a tar as bytes too, which
+                `with_decode(False)` still parses. Only for the view `samples`.
         """
         if self.view == "interleaved":
             for batch in self.batches(views=True):
                 yield from samples_as_dicts(self._shards, pa.Table.from_batches([batch]))
             return
         for batch in self.batches(lazy=True):
-            yield from rows_as_dicts(self._shards, batch, raw=raw)
+            yield from rows_as_dicts(self._shards, batch, raw=raw, media=self._decodes and not raw)
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         return self.samples()
@@ -285,7 +297,7 @@ class Dataset(StepVerbs, OrderVerbs, KeyVerbs, LayoutVerbs):
         rows = max(count, 1) if self.view == "samples" else _DOCUMENT_ROWS
         for batch in self.batches(max_rows=rows, on_error="warn"):
             labels |= shown.labels_of(batch.schema)
-            found += samples_as_dicts(self._shards, pa.Table.from_batches([batch]))
+            found += samples_as_dicts(self._shards, pa.Table.from_batches([batch]), media=self._decodes)
             if len(found) >= count:
                 break
         return SampleList(found[:count], labels)
@@ -302,8 +314,10 @@ class Dataset(StepVerbs, OrderVerbs, KeyVerbs, LayoutVerbs):
     def __getitem__(self, index: Any) -> Any:
         """One sample by its number, a dataset of the samples of a slice or a list, or the values of a column.
 
-        A sample is a dict of Python values: media as bytes, text as str, JSON parsed, arrays as numpy. In the view
-        `interleaved` it has `sample_id`, the fields of the document, and `items`, a list of dicts.
+        A sample is a dict of Python values: images as Pillow's, audio and videos as bytes that know their header
+        (`lading.content.media_files`), text as str, JSON parsed, arrays as numpy, labels and numbers as numbers.
+        `with_decode(False)` gives media as bytes. In the view `interleaved` it has `sample_id`, the fields of the
+        document, and `items`, a list of dicts with `binary_content` as bytes.
 
         `ds[name]` takes a column, or a field inside one such as `json.lang`: its values are read when they are asked
         for, by number, by slice, or in order.
@@ -313,6 +327,7 @@ class Dataset(StepVerbs, OrderVerbs, KeyVerbs, LayoutVerbs):
         Raises:
             IndexError: the number is outside the dataset.
             UsageError: there is no such column.
+            DataError: an image cannot be opened. Pillow reads pixels later: errors in them come with `load()`.
         """
         if type(index) is int:
             return self._sample(index)
@@ -417,3 +432,14 @@ class Dataset(StepVerbs, OrderVerbs, KeyVerbs, LayoutVerbs):
         from lading.jobs.export import export
 
         return export(self, destination, overwrite=overwrite)
+
+
+def _reopened(
+    reopen: Callable[[Source, ReadOptions, tuple[Step, ...]], Dataset],
+    source: Source,
+    read: ReadOptions,
+    steps: tuple[Step, ...],
+    decode: bool,
+) -> Dataset:
+    """A dataset in another process."""
+    return reopen(source, read, steps).with_decode(decode)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import pairwise, repeat
 from typing import Any
 
@@ -10,30 +10,58 @@ import pyarrow as pa
 
 from lading.arrow.references import files_of, is_ref
 from lading.arrow.types import uncut_values
+from lading.content.media_files import media_features, open_media
 from lading.dataset.shards import Shards
 from lading.errors import DataError, LadingError, errors_at
-from lading.features.items import RESERVED, lineage_of, sample_firsts
+from lading.features.items import KEY, RESERVED, lineage_of, sample_firsts
 from lading.features.types import Feature, decode, feature_of
 
-__all__ = ["document_as_dict", "rows_as_dicts", "samples_as_dicts"]
+__all__ = ["document_as_dict", "media_of", "rows_as_dicts", "samples_as_dicts", "with_media"]
 
 
-def samples_as_dicts(shards: Shards, table: pa.Table) -> list[dict[str, Any]]:
-    """The samples of a table of rows: a dict each, as `ds[i]` gives it."""
+def samples_as_dicts(shards: Shards, table: pa.Table, *, media: bool = False) -> list[dict[str, Any]]:
+    """The samples of a table of rows: a dict each, as `ds[i]` gives it; `media` as of `rows_as_dicts`."""
     if not table.num_columns:  # its batches would not tell how many rows there are
         return [{} for _ in range(table.num_rows)]
-    rows = [row for batch in table.to_batches() for row in rows_as_dicts(shards, batch, raw=False)]
+    rows = [row for batch in table.to_batches() for row in rows_as_dicts(shards, batch, media=media)]
     if shards.view == "samples":
         return rows
     starts = [*sample_firsts(table, shards.view).tolist(), len(rows)]
     return [document_as_dict(rows[a:b]) for a, b in pairwise(starts)]
 
 
-def rows_as_dicts(shards: Shards, batch: pa.RecordBatch, *, raw: bool) -> Iterator[dict[str, Any]]:
-    """The rows of a batch, a dict each; with `raw` nothing is decoded. Errors name the file of the rows."""
+def rows_as_dicts(
+    shards: Shards, batch: pa.RecordBatch, *, raw: bool = False, media: bool = False
+) -> Iterator[dict[str, Any]]:
+    """The rows of a batch, a dict each. Errors name the file of the rows.
+
+    Args:
+        shards: whose rows they are.
+        batch: the rows.
+        raw: decode nothing.
+        media: open images, audio and videos (`lading.content.media_files`), which are bytes else; not those of items.
+    """
     files = lineage_of(batch.schema)
     with errors_at(file=files[0] if len(files) == 1 else None):
-        yield from _dicts(shards, batch, raw=raw)
+        rows = _dicts(shards, batch, raw=raw)
+        opened = media_of(batch.schema) if media and shards.view == "samples" else {}
+        yield from (with_media(row, opened) for row in rows) if opened else rows
+
+
+def media_of(schema: pa.Schema) -> dict[str, Feature]:
+    """The features of the columns that hold media, by name."""
+    return media_features({field.name: feature_of(field) for field in schema})
+
+
+def with_media(sample: dict[str, Any], media: Mapping[str, Feature]) -> dict[str, Any]:
+    """The sample with its media opened. Raises DataError, with the sample's key and the column."""
+    for name, feature in media.items():
+        if name in sample:
+            try:
+                sample[name] = open_media(feature, sample[name])
+            except LadingError as error:
+                raise error.at(column=name, sample=sample.get(KEY)) from None
+    return sample
 
 
 def _dicts(shards: Shards, batch: pa.RecordBatch, *, raw: bool) -> Iterator[dict[str, Any]]:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from operator import index as as_int
 from typing import Any
 
@@ -14,11 +13,12 @@ from numpy.typing import NDArray
 
 from lading.arrow.align import align_table
 from lading.dataset.iteration import MAX_BYTES, aligned_to, hidden_columns, refuse_no_columns
-from lading.dataset.python_values import samples_as_dicts
+from lading.dataset.python_values import media_of, samples_as_dicts, with_media
 from lading.dataset.random_access import materialised, taken_rows
-from lading.dataset.shards import Shards
-from lading.errors import UsageError, errors_at
+from lading.dataset.shards import Getter, Shards
+from lading.errors import LadingError, UsageError, errors_at
 from lading.features.items import sample_starts
+from lading.features.types import Feature
 from lading.interleaved.base import View
 
 __all__ = ["SampleAccess", "ordinals"]
@@ -27,10 +27,15 @@ _KEY_ROWS = 65_536
 
 
 class SampleAccess:
-    """Gives samples of open shards by number and by key."""
+    """Gives samples of open shards by number and by key.
 
-    def __init__(self, shards: Shards) -> None:
-        self._shards, self._getters = shards, shards.getters
+    Args:
+        shards: the shards.
+        media: open images, audio and videos, which are bytes else.
+    """
+
+    def __init__(self, shards: Shards, *, media: bool = False) -> None:
+        self._shards, self._getters, self._media = shards, shards.getters, media
         self._last: list[int] = []
 
     def __len__(self) -> int:
@@ -46,8 +51,7 @@ class SampleAccess:
             raise IndexError(f"sample {index} of {ends[-1]}")
         shard = bisect_right(ends, at)
         ordinal = at - ends[shard - 1] if shard else at
-        get_sample = self._getters.get(shard)
-        return self.one(shard, ordinal) if get_sample is None else get_sample(ordinal)
+        return self.one(shard, ordinal)
 
     def _ends(self) -> list[int]:
         """Number of samples in each shard and all before it, as Python has numbers: for one at a time."""
@@ -56,19 +60,33 @@ class SampleAccess:
 
     def one(self, shard: int, ordinal: int) -> dict[str, Any]:
         """One sample of a shard."""
-        get_sample = self._getters.get(shard)
-        if get_sample is None:
+        known = self._getters.get(shard)
+        if known is None:
             view = self._shards.counted_shard(shard)
-            known = view.sample_getter() if self._shards.target is None else None
-            get_sample = self._getters[shard] = known or partial(self._one_of_table, shard, view)
-        return get_sample(ordinal)
+            get_sample = view.sample_getter() if self._shards.target is None else None
+            media = {} if get_sample is None or self._shards.view != "samples" else media_of(view.schema())
+            known = self._getters[shard] = Getter(view, get_sample, media)
+        if known.get_sample is None:
+            return self._one_of_table(shard, known.view, ordinal)
+        sample = known.get_sample(ordinal)
+        return self._with_media(sample, known.media, shard, ordinal) if self._media and known.media else sample
+
+    def _with_media(
+        self, sample: dict[str, Any], media: Mapping[str, Feature], shard: int, ordinal: int
+    ) -> dict[str, Any]:
+        try:
+            return with_media(sample, media)
+        except LadingError as error:
+            raise error.at(file=self._shards.path(shard), row=ordinal) from None
 
     def _one_of_table(self, shard: int, view: View, ordinal: int) -> dict[str, Any]:
-        target = self._shards.target
-        with errors_at(file=self._shards.path(shard)):
-            found = materialised(self._shards, view.read(np.array([ordinal])))
-            [sample] = samples_as_dicts(self._shards, found if target is None else align_table(found, target))
-            return sample
+        shards, target = self._shards, self._shards.target
+        with errors_at(file=shards.path(shard)):
+            found = materialised(shards, view.read(np.array([ordinal])))
+            rows = found if target is None else align_table(found, target)
+            [sample] = samples_as_dicts(shards, rows)
+        media = media_of(rows.schema) if self._media and shards.view == "samples" else {}
+        return self._with_media(sample, media, shard, ordinal)
 
     def take(
         self, indices: Sequence[int] | NDArray[np.int64], columns: Sequence[str] | None = None, *, views: bool = False

@@ -26,6 +26,7 @@ from lading.dataset.shard_indexes import ShardIndexes, index_kind
 from lading.dataset.source import Listing
 from lading.errors import LadingError, NotFound, SidecarMismatch
 from lading.features.items import INTERLEAVED_SCHEMA
+from lading.features.types import Feature
 from lading.formats.base import (
     AnyFormat,
     Finding,
@@ -49,7 +50,7 @@ from lading.storage.range_hasher import RangeHasher
 from lading.storage.roots import StoredRoots, folder_of, real_place
 from lading.storage.stores import Stores, resolve
 
-__all__ = ["DETECT_SHARDS", "ReadPlan", "Shards", "hold_few", "layout_findings", "options_like"]
+__all__ = ["DETECT_SHARDS", "Getter", "ReadPlan", "Shards", "hold_few", "layout_findings", "options_like"]
 
 _OPEN_SHARDS = 64
 _SHARE_OF_FILES = 4
@@ -91,6 +92,21 @@ class ReadPlan:
     stored_roots: StoredRoots = field(default_factory=StoredRoots)
 
 
+@dataclass(frozen=True, slots=True)
+class Getter:
+    """How single samples of an open shard are read.
+
+    Attributes:
+        view: the shard.
+        get_sample: gives one sample by its ordinal; None if samples are read as rows of a table.
+        media: features of the columns that hold media, by name, where `get_sample` is given.
+    """
+
+    view: View
+    get_sample: Callable[[int], dict[str, Any]] | None
+    media: Mapping[str, Feature]
+
+
 class Shards:
     """Shards of one format, read as one view. Made by `open_shards`; `close` gives up files and maps.
 
@@ -113,7 +129,7 @@ class Shards:
         bad: the shards that could not be read, and what is done about them.
         read_samples: by number, samples of the shards that were read to their end.
         replacements: by number, what is read in place of shards that are damaged.
-        getters: of open shards, by number, functions that give one sample by its ordinal; dropped with their shard.
+        getters: of open shards, by number, how single samples are read; dropped with their shard.
     """
 
     def __init__(
@@ -148,7 +164,7 @@ class Shards:
         self.counts: Counter[str] = Counter(listing.left_out)
         self.bad = BadShards(plan.on_bad_shard, plan.source)
         self.replacements: dict[int, ShardFile] = {}
-        self.getters: dict[int, Callable[[int], dict[str, Any]]] = {}
+        self.getters: dict[int, Getter] = {}
         self._views: OrderedDict[int, View] = OrderedDict()
         self._detached: dict[int, tuple[View, FileInfo | None]] = {}
         self._detached_bytes = 0

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from typing import Self
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from typing import Any, Self, TypeAlias
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from lading.dataset.field_steps import Fields
-from lading.dataset.steps import Drop, Filter, Function, ImageBounds, Limit, Map, Rename, Select, Step, Where
+from lading.dataset.steps import Drop, Filter, ImageBounds, Limit, Map, OnFunctionError, Rename, Select, Step, Where
 from lading.options import Drop as DropPolicy
 
-__all__ = ["StepVerbs"]
+__all__ = ["BatchFunction", "SampleFunction", "StepVerbs"]
+
+SampleFunction: TypeAlias = Callable[[MutableMapping[str, Any]], Any]
+"""A function over one sample: a dict of decoded values."""
+
+BatchFunction: TypeAlias = Callable[[pa.RecordBatch], Any]
+"""A function over a record batch."""
 
 
 class StepVerbs(ABC):
@@ -88,31 +95,81 @@ class StepVerbs(ABC):
         """
         return self._with(ImageBounds(min_side, max_side, min_aspect_ratio, max_aspect_ratio, drop))
 
-    def filter(self, function: Function, *, drop: DropPolicy = "row") -> Self:
-        """Keep the rows for which a function says true.
+    def filter(self, function: SampleFunction, *, on_error: OnFunctionError = "error") -> Self:
+        """Keep the samples for which a function says true.
 
-        Example: `ds.filter(lambda batch: pc.greater(batch["score"], 0.5))`
+        The function gets each sample as a dict of decoded values, as `ds[i]` gives it. A field that the function does
+        not look at is neither read nor decoded. `filter_batches` is for functions over Arrow batches, and `where` for
+        conditions as text: both are faster.
+
+        Example: `ds.filter(lambda sample: sample["jpg"].width >= 256)`
+
+        Args:
+            function: returns true or false for a sample.
+            on_error: for a sample for which the function raises: `error`, or `drop_sample` (counted, and listed in the
+                ledger of `write`).
+
+        Raises:
+            FunctionError: when samples are read: the function raised; names the sample and the function's line.
+        """
+        return self._with(Filter(function, on_error=on_error))
+
+    def map(
+        self,
+        function: SampleFunction,
+        columns: Mapping[str, Any] | None = None,
+        *,
+        on_error: OnFunctionError = "error",
+    ) -> Self:
+        """Change samples by a function, which returns a dict of new and changed fields, merged into the sample.
+
+        The function gets each sample as a dict of decoded values, as `ds[i]` gives it: images as Pillow's, JSON parsed,
+        arrays as numpy. A field that the function does not look at is neither read nor decoded. A field that it leaves
+        as it is keeps its stored bytes. A changed image is encoded in its own format, or as PNG if it has none. Values
+        are taken as `lading.writer` takes them: lists and dicts become JSON unless `columns` gives another type.
+
+        The first samples decide the types of new columns. A later value of another type is an error that names it.
+
+        Example:
+            ds.map(lambda sample: {"length": len(sample["txt"])})
+            ds.map(make_thumbnail, columns={"thumbnail": lading.features.Image()})
+
+        Args:
+            function: returns new and changed fields, or the sample itself with changes; None changes nothing.
+            columns: types of the columns that the function adds or changes: a name such as `"int64"`, an Arrow type, or
+                a feature of `lading.features`. No other columns may be added then.
+            on_error: as of `filter`.
+
+        Raises:
+            FunctionError: when samples are read: the function raised; names the sample and the function's line.
+        """
+        return self._with(Map(function, None if columns is None else tuple(columns.items()), on_error))
+
+    def filter_batches(self, function: BatchFunction, *, drop: DropPolicy = "row") -> Self:
+        """Keep the rows for which a function over Arrow batches says true.
+
+        Example: `ds.filter_batches(lambda batch: pc.greater(batch["score"], 0.5))`
 
         Args:
             function: called with each record batch; returns a truth value for every row. Payload comes as references
                 (`lading.materialise` reads it), or as `large_binary`.
             drop: as of `where`.
         """
-        return self._with(Filter(function, drop))
+        return self._with(Filter(function, drop, batched=True))
 
-    def map(self, function: Function) -> Self:
+    def map_batches(self, function: BatchFunction) -> Self:
         """Replace each batch of rows by the batch that a function returns for it.
 
         The columns of the first batch with rows are those of all. A function that returns more or fewer samples than
         it gets can be iterated and written; samples by number (`ds[i]`, `len`, `take`) are an error then. The first
         use of numbers behind a function therefore calls it for all rows once.
 
-        Example: `ds.map(lambda batch: batch.append_column("n", pc.utf8_length(batch["text"])))`
+        Example: `ds.map_batches(lambda batch: batch.append_column("n", pc.utf8_length(batch["text"])))`
 
         Args:
-            function: called with each record batch, payload as of `filter`.
+            function: called with each record batch, payload as of `filter_batches`.
         """
-        return self._with(Map(function))
+        return self._with(Map(function, batched=True))
 
     def limit(self, count: int) -> Self:
         """Keep the first samples, at most so many.

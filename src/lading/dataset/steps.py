@@ -11,10 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from operator import index as as_int
-from typing import Any, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
@@ -24,6 +23,7 @@ from lading.dataset.key_steps import Join, SplitByGroup
 from lading.dataset.order_steps import Sample, Shuffle, Sort, Take
 from lading.dataset.repartition import Repartition
 from lading.errors import UsageError
+from lading.features.stored_values import declared_field
 from lading.options import Drop as DropPolicy
 
 __all__ = [
@@ -33,6 +33,7 @@ __all__ = [
     "ImageBounds",
     "Limit",
     "Map",
+    "OnFunctionError",
     "Rename",
     "Rows",
     "Select",
@@ -40,8 +41,11 @@ __all__ = [
     "Where",
 ]
 
-Function: TypeAlias = Callable[[pa.RecordBatch], Any]
-"""A function of the user's over a batch. Payload comes as references, or as `large_binary`."""
+Function: TypeAlias = Callable[[Any], Any]
+"""A function of the user's over a sample; or over a batch, in which payload comes as references or `large_binary`."""
+
+OnFunctionError: TypeAlias = Literal["error", "drop_sample"]
+"""For a sample for which a function raises: raise; or drop it, counted and listed in the ledger."""
 
 _SHOWN_ROWS = 4
 
@@ -184,37 +188,63 @@ class ImageBounds:
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Keep the rows for which a function says true.
+    """Keep the samples for which a function says true.
 
     Attributes:
-        function: called with each batch; returns a truth value for every row.
-        drop: as of `Where`.
+        function: called with each sample, a dict of decoded values; or with each batch, for a truth value of every row.
+        drop: as of `Where`, of a function over batches.
+        on_error: for a function over samples that raises: `error`, or `drop_sample`.
+        batched: whether the function is called with batches.
     """
 
     function: Function
     drop: DropPolicy = "row"
+    on_error: OnFunctionError = "error"
+    batched: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be called."""
+        """Refuse values that cannot be called, and unknown policies."""
         _refuse_other_policy(self.drop)
-        _refuse_no_function(self.function)
+        _refuse_no_function(self.function, self.on_error)
 
     def __repr__(self) -> str:
-        return f"filter({_shown_function(self.function)}{_shown_policy(self.drop)})"
+        verb = "filter_batches" if self.batched else "filter"
+        return f"{verb}({_shown_function(self.function)}{_shown_policy(self.drop)}{_shown_error(self.on_error)})"
 
 
 @dataclass(frozen=True, slots=True)
 class Map:
-    """Replace each batch of rows by the batch that a function returns for it."""
+    """Merge what a function returns for a sample into it; or replace each batch of rows by what a function returns.
+
+    Attributes:
+        function: called with each sample, a dict of decoded values; or with each batch.
+        columns: name and declared type of new and changed columns; None: the first samples decide.
+        on_error: as of `Filter`.
+        batched: as of `Filter`.
+    """
 
     function: Function
+    columns: tuple[tuple[str, Any], ...] | None = None
+    on_error: OnFunctionError = "error"
+    batched: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be called."""
-        _refuse_no_function(self.function)
+        """Refuse values that cannot be called, unknown policies, and types that columns cannot have."""
+        _refuse_no_function(self.function, self.on_error)
+        for name, kind in self.columns or ():
+            _refuse_no_names([name])
+            declared_field(name, kind)
+
+    @property
+    def keeps_samples(self) -> bool:
+        """Whether each sample stays one sample, in its place."""
+        return not self.batched and self.on_error == "error"
 
     def __repr__(self) -> str:
-        return f"map({_shown_function(self.function)})"
+        if self.batched:
+            return f"map_batches({_shown_function(self.function)})"
+        columns = "" if self.columns is None else f", columns={dict(self.columns)!r}"
+        return f"map({_shown_function(self.function)}{columns}{_shown_error(self.on_error)})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,9 +339,12 @@ def _refuse_other_policy(drop: str) -> None:
         raise UsageError("no such choice", expected=" or ".join(get_args(DropPolicy)), found=f"drop={drop!r}")
 
 
-def _refuse_no_function(function: object) -> None:
+def _refuse_no_function(function: object, on_error: str) -> None:
     if not callable(function):
         raise UsageError("not a function", found=repr(function)[:80])
+    if on_error not in get_args(OnFunctionError):
+        raise UsageError("no such policy", expected=" or ".join(get_args(OnFunctionError)),
+                         found=f"on_error={on_error!r}")  # fmt: skip
 
 
 def _listed(names: Any) -> str:
@@ -324,6 +357,10 @@ def _shown_condition(condition: str | pc.Expression) -> str:
 
 def _shown_policy(drop: str) -> str:
     return "" if drop == "row" else f", drop={drop!r}"
+
+
+def _shown_error(on_error: str) -> str:
+    return "" if on_error == "error" else f", on_error={on_error!r}"
 
 
 def _shown_function(function: Function) -> str:

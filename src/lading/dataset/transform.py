@@ -8,7 +8,7 @@ metadata row never goes before.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TypeAlias
@@ -26,8 +26,9 @@ from lading.dataset.field_steps import Fields, with_fields
 from lading.dataset.groups import in_split
 from lading.dataset.joined import Joiner
 from lading.dataset.key_steps import Join, SplitByGroup
-from lading.dataset.outcomes import ALONG, FILTERED, FILTERED_ALONG, RowOutcome
+from lading.dataset.outcomes import ALONG, DROPPED, FILTERED, FILTERED_ALONG, RowOutcome
 from lading.dataset.row_filters import FailsCondition, Rejects, check_types, left_rows, rejects_of
+from lading.dataset.sample_functions import SampleFilter, SampleMap
 from lading.dataset.steps import Drop, Filter, Function, ImageBounds, Limit, Map, Rename, Rows, Select, Step, Where
 from lading.errors import UsageError
 from lading.features.items import sample_firsts, sample_rows, without_source
@@ -88,7 +89,7 @@ class Transform:
         self.joiners: list[Joiner] = []
         self.view, self._fetcher, self._first = view, fetcher, skipped
         self._counters: list[_Counter] = []
-        self.maps: list[_Mapped] = []
+        self.maps: list[_Mapped | _MappedSamples] = []
         self._conditions: list[FailsCondition] = []
         given = iter(map_schemas)
         self._applied: list[_Apply] = []
@@ -99,14 +100,13 @@ class Transform:
     def _applied_step(self, step: Step, schemas: Iterator[pa.Schema], skipped: int) -> _Apply:
         if isinstance(step, (Select, Drop, Rename)):
             return partial(_with_columns, step, self.view, strict=bool(self.maps))
+        if isinstance(step, Map) or (isinstance(step, Filter) and not step.batched):
+            return self._applied_function(step, schemas)
         if isinstance(step, (Where, ImageBounds, Filter)):
             rejects = rejects_of(step, self.view, self._fetcher)
             if isinstance(rejects, FailsCondition):
                 self._conditions.append(rejects)
             return partial(_filtered, rejects, step.drop, self.view)
-        if isinstance(step, Map):
-            self.maps.append(_Mapped(step.function, self.view, next(schemas, None)))
-            return self.maps[-1]
         if isinstance(step, (Join, SplitByGroup, Fields)):
             return self._applied_by_field(step)
         if not isinstance(step, (Limit, Rows)):
@@ -122,6 +122,16 @@ class Transform:
             return partial(_of_split, step, self.view, self._fetcher)
         self.joiners.append(Joiner(step, self.view, self._fetcher))
         return partial(self._joined, self.joiners[-1])
+
+    def _applied_function(self, step: Filter | Map, schemas: Iterator[pa.Schema]) -> _Apply:
+        if isinstance(step, Filter):
+            return partial(_filtered_by_function, SampleFilter(step, self._fetcher), self.view)
+        known = next(schemas, None)
+        if step.batched:
+            self.maps.append(_Mapped(step.function, self.view, known))
+        else:
+            self.maps.append(_MappedSamples(SampleMap(step, self._fetcher, known), self.view, known))
+        return self.maps[-1]
 
     def is_done(self) -> bool:
         """Whether no row of the batches that follow will be kept."""
@@ -313,19 +323,86 @@ class _Mapped:
             return portion
         made = self._function(without_views(batch))
         if not isinstance(made, pa.RecordBatch):
-            raise UsageError("the function must return a record batch", found=type(made).__name__)
+            raise UsageError("the function must return a record batch", found=type(made).__name__,
+                             advice="A function over single samples goes to map.")  # fmt: skip
         made = made.replace_schema_metadata({**(batch.schema.metadata or {}), **(made.schema.metadata or {})})
         if self._view == "interleaved":
             _refuse_broken(made)
         if self.schema is not None:
-            known = {*self.schema.names}
-            # As without the function, a column that only later shards have joins the columns then.
-            late = [f for f in made.schema if f.name not in known and f.name in batch.schema.names]
-            made = align_table(made, pa.schema([*self.schema, *late], metadata=self.schema.metadata))
+            made = _aligned(made, self.schema, batch.schema)
         elif made.num_rows:
             self.schema = without_source(made.schema)
         self._other_count |= len(sample_firsts(made, self._view)) != len(sample_firsts(batch, self._view))
         return replace(portion, batch=made, samples=None if self._other_count else portion.samples, rows=None)
+
+
+class _MappedSamples:
+    """Has a function of the user's change samples; rows for which it raises are left out, if a policy says so.
+
+    Attributes:
+        schema: of the rows behind it; None before the first of them.
+    """
+
+    def __init__(self, mapped: SampleMap, view: str, schema: pa.Schema | None) -> None:
+        _refuse_items(view, "map")
+        self._mapped, self._view, self.schema = mapped, view, schema
+
+    def __call__(self, portion: Portion) -> Portion:
+        batch = portion.batch
+        if not batch.num_rows:
+            return portion
+        made, failed = self._mapped(batch, portion.samples)
+        if self.schema is not None:
+            made = _aligned(made, self.schema, batch.schema)
+        elif len(failed) < batch.num_rows:
+            self.schema = without_source(made.schema)
+        return _without_failed(replace(portion, batch=made), failed, self._view)
+
+
+def _aligned(made: pa.RecordBatch, schema: pa.Schema, before: pa.Schema) -> pa.RecordBatch:
+    """What a function made, in the schema of its first rows.
+
+    As without the function, a column that only later shards have joins the columns then.
+    """
+    known = {*schema.names}
+    late = [field for field in made.schema if field.name not in known and field.name in before.names]
+    return align_table(made, pa.schema([*schema, *late], metadata=schema.metadata))
+
+
+def _filtered_by_function(function: SampleFilter, view: str, portion: Portion) -> Portion:
+    _refuse_items(view, "filter")
+    batch = portion.batch
+    if not batch.num_rows:
+        return portion
+    kept, failed = function(batch, portion.samples)
+    left_out = ~kept
+    left_out[list(failed)] = False
+    rows = np.flatnonzero(left_out)
+    told = RowOutcome("left out by the function", FILTERED, batch, rows)
+    placed = None if portion.rows is None else portion.rows[rows]
+    portion = replace(portion, outcomes=(*portion.outcomes, (placed, told)))
+    return _without_failed(portion, failed, view, kept)
+
+
+def _without_failed(
+    portion: Portion, failed: Mapping[int, str], view: str, kept: NDArray[np.bool_] | None = None
+) -> Portion:
+    """The portion without rows for which a function raised, which are reported, and without those not kept."""
+    if failed:
+        rows = np.array(list(failed), np.int64)
+        told = RowOutcome("samples for which the function raised an error", DROPPED, portion.batch, rows,
+                          list(failed.values()))  # fmt: skip
+        placed = None if portion.rows is None else portion.rows[rows]
+        portion = replace(portion, outcomes=(*portion.outcomes, (placed, told)))
+    left = np.ones(portion.batch.num_rows, np.bool_) if kept is None else kept
+    left[list(failed)] = False
+    return portion if left.all() else _taken(portion, np.flatnonzero(left), view)
+
+
+def _refuse_items(view: str, verb: str) -> None:
+    if view == "interleaved":
+        raise UsageError(f"{verb}() is for samples that are rows, and these are documents", found=f"view={view!r}",
+                         advice=f"Change items by the batch: ds.{verb}_batches(function).")  # fmt: skip
 
 
 def _refuse_broken(batch: pa.RecordBatch) -> None:

@@ -24,13 +24,19 @@ from numpy.typing import NDArray
 from lading.errors import LadingError, MissingExtra, NotFound, StoreError, Unrepresentable, WrongType
 
 __all__ = [
+    "STORED",
     "VIDEO_FIELDS",
     "array_bytes",
     "array_of",
     "as_bytes",
+    "encoded_source",
     "has_shape",
     "image_bytes",
+    "image_bytes_as",
+    "image_format",
+    "is_image",
     "is_sha256",
+    "is_tensor",
     "media_bytes",
     "npy_bytes",
     "plain_item",
@@ -41,6 +47,9 @@ __all__ = [
 VIDEO_FIELDS = ("mode", "path", "bytes", "extension", "media_type", "size", "checksum")
 """Fields of the struct in which a cache stores a video."""
 
+STORED = "_lading_stored"
+"""Attribute of a Pillow image: the bytes that it was opened from."""
+
 _BUFFERS = (bytes, bytearray, memoryview)
 _PATHS = (str, os.PathLike)
 _UNCHANGING = (type(None), bool, int, float, complex, *_PATHS, bytes, Decimal, date, time, timedelta, np.generic)
@@ -50,6 +59,7 @@ _FIRST_INEXACT = 1 << 53
 _PICTURE_DTYPES = ("bool", "uint8", "uint16")
 _PNG_MODES = ("RGBA", "LA", "PA", "P")
 _HOLDS_WHAT_IT_TAKES = ("PNG", "JPEG", "MPO", "TIFF")
+_QUALITY: Mapping[str, Mapping[str, int]] = {name: {"quality": 95} for name in ("JPEG", "MPO", "WEBP")}
 _LOSSY = ("JPEG", "MPO", "WEBP", "AVIF")
 _NOT_ENCODED = (
     OSError,
@@ -120,18 +130,51 @@ def image_bytes(value: Any, encode_format: str = "PNG") -> bytes:
     except ImportError as error:
         raise MissingExtra("images are encoded with Pillow", advice="pip install pillow") from error
     if isinstance(value, Image.Image):
-        return _source_bytes(value) or _encoded_alike(value)
+        return encoded_source(value) or _encoded_alike(value)
     if isinstance(value, np.ndarray):
         return _encoded(_picture(value), encode_format)
     raise _misfit("not an image", "bytes, a path, a Pillow image or an array", value)
 
 
-def _source_bytes(image: Any) -> bytes | None:
+def is_image(value: Any) -> bool:
+    """Return whether this is an image of Pillow, which is not imported for it."""
+    return hasattr(value, "getbands") and hasattr(value, "save")
+
+
+def is_tensor(value: Any) -> bool:
+    """Return whether this is a tensor that numpy can take, as of torch, which is not imported for it."""
+    return hasattr(value, "__array__") and hasattr(value, "dtype") and hasattr(value, "shape")
+
+
+def image_format(extension: str) -> str | None:
+    """Return Pillow's name of the format of files with this extension; None for other extensions."""
+    from PIL import Image
+
+    Image.init()
+    found = Image.EXTENSION.get(f".{extension}")
+    return found if found in Image.SAVE else None
+
+
+def image_bytes_as(encode_format: str | None, image: Any) -> bytes:
+    """Return the encoded image in a format, or as `image_bytes` without one; a file in this format stays as it is.
+
+    JPEG has no alpha and no palette: such images are refused, unless a file in this format shows them.
+
+    Raises:
+        Unrepresentable: the format cannot hold the image.
+    """
+    if encode_format is None or image.format == encode_format:
+        return image_bytes(image)
+    return _encoded(image, encode_format)
+
+
+def encoded_source(image: Any) -> bytes | None:
     """Return the bytes of the file that an image was read from, if the image still shows them."""
     if not image.format or (hasattr(image, "tell") and image.tell() != 0):
         return None
     from PIL import Image
 
+    stored = getattr(image, STORED, b"")
     file = getattr(image, "fp", None)
     if file is not None and _is_unread(image):
         with suppress(OSError, ValueError):
@@ -143,7 +186,7 @@ def _source_bytes(image: Any) -> bytes | None:
                 return data if _seen_alike(image, again) else None
     with suppress(OSError, ValueError, AssertionError, StoreError):  # a closed file may raise anything
         name = getattr(image, "filename", "")
-        data = media_bytes(name) if name else b""
+        data = stored or (media_bytes(name) if name else b"")
         with Image.open(io.BytesIO(data)) as again:
             again.load()
             return data if again.format == image.format and again == image else None
@@ -209,7 +252,7 @@ def _picture(array: NDArray[Any]) -> Any:
 def _encoded(image: Any, encode_format: str) -> bytes:
     out = io.BytesIO()
     try:
-        image.save(out, format=encode_format)
+        image.save(out, format=encode_format, **_QUALITY.get(encode_format.upper(), {}))
         _refuse_another(image, out, encode_format.upper())
     except _NOT_ENCODED as error:
         raise Unrepresentable(
@@ -268,7 +311,7 @@ def held(value: Any) -> Any:
         return {name: held(item) for name, item in value.items()}
     if not hasattr(value, "getbands"):
         raise TypeError(type(value).__name__)
-    return _source_bytes(value) or _image_copy(value)
+    return encoded_source(value) or _image_copy(value)
 
 
 def _image_copy(image: Any) -> Any:

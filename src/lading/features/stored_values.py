@@ -10,10 +10,37 @@ import numpy as np
 import pyarrow as pa
 
 from lading.arrow.references import RefType, is_ref
+from lading.arrow.types import arrow_type
 from lading.arrow.views import child_fields, is_bytes, with_child_fields
-from lading.features.types import NUMBER_TYPES, Array, Audio, Bytes, Image, Video, feature_of
+from lading.errors import UsageError
+from lading.features.types import (
+    NUMBER_TYPES,
+    Array,
+    Audio,
+    Bytes,
+    ClassLabel,
+    Feature,
+    Image,
+    Json,
+    Sequence,
+    Struct,
+    Text,
+    Value,
+    Video,
+    feature_of,
+    with_feature,
+)
 
-__all__ = ["MEDIA_TYPES", "is_payload", "is_payload_field", "npy_head", "npy_header", "restored_type", "rows_schema"]
+__all__ = [
+    "MEDIA_TYPES",
+    "declared_field",
+    "is_payload",
+    "is_payload_field",
+    "npy_head",
+    "npy_header",
+    "restored_type",
+    "rows_schema",
+]
 
 MEDIA_TYPES: tuple[type, ...] = (Image, Video, Audio)
 """Features of media."""
@@ -74,3 +101,35 @@ def is_payload_field(field: pa.Field) -> bool:
     if not (is_bytes(kind) or pa.types.is_fixed_size_binary(kind) or isinstance(kind, RefType)):
         return False
     return isinstance(feature_of(field), (Bytes, *MEDIA_TYPES))
+
+
+def declared_field(name: str, kind: str | pa.DataType | Feature) -> pa.Field:
+    """Return the field of a column that a user declares by a feature, an Arrow type, or the name of a type.
+
+    Example:
+        declared_field("score", "float32")
+        declared_field("thumbnail", Image())  # large_binary, tagged as an image
+
+    Raises:
+        UsageError: there is no such type, or values of the feature can only be read.
+    """
+    kind = arrow_type(kind) if isinstance(kind, str) else kind
+    if isinstance(kind, pa.DataType):
+        return pa.field(name, pa.large_binary() if is_bytes(kind) else kind)
+    match kind:
+        case Image() | Audio() | Video() | Array() | Bytes():
+            stored = pa.large_binary()
+        case Json() | Text():
+            stored = pa.string()
+        case ClassLabel():
+            stored = pa.int64()
+        case Value(dtype):
+            stored = arrow_type(dtype)
+        case Sequence(inner):
+            stored = pa.list_(declared_field("item", inner))
+        case Struct(fields):
+            stored = pa.struct([declared_field(child, inner) for child, inner in fields])
+        case _:
+            expected = "the name of a type such as int64, an Arrow type, or a feature such as Image()"
+            raise UsageError("not the type of a column", column=name, expected=expected, found=f"{kind!r:.80}")
+    return with_feature(pa.field(name, stored), kind)

@@ -35,6 +35,7 @@ from lading.dataset.steps import (
     ImageBounds,
     Limit,
     Map,
+    OnFunctionError,
     Rename,
     Rows,
     Select,
@@ -84,6 +85,9 @@ from lading.storage.stores import Stores
 from lading.units import parse_bytes
 
 __all__ = ["ConvertSummary", "Progress", "convert"]
+
+_FIRST_ROWS = 1024
+"""Rows at the beginning by which functions show their columns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +157,8 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
     where: str | pc.Expression | None = None,
     filter: Function | None = None,  # noqa: A002 - the word users know
     map: Function | None = None,  # noqa: A002 - the word users know
+    filter_batches: Function | None = None,
+    map_batches: Function | None = None,
     min_aspect_ratio: float | None = None,
     max_aspect_ratio: float | None = None,
     min_side: int | None = None,
@@ -211,17 +217,20 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
         view: `samples` or `interleaved`. By default the data decide.
         columns: columns to keep, besides keys and reserved columns. None keeps all.
         where: condition on rows (`lading.content.conditions`), or an Arrow expression. Other rows are dropped.
-        filter: function that gets each batch, payload as references or as `large_binary`, and returns a truth value for
-            every row.
-        map: function that gets each remaining batch, and returns the batch to write. The first batch is mapped once
-            more beforehand, to find the columns. Later batches are cast to these columns.
+        filter: function that gets each sample, a dict of decoded values, and returns whether it is kept, as
+            `Dataset.filter`.
+        map: function that gets each remaining sample, and returns a dict of new and changed fields, as `Dataset.map`.
+            It is called for the first samples once more beforehand, to find the columns.
+        filter_batches: as `filter`, for a function over Arrow batches (`Dataset.filter_batches`).
+        map_batches: as `map`, for a function over Arrow batches (`Dataset.map_batches`), behind `map`.
         min_aspect_ratio: drop images narrower than this ratio (width / height).
         max_aspect_ratio: drop images wider than this ratio.
         min_side: drop images whose shorter side has fewer pixels.
         max_side: drop images whose longer side has more pixels.
         drop: where a filter rejects an item of a document, drop the item (`row`) or the document (`sample`).
         on_error: for a row with unavailable payload, or with an earlier error: `error`, `warn` (write the row without
-            payload), `drop_row`, `drop_sample`. For `error`, a dataset that was opened with a policy keeps that.
+            payload), `drop_row`, `drop_sample`. For `error`, a dataset that was opened with a policy keeps that. With
+            `drop_sample`, samples for which `filter` or `map` raises are dropped too.
         on_materialize_error: NeMo Curator's name of `on_error`.
         ledger: file for one JSON line for each row that was filtered or lost, and each bad shard that was skipped.
         lazy: write references to the payload where it is now. Only for items, in a format with columns.
@@ -268,12 +277,15 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
     asked = {**locals(), "on_error": on_materialize_error or opened or on_error}
     asked["format"] = format or format_of_name(os.fspath(destination))
     bounds = ImageBounds(min_side, max_side, min_aspect_ratio, max_aspect_ratio, drop)
+    of_functions: OnFunctionError = "drop_sample" if on_error == "drop_sample" else "error"
     steps = (
         None if where is None else Where(where, drop),
         None if bounds == ImageBounds(drop=drop) else bounds,
-        None if filter is None else Filter(filter, drop),
+        None if filter is None else Filter(filter, on_error=of_functions),
+        None if filter_batches is None else Filter(filter_batches, drop, batched=True),
         None if limit is None else Limit(limit),
-        None if map is None else Map(map),
+        None if map is None else Map(map, on_error=of_functions),
+        None if map_batches is None else Map(map_batches, batched=True),
     )
     job = _Job(
         ReadOptions(
@@ -339,6 +351,11 @@ class _Job:
     def has(self, *kinds: type[Step]) -> bool:
         """Whether a step is of one of these kinds."""
         return any(isinstance(step, kinds) for step in self.steps)
+
+    @property
+    def maps_batches(self) -> bool:
+        """Whether a function replaces batches."""
+        return any(isinstance(step, Map) and step.batched for step in self.steps)
 
     def copies(self, shards: Shards) -> bool:
         """Whether samples become samples of the same format, and nothing changes."""
@@ -435,8 +452,8 @@ def _workers(
         write.dry_run
         or write.counts_samples
         or job.has(Limit, Rows)
-        # Which items a column of a function's own belongs to in tars is found on the way, by who writes all of it.
-        or (job.has(Map) and not target.info.fixed_schema)
+        # Which columns a function over batches gives tars is found on the way, by the process that writes all of it.
+        or (job.maps_batches and not target.info.fixed_schema)
         # Workers do not know what their shards will be called.
         or target.info.files_name_each_other
     )
@@ -533,6 +550,8 @@ def _settled(job: _Job, shards: Shards) -> Conversion:
         index_file=shards.listing.index_file, limits=job.read.limits,
     )  # fmt: skip
     mapped = _mapped(spec, shards) if job.has(Map) else ()
+    if not job.maps_batches:
+        plan = replace(plan, mapped=mapped)
     if every is not None and (mapped or job.has(Select, DropColumns, Rename, Join, Fields)):
         steps = Transform(job.steps, shards.view, shards.fetcher, map_schemas=mapped)
         plan = replace(plan, mapped=mapped, written=steps.check(written or every))
@@ -552,7 +571,7 @@ def _mapped(spec: Conversion, shards: Shards) -> tuple[pa.Schema, ...]:
     """The schemas that functions give their rows, found by their first rows; empty if there are no rows."""
     if split_at_list(spec.steps)[0]:
         return ChosenSamples(shards, spec.steps).map_schemas
-    before, look = Counter(shards.counts), Converter(shards, spec)
+    before, look = Counter(shards.counts), Converter(shards, spec, max_rows=_FIRST_ROWS)
     for _ in look.rows(range(len(shards.listing))):
         if all(each.schema is not None for each in look.transform.maps):
             break
@@ -674,7 +693,7 @@ def _numbered(tasks: list[Task], shards: Shards, spec: Conversion) -> list[Task]
     fmt, write = get_format(spec.write.format), spec.write
     roles = Roles(dict(spec.plan.roles))
     kind = ShardKind(fmt, spec.view, fmt.write_options(write.options or {}), roles, write.checksums)
-    schema, changes = spec.plan.schema_written, any(isinstance(step, Map) for step in spec.steps)
+    schema, changes = spec.plan.schema_written, any(isinstance(step, Map) and step.batched for step in spec.steps)
     # What a function makes of rows may be more than they were; then one process does it all, and counts on.
     if len(tasks) == 1 or changes or not kind.takes_members or schema is None or KEY in schema.names:
         return tasks

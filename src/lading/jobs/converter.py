@@ -56,6 +56,7 @@ class Converter:
         on_digests: called with the content digests of each batch, `(samples, 16)`; None takes none.
         on_batch: called after every batch and every shard.
         sizes: bytes of each shard of the source, if they are known.
+        max_rows: rows of a batch, at most.
 
     Attributes:
         tally: counts of the rows that were converted.
@@ -72,10 +73,12 @@ class Converter:
         on_digests: Callable[[NDArray[np.uint8]], None] | None = None,
         on_batch: Callable[[], None] = lambda: None,
         sizes: Sequence[int] = (),
+        max_rows: int = _MAX_ROWS,
     ) -> None:
         self._sizes = sizes
         self.tally, self.losses = Tally(), Outcomes(write_ledger)
         self._dataset, self._spec, self._on_digests, self._on_batch = dataset, spec, on_digests, on_batch
+        self._max_rows = max_rows
         self._schema = spec.plan.schema
         self._texts = {f.name for f in spec.plan.schema_written or () if is_text(f.type)}
         self._holds_rows = get_format(spec.write.format).info.fixed_schema
@@ -122,7 +125,7 @@ class Converter:
                 return
             share = self._share_of(number, shards)
             found = scan_shard(
-                self._dataset, number, _MAX_ROWS, spec.max_batch_bytes, columns, schema, views=True, drifting=True
+                self._dataset, number, self._max_rows, spec.max_batch_bytes, columns, schema, views=True, drifting=True
             )
             for batch in found:
                 if schema is not None and plan.whole:

@@ -62,7 +62,8 @@ class Conversion:
         sent: dict[str, object] = {}
         for step in self.steps:
             if isinstance(step, (Filter, Map)):
-                sent["map" if isinstance(step, Map) else "filter"] = step.function
+                verb = "map" if isinstance(step, Map) else "filter"
+                sent[f"{verb}_batches" if step.batched else verb] = step.function
             elif isinstance(step, Where):
                 sent["where"] = step.condition
         return encode_value(self, {**sent, **self.read.format_options, **(self.write.options or {})})

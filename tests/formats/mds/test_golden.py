@@ -20,7 +20,7 @@ from lading.errors import DataError
 
 def _opened(folder: Path, told: dict[str, Any], *, mmap: bool = True) -> lading.Dataset:
     options = {name: True for name in ("allow_pickle", "verify") if told.get(name)}
-    return lading.open(folder / told["path"] / (told.get("split") or ""), options=options, mmap=mmap)
+    return lading.open(folder / told["path"] / (told.get("split") or ""), options=options, mmap=mmap).with_decode(False)
 
 
 def _views(golden: Golden, case: str) -> list[View]:

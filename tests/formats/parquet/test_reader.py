@@ -548,8 +548,8 @@ _X, _NAN = pc.field("x"), float("nan")
         (_X.is_nan() & (pc.field("n") < 9), [1]),
         (_X != _NAN, [0, 1, 2]),
         (_X.cast(pa.int64(), safe=False) < 2, [0, 1]),
-        (pc.scalar(True), [0, 1, 2]),  # noqa: FBT003 - a value
-        (pc.scalar(False), []),  # noqa: FBT003 - a value
+        (pc.scalar(True), [0, 1, 2]),
+        (pc.scalar(False), []),
     ],
     ids=str,
 )

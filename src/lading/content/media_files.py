@@ -1,0 +1,214 @@
+"""Media as Python values: images as Pillow's, audio and videos as bytes that know what their headers say.
+
+Nothing is decoded before somebody asks: Pillow reads an image's header when the image is opened, and its pixels when
+they are looked at; `AudioFile.array` decodes when it is read.
+"""
+
+from __future__ import annotations
+
+import io
+import struct
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lading.content.media_info import MediaInfo, media_info
+from lading.errors import DataError, MissingExtra
+from lading.features.encode import STORED
+from lading.features.types import Audio, Feature, Image, Sequence, Struct, Video
+from lading.units import format_bytes
+
+__all__ = ["AudioFile", "VideoFile", "media_features", "open_image", "open_media"]
+
+_BROKEN = (
+    OSError,
+    EOFError,
+    LookupError,
+    ValueError,
+    TypeError,
+    ArithmeticError,
+    RuntimeError,
+    AssertionError,
+    AttributeError,
+    SyntaxError,
+    MemoryError,
+    struct.error,
+)
+"""Errors of Pillow's readers for bytes that are no image of theirs."""
+
+_AS_BYTES = "Read the bytes instead: ds.with_decode(False)."
+
+
+class _MediaFile(bytes):
+    """The bytes of a file, and facts of its header."""
+
+    @cached_property
+    def info(self) -> MediaInfo | None:
+        """What the header says: format, duration, rates, sizes; None if lading does not know the format."""
+        return media_info(self)
+
+    def __reduce__(self) -> tuple[type, tuple[bytes]]:
+        return type(self), (bytes(self),)
+
+
+class AudioFile(_MediaFile):
+    """The bytes of an audio file, which decode on demand; the package `soundfile` reads them (`lading[audio]`).
+
+    Example:
+        clip = ds[0]["wav"]
+        clip.duration_s, clip.sample_rate, clip.array.shape
+    """
+
+    @cached_property
+    def array(self) -> NDArray[np.float32]:
+        """The samples as float32 from -1 to 1: `(time,)` of one channel, `(channels, time)` of several.
+
+        Raises:
+            DataError: the bytes are no audio that soundfile reads.
+            MissingExtra: soundfile is not installed.
+        """
+        found = _sound(lambda soundfile: soundfile.read(io.BytesIO(self), dtype="float32")[0])
+        return np.ascontiguousarray(found.T)
+
+    @cached_property
+    def _sound_info(self) -> Any:
+        return _sound(lambda soundfile: soundfile.info(io.BytesIO(self)))
+
+    @property
+    def sample_rate(self) -> int:
+        """Samples a second. Raises as `array`, where the header alone does not say it."""
+        return int((self.info and self.info.sample_rate) or self._sound_info.samplerate)
+
+    @property
+    def channels(self) -> int:
+        """Number of channels. Raises as `sample_rate`."""
+        return int((self.info and self.info.channels) or self._sound_info.channels)
+
+    @property
+    def duration_s(self) -> float:
+        """Duration in seconds. Raises as `sample_rate`."""
+        known = self.info and self.info.duration_s
+        return float(known or self._sound_info.frames / self._sound_info.samplerate)
+
+    def __repr__(self) -> str:
+        return f"<AudioFile {_shown(self)}>"
+
+
+def _sound(read: Callable[[Any], Any]) -> Any:
+    try:
+        import soundfile
+    except (ImportError, OSError) as error:  # OSError: the package is there, and the library behind it is not
+        raise MissingExtra(
+            "audio is decoded with soundfile, which is not installed",
+            advice="Install it: pip install 'lading[audio]'. The bytes need nothing: bytes(sample[\"wav\"]).",
+        ) from error
+    try:
+        return read(soundfile)
+    except (soundfile.SoundFileError, RuntimeError, ValueError) as error:
+        raise DataError("the audio cannot be decoded", found=str(error)[:200]) from error
+
+
+class VideoFile(_MediaFile):
+    """The bytes of a video file. lading decodes no videos: give `io.BytesIO(video)` to the decoder of your choice.
+
+    Example: `ds[0]["mp4"].duration_s`
+    """
+
+    @property
+    def duration_s(self) -> float | None:
+        """Duration in seconds; None if the header does not say it, as all facts here."""
+        return None if self.info is None else self.info.duration_s
+
+    @property
+    def width(self) -> int | None:
+        """Pixels."""
+        return None if self.info is None else self.info.width
+
+    @property
+    def height(self) -> int | None:
+        """Pixels."""
+        return None if self.info is None else self.info.height
+
+    @property
+    def fps(self) -> float | None:
+        """Frames a second."""
+        return None if self.info is None else self.info.fps
+
+    def __repr__(self) -> str:
+        return f"<VideoFile {_shown(self)}>"
+
+
+def _shown(file: _MediaFile) -> str:
+    """Format, duration and size, as far as the header says them."""
+    info = file.info
+    facts = [] if info is None else [info.format, *([f"{info.duration_s:.2f} s"] if info.duration_s else [])]
+    return ", ".join([*facts, format_bytes(len(file))])
+
+
+def open_image(data: bytes | memoryview) -> Any:
+    """Return the Pillow image of these bytes. Only its header is read; pixels, and errors in them, come with `load()`.
+
+    The image shares the bytes. They are written again as they are, as long as the image still shows them.
+
+    Raises:
+        DataError: Pillow knows no such image, or its header is damaged.
+        MissingExtra: Pillow is not installed.
+    """
+    try:
+        from PIL import Image as Pillow
+    except ImportError as error:
+        raise MissingExtra(
+            "images are opened with Pillow, which is not installed",
+            advice=f"Install it: pip install 'lading[images]'. {_AS_BYTES}",
+        ) from error
+    stored = data if isinstance(data, bytes) else bytes(data)
+    try:
+        image = Pillow.open(io.BytesIO(stored))
+    except Pillow.DecompressionBombError as error:
+        raise DataError("the image has more pixels than Pillow allows", found=str(error)[:200],
+                        advice=f"Raise PIL.Image.MAX_IMAGE_PIXELS. {_AS_BYTES}") from error  # fmt: skip
+    except _BROKEN as error:
+        raise DataError("the image cannot be opened", expected="an image that Pillow reads",
+                        found=f"{len(stored):,} bytes that begin with {stored[:12]!r}",
+                        advice=_AS_BYTES) from error  # fmt: skip
+    setattr(image, STORED, stored)
+    return image
+
+
+def open_media(feature: Feature, value: Any) -> Any:
+    """Return media bytes as an image, an `AudioFile` or a `VideoFile`, also inside lists and structs.
+
+    Args:
+        feature: the feature, as `media_features` gives it.
+        value: the value, as `lading.features.decode` gives it. None, and structs without bytes, stay as they are.
+
+    Raises:
+        DataError, MissingExtra: as `open_image`.
+    """
+    match feature:
+        case Sequence(inner) if isinstance(value, list):
+            return [open_media(inner, item) for item in value]
+        case Struct(fields) if isinstance(value, dict):
+            return {**value, **{name: open_media(inner, value.get(name)) for name, inner in fields if name in value}}
+    opened = _OPENED.get(type(feature))
+    return opened(value) if opened is not None and isinstance(value, (bytes, memoryview)) else value
+
+
+_OPENED: Mapping[type, Callable[[Any], Any]] = {Image: open_image, Audio: AudioFile, Video: VideoFile}
+
+
+def media_features(features: Mapping[str, Feature]) -> dict[str, Feature]:
+    """Return the features of columns that hold media, also inside lists and structs, by name."""
+    return {name: feature for name, feature in features.items() if _holds_media(feature)}
+
+
+def _holds_media(feature: Feature) -> bool:
+    match feature:
+        case Sequence(inner):
+            return _holds_media(inner)
+        case Struct(fields):
+            return any(_holds_media(inner) for _, inner in fields)
+    return type(feature) in _OPENED
