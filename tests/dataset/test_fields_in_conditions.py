@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -18,6 +19,9 @@ from PIL import Image
 
 import lading
 from lading.errors import UsageError
+from lading.storage.local import LocalStore
+from lading.storage.stores import Stores
+from lading.storage.wrappers import CountingStore
 
 COUNT = 60
 
@@ -222,3 +226,22 @@ def test_a_column_with_dots_is_a_column(tmp_path: Path) -> None:
             info.size = 2
             tar.addfile(info, io.BytesIO(b"{}"))
     assert lading.open(tmp_path / "a.tar").select("seg.png").columns == ["__key__", "seg.png"]
+
+
+@pytest.mark.parametrize("condition", ["json.lang == 'de'", "jpg.height >= 600"])
+def test_few_bytes_are_read_where_few_samples_stay(tmp_path: Path, condition: str) -> None:
+    random = np.random.default_rng(0)
+    with tarfile.open(tmp_path / "a.tar", "w") as tar:
+        for i in range(100):
+            height, language = (600, "de") if i % 20 == 0 else (400, "en")
+            file = io.BytesIO()
+            Image.fromarray(random.integers(0, 255, (height, 500, 3), np.uint8)).save(file, "JPEG", quality=90)
+            for name, data in {"jpg": file.getvalue(), "json": json.dumps({"lang": language}).encode()}.items():
+                info = tarfile.TarInfo(f"{i:04}.{name}")
+                info.size = len(data)
+                tar.addfile(info, io.BytesIO(data))
+    store = CountingStore(LocalStore())
+    ds = lading.open(tmp_path / "a.tar", stores=Stores({str(tmp_path): store}))
+    store.reset()
+    assert sum(batch.num_rows for batch in ds.where(condition).batches()) == 5
+    assert store.bytes_read <= (tmp_path / "a.tar").stat().st_size / 10
