@@ -17,6 +17,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 import arrow_build_cases
 import arrow_cases
+import cond_cases
 import digest_cases
 import interleaved_cases
 import mds_cases
@@ -24,7 +25,16 @@ import media_cases
 import tar_cases
 from harness import Case, Place, measure_here, run_case
 
-_GROUPS = (tar_cases, interleaved_cases, mds_cases, arrow_cases, arrow_build_cases, media_cases, digest_cases)
+_GROUPS = (
+    tar_cases,
+    cond_cases,
+    interleaved_cases,
+    mds_cases,
+    arrow_cases,
+    arrow_build_cases,
+    media_cases,
+    digest_cases,
+)
 _CASES = {case.name: case for group in _GROUPS for case in group.CASES}
 _PACKAGES = ("lading", "pyarrow", "numpy", "webdataset", "nemo-curator", "mosaicml-streaming", "datasets", "datatrove")
 _COLUMNS = ("way", "seconds", "samples/s", "MB/s", "× peer", "of limit", "peak MB", "own MB")
