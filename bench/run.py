@@ -22,6 +22,7 @@ import digest_cases
 import interleaved_cases
 import mds_cases
 import media_cases
+import stats_cases
 import tar_cases
 from harness import Case, Place, measure_here, run_case
 
@@ -34,6 +35,7 @@ _GROUPS = (
     arrow_build_cases,
     media_cases,
     digest_cases,
+    stats_cases,
 )
 _CASES = {case.name: case for group in _GROUPS for case in group.CASES}
 _PACKAGES = ("lading", "pyarrow", "numpy", "webdataset", "nemo-curator", "mosaicml-streaming", "datasets", "datatrove")

@@ -28,6 +28,7 @@ CAPTURES = {
     "demo": ["lading demo"],
     "info": ["lading info docs"],
     "head": ["lading head docs -n 2"],
+    "stats": ["lading stats docs --limit 8"],
     "convert": ["lading convert docs out --to parquet --verify", "lading diff docs out"],
     "error": ["lading convert broken.tar out --to parquet", "lading convert docs out --to parquet"],
 }

@@ -908,3 +908,14 @@ def test_stats_are_a_table_or_json(place: Path) -> None:
     assert found["samples"] == 3
     assert found["columns"]["url"]["distinct"] == 3
     assert len(found["columns"]["modality"]["top"]) == 1
+
+
+def test_head_shows_facts_of_audio_and_video(place: Path) -> None:
+    media = Path(__file__).parents[1] / "content" / "media"
+    members = [(f"0.{Path(name).suffix[1:]}", (media / name).read_bytes()) for name in ("a.m4a", "front.mp4")]
+    (place / "s.tar").write_bytes(tar_of(*members))
+    shown = run("head", "s.tar").output
+    assert "m4a 0.77 s, 44.1 kHz, 2 channels" in shown
+    assert "mp4 64×48, 0.60 s" in shown
+    told = run_json("head", "s.tar")
+    assert (told["m4a"]["sample_rate"], told["mp4"]["fps"]) == (44_100, 25)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import wave
 from collections import Counter
 from datetime import date, timedelta
 from pathlib import Path
@@ -19,11 +20,14 @@ from PIL import Image
 
 import lading
 from lading.content.summaries import EXACT_VALUES, TOP_VALUES, Counts, Keys, Numbers, mixed
+from lading.jobs.stats_text import as_text
 from lading.jobs.stats_values import QUANTILES, Stats
 from lading.storage.memory import MemoryStore
 from lading.storage.stores import Stores
 from lading.storage.wrappers import CountingStore
 from tars import tar_of
+
+MEDIA = Path(__file__).parents[1] / "content" / "media"
 
 
 def rows(count: int = 700) -> list[dict[str, Any]]:
@@ -153,6 +157,29 @@ def test_bytes_of_a_table_are_images_if_they_look_like_it(tmp_path: Path) -> Non
     assert "q.width" not in found
 
 
+def test_audio_and_video_are_measured_by_their_headers(tmp_path: Path) -> None:
+    times = [0.5, 1.0, 2.25]
+    for i, seconds in enumerate(times):
+        file = io.BytesIO()
+        with wave.open(file, "wb") as sound:
+            sound.setparams((i + 1, 2, 8000, 0, "NONE", ""))
+            sound.writeframes(bytes(2 * (i + 1) * int(8000 * seconds)))
+        (tmp_path / f"{i}.wav").write_bytes(file.getvalue())
+    clips = [(MEDIA / name).read_bytes() for name in ("front.mp4", "end.mp4")]
+    members = [(f"{i}.wav", (tmp_path / f"{i}.wav").read_bytes()) for i in range(3)]
+    (tmp_path / "a.tar").write_bytes(tar_of(*members, *[(f"{i + 5}.mp4", clip) for i, clip in enumerate(clips)]))
+    found = lading.stats(tmp_path / "a.tar")
+    check_numbers(found, "wav.duration_s", times)
+    check_numbers(found, "wav.channels", [1, 2, 3])
+    assert found.columns["wav.sample_rate"].max == 8000
+    assert found.columns["wav.format"].top == (("wav", 3),)
+    assert [found.columns[f"mp4.{fact}"].max for fact in ("width", "height", "fps")] == [64, 48, 25]
+    assert found.columns["mp4.codec"].top == (("h264", 2),)
+    assert found.columns["mp4.duration_s"].min == 0.6
+    pq.write_table(pa.table({"clip": clips, "n": [1, 2]}), tmp_path / "0.parquet")
+    assert lading.stats(tmp_path / "0.parquet").columns["clip"].kind == "video"
+
+
 def test_payload_of_images_is_not_read() -> None:
     pictures = [image(64, 64) + bytes(100_000) for _ in range(40)]
     tar = tar_of(*[(f"{i}.jpg", picture) for i, picture in enumerate(pictures)])
@@ -223,6 +250,28 @@ def test_many_values_are_approximate_and_say_so(tmp_path: Path) -> None:
     assert often - count / TOP_VALUES <= name.top[0][1] <= often
 
 
+@pytest.mark.parametrize(
+    "values",
+    [[1 << 60] * 3, [1 << 60, (1 << 60) + 1], [7], [1e-320, 0.0], [1e308, -1e308], [float("inf"), 1.0], [0.1] * 2],
+)
+def test_a_histogram_of_odd_numbers_holds_all_that_are_finite(values: list[float]) -> None:
+    numbers = Numbers()
+    numbers.add(np.array(values), mixed(np.arange(len(values))))
+    shown = numbers.histogram()
+    assert shown is not None
+    assert sum(shown.counts) == np.isfinite(np.array(values, np.float64)).sum()
+    assert numbers.quantiles((0.0,)) == [min(values)]
+
+
+def test_infinite_numbers_have_infinite_means() -> None:
+    numbers = Numbers()
+    for part in ([1.0, float("inf")], [float("inf")], [2.0]):
+        one = Numbers()
+        one.add(np.array(part), mixed(np.arange(len(part))))
+        numbers.merge(one)
+    assert (numbers.mean, numbers.std, numbers.high) == (float("inf"), None, float("inf"))
+
+
 numbers = st.lists(st.integers(-1000, 1000) | st.floats(-1e6, 1e6), max_size=60)
 
 
@@ -288,6 +337,16 @@ def test_facts_are_json_a_table_and_text(tmp_path: Path) -> None:
     assert repr(found).splitlines()[0] == f"700 samples, {repr(found).splitlines()[0].split(', ')[1]}"
     assert "█" in repr(found)
     assert "<svg" in found._repr_html_()
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 200])
+def test_a_table_is_as_wide_as_the_terminal(docs: Path, width: int) -> None:
+    found = lading.stats(docs)
+    lines = as_text(found, width).splitlines()
+    assert max(map(len, lines[1:])) <= max(width, 76)
+    assert ("mean" in lines[2]) == (width > 100)
+    assert any(line.startswith("binary_content.width") for line in lines)
+    assert not any(line.startswith("materialize_error") for line in lines)
 
 
 def test_text_of_a_file_does_not_control_the_terminal(tmp_path: Path) -> None:

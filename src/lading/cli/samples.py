@@ -6,7 +6,7 @@ import base64
 import math
 import re
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import chain, islice, pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -340,14 +340,18 @@ def _media(data: bytes) -> str | None:
     info = media_info(data)
     if info is None:
         return None
-    size = None if info.width is None else f"{info.width}×{info.height}"
-    facts = [
-        None if info.duration_s is None else f"{info.duration_s:.1f} s",
-        None if info.sample_rate is None else f"{info.sample_rate / 1000:g} kHz",
-        None if info.channels is None else count(info.channels, "channel"),
-        None if info.frames is None or info.frames == 1 else count(info.frames, "frame"),
-    ]
-    return " ".join(filter(None, (info.format, ", ".join(filter(None, (size, *facts))))))
+    facts = []
+    if info.width is not None:
+        facts.append(f"{info.width}×{info.height}")
+    if info.duration_s is not None:
+        facts.append(f"{info.duration_s:.1f} s" if info.duration_s >= 1 else f"{info.duration_s:.2f} s")
+    if info.kind == "audio" and info.sample_rate is not None:
+        facts.append(f"{info.sample_rate / 1000:g} kHz")
+    if info.kind == "audio" and info.channels is not None:
+        facts.append(count(info.channels, "channel"))
+    if info.kind == "image" and info.frames is not None and info.frames > 1:
+        facts.append(count(info.frames, "frame"))
+    return f"{info.format} {', '.join(facts)}".rstrip()
 
 
 def _preview(data: bytes) -> str:
@@ -453,11 +457,15 @@ def _dense_json(value: Any, *, full: bool) -> dict[str, Any]:
 
 def _bytes_json(data: bytes, *, full: bool) -> dict[str, Any]:
     from lading.content.image import image_info
+    from lading.content.media_info import media_info
 
     told: dict[str, Any] = {"bytes": len(data)}
     info = image_info(data)
     if info is not None:
         told |= {"mime": info.mime, "width": info.width, "height": info.height}
+    else:
+        media = media_info(data)
+        told |= {} if media is None else {k: v for k, v in asdict(media).items() if v is not None}
     if full:
         told["base64"] = base64.b64encode(data).decode()
     return told

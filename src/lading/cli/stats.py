@@ -42,6 +42,6 @@ def stats(
 
         with open_chosen(sources, reading(), choosing()) as dataset, watching(out.err, "reading") as report:
             found = job.dataset_stats(dataset, top=top, workers=workers, on_progress=report)
-        width = max(out.out.width, 80) if not as_json else 0
+        width = out.out.width if not as_json else 0
         lines = () if as_json else as_text(found, width).splitlines()
         out.show(found.to_dict(), (Text(line, no_wrap=True) for line in lines))

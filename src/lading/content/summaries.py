@@ -32,6 +32,7 @@ TOP_VALUES = 4096
 _BINS = 20
 _TAIL = 0.01
 _FAR = 3.0
+_EXACT_INT = float(1 << 53)
 _NO_HASHES, _NO_NUMBERS = np.zeros(0, np.uint64), np.zeros(0, np.float64)
 _RANGE = float(1 << 64)
 
@@ -98,11 +99,15 @@ class Numbers:
             self._keep(other._places, other._sample)
 
     def _join(self, count: int, low: Any, high: Any, mean: float, squares: float) -> None:
-        total, apart = self.count + count, mean - self.mean
+        total = self.count + count
         self.low = low if self.low is None else min(self.low, low)
         self.high = high if self.high is None else max(self.high, high)
-        self._squares += squares + apart * apart * self.count * count / total
-        self.mean += apart * count / total
+        if math.isfinite(mean) and math.isfinite(self.mean):
+            apart = mean - self.mean
+            self._squares += squares + apart * apart * self.count * count / total
+            self.mean += apart * count / total
+        else:
+            self._squares, self.mean = math.nan, self.mean + mean
         self.count = total
 
     def _keep(self, places: NDArray[np.uint64], values: NDArray[np.float64]) -> None:
@@ -127,7 +132,10 @@ class Numbers:
 
     def quantiles(self, parts: tuple[float, ...]) -> list[float]:
         """Return the values below which these parts of the numbers are, interpolated; there is a number."""
-        found = np.quantile(self._sample, parts)
+        with np.errstate(invalid="ignore", over="ignore"):  # between infinite values
+            found = np.quantile(self._sample, parts)
+        if not np.isfinite(found).all():
+            found = np.quantile(self._sample, parts, method="lower")
         return [min(max(value, float(self.low or 0)), float(self.high or 0)) for value in found.tolist()]
 
     def histogram(self) -> Histogram | None:
@@ -135,7 +143,8 @@ class Numbers:
         finite = self._sample[np.isfinite(self._sample)]
         if not len(finite):
             return None
-        edges = _edges(finite, self.low, self.high, whole=isinstance(self.low, int) and isinstance(self.high, int))
+        with np.errstate(invalid="ignore", over="ignore"):
+            edges = _edges(finite, self.low, self.high, whole=isinstance(self.low, int) and isinstance(self.high, int))
         counts = np.histogram(finite, edges)[0]
         if not self.is_exact:  # rounded, so that the sum stays
             ends = np.rint(np.cumsum(counts) * (self.count / len(self._sample)))
@@ -147,7 +156,7 @@ def _edges(values: NDArray[np.float64], low: Any, high: Any, *, whole: bool) -> 
     least, most = (float(bound) if math.isfinite(bound) else None for bound in (low, high))
     least = float(values.min()) if least is None else least
     most = float(values.max()) if most is None else most
-    if whole and most - least < _BINS:
+    if whole and most - least < _BINS and max(-least, most) < _EXACT_INT:
         return np.arange(least, most + 2) - 0.5
     if most == least:
         return np.array([least, most])
@@ -156,7 +165,8 @@ def _edges(values: NDArray[np.float64], low: Any, high: Any, *, whole: bool) -> 
     if inner > 0 and most - least > _FAR * inner:  # a few far values would leave one bar
         bounds = np.linspace(first, last, _BINS - 1)
         return np.unique([least, *bounds, most])
-    return np.unique(np.linspace(least, most, _BINS + 1))
+    edges = np.unique(np.linspace(least, most, _BINS + 1))
+    return edges if np.isfinite(edges).all() else np.array([least, 0.0, most])  # wider than any float
 
 
 @dataclass(slots=True)

@@ -8,6 +8,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from lading.content.summaries import Histogram
+from lading.storage.fetch import ERROR_COLUMN
 from lading.units import count, format_bytes
 
 if TYPE_CHECKING:
@@ -18,8 +19,11 @@ __all__ = ["as_html", "as_text"]
 _BLOCKS = "▁▂▃▄▅▆▇█"
 _HEADINGS = ("column", "kind", "size", "nulls", "distinct", "min", "median", "mean", "max", "distribution")
 _LEFT = {"column", "kind", "distribution"}
-_NAME_CHARS, _VALUE_CHARS, _LEAST_CHARS = 32, 24, 24
-_WHOLE, _FEW = 1e6, 1e-3
+_SPARE = ("mean", "kind", "size", "distinct", "median")
+"""Columns that are left out where there is no room, in this order."""
+
+_NAME_CHARS, _VALUE_CHARS, _LEAST_CHARS = 32, 24, 20
+_WHOLE, _LONG, _FEW = 1e6, 1e15, 1e-3
 _WIDTH = 120
 _BAR, _HEIGHT, _FEW_VALUES = 5, 18, 100
 
@@ -29,15 +33,27 @@ def as_text(stats: Stats, width: int = _WIDTH) -> str:
     rows = [_HEADINGS, *(_cells(column) for column in _listed(stats))]
     wide = [max(len(row[i]) for row in rows) for i in range(len(_HEADINGS) - 1)]
     used = [i for i, size in enumerate(wide) if i == 0 or any(row[i] for row in rows[1:])]
-    room = max(width - sum(wide[i] + 2 for i in used), _LEAST_CHARS)
+    for name in _SPARE:  # a narrow terminal shows fewer columns, not broken lines
+        if _room(width, used, wide) < _LEAST_CHARS:
+            used = [i for i in used if _HEADINGS[i] != name]
+    room = max(_room(width, used, wide), _LEAST_CHARS)
     lines = [_line(row, used, wide, room) for row in rows]
     return "\n".join([_title(stats), "", *lines, *_notes(stats)])
 
 
+def _room(width: int, used: Sequence[int], wide: Sequence[int]) -> int:
+    """Characters that are left for the last column."""
+    return width - sum(wide[i] + 2 for i in used)
+
+
 def _listed(stats: Stats) -> list[ColumnStats]:
-    """The columns that are shown: not the lengths of texts of few values, such as languages."""
+    """The columns that are shown: not the lengths of texts of few values, such as languages.
+
+    Errors of documents' payload are shown if there are any.
+    """
     few = {name for name, column in stats.columns.items() if _is_few(column)}
-    return [column for name, column in stats.columns.items() if name[4:-1] not in few or not name.startswith("len(")]
+    shown = (column for name, column in stats.columns.items() if name[4:-1] not in few or not name.startswith("len("))
+    return [column for column in shown if column.values or column.name != ERROR_COLUMN]
 
 
 def _is_few(column: ColumnStats) -> bool:
@@ -89,11 +105,11 @@ def _number(value: Any) -> str:
     if value is None:
         return ""
     if isinstance(value, int):
-        return f"{value:,}"
+        return f"{value:,}" if abs(value) < _LONG else f"{value:.3g}"
     if not isinstance(value, float):
         return _short(_visible(str(value)), _VALUE_CHARS)
     if not math.isfinite(value) or (value and not _FEW <= abs(value) < _WHOLE):
-        return f"{value:,.0f}" if math.isfinite(value) and abs(value) >= _WHOLE else f"{value:.3g}"
+        return f"{value:,.0f}" if _WHOLE <= abs(value) < _LONG else f"{value:.3g}"
     return f"{value:,.0f}" if value == int(value) else f"{value:,.1f}" if abs(value) >= 100 else f"{value:.3g}"  # noqa: PLR2004 - three digits
 
 

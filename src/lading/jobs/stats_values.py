@@ -19,8 +19,6 @@ __all__ = ["QUANTILES", "ColumnStats", "Stats", "stats_of"]
 QUANTILES = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
 """Parts of the values, whose bounds are given as quantiles."""
 
-_EXACT_INT = 1 << 53
-
 
 @dataclass(frozen=True, slots=True)
 class ColumnStats:
@@ -221,13 +219,16 @@ def _nulls(found: Summaries, name: str) -> int | None:
     return found.samples - (summary.filled or summary.values)
 
 
-def _kind(summary: Summary, *, is_image: bool) -> str:
-    kinds = dict.fromkeys("image" if is_image and kind == "bytes" else kind for kind in summary.kinds)
+def _kind(found: Summaries, name: str) -> str:
+    """What the values of a column are; bytes that are media are called so."""
+    seen, heard = (f"{name}.{fact}" in found.columns for fact in ("width", "duration_s"))
+    media = "video" if seen and heard else "image" if seen else "audio" if heard else "bytes"
+    kinds = dict.fromkeys(media if kind == "bytes" else kind for kind in found.columns[name].kinds)
     return ", ".join(kinds) or "null"
 
 
 def _column_stats(found: Summaries, name: str, top: int) -> ColumnStats:
-    summary, nulls, is_image = found.columns[name], _nulls(found, name), f"{name}.width" in found.columns
+    summary, nulls = found.columns[name], _nulls(found, name)
     told: dict[str, Any] = {}
     approximate = []
     numbers, counts = summary.numbers, summary.counts
@@ -249,7 +250,7 @@ def _column_stats(found: Summaries, name: str, top: int) -> ColumnStats:
         approximate += [] if counts.top_is_exact else ["top"]
     values = summary.values or (numbers.count if numbers is not None else 0)
     return ColumnStats(
-        name, _kind(summary, is_image=is_image), values, nulls, summary.size_bytes, summary.unreadable,
+        name, _kind(found, name), values, nulls, summary.size_bytes, summary.unreadable,
         approximate=tuple(approximate), **told,
     )  # fmt: skip
 

@@ -19,7 +19,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from lading.arrow import json_text
-from lading.arrow.references import FileEntry, files_of, is_ref
+from lading.arrow.references import is_ref
 from lading.arrow.views import (
     byte_lengths,
     flattened,
@@ -203,7 +203,7 @@ class Summaries:
             summary = self._named(one.name)
             summary.size_bytes = (summary.size_bytes or 0) + size
             before = summary.values
-            _Column(self, one.name, feature_of(one), files_of(batch.schema), add_media).add(column, places)
+            _Column(self, one.name, feature_of(one), batch.schema, add_media).add(column, places)
             if self.view == "interleaved" and summary.values > before and len(firsts):
                 summary.filled += int(samples_with(present(column), firsts)[firsts].sum())
         if self.view == "interleaved":
@@ -249,8 +249,8 @@ class Summaries:
         return True
 
 
-AddMedia = Callable[["Summaries", str, pa.Array, Sequence[FileEntry], _Places], None]
-"""Adds the header facts of the values of a column: summaries, its name, the values, their files, their places."""
+AddMedia = Callable[["Summaries", str, pa.Array, pa.Schema, _Places], None]
+"""Adds header facts: summaries, the name of a column, its values, the schema of their batch, their places."""
 
 
 def is_read(one: pa.Field) -> bool:
@@ -265,7 +265,7 @@ class _Column:
     summaries: Summaries
     name: str
     feature: Feature
-    files: Sequence[FileEntry]
+    schema: pa.Schema
     add_media: AddMedia
 
     def add(self, column: pa.Array, places: _Places) -> None:
@@ -295,7 +295,7 @@ class _Column:
             summary.values += int(there.sum())
             sizes = _lengths(column)
             self._lengths(name, sizes[there], places[there])
-            self.add_media(self.summaries, name, column, self.files, places)
+            self.add_media(self.summaries, name, column, self.schema, places)
         elif pa.types.is_struct(kind):
             self._add_struct(name, column, there, places)
         elif is_list(kind):
