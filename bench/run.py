@@ -20,6 +20,7 @@ import arrow_cases
 import cond_cases
 import digest_cases
 import interleaved_cases
+import look_cases
 import mds_cases
 import media_cases
 import stats_cases
@@ -36,6 +37,7 @@ _GROUPS = (
     media_cases,
     digest_cases,
     stats_cases,
+    look_cases,
 )
 _CASES = {case.name: case for group in _GROUPS for case in group.CASES}
 _PACKAGES = ("lading", "pyarrow", "numpy", "webdataset", "nemo-curator", "mosaicml-streaming", "datasets", "datatrove")

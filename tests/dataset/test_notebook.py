@@ -149,7 +149,9 @@ def test_head_is_a_list_that_reads_well(mixed: Any) -> None:
     assert shown.count("<image 640×480 jpeg") == 3
     assert "\\xff" not in shown
     assert len(shown) < 4000
+    assert "640×480 jpeg" in _Checked(head._repr_html_()).text
     assert len(_Checked(head._repr_html_()).uris) >= 6
+    assert repr(mixed.with_decode(False).head(3)) == shown
 
 
 def test_slices_and_conditions_show_samples_too(mixed: Any) -> None:

@@ -21,6 +21,7 @@ from typing import Any, Self
 import numpy as np
 
 from lading.content.media_info import media_info
+from lading.features.encode import STORED
 from lading.units import format_bytes
 
 __all__ = ["Cut", "Previews", "described", "sample_text", "table_html"]
@@ -60,6 +61,8 @@ def described(value: Any) -> str | None:
     if isinstance(value, (bytes, bytearray, memoryview)):
         return f"<{_facts(bytes(value) if not isinstance(value, bytes) else value)}>"
     if _is_picture(value):
+        if stored := getattr(value, STORED, b""):
+            return f"<{_facts(stored)}>"
         kind = str(getattr(value, "format", None) or "pixels").lower()
         return f"<image {value.width}×{value.height} {kind}>"
     if isinstance(value, np.ndarray):
@@ -287,6 +290,8 @@ def _thumbnail_of(value: Any) -> tuple[str, bytes] | None:
         value = Image.fromarray(value)
     if value.width * value.height > _MOST_PIXELS:
         return None
+    if stored := getattr(value, STORED, b""):  # to look at an image does not read its pixels
+        return _drawn(stored, value.width, value.height)
     try:
         return _thumbnail(value.copy())
     except Exception:  # noqa: BLE001 - as above
