@@ -279,6 +279,8 @@ class RowOptions:
         on: Field with the key in the samples and in the table, such as json.id=id. By default the key of samples.
         join_how: Keep samples without a row in the table, with nulls (left, the default), or leave them out (inner).
         join_columns: Columns of the table to add; also as a JSON list. By default all but its key.
+        dedup: Keep the first of the samples that are equal: key, content (all but the key), or fields such as
+            json.url,txt.
         columns: Columns to keep, besides keys; also as a JSON list. By default all.
         drop_columns: Columns to leave out; also as a JSON list.
         rename: New name of a column, such as txt=caption.
@@ -305,6 +307,7 @@ class RowOptions:
     join_columns: Sequence[str] | None = field(
         default=None, metadata=cli("--join-columns", NAMES, panel=_ROWS, repeatable=True)
     )
+    dedup: Sequence[str] | None = field(default=None, metadata=cli("--dedup", "FIELD", panel=_ROWS))
     columns: Sequence[str] | None = field(default=None, metadata=cli("--columns", NAMES, panel=_ROWS, repeatable=True))
     drop_columns: Sequence[str] | None = field(
         default=None, metadata=cli("--drop-columns", NAMES, panel=_ROWS, repeatable=True)

@@ -385,6 +385,7 @@ _NAMES = [
     "close",
     "columns",
     "counts",
+    "dedup",
     "drop",
     "export",
     "filter",

@@ -327,6 +327,7 @@ def _sample_size(text: str) -> int | float:
 _PARSERS: dict[str, Callable[[Any], Any]] = {
     "columns": column_names,
     "limits": _limits,
+    "dedup": name_list,
     "drop_columns": column_names,
     "on": _on,
     "options": named_options,

@@ -35,12 +35,7 @@ def open_chosen(sources: Sequence[str], reading: Mapping[str, Any], choosing: Ma
     bounds = {name: getattr(rows, name) for name in names if getattr(rows, name) is not None}
     if bounds:
         dataset = dataset.image_bounds(**bounds, drop=rows.drop)
-    if rows.sample is not None:
-        dataset = dataset.sample(rows.sample, rows.seed)
-    if rows.shuffle:
-        dataset = dataset.shuffle(rows.seed)
-    if rows.sort is not None:
-        dataset = _sorted(dataset, rows.sort)
+    dataset = _ordered(dataset, rows)
     if rows.columns is not None:
         dataset = dataset.select(*rows.columns)
     if rows.drop_columns is not None:
@@ -53,6 +48,17 @@ def open_chosen(sources: Sequence[str], reading: Mapping[str, Any], choosing: Ma
 def names_fields(columns: Sequence[str] | None) -> bool:
     """Return whether some names may be fields inside columns, such as `json.lang`: `select` makes columns of them."""
     return any("." in name or "[" in name for name in columns or ())
+
+
+def _ordered(dataset: Dataset, rows: RowOptions) -> Dataset:
+    """The dataset with the steps that need all samples."""
+    if rows.dedup is not None:
+        dataset = dataset.dedup(rows.dedup[0] if len(rows.dedup) == 1 else rows.dedup)
+    if rows.sample is not None:
+        dataset = dataset.sample(rows.sample, rows.seed)
+    if rows.shuffle:
+        dataset = dataset.shuffle(rows.seed)
+    return dataset if rows.sort is None else _sorted(dataset, rows.sort)
 
 
 def _sorted(dataset: Dataset, fields: Sequence[str]) -> Dataset:

@@ -168,7 +168,7 @@ _NOT_CONTENT = ("sample_id", *_ELSEWHERE)
 _ITEM_KEYS = ("position", "modality", "content_type")
 
 
-def interleaved_digests(rows: pa.Table | pa.RecordBatch) -> NDArray[np.uint8]:
+def interleaved_digests(rows: pa.Table | pa.RecordBatch, *, with_id: bool = True) -> NDArray[np.uint8]:
     """Return digests of the samples of an item table: shape (samples, 16), in order of the runs of one `sample_id`.
 
     The form covers three parts. The first is `sample_id`. The second is the list of metadata rows: all columns except
@@ -181,6 +181,7 @@ def interleaved_digests(rows: pa.Table | pa.RecordBatch) -> NDArray[np.uint8]:
 
     Args:
         rows: whole samples, materialised. Takes memory for the short values of some 65,536 rows.
+        with_id: whether `sample_id` is covered.
 
     Raises:
         DataError: a `sample_id` is null.
@@ -189,11 +190,11 @@ def interleaved_digests(rows: pa.Table | pa.RecordBatch) -> NDArray[np.uint8]:
     table = _table(rows)
     starts = sample_starts(table["sample_id"])
     bounds = _bounds(table, starts).tolist()
-    parts = [_of_items(table.slice(first, last - first)) for first, last in pairwise(bounds)]
+    parts = [_of_items(table.slice(first, last - first), with_id=with_id) for first, last in pairwise(bounds)]
     return np.concatenate([np.zeros((0, 16), np.uint8), *parts])
 
 
-def _of_items(table: pa.Table) -> NDArray[np.uint8]:
+def _of_items(table: pa.Table, *, with_id: bool) -> NDArray[np.uint8]:
     starts = sample_starts(table["sample_id"])
     sample = np.repeat(np.arange(len(starts)), np.diff(starts, append=table.num_rows))
     columns = zip(table.schema, table.columns, strict=True)
@@ -212,7 +213,7 @@ def _of_items(table: pa.Table) -> NDArray[np.uint8]:
     counts = np.bincount(sample[order] * 2 + ~metadata[order], minlength=2 * len(starts))
     lists = list_forms(rows.take(pa.array(order)), np.concatenate([[0], np.cumsum(counts)]))
     ids = column_forms(table["sample_id"], Text()).take(pa.array(starts))
-    return hash_forms(joined(ids, lists[::2], lists[1::2]))
+    return hash_forms(joined(*([ids] if with_id else []), lists[::2], lists[1::2]))
 
 
 def _is_of(modality: pa.ChunkedArray, name: str) -> NDArray[np.bool_]:

@@ -24,13 +24,15 @@ from lading.dataset.columns import (
     columns_to_read,
     refuse_lost_columns,
 )
+from lading.dataset.dedup import LeftOut
 from lading.dataset.field_steps import Fields
-from lading.dataset.field_values import columns_of, field_values
+from lading.dataset.field_values import columns_of
 from lading.dataset.iteration import MAX_BYTES, Batching, aligned_to, finished, hidden_columns, padded, shard_batches
 from lading.dataset.key_steps import Join, SplitByGroup
 from lading.dataset.order import Numbers, is_over_numbers, needs_all, numbers_after, numbers_at
 from lading.dataset.random_access import unfetched_rows
-from lading.dataset.sample_values import first_values
+from lading.dataset.sample_digests import DIGEST_BYTES, DIGEST_ROWS, digests_of, digests_of_batches
+from lading.dataset.sample_values import sample_values
 from lading.dataset.shards import Shards
 from lading.dataset.steps import Drop, Filter, ImageBounds, Map, Rename, Rows, Select, Step, Where
 from lading.dataset.transform import Portion, Transform
@@ -353,15 +355,26 @@ class _Look:
         """Count something that the user should know of."""
         self._shards.counts[what] += count
 
+    def leave_out(self, reason: str, numbers: NDArray[np.int64], kept: NDArray[np.int64]) -> None:
+        """Note samples that are left out for others that are kept."""
+        self._shards.left_out[len(self._steps)] = LeftOut(reason, numbers, kept)
+
+    def digests(self) -> Iterator[NDArray[np.uint8]]:
+        """Yield the content digests of the samples without their keys."""
+        shards = self._shards
+        if self._steps:
+            portions = self._chosen.portions(None, DIGEST_ROWS, DIGEST_BYTES, views=True, steps=self._steps)
+            found = digests_of_batches(shards, (portion.batch for portion in portions), with_key=False)
+        else:
+            found = digests_of(shards, range(len(shards.listing)), with_key=False)
+        for part in found:
+            yield part.digests
+
     def __call__(self, names: Sequence[str]) -> Iterator[list[pa.Array]]:
         view = self._shards.view
         columns = self._chosen.columns_behind(names, self._steps)
         for batch in self.rows(columns):
-            values = field_values(batch, names, self._shards.fetcher)
-            if view == "interleaved":
-                starts = sample_firsts(batch, view)
-                values = [column.take(pa.array(first_values(column, starts))) for column in values]
-            yield values
+            yield sample_values(batch, names, view, self._shards.fetcher)
 
     def rows(self, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
         for portion in self._chosen.portions(columns, steps=self._steps):

@@ -8,10 +8,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
+import numpy as np
 import pyarrow as pa
 
 from lading.dataset.join_table import JoinTable
-from lading.dataset.key_steps import How, Join, SplitByGroup
+from lading.dataset.key_steps import Dedup, How, Join, Keep, Split, SplitByGroup
+from lading.dataset.order_steps import refuse_no_seed
 from lading.errors import UsageError
 from lading.features.items import KEY
 from lading.formats.registry import get_format
@@ -21,9 +23,9 @@ if TYPE_CHECKING:
     from lading.dataset.source import Source
     from lading.dataset.steps import Step
 
-__all__ = ["KeyVerbs"]
+__all__ = ["KeyVerbs", "checked_shares"]
 
-_WHOLE = 1e-6
+_ROUNDED = 1e-6
 """Fractions may miss 1 by so much, for those that are computed."""
 
 
@@ -104,16 +106,99 @@ class KeyVerbs(ABC):
         raise UsageError("not a table", expected="a file, a dataset, a pyarrow.Table or a data frame",
                          found=type(table).__name__)  # fmt: skip
 
-    def split(self, parts: Mapping[str, float | None], *, seed: int = 0, by: str | Sequence[str]) -> dict[str, Self]:
-        """Divide the samples into datasets, by name; together they hold all samples, and each sample once."""
-        names = (by,) if isinstance(by, str) else tuple(by)
-        shares = tuple((name, float(share or 0)) for name, share in _shares(parts).items())
-        fields = tuple(self._field(name) for name in names)
-        return {name: self._with(SplitByGroup(shares, name, fields, seed)) for name, _ in shares}
+    def split(
+        self, parts: Mapping[str, float | None], *, seed: int = 0, by: str | Sequence[str] | None = None
+    ) -> dict[str, Self]:
+        """Divide the samples into datasets, by name. Together they hold all samples, each of them once, in order.
+
+        Without `by`, samples are chosen at random, and the sizes are exact. With `by`, samples with the same values of
+        these fields are all in one dataset, so that no group is on both sides. A hash of the values decides: sizes are
+        approximate, nothing is read beforehand, and a group stays where it is when samples are added. A sample without
+        a value in any of the fields is a group by itself (in data without keys, all of these are one group).
+
+        Example: `ds.split({"train": 0.98, "val": 0.02}, by="json.url")["val"].write("val", format="parquet")`
+
+        Args:
+            parts: of each dataset the fraction of the samples; without `by` also their number (`{"val": 1000}`). None
+                for one of them is the rest.
+            seed: another seed gives another split.
+            by: the field that tells the groups, or several.
+
+        Raises:
+            UsageError: fractions do not add up to 1, or one of them leaves nothing.
+        """
+        shares = checked_shares(parts)
+        refuse_no_seed(seed)
+        if by is None:
+            return {name: self._with(Split(shares, name, seed)) for name, _ in shares}
+        names = tuple(self._field(name) for name in _named(by))
+        fractions = _fractions(shares)
+        return {name: self._with(SplitByGroup(fractions, name, names, seed)) for name, _ in shares}
+
+    def dedup(self, by: str | Sequence[str] = "key", keep: Keep = "first") -> Self:
+        """Keep one of the samples that are equal, by a hash of 128 bits; the order stays.
+
+        The values, or the payload for `content`, are read once before the first sample is given. Memory is bounded:
+        more than some million hashes go to temporary files.
+
+        Example: `ds.dedup(by="content")`, `ds.dedup(by=["json.url", "txt"])`
+
+        Args:
+            by: `key`; `content`, which is all of a sample but its key, media as stored bytes; or fields. A sample that
+                lacks one of the fields equals no other, and is kept.
+            keep: the `first` or the `last` of equal samples.
+        """
+        if by == "content":
+            return self._with(Dedup(None, keep))
+        return self._with(Dedup(tuple(self._field(name) for name in _named(by)), keep))
 
 
-def _shares(parts: Mapping[str, float | None]) -> Mapping[str, float | None]:
-    total = math.fsum(share or 0 for share in parts.values())
-    if abs(total - 1) > _WHOLE:
-        raise UsageError("the fractions of a split must add up to 1", found=f"{dict(parts)} adds up to {total:g}")
-    return parts
+def _named(by: str | Sequence[str]) -> tuple[str, ...]:
+    names = (by,) if isinstance(by, str) else tuple(by)
+    if not names or not all(isinstance(name, str) for name in names):
+        raise UsageError("a field is named by a text", expected="by='url', or by=['json.url', 'txt']",
+                         found=f"by={by!r}"[:80])  # fmt: skip
+    return names
+
+
+def checked_shares(parts: Mapping[str, float | None]) -> tuple[tuple[str, float | int | None], ...]:
+    """Return the shares of splits by name.
+
+    Raises:
+        UsageError: fractions that do not add up to 1, a share of nothing, or no share at all.
+    """
+    if not isinstance(parts, Mapping) or not parts:
+        raise UsageError("a split names its parts", expected="{'train': 0.98, 'val': 0.02}", found=repr(parts)[:80])
+    for name, share in parts.items():
+        _refuse_no_share(name, share)
+    fractions = [float(share) for share in parts.values() if share is not None and not _is_count(share)]
+    rest = sum(share is None for share in parts.values())
+    total = math.fsum(fractions)
+    open_ended = rest or any(_is_count(share) for share in parts.values())
+    too_much = total > 1 + _ROUNDED or (rest and total > 1 - _ROUNDED)
+    if too_much or rest > 1 or (not open_ended and total < 1 - _ROUNDED):
+        shown = ", ".join(f"{name}={share}" for name, share in parts.items())
+        raise UsageError("the fractions of a split must add up to 1", found=f"{shown}: {total:g}",
+                         advice="For the rest of the samples, give None to one split.")  # fmt: skip
+    return tuple((n, None if s is None else int(s) if _is_count(s) else float(s)) for n, s in parts.items())
+
+
+def _refuse_no_share(name: object, share: object) -> None:
+    real = isinstance(share, (int, float, np.number)) and not isinstance(share, bool)
+    if not isinstance(name, str) or not name or not (share is None or real):
+        raise UsageError("a split is a name with a fraction, a number of samples, or None for the rest",
+                         found=f"{name!r}: {share!r}"[:80])  # fmt: skip
+    if share is not None and not 0 < float(share) < math.inf:  # type: ignore[arg-type] # a number, as seen above
+        raise UsageError(f"the split {name!r} would be empty", expected="more than 0", found=f"{name}={share}")
+
+
+def _is_count(share: object) -> bool:
+    return isinstance(share, (int, np.integer))
+
+
+def _fractions(shares: tuple[tuple[str, float | int | None], ...]) -> tuple[tuple[str, float], ...]:
+    for name, share in shares:
+        if isinstance(share, int):
+            raise UsageError("a split by groups has approximate sizes", expected="fractions", found=f"{name}={share}")
+    rest = 1 - math.fsum(share for _, share in shares if share is not None)
+    return tuple((name, rest if share is None else share) for name, share in shares)

@@ -19,6 +19,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from lading.dataset.dedup import find_duplicates
+from lading.dataset.key_steps import Dedup, Split
 from lading.dataset.order_sort import sorted_places
 from lading.dataset.order_steps import Sample, Shuffle, Sort, Take
 from lading.dataset.steps import Limit, Rows, Step
@@ -62,8 +64,14 @@ class Look(Protocol):
     def rows(self, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
         """Yield the rows of the samples, payload as references; `columns=None` gives all columns."""
 
+    def digests(self) -> Iterator[NDArray[np.uint8]]:
+        """Yield the content digests of the samples without their keys, batch by batch: `(samples, 16)`."""
+
     def report(self, what: str, count: int) -> None:
         """Count something that the user should know of."""
+
+    def leave_out(self, reason: str, numbers: NDArray[np.int64], kept: NDArray[np.int64]) -> None:
+        """Note samples, by number in the source, that are left out for others that are kept."""
 
 
 _Function: TypeAlias = Callable[[Any, Numbers, Look], Numbers]
@@ -210,3 +218,25 @@ def _by_number(step: Take, numbers: Numbers) -> Numbers:
 
 def _is_number(key: str | int) -> bool:
     return isinstance(key, int) or (key.isascii() and key.isdigit())
+
+
+@over_numbers(Split)
+def _of_split(step: Split, numbers: Numbers, _look: Look) -> Numbers:
+    names, counts = [name for name, _ in step.shares], step.counts(len(numbers))
+    at = names.index(step.name)
+    if not counts[at]:
+        raise UsageError(f"the split {step.name!r} would be empty", found=f"{len(numbers):,} samples for {step!r}",
+                         advice="Give it a larger fraction, or a number of samples.")  # fmt: skip
+    first = sum(counts[:at])
+    return numbers_at(numbers, np.sort(random_order(len(numbers), step.seed)[first : first + counts[at]]))
+
+
+@over_numbers(Dedup)
+def _without_duplicates(step: Dedup, numbers: Numbers, look: Look) -> Numbers:
+    found = find_duplicates(step, look)
+    if found.nulls:
+        look.report(f"samples without a value of {step.shown}, kept", found.nulls)
+    if not len(found.dropped):
+        return numbers
+    look.leave_out(f"duplicates by {step.shown}", numbers_at(numbers, found.dropped), numbers_at(numbers, found.kept))
+    return numbers_at(numbers, np.delete(np.arange(found.count), found.dropped))

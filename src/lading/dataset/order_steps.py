@@ -14,7 +14,7 @@ import numpy as np
 
 from lading.errors import UsageError
 
-__all__ = ["Missing", "Sample", "Shuffle", "Sort", "Take"]
+__all__ = ["Missing", "Sample", "Shuffle", "Sort", "Take", "refuse_no_seed"]
 
 Missing: TypeAlias = Literal["error", "skip"]
 """For a key that no sample has: raise an error, or leave it out and count it."""
@@ -30,7 +30,7 @@ class Shuffle:
 
     def __post_init__(self) -> None:
         """Refuse a seed that is no whole number."""
-        _refuse_no_seed(self.seed)
+        refuse_no_seed(self.seed)
 
     def __repr__(self) -> str:
         return f"shuffle(seed={self.seed})"
@@ -50,7 +50,7 @@ class Sample:
 
     def __post_init__(self) -> None:
         """Refuse no samples, and fractions above one."""
-        _refuse_no_seed(self.seed)
+        refuse_no_seed(self.seed)
         size: object = self.size
         whole = isinstance(size, (int, np.integer)) and not isinstance(size, bool)
         if not whole and not isinstance(size, (float, np.floating)):
@@ -153,6 +153,7 @@ class Take:
         return f"take_keys([{', '.join(map(repr, self.keys[:_SHOWN_KEYS]))}{more}]{by}{skip})"
 
 
-def _refuse_no_seed(seed: object) -> None:
+def refuse_no_seed(seed: object) -> None:
+    """Raise UsageError for a seed that is no whole number."""
     if not isinstance(seed, (int, np.integer)) or isinstance(seed, bool) or seed < 0:
         raise UsageError("a seed is a whole number, 0 or more", found=f"seed={seed!r}"[:80])

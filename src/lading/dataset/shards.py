@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from threading import RLock
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 from weakref import WeakSet
 
 import numpy as np
@@ -49,6 +49,9 @@ from lading.storage.fetch import Fetcher
 from lading.storage.range_hasher import RangeHasher
 from lading.storage.roots import StoredRoots, folder_of, real_place
 from lading.storage.stores import Stores, resolve
+
+if TYPE_CHECKING:
+    from lading.dataset.dedup import LeftOut
 
 __all__ = ["DETECT_SHARDS", "Getter", "ReadPlan", "Shards", "hold_few", "layout_findings", "options_like"]
 
@@ -162,6 +165,7 @@ class Shards:
         self.indexes = ShardIndexes(self.kept)
         self.identity = SourceIdentity(listing, manifest, stores)
         self.counts: Counter[str] = Counter(listing.left_out)
+        self.left_out: dict[int, LeftOut] = {}
         self.bad = BadShards(plan.on_bad_shard, plan.source)
         self.replacements: dict[int, ShardFile] = {}
         self.getters: dict[int, Getter] = {}

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from lading.content.conditions import as_where
 from lading.dataset.field_steps import Fields
-from lading.dataset.key_steps import Join, SplitByGroup
+from lading.dataset.key_steps import Dedup, Join, Split, SplitByGroup
 from lading.dataset.order_steps import Sample, Shuffle, Sort, Take
 from lading.dataset.repartition import Repartition
 from lading.errors import UsageError
@@ -322,8 +322,10 @@ Step: TypeAlias = (
     | Take
     | Join
     | Fields
+    | Split
     | SplitByGroup
     | Repartition
+    | Dedup
 )
 """One step of a dataset."""
 

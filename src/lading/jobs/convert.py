@@ -51,6 +51,7 @@ from lading.formats.registry import format_of_name, get_format
 from lading.interleaved.tar_writer import Roles
 from lading.jobs.converter import Converter, bounded_options
 from lading.jobs.digest import dataset_digest
+from lading.jobs.left_out import note_left_out
 from lading.jobs.plan import Plan, as_members, make_plan, take_files_in
 from lading.jobs.progress import OnProgress, Progress
 from lading.jobs.progress_bars import shown_progress
@@ -415,6 +416,7 @@ def _convert(job: _Job, source: Source, destination: str | os.PathLike[str]) -> 
         summary, digest = WriteSummary(0, 0, 0, 0), None
         if write.dry_run:
             _rehearse(run, spec, path)
+            note_left_out(shards, run.losses, listed=False)
         else:
             with _writer(spec, destination, job, members=members, staging=staging) as writer:
                 run.into(writer, store, pool)
@@ -423,6 +425,7 @@ def _convert(job: _Job, source: Source, destination: str | os.PathLike[str]) -> 
                     # A copy is read again as others read it: names that were kept as they are show in a digest.
                     digest = run.digest or dataset_digest(source, limit=job.limit, workers=write.workers, **job.opening)
                     _compare(digest, writer, job, spec.read.roots if write.lazy else ())
+                note_left_out(shards, run.losses, listed=ledger is not None)
                 _end(writer, ledger, shards.bad)
             summary = writer.close()
         return ConvertSummary(

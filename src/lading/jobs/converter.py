@@ -18,6 +18,7 @@ from lading.arrow.views import compacted, holds_bytes, is_text, shown_bytes
 from lading.dataset.chosen import ChosenSamples, split_at_list
 from lading.dataset.iteration import scan_shard
 from lading.dataset.outcomes import ALONG, DROPPED, DROPPED_ALONG, KEPT, Outcomes, RowOutcome
+from lading.dataset.sample_digests import batch_digests
 from lading.dataset.shards import Shards
 from lading.dataset.steps import Limit, Map
 from lading.dataset.transform import Transform
@@ -25,7 +26,6 @@ from lading.errors import SchemaMismatch
 from lading.features.items import sample_starts, samples_with
 from lading.formats.base import AnyFormat
 from lading.formats.registry import get_format
-from lading.jobs.digest import batch_digests
 from lading.jobs.progress import Tally
 from lading.jobs.spec import Conversion
 from lading.manifest.values import lookup

@@ -16,9 +16,10 @@ from lading.dataset.chosen_access import ChosenAccess, access_to
 from lading.dataset.dataset import Dataset
 from lading.dataset.open import chosen_samples, open_shards
 from lading.dataset.sample_access import SampleAccess
+from lading.dataset.sample_digests import Digested
 from lading.dataset.shards import Shards
 from lading.dataset.source import Source
-from lading.jobs.digest import Digested, all_digests
+from lading.jobs.digest import all_digests
 from lading.jobs.progress import OnProgress
 from lading.jobs.progress_bars import shown_progress
 

@@ -2,229 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
 from itertools import repeat
 from typing import Any, SupportsIndex
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
-from numpy.typing import NDArray
-
-from lading.arrow.batches import with_columns
-from lading.arrow.byte_ranges import ByteRanges
-from lading.arrow.rebatch import HELD_BATCHES
-from lading.arrow.references import files_of, has_codec, is_ref, unpack
-from lading.arrow.types import names_of
-from lading.arrow.views import holds_bytes, take_rows, total_bytes
-from lading.content.canonical import (
-    FORM,
-    FORMS,
-    HASH_BYTES,
-    SHORT_BYTES,
-    hash_value,
-    hashed_forms,
-    hasher,
-    joined,
-    value_form,
-)
-from lading.content.digests import DatasetDigest, interleaved_digests, sample_digests
+from lading.content.digests import DatasetDigest
 from lading.dataset.chosen import ChosenSamples
 from lading.dataset.dataset import Dataset
-from lading.dataset.iteration import materialise_parts, shard_batches
 from lading.dataset.open import chosen_samples, open_shards, source_and_opening
+from lading.dataset.sample_digests import DIGEST_BYTES, DIGEST_ROWS, Digested, digests_of, digests_of_batches
 from lading.dataset.shards import Shards
 from lading.dataset.source import Source, listed_once
 from lading.errors import UsageError
-from lading.features.items import sample_firsts
-from lading.features.types import Feature, Json, feature_of
 from lading.jobs.progress import OnProgress, Progress
 from lading.jobs.progress_bars import shown_progress
 from lading.jobs.reading import Look, OnRead, Reading, look_at_shards
-from lading.pipeline.batch import Batch
-from lading.pipeline.join import join
-from lading.storage.range_hasher import HashedValues, RangeHasher
-from lading.storage.windows import Work, results_in_windows
 
-__all__ = [
-    "Digested",
-    "all_digests",
-    "batch_digests",
-    "begin_digest",
-    "check_limit",
-    "dataset_digest",
-    "digests_behind",
-    "digests_of",
-    "shard_content",
-]
-
-_MAX_ROWS = 16_384
-_MAX_BYTES = 128 << 20
-_TOGETHER_SHARDS = 64
-_COPIED_BYTES = 16 << 20
-"""Of columns whose forms are made by the column, so much of a batch is copied at most; more is taken as views."""
-
-
-def batch_digests(batch: pa.RecordBatch, view: str) -> NDArray[np.uint8]:
-    """Digest of each sample of a batch with its bytes, `(samples, 16)`."""
-    return interleaved_digests(batch) if view == "interleaved" else sample_digests(batch)
-
-
-def shard_content(dataset: Shards, shard: int) -> Iterator[pa.RecordBatch]:
-    """All of a shard with its bytes as views, in batches that are good until the next is asked for."""
-    for batch in _shard_batches(dataset, shard):
-        yield from _parts(dataset, batch)
-
-
-def _parts(dataset: Shards, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """The rows with their bytes as views, each part good until the next is asked for."""
-    # Of what is packed both must be held, and the pages that it lies in.
-    most_bytes = _MAX_BYTES // HELD_BATCHES if has_codec(batch) else _MAX_BYTES
-    # An error that an earlier job wrote down is no content, and no failure of this reading.
-    for part in materialise_parts(dataset, batch, most_bytes, views=True, earlier=False):
-        yield part
-        del part  # before as much is unpacked again
-        dataset.release()
-
-
-@dataclass(frozen=True, slots=True)
-class Digested:
-    """Consecutive samples, and their digests.
-
-    Attributes:
-        digests: of each sample, `(samples, 16)`.
-        keys: of each sample, `__key__` or `sample_id` (`names_of`); None if nobody asked for them.
-        size_bytes: bytes of the rows.
-        shards: how many shards have been given whole, with these samples.
-    """
-
-    digests: NDArray[np.uint8]
-    keys: list[str | int | None] | None
-    size_bytes: int
-    shards: int
-
-
-def digests_of(
-    dataset: Shards, shards: Iterable[int], *, keyed: bool = False, limit: int | None = None
-) -> Iterator[Digested]:
-    """Digests of all samples of some shards, in order, and with `keyed` keys; small shards may come together.
-
-    Who gives a limit will take no more samples, and for those behind nothing is read.
-    """
-    begun = 0
-    range_hasher = _hasher_of(dataset)
-    # Of other schemas and types, and behind a limit, not all values are looked at.
-    shown = range_hasher if limit is None and dataset.target is None and dataset.types is None else None
-    most_rows = _MAX_ROWS if limit is None else min(max(limit, 1), _MAX_ROWS)
-
-    def batches() -> Iterator[pa.RecordBatch]:
-        nonlocal begun
-        for shard in shards:
-            begun += 1
-            yield from _shard_batches(dataset, shard, most_rows, shown)
-
-    # A batch takes 300 calls of Arrow and numpy, 3 ms: of tars of 100 documents and 25 MB, a fifth of the time.
-    given = (Batch(rows, dataset.view) for rows in batches())
-    joined_up = join(given, most_rows, _MAX_BYTES, _TOGETHER_SHARDS, lambda one: _lies_in_files(one.rows))
-    # The shard begun last is looked into already, or was seen to the end.
-    return _digested(dataset, joined_up, range_hasher, keyed=keyed, shards_given=lambda: begun - 1)
-
-
-def digests_behind(dataset: Shards, chosen: ChosenSamples, *, keyed: bool = False) -> Iterator[Digested]:
-    """Digests of all samples behind the steps of a dataset, in order, and with `keyed` keys."""
-    given = chosen.portions(max_rows=_MAX_ROWS, max_bytes=_MAX_BYTES, views=True)
-    batches = (Batch(portion.batch, dataset.view) for portion in given)
-    return _digested(dataset, batches, _hasher_of(dataset), keyed=keyed, shards_given=lambda: 0)
-
-
-def _hasher_of(dataset: Shards) -> RangeHasher:
-    return RangeHasher(hash_value, hasher, HASH_BYTES, short_bytes=SHORT_BYTES, keep_text=dataset.view == "samples")
-
-
-def _digested(
-    dataset: Shards,
-    batches: Iterator[Batch],
-    range_hasher: RangeHasher,
-    *,
-    keyed: bool,
-    shards_given: Callable[[], int],
-) -> Iterator[Digested]:
-    for batch in batches:
-        found, given = [], shards_given()
-        for part in _parts(dataset, _with_forms(dataset, batch.rows, range_hasher)):
-            found.append(batch_digests(part, dataset.view))
-            del part  # before as much is unpacked again
-        keys = _keys(batch.rows, dataset.view) if keyed else None
-        digested = Digested(np.concatenate(found), keys, batch.size_bytes, given)
-        del batch, found
-        yield digested
-
-
-def _keys(batch: pa.RecordBatch, view: str) -> list[str | int | None]:
-    starts = sample_firsts(batch, view)
-    name = "sample_id" if view == "interleaved" else "__key__"
-    if name not in batch.schema.names:
-        return [None] * len(starts)
-    return names_of(take_rows(batch.select([name]), starts).column(0))
-
-
-def _lies_in_files(batch: pa.RecordBatch) -> bool:
-    """Whether little of a batch is held in memory, or would be: payload, text, or what its values are unpacked of."""
-    kinds, files = batch.schema.types, files_of(batch.schema)
-    if any(holds_bytes(kind) for kind in kinds) or has_codec(batch) or any(file.wrap for file in files):
-        return False
-    # To put batches together copies them but for what is referred to.
-    held = batch.select([i for i, kind in enumerate(kinds) if not is_ref(kind)])
-    return total_bytes(held) <= _MAX_BYTES // _TOGETHER_SHARDS
-
-
-def _shard_batches(
-    dataset: Shards, shard: int, max_rows: int = _MAX_ROWS, range_hasher: RangeHasher | None = None
-) -> Iterator[pa.RecordBatch]:
-    # Types may differ from batch to batch: to settle them, all JSON would be read once before.
-    return shard_batches(dataset, shard, max_rows, _MAX_BYTES, views=True, drifting=True, range_hasher=range_hasher)
-
-
-def _with_forms(dataset: Shards, batch: pa.RecordBatch, range_hasher: RangeHasher) -> pa.RecordBatch:
-    """The batch with forms in the place of references, or bytes where forms are made by the column."""
-    features = {field.name: feature_of(field) for field in batch.schema if is_ref(field.type)}
-    refs = {
-        name: unpack(batch.column(name))
-        for name, feature in features.items()
-        if value_form(feature, long=False) or total_bytes(batch.select([name])) <= _COPIED_BYTES
-    }
-    texts = {name for name in refs if isinstance(features[name], Json)}
-    seen = range_hasher.look_up(refs, files_of(batch.schema), texts)
-    left = dataset.fetcher.pieces_to_read(batch, {name: ~values.known for name, values in seen.items()})
-    pieces = {name: _either(seen[name].kept, rest) for name, rest in left.items()}
-    forms = {
-        name: value_form(features[name], long=bool((mine.length[mine.there] > SHORT_BYTES).all()))
-        for name, mine in pieces.items()
-    }
-    works: dict[str, Work] = {name: form[1] if form else bytes for name, form in forms.items()}
-    made = {
-        name: _behind(features[name], forms[name], values, seen[name])
-        for name, values in results_in_windows(pieces, works).items()
-    }
-    return with_columns(batch, {batch.schema.get_field_index(name): column for name, column in made.items()})
-
-
-def _either(one: ByteRanges, other: ByteRanges) -> ByteRanges:
-    """The pieces of both, of which each row has one at most."""
-    both = ByteRanges.joined([one, other])
-    rows = np.arange(len(one))
-    return both[np.where(one.there, rows, len(one) + rows)]
-
-
-def _behind(feature: Feature, form: tuple[bytes, object] | None, values: pa.Array, seen: HashedValues) -> pa.Array:
-    """Forms behind what stands before each of them, called so, with those of hashes; bytes as they are."""
-    if form is None:
-        return values
-    forms = joined(pa.scalar(form[0], FORM), values) if form[0] else values
-    if len(seen.hashes):
-        forms = pc.replace_with_mask(forms, pa.array(seen.hashed), hashed_forms(feature, seen.hashes))
-    return pa.ExtensionArray.from_storage(FORMS, forms)
+__all__ = ["all_digests", "begin_digest", "check_limit", "dataset_digest"]
 
 
 def begin_digest(dataset: Shards) -> Look:
@@ -315,7 +109,8 @@ def all_digests(
     """Digests of all samples, as `digests_of` gives them, with progress reported."""
     total, samples, size_bytes = len(dataset.listing), 0, 0
     if chosen is not None:
-        parts = digests_behind(dataset, chosen, keyed=keyed)
+        found_behind = chosen.portions(max_rows=DIGEST_ROWS, max_bytes=DIGEST_BYTES, views=True)
+        parts = digests_of_batches(dataset, (portion.batch for portion in found_behind), keyed=keyed)
     else:
         parts = digests_of(dataset, range(total), keyed=keyed, limit=limit)
     for found in parts:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from lading.arrow.views import total_bytes
 from lading.caches.videos import broken_videos
 from lading.content.digests import undigested as no_digest
+from lading.dataset.sample_digests import batch_digests, digests_of, shard_content
 from lading.dataset.shards import Shards
 from lading.errors import BadReference, LadingError, StoreError, Unrepresentable
 from lading.features.items import sample_firsts
@@ -22,7 +23,6 @@ from lading.formats.base import Level, ShardFile
 from lading.formats.registry import get_format
 from lading.interleaved.open import stored_errors
 from lading.jobs.checksums import check_shard
-from lading.jobs.digest import batch_digests, digests_of, shard_content
 from lading.jobs.headers import broken_headers, key_of
 from lading.jobs.indexes import Indexes
 from lading.jobs.reading import NO_DIGESTS, Look, OnRead
