@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 import lading
 from lading.content.digests import DatasetDigest, sample_digests
-from lading.dataset import sample_digests
+from lading.dataset import sample_digests as digesting
 from lading.dataset.open import open_shards
 from lading.errors import CorruptShard, LadingError, UsageError
 from lading.features.types import tag_by_extension
@@ -99,7 +99,7 @@ def test_shards_are_counted_as_they_end(tmp_path: Path, count: int) -> None:
 @pytest.fixture
 def many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """Shards of which every document is a batch of its own."""
-    monkeypatch.setattr(sample_digests, "DIGEST_BYTES", 50_000)
+    monkeypatch.setattr(digesting, "DIGEST_BYTES", 50_000)
     documents = [document(f"d{i:02d}", f"d{i:02d}", f"text {i}") for i in range(12)]
     return [write_tar(tmp_path / f"{i}.tar", *documents[4 * i : 4 * i + 4]) for i in range(3)]
 
@@ -205,7 +205,7 @@ def test_a_file_cut_after_it_was_opened(tmp_path: Path) -> None:
         with path.open("r+b") as file:
             file.truncate(10 * (512 * 2 + 512 + 100_352))
         with pytest.raises(LadingError, match="changed"):
-            list(sample_digests.digests_of(dataset, [0]))
+            list(digesting.digests_of(dataset, [0]))
 
 
 def test_nothing_is_read_for_a_damaged_header(tmp_path: Path, read_bytes: list[int]) -> None:
