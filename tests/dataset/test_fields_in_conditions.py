@@ -124,11 +124,18 @@ def test_conversion_counts_samples_without_the_field(sources: dict[str, Path], t
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_field_that_no_sample_has(sources: dict[str, Path], tmp_path: Path, workers: int) -> None:
-    with pytest.raises(UsageError, match=r"no sample has this field; expected json.score.*Did you mean json.lang\?"):
+    with pytest.raises(UsageError, match=r"no sample has this field; expected json.score.*Did you mean lang\?"):
         lading.convert(sources["tar"], tmp_path / "out", format="parquet", where="json.langg == 'en'", workers=workers)
     assert not (tmp_path / "out").exists()
     with pytest.raises(UsageError, match=r"no sample has this field"):
         len(lading.open(sources["tar"]).where("json.langg == 'en'"))
+
+
+def test_a_field_of_another_kind_in_every_sample(sources: dict[str, Path], tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no sample has a number in this field"):
+        lading.convert(sources["tar"], tmp_path / "out", format="parquet", where="json.lang > 5")
+    with pytest.raises(UsageError, match="no sample has a number in this field"):
+        list(lading.open(sources["tar"]).where("json.lang > 5"))
 
 
 def test_json_lines_and_texts_that_hold_json(tmp_path: Path) -> None:

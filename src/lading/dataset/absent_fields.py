@@ -12,8 +12,8 @@ from lading.content.field_paths import FieldPath, Wanted
 from lading.content.nested import close_to
 from lading.dataset.field_values import read_fields
 from lading.dataset.iteration import MAX_BYTES, shard_batches
-from lading.dataset.outcomes import Outcomes
-from lading.dataset.row_filters import without
+from lading.dataset.outcomes import ALONG, Outcomes
+from lading.dataset.row_filters import of_other_kind, without
 from lading.dataset.shards import Shards
 from lading.dataset.steps import Step, Where
 from lading.errors import DataError, UsageError
@@ -36,19 +36,30 @@ def refuse_absent_fields(shards: Shards, steps: Sequence[Step], outcomes: Outcom
         for wanted in as_where(step.condition).wanted if isinstance(step, Where) else ():
             if not wanted.field.path:
                 continue
-            reason = without(wanted.field)
-            count = sum(number for what, number in outcomes.counts.items() if what.startswith(f"{reason}, "))
-            if count and count == sum(outcomes.rows.values()):
-                raise no_sample_has(shards, wanted.field)
+            reasons = tuple(f"{reason}, " for reason in (without(wanted.field), of_other_kind(wanted)))
+            count = sum(number for what, number in outcomes.counts.items() if what.startswith(reasons))
+            along = sum(number for what, number in outcomes.counts.items() if what.startswith(f"{ALONG}, "))
+            if count and count == sum(outcomes.rows.values()) - along:
+                raise no_sample_has(shards, wanted)
 
 
-def no_sample_has(shards: Shards, field: FieldPath) -> UsageError:
+_KINDS = {"text": "a text", "number": "a number", "bool": "true or false", "length": "a text or a list"}
+
+
+def no_sample_has(shards: Shards, wanted: Wanted) -> UsageError:
     """Return the error that no sample has a field, with the names that the first samples have there."""
+    field = wanted.field
     above = FieldPath(field.column, field.path[:-1])
-    names = [str(FieldPath(field.column, (*above.path, name))) for name in _names_inside(shards, above)]
+    inside = _names_inside(shards, above)
+    names = [str(FieldPath(field.column, (*above.path, name))) for name in inside]
+    if str(field) in names and wanted.use in _KINDS:
+        return UsageError(
+            f"no sample has {_KINDS[wanted.use]} in this field", column=field.column, found=repr(str(field)),
+            advice="Texts stand in quotes, numbers do not.",
+        )  # fmt: skip
     shown = ", ".join(names[:_SHOWN_NAMES]) + (", …" if len(names) > _SHOWN_NAMES else "")
     return UsageError("no sample has this field", column=field.column, expected=shown or None, found=repr(str(field)),
-                      advice=close_to(str(field), names))  # fmt: skip
+                      advice=close_to(str(field.path[-1]), inside))  # fmt: skip
 
 
 def _names_inside(shards: Shards, path: FieldPath) -> list[str]:

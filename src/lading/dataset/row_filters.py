@@ -32,7 +32,7 @@ from lading.features.items import METADATA_POSITION, RESERVED, sample_starts, sa
 from lading.features.types import Image, feature_of
 from lading.storage.fetch import ERROR_COLUMN, Fetcher
 
-__all__ = ["FailsCondition", "Rejects", "check_types", "left_rows", "rejects_of", "without"]
+__all__ = ["FailsCondition", "Rejects", "check_types", "left_rows", "of_other_kind", "rejects_of", "without"]
 
 Rejects: TypeAlias = Callable[[pa.RecordBatch], Mapping[str, NDArray[np.bool_]]]
 """Gives, for a batch of rows, the rejected rows by reason."""
@@ -86,13 +86,13 @@ class FailsCondition:
         fetcher: reads JSON, texts and the first bytes of media behind references.
 
     Attributes:
-        absent: the fields inside columns of which no row had a value so far; None before the first row.
+        absent: the fields inside columns of which no row had a fitting value so far; None before the first row.
         has_kept: whether the condition was true for a row.
     """
 
     def __init__(self, condition: Condition, view: str, fetcher: Fetcher) -> None:
         self._condition, self._view, self._fetcher = condition, view, fetcher
-        self.absent: list[FieldPath] | None = None
+        self.absent: list[Wanted] | None = None
         self.has_kept = False
 
     def __call__(self, batch: pa.RecordBatch) -> dict[str, NDArray[np.bool_]]:
@@ -114,9 +114,9 @@ class FailsCondition:
         check_condition(self._condition, batch.schema)
         found = dict(zip(wanted, read_fields(batch, wanted, self._fetcher), strict=True))
         if len(batch) and not self.has_kept:
-            there = {each.field for each, column in found.items() if _has_value(column)}
-            before = [each.field for each in wanted if each.field.path] if self.absent is None else self.absent
-            self.absent = [field for field in before if field not in there]
+            there = {each for each, column in found.items() if present(column.values).any()}
+            before = [each for each in wanted if each.field.path] if self.absent is None else self.absent
+            self.absent = [each for each in before if each not in there]
         return found
 
     def _without(
@@ -127,7 +127,7 @@ class FailsCondition:
         for wanted, column in found.items():
             other = np.zeros(len(unknown), np.bool_) if column.others is None else column.others & unknown
             absent = ~present(column.values) & unknown & ~other & bool(wanted.field.path and wanted.use != "presence")
-            named = (f"{wanted.field} is {_OTHER_KIND.get(wanted.use)}", other), (without(wanted.field), absent)
+            named = (of_other_kind(wanted), other), (without(wanted.field), absent)
             for reason, rows in named:
                 if rows.any():
                     reasons[reason] = reasons.get(reason, rows) | rows
@@ -138,13 +138,14 @@ class FailsCondition:
 _OTHER_KIND = {"text": "not text", "number": "not a number", "bool": "not true or false", "length": "without a length"}
 
 
+def of_other_kind(wanted: Wanted) -> str:
+    """Return the reason of rows whose value is of another kind than a condition needs."""
+    return f"{wanted.field} is {_OTHER_KIND.get(wanted.use)}"
+
+
 def without(field: FieldPath) -> str:
     """Return the reason of rows that lack a field."""
     return f"without {field}"
-
-
-def _has_value(column: FieldColumn) -> bool:
-    return column.others is not None or bool(present(column.values).any())
 
 
 def check_condition(condition: Condition, schema: pa.Schema) -> None:

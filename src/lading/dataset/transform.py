@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from lading.arrow.align import align_table
 from lading.arrow.views import take_rows, without_views
 from lading.content.conditions import as_where
-from lading.content.field_paths import FieldPath
+from lading.content.field_paths import Wanted
 from lading.dataset.columns import after_columns, choose_columns
 from lading.dataset.field_steps import Fields, with_fields
 from lading.dataset.groups import in_split
@@ -137,8 +137,8 @@ class Transform:
         """Whether no row of the batches that follow will be kept."""
         return any(counter.is_done() for counter in self._counters)
 
-    def absent_field(self) -> FieldPath | None:
-        """A field that a condition asks for, if no row had a value of it, and the condition was true for none."""
+    def absent_field(self) -> Wanted | None:
+        """A field that a condition asks for, if no row had such a value, and the condition was true for none."""
         failing = (each.absent for each in self._conditions if not each.has_kept)
         return next((fields[0] for fields in failing if fields), None)
 
