@@ -248,6 +248,11 @@ def test_many_values_are_approximate_and_say_so(tmp_path: Path) -> None:
     often = int((names == "often").sum())
     assert name.top[0][0] == "often"
     assert often - count / TOP_VALUES <= name.top[0][1] <= often
+    assert "~ approximate" in repr(lading.stats(tmp_path))
+    assert "≥ at least" in repr(lading.stats(tmp_path))
+    one = lading.stats(tmp_path / "0.parquet")
+    assert one.columns["x"].approximate == ("top",)
+    assert "~" not in repr(one)
 
 
 @pytest.mark.parametrize(

@@ -199,10 +199,10 @@ class Counts:
         self._missed += other._missed
 
     def _add_lowest(self, hashes: NDArray[np.uint64]) -> None:
-        if len(self._lowest) == EXACT_VALUES:
+        if len(self._lowest) > EXACT_VALUES:
             hashes = hashes[hashes < self._lowest[-1]]
         if len(hashes):
-            self._lowest = np.unique(np.concatenate([self._lowest, hashes]))[:EXACT_VALUES]
+            self._lowest = np.unique(np.concatenate([self._lowest, hashes]))[: EXACT_VALUES + 1]
 
     def _forget_rare(self) -> None:
         """Take the count of the first value that is too many from all values, so that no count is too high."""
@@ -215,14 +215,14 @@ class Counts:
     @property
     def is_exact(self) -> bool:
         """Whether `distinct` is exact."""
-        return len(self._lowest) < EXACT_VALUES
+        return len(self._lowest) <= EXACT_VALUES
 
     @property
     def distinct(self) -> int:
         """The number of distinct values, or an estimate: see `is_exact`."""
         if self.is_exact:
             return len(self._lowest)
-        return round((EXACT_VALUES - 1) * _RANGE / float(self._lowest[-1]))
+        return round(EXACT_VALUES * _RANGE / float(self._lowest[-1]))
 
     @property
     def top_is_exact(self) -> bool:

@@ -40,6 +40,7 @@ from lading.formats.registry import get_format
 from lading.jobs.convert import convert
 from lading.jobs.plan import refuse_inside
 from lading.jobs.progress import OnProgress, Progress
+from lading.jobs.progress_bars import shown_progress
 from lading.manifest.commit import Staging, check_destination, find_destination
 from lading.storage.base import Store, native_path, store_errors, write_file
 from lading.storage.memory import MemoryStore
@@ -83,6 +84,7 @@ def export(
     *,
     overwrite: bool = False,
     on_progress: OnProgress | None = None,
+    progress: bool = True,
     **opening: Any,
 ) -> ExportSummary:
     """Write samples as loose files into a folder, and return what was written.
@@ -104,6 +106,7 @@ def export(
         destination: the folder.
         overwrite: replace the folder, in one step at the end.
         on_progress: called after every batch.
+        progress: whether a bar may appear after two seconds, in a terminal or a notebook.
         opening: the other arguments of `lading.open`.
 
     Raises:
@@ -122,7 +125,8 @@ def export(
     try:
         folder = _Folder(store, staging.folder)
         put = _put_documents if dataset.view == "interleaved" else _put_samples
-        samples = put(dataset, folder, staging, on_progress)
+        with shown_progress("exporting", on_progress, progress=progress) as report:
+            samples = put(dataset, folder, staging, report)
         staging.commit(overwrite=overwrite)
     except BaseException:
         staging.drop()

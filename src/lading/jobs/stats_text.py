@@ -78,8 +78,11 @@ def _title(stats: Stats) -> str:
 
 def _notes(stats: Stats) -> list[str]:
     told = [_visible(note) for note in stats.notes]
-    if any(column.approximate for column in stats.columns.values()):
+    shown = _listed(stats)
+    if any({"quantiles", "distinct"}.intersection(column.approximate) for column in shown):
         told.append("~ approximate; quantiles and histograms are those of a sample of 16,384 values")
+    if any("top" in column.approximate and column.histogram is None and _top(column) for column in shown):
+        told.append("≥ at least: there are more than 4,096 distinct values")
     return ["", *told] if told else []
 
 
