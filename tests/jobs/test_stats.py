@@ -20,6 +20,7 @@ from PIL import Image
 
 import lading
 from lading.content.summaries import EXACT_VALUES, TOP_VALUES, Counts, Keys, Numbers, mixed
+from lading.errors import UsageError
 from lading.jobs.stats_text import as_text
 from lading.jobs.stats_values import QUANTILES, Stats
 from lading.storage.memory import MemoryStore
@@ -225,6 +226,14 @@ def test_steps_are_applied(tmp_path: Path) -> None:
     assert list(found.columns) == ["n"]
     assert len(found.columns["n"].top) == 3
     assert dataset.limit(0).stats().samples == 0
+
+
+def test_wrong_calls_say_so(tmp_path: Path) -> None:
+    dataset = lading.open(written(tmp_path / "d", "jsonl", rows(3)))
+    with pytest.raises(UsageError, match="top=-1"):
+        dataset.stats(top=-1)
+    with pytest.raises(UsageError, match=r"no such argument.*columns.*ds\.select"):
+        dataset.stats(columns=["n"])
 
 
 def test_many_values_are_approximate_and_say_so(tmp_path: Path) -> None:

@@ -219,6 +219,10 @@ def open_shards(source: Source | Dataset, **opening: Any) -> Shards:
 
 def read_of(dataset: Dataset, opening: Mapping[str, Any]) -> ReadOptions:
     """How a dataset is read. Raises UsageError where arguments of opening are given too."""
+    for name in opening:
+        if not hasattr(_USUAL, name):
+            raise UsageError("no such argument", found=name,
+                             advice="Steps choose from a dataset, such as ds.select(…).")  # fmt: skip
     given = [name for name, value in opening.items() if value != getattr(_USUAL, name)]
     if given:
         raise UsageError("a dataset is open already, and arguments of opening are given", found=", ".join(given),

@@ -12,6 +12,7 @@ from lading.dataset.iteration import materialise_parts, shard_batches
 from lading.dataset.open import chosen_samples, open_shards, source_and_opening
 from lading.dataset.shards import Shards
 from lading.dataset.source import Source, listed_once
+from lading.errors import UsageError
 from lading.jobs.media_facts import MediaFacts
 from lading.jobs.pickled import decode_value, encode_value
 from lading.jobs.progress import OnProgress, Progress
@@ -59,8 +60,10 @@ def dataset_stats(
         opening: the other arguments of `lading.open`.
 
     Raises:
-        UsageError: workers are asked for, and cannot read these data.
+        UsageError: workers are asked for, and cannot read these data; `top` is negative.
     """
+    if top < 0:
+        raise UsageError("top must be 0 or more", found=f"top={top}")
     source = source if isinstance(source, Dataset) else listed_once(source)
     with (
         open_shards(source, **opening) as dataset,
