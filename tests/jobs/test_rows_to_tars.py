@@ -116,7 +116,7 @@ def test_there_and_on(source: Path, tmp_path: Path) -> None:
 def test_types_of_the_source_come_back(tmp_path: Path) -> None:
     pq.write_table(TABLE, tmp_path / "in.parquet")
     lading.convert(tmp_path / "in.parquet", tmp_path / "tar", format="webdataset")
-    lading.convert(tmp_path / "tar", tmp_path / "out", format="parquet")
+    lading.convert(tmp_path / "tar", tmp_path / "out", format="parquet", options={"huggingface": False})
     [path] = (tmp_path / "out").glob("*.parquet")
     found = pq.read_table(path)
     at = TABLE.schema.get_field_index("kind")

@@ -20,8 +20,9 @@
 
 So the storage of a value does not change its form: dictionary, large, view, fixed size, chunks, a list or its JSON
 text, an array or the bytes of its values where dtype and shape are known. Long values are represented by their hash, so
-that payloads are hashed in place and are not copied. Media are their stored bytes, never pixels; a map is a list of
-structs of `key` and `value`.
+that payloads are hashed in place and are not copied. Media are their stored bytes, never pixels: of Hugging Face's
+struct of bytes and path, the path does not show unless the bytes are elsewhere. A map is a list of structs of `key` and
+`value`.
 
 xxh3 finds accidents, not forgeries.
 """
@@ -59,6 +60,8 @@ from lading.arrow.views import (
     without_runs,
 )
 from lading.errors import DataError, DuplicateField, Unrepresentable, UsageError, errors_at
+from lading.features.natural import is_media, is_number, whole_number, whole_numbers
+from lading.features.stored_values import MEDIA_TYPES
 from lading.features.types import Array, Feature, Json, Place, feature_of
 from lading.features.types import Sequence as ListOf
 
@@ -195,7 +198,8 @@ def value_form(feature: Feature, *, long: bool) -> tuple[bytes, Callable[[memory
     """
     if isinstance(feature, Json):
         return None
-    return (_head_of(feature) + b"h", hash_value) if long else (_head_of(feature), _bytes_form)
+    short = _number_text_form if is_number(feature) else _bytes_form
+    return (_head_of(feature) + b"h", hash_value) if long else (_head_of(feature), short)
 
 
 def hashed_forms(feature: Feature, hashes: NDArray[np.uint8]) -> pa.Array:
@@ -212,6 +216,12 @@ def _head_of(feature: Feature) -> bytes:
 
 def _bytes_form(value: bytes | memoryview) -> bytes:
     return b"s" + bytes((len(value),)) + value if len(value) <= SHORT_BYTES else b"h" + hash_value(value)
+
+
+def _number_text_form(value: bytes | memoryview) -> bytes:
+    """Return the form of bytes that may be the text of an int."""
+    number = whole_number(value)
+    return _bytes_form(value) if number is None else _int_form(number, 0)
 
 
 def _forms(column: pa.Array, feature: Feature) -> pa.Array:
@@ -249,6 +259,9 @@ def _of_text(column: pa.Array, feature: Feature) -> pa.Array:
     """Return forms of text and bytes, by their feature."""
     if isinstance(feature, Json):
         return _of_json(column)
+    if is_number(feature):
+        numbers = whole_numbers(column)
+        return pc.coalesce(_of_integers(numbers), _of_bytes(column))
     head = _head_of(feature)
     return joined(pa.scalar(head, FORM), _of_bytes(column)) if head else _of_bytes(column)
 
@@ -413,12 +426,24 @@ def _array_head(dtype: str, shape: Iterable[int | None]) -> bytes:
 
 
 def _of_nested(column: pa.Array, feature: Feature) -> pa.Array:
+    if isinstance(feature, MEDIA_TYPES) and is_media(column.type):
+        return _of_media(column)
     if pa.types.is_struct(column.type):
         forms = field_forms(zip(column.type, flattened(column), strict=True))
         return pc.if_else(column.is_valid(), struct_forms(forms, len(column)), pa.scalar(None, FORM))
     values, bounds = _list_parts(column)
     item = feature.feature if isinstance(feature, ListOf) else feature_of(pa.field("item", values.type))
     return list_forms(_forms(values, item), bounds, column)
+
+
+def _of_media(column: pa.Array) -> pa.Array:
+    """Return forms of media as structs of bytes and path: those of the bytes, or of the path where they are elsewhere.
+
+    A struct without either is no medium.
+    """
+    data, path = (flattened(column)[column.type.get_field_index(name)] for name in ("bytes", "path"))
+    elsewhere = joined(pa.scalar(b"{" + _bytes_form(b"path"), FORM), _of_bytes(path), pa.scalar(b"}", FORM))
+    return pc.coalesce(_of_bytes(data), elsewhere)
 
 
 def _list_parts(column: pa.Array) -> tuple[pa.Array, NDArray[np.int64]]:

@@ -23,16 +23,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lading.arrow import json_text
+from lading.arrow.batches import with_columns
 from lading.arrow.byte_ranges import bitmap
 from lading.arrow.casts import cast, decoded, rebuilt
 from lading.arrow.types import arrow_type
 from lading.arrow.views import byte_lengths, child_fields, is_bytes, is_text, present, slices, with_child_fields
 from lading.errors import BadReference, DataError, LadingError, Unrepresentable, UsageError, errors_at
 from lading.features.encode import VIDEO_FIELDS
+from lading.features.items import is_interleaved_schema
+from lading.features.natural import known_feature
 from lading.features.types import (
     NUMBER_TYPES,
     Array,
     Audio,
+    Bytes,
     ClassLabel,
     Feature,
     Image,
@@ -45,6 +49,7 @@ from lading.features.types import (
 )
 
 __all__ = [
+    "BY_DEFAULT_KEY",
     "HUGGINGFACE_KEY",
     "huggingface_batch",
     "huggingface_features",
@@ -53,13 +58,19 @@ __all__ = [
     "left_out",
     "may_hold",
     "media_advice",
+    "media_batch",
+    "media_schema",
     "schema_of_features",
     "unwrapped",
     "unwrapped_schema",
+    "without_default",
 ]
 
 HUGGINGFACE_KEY = b"huggingface"
 """Key of a schema's metadata."""
+
+BY_DEFAULT_KEY = b"lading.huggingface"
+"""Key of the metadata of a schema whose features for datasets lading wrote without being asked."""
 
 _WRAPPED_KEY = b"lading.wrapped"
 _MEDIA = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
@@ -157,6 +168,65 @@ def huggingface_schema(schema: pa.Schema) -> pa.Schema:
         fields.append(_with_kind(field, kind))
         features[field.name] = spec
     return pa.schema(fields, metadata={**(schema.metadata or {}), HUGGINGFACE_KEY: _as_metadata(features)})
+
+
+def media_schema(schema: pa.Schema) -> pa.Schema:
+    """Return the schema with bytes of media as datasets stores media, and the features of all columns in the metadata.
+
+    Other columns keep their types: what datasets cannot hold has no feature. Rows of documents, and rows without media
+    and labels, stay as they are.
+    """
+    features = [known_feature(field) for field in schema]
+    if is_interleaved_schema(schema) or not any(isinstance(each, (*_MEDIA_FEATURES, ClassLabel)) for each in features):
+        return schema
+    before = huggingface_features(schema)
+    fields, specs = [], {}
+    for field, feature in zip(schema, features, strict=True):
+        kind = _MEDIA if is_bytes(field.type) and isinstance(feature, _MEDIA_FEATURES) else field.type
+        fields.append(_with_kind(field, kind))
+        spec = _true_feature(kind, feature)
+        if spec is not None:
+            specs[field.name] = _renewed(before.get(field.name), spec, kind)
+    marks = {} if before else {BY_DEFAULT_KEY: b"true"}
+    return pa.schema(fields, metadata={**(schema.metadata or {}), HUGGINGFACE_KEY: _as_metadata(specs), **marks})
+
+
+def _true_feature(kind: pa.DataType, feature: Feature) -> dict[str, Any] | None:
+    """Return the feature of datasets for a column of this type; None if datasets cannot hold the column."""
+    for meant in (feature, Bytes()):
+        try:
+            found, spec = _fitted(kind, meant)
+        except Unrepresentable:
+            continue
+        if found == kind:
+            return spec
+    return None
+
+
+def media_batch(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Return rows with media in the types of a `media_schema`; the bytes are shared where they are not views.
+
+    Raises:
+        Unrepresentable: a medium of 2 GiB or more; names column and row.
+    """
+    made = {}
+    for at, field in enumerate(batch.schema):
+        if is_bytes(field.type) and schema.field(field.name).type == _MEDIA:
+            with errors_at(column=field.name):
+                made[at] = _as_media(batch.column(at))
+    return with_columns(batch, made) if made else batch
+
+
+def without_default(schema: pa.Schema) -> pa.Schema:
+    """Return the schema of a file without the features for datasets that lading wrote by default.
+
+    The fields have them too, and datasets' types do not matter to formats that the rows go to.
+    """
+    metadata = dict(schema.metadata or {})
+    if metadata.pop(BY_DEFAULT_KEY, None) is None:
+        return schema
+    metadata.pop(HUGGINGFACE_KEY, None)
+    return schema.with_metadata(metadata or None)
 
 
 def _as_metadata(features: Mapping[str, Any]) -> bytes:

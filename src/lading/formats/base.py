@@ -736,6 +736,7 @@ class FormatInfo:
         interleaved: how a sample of items is laid out: `rows` (a row an item), `members` (files in a tar), `packed` (a
             row a sample) or `documents` (a row a sample, its media in a list).
         fixed_schema: all rows of a shard have the same columns; otherwise each sample may have fields of its own.
+        stores_structs: values may be structs; otherwise media are stored as their bytes.
         keeps_types: files store the types of their columns; otherwise the manifest stores them.
         self_contained: items hold their bytes. No `source_ref` leads to these bytes, nor from items to bytes elsewhere.
         opens_at_once: opening a shard reads only its end, and an open shard stays readable when it is replaced.
@@ -766,6 +767,7 @@ class FormatInfo:
     unlisted: tuple[str, ...] = ()
     interleaved: Layout = "rows"
     fixed_schema: bool = True
+    stores_structs: bool = False
     keeps_types: bool = True
     self_contained: bool = False
     opens_at_once: bool = False

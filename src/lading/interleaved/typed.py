@@ -15,6 +15,8 @@ from lading.arrow.json_columns import is_nested_json
 from lading.arrow.references import is_ref
 from lading.arrow.views import is_bytes, is_text, join
 from lading.errors import errors_at
+from lading.features.natural import is_meaning, known_feature
+from lading.features.stored_values import is_payload
 from lading.features.types import FEATURE_KEY, Json, feature_of
 from lading.formats.base import Finding
 from lading.interleaved.base import View
@@ -38,7 +40,9 @@ def _retyped(field: pa.Field, types: pa.Schema) -> pa.Field:
     if at < 0:
         return field
     asked = types.field(at)
-    if _fits(field, asked):
+    # Bytes that were asked for do not become text or numbers.
+    bare = is_bytes(asked.type) and is_payload(field.type) and is_meaning(known_feature(field))
+    if _fits(field, asked) and not bare:
         return field.with_metadata({**(field.metadata or {}), **(asked.metadata or {})})
     own = {key: value for key, value in (field.metadata or {}).items() if key != FEATURE_KEY}  # of the other type
     return field.with_type(asked.type).with_metadata({**own, **(asked.metadata or {})})

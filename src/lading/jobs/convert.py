@@ -46,6 +46,7 @@ from lading.dataset.transform import Transform
 from lading.dataset.writer import DatasetWriter, WriteSummary
 from lading.errors import DataError, SeveralSplits, Unrepresentable, UsageError
 from lading.features.items import KEY
+from lading.features.natural import natural_schema
 from lading.formats.base import AnyFormat
 from lading.formats.registry import format_of_name, get_format
 from lading.interleaved.tar_writer import Roles
@@ -677,7 +678,8 @@ def _refuse_unverifiable(target: AnyFormat, spec: Conversion) -> None:
         raise Unrepresentable("values of this type have no digest to compare", column=without[0].name,
                               found=without[0].type, advice="Convert without --verify, or leave out such columns with "
                               f"--drop-columns {names}.")  # fmt: skip
-    back = target.written(written_schema(schema), target.write_options(spec.write.options or {}))
+    rows = natural_schema(written_schema(schema), typed=target.info.fixed_schema, nested=target.info.stores_structs)
+    back = target.written(rows, target.write_options(spec.write.options or {}))
     if back.text_columns:
         raise UsageError("bytes that are written as text cannot be compared with those of the source",
                          column=back.text_columns[0],

@@ -12,11 +12,23 @@ import pyarrow as pa
 
 from lading.arrow.align import union_schema
 from lading.arrow.json_columns import union_json_schemas
+from lading.content.media_info import media_info
 from lading.dataset.iteration import aligned_to
 from lading.dataset.manifest_options import manifest_options
 from lading.dataset.shards import Shards
 from lading.errors import UsageError, errors_at
-from lading.features.items import RESERVED, without_source
+from lading.features.items import KEY, RESERVED, without_source
+from lading.features.natural import (
+    EXTENSION_KEY,
+    in_natural_type,
+    is_media,
+    is_number,
+    known_feature,
+    lacks_extension,
+    member_name,
+    whole_numbers,
+)
+from lading.features.stored_values import is_payload
 from lading.formats.base import AnyFormat
 from lading.formats.registry import get_format
 from lading.interleaved.base import View
@@ -32,6 +44,8 @@ __all__ = ["Plan", "as_members", "make_plan", "refuse_inside", "take_files_in"]
 
 _SCAN_ROWS = 65_536
 _SCAN_BYTES = 64 << 20
+_LOOKED_AT_ROWS = 16
+_EXTENSIONS = {"jpeg": "jpg", "tiff": "tif"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +118,54 @@ def make_plan(
         if dataset.view == "interleaved" and not target.info.fixed_schema
         else {}
     )
-    return Plan(schema, roles, differences)
+    return Plan(_looked_at(dataset, target, schema), roles, differences)
+
+
+def _looked_at(dataset: Shards, target: AnyFormat, schema: pa.Schema) -> pa.Schema:
+    """Return the schema with what the first values of columns show.
+
+    The name of a tar member says that it holds a number (`cls`, `id`), but ids may be texts, and numbers may end with a
+    line end: such columns become text. The format of media is in their headers alone: a tar names its members by it,
+    and MDS its encodings.
+    """
+    if dataset.view != "samples":
+        return schema
+    numbers = [f.name for f in schema if is_payload(f.type) and is_number(known_feature(f))]
+    media = [f.name for f in schema if lacks_extension(f)]
+    names = [*(numbers if target.info.fixed_schema else ()), *(() if target.info.stores_structs else media)]
+    found = dict(_first_values(dataset, names)) if names else {}
+    fields = []
+    for each in schema:
+        values = found.get(each.name)
+        if values is not None and each.name in numbers and whole_numbers(values).null_count:
+            fields.append(each.with_type(pa.string()))
+        else:
+            fields.append(each if values is None or each.name in numbers else _with_extension(each, values, schema))
+    return pa.schema(fields, metadata=schema.metadata)
+
+
+def _with_extension(medium: pa.Field, values: pa.Array, schema: pa.Schema) -> pa.Field:
+    """Return a field of media with the extension of the first one, if its header is known."""
+    first = values[:1]
+    if is_media(values.type):
+        first = in_natural_type(first, medium.with_type(pa.large_binary()))
+    info = media_info(first[0].as_py() or b"") if len(first) else None
+    if info is None:
+        return medium
+    extension = _EXTENSIONS.get(info.format, info.format)
+    named = medium.with_metadata({**(medium.metadata or {}), EXTENSION_KEY: extension.encode()})
+    return medium if member_name(named) in schema.names else named
+
+
+def _first_values(dataset: Shards, names: Sequence[str]) -> Iterator[tuple[str, pa.Array]]:
+    """Give the first values of columns that are there, nulls left out."""
+    for _, view in dataset.readable(range(len(dataset.listing))):
+        there = [name for name in names if name in view.schema().names]
+        found = view.batches(max_rows=_LOOKED_AT_ROWS, max_bytes=_SCAN_BYTES, columns=[KEY, *there])
+        for batch in islice(found, 1 if there else 0):
+            rows = dataset.fetcher.materialise(batch.slice(0, _LOOKED_AT_ROWS), columns=there)
+            yield from ((name, rows.column(name).drop_null()) for name in there if name in rows.schema.names)
+            return
 
 
 def _found(dataset: Shards, policy: SchemaPolicy) -> tuple[pa.Schema, list[str]]:

@@ -10,11 +10,13 @@ import pyarrow as pa
 
 from lading import features
 from lading.arrow.align import align_table, union_schema
+from lading.arrow.batches import with_columns
 from lading.arrow.json_columns import wider_column
 from lading.arrow.references import is_ref
 from lading.arrow.views import LIST_TYPES, child_fields, is_bytes, is_text, plain_type
 from lading.errors import SchemaMismatch
 from lading.features.items import KEY, RESERVED, without_source
+from lading.features.natural import has_natural_type, in_natural_type, natural_schema
 from lading.features.stored_values import npy_head
 from lading.features.types import FEATURE_KEY, Audio, ClassLabel, Feature, Image, Struct, Text, Value, Video, feature_of
 from lading.pipeline.shard_kind import ShardKind
@@ -44,11 +46,12 @@ class WrittenColumns:
     def __init__(self, kind: ShardKind, schema: pa.Schema | None) -> None:
         self._kind, self._is_given = kind, schema is not None
         self._takes_any = not kind.format.info.fixed_schema and (schema is None or kind.view == "samples")
-        self.schema = None if schema is None else written_schema(schema)
+        self.schema = None if schema is None else self.written(schema)
         self.seen: dict[str, pa.Field] = {}
         self.without_rows: pa.Schema | None = None
         self._fits: pa.Schema | None = None
         """Columns of the last batch, if they needed no change."""
+        self._converted: tuple[pa.Schema, dict[str, pa.Field]] | None = None
 
     def target(self, columns: pa.Schema) -> pa.Schema | None:
         """Return the schema to which rows with these columns must be aligned; None if they fit as they are.
@@ -60,19 +63,48 @@ class WrittenColumns:
         if self._fits is not None and own.equals(self._fits, check_metadata=True):
             return None
         if self.schema is None:
-            self.schema = written_schema(columns)
+            self.schema = self.written(columns)
         if self._takes_any:
-            self.see(written_schema(columns))
+            self.see(self.written(columns))
             self._fits = own
             return None
         self._refuse_misfits(columns, self.schema)
-        # Bytes stay as they come, references and views too: to cast them would copy the payload.
-        kinds = {f.name: f.type for f in columns if is_ref(f.type) or is_bytes(f.type)}
-        target = [f.with_type(kinds[f.name]) if f.name in kinds and is_bytes(f.type) else f for f in self.schema]
+        # Bytes stay as they come, references and views too: to cast them would copy the payload. What becomes text or
+        # numbers is cast after it was read.
+        kinds = {f.name: f.type for f in columns}
+        target = [
+            f.with_type(kinds[f.name]) if f.name in kinds and _stays(f, kinds[f.name]) else f for f in self.schema
+        ]
         if columns.equals(pa.schema(target)):
             self._fits = own
             return None
         return pa.schema(target, metadata=self.schema.metadata)
+
+    def written(self, columns: pa.Schema) -> pa.Schema:
+        """Return the schema in which rows with these columns are written: the natural types of their features."""
+        schema, info = written_schema(columns), self._kind.format.info
+        if self._kind.view != "samples":
+            return schema
+        return natural_schema(schema, typed=info.fixed_schema, nested=info.stores_structs)
+
+    def converted(self, columns: pa.Schema) -> dict[str, pa.Field]:
+        """Return the fields of columns that `in_natural_types` converts, by name."""
+        if self._converted is None or not self._converted[0].equals(columns):
+            target = self.written(columns) if self.schema is None or self._takes_any else self.schema
+            pairs = [(target.field(field.name), field.type) for field in columns if field.name in target.names]
+            self._converted = columns, {field.name: field for field, given in pairs if has_natural_type(field, given)}
+        return self._converted[1]
+
+    def in_natural_types(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return rows without references in the types in which they are written.
+
+        Raises:
+            Unrepresentable: a value that the natural type of its feature does not hold; names column and row.
+        """
+        wanted = self.converted(batch.schema)
+        made = {batch.schema.get_field_index(name): in_natural_type(batch.column(name), field)
+                for name, field in wanted.items()}  # fmt: skip
+        return with_columns(batch, made) if made else batch
 
     def align(self, batch: pa.RecordBatch, target: pa.Schema) -> pa.RecordBatch:
         """Return the batch with the columns of `target`.
@@ -96,7 +128,7 @@ class WrittenColumns:
                 "rows hold a column that the schema of this writer does not", column=extra[0],
                 expected=", ".join(schema.names), advice="Give the writer schema= with all columns.",
             )  # fmt: skip
-        for written in written_schema(columns):
+        for written in self.written(columns):
             known = schema.field(written.name)
             self._refuse_other_meaning(known, written)
             if not (self._is_given or _hold_one_kind(known.type, written.type)):
@@ -159,6 +191,11 @@ def written_schema(schema: pa.Schema) -> pa.Schema:
     """Return the schema of rows in a file: bytes in place of references, plain types in place of views."""
     fields = [f.with_type(pa.large_binary() if is_ref(f.type) else plain_type(f.type)) for f in schema]
     return without_source(pa.schema(fields, metadata=schema.metadata))
+
+
+def _stays(field: pa.Field, given: pa.DataType) -> bool:
+    """Whether values of a type are not cast before they are read and written."""
+    return (is_bytes(field.type) and (is_ref(given) or is_bytes(given))) or has_natural_type(field, given)
 
 
 def _are_alike(one: Feature, kind: pa.DataType, other: Feature, second: pa.DataType) -> bool:

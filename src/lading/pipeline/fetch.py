@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import pairwise
@@ -36,7 +36,7 @@ def advising() -> Iterator[None]:
         raise
 
 
-def fetched(batch: Batch, fetcher: Fetcher, *, takes_ranges: bool) -> Batch:
+def fetched(batch: Batch, fetcher: Fetcher, *, takes_ranges: bool, read: Collection[str] = ()) -> Batch:
     """Return the batch without references.
 
     Args:
@@ -44,6 +44,7 @@ def fetched(batch: Batch, fetcher: Fetcher, *, takes_ranges: bool) -> Batch:
         fetcher: reads references.
         takes_ranges: whether the writer takes payload from files: columns of large values in files of this machine are
             left to it then.
+        read: columns that are read all the same.
 
     Raises:
         BadReference: a reference without bytes.
@@ -51,7 +52,7 @@ def fetched(batch: Batch, fetcher: Fetcher, *, takes_ranges: bool) -> Batch:
     references = [f.name for f in batch.schema if is_ref(f.type)]
     if not references:
         return batch
-    ranges = fetcher.file_ranges(batch.rows) if takes_ranges else {}
+    ranges = fetcher.file_ranges(batch.rows.drop_columns([*read])) if takes_ranges else {}
     left = [name for name in references if name not in ranges]
     rows = batch.rows
     if left or earlier_errors(rows):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -13,8 +13,9 @@ from lading.arrow.references import concat
 from lading.arrow.text_checks import refuse_bad_values
 from lading.errors import DataError, Unrepresentable, errors_at
 from lading.features.items import KEY
+from lading.features.natural import member_name, paths_left_out
 from lading.pipeline.batch import Batch
-from lading.pipeline.columns import WrittenColumns, written_schema
+from lading.pipeline.columns import WrittenColumns
 from lading.pipeline.cutting import Cut, ShardCutter
 from lading.pipeline.fetch import fetched
 from lading.pipeline.finished import FinishedShards
@@ -69,7 +70,7 @@ class PartWriter:
         self._open: OpenShard | None = None
         self._takes_ranges: bool | None = None
         self._last_id: str | None = None
-        self._encoded = 0
+        self._encoded = self._paths = 0
         self._behind = False
 
     def conform(self, batch: Batch) -> Batch:
@@ -87,7 +88,7 @@ class PartWriter:
             self._checked = rows.schema
         if not rows.num_rows:
             if rows.num_columns and self.columns.without_rows is None:
-                self.columns.without_rows = written_schema(rows.schema)
+                self.columns.without_rows = self.columns.written(rows.schema)
             return batch
         with errors_at(first_row=self.num_rows):
             refuse_bad_values(rows)
@@ -98,6 +99,30 @@ class PartWriter:
                 batch = self._keys.keyed(batch)
         self.num_rows += batch.num_rows
         return batch
+
+    def converted(self, batch: Batch) -> Collection[str]:
+        """Return the columns that `in_natural_types` converts, which needs their bytes."""
+        return self.columns.converted(batch.schema)
+
+    def as_stored(self, batch: Batch) -> Batch:
+        """Return rows that conform, without references, in the types of their features: text, numbers, media.
+
+        In tars, media get names with an extension.
+
+        Raises:
+            Unrepresentable: a value that such a type does not hold; names its sample.
+        """
+        rows = batch.rows
+        try:
+            stored = batch.with_rows(self.columns.in_natural_types(rows))
+            self._paths += sum(paths_left_out(rows.column(name)) for name in self.converted(batch))
+        except DataError as error:
+            if error.row is not None:
+                if KEY in rows.schema.names:
+                    error.at(sample=rows.column(KEY)[error.row].as_py())
+                error.row += self.num_rows - batch.num_rows
+            raise
+        return _as_members(stored) if self._kind.takes_members else stored
 
     @property
     def takes_ranges(self) -> bool:
@@ -223,8 +248,12 @@ class PartWriter:
         with self.final_names():
             finished = shard.finish(self._kind, self._closing, behind=self._behind)
         self._cutter.finished(finished.facts.size_bytes + finished.facts.beside_bytes, shard.payload_bytes)
+        counts = dict(finished.counts)
         if self._kind.takes_members and KEY not in self.columns.seen:
-            counts = {**finished.counts, "rows without a key, named by their numbers": shard.num_samples}
+            counts["rows without a key, named by their numbers"] = shard.num_samples
+        if self._paths:
+            counts["paths of media, left out"], self._paths = self._paths, 0
+        if counts != finished.counts:
             finished = replace(finished, counts=counts)
         self._shards.add(finished)
 
@@ -244,6 +273,15 @@ class PartWriter:
         shard, self._open = self._open, None
         if shard is not None:
             shard.abort()
+
+
+def _as_members(batch: Batch) -> Batch:
+    """Return rows with columns named as the members that they become."""
+    names = {field.name: member_name(field) for field in batch.schema}
+    if all(name == new for name, new in names.items()):
+        return batch
+    ranges = {names[name]: where for name, where in batch.ranges.items()}
+    return batch.with_rows(batch.rows.rename_columns([*names.values()]), ranges=ranges)
 
 
 def write_rows(
@@ -267,7 +305,10 @@ def write_rows(
         if not batch.num_rows:
             return None
         with writer.naming_misfits(batch):
-            batch = fetched(batch, fetcher, takes_ranges=batch.has_references and writer.takes_ranges)
+            ranges = batch.has_references and writer.takes_ranges
+        read = fetched(batch, fetcher, takes_ranges=ranges, read=writer.converted(batch))
+        batch = writer.as_stored(read)
+        with writer.naming_misfits(batch):
             table = writer.write(batch, behind=behind, duplicate_ids=duplicate_ids)
     fetcher.release(writer.held_bytes())
     return table

@@ -28,8 +28,7 @@ class TestMds(FormatTests):
 
     def cannot_hold(self) -> dict[str, pa.Schema]:
         return {
-            "list": pa.schema([("a", pa.int8()), ("list", pa.list_(pa.int8()))]),
-            "flag": pa.schema([("flag", pa.bool_())]),
+            "list": pa.schema([("a", pa.int8()), ("list", pa.list_(pa.date32()))]),
             "time": pa.schema([("time", pa.timestamp("us"))]),
             "twice": pa.schema([("twice", pa.int8()), ("twice", pa.int16())]),
             "refs": pa.schema([("refs", RefType())]),

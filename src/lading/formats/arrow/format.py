@@ -64,6 +64,7 @@ class ArrowFormat(Format[ReadOptions, WriteOptions]):
         extensions=(".arrow", ".arrows", ".feather", ".ipc"),
         read_options=ReadOptions,
         write_options=WriteOptions,
+        stores_structs=True,
         whole_options={"load_assets": True},
         hive_partitions=True,
         index_names={

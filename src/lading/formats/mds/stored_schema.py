@@ -1,6 +1,7 @@
 """Restore rows of MDS as they were written, by the manifest: order, features and types.
 
 Payload stays in place, so bytes of any length become large_binary, and arrays bytes; dictionaries become their values.
+Bools, lists and structs are JSON in MDS.
 Everything else is cast, which copies no text.
 """
 
@@ -8,9 +9,11 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+from lading.arrow import json_text
+from lading.arrow.json_columns import build_column
 from lading.arrow.references import is_ref
-from lading.arrow.views import is_bytes, is_text, plain_type
-from lading.errors import CorruptShard
+from lading.arrow.views import child_fields, is_bytes, is_text, plain_type
+from lading.errors import CorruptShard, DataError
 from lading.features.types import feature_of, with_feature
 
 __all__ = ["given_field", "in_type", "written_schema"]
@@ -37,7 +40,10 @@ def given_field(own: pa.Field, written: pa.Field) -> pa.Field:
     """
     stays = is_bytes(written.type) and (is_bytes(own.type) or is_ref(own.type))
     kind = own.type if stays else written.type
-    return written.with_type(kind).with_metadata({**(own.metadata or {}), **(written.metadata or {})})
+    as_json = is_text(own.type) and not (is_text(kind) or is_bytes(kind))  # whose feature is that of the text
+    return written.with_type(kind).with_metadata(
+        {**({} if as_json else own.metadata or {}), **(written.metadata or {})}
+    )
 
 
 def in_type(column: pa.Array, field: pa.Field) -> pa.Array:
@@ -49,9 +55,17 @@ def in_type(column: pa.Array, field: pa.Field) -> pa.Array:
     if column.type == field.type:
         return column
     try:
-        return column.cast(field.type)
+        return _parsed(column, field) if is_text(column.type) and child_fields(field.type) else column.cast(field.type)
+    except DataError as error:
+        raise CorruptShard("a value is not of the type that the manifest tells", column=field.name,
+                           expected=field.type, found=str(error)) from None  # fmt: skip
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         if is_text(column.type) and is_text(field.type):
             return column
         raise CorruptShard("a value is not of the type that the manifest tells", column=field.name,
                            expected=field.type, found=str(error)) from None  # fmt: skip
+
+
+def _parsed(column: pa.Array, field: pa.Field) -> pa.Array:
+    """Return lists or structs of their JSON. Raises DataError."""
+    return build_column(field, [None if text is None else json_text.loads(text) for text in column.to_pylist()], "")

@@ -18,12 +18,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from lading.arrow import json_text
 from lading.arrow.byte_ranges import ByteRanges, ChunkedRanges, in_memory
 from lading.arrow.casts import decoded
+from lading.arrow.json_columns import is_nested_json
 from lading.arrow.views import byte_lengths, is_bytes, is_text, join, places, present, with_gaps
 from lading.errors import LimitExceeded, Unrepresentable
 from lading.features.huggingface import media_advice
 from lading.features.mds_values import parse_array
+from lading.features.natural import extension_of
 from lading.features.types import Array, Encoded, Feature, Image, Json, Text, feature_of
 from lading.formats.base import Ranges, ShardFacts, ShardWriter
 from lading.formats.mds.files import MAX_BYTES, OutFile, WriteOptions, columns_as, named
@@ -77,18 +80,26 @@ def _encoding(column: pa.Field) -> str:
             raise Unrepresentable("MDS cannot hold arrays of this kind", column=column.name, found=column.type,
                                   expected="numbers, one shape without zeros, axes in their order")  # fmt: skip
         return encoding
+    found = _plain_encoding(column, kind, feature)
+    if found is not None:
+        return found
+    raise Unrepresentable("MDS cannot hold the type of this column", column=column.name, found=kind,
+                          expected="numbers, bools, text, bytes, images, arrays of one shape, lists, structs",
+                          advice=media_advice(kind))  # fmt: skip
+
+
+def _plain_encoding(column: pa.Field, kind: pa.DataType, feature: Feature) -> str | None:
+    """Return MDS's encoding of a column by its stored type; None for other types."""
     if is_bytes(kind):
-        return _BYTES.get(type(feature), "bytes")
+        is_png = isinstance(feature, Image) and extension_of(column) == "png"
+        return "png" if is_png else _BYTES.get(type(feature), "bytes")
     if is_text(kind):
         return "json" if isinstance(feature, Json) else "str"
     if kind == pa.int64():
         return "int"
-    for name, dtype in NUMBERS.items():
-        if pa.from_numpy_dtype(dtype) == kind:
-            return name
-    raise Unrepresentable("MDS cannot hold the type of this column", column=column.name, found=kind,
-                          expected="numbers, text, bytes, images, arrays of one shape",
-                          advice=media_advice(kind))  # fmt: skip
+    if pa.types.is_boolean(kind) or is_nested_json(kind):
+        return "json"
+    return next((name for name, dtype in NUMBERS.items() if pa.from_numpy_dtype(dtype) == kind), None)
 
 
 def _axes_in_order(kind: pa.DataType) -> bool:
@@ -106,6 +117,8 @@ def _check_type(column: Column, kind: pa.DataType) -> None:
         own = feature_of(pa.field(column.name, kind))
         dtype_and_shape = (own.dtype, own.shape) if isinstance(own, Array) else ()
         fits = parse_array(column.encoding) == dtype_and_shape and _axes_in_order(kind)
+    elif column.encoding == "json" and (pa.types.is_boolean(kind) or is_nested_json(kind)):
+        fits = True
     else:
         fits = pa.from_numpy_dtype(dtype) == kind if dtype else is_bytes(kind) or is_text(kind)
     if not fits:
@@ -207,6 +220,8 @@ class MdsWriter(ShardWriter):
             given = in_memory(given)
         if isinstance(given.type, pa.JsonType):
             given = given.storage
+        if pa.types.is_boolean(given.type) or is_nested_json(given.type):
+            return _json_texts(given)
         if column.encoding in TEXTS and not is_text(given.type):
             try:
                 return given.cast(pa.large_binary()).cast(pa.large_string())
@@ -266,6 +281,14 @@ class MdsWriter(ShardWriter):
         entry = {**self._config, "samples": self._samples, "raw_data": raw, "zip_data": packed}
         entry = named(entry, posixpath.basename(self._sink.path))
         return ShardFacts(self._samples, (packed or raw)["bytes"], self._payload, json.dumps(entry, sort_keys=True))
+
+
+def _json_texts(column: pa.Array) -> pa.Array:
+    """Return the values as JSON; null where they are null."""
+    if pa.types.is_boolean(column.type):
+        return column.cast(pa.large_string())
+    texts = [None if value is None else json_text.dumps(value) for value in column.to_pylist()]
+    return pa.array(texts, pa.large_string())
 
 
 def _in_memory(column: Column, given: pa.Array) -> pa.Array:

@@ -39,7 +39,7 @@ import numpy as np
 import pyarrow as pa
 
 from lading.errors import LadingError, errors_at
-from lading.features.huggingface import HUGGINGFACE_KEY, huggingface_schema, left_out
+from lading.features.huggingface import BY_DEFAULT_KEY, HUGGINGFACE_KEY, huggingface_schema, left_out, media_schema
 from lading.formats.base import Finding, Format, FormatInfo, Level, Recovered, ShardFile, Written
 from lading.formats.parquet.check import check_shard
 from lading.formats.parquet.footer import MAGIC, MAGIC_ENCRYPTED, read_footer
@@ -63,6 +63,7 @@ class ParquetFormat(Format[ReadOptions, WriteOptions]):
         extensions=(".parquet",),
         read_options=ReadOptions,
         write_options=WriteOptions,
+        stores_structs=True,
         hive_partitions=True,
     )
 
@@ -99,8 +100,10 @@ class ParquetFormat(Format[ReadOptions, WriteOptions]):
         """
         [sink] = sinks
         check_schema(schema)
-        if options.huggingface:
-            with errors_at(file=sink.path):
+        with errors_at(file=sink.path):
+            if options.huggingface is None:
+                schema = media_schema(schema)
+            elif options.huggingface:
                 schema = huggingface_schema(schema)
         return ParquetWriter(sink, schema, options)
 
@@ -130,7 +133,7 @@ class ParquetFormat(Format[ReadOptions, WriteOptions]):
         """Whether the file has the features of Hugging Face's datasets."""
         with closing(open_input(source, mmap=False)) as file:
             metadata = read_footer(file).metadata.metadata or {}
-        return {"huggingface": True} if HUGGINGFACE_KEY in metadata else {}
+        return {"huggingface": True} if HUGGINGFACE_KEY in metadata and BY_DEFAULT_KEY not in metadata else {}
 
 
 FORMAT = ParquetFormat()

@@ -55,8 +55,10 @@ class WriteOptions:
         compression_level: Level of codecs that have levels. By default that of the codec.
         media_compression: Codec of payload columns. By default `compression`, or none if a trial saves less than a
             tenth.
-        huggingface: Write columns in the types of Hugging Face's datasets, with features in the metadata. datasets then
-            opens images as images, arrays as arrays, and labels with their names.
+        huggingface: By default, media are written as Hugging Face's datasets stores them, a struct of bytes and path,
+            with features in the metadata: datasets opens images as images, and labels with their names. `true` writes
+            all columns in the types of datasets, so that arrays are arrays and JSON is parsed. `false` writes media as
+            bytes alone.
     """
 
     row_group_bytes: int | str = 64 << 20
@@ -64,4 +66,4 @@ class WriteOptions:
     compression: str | Mapping[str, str] = "zstd"
     compression_level: int | None = None
     media_compression: str | None = None
-    huggingface: bool = False
+    huggingface: bool | None = None

@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 from lading.arrow.references import is_ref, without_files
 from lading.arrow.views import child_fields, is_bytes, is_text, plain_type, with_child_fields
 from lading.errors import Unrepresentable
+from lading.features.huggingface import without_default
 from lading.features.types import from_huggingface
 
 __all__ = [
@@ -45,7 +46,7 @@ def given_schema(
     declared = arrow_types_in(metadata)
     declared |= {name: _in_unit(declared[name], unit) for name, unit in units.items() if name in declared}
     fields = [field.with_type(_given_type(field.type, declared.get(field.name), views=views)) for field in natural]
-    return from_huggingface(pa.schema(fields, metadata=without_files(natural.metadata) or None))
+    return without_default(from_huggingface(pa.schema(fields, metadata=without_files(natural.metadata) or None)))
 
 
 def arrow_types_in(metadata: Mapping[bytes, bytes]) -> dict[str, pa.DataType]:

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from lading.arrow import views
 from lading.arrow.casts import cast, without_null_values
 from lading.errors import SchemaMismatch, Unrepresentable, UsageError, errors_at
-from lading.features.huggingface import huggingface_batch
+from lading.features.huggingface import huggingface_batch, media_batch
 from lading.formats.base import ShardFacts, ShardWriter
 from lading.formats.parquet.columns import (
     ColumnPlan,
@@ -171,7 +171,10 @@ class ParquetWriter(ShardWriter):
                 expected=self._schema.names or "at least one column",
                 found=batch.schema.names,
             )
-        if self._options.huggingface:
+        if self._options.huggingface is None:
+            with errors_at(first_row=self._num_samples, file=self._sink.path):
+                batch = media_batch(batch, self._given_schema)
+        elif self._options.huggingface:
             with errors_at(first_row=self._num_samples, file=self._sink.path):
                 batch = huggingface_batch(batch, self._given_schema)
         columns = []

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from lading.arrow.rebatch import split_samples
 from lading.arrow.references import RefType, is_ref, with_files
+from lading.features.natural import member_name
 from lading.features.stored_values import is_payload, npy_head
 from lading.formats.base import MemberReader, ShardReader
 from lading.formats.webdataset.samples import KEY, MAX_CELLS
@@ -45,7 +46,7 @@ class TypedReader(ShardReader):
         self._reader, self._fetcher, self._path = reader, fetcher, path
         self._holds_values = holds_values
         self._schema = restored_schema(schema)
-        self._members = [KEY, *(name for name in schema.names if name != KEY)]
+        self._members = {KEY: KEY, **{field.name: member_name(field) for field in schema if field.name != KEY}}
         self._headed = {field.name for field in self._schema if npy_head(field) is not None}
 
     def schema(self) -> pa.Schema:
@@ -108,7 +109,9 @@ class TypedReader(ShardReader):
         self._reader.close()
 
     def _wanted(self, columns: Sequence[str] | None) -> list[str]:
-        return [name for name in self._members if columns is None or name in columns or name == KEY]
+        """Return the members of columns."""
+        chosen = (name for name in self._members if columns is None or name in columns or name == KEY)
+        return [self._members[name] for name in chosen]
 
     def _typed(self, batch: pa.RecordBatch, columns: Sequence[str] | None) -> pa.RecordBatch:
         fields = [field for field in self._schema if columns is None or field.name in columns]
@@ -123,7 +126,7 @@ class TypedReader(ShardReader):
             elif field.name == KEY:
                 column = keys.cast(field.type)
             else:
-                column = batch.column(field.name)
+                column = batch.column(self._members[field.name])
             if field.name in self._headed:
                 column = payload_of(field, column, keys, self._path)
             arrays.append(column)
@@ -133,10 +136,10 @@ class TypedReader(ShardReader):
 
     def _fetched(self, batch: pa.RecordBatch, names: Sequence[str]) -> dict[str, pa.Array]:
         """Return the bytes of members by column, requested at once: those of a sample are neighbours in the tar."""
-        lazy = [name for name in names if is_ref(batch.schema.field(name).type)]
-        members = {name: batch.column(name) for name in names}
+        members = {name: batch.column(self._members[name]) for name in names}
+        lazy = [name for name, column in members.items() if is_ref(column.type)]
         if lazy:
-            stacked = pa.concat_arrays([batch.column(name) for name in lazy])
+            stacked = pa.concat_arrays([members[name] for name in lazy])
             schema = pa.schema([pa.field("member", stacked.type)], metadata=batch.schema.metadata)
             whole = self._fetcher.materialise(pa.record_batch([stacked], schema)).column(0)
             count = batch.num_rows

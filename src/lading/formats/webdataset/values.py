@@ -48,6 +48,7 @@ from lading.arrow.views import (
 )
 from lading.errors import DataError, Unrepresentable
 from lading.features.huggingface import media_advice
+from lading.features.natural import is_number
 from lading.features.stored_values import is_payload, npy_head, npy_header, restored_type
 from lading.features.types import FEATURE_KEY, Array, Json, decode, feature_of, tag_by_extension
 
@@ -74,8 +75,8 @@ _FIRST_NS = -((1 << 63) // 10**9) * 10**9
 def restored_schema(schema: pa.Schema) -> pa.Schema:
     """Return the schema in which rows are read back from a tar: no dictionaries, bytes as large_binary.
 
-    Metadata stay. Bytes without a feature get that of a tar member of their name. JSON is an exception, because it has
-    another digest: it needs an explicit feature.
+    Metadata stay. Bytes without a feature get that of a tar member of their name. JSON and numbers are an exception,
+    because they have another digest: they need an explicit feature.
     """
     return pa.schema(
         [_tagged(field).with_type(restored_type(field.type)) for field in schema], metadata=schema.metadata
@@ -86,7 +87,8 @@ def _tagged(field: pa.Field) -> pa.Field:
     if FEATURE_KEY in (field.metadata or {}) or not is_payload(field.type):
         return field
     tagged = field.with_metadata({**(field.metadata or {}), **tag_by_extension(field.name)})
-    return field if isinstance(feature_of(tagged), Json) else tagged
+    feature = feature_of(tagged)
+    return field if isinstance(feature, Json) or is_number(feature) else tagged
 
 
 # Columns → members
