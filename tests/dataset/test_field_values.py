@@ -151,3 +151,21 @@ def test_broken_json_names_the_sample(tmp_path: Path) -> None:
     [batch] = lading.open(path).batches(lazy=True)
     with pytest.raises(DataError, match="sample '1' column 'json': broken JSON"):
         _values(batch, "json.lang")
+
+
+def test_headers_of_usual_and_unusual_images_say_the_same(tmp_path: Path) -> None:
+    kinds = ["JPEG", "PNG", "GIF", "BMP", "WEBP", "TIFF"]
+    noise = Image.effect_noise((90, 70), 50).convert("RGB")
+    with tarfile.open(tmp_path / "a.tar", "w") as tar:
+        for i, kind in enumerate(kinds):
+            file = io.BytesIO()
+            noise.save(file, kind)
+            info = tarfile.TarInfo(f"{i}.img")
+            info.size = len(file.getvalue())
+            tar.addfile(info, io.BytesIO(file.getvalue()))
+    for lazy in (True, False):
+        [batch] = lading.open(tmp_path / "a.tar").batches(lazy=lazy)
+        found = _values(batch, "img.width", "img.height", "img.format", "img.frames")
+        assert [column.to_pylist() for column in found] == [
+            [90] * 6, [70] * 6, [kind.lower() for kind in kinds], [1, None, None, 1, 1, 1],
+        ]  # fmt: skip

@@ -163,7 +163,8 @@ def _way_inside(kind: pa.DataType, feature: Feature, path: FieldPath) -> _Way:
         return "json"
     is_media = isinstance(feature, (Image, Audio, Video))
     is_child = pa.types.is_struct(kind) and kind.get_field_index(str(first)) >= 0
-    if not is_child and (is_media or (packed and first in MEDIA_FACTS)):
+    has_bytes = packed or (pa.types.is_struct(kind) and kind.get_field_index("bytes") >= 0)
+    if not is_child and (is_media or (has_bytes and first in MEDIA_FACTS)):
         if len(path.path) > 1 or first not in MEDIA_FACTS:
             raise no_such_field(path, f"a column of {type(feature).__name__.lower()} files has", [*MEDIA_FACTS])
         return "media"

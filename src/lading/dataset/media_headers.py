@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 from lading.arrow.references import FileEntry, Refs, files_of, is_ref, make_refs, unpack
 from lading.arrow.views import slices
 from lading.content.field_paths import FieldPath
+from lading.content.image import usual_sizes
 from lading.content.media_info import MediaBytes, MediaInfo, Needed, media_info, probe
 from lading.content.nested import plain, value_at
 from lading.storage.fetch import Fetcher, value_bounds
@@ -39,9 +41,10 @@ def media_facts(column: pa.Array, schema: pa.Schema, fetcher: Fetcher) -> list[M
         return [None if data is None else media_info(data) for data in slices(column)]
     refs, files = unpack(column), files_of(schema)
     found: list[MediaInfo | None] = [None] * len(column)
+    headers = _Headers(refs, files, fetcher)
     for first in range(0, len(column), _MEDIA_ROWS):
         rows = first + np.flatnonzero(refs.valid[first : first + _MEDIA_ROWS])
-        for row, info in _Headers(refs, files, fetcher).of(rows):
+        for row, info in headers.of(rows):
             found[row] = info
     return found
 
@@ -67,9 +70,13 @@ class _Headers:
             for row, size in zip(left.tolist(), self._size[left].tolist(), strict=True)
         }
         known = dict[int, MediaBytes]()
-        for _ in range(_MOST_ROUNDS):
+        for number in range(_MOST_ROUNDS):
             more = {}
-            for row, data in self._read(np.array(list(asked), np.int64), list(asked.values())):
+            found = self._read(np.array(list(asked), np.int64), list(asked.values()))
+            if number == 0:
+                usual, found = _usual_images(list(found))
+                yield from usual
+            for row, data in found:
                 if row in known:
                     known[row].add(asked[row].offset, data)
                 mine = known.setdefault(row, MediaBytes(data, int(self._size[row])))
@@ -97,3 +104,25 @@ class _Headers:
             for row, data in zip(rows[first:stop].tolist(), heads, strict=True):
                 if data is not None:
                     yield row, data
+
+
+_Head: TypeAlias = tuple[int, bytes | memoryview]
+
+
+def _usual_images(heads: list[_Head]) -> tuple[Iterator[tuple[int, MediaInfo]], Iterator[_Head]]:
+    """Return the facts of ordinary JPEG and PNG images, found for many of them at once, and the other heads."""
+    whole = [(row, data) for row, data in heads if len(data) == _HEAD_BYTES]
+    if not whole:
+        return iter(()), iter(heads)
+    matrix = np.frombuffer(b"".join([data for _, data in whole]), np.uint8).reshape(-1, _HEAD_BYTES)
+    width, height = usual_sizes(matrix).tolist()
+    found = {
+        row: MediaInfo("image", "jpeg", w, h, 1) if jpeg else MediaInfo("image", "png", w, h)
+        for (row, _), w, h, jpeg in zip(whole, width, height, (matrix[:, 0] == _JPEG).tolist(), strict=True)
+        if w > 0
+    }
+    return iter(found.items()), ((row, data) for row, data in heads if row not in found)
+
+
+_JPEG = 0xFF
+"""The first byte of JPEG files."""
