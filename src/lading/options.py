@@ -281,6 +281,10 @@ class RowOptions:
         join_columns: Columns of the table to add; also as a JSON list. By default all but its key.
         dedup: Keep the first of the samples that are equal: key, content (all but the key), or fields such as
             json.url,txt.
+        filter: Keep samples for which a Python function returns true. It gets a dict of decoded values.
+        map: Change samples by a Python function. It gets a dict of decoded values, and returns new and changed fields.
+        cast: New type of a column, such as score=float32. A value that the type cannot hold is an error.
+        flatten: Columns of JSON objects or structs whose fields become columns, such as json.lang.
         columns: Columns to keep, besides keys; also as a JSON list. By default all.
         drop_columns: Columns to leave out; also as a JSON list.
         rename: New name of a column, such as txt=caption.
@@ -308,6 +312,12 @@ class RowOptions:
         default=None, metadata=cli("--join-columns", NAMES, panel=_ROWS, repeatable=True)
     )
     dedup: Sequence[str] | None = field(default=None, metadata=cli("--dedup", "FIELD", panel=_ROWS))
+    filter: str | None = field(default=None, metadata=cli("--filter", "FILE.py:FUNCTION", panel=_ROWS))
+    map: str | None = field(default=None, metadata=cli("--map", "FILE.py:FUNCTION", panel=_ROWS))
+    cast: Mapping[str, str] | None = field(
+        default=None, metadata=cli("--cast", "NAME=TYPE", panel=_ROWS, repeatable=True)
+    )
+    flatten: Sequence[str] | None = field(default=None, metadata=cli("--flatten", NAMES, panel=_ROWS, repeatable=True))
     columns: Sequence[str] | None = field(default=None, metadata=cli("--columns", NAMES, panel=_ROWS, repeatable=True))
     drop_columns: Sequence[str] | None = field(
         default=None, metadata=cli("--drop-columns", NAMES, panel=_ROWS, repeatable=True)

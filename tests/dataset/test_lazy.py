@@ -382,6 +382,7 @@ def test_a_dataset_shows_what_it_is(plain: Path) -> None:
 _NAMES = [
     "batches",
     "by_key",
+    "cast",
     "close",
     "columns",
     "counts",
@@ -390,6 +391,7 @@ _NAMES = [
     "export",
     "filter",
     "filter_batches",
+    "flatten",
     "format",
     "head",
     "image_bounds",

@@ -57,8 +57,9 @@ def convert(
         out.done = "" if write["dry_run"] else f"{destination} is written."
         write["format"] = write.get("format") or format_of_name(destination)
         with watching(out.err, "converting") as report:
-            if names_fields(rows.get("columns")) or rows.keys() - signature(job.convert).parameters.keys():
-                with open_chosen(sources, reading(), rows) as dataset:
+            own = signature(job.convert).parameters.keys() - {"filter", "map"}
+            if names_fields(rows.get("columns")) or rows.keys() - own:
+                with open_chosen(sources, reading(), rows, on_error=write["on_error"]) as dataset:
                     done = job.convert(dataset, destination, on_progress=report, **write)
             else:
                 read = {_RENAMED.get(name, name): value for name, value in reading().items()}

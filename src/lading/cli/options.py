@@ -332,6 +332,7 @@ _PARSERS: dict[str, Callable[[Any], Any]] = {
     "on": _on,
     "options": named_options,
     "rename": _new_names,
+    "cast": _new_names,
     "roots": tuple,
     "sample": _sample_size,
     "sort": tuple,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from lading.cli.functions import named_function
 from lading.cli.options import one_or_many
 from lading.errors import UsageError
 from lading.options import RowOptions
@@ -15,15 +16,21 @@ if TYPE_CHECKING:
 __all__ = ["names_fields", "open_chosen"]
 
 
-def open_chosen(sources: Sequence[str], reading: Mapping[str, Any], choosing: Mapping[str, Any]) -> Dataset:
+def open_chosen(
+    sources: Sequence[str], reading: Mapping[str, Any], choosing: Mapping[str, Any], *, on_error: str = "error"
+) -> Dataset:
     """Open sources with the steps that the options ask for: rows and their order, then columns, then a limit.
 
     Args:
         sources: as the command line names them.
         reading: arguments of `lading.open`.
         choosing: fields of `RowOptions`.
+        on_error: the policy of the job; `drop_sample` is that of functions too.
     """
     from lading.dataset.open import open_dataset
+    from lading.dataset.steps import OnFunctionError
+
+    of_functions: OnFunctionError = "drop_sample" if on_error == "drop_sample" else "error"
 
     rows, dataset = RowOptions(**choosing), open_dataset(one_or_many(sources), **reading)
     if rows.take is not None:
@@ -31,18 +38,32 @@ def open_chosen(sources: Sequence[str], reading: Mapping[str, Any], choosing: Ma
     dataset = _joined(dataset, rows)
     if rows.where is not None:
         dataset = dataset.where(rows.where, drop=rows.drop)
+    dataset = _within_bounds(dataset, rows)
+    if rows.filter is not None:
+        dataset = dataset.filter(named_function("--filter", rows.filter), on_error=of_functions)
+    dataset = _ordered(dataset, rows)
+    if rows.map is not None:
+        dataset = dataset.map(named_function("--map", rows.map), on_error=of_functions)
+    dataset = _with_columns(dataset, rows)
+    return dataset if rows.limit is None else dataset.limit(rows.limit)
+
+
+def _within_bounds(dataset: Dataset, rows: RowOptions) -> Dataset:
     names = ("min_side", "max_side", "min_aspect_ratio", "max_aspect_ratio")
     bounds = {name: getattr(rows, name) for name in names if getattr(rows, name) is not None}
-    if bounds:
-        dataset = dataset.image_bounds(**bounds, drop=rows.drop)
-    dataset = _ordered(dataset, rows)
+    return dataset.image_bounds(**bounds, drop=rows.drop) if bounds else dataset
+
+
+def _with_columns(dataset: Dataset, rows: RowOptions) -> Dataset:
+    if rows.flatten is not None:
+        dataset = dataset.flatten(*rows.flatten)
+    if rows.cast is not None:
+        dataset = dataset.cast(rows.cast)
     if rows.columns is not None:
         dataset = dataset.select(*rows.columns)
     if rows.drop_columns is not None:
         dataset = dataset.drop(*rows.drop_columns)
-    if rows.rename is not None:
-        dataset = dataset.rename(rows.rename)
-    return dataset if rows.limit is None else dataset.limit(rows.limit)
+    return dataset if rows.rename is None else dataset.rename(rows.rename)
 
 
 def names_fields(columns: Sequence[str] | None) -> bool:

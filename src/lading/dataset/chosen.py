@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from lading.arrow.types import unread_type
 from lading.arrow.views import reorder
 from lading.dataset.absent_fields import no_sample_has
+from lading.dataset.cast_step import Cast
 from lading.dataset.columns import (
     after_columns,
     columns_asked,
@@ -45,7 +46,7 @@ _TAKEN_SAMPLES = 256
 """Samples of a list that are read at once: of some formats, with their payload."""
 
 _PASS_ROWS, _FIRST_ROWS = 16_384, 1024
-_COLUMN_STEPS = (Select, Drop, Rename)
+_COLUMN_STEPS = (Select, Drop, Rename, Cast)
 _ROW_STEPS = (Where, ImageBounds, Filter)
 
 

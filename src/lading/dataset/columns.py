@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from lading.content.conditions import as_where
 from lading.content.field_paths import Wanted
+from lading.dataset.cast_step import Cast, cast_schema
 from lading.dataset.field_steps import Fields, fields_schema
 from lading.dataset.field_values import columns_of
 from lading.dataset.joined import joined_schema
@@ -51,12 +52,14 @@ def choose_columns(step: Select | Drop | Rename, rows: _Rows, view: str, *, stri
     return rows.select(kept) if kept != rows.schema.names else rows
 
 
-def after_columns(step: Select | Drop | Rename | Join | Fields, schema: pa.Schema, view: str) -> pa.Schema:
+def after_columns(step: Select | Drop | Rename | Join | Fields | Cast, schema: pa.Schema, view: str) -> pa.Schema:
     """The schema that a step of columns leaves. Raises UsageError for a column that is not there."""
     for name in _named(step):
         _refuse_absent(name, schema.names)
     if isinstance(step, Join):
         return joined_schema(step, schema)
+    if isinstance(step, Cast):
+        return cast_schema(step, schema)
     if isinstance(step, Fields):
         return fields_schema(step, schema)
     if isinstance(step, Rename):
@@ -150,12 +153,10 @@ def _named(step: Step, added: Collection[str] = ()) -> tuple[str, ...]:
     """Columns that a step names, where earlier steps added some."""
     if isinstance(step, (Select, Drop)):
         return step.columns
-    if isinstance(step, Rename):
-        return tuple(name for name, _ in step.names)
-    if isinstance(step, Join):
-        return tuple(columns_of([step.on]))
-    if isinstance(step, SplitByGroup):
-        return tuple(columns_of(step.by))
+    if isinstance(step, (Rename, Cast)):
+        return tuple(name for name, _ in step.names) if isinstance(step, Rename) else step.names
+    if isinstance(step, (Join, SplitByGroup)):
+        return tuple(columns_of([step.on] if isinstance(step, Join) else step.by))
     if isinstance(step, Fields):
         return tuple(step.sources)
     return _condition_columns(step, added) if isinstance(step, Where) else ()

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from lading.content.nested import empty_batch
 from lading.dataset import iteration, shown
 from lading.dataset.bad_shards import SkippedShard
+from lading.dataset.cast_step import flat_fields
 from lading.dataset.chosen import ChosenSamples
 from lading.dataset.chosen_access import access_to
 from lading.dataset.column_values import Column
@@ -33,6 +34,7 @@ from lading.dataset.shards import Shards
 from lading.dataset.source import Source, listed_once
 from lading.dataset.step_verbs import StepVerbs
 from lading.dataset.steps import Rows, Step
+from lading.errors import UsageError
 from lading.features.items import KEY
 from lading.formats.registry import format_of_name
 from lading.options import OnError, ReadOptions
@@ -80,8 +82,8 @@ class Dataset(StepVerbs, OrderVerbs, KeyVerbs, LayoutVerbs):
         self._access = access_to(fitting, self._chosen, media=decode)
         self._sample = self._access.sample
 
-    def _with(self, step: Step) -> Self:
-        steps = (*self.steps, step)
+    def _with(self, *steps: Step) -> Self:
+        steps = (*self.steps, *steps)
         return type(self)(self._reopen, self.source, self.read, self._shards, steps, decode=self._decodes)
 
     def _open_other(self, source: Source, view: str) -> Dataset:
@@ -106,6 +108,15 @@ class Dataset(StepVerbs, OrderVerbs, KeyVerbs, LayoutVerbs):
         found = self.batches(max_rows=_TYPED_ROWS, columns=sources, lazy=True)
         first = next((batch for batch in found if batch.num_rows), None)
         return typed_fields(wanted, empty_batch(schema) if first is None else first, self._shards.fetcher)
+
+    def _flat(self, columns: Sequence[str]) -> dict[str, Fields]:
+        schema = self.schema
+        names = columns or [each.name for each in schema if pa.types.is_struct(each.type)]
+        absent = next((name for name in names if name not in schema.names), None)
+        if absent is not None:
+            raise UsageError("no such column", expected=", ".join(schema.names), found=repr(absent))
+        key = [KEY] if KEY in schema.names else []
+        return {name: flat_fields(name, schema.field(name), self.batches(columns=[*key, name])) for name in names}
 
     def __reduce__(self) -> tuple[Callable[..., Dataset], tuple[object, ...]]:
         """A process that is given a dataset opens the source again, with files and maps of its own."""

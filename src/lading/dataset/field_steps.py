@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lading.arrow import json_text
-from lading.arrow.views import present
+from lading.arrow.views import LIST_TYPES, present
 from lading.content.field_paths import FieldPath, Use, Wanted, parse_field
 from lading.content.nested import field_named
 from lading.dataset.field_values import field_type, read_fields
@@ -128,6 +128,8 @@ def _fitted(found: FieldColumn, column: pa.Field, batch: pa.RecordBatch) -> pa.A
 def _as_json(values: pa.Array) -> pa.Array:
     if isinstance(values.type, pa.JsonType):
         return values.storage.cast(pa.string())
+    if isinstance(values.type, LIST_TYPES):
+        return pa.array([None if v is None else json_text.dumps(v) for v in values.to_pylist()], pa.string())
     texts = json_text.dumps_each(values).cast(pa.string())
     return pc.if_else(pa.array(present(values)), texts, pa.scalar(None, pa.string()))
 

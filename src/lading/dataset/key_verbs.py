@@ -35,8 +35,8 @@ class KeyVerbs(ABC):
     __slots__ = ()
 
     @abstractmethod
-    def _with(self, step: Step) -> Self:
-        """The dataset with one more step."""
+    def _with(self, *steps: Step) -> Self:
+        """The dataset with more steps."""
 
     @abstractmethod
     def _open_other(self, source: Source, view: str) -> Dataset:

@@ -17,8 +17,8 @@ class LayoutVerbs(ABC):
     __slots__ = ()
 
     @abstractmethod
-    def _with(self, step: Step) -> Self:
-        """The dataset with one more step."""
+    def _with(self, *steps: Step) -> Self:
+        """The dataset with more steps."""
 
     def repartition(
         self,

@@ -22,8 +22,8 @@ class OrderVerbs(ABC):
     __slots__ = ()
 
     @abstractmethod
-    def _with(self, step: Step) -> Self:
-        """The dataset with one more step."""
+    def _with(self, *steps: Step) -> Self:
+        """The dataset with more steps."""
 
     def shuffle(self, seed: int = 0) -> Self:
         """Put all samples in a random order: one exact permutation of the whole dataset, and no buffer.

@@ -18,6 +18,7 @@ import pyarrow as pa
 from lading.arrow.references import files_of, is_ref, unpack
 from lading.arrow.types import uncut_values
 from lading.content.preview import Cut, Previews, table_html
+from lading.dataset.cast_step import Cast
 from lading.dataset.chosen import ChosenSamples, has_map
 from lading.dataset.field_steps import Fields
 from lading.dataset.iteration import shard_batches
@@ -38,7 +39,7 @@ _SAMPLES, _PREVIEW_ROWS, _LOOKED_AT = 5, 64, 4
 """Samples in HTML; rows of a batch that is looked at for them; and batches."""
 _PREVIEW_BYTES, _VALUE_BYTES = 24 << 20, 4 << 20
 _MOST_SKIPPED = 1000
-_COLUMN_STEPS = (Select, Drop, Rename, Fields)
+_COLUMN_STEPS = (Select, Drop, Rename, Fields, Cast)
 
 
 def as_text(shards: Shards, source: Source, steps: Sequence[Step], chosen: ChosenSamples | None) -> str:

@@ -9,6 +9,7 @@ from typing import Any, Self, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lading.dataset.cast_step import Cast
 from lading.dataset.field_steps import Fields
 from lading.dataset.steps import Drop, Filter, ImageBounds, Limit, Map, OnFunctionError, Rename, Select, Step, Where
 from lading.options import Drop as DropPolicy
@@ -28,8 +29,8 @@ class StepVerbs(ABC):
     __slots__ = ()
 
     @abstractmethod
-    def _with(self, step: Step) -> Self:
-        """The dataset with one more step."""
+    def _with(self, *steps: Step) -> Self:
+        """The dataset with more steps."""
 
     def select(self, *columns: str) -> Self:
         """Keep these columns, in the order of the source.
@@ -61,6 +62,40 @@ class StepVerbs(ABC):
         Example: `ds.rename({"txt": "caption"})`
         """
         return self._with(Rename.of(names))
+
+    def cast(self, columns: Mapping[str, Any]) -> Self:
+        """Give columns other types.
+
+        A value that the type cannot hold exactly is an error that names the sample; floats are rounded to a narrower
+        type of floats. Labels may be given by name: a column of text becomes numbers.
+
+        Example: `ds.cast({"score": "float32", "label": lading.features.ClassLabel(["cat", "dog"]), "txt": "binary"})`
+
+        Args:
+            columns: type of each column: a name such as `"float32"`, an Arrow type, or a feature of `lading.features`.
+        """
+        return self._with(Cast.of(columns))
+
+    def flatten(self, *columns: str) -> Self:
+        """Make columns of the fields of JSON objects and structs: `json` becomes `json.lang`, `json.score`, ….
+
+        The types are those that all samples need, so all JSON of these columns is read for it. Fields with lists,
+        objects, or values of several types stay JSON text. A field that a sample lacks is null.
+
+        Example: `ds.flatten("json").write("table", format="parquet")`
+
+        Args:
+            columns: columns to flatten; all structs if none is given.
+
+        Raises:
+            UsageError: a column holds neither objects nor structs.
+        """
+        steps = [step for name, fields in self._flat(columns).items() for step in (fields, Drop((name,)))]
+        return self._with(*steps)
+
+    @abstractmethod
+    def _flat(self, columns: Sequence[str]) -> dict[str, Fields]:
+        """The steps that make columns of the fields of columns."""
 
     def where(self, condition: str | pc.Expression, *, drop: DropPolicy = "row") -> Self:
         """Keep the rows for which a condition holds. A column that only metadata rows fill counts for all items.

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from lading.content.conditions import as_where
+from lading.dataset.cast_step import Cast
 from lading.dataset.field_steps import Fields
 from lading.dataset.key_steps import Dedup, Join, Split, SplitByGroup
 from lading.dataset.order_steps import Sample, Shuffle, Sort, Take
@@ -323,6 +324,7 @@ Step: TypeAlias = (
     | Join
     | Fields
     | Split
+    | Cast
     | SplitByGroup
     | Repartition
     | Dedup

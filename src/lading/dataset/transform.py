@@ -21,6 +21,7 @@ from lading.arrow.align import align_table
 from lading.arrow.views import take_rows, without_views
 from lading.content.conditions import as_where
 from lading.content.field_paths import Wanted
+from lading.dataset.cast_step import Cast, cast_rows
 from lading.dataset.columns import after_columns, choose_columns
 from lading.dataset.field_steps import Fields, with_fields
 from lading.dataset.groups import in_split
@@ -107,7 +108,7 @@ class Transform:
             if isinstance(rejects, FailsCondition):
                 self._conditions.append(rejects)
             return partial(_filtered, rejects, step.drop, self.view)
-        if isinstance(step, (Join, SplitByGroup, Fields)):
+        if isinstance(step, (Join, SplitByGroup, Fields, Cast)):
             return self._applied_by_field(step)
         if not isinstance(step, (Limit, Rows)):
             return _unchanged
@@ -115,7 +116,9 @@ class Transform:
         self._counters.append(_Counter(chosen, self.view, 0 if self._counters else skipped))
         return self._counters[-1]
 
-    def _applied_by_field(self, step: Join | SplitByGroup | Fields) -> _Apply:
+    def _applied_by_field(self, step: Join | SplitByGroup | Fields | Cast) -> _Apply:
+        if isinstance(step, Cast):
+            return partial(_cast, step, self._fetcher)
         if isinstance(step, Fields):
             return partial(_with_fields, step, self._fetcher)
         if isinstance(step, SplitByGroup):
@@ -150,7 +153,7 @@ class Transform:
         """
         maps = iter(self.maps)
         for step in self._steps:
-            if isinstance(step, (Select, Drop, Rename, Join, Fields)):
+            if isinstance(step, (Select, Drop, Rename, Join, Fields, Cast)):
                 schema = after_columns(step, schema, self.view)
             elif isinstance(step, Where):
                 check_types(as_where(step.condition), schema, self._fetcher)
@@ -219,6 +222,10 @@ def _unchanged(portion: Portion) -> Portion:
 def _with_columns(step: Select | Drop | Rename, view: str, portion: Portion, *, strict: bool) -> Portion:
     strict = strict and portion.batch.num_rows > 0  # a function is not called with no rows
     return replace(portion, batch=choose_columns(step, portion.batch, view, strict=strict))
+
+
+def _cast(step: Cast, fetcher: Fetcher, portion: Portion) -> Portion:
+    return replace(portion, batch=cast_rows(step, portion.batch, fetcher))
 
 
 def _with_fields(step: Fields, fetcher: Fetcher, portion: Portion) -> Portion:

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from lading.content.digests import DatasetDigest, undigested
 from lading.dataset.bad_shards import BadShards
+from lading.dataset.cast_step import Cast
 from lading.dataset.chosen import ChosenSamples, split_at_list
 from lading.dataset.columns import columns_to_read
 from lading.dataset.dataset import Dataset
@@ -540,7 +541,7 @@ def _settled(job: _Job, shards: Shards) -> Conversion:
     every = plan.schema
     if every is not None:
         Transform(job.steps, shards.view, shards.fetcher).check(every)
-    if job.has(Select, DropColumns, Rename, Join, Fields):
+    if job.has(Select, DropColumns, Rename, Join, Fields, Cast):
         plan = _without_unread(plan, job.steps, shards.view)
     options = bounded_options(target, write.options or {}, parse_bytes(write.max_batch_bytes))
     read = ReadPlan(
@@ -556,7 +557,7 @@ def _settled(job: _Job, shards: Shards) -> Conversion:
     mapped = _mapped(spec, shards) if job.has(Map) else ()
     if not job.maps_batches:
         plan = replace(plan, mapped=mapped)
-    if every is not None and (mapped or job.has(Select, DropColumns, Rename, Join, Fields)):
+    if every is not None and (mapped or job.has(Select, DropColumns, Rename, Join, Fields, Cast)):
         steps = Transform(job.steps, shards.view, shards.fetcher, map_schemas=mapped)
         plan = replace(plan, mapped=mapped, written=steps.check(written or every))
     return replace(spec, plan=plan)

@@ -1,0 +1,89 @@
+"""Columns get other types, and fields of JSON objects and structs become columns."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import lading
+from lading.errors import LadingError, SchemaMismatch, UsageError
+from lading.features import ClassLabel
+
+
+def rows() -> list[dict[str, Any]]:
+    return [
+        {
+            "__key__": f"k{number}", "txt": f"{number}", "cls": number, "animal": ["cat", "dog"][number % 2],
+            "json": {"lang": "en", "score": number if number < 3 else number / 2, "tags": [number]}
+            | ({"late": True} if number > 4 else {}),
+        }
+        for number in range(6)
+    ]  # fmt: skip
+
+
+@pytest.fixture(params=["webdataset", "parquet", "mds", "jsonl"])
+def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    with lading.writer(tmp_path / "in", format=request.param) as writer:
+        for row in rows():
+            writer.write(row)
+    return tmp_path / "in"
+
+
+def test_cast(folder: Path, tmp_path: Path) -> None:
+    columns = {"cls": "float32", "animal": ClassLabel(["cat", "dog"]), "txt": "int16"}
+    with lading.open(folder) as ds:
+        cast = ds.cast(columns)
+        expected = [(row["cls"], ["cat", "dog"].index(row["animal"]), int(row["txt"])) for row in rows()]
+        assert [(row["cls"], row["animal"], row["txt"]) for row in cast] == expected
+        assert [cast.schema.field(name).type for name in columns] == [pa.float32(), pa.int64(), pa.int16()]
+        cast.write(tmp_path / "out", format="parquet", verify=True)
+    found = pd.read_parquet(tmp_path / "out" / "shard-000000.parquet")
+    assert [str(found[name].dtype) for name in columns] == ["float32", "int64", "int16"]
+
+
+def test_text_becomes_bytes(folder: Path) -> None:
+    with lading.open(folder) as ds:
+        assert [row["txt"] for row in ds.cast({"txt": "binary"})] == [row["txt"].encode() for row in rows()]
+
+
+@pytest.mark.parametrize(
+    "columns, error, message",
+    [
+        ({"animal": "int64"}, SchemaMismatch, "column 'animal': a value does not fit"),
+        ({"animal": ClassLabel(["cat"])}, SchemaMismatch, "sample 'k1' column 'animal': not a label.*found 'dog'"),
+        ({"nope": "int64"}, UsageError, "no such column"),
+        ({"txt": "integer"}, UsageError, "not the name of a type"),
+    ],
+)
+def test_casts_that_lose(folder: Path, columns: dict[str, Any], error: type[LadingError], message: str) -> None:
+    with lading.open(folder) as ds, pytest.raises(error, match=message):
+        list(ds.cast(columns))
+
+
+def test_flatten_json(folder: Path, tmp_path: Path) -> None:
+    with lading.open(folder) as ds:
+        flat = ds.flatten("json")
+        expected = pd.json_normalize([{"json": row["json"]} for row in rows()])
+        flat.write(tmp_path / "out", format="parquet", verify=True)
+        with pytest.raises(UsageError, match="neither JSON objects nor structs"):
+            ds.flatten("cls")
+    with lading.open(tmp_path / "out") as out:
+        for name in expected.columns:
+            given = [value if isinstance(value, list) or not pd.isna(value) else None for value in expected[name]]
+            assert [row.get(name) for row in out] == given
+        assert out.schema.field("json.score").type == pa.float64()
+        assert "json" not in out.columns
+
+
+def test_flatten_structs(tmp_path: Path) -> None:
+    table = pa.table({"a": [{"x": 1, "y": "one"}, None, {"x": None, "y": "two"}], "b": [1, 2, 3]})
+    pq.write_table(table, tmp_path / "t.parquet")
+    with lading.open(tmp_path / "t.parquet") as ds:
+        assert ds.flatten().take([0, 1, 2]).select(["a.x", "a.y", "b"]).to_pylist() == [
+            {name: row[name] for name in ("a.x", "a.y", "b")} for row in table.flatten().to_pylist()
+        ]
