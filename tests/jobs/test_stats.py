@@ -158,6 +158,14 @@ def test_bytes_of_a_table_are_images_if_they_look_like_it(tmp_path: Path) -> Non
     assert "q.width" not in found
 
 
+def test_bytes_of_which_few_are_images_are_bytes(tmp_path: Path) -> None:
+    columns = {"p": [image(30, 40), b"a", b"b"], "q": [image(3, 4), image(5, 6), b"b"]}
+    pq.write_table(pa.table(columns), tmp_path / "0.parquet")
+    found = lading.stats(tmp_path).columns
+    assert [(found[name].kind, found[name].unreadable) for name in "pq"] == [("bytes", 0), ("image", 1)]
+    assert found["p.width"].values == 1
+
+
 def test_audio_and_video_are_measured_by_their_headers(tmp_path: Path) -> None:
     times = [0.5, 1.0, 2.25]
     for i, seconds in enumerate(times):

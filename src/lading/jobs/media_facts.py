@@ -59,6 +59,8 @@ class MediaFacts:
             if info.width and info.height:
                 size[:, row] = info.width, info.height
         formats.update(info.format for _, info in infos)
+        if not formats:
+            return
         _add_sizes(summaries, name, size, places)
         _add_others(summaries, name, infos, places)
         _fact(summaries, f"{name}.format", "text").add_found(formats)

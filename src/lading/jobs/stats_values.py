@@ -221,10 +221,17 @@ def _nulls(found: Summaries, name: str) -> int | None:
 
 def _kind(found: Summaries, name: str) -> str:
     """What the values of a column are; bytes that are media are called so."""
+    summary = found.columns[name]
+    if not _is_media(summary):
+        return ", ".join(summary.kinds) or "null"
     seen, heard = (f"{name}.{fact}" in found.columns for fact in ("width", "duration_s"))
     media = "video" if seen and heard else "image" if seen else "audio" if heard else "bytes"
-    kinds = dict.fromkeys(media if kind == "bytes" else kind for kind in found.columns[name].kinds)
-    return ", ".join(kinds) or "null"
+    return ", ".join(dict.fromkeys(media if kind == "bytes" else kind for kind in summary.kinds))
+
+
+def _is_media(summary: Summary) -> bool:
+    """Whether most values of a column of bytes are media: then the others are unreadable, else they are bytes."""
+    return "bytes" in summary.kinds and 2 * summary.unreadable < summary.values
 
 
 def _column_stats(found: Summaries, name: str, top: int) -> ColumnStats:
@@ -248,9 +255,10 @@ def _column_stats(found: Summaries, name: str, top: int) -> ColumnStats:
         told |= {"distinct": counts.distinct, "top": tuple(_labelled(counts.top(top), summary.labels))}
         approximate += [] if counts.is_exact else ["distinct"]
         approximate += [] if counts.top_is_exact else ["top"]
+    unreadable = 0 if "bytes" in summary.kinds and not _is_media(summary) else summary.unreadable
     values = summary.values or (numbers.count if numbers is not None else 0)
     return ColumnStats(
-        name, _kind(found, name), values, nulls, summary.size_bytes, summary.unreadable,
+        name, _kind(found, name), values, nulls, summary.size_bytes, unreadable,
         approximate=tuple(approximate), **told,
     )  # fmt: skip
 

@@ -295,7 +295,8 @@ class _Column:
             summary.values += int(there.sum())
             sizes = _lengths(column)
             self._lengths(name, sizes[there], places[there])
-            self.add_media(self.summaries, name, column, self.schema, places)
+            if isinstance(feature, _MEDIA) or "bytes" in summary.kinds:
+                self.add_media(self.summaries, name, column, self.schema, places)
         elif pa.types.is_struct(kind):
             self._add_struct(name, column, there, places)
         elif is_list(kind):
