@@ -14,7 +14,7 @@ from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import pairwise
-from typing import Self, TypeAlias, TypeVar, get_args
+from typing import Self, TypeAlias, TypeVar, cast, get_args
 
 import numpy as np
 import pyarrow as pa
@@ -338,7 +338,41 @@ class Fetcher:
         found = self._plain_ranges(refs, files)
         if found is not None:
             return found.read_each(refs)
+        if self._are_files(refs, files):
+            return self._values_of_files(refs, files)
         return self._unpacked_values(column, refs, files)
+
+    def _are_files(self, refs: Refs, files: Sequence[FileEntry]) -> bool:
+        """Return whether values are plain ranges of local files that are too many to be kept open."""
+        if refs.codec[refs.valid].any() or (refs.frame[refs.valid] >= 0).any() or (refs.length[refs.valid] < 0).any():
+            return False
+        numbers = np.unique(refs.file[refs.valid]).tolist()
+        named = [files[number] for number in numbers if 0 <= number < len(files)]
+        stores = {id(store): store for store, _ in (resolve(file.url, self._stores) for file in named)}
+        local = all(isinstance(store, Mapper) for store in stores.values())
+        return local and len(named) == len(numbers) and not any(file.wrap for file in named)
+
+    def _values_of_files(self, refs: Refs, files: Sequence[FileEntry]) -> Iterator[bytes | None]:
+        """Yield values, each out of a file that is opened for it. Memory of one value serves the next."""
+        places = zip(refs.file.tolist(), refs.offset.tolist(), refs.length.tolist(), refs.valid.tolist(), strict=True)
+        for row, (number, offset, length, valid) in enumerate(places):
+            if not valid:
+                yield None
+                continue
+            entry = files[number]
+            store, path = resolve(entry.url, self._stores)
+            try:
+                data = cast("Mapper", store).open_file(path).read(offset, length)
+            except NotFound as error:
+                raise BadReference("the reference names no file", file=error.file, row=row,
+                                   found=error.message) from error  # fmt: skip
+            if len(data) < length:
+                raise BadReference(
+                    "the reference runs past the end of the file", file=entry.url, offset=offset, row=row,
+                    expected=f"{length} bytes", found=f"{len(data)} bytes",
+                    advice="The file was cut or replaced since the reference was made.",
+                )  # fmt: skip
+            yield data
 
     def _unpacked_values(self, column: pa.Array, refs: Refs, files: Sequence[FileEntry]) -> Iterator[bytes | None]:
         """Yield values, unpacking a few at a time: neither packed nor unpacked bytes may grow with the column."""
