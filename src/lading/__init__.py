@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from lading.compat.mosaicml import LocalCopy, MDSShard
+    from lading.dataset.concat import concat
     from lading.dataset.dataset import Dataset
     from lading.dataset.open import open_dataset as open  # noqa: A004 - what users type: lading.open(…)
     from lading.dataset.writer import DatasetWriter as writer  # noqa: N813 - what users type: with lading.writer(…)
@@ -32,6 +33,7 @@ __all__ = [
     "LadingError",
     "LocalCopy",
     "MDSShard",
+    "concat",
     "convert",
     "diff",
     "digest",
@@ -54,6 +56,7 @@ _HOMES = {
     "LadingError": ("lading.errors", "LadingError"),
     "LocalCopy": ("lading.compat.mosaicml", "LocalCopy"),
     "MDSShard": ("lading.compat.mosaicml", "MDSShard"),
+    "concat": ("lading.dataset.concat", "concat"),
     "convert": ("lading.jobs.convert", "convert"),
     "diff": ("lading.jobs.diff", "diff"),
     "digest": ("lading.jobs.digest", "dataset_digest"),

@@ -385,6 +385,7 @@ _NAMES = [
     "cast",
     "close",
     "columns",
+    "concat",
     "counts",
     "dedup",
     "drop",

@@ -12,7 +12,7 @@ import typer
 from lading.cli.options import CHOOSING, READING, WRITING, Debug, Json, Sources, Values, one_or_many, takes
 from lading.cli.output import Output
 from lading.cli.progress import watching
-from lading.cli.source import names_fields, open_chosen
+from lading.cli.source import are_mixed, names_fields, open_chosen
 from lading.cli.text import count, facts, visible
 from lading.options import RowOptions
 from lading.units import format_bytes
@@ -58,7 +58,7 @@ def convert(
         write["format"] = write.get("format") or format_of_name(destination)
         with watching(out.err, "converting") as report:
             own = signature(job.convert).parameters.keys() - {"filter", "map"}
-            if names_fields(rows.get("columns")) or rows.keys() - own:
+            if are_mixed(sources, reading()) or names_fields(rows.get("columns")) or rows.keys() - own:
                 with open_chosen(sources, reading(), rows, on_error=write["on_error"]) as dataset:
                     done = job.convert(dataset, destination, on_progress=report, **write)
             else:

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from lading.cli.functions import named_function
 from lading.cli.options import one_or_many
-from lading.errors import UsageError
+from lading.errors import LadingError, UsageError
 from lading.options import RowOptions
 
 if TYPE_CHECKING:
     from lading.dataset.dataset import Dataset
 
-__all__ = ["names_fields", "open_chosen"]
+__all__ = ["are_mixed", "names_fields", "open_chosen", "open_sources"]
 
 
 def open_chosen(
@@ -27,12 +27,11 @@ def open_chosen(
         choosing: fields of `RowOptions`.
         on_error: the policy of the job; `drop_sample` is that of functions too.
     """
-    from lading.dataset.open import open_dataset
     from lading.dataset.steps import OnFunctionError
 
     of_functions: OnFunctionError = "drop_sample" if on_error == "drop_sample" else "error"
 
-    rows, dataset = RowOptions(**choosing), open_dataset(one_or_many(sources), **reading)
+    rows, dataset = RowOptions(**choosing), open_sources(sources, reading)
     if rows.take is not None:
         dataset = dataset.take_keys(rows.take)
     dataset = _joined(dataset, rows)
@@ -64,6 +63,28 @@ def _with_columns(dataset: Dataset, rows: RowOptions) -> Dataset:
     if rows.drop_columns is not None:
         dataset = dataset.drop(*rows.drop_columns)
     return dataset if rows.rename is None else dataset.rename(rows.rename)
+
+
+def open_sources(sources: Sequence[str], reading: Mapping[str, Any]) -> Dataset:
+    """Open sources as one dataset; those of several formats one after another."""
+    from lading.dataset.concat import concat
+    from lading.dataset.open import open_dataset
+
+    if are_mixed(sources, reading):
+        return concat([open_dataset(source, **reading) for source in sources])
+    return open_dataset(one_or_many(sources), **reading)
+
+
+def are_mixed(sources: Sequence[str], reading: Mapping[str, Any]) -> bool:
+    """Return whether sources have several formats; False where a source cannot be opened by itself."""
+    from lading.dataset.open import open_dataset
+
+    if len(sources) == 1 or reading.get("format") is not None:
+        return False
+    try:
+        return len({open_dataset(source, **reading).format for source in sources}) > 1
+    except LadingError:
+        return False
 
 
 def names_fields(columns: Sequence[str] | None) -> bool:

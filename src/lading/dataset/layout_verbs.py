@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Self
+from typing import TYPE_CHECKING, Self, cast
 
 from lading.dataset.repartition import Repartition
 from lading.dataset.steps import Step
+
+if TYPE_CHECKING:
+    from lading.dataset.dataset import Dataset
 
 __all__ = ["LayoutVerbs"]
 
@@ -42,3 +45,12 @@ class LayoutVerbs(ABC):
             UsageError: none of the three is given, or several. When the dataset is written: fewer samples than shards.
         """
         return self._with(Repartition(shard_size, num_shards, rows_per_shard))
+
+    def concat(self, *others: Dataset) -> Dataset:
+        """Put other datasets behind this one; see `lading.concat`.
+
+        Example: `ds.concat(lading.open("more.parquet"))`
+        """
+        from lading.dataset.concat import concat
+
+        return concat([cast("Dataset", self), *others])

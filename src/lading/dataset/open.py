@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from lading.arrow.align import refuse_duplicate_names
 from lading.dataset.bad_shards import is_bad_shard, naming_salvage
 from lading.dataset.chosen import ChosenSamples
+from lading.dataset.concat import Parts
 from lading.dataset.dataset import Dataset
 from lading.dataset.manifest_options import manifest_options, members_of, stored_roots, stored_schema, stored_settings
 from lading.dataset.pruning import shards_that_fit
@@ -85,7 +86,9 @@ def _of_one(look: _Look) -> _Look:
     """A function that opens a source, so that it never finds half of a dataset and half of the one that follows it."""
 
     @wraps(look)
-    def opened(source: Source, read: ReadOptions) -> Shards:
+    def opened(source: Source | Parts, read: ReadOptions) -> Shards:
+        if isinstance(source, Parts):
+            return source.shards(read)
         source, read = of_split(listed_once(source), read)
         for left in reversed(range(_TRIES)):
             place = _place_of(source)

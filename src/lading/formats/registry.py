@@ -85,10 +85,17 @@ _ADVICE = {
 _GROUP = "lading.formats"
 _METADATA = (".dist-info", ".egg-info")
 _registered: dict[str, AnyFormat] = {}
+_unlisted: dict[str, AnyFormat] = {}
 
 
-def register(new: AnyFormat) -> None:
-    """Add a format to this process. Raises UsageError if another format has its name."""
+def register(new: AnyFormat, *, listed: bool = True) -> None:
+    """Add a format to this process. Raises UsageError if another format has its name.
+
+    A format that is not `listed` is found by its name alone: it is of no files.
+    """
+    if not listed:
+        _unlisted[new.name] = new
+        return
     taken = import_module(_BUILT_IN[new.name]).FORMAT if new.name in _BUILT_IN else _registered.get(new.name)
     if taken is not None and taken is not new:
         raise UsageError(
@@ -141,6 +148,8 @@ def get_format(name: str) -> AnyFormat:
         UnknownFormat: no format has the name; lists the formats.
         UsageError: the package of the format does not load.
     """
+    if name in _unlisted:
+        return _unlisted[name]
     name = name if name in _registered else _ALIASES.get(name, name)
     if name not in _registered and name in _BUILT_IN:
         register(import_module(_BUILT_IN[name]).FORMAT)

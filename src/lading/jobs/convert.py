@@ -19,6 +19,7 @@ from lading.dataset.bad_shards import BadShards
 from lading.dataset.cast_step import Cast
 from lading.dataset.chosen import ChosenSamples, split_at_list
 from lading.dataset.columns import columns_to_read
+from lading.dataset.concat import Parts
 from lading.dataset.dataset import Dataset
 from lading.dataset.field_steps import Fields
 from lading.dataset.iteration import hidden_columns
@@ -304,6 +305,8 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
         job = replace(job, on_progress=report)
         if isinstance(source, Dataset):
             opening = {**job.opening, "stores": stores}
+            if isinstance(source.source, Parts):
+                job = replace(job, write=replace(job.write, workers=1))
             job = _repartitioned(replace(job, read=read_of(source, opening), steps=(*source.steps, *job.steps)))
             return _convert(job, source.source, destination)
         source = listed_once(source)
@@ -404,6 +407,8 @@ def _convert(job: _Job, source: Source, destination: str | os.PathLike[str]) -> 
         if copies:
             options, members = as_members(shards, target, write.options)
             write = replace(write, options=options)
+        if isinstance(source, Parts) and target.info.interleaved == "members":
+            shards.counts["samples with a key that an earlier sample has"] += source.repeated_keys()
         sizes = list(shard_sizes(shards.listing, stores, skip=job.read.on_bad_shard == "skip"))
         alone = is_file_name(destination)
         staging, pool = (None, None) if alone else _workers(job, shards, held, sizes, (store, path))
