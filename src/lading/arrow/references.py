@@ -39,6 +39,7 @@ __all__ = [
     "is_ref",
     "make_refs",
     "ref_field",
+    "renumbered",
     "unpack",
     "with_files",
     "with_refs",
@@ -241,7 +242,7 @@ def concat(tables: Sequence[pa.Table | pa.RecordBatch]) -> pa.Table:
         whole = pa.Table.from_batches([table]) if isinstance(table, pa.RecordBatch) else table
         renumber = np.array([files.setdefault(f, len(files)) for f in files_of(whole.schema)], np.int32)
         own = {
-            field.name: _renumbered(column, renumber) if is_ref(field.type) and len(renumber) else column
+            field.name: renumbered(column, renumber) if is_ref(field.type) and len(renumber) else column
             for field, column in zip(whole.schema, whole.columns, strict=True)
         }
         columns = [own[n] if n in own else pa.nulls(len(whole), f.type) for n, f in fields.items()]
@@ -250,7 +251,8 @@ def concat(tables: Sequence[pa.Table | pa.RecordBatch]) -> pa.Table:
     return joined.replace_schema_metadata(with_files(joined.schema, list(files)).metadata) if files else joined
 
 
-def _renumbered(column: pa.ChunkedArray, renumber: NDArray[np.int32]) -> pa.ExtensionArray:
+def renumbered(column: pa.Array | pa.ChunkedArray, renumber: NDArray[np.int32]) -> pa.ExtensionArray:
+    """Return a reference column whose file `i` is row `renumber[i]` of another files table."""
     refs = unpack(column)
     file = renumber[np.where(refs.valid, refs.file, 0)]
     return make_refs(

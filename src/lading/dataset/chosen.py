@@ -7,6 +7,7 @@ columns that the steps look at.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
 from itertools import chain, pairwise
@@ -15,9 +16,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from lading.arrow.references import files_of
 from lading.arrow.types import unread_type
-from lading.arrow.views import reorder
+from lading.arrow.views import reorder, take_rows
 from lading.dataset.absent_fields import no_sample_has
+from lading.dataset.arranged import Arranged, Spool
 from lading.dataset.cast_step import Cast
 from lading.dataset.columns import (
     after_columns,
@@ -28,10 +31,19 @@ from lading.dataset.columns import (
 from lading.dataset.dedup import LeftOut
 from lading.dataset.field_steps import Fields
 from lading.dataset.field_values import columns_of
-from lading.dataset.iteration import MAX_BYTES, Batching, aligned_to, finished, hidden_columns, padded, shard_batches
+from lading.dataset.iteration import (
+    MAX_BYTES,
+    Batching,
+    aligned_to,
+    finished,
+    hidden_columns,
+    materialise_parts,
+    padded,
+    shard_batches,
+)
 from lading.dataset.key_steps import Join, SplitByGroup
 from lading.dataset.order import Numbers, is_over_numbers, needs_all, numbers_after, numbers_at
-from lading.dataset.random_access import unfetched_rows
+from lading.dataset.random_access import unfetched_rows, uniting
 from lading.dataset.sample_digests import DIGEST_BYTES, DIGEST_ROWS, digests_of, digests_of_batches
 from lading.dataset.sample_values import sample_values
 from lading.dataset.shards import Shards
@@ -42,8 +54,10 @@ from lading.features.items import KEY, duplicate_id_bounds, sample_firsts, sampl
 
 __all__ = ["ChosenSamples", "has_map", "in_order", "makes_rows", "one_batch", "split_at_list"]
 
-_TAKEN_SAMPLES = 256
-"""Samples of a list that are read at once: of some formats, with their payload."""
+_FIRST_SAMPLES = 64
+"""Samples of a list that are read by number, of some formats with their payload."""
+_SCATTERED = 16
+"""Of shards of which less than one sample in so many is wanted, samples are read by number."""
 
 _PASS_ROWS, _FIRST_ROWS = 16_384, 1024
 _COLUMN_STEPS = (Select, Drop, Rename, Cast)
@@ -122,14 +136,19 @@ class ChosenSamples:
                 raise no_sample_has(self._shards, absent)
             return
         numbers = self._numbers(before)
-        needed = columns_to_read(rest, columns, self._view)
-        if needed is not None and KEY in needed and KEY not in columns_asked(rest, columns) and not self.has_keys():
-            needed = [name for name in needed if name != KEY] or None
-        for portion in transform.portions(self._listed(numbers, before, needed)):
+        needed = self.columns_needed(rest, columns)
+        for portion in transform.portions(self._listed(numbers, before, needed, max_rows, max_bytes)):
             if not empty and not portion.batch.num_rows:
                 continue
             places = portion.samples
             yield replace(portion, samples=None if places is None else numbers_at(numbers, places))
+
+    def columns_needed(self, rest: Sequence[Step], columns: Sequence[str] | None = None) -> list[str] | None:
+        """Columns that steps behind a list need of its rows; None for all."""
+        needed = columns_to_read(rest, columns, self._view)
+        if needed is not None and KEY in needed and KEY not in columns_asked(rest, columns) and not self.has_keys():
+            needed = [name for name in needed if name != KEY] or None
+        return needed
 
     @property
     def _view(self) -> str:
@@ -164,16 +183,112 @@ class ChosenSamples:
         return columns_to_read(steps, columns, self._view, schema)
 
     def _listed(
-        self, numbers: Numbers, steps: Sequence[Step], columns: Sequence[str] | None
+        self, numbers: Numbers, steps: Sequence[Step], columns: Sequence[str] | None, max_rows: int, max_bytes: int
     ) -> Iterator[pa.RecordBatch]:
-        """Samples of the source in the order of a list, as steps make them that end with the list."""
+        """Samples of the source in the order of a list, as steps make them that end with the list.
+
+        The first ones are read by number, so that they come at once. For the others the source is read once.
+        """
         begin = 0
-        while begin < len(numbers):
-            wanted = np.asarray(numbers[begin : begin + _TAKEN_SAMPLES], np.int64)
+        while begin < min(len(numbers), _FIRST_SAMPLES):
+            wanted = np.asarray(numbers[begin : begin + min(max_rows, _FIRST_SAMPLES)], np.int64)
             if self._view == "interleaved":  # the rows of a sample and of itself again would be one sample
                 wanted = wanted[: _before_repeats(wanted)]
             yield one_batch(self.made(wanted, steps, columns))
             begin += len(wanted)
+        if begin < len(numbers):
+            with self.arranged(numbers[begin:], steps, columns, max_bytes) as found:
+                yield from found.batches(0, found.count, max_rows, max_bytes)
+
+    @contextmanager
+    def arranged(
+        self, numbers: Numbers, steps: Sequence[Step], columns: Sequence[str] | None, max_bytes: int, *,
+        to_file: bool = False,
+    ) -> Iterator[Arranged]:  # fmt: skip
+        """Samples of the source in the order of a list, for reading by ranges; the source is read once for it.
+
+        Args:
+            numbers: of the samples in the source, in any order, with repeats.
+            steps: steps that keep these samples.
+            columns: columns that are wanted behind the steps, others may come along; None for all.
+            max_bytes: payload of a batch that is read, at most.
+            to_file: let other processes read the samples too.
+        """
+        shards, listed = self._shards, np.asarray(numbers, np.int64)
+        order = np.argsort(listed, kind="stable")
+        rising = listed[order]
+        self._find_map_schemas(sum(isinstance(step, Map) for step in steps))
+        with Spool(len(listed), self._view, uniting(shards), to_file=to_file) as spool:
+            for portion in self._rising(rising, steps, columns, max_bytes):
+                samples, batch = portion.samples, portion.batch
+                assert samples is not None, "as `_rising` gives them"
+                first, stop = np.searchsorted(rising, samples, "left"), np.searchsorted(rising, samples, "right")
+                starts = sample_firsts(batch, self._view)
+                for _ in range(int((stop - first).max(initial=0))):
+                    there = np.flatnonzero(first < stop)
+                    if len(there) == len(samples):
+                        spool.add(batch, starts, order[first])
+                    else:
+                        rows = sample_rows(np.append(starts, batch.num_rows), there)
+                        counts = np.diff(np.append(starts, batch.num_rows))[there]
+                        spool.add(take_rows(batch, rows), np.cumsum(counts) - counts, order[first[there]])
+                    first = first + 1
+            yield spool.finish()
+
+    def _rising(
+        self, numbers: NDArray[np.int64], steps: Sequence[Step], columns: Sequence[str] | None, max_bytes: int
+    ) -> Iterator[Portion]:
+        """Samples of the source in rising order, each shard read once; references into compressed files as bytes."""
+        shards, view = self._shards, self._view
+        again = [step for step in steps if makes_rows(step, view)]
+        transform = Transform(again, view, shards.fetcher, map_schemas=self._map_schemas)
+        ends = shards.sample_ends()
+        distinct = np.unique(numbers)
+        bounds = np.searchsorted(distinct, ends)
+        for shard in np.flatnonzero(np.diff(bounds, prepend=0)).tolist():
+            begin = int(ends[shard - 1]) if shard else 0
+            mine = distinct[int(bounds[shard - 1]) if shard else 0 : int(bounds[shard])]
+            for found, batch in self._of_shard(shard, mine, begin, again, columns, max_bytes):
+                portion = transform.apply(batch)
+                if portion.samples is None or len(portion.samples) != len(found):
+                    raise _other_count()
+                at = 0
+                for part in self._unwrapped(portion.batch, max_bytes):
+                    stop = at + len(sample_firsts(part, view))
+                    yield replace(portion, batch=part, samples=found[at:stop])
+                    at = stop
+
+    def _of_shard(
+        self, shard: int, numbers: NDArray[np.int64], begin: int, steps: Sequence[Step], columns: Sequence[str] | None,
+        max_bytes: int,
+    ) -> Iterator[tuple[NDArray[np.int64], pa.RecordBatch]]:  # fmt: skip
+        """Samples of a shard, with their numbers, as they stand in the source; `begin` is the number of its first."""
+        shards, stop, info = self._shards, int(self._shards.sample_ends()[shard]), self._shards.fmt.info
+        scattered = len(numbers) * _SCATTERED < stop - begin and info.fixed_schema and info.keeps_types
+        at, size = 0, _FIRST_SAMPLES
+        while scattered and at < len(numbers):
+            wanted = columns_to_read(steps, columns, self._view)
+            some = numbers[at : at + size]
+            rows = one_batch(unfetched_rows(shards, some, wanted, aligned_to(shards, wanted)))
+            yield some, self._with_asked(rows, steps, columns)
+            at += len(some)
+            size = min(4 * size, max(max_bytes * len(some) // max(rows.nbytes, 1), 1))
+        if scattered:
+            return
+        seen = begin
+        for batch in self._read(range(shard, shard + 1), steps, columns, _PASS_ROWS, max_bytes, views=False):
+            starts = np.append(sample_firsts(batch, self._view), batch.num_rows)
+            some = numbers[slice(*np.searchsorted(numbers, (seen, seen + len(starts) - 1)))]
+            if len(some):
+                yield some, take_rows(batch, sample_rows(starts, some - seen))
+            seen += len(starts) - 1
+
+    def _unwrapped(self, batch: pa.RecordBatch, max_bytes: int) -> Iterator[pa.RecordBatch]:
+        """The rows, with bytes in the place of references into files that can only be read from their start."""
+        if not any(file.wrap for file in files_of(batch.schema)):
+            yield batch
+            return
+        yield from materialise_parts(self._shards, batch, max_bytes)
 
     def _with_asked(
         self, batch: pa.RecordBatch, steps: Sequence[Step], columns: Sequence[str] | None

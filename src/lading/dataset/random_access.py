@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ from lading.features.items import sample_firsts, sample_rows, without_source
 from lading.formats.base import ShardReader
 from lading.manifest.values import lookup
 
-__all__ = ["materialised", "taken_rows", "unfetched_rows"]
+__all__ = ["materialised", "taken_rows", "unfetched_rows", "united", "uniting"]
 
 _SHARED_ROWS = 4096
 """Rows of which some are worth a thread."""
@@ -239,6 +239,31 @@ def unfetched_rows(
         count += taken.rows.num_rows
     if not parts:
         return shards.schema.empty_table()
+    table = united(shards, parts, [shards.path(number) for number in numbers], loose=loose, target=target)
+    if np.array_equal(asked, wanted):
+        return table
+    return reorder(
+        table, place if count == len(asked) else sample_rows(np.append(np.concatenate(firsts), count), place)
+    )
+
+
+def united(
+    shards: Shards,
+    parts: Sequence[pa.Table],
+    names: Sequence[str],
+    *,
+    loose: bool,
+    target: pa.Schema | None = None,
+) -> pa.Table:
+    """Return rows of several shards as one table, in types that hold the values of all.
+
+    Args:
+        shards: the shards, whose fetcher reads references where other parts have bytes.
+        parts: the rows, at least one part.
+        names: of the parts, for errors.
+        loose: types are what the values happen to be; columns that differ become JSON texts.
+        target: columns of the table, if they are known.
+    """
     told = {(field.name, is_ref(field.type)) for part in parts for field in part.schema}
     if len(told) > len({name for name, _ in told}) and not loose:
         # Some have references where others have bytes.
@@ -248,13 +273,18 @@ def unfetched_rows(
         schema = union_json_schemas(part.schema for part in parts)
         parts = [fit_json(part, schema) for part in parts]
     else:
-        schema = target or union_schema((shards.path(i), part.schema) for i, part in enumerate(parts))[0]
-    table = concat([align_table(part, schema) for part in parts])
-    if np.array_equal(asked, wanted):
-        return table
-    return reorder(
-        table, place if count == len(asked) else sample_rows(np.append(np.concatenate(firsts), count), place)
-    )
+        schema = target or union_schema((name, part.schema) for name, part in zip(names, parts, strict=True))[0]
+    return concat([align_table(part, schema) for part in parts])
+
+
+def uniting(shards: Shards) -> Callable[[Sequence[pa.Table]], pa.Table]:
+    """Return the function that makes one table of rows of several shards; see `united`."""
+
+    def unite(parts: Sequence[pa.Table]) -> pa.Table:
+        names = [f"some shards ({number})" for number in range(1, len(parts) + 1)]
+        return united(shards, parts, names, loose=not shards.fmt.info.keeps_types)
+
+    return unite
 
 
 def _taken(

@@ -10,11 +10,14 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
+import numpy as np
 import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lading.arrow.rebatch import HELD_BATCHES
 from lading.content.digests import DatasetDigest, undigested
+from lading.dataset.arranged import Arranged
 from lading.dataset.bad_shards import BadShards
 from lading.dataset.cast_step import Cast
 from lading.dataset.chosen import ChosenSamples, split_at_list
@@ -63,11 +66,12 @@ from lading.jobs.refusals import ledger_file, refuse_harm, refuse_references
 from lading.jobs.run import LazyWorkerPool, Run, is_quick
 from lading.jobs.spec import Conversion
 from lading.jobs.splits import each_split, folder_of_splits, refuse_each_other
-from lading.jobs.tasks import SHARD_BYTES, Task, is_one_task, plan_tasks, shard_sizes
+from lading.jobs.tasks import ALONE_BYTES, SHARD_BYTES, Task, arranged_tasks, is_one_task, plan_tasks, shard_sizes
 from lading.jobs.threads import threads_each, using_threads
-from lading.jobs.trial import tried_rates
+from lading.jobs.trial import tried_rates, tried_ratio
 from lading.limits import DEFAULT_LIMITS, Limits
 from lading.manifest.commit import Staging, check_destination, find_destination
+from lading.manifest.values import lookup
 from lading.options import (
     Checksums,
     Drop,
@@ -383,6 +387,48 @@ def _repartitioned(job: _Job) -> _Job:
     return replace(job, steps=rest, write=write)
 
 
+@dataclass(frozen=True, slots=True)
+class _Planned:
+    """What is known of a conversion before the first row is written.
+
+    Attributes:
+        spec: the conversion as every process does it; of samples in a new order, what comes behind that.
+        tasks: its pieces.
+        sizes: bytes of each shard of the source.
+        staging: the folder to build in, if several processes may do the work.
+        pool: these processes.
+        arranged: the samples, if they are written in another order.
+        source_shards: shards that were read for it.
+    """
+
+    spec: Conversion
+    tasks: list[Task]
+    sizes: Sequence[int]
+    staging: Staging | None = None
+    pool: LazyWorkerPool | None = None
+    arranged: Arranged | None = None
+    source_shards: int = 0
+
+
+def _planned(job: _Job, shards: Shards, held: ExitStack, place: tuple[Store, str], *, alone: bool) -> _Planned:
+    """Plan a conversion into one file (`alone`) or into shards; put samples in their new order, where it has one."""
+    before, behind = split_at_list(job.steps)
+    sizes = list(shard_sizes(shards.listing, job.stores, skip=job.read.on_bad_shard == "skip"))
+    shares = not alone and _may_share(job, behind)
+    if not before:
+        staging, pool = _workers(job, shards, held, sizes, place) if shares else (None, None)
+        spec = _settled(job, shards)
+        return _Planned(spec, _tasks(shards, spec, sizes, alone=alone), sizes, staging, pool)
+    if job.columns is not None:
+        job = replace(job, steps=(*job.steps, Select(job.columns)), columns=None)
+    whole = _settled(job, shards)
+    spec, arranged, source_shards = _arranged(whole, shards, held, to_file=shares)
+    tasks = _arranged_tasks(shards, whole, spec, arranged, alone=alone)
+    parts = [task.source_bytes for task in tasks]
+    staging, pool = _workers(job, shards, held, parts, place) if shares else (None, None)
+    return _Planned(spec, tasks, sizes, staging, pool, arranged, source_shards)
+
+
 def _convert(job: _Job, source: Source, destination: str | os.PathLike[str]) -> ConvertSummary:
     """Convert a source that is one dataset."""
     began, write, stores = time.perf_counter(), job.write, job.stores
@@ -409,24 +455,23 @@ def _convert(job: _Job, source: Source, destination: str | os.PathLike[str]) -> 
             write = replace(write, options=options)
         if isinstance(source, Parts) and target.info.interleaved == "members":
             shards.counts["samples with a key that an earlier sample has"] += source.repeated_keys()
-        sizes = list(shard_sizes(shards.listing, stores, skip=job.read.on_bad_shard == "skip"))
-        alone = is_file_name(destination)
-        staging, pool = (None, None) if alone else _workers(job, shards, held, sizes, (store, path))
-        spec = _settled(replace(job, write=write), shards)
-        tasks = _tasks(shards, spec, sizes, alone=alone)
+        job = replace(job, write=write)
+        planned = _planned(job, shards, held, (store, path), alone=is_file_name(destination))
+        spec, tasks, arranged = planned.spec, planned.tasks, planned.arranged
         checked = write.verify and not write.dry_run
         if checked:
             _refuse_unverifiable(target, spec)
             spec = replace(spec, digests=not copies)
-        run = Run(shards, spec, tasks if write.dry_run else _numbered(tasks, shards, spec),
-                  DatasetDigest() if spec.digests else None, ledger, job.on_progress, sizes)  # fmt: skip
+        tasks = tasks if write.dry_run else _numbered(tasks, shards, spec, arranged)
+        digests = DatasetDigest() if spec.digests else None
+        run = Run(shards, spec, tasks, digests, ledger, job.on_progress, planned.sizes, arranged)
         summary, digest = WriteSummary(0, 0, 0, 0), None
         if write.dry_run:
             _rehearse(run, spec, path)
             note_left_out(shards, run.losses, listed=False)
         else:
-            with _writer(spec, destination, job, members=members, staging=staging) as writer:
-                run.into(writer, store, pool)
+            with _writer(spec, destination, job, members=members, staging=planned.staging) as writer:
+                run.into(writer, store, planned.pool)
                 shards.bad.refuse_all(len(shards.listing))
                 if checked:
                     # A copy is read again as others read it: names that were kept as they are show in a digest.
@@ -436,8 +481,8 @@ def _convert(job: _Job, source: Source, destination: str | os.PathLike[str]) -> 
                 _end(writer, ledger, shards.bad)
             summary = writer.close()
         return ConvertSummary(
-            shards.format, target.name, shards.view, run.tally.shards, summary.num_shards, run.tally.samples,
-            run.tally.rows, summary.size_bytes, run.tally.payload_bytes, time.perf_counter() - began,
+            shards.format, target.name, shards.view, run.tally.shards + planned.source_shards, summary.num_shards,
+            run.tally.samples, run.tally.rows, summary.size_bytes, run.tally.payload_bytes, time.perf_counter() - began,
             digest=None if digest is None else digest.ordered, verified=digest is not None,
             counts=dict(Counter(summary.counts) + shards.counts + run.losses.counts + run.unmatched),
             filtered_rows=run.losses.rows["filtered"], filtered=run.losses.first["filtered"],
@@ -453,21 +498,46 @@ def _needed_roots(spec: Conversion, destination: str | os.PathLike[str], stores:
     return [*StoredRoots.of(kept_roots(spec.read.roots, folder, stores), folder, stores).refused]
 
 
-def _workers(
-    job: _Job, shards: Shards, held: ExitStack, sizes: Sequence[int], place: tuple[Store, str]
-) -> tuple[Staging | None, LazyWorkerPool | None]:
-    """The folder to build in and the workers, if several processes may do the work."""
-    write, target = job.write, get_format(job.write.format)
+def _may_share(job: _Job, behind: Sequence[Step]) -> bool:
+    """Whether several processes may do the work; `behind` are the steps behind the last one that needs all samples."""
+    target = get_format(job.write.format)
     alone = (
-        write.dry_run
-        or write.counts_samples
-        or job.has(Limit, Rows)
+        job.write.dry_run
+        or job.write.workers == 1
+        or job.write.counts_samples
+        or any(isinstance(step, (Limit, Rows)) for step in behind)
         # Which columns a function over batches gives tars is found on the way, by the process that writes all of it.
         or (job.maps_batches and not target.info.fixed_schema)
         # Workers do not know what their shards will be called.
         or target.info.files_name_each_other
     )
-    count = 1 if alone else min(write.workers, len(sizes))
+    return not alone
+
+
+def _arranged(spec: Conversion, shards: Shards, held: ExitStack, *, to_file: bool) -> tuple[Conversion, Arranged, int]:
+    """Put the samples of a conversion in their new order.
+
+    Returns the conversion with the steps behind, the samples, and the number of shards that were read.
+    """
+    before, behind = split_at_list(spec.steps)
+    chosen = ChosenSamples(shards, before)
+    numbers = chosen.numbers
+    most = spec.max_batch_bytes // HELD_BATCHES
+    arranged = held.enter_context(
+        chosen.arranged(numbers, before, chosen.columns_needed(behind), most, to_file=to_file)
+    )
+    there = lookup(shards.sample_ends(), np.unique(np.asarray(numbers, np.int64)))[0]
+    mapped = spec.plan.mapped[sum(isinstance(step, Map) for step in before) :]
+    rest = replace(spec, steps=tuple(behind), plan=replace(spec.plan, mapped=mapped))
+    return rest, arranged, len(np.unique(there))
+
+
+def _workers(
+    job: _Job, shards: Shards, held: ExitStack, sizes: Sequence[int], place: tuple[Store, str]
+) -> tuple[Staging | None, LazyWorkerPool | None]:
+    """The folder to build in and the workers, if there is work for several processes."""
+    write = job.write
+    count = min(write.workers, len(sizes))
     if count <= 1:
         return None, None
     store, path = place
@@ -502,15 +572,29 @@ def _into_file(
 
 
 def _tasks(shards: Shards, spec: Conversion, sizes: Sequence[int], *, alone: bool) -> list[Task]:
-    """The tasks of a conversion; one (`alone`) for one file, or where samples are read by number, from all shards."""
+    """The tasks of a conversion; one (`alone`) for one file."""
     if alone:
         return [Task(0, 0, len(sizes), sum(sizes), ONE_SHARD)] if sizes else []
     write = spec.write
     size = None if write.shard_size is None else parse_bytes(write.shard_size)
-    if write.counts_samples or write.dry_run or split_at_list(spec.steps)[0] or is_one_task(sizes):
+    if write.counts_samples or write.dry_run or is_one_task(sizes):
         cut = _cut_by_count(shards, spec) if write.counts_samples and not write.dry_run else Cut(size or SHARD_BYTES)
         return [Task(0, 0, len(sizes), sum(sizes), cut)] if sizes else []
     return plan_tasks(sizes, size, tried_rates(shards, spec, sizes))
+
+
+def _arranged_tasks(
+    shards: Shards, whole: Conversion, spec: Conversion, arranged: Arranged, *, alone: bool
+) -> list[Task]:
+    """The tasks of a conversion whose samples are written in another order; `whole` has all of its steps."""
+    write, total = spec.write, int(arranged.sizes.sum())
+    size = None if write.shard_size is None else parse_bytes(write.shard_size)
+    if alone or write.counts_samples or write.dry_run or total < ALONE_BYTES:
+        cut = ONE_SHARD if alone else Cut(size or SHARD_BYTES)
+        if write.counts_samples and not write.dry_run:
+            cut = _cut_by_count(shards, whole)
+        return [Task(0, 0, arranged.count, total, cut)] if arranged.count else []
+    return arranged_tasks(arranged, size, tried_ratio(shards, spec, arranged))
 
 
 def _cut_by_count(shards: Shards, spec: Conversion) -> Cut:
@@ -696,10 +780,11 @@ def _refuse_unverifiable(target: AnyFormat, spec: Conversion) -> None:
                          advice="Read the source with --option media=bytes, or leave out --verify.")  # fmt: skip
 
 
-def _numbered(tasks: list[Task], shards: Shards, spec: Conversion) -> list[Task]:
+def _numbered(tasks: list[Task], shards: Shards, spec: Conversion, arranged: Arranged | None) -> list[Task]:
     """The tasks, with the numbers of their first rows where rows without keys are to be members of tars.
 
-    There each is named by its number in the source, whoever does its task: a row that is left out leaves a gap.
+    There each is named by its number in the source, or by its place in a new order, whoever does its task: a row that
+    is left out leaves a gap.
     """
     fmt, write = get_format(spec.write.format), spec.write
     roles = Roles(dict(spec.plan.roles))
@@ -708,6 +793,8 @@ def _numbered(tasks: list[Task], shards: Shards, spec: Conversion) -> list[Task]
     # What a function makes of rows may be more than they were; then one process does it all, and counts on.
     if len(tasks) == 1 or changes or not kind.takes_members or schema is None or KEY in schema.names:
         return tasks
+    if arranged is not None:
+        return [replace(task, first_row=task.first) for task in tasks]
     ends = [0, *shards.sample_ends().tolist()]
     return [replace(task, first_row=ends[task.first]) for task in tasks]
 

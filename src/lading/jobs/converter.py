@@ -15,12 +15,12 @@ from lading.arrow.align import as_text
 from lading.arrow.rebatch import HELD_BATCHES
 from lading.arrow.references import files_of, has_codec, is_ref
 from lading.arrow.views import compacted, holds_bytes, is_text, shown_bytes
-from lading.dataset.chosen import ChosenSamples, split_at_list
+from lading.dataset.arranged import Arranged
 from lading.dataset.iteration import scan_shard
 from lading.dataset.outcomes import ALONG, DROPPED, DROPPED_ALONG, KEPT, Outcomes, RowOutcome
 from lading.dataset.sample_digests import batch_digests
 from lading.dataset.shards import Shards
-from lading.dataset.steps import Limit, Map
+from lading.dataset.steps import Limit
 from lading.dataset.transform import Transform
 from lading.errors import SchemaMismatch
 from lading.features.items import sample_starts, samples_with
@@ -28,7 +28,6 @@ from lading.formats.base import AnyFormat
 from lading.formats.registry import get_format
 from lading.jobs.progress import Tally
 from lading.jobs.spec import Conversion
-from lading.manifest.values import lookup
 from lading.pipeline.batch import Batch
 from lading.pipeline.fetch import advising, fetched_parts
 from lading.pipeline.join import join, split_duplicate_ids
@@ -52,6 +51,8 @@ class Converter:
     Args:
         dataset: the source.
         spec: the conversion.
+        arranged: the samples, where they are written in another order than that of the source; else None. Ranges of
+            shards are ranges of places then.
         write_ledger: takes lines of the ledger; None where none is kept.
         on_digests: called with the content digests of each batch, `(samples, 16)`; None takes none.
         on_batch: called after every batch and every shard.
@@ -68,6 +69,7 @@ class Converter:
         self,
         dataset: Shards,
         spec: Conversion,
+        arranged: Arranged | None = None,
         *,
         write_ledger: Callable[[bytes], None] | None = None,
         on_digests: Callable[[NDArray[np.uint8]], None] | None = None,
@@ -82,10 +84,10 @@ class Converter:
         self._schema = spec.plan.schema
         self._texts = {f.name for f in spec.plan.schema_written or () if is_text(f.type)}
         self._holds_rows = get_format(spec.write.format).info.fixed_schema
-        before, rest = split_at_list(spec.steps)
-        self._listed = ChosenSamples(dataset, before) if before else None
-        mapped = spec.plan.mapped[sum(isinstance(step, Map) for step in before) :]
-        self.transform = Transform(rest, spec.view, dataset.fetcher, map_schemas=mapped, counts=dataset.counts)
+        self._arranged = arranged
+        self.transform = Transform(
+            spec.steps, spec.view, dataset.fetcher, map_schemas=spec.plan.mapped, counts=dataset.counts
+        )
 
     def copy(self, shards: range, writer: PartWriter) -> None:
         """Write the rows of some shards, with their payload or with references, as the conversion says."""
@@ -98,7 +100,7 @@ class Converter:
         # The fixed costs of a batch equal the time to move 5 MB: shards of 240 KB are converted 1.6 times as fast so.
         most = min(_TOGETHER_BYTES, spec.max_batch_bytes // 4)
         batches = join(self.rows(shards), _MAX_ROWS, most, _TOGETHER_SHARDS, self._may_join)
-        target = spec.plan.written if self._listed is None else spec.plan.schema_written
+        target = spec.plan.written if self._arranged is None else spec.plan.schema_written
         for batch in self._fetch(batches):
             with batch.naming_files():
                 written = batch if target is None else batch.aligned(target)
@@ -107,7 +109,7 @@ class Converter:
 
     def rows(self, shards: range) -> Iterator[Batch]:
         """Give the rows of some shards behind the steps, payload as references or views."""
-        batches = self._scan(shards) if self._listed is None else self._take(self._listed)
+        batches = self._scan(shards) if self._arranged is None else self._in_order(self._arranged, shards)
         return self._transform(batches) if self._spec.steps else batches
 
     # Stages
@@ -152,14 +154,19 @@ class Converter:
         before, size = sum(self._sizes[each] for each in range(shards.start, number)), self._sizes[number]
         return lambda batch: (before + size * min(batch.source_share or 0.0, 1.0)) / total
 
-    def _take(self, listed: ChosenSamples) -> Iterator[Batch]:
-        """Give the samples of a list of numbers, as the steps make them that end with the list."""
-        for portion in listed.portions(views=True):
-            yield Batch(portion.batch, self._spec.view)
+    def _in_order(self, arranged: Arranged, places: range) -> Iterator[Batch]:
+        """Give the samples of a range of places in their new order."""
+        done = 0
+        for rows in arranged.batches(places.start, places.stop, self._max_rows, self._spec.max_batch_bytes):
+            if self.transform.is_done():
+                return
+            batch = Batch(rows, self._spec.view)
+            done += batch.num_samples
+            batch.knowing(source_share=done / len(places))
+            if not self._spec.steps:
+                self._count(batch)
+            yield batch
             self._on_batch()
-        self.tally.shards += len(
-            np.unique(lookup(self._dataset.sample_ends(), np.asarray(listed.numbers, np.int64))[0])
-        )
 
     def _transform(self, batches: Iterator[Batch]) -> Iterator[Batch]:
         """Give the rows that the steps leave, as they make them; rows behind a limit are not counted."""

@@ -14,6 +14,7 @@ import numpy as np
 from lading.codecs import sniff_wrap
 from lading.content.digests import DatasetDigest
 from lading.dataset.absent_fields import refuse_absent_fields
+from lading.dataset.arranged import Arranged
 from lading.dataset.outcomes import LEDGER_NAME
 from lading.dataset.shards import Shards
 from lading.dataset.source import read_head
@@ -69,6 +70,15 @@ class LazyWorkerPool:
 class Run:
     """Does the tasks of a conversion, in this process or in workers.
 
+    Args:
+        dataset: the source.
+        spec: the conversion.
+        tasks: its pieces.
+        digest: takes content digests of the samples; None takes none.
+        ledger: file of the rows that are lost; None where none is kept.
+        on_progress: called after every batch.
+        arranged: the samples in another order than that of the source; tasks are ranges of places then.
+
     Attributes:
         tally: counts of the rows that were converted.
         losses: rows that were left out or changed.
@@ -84,12 +94,13 @@ class Run:
         ledger: Sink | None,
         on_progress: OnProgress | None,
         sizes: Sequence[int] = (),
+        arranged: Arranged | None = None,
     ) -> None:
-        self._sizes = sizes
+        self._sizes, self._arranged = sizes, arranged
         self._dataset, self._spec, self._tasks, self._on_progress = dataset, spec, tasks, on_progress
         self._ledger, self.digest, self._shared = ledger, digest, False
         self._converter = Converter(
-            dataset, spec, write_ledger=None if ledger is None else lambda lines: ledger.write([lines]),
+            dataset, spec, arranged, write_ledger=None if ledger is None else lambda lines: ledger.write([lines]),
             on_digests=None if digest is None else digest.update, on_batch=self._report_progress,
             sizes=sizes,
         )  # fmt: skip
@@ -105,7 +116,8 @@ class Run:
 
     def look(self) -> None:
         """Read the rows, and write nothing."""
-        for _ in self._converter.rows(range(len(self._dataset.listing))):
+        count = len(self._dataset.listing) if self._arranged is None else self._arranged.count
+        for _ in self._converter.rows(range(count)):
             pass
         self._refuse_absent_fields()
 
@@ -150,29 +162,35 @@ class Run:
                     self._ledger.write([_stored(store, f"{folder}/{LEDGER_NAME}")])
                 writer.adopt(decode_part(message["part"]), folder)
                 self._dataset.counts.update(message["reported"])
-                first = self._tasks[message["done"]].first
+                first = 0 if self._arranged is not None else self._tasks[message["done"]].first
                 for number, skipped in decode_skipped(message["skipped"]).items():
                     self._dataset.bad.add(first + number, skipped)
                 self.losses.add_json(message["outcomes"])
 
     def _order(self, building: str, task: Task) -> Order:
         """Return the message of a task to a worker, which builds in its own folder."""
-        shards = range(task.first, task.stop)
+        arranged, first, stop = self._arranged, task.first, task.stop
+        if arranged is not None:  # a worker needs no shard of the source but one, which tells how they are read
+            first, stop = 0, 1
         message = {
             "number": task.number,
             "folder": _folder(building, task.number),
             "cut": asdict(task.cut),
             "sizes": self._sizes[task.first : task.stop],
             "first_row": task.first_row,
-            "shards": self._dataset.listing.table.slice(task.first, len(shards)).to_pylist(),
+            "shards": self._dataset.listing.table.slice(first, stop - first).to_pylist(),
+            "arranged": None if arranged is None else [arranged.folder, task.first, task.stop],
         }
-        files = self._dataset.path(task.first), self._dataset.path(task.stop - 1)
-        return Order(message, [self._dataset.indexes.held(number) for number in shards], files)
+        indexes = [self._dataset.indexes.held(number) for number in range(first, stop) if arranged is None]
+        return Order(message, indexes, (self._dataset.path(first), self._dataset.path(stop - 1)))
 
     def _report_progress(self) -> None:
         if self._on_progress is not None:
             done, total = self.tally, len(self._dataset.listing)
-            self._on_progress(Progress(done.shards, total, done.samples, done.payload_bytes))
+            shards = done.shards
+            if self._arranged is not None:  # shards are not written one by one
+                shards = total * done.samples // max(self._arranged.count, done.samples, 1)
+            self._on_progress(Progress(shards, total, done.samples, done.payload_bytes))
 
 
 def _folder(building: str, number: int) -> str:

@@ -10,13 +10,23 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from lading.dataset.arranged import Arranged
 from lading.dataset.source import Listing
 from lading.errors import StoreError
 from lading.pipeline.cutting import Cut
 from lading.storage.base import Store, file_infos
 from lading.storage.stores import Stores, resolve
 
-__all__ = ["ALONE_BYTES", "SHARD_BYTES", "Rates", "Task", "is_one_task", "plan_tasks", "shard_sizes"]
+__all__ = [
+    "ALONE_BYTES",
+    "SHARD_BYTES",
+    "Rates",
+    "Task",
+    "arranged_tasks",
+    "is_one_task",
+    "plan_tasks",
+    "shard_sizes",
+]
 
 ALONE_BYTES = 64 << 20
 """Size of a source below which it is one task. One process reads it before others have started, and no estimate is
@@ -51,9 +61,9 @@ class Task:
 
     Attributes:
         number: its place among the tasks; output shards have this order.
-        first: its first source shard.
-        stop: the shard after its last source shard.
-        source_bytes: size of its source shards.
+        first: its first source shard; of samples in a new order, its first place.
+        stop: the shard after its last source shard, or the place after its last one.
+        source_bytes: size of its source shards, or of its samples.
         cut: how its output is cut into shards.
         first_row: number of samples in all shards before, if rows are named by number.
     """
@@ -100,6 +110,21 @@ def plan_tasks(sizes: Sequence[int], shard_bytes: int | None, rates: Rates) -> l
     if first < len(sizes):
         tasks.append(Task(len(tasks), first, len(sizes), size, Cut(shard_bytes, ratio=rates.of_payload)))
     return tasks
+
+
+def arranged_tasks(arranged: Arranged, shard_bytes: int | None, ratio: float) -> list[Task]:
+    """Cut samples in a new order into tasks of about one output shard: ranges of places, by the size of the samples.
+
+    Args:
+        arranged: the samples.
+        shard_bytes: size of an output shard on disk; None for about `SHARD_BYTES`.
+        ratio: expected bytes in a file for each byte of payload.
+    """
+    size = SHARD_BYTES if shard_bytes is None else shard_bytes
+    return [
+        Task(number, first, stop, part, Cut(size, int(part * ratio), _ALLOWED_SLACK, ratio))
+        for number, (first, stop, part) in enumerate(arranged.bounds(max(int(size / ratio), 1)))
+    ]
 
 
 def _misfit(shards: float) -> float:

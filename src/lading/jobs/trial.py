@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 
+from lading.dataset.arranged import Arranged
 from lading.dataset.shards import Shards
 from lading.errors import LadingError
 from lading.formats.registry import get_format
@@ -23,12 +24,13 @@ from lading.pipeline.write import PartWriter
 from lading.storage.background import Background
 from lading.storage.memory import MemoryStore
 
-__all__ = ["tried_rates"]
+__all__ = ["tried_rates", "tried_ratio"]
 
 _TRIED_SHARDS = 3
 _TRIED_BYTES = 4 << 20
 """Payload of a shard that is converted for the trial."""
 _ALL_BYTES = 1 << 62
+_LEAST_RATIO = 0.001
 
 
 def tried_rates(shards: Shards, spec: Conversion, sizes: Sequence[int]) -> Rates:
@@ -40,8 +42,10 @@ def tried_rates(shards: Shards, spec: Conversion, sizes: Sequence[int]) -> Rates
     read = written = payload = 0.0
     for number in sorted({round(i * (len(sizes) - 1) / (_TRIED_SHARDS - 1)) for i in range(_TRIED_SHARDS)}):
         with suppress(LadingError):
-            found = _tried(shards, spec, sizes, number)
-            read, written, payload = read + found[0], written + found[1], payload + found[2]
+            found = _tried(shards, spec, range(number, number + 1), sizes)
+            share, size = found[0], sizes[number]
+            read += share * size if share else min(found[2], size)
+            written, payload = written + found[1], payload + found[2]
     shards.counts.clear()
     shards.counts.update(before)
     if not (read and written):
@@ -49,8 +53,21 @@ def tried_rates(shards: Shards, spec: Conversion, sizes: Sequence[int]) -> Rates
     return Rates(written / read, written / payload if payload else None)
 
 
-def _tried(shards: Shards, spec: Conversion, sizes: Sequence[int], number: int) -> tuple[float, int, int]:
-    """Bytes of a shard that were read, those that were written, and those of payload."""
+def tried_ratio(shards: Shards, spec: Conversion, arranged: Arranged) -> float:
+    """Return the bytes that a conversion writes for each byte of payload, found by the first samples in a new order."""
+    before = Counter(shards.counts)
+    written = payload = 0
+    with suppress(LadingError):
+        _, written, payload = _tried(shards, spec, range(arranged.count), arranged=arranged)
+    shards.counts.clear()
+    shards.counts.update(before)
+    return max(written / payload, _LEAST_RATIO) if written and payload else 1.0
+
+
+def _tried(
+    shards: Shards, spec: Conversion, tried: range, sizes: Sequence[int] = (), arranged: Arranged | None = None
+) -> tuple[float, int, int]:
+    """Share of some shards, or of places, that was read, bytes that were written, and bytes of payload."""
     store, write, fmt = MemoryStore(), spec.write, get_format(spec.write.format)
     kind = ShardKind(fmt, spec.view, fmt.write_options(write.options or {}), Roles(dict(spec.plan.roles)), "none")
     share, payload = 0.0, 0
@@ -64,8 +81,8 @@ def _tried(shards: Shards, spec: Conversion, sizes: Sequence[int], number: int) 
             schema=spec.plan.schema_written,
         )  # fmt: skip
         held.callback(writer.abort)
-        converter = Converter(shards, small, sizes=sizes)
-        for batch in converter.copied(range(number, number + 1), writer):
+        converter = Converter(shards, small, arranged, sizes=sizes)
+        for batch in converter.copied(tried, writer):
             share, payload = batch.source_share or 0.0, payload + batch.size_bytes
             if payload >= _TRIED_BYTES:
                 break
@@ -74,4 +91,4 @@ def _tried(shards: Shards, spec: Conversion, sizes: Sequence[int], number: int) 
         writer.end_part(Cut(_ALL_BYTES))
         background.wait()
     written = sum(facts.size_bytes + facts.beside_bytes for _, facts in made.facts)
-    return (share * sizes[number] if share else min(payload, sizes[number])), written, payload
+    return share, written, payload

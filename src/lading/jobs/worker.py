@@ -26,7 +26,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from lading.dataset.arranged import Arranged
 from lading.dataset.outcomes import LEDGER_NAME
+from lading.dataset.random_access import uniting
 from lading.dataset.shards import Shards
 from lading.dataset.source import LISTING_SCHEMA, Listing
 from lading.formats.registry import all_formats, get_format
@@ -176,8 +178,12 @@ def _convert(
         tell(progress=task["number"], tally=converter.tally.as_list())
 
     ledger = store.put_stream(f"{folder}/{LEDGER_NAME}") if write.ledger is not None else None
+    arranged, places = None, range(len(listing))
+    if task["arranged"] is not None:
+        arranged_in, first, stop = task["arranged"]
+        arranged, places = Arranged.opened(arranged_in, spec.view, uniting(dataset)), range(first, stop)
     converter = Converter(
-        dataset, spec, write_ledger=None if ledger is None else lambda lines: ledger.write([lines]),
+        dataset, spec, arranged, write_ledger=None if ledger is None else lambda lines: ledger.write([lines]),
         on_digests=digests.append if spec.digests else None, on_batch=progress,
         sizes=task["sizes"],
     )  # fmt: skip
@@ -193,7 +199,7 @@ def _convert(
         )  # fmt: skip
 
     with dataset:
-        converter.copy(range(len(listing)), writer)
+        converter.copy(places, writer)
         writer.end_shard()
         if ledger is not None:
             ledger.close()
