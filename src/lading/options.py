@@ -39,6 +39,7 @@ __all__ = [
     "ReadOptions",
     "RowOptions",
     "SchemaPolicy",
+    "SplitOptions",
     "WriteOptions",
     "check_types",
     "cli",
@@ -343,6 +344,22 @@ class RowOptions:
     seed: int = field(default=0, metadata=cli("--seed", "N", panel=_ROWS, at_least=0))
     sort: Sequence[str] | None = field(default=None, metadata=cli("--sort", "FIELD", panel=_ROWS, repeatable=True))
     limit: int | None = field(default=None, metadata=cli("--limit", "N", panel=_ROWS, at_least=0))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SplitOptions:
+    """How a dataset is divided into splits.
+
+    Attributes:
+        split_into: Write several splits, each into a folder of DST, such as train=0.98,val=0.02. Whole numbers count
+            samples, as in val=1000,train=rest. Another --seed gives another split.
+        split_by: Keep samples with the same value of this field (or of several, A,B) in one split.
+    """
+
+    split_into: Mapping[str, float | None] | None = field(
+        default=None, metadata=cli("--split-into", "NAME=SHARE", panel=_WRITE)
+    )
+    split_by: Sequence[str] | None = field(default=None, metadata=cli("--split-by", "FIELD", panel=_WRITE))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lading.cli.options import CHOOSING, READING, WRITING, Debug, Json, Sources, Values, one_or_many, takes
+from lading.cli.options import CHOOSING, READING, SPLITTING, WRITING, Debug, Json, Sources, Values, one_or_many, takes
 from lading.cli.output import Output
 from lading.cli.progress import watching
 from lading.cli.source import are_mixed, names_fields, open_chosen
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
+    from lading.dataset.dataset import Dataset
     from lading.jobs.convert import ConvertSummary
 
 __all__ = ["convert"]
@@ -30,7 +31,7 @@ _RENAMED = {"format": "source_format", "options": "source_options"}
 """Options of reading that `lading.convert` calls otherwise, since it writes too."""
 
 
-@takes(replace(WRITING, optional=True), CHOOSING, READING)
+@takes(replace(WRITING, optional=True), CHOOSING, READING, SPLITTING)
 def convert(
     *,
     sources: Sources,
@@ -40,6 +41,7 @@ def convert(
     writing: Values,
     choosing: Values,
     reading: Values,
+    splitting: Values,
 ) -> None:
     """Convert shards to another format, without loss.
 
@@ -52,15 +54,20 @@ def convert(
         from lading.formats.registry import format_of_name
         from lading.jobs import convert as job
 
-        write, steps = writing(), RowOptions()
+        write, steps, splits = writing(), RowOptions(), splitting()
         rows = {name: value for name, value in choosing().items() if value != getattr(steps, name)}
         out.done = "" if write["dry_run"] else f"{destination} is written."
         write["format"] = write.get("format") or format_of_name(destination)
         with watching(out.err, "converting") as report:
             own = signature(job.convert).parameters.keys() - {"filter", "map"}
-            if are_mixed(sources, reading()) or names_fields(rows.get("columns")) or rows.keys() - own:
+            steps_asked = splits or are_mixed(sources, reading()) or names_fields(rows.get("columns"))
+            if steps_asked or rows.keys() - own:
                 with open_chosen(sources, reading(), rows, on_error=write["on_error"]) as dataset:
-                    done = job.convert(dataset, destination, on_progress=report, **write)
+                    chosen: Dataset | dict[str, Dataset] = dataset
+                    if splits:
+                        shares, by = splits.get("split_into", {}), splits.get("split_by")
+                        chosen = dataset.split(shares, seed=rows.get("seed", 0), by=by)
+                    done = job.convert(chosen, destination, on_progress=report, **write)
             else:
                 read = {_RENAMED.get(name, name): value for name, value in reading().items()}
                 done = job.convert(one_or_many(sources), destination, on_progress=report, **write, **rows, **read)

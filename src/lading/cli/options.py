@@ -15,12 +15,23 @@ import typer
 
 from lading.errors import UsageError
 from lading.limits import Limits
-from lading.options import NAMES, CliOption, InterleavedOptions, ReadOptions, RowOptions, WriteOptions, cli, help_texts
+from lading.options import (
+    NAMES,
+    CliOption,
+    InterleavedOptions,
+    ReadOptions,
+    RowOptions,
+    SplitOptions,
+    WriteOptions,
+    cli,
+    help_texts,
+)
 
 __all__ = [
     "CHECKING",
     "CHOOSING",
     "READING",
+    "SPLITTING",
     "WRITING",
     "Debug",
     "FormatFlags",
@@ -135,6 +146,9 @@ CHECKING = replace(READING, without=("on_bad_shard",))
 
 CHOOSING = OptionGroup("choosing", (RowOptions,))
 """Which rows and columns are kept."""
+
+SPLITTING = OptionGroup("splitting", (SplitOptions,))
+"""How a dataset is divided into splits."""
 
 WRITING = OptionGroup("writing", (WriteOptions,))
 """How the destination is written."""
@@ -285,6 +299,18 @@ def _on(text: str) -> str | dict[str, str]:
     return {field: column} if sign else text
 
 
+def _shares(text: str) -> dict[str, float | None]:
+    """Return the shares of `train=0.98,val=0.02`, or of `val=1000,train=rest`."""
+    found: dict[str, float | None] = {}
+    for part in text.split(","):
+        name, _, share = part.strip().partition("=")
+        try:
+            found[name] = None if share == "rest" else int(share) if share.isdecimal() else float(share)
+        except ValueError:
+            raise UsageError("not a split", expected="--split-into train=0.98,val=0.02", found=repr(part)) from None
+    return found
+
+
 def _limits(pairs: Sequence[str]) -> Limits:
     return Limits.of(named_options(pairs))
 
@@ -337,6 +363,8 @@ _PARSERS: dict[str, Callable[[Any], Any]] = {
     "sample": _sample_size,
     "sort": tuple,
     "schema_overrides": _types,
+    "split_by": name_list,
+    "split_into": _shares,
     "where": _all_of,
 }
 """Parsers of options that are more than a text or number, by field."""

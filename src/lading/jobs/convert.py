@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, fields, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -154,7 +156,7 @@ class ConvertSummary:
 
 
 def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two by keyword
-    source: Source | Dataset,
+    source: Source | Dataset | Mapping[str, Dataset],
     destination: str | os.PathLike[str],
     *,
     format: str | None = None,  # noqa: A002 - the word users know
@@ -216,7 +218,8 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
     split of a source with several splits (a `DatasetDict`) becomes a dataset in a folder of its own.
 
     Args:
-        source: as for `lading.open`, or a dataset. The steps of a dataset come before those of the arguments.
+        source: as for `lading.open`, or a dataset. The steps of a dataset come before those of the arguments. Or
+            datasets by name, as `ds.split` gives them: each is written into a folder of its name, all in one step.
         destination: folder of the new dataset. A name that ends in `.parquet`, `.tar.gz` or such is one file, without
             a manifest next to it; a slash at the end makes it a folder.
         format: format to write. By default the ending of the destination names it.
@@ -313,6 +316,8 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
                 job = replace(job, write=replace(job.write, workers=1))
             job = _repartitioned(replace(job, read=read_of(source, opening), steps=(*source.steps, *job.steps)))
             return _convert(job, source.source, destination)
+        if isinstance(source, Mapping):
+            return _convert_parts(replace(job, read=replace(job.read, stores=stores)), source, destination)
         source = listed_once(source)
         try:
             return _convert(job, source, destination)
@@ -718,15 +723,58 @@ def _convert_splits(
         mine, place = jobs[name]
         return _convert(replace(mine, read=replace(mine.read, stores=stores)), place, to)
 
-    def index(store: Store, place: str) -> None:
-        target = get_format(write.format)
-        if not target.write_splits(store, place, error.splits, target.write_options(write.options or {})):
-            write_splits(store, place, error.splits)
+    splits = each_split(
+        error.splits, destination, convert_one, partial(_write_index, write, error.splits), stores=stores,
+        overwrite=write.overwrite, dry_run=write.dry_run,
+    )  # fmt: skip
+    return _together(splits, began)
+
+
+def _convert_parts(job: _Job, parts: Mapping[str, Dataset], destination: str | os.PathLike[str]) -> ConvertSummary:
+    """Write datasets by name, such as those of `Dataset.split`, each into a folder of its name."""
+    began, write, stores = time.perf_counter(), job.write, job.read.stores or Stores()
+    place = os.fspath(destination)
+    if is_file_name(destination):
+        raise UsageError("several splits need a folder", file=place, found=", ".join(parts))
+    if write.ledger is not None or job.has(Limit):
+        raise UsageError("a limit or a ledger is of one split", found=", ".join(parts),
+                         advice="Limit the dataset before; for ledgers, write one split at a time.")  # fmt: skip
+    jobs = {}
+    for name, part in parts.items():
+        if not isinstance(part, Dataset) or not re.fullmatch(r"\w[\w.-]*", name):
+            raise UsageError("splits are datasets by name, and a name becomes a folder",
+                             expected="letters, digits, '_', '-' and '.'", found=f"{name!r}: {part!r:.40}")  # fmt: skip
+        read = read_of(part, {**job.opening, "stores": job.read.stores})
+        mine = _repartitioned(replace(job, read=read, steps=(*part.steps, *job.steps)))
+        jobs[name] = mine, part.source
+        with open_shards(part.source, **mine.opening) as shards:
+            take_files_in(shards, mine.read.options)
+            refuse_harm(shards, destination, stores, write)
+
+    def convert_one(name: str, to: str, stores: Stores) -> ConvertSummary:
+        mine, source = jobs[name]
+        read = replace(mine.read, stores=Stores({**mine.stores.by_prefix, **stores.by_prefix}))
+        done = _convert(replace(mine, read=read), source, to)
+        if not done.samples:
+            raise UsageError(f"the split {name!r} would be empty", file=place,
+                             advice="Give it a larger fraction, or another seed.")  # fmt: skip
+        return done
 
     splits = each_split(
-        error.splits, destination, convert_one, index, stores=stores, overwrite=write.overwrite,
-        dry_run=write.dry_run,
+        list(jobs), destination, convert_one, partial(_write_index, write, list(jobs)), stores=stores,
+        overwrite=write.overwrite, dry_run=write.dry_run,
     )  # fmt: skip
+    return _together(splits, began)
+
+
+def _write_index(write: WriteOptions, names: Sequence[str], store: Store, place: str) -> None:
+    target = get_format(write.format)
+    if not target.write_splits(store, place, names, target.write_options(write.options or {})):
+        write_splits(store, place, names)
+
+
+def _together(splits: Mapping[str, ConvertSummary], began: float) -> ConvertSummary:
+    """The summary of several splits, as of one dataset."""
     each = list(splits.values())
     counts: Counter[str] = Counter()
     for one in each:
