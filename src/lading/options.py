@@ -286,10 +286,11 @@ class RowOptions:
         map: Change samples by a Python function. It gets a dict of decoded values, and returns new and changed fields.
         cast: New type of a column, such as score=float32. A value that the type cannot hold is an error.
         flatten: Columns of JSON objects or structs whose fields become columns, such as json.lang.
-        columns: Columns to keep, besides keys; also as a JSON list. By default all.
+        columns: Columns to keep, besides keys, and fields inside them, such as jpg,json.lang; also as a JSON list. By
+            default all.
         drop_columns: Columns to leave out; also as a JSON list.
         rename: New name of a column, such as txt=caption.
-        where: Keep rows for which this holds, such as "lang == 'en' and score > 0.5".
+        where: Keep rows for which this holds, such as "json.lang == 'en' and jpg.width >= 256".
         min_aspect_ratio: Drop images narrower than this ratio (width / height).
         max_aspect_ratio: Drop images wider than this ratio (width / height).
         min_side: Drop images whose shorter side has fewer pixels.

@@ -190,7 +190,8 @@ def _keys(ds: lading.Dataset) -> list[str]:
     [
         ("jpg == 'x'", "bytes cannot be compared with 'x'"),
         ("jpg.widht > 3", "Did you mean width?"),
-        ("jsn.lang == 'en'", "jsn"),
+        ("jsn.lang == 'en'", "Did you mean json?"),
+        ("lang == 'en'", "Fields of JSON are named after their column: json.lang"),
         ("cls.x == 1", "JSON"),
     ],
 )

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from lading.arrow.references import files_of
 from lading.arrow.types import unread_type
 from lading.arrow.views import reorder, take_rows
+from lading.content.field_paths import FieldPath
 from lading.dataset.absent_fields import no_sample_has
 from lading.dataset.arranged import Arranged, Spool
 from lading.dataset.cast_step import Cast
@@ -30,7 +31,7 @@ from lading.dataset.columns import (
 )
 from lading.dataset.dedup import LeftOut
 from lading.dataset.field_steps import Fields
-from lading.dataset.field_values import columns_of
+from lading.dataset.field_values import advice_about, columns_of
 from lading.dataset.iteration import (
     MAX_BYTES,
     Batching,
@@ -304,7 +305,9 @@ class ChosenSamples:
                 continue
             field = self._field(name)
             if field is None:
-                raise UsageError("no such column", expected=", ".join(self._shards.schema.names), found=repr(name))
+                known = self._shards.schema
+                raise UsageError("no such column", expected=", ".join(known.names), found=repr(name),
+                                 advice=advice_about(FieldPath(name), known))  # fmt: skip
             # pyarrow has no nulls of a type without a class.
             fields.append(field if unread_type(field.type) is None else field.with_type(pa.null()))
         if not fields:

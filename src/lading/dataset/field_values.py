@@ -36,7 +36,7 @@ from lading.arrow.views import (
     is_view,
 )
 from lading.content.field_paths import FieldPath, Part, Wanted, parse_field
-from lading.content.nested import empty_batch, field_named, no_such_field, plain, plain_type, value_at
+from lading.content.nested import close_to, empty_batch, field_named, no_such_field, plain, plain_type, value_at
 from lading.dataset.json_values import FieldColumn, json_at, typed_json
 from lading.dataset.media_headers import media_facts
 from lading.errors import DataError, LadingError, UsageError, errors_at
@@ -47,6 +47,7 @@ from lading.storage.fetch import Fetcher, value_bounds
 __all__ = [
     "MEDIA_FACTS",
     "FieldColumn",
+    "advice_about",
     "columns_of",
     "field_type",
     "field_values",
@@ -121,7 +122,22 @@ def field_type(field: pa.Field, path: Sequence[Part] = ()) -> pa.DataType | None
 def refuse_absent(schema: pa.Schema, path: FieldPath) -> None:
     """Raise UsageError if the columns cannot have such a field."""
     path = path.among(schema.names)
-    _way(field_named(schema, path), path)
+    try:
+        field = field_named(schema, path)
+    except UsageError as error:
+        if path.column not in schema.names:
+            error.advice = advice_about(path, schema)
+        raise
+    _way(field, path)
+
+
+def advice_about(path: FieldPath, schema: pa.Schema) -> str | None:
+    """Return advice about a column that is missing: a similar column, or a column of JSON that may hold the field."""
+    similar = close_to(path.column, schema.names)
+    with_json = next((field.name for field in schema if isinstance(feature_of(field), Json)), None)
+    if similar is not None or with_json is None:
+        return similar
+    return f"Fields of JSON are named after their column: {FieldPath(with_json, (path.column, *path.path))}."
 
 
 def read_fields(batch: pa.RecordBatch, wanted: Sequence[Wanted], fetcher: Fetcher) -> list[FieldColumn]:
