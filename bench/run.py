@@ -23,6 +23,7 @@ import interleaved_cases
 import look_cases
 import mds_cases
 import media_cases
+import order_cases
 import stats_cases
 import tar_cases
 from harness import Case, Place, measure_here, run_case
@@ -38,6 +39,7 @@ _GROUPS = (
     digest_cases,
     stats_cases,
     look_cases,
+    order_cases,
 )
 _CASES = {case.name: case for group in _GROUPS for case in group.CASES}
 _PACKAGES = ("lading", "pyarrow", "numpy", "webdataset", "nemo-curator", "mosaicml-streaming", "datasets", "datatrove")
