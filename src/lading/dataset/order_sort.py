@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from lading.arrow.references import is_ref
+from lading.arrow.views import is_bytes
 from lading.errors import StoreError, UsageError
 
 __all__ = ["HELD_KEY_BYTES", "sorted_places", "temporary_folder", "writing"]
@@ -185,12 +186,10 @@ def _plain(name: str, column: pa.Array) -> pa.Array:
     kind = column.type
     if pa.types.is_string(kind) or pa.types.is_string_view(kind):
         return column.cast(pa.large_string())
-    if pa.types.is_binary(kind) or pa.types.is_binary_view(kind):
-        return column.cast(pa.large_binary())
     if pa.types.is_float16(kind):
         return column.cast(pa.float32())
-    if is_ref(kind) or pa.types.is_nested(kind):
-        found = "bytes in a file" if is_ref(kind) else str(kind)
+    if is_ref(kind) or is_bytes(kind) or pa.types.is_nested(kind):
+        found = str(kind) if pa.types.is_nested(kind) else "bytes"
         raise UsageError("values of this type have no order", column=name, expected="numbers, texts or times",
                          found=found, advice=f"Sort by a field inside it, such as '{name}.score'.")  # fmt: skip
     return column
