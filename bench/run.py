@@ -21,6 +21,7 @@ import cond_cases
 import digest_cases
 import interleaved_cases
 import look_cases
+import maps_cases
 import mds_cases
 import media_cases
 import order_cases
@@ -40,6 +41,7 @@ _GROUPS = (
     stats_cases,
     look_cases,
     order_cases,
+    maps_cases,
 )
 _CASES = {case.name: case for group in _GROUPS for case in group.CASES}
 _PACKAGES = ("lading", "pyarrow", "numpy", "webdataset", "nemo-curator", "mosaicml-streaming", "datasets", "datatrove")

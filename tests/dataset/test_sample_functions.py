@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import threading
 import wave
 from collections.abc import Callable
 from pathlib import Path
@@ -195,6 +196,16 @@ def test_functions_that_return_something_else(function: Callable[[Any], Any], me
     pq.write_table(pa.table({"n": [1]}), tmp_path / "t.parquet")
     with lading.open(tmp_path / "t.parquet") as ds, pytest.raises(UsageError, match=message):
         list(ds.map(function))
+
+
+def test_a_function_that_workers_cannot_be_sent_is_refused_for_little_data_too(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"n": [1]}), tmp_path / "t.parquet")
+    lock = threading.Lock()
+    with lading.open(tmp_path / "t.parquet") as ds:
+        mapped = ds.map(lambda sample: {"m": sample["n"], "free": not lock.locked()})
+        assert mapped.write(tmp_path / "one", format="parquet").samples == 1
+        with pytest.raises(UsageError, match=r"cannot be sent.*map=<function.*workers=1"):
+            mapped.write(tmp_path / "two", format="parquet", workers=2)
 
 
 def test_audio_knows_its_header(tmp_path: Path) -> None:

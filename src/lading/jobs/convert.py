@@ -654,6 +654,8 @@ def _settled(job: _Job, shards: Shards) -> Conversion:
     if every is not None and (mapped or job.has(Select, DropColumns, Rename, Join, Fields, Cast)):
         steps = Transform(job.steps, shards.view, shards.fetcher, map_schemas=mapped)
         plan = replace(plan, mapped=mapped, written=steps.check(written or every))
+    if write.workers > 1 and job.has(Map, Filter):
+        spec.encode()  # a function that workers cannot be sent is refused for little data too
     return replace(spec, plan=plan)
 
 
