@@ -20,6 +20,7 @@ import arrow_cases
 import cond_cases
 import digest_cases
 import interleaved_cases
+import keys_cases
 import look_cases
 import maps_cases
 import mds_cases
@@ -38,6 +39,7 @@ _GROUPS = (
     arrow_build_cases,
     media_cases,
     digest_cases,
+    keys_cases,
     stats_cases,
     look_cases,
     order_cases,
