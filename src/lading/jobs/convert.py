@@ -582,7 +582,7 @@ def _tasks(shards: Shards, spec: Conversion, sizes: Sequence[int], *, alone: boo
         return [Task(0, 0, len(sizes), sum(sizes), ONE_SHARD)] if sizes else []
     write = spec.write
     size = None if write.shard_size is None else parse_bytes(write.shard_size)
-    if write.counts_samples or write.dry_run or is_one_task(sizes):
+    if write.counts_samples or write.dry_run or is_one_task(sizes, size):
         cut = _cut_by_count(shards, spec) if write.counts_samples and not write.dry_run else Cut(size or SHARD_BYTES)
         return [Task(0, 0, len(sizes), sum(sizes), cut)] if sizes else []
     return plan_tasks(sizes, size, tried_rates(shards, spec, sizes))

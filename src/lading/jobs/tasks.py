@@ -76,9 +76,9 @@ class Task:
     first_row: int | None = None
 
 
-def is_one_task(sizes: Sequence[int]) -> bool:
+def is_one_task(sizes: Sequence[int], shard_bytes: int | None = 0) -> bool:
     """Whether source shards of these sizes are too few or too small for several tasks."""
-    return len(sizes) <= 1 or sum(sizes) < ALONE_BYTES
+    return len(sizes) <= 1 or sum(sizes) < max(ALONE_BYTES, (SHARD_BYTES if shard_bytes is None else shard_bytes) // 2)
 
 
 def plan_tasks(sizes: Sequence[int], shard_bytes: int | None, rates: Rates) -> list[Task]:
