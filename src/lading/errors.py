@@ -19,6 +19,7 @@
     │   ├── DestinationExists         the destination holds something already
     │   ├── UnknownFormat             no registered format has this name or recognises this file
     │   └── MissingExtra              a feature needs a package that is not installed
+    ├── FunctionError (RuntimeError)  a function given to map or filter raised an error   exit status 1
     └── StoreError (OSError)          the machine or a store failed                      exit status 3
         ├── DatasetReplaced           another dataset took the place of one that is open
         ├── NotFound                  a file that should be there is not
