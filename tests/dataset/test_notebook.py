@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import json
+import pickle
 import re
 import shutil
 import wave
@@ -22,7 +23,7 @@ from PIL import Image
 import lading
 from lading.content.preview import Cut, table_html
 from lading.dataset.sample_list import SampleList
-from lading.errors import UsageError
+from lading.errors import DataError, UsageError
 from lading.features import ClassLabel, with_feature
 from lading.units import format_bytes
 
@@ -152,6 +153,32 @@ def test_head_is_a_list_that_reads_well(mixed: Any) -> None:
     assert "640×480 jpeg" in _Checked(head._repr_html_()).text
     assert len(_Checked(head._repr_html_()).uris) >= 6
     assert repr(mixed.with_decode(False).head(3)) == shown
+
+
+def test_head_shows_an_image_that_cannot_be_opened_with_its_error(tmp_path: Path) -> None:
+    with lading.writer(tmp_path / "some", format="webdataset") as writer:
+        writer.write({"__key__": "a", "jpg": _picture(), "txt": "good"})
+        writer.write({"__key__": "b", "jpg": b"\xff\xd8\xff\xe0 cut", "txt": "bad"})
+    with lading.open(tmp_path / "some") as ds:
+        head = ds.head()
+        assert [sample["txt"] for sample in head] == ["good", "bad"]
+        assert head[0]["jpg"].size == (640, 480)
+        broken = pickle.loads(pickle.dumps(head))[1]["jpg"]
+        assert broken == b"\xff\xd8\xff\xe0 cut"
+        assert broken.error.message == "the image cannot be opened"
+        assert "<broken file, 8 B: the image cannot be opened>" in repr(head)
+        page = _Checked(head._repr_html_())
+        assert len(page.uris) == 1
+        assert "broken file, 8 B: the image cannot be opened" in page.text
+        with pytest.raises(DataError, match="sample 'b' column 'jpg'"):
+            ds[1]
+
+
+def test_behind_map_the_columns_that_it_adds_to_are_shown(mixed: Any) -> None:
+    shown = repr(mixed.rename({"txt": "caption"}).map(lambda sample: {"n": len(sample["caption"])}))
+    assert "    caption  text\n" in shown
+    assert "    …        and what map() returns\n" in shown
+    assert "    …  what map_batches() returns\n" in repr(mixed.map_batches(lambda batch: batch))
 
 
 def test_slices_and_conditions_show_samples_too(mixed: Any) -> None:

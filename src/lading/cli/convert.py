@@ -92,12 +92,12 @@ def _outcomes(done: ConvertSummary) -> Iterator[tuple[str, str]]:
             others.append(f"{number:,} {what}")
     for label, first in (("filtered", done.filtered), ("lost", done.lost)):
         yield from ((label if i == 0 else "", line) for i, line in enumerate(rows[label]))
-        yield from (("", f"  {_row(entry)}") for entry in first)
+        yield from (("", f"  {_row(entry, tells_reason=len(rows[label]) > 1)}") for entry in first)
     yield from (("warning", line) for line in others)
 
 
-def _row(entry: Mapping[str, Any]) -> str:
-    """Return a row that was filtered or lost on one line."""
+def _row(entry: Mapping[str, Any], *, tells_reason: bool) -> str:
+    """Return a row that was filtered or lost on one line; with the reason, unless the line above says it of all."""
     name = entry.get("sample_id", entry.get("__key__"))
     where = " ".join(
         part
@@ -109,7 +109,8 @@ def _row(entry: Mapping[str, Any]) -> str:
         )
         if part
     )
-    return f"{where}: {entry.get('detail', entry['reason'])}"
+    told = entry.get("detail", entry["reason"] if tells_reason else None)
+    return where if told is None else f"{where}: {told}"
 
 
 def _skipped(shard: Mapping[str, Any]) -> str:

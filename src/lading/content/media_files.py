@@ -10,7 +10,7 @@ import io
 import struct
 from collections.abc import Callable, Mapping
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,7 @@ from lading.features.encode import STORED
 from lading.features.types import Audio, Feature, Image, Sequence, Struct, Video
 from lading.units import format_bytes
 
-__all__ = ["AudioFile", "VideoFile", "media_features", "open_image", "open_media"]
+__all__ = ["AudioFile", "BrokenFile", "VideoFile", "media_features", "open_image", "open_media"]
 
 _BROKEN = (
     OSError,
@@ -139,6 +139,28 @@ class VideoFile(_MediaFile):
 
     def __repr__(self) -> str:
         return f"<VideoFile {_shown(self)}>"
+
+
+class BrokenFile(bytes):
+    """The bytes of a file that cannot be opened, as `ds.head()` gives them in place of an image.
+
+    Attributes:
+        error: why the file cannot be opened.
+    """
+
+    error: DataError
+
+    def __new__(cls, data: bytes, error: DataError) -> Self:
+        """Return these bytes with the error."""
+        made = super().__new__(cls, data)
+        made.error = error
+        return made
+
+    def __reduce__(self) -> tuple[type, tuple[bytes, DataError]]:
+        return type(self), (bytes(self), self.error)
+
+    def __repr__(self) -> str:
+        return f"<broken file, {format_bytes(len(self))}: {self.error.message}>"
 
 
 def _shown(file: _MediaFile) -> str:

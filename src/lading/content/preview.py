@@ -20,6 +20,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from lading.content.media_files import BrokenFile
 from lading.content.media_info import media_info
 from lading.features.encode import STORED
 from lading.units import format_bytes
@@ -58,6 +59,8 @@ class Cut(bytes):
 
 def described(value: Any) -> str | None:
     """Return `<image 640×480 jpeg, 53 KB>` for bytes, pixels and arrays; None for other values."""
+    if isinstance(value, BrokenFile):
+        return repr(value)
     if isinstance(value, (bytes, bytearray, memoryview)):
         return f"<{_facts(bytes(value) if not isinstance(value, bytes) else value)}>"
     if _is_picture(value):
@@ -193,6 +196,8 @@ def _cell(name: str, value: Any, previews: Previews) -> str:
 
 
 def _shown(name: str, value: Any, previews: Previews) -> str:
+    if isinstance(value, BrokenFile):
+        return f"<i>{_escaped(repr(value)[1:-1], _TEXT)}</i>"
     if isinstance(value, (bytes, bytearray, memoryview)):
         return _bytes_html(value if isinstance(value, bytes) else bytes(value), previews)
     told = described(value)

@@ -299,7 +299,8 @@ class Dataset(StepVerbs, OrderVerbs, KeyVerbs, LayoutVerbs):
     def head(self, count: int = 5) -> SampleList:
         """The first samples, as `ds[i]` gives them, without an index. Unavailable payload is None, with a warning.
 
-        The list shows itself with thumbnails and players in a notebook.
+        An image that cannot be opened is a `lading.content.media_files.BrokenFile`: its bytes and the error. The list
+        shows itself with thumbnails and players in a notebook.
 
         Example: `ds.head(2)`
         """
@@ -308,7 +309,8 @@ class Dataset(StepVerbs, OrderVerbs, KeyVerbs, LayoutVerbs):
         rows = max(count, 1) if self.view == "samples" else _DOCUMENT_ROWS
         for batch in self.batches(max_rows=rows, on_error="warn"):
             labels |= shown.labels_of(batch.schema)
-            found += samples_as_dicts(self._shards, pa.Table.from_batches([batch]), media=self._decodes)
+            table = pa.Table.from_batches([batch])
+            found += samples_as_dicts(self._shards, table, media=self._decodes, keep_broken=True)
             if len(found) >= count:
                 break
         return SampleList(found[:count], labels)

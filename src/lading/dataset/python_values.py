@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from lading.arrow.references import files_of, is_ref
 from lading.arrow.types import uncut_values
-from lading.content.media_files import media_features, open_media
+from lading.content.media_files import BrokenFile, media_features, open_media
 from lading.dataset.shards import Shards
 from lading.errors import DataError, LadingError, errors_at
 from lading.features.items import KEY, RESERVED, lineage_of, sample_firsts
@@ -19,11 +19,17 @@ from lading.features.types import Feature, decode, feature_of
 __all__ = ["document_as_dict", "media_of", "rows_as_dicts", "samples_as_dicts", "with_media"]
 
 
-def samples_as_dicts(shards: Shards, table: pa.Table, *, media: bool = False) -> list[dict[str, Any]]:
-    """The samples of a table of rows: a dict each, as `ds[i]` gives it; `media` as of `rows_as_dicts`."""
+def samples_as_dicts(
+    shards: Shards, table: pa.Table, *, media: bool = False, keep_broken: bool = False
+) -> list[dict[str, Any]]:
+    """The samples of a table of rows: a dict each, as `ds[i]` gives it; options as of `rows_as_dicts`."""
     if not table.num_columns:  # its batches would not tell how many rows there are
         return [{} for _ in range(table.num_rows)]
-    rows = [row for batch in table.to_batches() for row in rows_as_dicts(shards, batch, media=media)]
+    rows = [
+        row
+        for batch in table.to_batches()
+        for row in rows_as_dicts(shards, batch, media=media, keep_broken=keep_broken)
+    ]
     if shards.view == "samples":
         return rows
     starts = [*sample_firsts(table, shards.view).tolist(), len(rows)]
@@ -31,7 +37,7 @@ def samples_as_dicts(shards: Shards, table: pa.Table, *, media: bool = False) ->
 
 
 def rows_as_dicts(
-    shards: Shards, batch: pa.RecordBatch, *, raw: bool = False, media: bool = False
+    shards: Shards, batch: pa.RecordBatch, *, raw: bool = False, media: bool = False, keep_broken: bool = False
 ) -> Iterator[dict[str, Any]]:
     """The rows of a batch, a dict each. Errors name the file of the rows.
 
@@ -40,12 +46,13 @@ def rows_as_dicts(
         batch: the rows.
         raw: decode nothing.
         media: open images, audio and videos (`lading.content.media_files`), which are bytes else; not those of items.
+        keep_broken: give media that cannot be opened as a `BrokenFile` instead of an error.
     """
     files = lineage_of(batch.schema)
     with errors_at(file=files[0] if len(files) == 1 else None):
         rows = _dicts(shards, batch, raw=raw)
         opened = media_of(batch.schema) if media and shards.view == "samples" else {}
-        yield from (with_media(row, opened) for row in rows) if opened else rows
+        yield from (with_media(row, opened, keep_broken=keep_broken) for row in rows) if opened else rows
 
 
 def media_of(schema: pa.Schema) -> dict[str, Feature]:
@@ -53,14 +60,17 @@ def media_of(schema: pa.Schema) -> dict[str, Feature]:
     return media_features({field.name: feature_of(field) for field in schema})
 
 
-def with_media(sample: dict[str, Any], media: Mapping[str, Feature]) -> dict[str, Any]:
-    """The sample with its media opened. Raises DataError, with the sample's key and the column."""
+def with_media(sample: dict[str, Any], media: Mapping[str, Feature], *, keep_broken: bool = False) -> dict[str, Any]:
+    """The sample with its media opened. Raises DataError, with the sample's key and the column, unless kept broken."""
     for name, feature in media.items():
         if name in sample:
             try:
                 sample[name] = open_media(feature, sample[name])
             except LadingError as error:
-                raise error.at(column=name, sample=sample.get(KEY)) from None
+                if not keep_broken or not isinstance(error, DataError):
+                    raise error.at(column=name, sample=sample.get(KEY)) from None
+                if isinstance(sample[name], (bytes, memoryview)):
+                    sample[name] = BrokenFile(bytes(sample[name]), error)
     return sample
 
 

@@ -25,7 +25,7 @@ from lading.dataset.iteration import shard_batches
 from lading.dataset.python_values import document_as_dict
 from lading.dataset.shards import DETECT_SHARDS, Shards
 from lading.dataset.source import Source
-from lading.dataset.steps import Drop, ImageBounds, Limit, Rename, Rows, Select, Step, Where
+from lading.dataset.steps import Drop, ImageBounds, Limit, Map, Rename, Rows, Select, Step, Where
 from lading.errors import LadingError
 from lading.features.items import sample_firsts
 from lading.features.types import ClassLabel, Feature, Json, Text, decode, feature_of
@@ -197,13 +197,22 @@ def column_names(shards: Shards, chosen: ChosenSamples | None) -> list[str]:
 def _columns(shards: Shards, chosen: ChosenSamples | None) -> list[tuple[str, str]]:
     """Name and logical type of each column, as far as the first rows tell them; a function is not called for it."""
     if chosen is not None and has_map(chosen.steps):
-        return [("…", "what map() returns")]
+        return _columns_before_map(shards, chosen.steps)
     try:
         fields = list(islice(_fields(shards, chosen), _MOST_SHOWN + 1))
     except LadingError as error:
         return [("…", f"unknown: {error.message}")]
     told = [(field.name, _kind(field)) for field in fields[:_MOST_SHOWN]]
     return [*told, ("…", "")] if len(fields) > _MOST_SHOWN else told
+
+
+def _columns_before_map(shards: Shards, steps: Sequence[Step]) -> list[tuple[str, str]]:
+    """The columns that the first function over samples gets, which it adds to; those of a function over batches."""
+    place, first = next((at, step) for at, step in enumerate(steps) if isinstance(step, Map))
+    if first.batched:
+        return [("…", "what map_batches() returns")]
+    before = ChosenSamples(shards, steps[:place]) if place else None
+    return [*_columns(shards, before), ("…", "and what map() returns")]
 
 
 def _fields(shards: Shards, chosen: ChosenSamples | None) -> Iterator[pa.Field]:

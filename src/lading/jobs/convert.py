@@ -766,7 +766,10 @@ def _convert_parts(job: _Job, parts: Mapping[str, Dataset], destination: str | o
         list(jobs), destination, convert_one, partial(_write_index, write, list(jobs)), stores=stores,
         overwrite=write.overwrite, dry_run=write.dry_run,
     )  # fmt: skip
-    return _together(splits, began)
+    done = _together(splits, began)
+    if len({repr(part.source) for part in parts.values()}) == 1:  # each split reads the same shards
+        done = replace(done, source_shards=max(one.source_shards for one in splits.values()))
+    return done
 
 
 def _write_index(write: WriteOptions, names: Sequence[str], store: Store, place: str) -> None:
