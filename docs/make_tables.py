@@ -29,17 +29,26 @@ GROUPS = {"reading": READING, "choosing": CHOOSING, "writing": WRITING}
 UNNEEDED = {"--on-bad-shard"}
 """Options of a group that `verify` and `salvage` do not take: they report bad shards by themselves."""
 STEPS = {
-    "columns": "ds.select",
+    "where": "ds.where",
+    "filter": "ds.filter",
     "drop": "ds.where(…, drop=…)",
-    "drop_columns": "ds.drop",
-    "limit": "ds.limit",
-    "rename": "ds.rename",
+    "dedup": "ds.dedup",
+    "take": "ds.take_keys",
     "sample": "ds.sample",
-    "seed": "ds.sample(…, seed=…), ds.shuffle(seed=…)",
+    "limit": "ds.limit",
     "shuffle": "ds.shuffle",
     "sort": "ds.sort",
-    "take": "ds.take_keys",
-    "where": "ds.where",
+    "seed": "ds.shuffle(seed=…), ds.sample(…, seed=…), ds.split(…, seed=…)",
+    "columns": "ds.select",
+    "drop_columns": "ds.drop",
+    "rename": "ds.rename",
+    "cast": "ds.cast",
+    "flatten": "ds.flatten",
+    "map": "ds.map",
+    "join": "ds.join",
+    "on": "ds.join(…, on=…)",
+    "join_how": "ds.join(…, how=…)",
+    "join_columns": "ds.join(…, columns=…)",
 }
 """Steps of a dataset for options that choose rows and columns; the others are arguments of `image_bounds`."""
 _MARKED = re.compile(r"(?<=<!-- options: )([\w ]+)( -->\n).*?(?=<!-- end -->)", re.DOTALL)

@@ -72,7 +72,8 @@ ROLES = {"image": ("image",), "text": ("text",), "item": ("text", "image")}
 NAMES = "A,B"
 """Stands for a list of names in help: split at commas, or JSON."""
 
-_READ, _ROWS, _WRITE, _DOCUMENTS = "Reading", "Choosing rows and columns", "Writing", "Interleaved documents"
+_READ, _WRITE, _SPLITS, _DOCUMENTS = "Reading", "Writing", "Splits", "Interleaved documents"
+_ROWS, _ORDER, _COLUMNS = "Choosing samples", "Order of samples", "Columns"
 _NUMBERS: dict[Any, type] = {int: Integral, float: Real}
 _ATTRIBUTE = re.compile(r"^    (\w+): ((?:.+)(?:\n {8,}.+)*)", re.MULTILINE)
 
@@ -273,78 +274,85 @@ class ReadOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowOptions:
-    """Which rows and columns are kept.
+    """Which samples are kept, in which order, and with which columns.
 
     Attributes:
-        join: Add the columns of this table to the samples with the same key: Parquet, CSV, JSON Lines, Arrow.
-        on: Field with the key in the samples and in the table, such as json.id=id. By default the key of samples.
-        join_how: Keep samples without a row in the table, with nulls (left, the default), or leave them out (inner).
-        join_columns: Columns of the table to add; also as a JSON list. By default all but its key.
-        dedup: Keep the first of the samples that are equal: key, content (all but the key), or fields such as
-            json.url,txt.
-        filter: Keep samples for which a Python function returns true. It gets a dict of decoded values.
-        map: Change samples by a Python function. It gets a dict of decoded values, and returns new and changed fields.
-        cast: New type of a column, such as score=float32. A value that the type cannot hold is an error.
-        flatten: Columns of JSON objects or structs whose fields become columns, such as json.lang.
+        where: Keep rows for which this holds, such as "json.lang == 'en' and jpg.width >= 256".
+        filter: Keep samples for which a Python function returns true. The function gets a dict of decoded values.
+        min_side: Drop images whose shorter side has fewer pixels.
+        max_side: Drop images whose longer side has more pixels.
+        min_aspect_ratio: Drop images narrower than this ratio (width / height).
+        max_aspect_ratio: Drop images wider than this ratio (width / height).
+        drop: Where a filter rejects an item of a document, drop the item (row) or the whole document (sample).
+        dedup: Keep the first of equal samples. Samples are equal by key, by content (everything but the key), or by
+            fields such as json.url,txt.
+        take: Take the samples that this file lists, in its order: a key a line, or a column of a Parquet or CSV file.
+            If the first line is 'number', the other lines are numbers of samples, from 0.
+        sample: Keep random samples, in their order: a fraction such as 0.01, or a number such as 1000.
+        limit: Keep at most this many samples: the first ones behind all other steps.
+        shuffle: Put all samples in a random order.
+        sort: Order samples by this column, or by a field inside it, such as json.score or json.score:desc.
+        seed: Seed of --shuffle, --sample and --split-into. Another seed gives another order, sample or split.
         columns: Columns to keep, besides keys, and fields inside them, such as jpg,json.lang; also as a JSON list. By
             default all.
         drop_columns: Columns to leave out; also as a JSON list.
         rename: New name of a column, such as txt=caption.
-        where: Keep rows for which this holds, such as "json.lang == 'en' and jpg.width >= 256".
-        min_aspect_ratio: Drop images narrower than this ratio (width / height).
-        max_aspect_ratio: Drop images wider than this ratio (width / height).
-        min_side: Drop images whose shorter side has fewer pixels.
-        max_side: Drop images whose longer side has more pixels.
-        drop: Where a filter rejects an item of a document, drop the item (row) or the whole document (sample).
-        take: Take the samples that this file lists, in its order: one key a line, or a column of a Parquet or CSV
-            file. Behind a first line number, one sample number a line, from 0.
-        sample: Keep randomly chosen samples in their order; a fraction such as 0.01, or a number such as 1000.
-        shuffle: Put all samples in a random order.
-        seed: Seed of --sample and --shuffle. Another seed chooses other samples, and another order.
-        sort: Order samples by this column, or by a field inside it, such as json.score, or json.score:desc.
-        limit: Keep at most this many samples, the first ones that pass the filters.
+        cast: New type of a column, such as score=float32. A value that the type cannot hold is an error.
+        flatten: Columns of JSON objects or structs whose fields become columns, such as json.lang.
+        map: Change samples by a Python function. The function gets a dict of decoded values, and returns new and
+            changed fields.
+        join: Add the columns of this table to the samples with the same key. The table is Parquet, CSV, JSON Lines or
+            Arrow.
+        on: Field with the key in the samples and in the table, such as json.id=id. By default the key of samples.
+        join_how: What happens to samples without a row in the table: left (the default) fills nulls, inner leaves them
+            out.
+        join_columns: Columns of the table to add; also as a JSON list. By default all but its key.
     """
 
-    join: str | os.PathLike[str] | None = field(default=None, metadata=cli("--join", "FILE", panel=_ROWS))
-    on: str | Mapping[str, str] | None = field(default=None, metadata=cli("--on", "FIELD", panel=_ROWS))
-    join_how: Literal["left", "inner"] | None = field(
-        default=None, metadata=cli("--join-how", "HOW", panel=_ROWS, choices=("left", "inner"))
-    )
-    join_columns: Sequence[str] | None = field(
-        default=None, metadata=cli("--join-columns", NAMES, panel=_ROWS, repeatable=True)
-    )
-    dedup: Sequence[str] | None = field(default=None, metadata=cli("--dedup", "FIELD", panel=_ROWS))
-    filter: str | None = field(default=None, metadata=cli("--filter", "FILE.py:FUNCTION", panel=_ROWS))
-    map: str | None = field(default=None, metadata=cli("--map", "FILE.py:FUNCTION", panel=_ROWS))
-    cast: Mapping[str, str] | None = field(
-        default=None, metadata=cli("--cast", "NAME=TYPE", panel=_ROWS, repeatable=True)
-    )
-    flatten: Sequence[str] | None = field(default=None, metadata=cli("--flatten", NAMES, panel=_ROWS, repeatable=True))
-    columns: Sequence[str] | None = field(default=None, metadata=cli("--columns", NAMES, panel=_ROWS, repeatable=True))
-    drop_columns: Sequence[str] | None = field(
-        default=None, metadata=cli("--drop-columns", NAMES, panel=_ROWS, repeatable=True)
-    )
-    rename: Mapping[str, str] | None = field(
-        default=None, metadata=cli("--rename", "OLD=NEW", panel=_ROWS, repeatable=True)
-    )
     where: str | pc.Expression | None = field(
         default=None, metadata=cli("--where", "EXPR", panel=_ROWS, repeatable=True)
     )
+    filter: str | None = field(default=None, metadata=cli("--filter", "FILE.py:FUNCTION", panel=_ROWS))
+    min_side: int | None = field(default=None, metadata=cli("--min-side", "PX", panel=_ROWS, at_least=0))
+    max_side: int | None = field(default=None, metadata=cli("--max-side", "PX", panel=_ROWS, at_least=0))
     min_aspect_ratio: float | None = field(
         default=None, metadata=cli("--min-aspect-ratio", "X", panel=_ROWS, at_least=0)
     )
     max_aspect_ratio: float | None = field(
         default=None, metadata=cli("--max-aspect-ratio", "X", panel=_ROWS, at_least=0)
     )
-    min_side: int | None = field(default=None, metadata=cli("--min-side", "PX", panel=_ROWS, at_least=0))
-    max_side: int | None = field(default=None, metadata=cli("--max-side", "PX", panel=_ROWS, at_least=0))
     drop: Drop = field(default="row", metadata=cli("--drop", "WHAT", panel=_ROWS, choices=get_args(Drop)))
+    dedup: Sequence[str] | None = field(default=None, metadata=cli("--dedup", "FIELD", panel=_ROWS))
     take: str | os.PathLike[str] | None = field(default=None, metadata=cli("--take", "FILE", panel=_ROWS))
-    sample: int | float | None = field(default=None, metadata=cli("--sample", "SIZE", panel=_ROWS))
-    shuffle: bool = field(default=False, metadata=cli("--shuffle", panel=_ROWS))
-    seed: int = field(default=0, metadata=cli("--seed", "N", panel=_ROWS, at_least=0))
-    sort: Sequence[str] | None = field(default=None, metadata=cli("--sort", "FIELD", panel=_ROWS, repeatable=True))
+    sample: int | float | None = field(default=None, metadata=cli("--sample", "N", panel=_ROWS))
     limit: int | None = field(default=None, metadata=cli("--limit", "N", panel=_ROWS, at_least=0))
+    shuffle: bool = field(default=False, metadata=cli("--shuffle", panel=_ORDER))
+    sort: Sequence[str] | None = field(default=None, metadata=cli("--sort", "FIELD", panel=_ORDER, repeatable=True))
+    seed: int = field(default=0, metadata=cli("--seed", "N", panel=_ORDER, at_least=0))
+    columns: Sequence[str] | None = field(
+        default=None, metadata=cli("--columns", NAMES, panel=_COLUMNS, repeatable=True)
+    )
+    drop_columns: Sequence[str] | None = field(
+        default=None, metadata=cli("--drop-columns", NAMES, panel=_COLUMNS, repeatable=True)
+    )
+    rename: Mapping[str, str] | None = field(
+        default=None, metadata=cli("--rename", "OLD=NEW", panel=_COLUMNS, repeatable=True)
+    )
+    cast: Mapping[str, str] | None = field(
+        default=None, metadata=cli("--cast", "NAME=TYPE", panel=_COLUMNS, repeatable=True)
+    )
+    flatten: Sequence[str] | None = field(
+        default=None, metadata=cli("--flatten", NAMES, panel=_COLUMNS, repeatable=True)
+    )
+    map: str | None = field(default=None, metadata=cli("--map", "FILE.py:FUNCTION", panel=_COLUMNS))
+    join: str | os.PathLike[str] | None = field(default=None, metadata=cli("--join", "FILE", panel=_COLUMNS))
+    on: str | Mapping[str, str] | None = field(default=None, metadata=cli("--on", "FIELD", panel=_COLUMNS))
+    join_how: Literal["left", "inner"] | None = field(
+        default=None, metadata=cli("--join-how", "HOW", panel=_COLUMNS, choices=("left", "inner"))
+    )
+    join_columns: Sequence[str] | None = field(
+        default=None, metadata=cli("--join-columns", NAMES, panel=_COLUMNS, repeatable=True)
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -358,9 +366,9 @@ class SplitOptions:
     """
 
     split_into: Mapping[str, float | None] | None = field(
-        default=None, metadata=cli("--split-into", "NAME=SHARE", panel=_WRITE)
+        default=None, metadata=cli("--split-into", "NAME=SHARE", panel=_SPLITS)
     )
-    split_by: Sequence[str] | None = field(default=None, metadata=cli("--split-by", "FIELD", panel=_WRITE))
+    split_by: Sequence[str] | None = field(default=None, metadata=cli("--split-by", "FIELD", panel=_SPLITS))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -368,14 +376,15 @@ class WriteOptions:
     """How a dataset is written.
 
     Attributes:
-        format: Format to write. By default the extension of DST decides (salvage: the format of SRC).
+        format: Format to write. By default the extension of DST decides, such as .parquet (salvage: the format of SRC).
         options: Option of the format written, as listed by 'lading formats'.
         shard_size: Size of a shard on disk. By default about 256MB.
         num_shards: Number of shards, in place of their size. Their numbers of samples differ by at most one.
         rows_per_shard: Samples of a shard, in place of its size.
         checksums: Keep checksums of samples and files, of files only, or none. verify and salvage use them.
         schema_policy: Where shards differ in columns: union keeps all, intersect the common ones, strict refuses.
-        on_error: Where payload is unavailable: error, warn (write null), drop_row or drop_sample.
+        on_error: Where payload is unavailable: error, warn (write null), drop_row or drop_sample. drop_sample also
+            drops samples for which --filter or --map raises.
         ledger: Write one JSON line for each row that is filtered or lost, and each skipped shard, to this file.
         lazy: Write references to the payload of items instead of the payload itself.
         overwrite: Replace the dataset at DST, in one step at the end.
@@ -407,7 +416,7 @@ class WriteOptions:
         ),
     )
     ledger: str | os.PathLike[str] | None = field(default=None, metadata=cli("--ledger", "FILE", panel=_WRITE))
-    lazy: bool = field(default=False, metadata=cli("--lazy/--materialise", panel=_DOCUMENTS))
+    lazy: bool = field(default=False, metadata=cli("--lazy/--materialise", panel=_WRITE))
     overwrite: bool = field(default=False, metadata=cli("--overwrite", panel=_WRITE))
     verify: bool = field(default=False, metadata=cli("--verify", panel=_WRITE))
     dry_run: bool = field(default=False, metadata=cli("--dry-run", panel=_WRITE))

@@ -31,11 +31,16 @@ _RENAMED = {"format": "source_format", "options": "source_options"}
 """Options of reading that `lading.convert` calls otherwise, since it writes too."""
 
 
-@takes(replace(WRITING, optional=True), CHOOSING, READING, SPLITTING)
+@takes(replace(WRITING, optional=True), SPLITTING, CHOOSING, READING)
 def convert(
     *,
     sources: Sources,
-    destination: Annotated[str, typer.Argument(metavar="DST", show_default=False, help="Folder of the new dataset.")],
+    destination: Annotated[
+        str,
+        typer.Argument(
+            metavar="DST", show_default=False, help="Folder of the new dataset, or one file such as out.parquet."
+        ),
+    ],
     as_json: Json = False,
     debug: Debug = False,
     writing: Values,
