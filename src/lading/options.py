@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, fields
 from functools import lru_cache
 from numbers import Integral, Real
 from types import NoneType, UnionType
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Union, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, TypeAlias, Union, get_args, get_origin, get_type_hints
 
 from lading.errors import UsageError
 from lading.limits import DEFAULT_LIMITS, Limits
@@ -451,7 +451,8 @@ def refuse_two_cuts(
         raise UsageError("shards are cut by one rule", expected="shard_size, num_shards or rows_per_shard",
                          found=found or "none of them")  # fmt: skip
     for name, count in counts.items():
-        if count is not None and (isinstance(count, bool) or operator.index(count) < 1):
+        is_count = isinstance(count, SupportsIndex) and not isinstance(count, bool)
+        if count is not None and not (is_count and operator.index(count) >= 1):
             raise UsageError(f"{name} is a whole number, 1 or more", found=found)
     if shard_size is not None:
         parse_bytes(shard_size)

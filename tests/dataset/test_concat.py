@@ -105,3 +105,14 @@ def test_what_cannot_be_concatenated_is_refused(parts: list[lading.Dataset], doc
     pq.write_table(pa.table({"txt": [1, 2]}), tmp_path / "numbers.parquet")
     with pytest.raises(SchemaMismatch, match="txt"):
         lading.concat([parts[1], lading.open(tmp_path / "numbers.parquet")]).schema  # noqa: B018 - what raises
+
+
+def test_numbers_that_a_tar_holds_as_text_join_numbers_of_a_table(tmp_path: Path) -> None:
+    members = [member for n in range(4) for member in ((f"{n}.cls", b"%d" % n), (f"{n}.txt", b"t"))]
+    (tmp_path / "a.tar").write_bytes(tar_of(*members))
+    lading.open(tmp_path / "a.tar").write(tmp_path / "table", format="parquet")
+    both = lading.concat([lading.open(tmp_path / "a.tar"), lading.open(tmp_path / "table")])
+    assert [sample["cls"] for sample in both] == [*range(4), *range(4)]
+    assert [sample["cls"] for sample in both[[5, 2]]] == [1, 2]
+    both.write(tmp_path / "all", format="parquet", verify=True)
+    assert pd.concat(map(pd.read_parquet, (tmp_path / "all").glob("*.parquet")))["cls"].tolist() == [*range(4)] * 2

@@ -236,3 +236,31 @@ def test_writers_take_images_arrays_and_tensors(tmp_path: Path) -> None:
         assert (sample["jpg"].format, sample["png"].format) == ("JPEG", "PNG")
         assert sample["png"].tobytes() == image.tobytes()
         assert sample["npy"].tolist() == [0, 1, 2]
+
+
+def test_a_new_column_has_the_type_of_its_first_value(folder: Path, tmp_path: Path) -> None:
+    found = lading.open(folder).map(lambda sample: {"late": sample["__key__"] if sample["number"] > 9 else None})
+    expected = [*[None] * 10, "010", "011"]
+    assert [sample.get("late") for sample in found] == expected
+    found.write(tmp_path / "out", format="parquet")
+    assert pq.read_table(sorted((tmp_path / "out").glob("*.parquet")))["late"].to_pylist() == expected
+
+
+def test_a_function_over_batches_that_raises_names_its_line(folder: Path) -> None:
+    def broken(batch: pa.RecordBatch) -> pa.RecordBatch:
+        return batch.column("nothing")
+
+    for made in (lading.open(folder).map_batches(broken), lading.open(folder).filter_batches(broken)):
+        with pytest.raises(FunctionError, match=r"batch of .* from sample '000'; found KeyError: .*in broken") as info:
+            list(made)
+        assert isinstance(info.value.__cause__, KeyError)
+
+
+def test_a_value_that_is_broken_names_its_sample_and_how_to_leave_it_out(tmp_path: Path) -> None:
+    with lading.writer(tmp_path / "in", format="webdataset") as writer:
+        for number in range(5):
+            writer.write({"__key__": str(number), "json": b"{" if number == 3 else b'{"a": 1}'})
+    found = lading.open(tmp_path / "in")
+    with pytest.raises(DataError, match=r"sample '3' column 'json': broken JSON.*on_error='drop_sample'"):
+        list(found)
+    assert len(list(found.filter(lambda sample: "a" in sample["json"], on_error="drop_sample"))) == 4

@@ -239,3 +239,21 @@ def test_documents(tmp_path: Path, target: str) -> None:
     exact = [[s["sample_id"] for s in part] for part in ds.split({"a": 0.5, "b": 0.5}).values()]
     assert [len(part) for part in exact] == [len(SAMPLES)] * 2
     assert sorted(exact[0] + exact[1]) == sorted(ids)
+
+
+def test_a_field_that_no_sample_has_is_refused(tmp_path: Path) -> None:
+    with lading.writer(tmp_path / "in", format="webdataset", shard_size="2KB") as writer:
+        for number in range(9):
+            writer.write({"__key__": str(number), "json": {"id": number, **({"late": 1} if number > 7 else {})}})
+    found = lading.open(tmp_path / "in")
+    table = pa.table({"id": [1], "score": [2]})
+    for use in (
+        lambda name: list(found.split({"a": 0.5, "b": None}, by=name)["a"]),
+        lambda name: list(found.dedup(by=name)),
+        lambda name: list(found.sort(name)),
+        lambda name: list(found.select(name)),
+        lambda name: list(found.join(table, on={name: "id"})),
+    ):
+        use("json.late")
+        with pytest.raises(UsageError, match=r"no sample has this field; expected json.id.*, found 'json.nothing'"):
+            use("json.nothing")

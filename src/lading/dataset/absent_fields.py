@@ -1,4 +1,4 @@
-"""Errors for conditions on fields that no sample has: their names are checked when the rows are read."""
+"""Errors for fields that no sample has: their names are checked when the rows are read."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import orjson
 import pyarrow as pa
 
 from lading.content.conditions import as_where
-from lading.content.field_paths import FieldPath, Wanted
+from lading.content.field_paths import FieldPath, Wanted, parse_field
 from lading.content.nested import close_to
 from lading.dataset.field_values import read_fields
 from lading.dataset.iteration import MAX_BYTES, shard_batches
@@ -18,7 +18,7 @@ from lading.dataset.shards import Shards
 from lading.dataset.steps import Step, Where
 from lading.errors import DataError, UsageError
 
-__all__ = ["no_sample_has", "refuse_absent_fields"]
+__all__ = ["AbsentFields", "no_sample_has", "refuse_absent_fields"]
 
 _LOOKED_AT = 256
 _SHOWN_NAMES = 50
@@ -43,6 +43,34 @@ def refuse_absent_fields(shards: Shards, steps: Sequence[Step], outcomes: Outcom
                 raise no_sample_has(shards, wanted)
 
 
+class AbsentFields:
+    """Notes which fields inside columns no sample has: to order or compare samples by them would do nothing.
+
+    Args:
+        names: of columns and fields.
+    """
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self._names, self._found, self._columns, self._rows = names, set[str](), list[str](), 0
+
+    @property
+    def left(self) -> bool:
+        """Whether a field is still to be found."""
+        return len(self._found) < len({*self._names})
+
+    def see(self, columns: list[str], values: Sequence[pa.Array]) -> None:
+        """Note the values of each name in some rows, which have these columns."""
+        self._columns, self._rows = columns, self._rows + len(values[0])
+        self._found.update(n for n, each in zip(self._names, values, strict=True) if each.null_count < len(each))
+
+    def refuse(self, shards: Shards) -> None:
+        """Raise UsageError if no row had a value of one of the fields."""
+        for name in self._names if self._rows else ():
+            field = parse_field(name, self._columns)
+            if name not in self._found and field.path:
+                raise no_sample_has(shards, Wanted(field))
+
+
 _KINDS = {"text": "a text", "number": "a number", "bool": "true or false", "length": "a text or a list"}
 
 
@@ -64,6 +92,8 @@ def no_sample_has(shards: Shards, wanted: Wanted) -> UsageError:
 
 def _names_inside(shards: Shards, path: FieldPath) -> list[str]:
     """Return the names of the fields in the objects at a path, in the first samples."""
+    if path.column not in shards.schema.names:
+        return []  # a step makes the column
     for number in range(len(shards.listing)):
         for batch in shard_batches(shards, number, _LOOKED_AT, MAX_BYTES, [path.column]):
             if batch.num_rows:

@@ -20,7 +20,7 @@ from lading.arrow.references import files_of
 from lading.arrow.types import unread_type
 from lading.arrow.views import reorder, take_rows
 from lading.content.field_paths import FieldPath
-from lading.dataset.absent_fields import no_sample_has
+from lading.dataset.absent_fields import AbsentFields, no_sample_has
 from lading.dataset.arranged import Arranged, Spool
 from lading.dataset.cast_step import Cast
 from lading.dataset.columns import (
@@ -53,7 +53,19 @@ from lading.dataset.transform import Portion, Transform
 from lading.errors import UsageError
 from lading.features.items import KEY, duplicate_id_bounds, sample_firsts, sample_rows, without_source
 
-__all__ = ["ChosenSamples", "has_map", "in_order", "makes_rows", "one_batch", "split_at_list"]
+__all__ = [
+    "MOST_FIRST_ROWS",
+    "ChosenSamples",
+    "has_map",
+    "has_open_types",
+    "in_order",
+    "makes_rows",
+    "one_batch",
+    "split_at_list",
+]
+
+MOST_FIRST_ROWS = 4096
+"""Rows that are looked at for the types of columns that a function adds, where the first ones have nothing in them."""
 
 _FIRST_SAMPLES = 64
 """Samples of a list that are read by number, of some formats with their payload."""
@@ -360,11 +372,13 @@ class ChosenSamples:
         """Find the schemas of the first maps: each is that of the first batch with rows."""
         places = [i for i, step in enumerate(self.steps) if isinstance(step, Map)]
         for place in places[len(self._map_schemas) : count]:
-            first = next(self.portions(steps=self.steps[: place + 1], max_rows=_FIRST_ROWS), None)
-            if first is None:  # there are no rows: the function is not called
-                self._map_schemas.append(self._schema_of(self.steps[:place], self._shards.schema))
-            else:
-                self._map_schemas.append(without_source(first.batch.schema))
+            before, rows = self._schema_of(self.steps[:place], self._shards.schema), 0
+            schema = before  # where there are no rows, the function is not called
+            for portion in self.portions(steps=self.steps[: place + 1], max_rows=_FIRST_ROWS):
+                schema, rows = without_source(portion.batch.schema), rows + portion.batch.num_rows
+                if rows >= MOST_FIRST_ROWS or not has_open_types(schema, before):
+                    break
+            self._map_schemas.append(schema)
 
     def has_keys(self) -> bool:
         """Whether samples have keys."""
@@ -492,8 +506,12 @@ class _Look:
     def __call__(self, names: Sequence[str]) -> Iterator[list[pa.Array]]:
         view = self._shards.view
         columns = self._chosen.columns_behind(names, self._steps)
+        absent = AbsentFields(names)
         for batch in self.rows(columns):
-            yield sample_values(batch, names, view, self._shards.fetcher)
+            values = sample_values(batch, names, view, self._shards.fetcher)
+            absent.see(batch.schema.names, values)
+            yield values
+        absent.refuse(self._shards)
 
     def rows(self, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
         for portion in self._chosen.portions(columns, steps=self._steps):
@@ -534,6 +552,11 @@ def _changes_columns(step: Step) -> bool:
 def _may_leave_out(step: Step) -> bool:
     """Whether only a pass over the rows tells which samples are left behind a step, or how many there are."""
     return not step.keeps_samples if isinstance(step, Map) else _chooses(step)
+
+
+def has_open_types(schema: pa.Schema, before: pa.Schema) -> bool:
+    """Whether columns that a function added are null in all rows so far."""
+    return any(pa.types.is_null(field.type) and field.name not in before.names for field in schema)
 
 
 def has_map(steps: Sequence[Step]) -> bool:

@@ -16,6 +16,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from lading.arrow.align import align_table, union_schema
+from lading.arrow.batches import with_columns
 from lading.arrow.hashing import hash_strings
 from lading.arrow.references import is_ref
 from lading.arrow.views import is_bytes, is_text
@@ -23,7 +24,8 @@ from lading.dataset.shards import ReadPlan, Shards
 from lading.dataset.source import LISTING_SCHEMA, Listing
 from lading.errors import UsageError
 from lading.features.items import KEY, without_source
-from lading.features.types import Json, Text, feature_of
+from lading.features.natural import in_natural_type, is_number, known_feature
+from lading.features.types import Json, Text
 from lading.formats.base import Format, FormatInfo, ShardFile, ShardReader
 from lading.formats.registry import register
 from lading.options import ReadOptions
@@ -93,7 +95,8 @@ class Parts:
         """The columns of each dataset, payload as bytes."""
         found = [_columns_of(each) for each in self.datasets]
         texts = {field.name for schema in found for field in schema if is_text(field.type)}
-        return [pa.schema([_as_text(field, texts) for field in schema]) for schema in found]
+        numbers = {field.name for schema in found for field in schema if pa.types.is_integer(field.type)}
+        return [pa.schema([_as_meant(field, texts, numbers) for field in schema]) for schema in found]
 
     @cached_property
     def schema(self) -> pa.Schema:
@@ -142,10 +145,14 @@ def _columns_of(dataset: Dataset) -> pa.Schema:
     return pa.schema([field.with_type(pa.large_binary()) if is_ref(field.type) else field for field in whole])
 
 
-def _as_text(field: pa.Field, texts: set[str]) -> pa.Field:
-    """Bytes that mean text become text where another dataset has text in the column."""
-    means_text = isinstance(feature_of(field), (Text, Json))
-    return field.with_type(pa.large_string()) if field.name in texts and is_bytes(field.type) and means_text else field
+def _as_meant(field: pa.Field, texts: set[str], numbers: set[str]) -> pa.Field:
+    """Bytes that mean text or numbers become these where another dataset has them in the column."""
+    feature = known_feature(field)
+    if not is_bytes(field.type):
+        return field
+    if field.name in numbers and is_number(feature):
+        return field.with_type(pa.int64())
+    return field.with_type(pa.large_string()) if field.name in texts and isinstance(feature, (Text, Json)) else field
 
 
 class _PartShards(Shards):
@@ -201,7 +208,7 @@ class _PartReader(ShardReader):
         for batch in self._dataset.batches(max_rows=max_rows, max_bytes=max_bytes, columns=self._own(target)):
             rows = self._keyed(batch, np.arange(first, first + batch.num_rows))
             first += batch.num_rows
-            aligned = align_table(rows, target)
+            aligned = self._aligned(rows, target)
             yield aligned.replace_schema_metadata(without_source(aligned.schema).metadata)
 
     def read(
@@ -217,7 +224,7 @@ class _PartReader(ShardReader):
         known = {*own} <= {*self._dataset.columns} and columns is not None
         found = self._dataset.take(numbers, own if known else None).combine_chunks()
         batches = found.to_batches() or [pa.RecordBatch.from_pylist([], found.schema)]
-        return pa.Table.from_batches([align_table(self._keyed(batches[0], numbers), target)])
+        return pa.Table.from_batches([self._aligned(self._keyed(batches[0], numbers), target)])
 
     def close(self) -> None:
         """Leave the dataset open: it is the user's."""
@@ -231,6 +238,15 @@ class _PartReader(ShardReader):
         """The columns to ask the dataset for, at least one."""
         own = self._parts.own_schemas[self._number].names
         return [name for name in target.names if name in own] or own[:1]
+
+    def _aligned(self, batch: pa.RecordBatch, target: pa.Schema) -> pa.RecordBatch:
+        """Rows in the types of all datasets; numbers that a file holds as text are read."""
+        made = {}
+        for place, field in enumerate(batch.schema):
+            meant = self._parts.own_schemas[self._number]
+            if is_bytes(field.type) and field.name in meant.names and pa.types.is_integer(meant.field(field.name).type):
+                made[place] = in_natural_type(batch.column(place), meant.field(field.name))
+        return align_table(with_columns(batch, made) if made else batch, target)
 
     def _keyed(self, batch: pa.RecordBatch, numbers: NDArray[np.int64]) -> pa.RecordBatch:
         if KEY not in self.schema().names or KEY in batch.schema.names:

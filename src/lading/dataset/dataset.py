@@ -12,14 +12,17 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from lading.content.field_paths import parse_field
 from lading.content.nested import empty_batch
 from lading.dataset import iteration, shown
+from lading.dataset.absent_fields import AbsentFields
 from lading.dataset.bad_shards import SkippedShard
 from lading.dataset.cast_step import flat_fields
 from lading.dataset.chosen import ChosenSamples
 from lading.dataset.chosen_access import access_to
 from lading.dataset.column_values import Column
 from lading.dataset.field_steps import Fields, fields_among, typed_fields
+from lading.dataset.field_values import columns_of, field_values
 from lading.dataset.iteration import Batching
 from lading.dataset.key_verbs import KeyVerbs
 from lading.dataset.layout_verbs import LayoutVerbs
@@ -97,6 +100,18 @@ class Dataset(StepVerbs, OrderVerbs, KeyVerbs, LayoutVerbs):
         names = self._shards.schema.names
         return "key" if name == "key" and "key" in names and KEY not in names else KEY
 
+    def _refuse_absent(self, names: Sequence[str]) -> None:
+        columns = self.schema.names
+        inside = [name for name in names if parse_field(name, columns).path]
+        absent = AbsentFields(inside)
+        if not inside:
+            return
+        for batch in self.batches(max_rows=_TYPED_ROWS, columns=columns_of(inside, self.schema), lazy=True):
+            absent.see(batch.schema.names, field_values(batch, inside, self._shards.fetcher))
+            if not absent.left:
+                return
+        absent.refuse(self._shards)
+
     def _fields(self, columns: Sequence[str]) -> Fields | None:
         if not any(isinstance(name, str) and ("." in name or "[" in name) for name in columns):
             return None
@@ -107,7 +122,9 @@ class Dataset(StepVerbs, OrderVerbs, KeyVerbs, LayoutVerbs):
         sources = list(dict.fromkeys(path.column for path in wanted.values()))
         found = self.batches(max_rows=_TYPED_ROWS, columns=sources, lazy=True)
         first = next((batch for batch in found if batch.num_rows), None)
-        return typed_fields(wanted, empty_batch(schema) if first is None else first, self._shards.fetcher)
+        step = typed_fields(wanted, empty_batch(schema) if first is None else first, self._shards.fetcher)
+        self._refuse_absent(list(wanted))
+        return step
 
     def _flat(self, columns: Sequence[str]) -> dict[str, Fields]:
         schema = self.schema

@@ -45,6 +45,7 @@ from lading.features.types import Audio, ClassLabel, Feature, Image, Json, Text,
 from lading.storage.fetch import Fetcher, value_bounds
 
 __all__ = [
+    "BROKEN_VALUE",
     "MEDIA_FACTS",
     "FieldColumn",
     "advice_about",
@@ -54,6 +55,9 @@ __all__ = [
     "read_fields",
     "refuse_absent",
 ]
+
+BROKEN_VALUE = "Correct it, or leave such samples out: by a filter that looks at the column, --on-error drop_sample."
+"""Advice about a value that is not what its column holds."""
 
 MEDIA_FACTS: dict[str, pa.DataType] = {
     "width": pa.int64(),
@@ -218,6 +222,7 @@ class _Values:
         names, files = self.batch.schema.names, lineage_of(self.batch.schema)
         key = next((name for name in ("__key__", "sample_id") if name in names), None)
         error.offset = None  # of the value, not of the file
+        error.advice = error.advice or BROKEN_VALUE
         return error.at(
             file=files[0] if len(files) == 1 else None,
             sample=None if key is None else str(self.batch.column(key)[row].as_py()),
@@ -255,7 +260,7 @@ def _all_text(values: _Values) -> pa.Array:
             parts.append(found.cast(pa.large_string()))
         except pa.ArrowInvalid:
             row = next(i for i, text in enumerate(data) if text is not None and not _is_utf8(text))
-            raise values.error(DataError("invalid UTF-8"), first + row) from None
+            raise values.error(DataError("invalid UTF-8", found=f"{data[row]!r:.60}"), first + row) from None
     return parts[1] if len(parts) == 2 else pa.concat_arrays(parts)  # noqa: PLR2004 - one part, and the empty one
 
 

@@ -37,7 +37,7 @@ def listed_in(path: str | os.PathLike[str]) -> list[str] | NDArray[np.int64]:
     try:
         if ending in (".parquet", ".csv", ".tsv"):
             return _of_column(file, ending)
-        with open(file, encoding="utf-8") as lines:
+        with open(file, encoding="utf-8-sig") as lines:
             values = [line for line in lines.read().splitlines() if line]
     except (pa.ArrowException, UnicodeDecodeError) as error:
         raise UsageError("not a file of keys", file=file, expected="one key a line, or a Parquet or CSV file",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -46,6 +46,10 @@ class KeyVerbs(ABC):
     def _field(self, name: str) -> str:
         """The field that a user names: `key` is the key of samples, where no column is called so."""
 
+    @abstractmethod
+    def _refuse_absent(self, names: Sequence[str]) -> None:
+        """Raise UsageError if no sample has a value of one of these fields inside columns."""
+
     def join(
         self,
         table: Source | pa.Table | Any,
@@ -71,8 +75,8 @@ class KeyVerbs(ABC):
             columns: columns of the table to add; None for all but its key.
 
         Raises:
-            UsageError: a column is missing, is on both sides already, or its types differ; the table has no row; a key
-                is in several rows.
+            UsageError: a column is missing, is on both sides already, or its types differ; no sample has the field
+                `on`; the table has no row; a key is in several rows.
         """
         if isinstance(on, str):
             field, key = self._field(on), None if on in ("key", KEY) else on
@@ -87,6 +91,7 @@ class KeyVerbs(ABC):
         found = self._table(table, key, None if columns is None else tuple(columns))
         step = Join(found, field, how)
         found.check()
+        self._refuse_absent((field,))
         return self._with(step)
 
     def _table(self, table: Any, key: str | None, columns: tuple[str, ...] | None) -> JoinTable:
@@ -113,8 +118,9 @@ class KeyVerbs(ABC):
 
         Without `by`, samples are chosen at random, and the sizes are exact. With `by`, samples with the same values of
         these fields are all in one dataset, so that no group is on both sides. A hash of the values decides: sizes are
-        approximate, nothing is read beforehand, and a group stays where it is when samples are added. A sample without
-        a value in any of the fields is a group by itself (in data without keys, all of these are one group).
+        approximate, only the first samples are read beforehand, and a group stays where it is when samples are added.
+        A sample without a value in any of the fields is a group by itself (in data without keys, all of these are one
+        group).
 
         Example: `ds.split({"train": 0.98, "val": 0.02}, by="json.url")["val"].write("val", format="parquet")`
 
@@ -125,7 +131,7 @@ class KeyVerbs(ABC):
             by: the field that tells the groups, or several.
 
         Raises:
-            UsageError: fractions do not add up to 1, or one of them leaves nothing.
+            UsageError: fractions do not add up to 1, or one of them leaves nothing; no sample has the field `by`.
         """
         shares = checked_shares(parts)
         refuse_no_seed(seed)
@@ -133,6 +139,7 @@ class KeyVerbs(ABC):
             return {name: self._with(Split(shares, name, seed)) for name, _ in shares}
         names = tuple(self._field(name) for name in _named(by))
         fractions = _fractions(shares)
+        self._refuse_absent(names)
         return {name: self._with(SplitByGroup(fractions, name, names, seed)) for name, _ in shares}
 
     def dedup(self, by: str | Sequence[str] = "key", keep: Keep = "first") -> Self:
@@ -154,7 +161,7 @@ class KeyVerbs(ABC):
 
 
 def _named(by: str | Sequence[str]) -> tuple[str, ...]:
-    names = (by,) if isinstance(by, str) else tuple(by)
+    names = (by,) if isinstance(by, str) or not isinstance(by, Iterable) else tuple(by)
     if not names or not all(isinstance(name, str) for name in names):
         raise UsageError("a field is named by a text", expected="by='url', or by=['json.url', 'txt']",
                          found=f"by={by!r}"[:80])  # fmt: skip

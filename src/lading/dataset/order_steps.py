@@ -6,7 +6,7 @@ Example:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, get_args
 
@@ -111,7 +111,7 @@ class Sort:
     @classmethod
     def of(cls, by: str | Sequence[str], descending: bool | Sequence[bool]) -> Sort:
         """The step for arguments as users give them."""
-        names = (by,) if isinstance(by, str) else tuple(by)
+        names = (by,) if isinstance(by, str) or not isinstance(by, Iterable) else tuple(by)
         ways = (descending,) * len(names) if isinstance(descending, bool) else tuple(descending)
         return cls(names, ways)
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 from lading.arrow.references import files_of, is_ref
 from lading.arrow.types import uncut_values
 from lading.content.media_files import BrokenFile, media_features, open_media
+from lading.dataset.field_values import BROKEN_VALUE
 from lading.dataset.shards import Shards
 from lading.errors import DataError, LadingError, errors_at
 from lading.features.items import KEY, RESERVED, lineage_of, sample_firsts
@@ -86,9 +87,15 @@ def _dicts(shards: Shards, batch: pa.RecordBatch, *, raw: bool) -> Iterator[dict
         return
     features = [feature_of(field) for field in batch.schema]
     pickles = bool(shards.format_options.get("allow_pickle"))  # an option only of formats that have pickles
+    key = names.index(KEY) if KEY in names else None
     for row in rows:
         cells = zip(names, features, row, strict=True)
-        yield {n: value if raw else _decoded(n, f, value, pickles) for n, f, value in cells if value is not None}
+        try:
+            sample = {n: value if raw else _decoded(n, f, value, pickles) for n, f, value in cells if value is not None}
+        except LadingError as error:
+            error.advice = error.advice or BROKEN_VALUE
+            raise error.at(sample=None if key is None else row[key]) from None
+        yield sample
 
 
 def _python(name: str, column: pa.Array) -> list[Any]:

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from lading.arrow.references import files_of, is_ref
-from lading.arrow.views import is_bytes, present, slices, take_values, without_views
+from lading.arrow.views import is_bytes, present, slices, take_values
 from lading.content.conditions import Where as Condition
 from lading.content.conditions import as_where
 from lading.content.field_paths import FieldPath, Wanted
@@ -26,6 +26,7 @@ from lading.content.image import image_info, is_image, usual_sizes
 from lading.content.nested import empty_batch
 from lading.dataset.field_values import read_fields, refuse_absent
 from lading.dataset.json_values import FieldColumn
+from lading.dataset.sample_functions import of_batch
 from lading.dataset.steps import Filter, ImageBounds, Where
 from lading.errors import UsageError
 from lading.features.items import METADATA_POSITION, RESERVED, sample_starts, samples_with
@@ -170,7 +171,7 @@ def check_types(condition: Condition, schema: pa.Schema, fetcher: Fetcher) -> No
 
 
 def _fail_function(step: Filter, batch: pa.RecordBatch) -> dict[str, NDArray[np.bool_]]:
-    answer = step.function(without_views(batch))
+    answer = of_batch(step.function, batch, "filter_batches")
     try:
         kept = pa.array(answer.to_pylist() if isinstance(answer, pa.ChunkedArray) else answer, pa.bool_())
     except (pa.ArrowException, TypeError) as error:

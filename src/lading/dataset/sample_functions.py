@@ -19,17 +19,17 @@ from lading.arrow.casts import cast
 from lading.arrow.references import files_of, is_ref, unpack
 from lading.arrow.rows import Encoders, rows_to_batch
 from lading.arrow.types import uncut_values
-from lading.arrow.views import is_bytes, take_values
+from lading.arrow.views import is_bytes, take_values, without_views
 from lading.content.media_files import media_features, open_media
 from lading.dataset.steps import Filter, Map
-from lading.errors import DataError, FunctionError, LadingError, UsageError
+from lading.errors import DataError, FunctionError, LadingError, UsageError, WrongType
 from lading.features.encode import encoded_source
 from lading.features.items import KEY, lineage_of
 from lading.features.stored_values import declared_field
 from lading.features.types import Bytes, Text, Value, decode, feature_of
 from lading.storage.fetch import Fetcher
 
-__all__ = ["Sample", "SampleFilter", "SampleMap"]
+__all__ = ["Sample", "SampleFilter", "SampleMap", "of_batch"]
 
 _WINDOW_BYTES, _WINDOW_ROWS = 8 << 20, 256
 """Payload of one column that is read at once, when a function looks at it."""
@@ -247,21 +247,45 @@ class _Called:
         place = columns.place(row)
         if isinstance(error, LadingError) and not isinstance(error, FunctionError):
             return error.at(**place)
-        frames = [
-            f"{os.path.basename(frame.filename)}:{frame.lineno} in {frame.name}: {(frame.line or '').strip()}"
-            for frame in traceback.extract_tb(error.__traceback__)
-            if not frame.filename.startswith(_OWN)
-        ]
-        sample = "" if number is None else f" sample {number:,} of the dataset"
+        sample = "a sample" if number is None else f"sample {number:,} of the dataset"
         return FunctionError(
-            f"the function of {self._verb}() raised an error for{sample or ' a sample'}",
-            **place, found="; ".join([f"{type(error).__name__}: {error}"[:_MOST], *frames[-_FRAMES:]]),
+            f"the function of {self._verb}() raised an error for {sample}", **place, found=_trace(error),
             advice="Correct the function, or leave such samples out with --on-error drop_sample.",
         )  # fmt: skip
 
 
 _MOST, _FRAMES = 500, 5
 _OWN = os.path.dirname(os.path.abspath(__file__))
+
+
+def _trace(error: Exception) -> str:
+    """The error of a user's function, and the lines of the function that led to it."""
+    frames = [
+        f"{os.path.basename(frame.filename)}:{frame.lineno} in {frame.name}: {(frame.line or '').strip()}"
+        for frame in traceback.extract_tb(error.__traceback__)
+        if not frame.filename.startswith(_OWN)
+    ]
+    return "; ".join([f"{type(error).__name__}: {error}"[:_MOST], *frames[-_FRAMES:]])
+
+
+def of_batch(function: Callable[[pa.RecordBatch], Any], batch: pa.RecordBatch, verb: str) -> Any:
+    """Return what a function over batches returns.
+
+    Raises:
+        FunctionError: the function raised; names the file, and the first sample of the batch.
+    """
+    try:
+        return function(without_views(batch))
+    except LadingError:
+        raise
+    except Exception as error:
+        files = lineage_of(batch.schema)
+        key = next((name for name in (KEY, "sample_id") if name in batch.schema.names), None)
+        first = "" if key is None or not batch.num_rows else f" from sample {batch.column(key)[0].as_py()!r}"
+        raise FunctionError(
+            f"the function of {verb}() raised an error for the batch of {batch.num_rows:,} rows{first}",
+            file=files[0] if len(files) == 1 else None, found=_trace(error), advice="Correct the function.",
+        ) from error  # fmt: skip
 
 
 class _Failure:
@@ -306,8 +330,10 @@ class SampleMap(_Called):
         self._declared = (
             None if step.columns is None else {name: declared_field(name, kind) for name, kind in step.columns}
         )
-        self._known = {} if schema is None else {field.name: field for field in schema}
+        self._known = {} if schema is None else _fields(schema)
         self._settled = schema is not None
+        self._open = set[str]()
+        """New columns that are null so far: the first value decides their type."""
 
     def __call__(self, batch: pa.RecordBatch, numbers: NDArray[np.int64] | None) -> tuple[pa.RecordBatch, Failed]:
         """The rows with new and changed columns, and the rows for which the function raised."""
@@ -322,7 +348,8 @@ class SampleMap(_Called):
                 changed = self._encoded(encoders, changes, columns, row, batch.schema)
             rows.append(changed)
         made = self._merged(batch, columns, rows, encoders)
-        if not self._settled and len(failed) < batch.num_rows:
+        if self._open or (not self._settled and len(failed) < batch.num_rows):
+            self._open = {field.name for field in made.schema if pa.types.is_null(field.type)} - {*batch.schema.names}
             self._known, self._settled = _fields(made.schema), True
         return made, failed
 
@@ -333,14 +360,15 @@ class SampleMap(_Called):
         """Columns that the function adds, or whose type it changes."""
         if self._declared is not None:
             return self._declared
-        return {name: field for name, field in self._known.items() if name not in schema.names}
+        taken = {*schema.names, *self._open}
+        return {name: field for name, field in self._known.items() if name not in taken}
 
     def _encoded(
         self, encoders: Encoders, changes: dict[str, Any], columns: _Columns, row: int, schema: pa.Schema
     ) -> dict[str, Any]:
         if not changes:
             return {}
-        known = {*schema.names, *self._new_fields(schema)}
+        known = {*schema.names, *self._new_fields(schema), *self._open}
         late = [name for name in changes if name not in known] if self._settled or self._declared is not None else []
         if late:
             rest = "that columns= does not name" if self._declared is not None else "that the first samples lack"
@@ -350,6 +378,9 @@ class SampleMap(_Called):
             return encoders.row(changes)
         except LadingError as error:
             name = error.column or ""
+            if name in self._known and pa.types.is_null(self._known[name].type):
+                error = WrongType("the first samples have nothing in this field, so its type is not known", column=name,
+                                  found=f"{changes[name]!r:.80}")  # fmt: skip
             error.advice = error.advice or (_DECLARE.format(name=name) if name in changes else None)
             raise error.at(**columns.place(row)) from None
 
@@ -357,7 +388,8 @@ class SampleMap(_Called):
         self, batch: pa.RecordBatch, columns: _Columns, rows: list[dict[str, Any]], encoders: Encoders
     ) -> pa.RecordBatch:
         names = dict.fromkeys(name for row in rows for name in row)
-        for name in self._declared or () if self._declared is not None else self._new_fields(batch.schema):
+        new = self._declared if self._declared is not None else {*self._new_fields(batch.schema), *self._open}
+        for name in sorted(new) if isinstance(new, set) else new:
             names.setdefault(name)
         if not names:
             return batch

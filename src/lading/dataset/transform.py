@@ -18,7 +18,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from lading.arrow.align import align_table
-from lading.arrow.views import take_rows, without_views
+from lading.arrow.views import take_rows
 from lading.content.conditions import as_where
 from lading.content.field_paths import Wanted
 from lading.dataset.cast_step import Cast, cast_rows
@@ -29,7 +29,7 @@ from lading.dataset.joined import Joiner
 from lading.dataset.key_steps import Join, SplitByGroup
 from lading.dataset.outcomes import ALONG, DROPPED, FILTERED, FILTERED_ALONG, RowOutcome
 from lading.dataset.row_filters import FailsCondition, Rejects, check_types, left_rows, rejects_of
-from lading.dataset.sample_functions import SampleFilter, SampleMap
+from lading.dataset.sample_functions import SampleFilter, SampleMap, of_batch
 from lading.dataset.steps import Drop, Filter, Function, ImageBounds, Limit, Map, Rename, Rows, Select, Step, Where
 from lading.errors import UsageError
 from lading.features.items import sample_firsts, sample_rows, without_source
@@ -328,7 +328,7 @@ class _Mapped:
         batch = portion.batch
         if not batch.num_rows:
             return portion
-        made = self._function(without_views(batch))
+        made = of_batch(self._function, batch, "map_batches")
         if not isinstance(made, pa.RecordBatch):
             raise UsageError("the function must return a record batch", found=type(made).__name__,
                              advice="A function over single samples goes to map.")  # fmt: skip
@@ -353,6 +353,7 @@ class _MappedSamples:
     def __init__(self, mapped: SampleMap, view: str, schema: pa.Schema | None) -> None:
         _refuse_items(view, "map")
         self._mapped, self._view, self.schema = mapped, view, schema
+        self._is_given = schema is not None
 
     def __call__(self, portion: Portion) -> Portion:
         batch = portion.batch
@@ -360,10 +361,18 @@ class _MappedSamples:
             return portion
         made, failed = self._mapped(batch, portion.samples)
         if self.schema is not None:
+            if not self._is_given:
+                self.schema = _with_found_types(self.schema, made.schema)
             made = _aligned(made, self.schema, batch.schema)
         elif len(failed) < batch.num_rows:
             self.schema = without_source(made.schema)
         return _without_failed(replace(portion, batch=made), failed, self._view)
+
+
+def _with_found_types(schema: pa.Schema, made: pa.Schema) -> pa.Schema:
+    """The schema, where columns that were null so far have the types of later rows."""
+    found = {field.name: field for field in made}
+    return pa.schema([found.get(f.name, f) if pa.types.is_null(f.type) else f for f in schema], schema.metadata)
 
 
 def _aligned(made: pa.RecordBatch, schema: pa.Schema, before: pa.Schema) -> pa.RecordBatch:

@@ -22,7 +22,7 @@ from lading.content.digests import DatasetDigest, undigested
 from lading.dataset.arranged import Arranged
 from lading.dataset.bad_shards import BadShards
 from lading.dataset.cast_step import Cast
-from lading.dataset.chosen import ChosenSamples, split_at_list
+from lading.dataset.chosen import MOST_FIRST_ROWS, ChosenSamples, has_open_types, split_at_list
 from lading.dataset.columns import columns_to_read
 from lading.dataset.concat import Parts
 from lading.dataset.dataset import Dataset
@@ -673,8 +673,12 @@ def _mapped(spec: Conversion, shards: Shards) -> tuple[pa.Schema, ...]:
     if split_at_list(spec.steps)[0]:
         return ChosenSamples(shards, spec.steps).map_schemas
     before, look = Counter(shards.counts), Converter(shards, spec, max_rows=_FIRST_ROWS)
-    for _ in look.rows(range(len(shards.listing))):
-        if all(each.schema is not None for each in look.transform.maps):
+    rows = 0
+    for batch in look.rows(range(len(shards.listing))):
+        rows += batch.num_rows
+        known = [each.schema for each in look.transform.maps if each.schema is not None]
+        settled = not any(has_open_types(schema, shards.schema) for schema in known) or rows >= MOST_FIRST_ROWS
+        if settled and len(known) == len(look.transform.maps):
             break
     shards.counts.clear()
     shards.counts.update(before)
