@@ -143,7 +143,8 @@ def is_image(value: Any) -> bool:
 
 def is_tensor(value: Any) -> bool:
     """Return whether this is a tensor that numpy can take, as of torch, which is not imported for it."""
-    return hasattr(value, "__array__") and hasattr(value, "dtype") and hasattr(value, "shape")
+    known = hasattr(value, "__array__") and hasattr(value, "dtype") and hasattr(value, "shape")
+    return known and not isinstance(value, np.generic)
 
 
 def image_format(extension: str) -> str | None:

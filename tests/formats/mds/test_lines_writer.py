@@ -160,7 +160,7 @@ def test_workers_write_the_same_files(options: dict[str, Any], tmp_path: Path) -
     with lading.writer(tmp_path / "source", format="parquet", shard_size=5000) as writer:
         writer.write_batch(_table(1000))
     for workers in (1, 2):
-        lading.convert(tmp_path / "source", tmp_path / str(workers), format="mds", shard_size=8000, workers=workers,
+        lading.convert(tmp_path / "source", tmp_path / str(workers), format="mds", shard_size=2000, workers=workers,
                        options={**options, "compression": "gz"}, verify=True)  # fmt: skip
     names = sorted(path.name for path in (tmp_path / "1").iterdir() if path.is_file())
     assert sum(".meta" in name for name in names) == sum(".meta" not in name for name in names) - 1 > 2
