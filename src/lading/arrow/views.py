@@ -635,8 +635,14 @@ def compacted(batch: pa.RecordBatch, before_bytes: int) -> pa.RecordBatch:
 
 
 def shown_bytes(batch: pa.RecordBatch) -> int:
-    """Return the bytes that the views of a batch show."""
-    return sum(int(byte_lengths(c).sum()) for c in batch.columns if pa.types.is_binary_view(c.type))
+    """Return the bytes that the views of a batch show, also those in structs."""
+    return sum(map(_shown_bytes, batch.columns))
+
+
+def _shown_bytes(column: pa.Array) -> int:
+    if pa.types.is_struct(column.type):
+        return sum(_shown_bytes(column.field(i)) for i in range(column.type.num_fields))
+    return int(byte_lengths(column).sum()) if pa.types.is_binary_view(column.type) else 0
 
 
 def without_views(batch: pa.RecordBatch) -> pa.RecordBatch:

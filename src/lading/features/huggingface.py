@@ -23,7 +23,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lading.arrow import json_text
-from lading.arrow.batches import with_columns
 from lading.arrow.byte_ranges import bitmap
 from lading.arrow.casts import cast, decoded, rebuilt
 from lading.arrow.types import arrow_type
@@ -58,7 +57,6 @@ __all__ = [
     "left_out",
     "may_hold",
     "media_advice",
-    "media_batch",
     "media_schema",
     "schema_of_features",
     "unwrapped",
@@ -201,20 +199,6 @@ def _true_feature(kind: pa.DataType, feature: Feature) -> dict[str, Any] | None:
         if found == kind:
             return spec
     return None
-
-
-def media_batch(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Return rows with media in the types of a `media_schema`; the bytes are shared where they are not views.
-
-    Raises:
-        Unrepresentable: a medium of 2 GiB or more; names column and row.
-    """
-    made = {}
-    for at, field in enumerate(batch.schema):
-        if is_bytes(field.type) and schema.field(field.name).type == _MEDIA:
-            with errors_at(column=field.name):
-                made[at] = _as_media(batch.column(at))
-    return with_columns(batch, made) if made else batch
 
 
 def without_default(schema: pa.Schema) -> pa.Schema:

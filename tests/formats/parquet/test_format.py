@@ -18,6 +18,7 @@ import pytest
 from lading.arrow.references import FILES_KEY, FileEntry, RefType, with_files
 from lading.arrow.views import from_ranges
 from lading.errors import SchemaMismatch, StoreError, Unrepresentable, UsageError
+from lading.features.types import Image, with_feature
 from lading.formats.base import AnyFormat, ShardFacts, ShardFile
 from lading.formats.parquet.format import FORMAT, ParquetReader
 from lading.storage.local import LocalStore
@@ -652,3 +653,21 @@ def test_lists_of_numbers_are_written_in_parts(*, tensor: bool) -> None:
     assert _POOLS[-1].max_memory() < 3 * count * width
     assert pq.read_metadata(io.BytesIO(data)).num_row_groups == 1
     assert pq.read_table(io.BytesIO(data)).equals(table)
+
+
+@pytest.mark.parametrize("kind", [pa.large_binary(), pa.binary_view(), "media"])
+@pytest.mark.parametrize("rows_at_once", [1, 97, 3000])
+def test_media_of_many_pages_and_row_groups(kind: pa.DataType | str, rows_at_once: int) -> None:
+    values = [None if row % 7 == 3 else _NOISE[row : row + row % 900] for row in range(3000)]
+    paths = [None if value is None or row % 2 else f"{row}.jpg" for row, value in enumerate(values)]
+    stored = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
+    rows = [None if data is None else {"bytes": data, "path": path} for data, path in zip(values, paths, strict=True)]
+    field = with_feature(pa.field("jpg", stored if kind == "media" else kind), Image())
+    whole = pa.table([pa.array(rows if kind == "media" else values, field.type)], schema=pa.schema([field]))
+    table = pa.Table.from_batches(whole.slice(100).to_batches(rows_at_once))
+    data, facts = _write(table, row_group_bytes="300kb", page_bytes="10kb")
+    found = pq.read_table(io.BytesIO(data))
+    assert found.schema.field("jpg").type == stored
+    assert facts.num_samples == 2900
+    expected = [row and {"bytes": row["bytes"], "path": row["path"] if kind == "media" else None} for row in rows]
+    assert found["jpg"].to_pylist() == expected[100:]

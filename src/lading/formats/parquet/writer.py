@@ -11,9 +11,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lading.arrow import views
+from lading.arrow.byte_ranges import bitmap
 from lading.arrow.casts import cast, without_null_values
 from lading.errors import SchemaMismatch, Unrepresentable, UsageError, errors_at
-from lading.features.huggingface import huggingface_batch, media_batch
+from lading.features.huggingface import huggingface_batch
+from lading.features.natural import is_media
 from lading.formats.base import ShardFacts, ShardWriter
 from lading.formats.parquet.columns import (
     ColumnPlan,
@@ -48,6 +50,8 @@ _SAMPLE_ROWS = 4096
 _AT_ONCE_BYTES = 2 << 20
 """Bytes of nested columns that are written at once: pyarrow allocates 4 bytes for each item of an array, of any type.
 """
+_VIEW_BYTES = 16
+_MEDIA = pa.struct([("bytes", pa.binary_view()), ("path", pa.string())])
 _MAGIC = b"PAR1"
 _FOOTER_BYTES_PER_CHUNK = 130
 
@@ -76,6 +80,7 @@ class ParquetWriter(ShardWriter):
         self._handle: pa.NativeFile | None = None
         self._writer: pq.ParquetWriter | None = None
         self._plans: list[ColumnPlan] = []
+        self._values_at_once = 1
         self._earlier: pq.FileMetaData | None = None
         self._held: HeldFooter | None = None
         self._waiting: list[pa.RecordBatch] = []
@@ -171,10 +176,7 @@ class ParquetWriter(ShardWriter):
                 expected=self._schema.names or "at least one column",
                 found=batch.schema.names,
             )
-        if self._options.huggingface is None:
-            with errors_at(first_row=self._num_samples, file=self._sink.path):
-                batch = media_batch(batch, self._given_schema)
-        elif self._options.huggingface:
+        if self._options.huggingface:
             with errors_at(first_row=self._num_samples, file=self._sink.path):
                 batch = huggingface_batch(batch, self._given_schema)
         columns = []
@@ -233,7 +235,10 @@ class ParquetWriter(ShardWriter):
 
     def _write_row_group(self, writer: pq.ParquetWriter, rows: pa.Table, step: int) -> None:
         if any(pa.types.is_nested(getattr(kind, "storage_type", kind)) for kind in rows.schema.types):
-            rows = pa.Table.from_batches(rows.to_batches(step), self._schema)
+            parts = pa.Table.from_batches(rows.to_batches(step), self._schema)
+            media = [_apart(whole, self._values_at_once) if whole.type == _MEDIA else part
+                     for whole, part in zip(rows.columns, parts.columns, strict=True)]  # fmt: skip
+            rows = pa.Table.from_arrays(media, schema=self._schema)
         with self._failures():
             writer.write_table(rows, row_group_size=rows.num_rows)
         assert self._handle is not None, "opened for the first row group"
@@ -255,6 +260,7 @@ class ParquetWriter(ShardWriter):
         """Return a writer by the plans, of whatever is written to the handle next."""
         plans = self._plans
         half_page = min(max(self._page_bytes // 2, _LEAST_PAGE_BYTES), _MAX_HALF_PAGE_BYTES)
+        self._values_at_once = values_at_once(plans, half_page)
         return pq.ParquetWriter(
             handle,
             self._schema,
@@ -267,7 +273,7 @@ class ParquetWriter(ShardWriter):
             # pyarrow checks the size of a page after each of these many values: pages get between half of the
             # requested size and all of it.
             data_page_size=half_page,
-            write_batch_size=values_at_once(plans, half_page),
+            write_batch_size=self._values_at_once,
         )
 
     @contextmanager
@@ -295,7 +301,12 @@ def _one_batch(table: pa.Table) -> pa.RecordBatch:
 
 
 def _written_type(kind: pa.DataType) -> pa.DataType:
-    """Return the written type: payload is written as views, because large_binary becomes views without a copy."""
+    """Return the written type: payload is written as views, because large_binary becomes views without a copy.
+
+    So are the bytes of media.
+    """
+    if is_media(kind) and [(child.name, child.nullable) for child in kind] == [("bytes", True), ("path", True)]:
+        return _MEDIA
     return pa.binary_view() if views.is_bytes(kind) else file_type(kind)
 
 
@@ -305,10 +316,27 @@ def _fit(column: pa.Array, field: pa.Field) -> pa.Array:
         raise Unrepresentable("null in a column that allows none", row=row)
     if column.type == field.type:
         return column
+    if field.type == _MEDIA and not pa.types.is_null(column.type):
+        return _as_media(column)
     if not pa.types.is_null(column.type) and not views.same_values(file_type(column.type), field.type):
         raise SchemaMismatch("another type than the shard's", expected=str(field.type), found=str(column.type))
     if not pa.types.is_large_binary(column.type) or not pa.types.is_binary_view(field.type):
         return cast(column, field.type)
+    return _as_views(column)
+
+
+def _as_media(column: pa.Array) -> pa.Array:
+    """Return media, or their bytes, as structs of views and paths."""
+    if not is_media(column.type) and not views.is_bytes(column.type):
+        raise SchemaMismatch("another type than the shard's", expected=str(_MEDIA), found=str(column.type))
+    bare = not is_media(column.type)
+    path = pa.nulls(len(column), pa.string()) if bare else column.field("path").cast(pa.string())
+    data = column if bare else column.field("bytes")
+    data = data if pa.types.is_binary_view(data.type) else _as_views(data)
+    return pa.StructArray.from_arrays([data, path], fields=list(_MEDIA), mask=column.is_null())
+
+
+def _as_views(column: pa.Array) -> pa.Array:
     sizes = views.byte_lengths(column)
     if int(sizes.max(initial=0)) >= _MAX_VALUE_BYTES:
         row = int(sizes.argmax())
@@ -316,6 +344,25 @@ def _fit(column: pa.Array, field: pa.Field) -> pa.Array:
             "a value too large for Parquet", row=row, expected="less than 2 GiB", found=int(sizes[row])
         )
     return views.share(column)
+
+
+def _apart(column: pa.ChunkedArray, most: int) -> pa.ChunkedArray:
+    """Return media in arrays of at most so many values, none a slice of another; the bytes are shared.
+
+    pyarrow 26 does not slice views in structs that may be null, which it does for more values than it takes at once.
+    """
+    parts = [_unsliced(chunk.slice(first, most)) for chunk in column.chunks for first in range(0, len(chunk), most)]
+    return pa.chunked_array(parts, _MEDIA)
+
+
+def _unsliced(media: pa.Array) -> pa.Array:
+    data = media.field("bytes")
+    _, shown, *buffers = data.buffers()
+    shown = shown.slice(_VIEW_BYTES * data.offset, _VIEW_BYTES * len(data))
+    valid = bitmap(views.present(data)) if data.null_count else None
+    data = pa.Array.from_buffers(data.type, len(data), [valid, shown, *buffers])
+    path = pa.concat_arrays([media.field("path")])
+    return pa.StructArray.from_arrays([data, path], fields=list(_MEDIA), mask=media.is_null())
 
 
 def _counts_seconds(kind: pa.DataType) -> bool:
