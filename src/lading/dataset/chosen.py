@@ -10,19 +10,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
-from itertools import chain, pairwise
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from lading.arrow.references import files_of
-from lading.arrow.types import unread_type
-from lading.arrow.views import reorder, take_rows
-from lading.content.field_paths import FieldPath
+from lading.arrow.views import take_rows
 from lading.dataset.absent_fields import AbsentFields, no_sample_has
 from lading.dataset.arranged import Arranged, Spool
-from lading.dataset.cast_step import Cast
 from lading.dataset.columns import (
     after_columns,
     columns_asked,
@@ -31,50 +26,40 @@ from lading.dataset.columns import (
 )
 from lading.dataset.dedup import LeftOut
 from lading.dataset.field_steps import Fields
-from lading.dataset.field_values import advice_about, columns_of
+from lading.dataset.field_values import columns_of
 from lading.dataset.iteration import (
     MAX_BYTES,
     Batching,
-    aligned_to,
     finished,
     hidden_columns,
-    materialise_parts,
     padded,
-    shard_batches,
 )
 from lading.dataset.key_steps import Join, SplitByGroup
 from lading.dataset.order import Numbers, is_over_numbers, needs_all, numbers_after, numbers_at
-from lading.dataset.random_access import unfetched_rows, uniting
+from lading.dataset.random_access import uniting
 from lading.dataset.sample_digests import DIGEST_BYTES, DIGEST_ROWS, digests_of, digests_of_batches
 from lading.dataset.sample_values import sample_values
 from lading.dataset.shards import Shards
-from lading.dataset.steps import Drop, Filter, ImageBounds, Map, Rename, Rows, Select, Step, Where
+from lading.dataset.source_rows import (
+    COLUMN_STEPS,
+    FIRST_SAMPLES,
+    PASS_ROWS,
+    ROW_STEPS,
+    SourceRows,
+    one_batch,
+    other_count,
+)
+from lading.dataset.steps import Map, Rows, Step
 from lading.dataset.transform import Portion, Transform
 from lading.errors import UsageError
-from lading.features.items import KEY, duplicate_id_bounds, sample_firsts, sample_rows, without_source
+from lading.features.items import KEY, sample_firsts, sample_rows, without_source
 
-__all__ = [
-    "MOST_FIRST_ROWS",
-    "ChosenSamples",
-    "has_map",
-    "has_open_types",
-    "in_order",
-    "makes_rows",
-    "one_batch",
-    "split_at_list",
-]
+__all__ = ["MOST_FIRST_ROWS", "ChosenSamples", "has_map", "has_open_types", "in_order", "split_at_list"]
 
 MOST_FIRST_ROWS = 4096
 """Rows that are looked at for the types of columns that a function adds, where the first ones have nothing in them."""
 
-_FIRST_SAMPLES = 64
-"""Samples of a list that are read by number, of some formats with their payload."""
-_SCATTERED = 16
-"""Of shards of which less than one sample in so many is wanted, samples are read by number."""
-
-_PASS_ROWS, _FIRST_ROWS = 16_384, 1024
-_COLUMN_STEPS = (Select, Drop, Rename, Cast)
-_ROW_STEPS = (Where, ImageBounds, Filter)
+_FIRST_ROWS = 1024
 
 
 class ChosenSamples:
@@ -95,7 +80,7 @@ class ChosenSamples:
         refuse_lost_columns(steps, shards.view)
         self._shards, self.steps = shards, tuple(steps)
         self._map_schemas: list[pa.Schema] = []
-        self._fields: dict[str, pa.Field | None] = {}
+        self._source = SourceRows(shards)
         self._found: dict[int, Numbers] = {}
 
     # In order
@@ -114,7 +99,7 @@ class ChosenSamples:
     def portions(
         self,
         columns: Sequence[str] | None = None,
-        max_rows: int = _PASS_ROWS,
+        max_rows: int = PASS_ROWS,
         max_bytes: int = MAX_BYTES,
         *,
         views: bool = False,
@@ -142,7 +127,7 @@ class ChosenSamples:
         if not before:
             every = shards or range(len(self._shards.listing))
             wanted = range(max(first, every.start), every.stop)
-            read = self._read(wanted, rest, columns, max_rows, max_bytes, views=views)
+            read = self._source.read(wanted, rest, columns, max_rows, max_bytes, views=views)
             yield from (portion for portion in transform.portions(read) if empty or portion.batch.num_rows)
             absent = transform.absent_field()
             if absent is not None and len(wanted) == len(self._shards.listing):
@@ -167,34 +152,6 @@ class ChosenSamples:
     def _view(self) -> str:
         return self._shards.view
 
-    def _read(
-        self, wanted: range, steps: Sequence[Step], columns: Sequence[str] | None, max_rows: int, max_bytes: int, *,
-        views: bool,
-    ) -> Iterator[pa.RecordBatch]:  # fmt: skip
-        """Batches of some shards, with the columns that the steps need."""
-        shards = self._shards
-        for number in wanted:
-            names = None
-            with shards.bad.skipping(number, shards.path(number)):
-                names = self._to_read(steps, columns, number)
-            found = shard_batches(shards, number, max_rows, max_bytes, names, views=views)
-            for batch in found:
-                # If rows between two samples of one id were dropped, the two would become one.
-                apart = self._view == "interleaved"
-                bounds = duplicate_id_bounds(batch.column("sample_id")) if apart else [0, batch.num_rows]
-                for start, stop in pairwise(bounds):
-                    yield self._with_asked(batch.slice(start, stop - start), steps, columns)
-        if len(wanted) == len(shards.listing):
-            shards.bad.refuse_all(len(shards.listing))
-
-    def _to_read(self, steps: Sequence[Step], columns: Sequence[str] | None, shard: int) -> list[str] | None:
-        """Columns to read of a shard so that steps give these columns; None for all."""
-        shards, schema = self._shards, self._shards.target
-        helps = any(isinstance(step, (*_COLUMN_STEPS, Join, Fields, ImageBounds)) for step in steps)
-        if schema is None and shards.fixed_schema and helps:
-            schema = shards.open_shard(shard).schema()
-        return columns_to_read(steps, columns, self._view, schema)
-
     def _listed(
         self, numbers: Numbers, steps: Sequence[Step], columns: Sequence[str] | None, max_rows: int, max_bytes: int
     ) -> Iterator[pa.RecordBatch]:
@@ -203,11 +160,11 @@ class ChosenSamples:
         The first ones are read by number, so that they come at once. For the others the source is read once.
         """
         begin = 0
-        while begin < min(len(numbers), _FIRST_SAMPLES):
-            wanted = np.asarray(numbers[begin : begin + min(max_rows, _FIRST_SAMPLES)], np.int64)
+        while begin < min(len(numbers), FIRST_SAMPLES):
+            wanted = np.asarray(numbers[begin : begin + min(max_rows, FIRST_SAMPLES)], np.int64)
             if self._view == "interleaved":  # the rows of a sample and of itself again would be one sample
                 wanted = wanted[: _before_repeats(wanted)]
-            yield one_batch(self.made(wanted, steps, columns))
+            yield one_batch(self._source.made(wanted, steps, columns, self._map_schemas))
             begin += len(wanted)
         if begin < len(numbers):
             with self.arranged(numbers[begin:], steps, columns, max_bytes) as found:
@@ -232,9 +189,9 @@ class ChosenSamples:
         rising = listed[order]
         self._find_map_schemas(sum(isinstance(step, Map) for step in steps))
         with Spool(len(listed), self._view, uniting(shards), to_file=to_file) as spool:
-            for portion in self._rising(rising, steps, columns, max_bytes):
+            for portion in self._source.rising(rising, steps, columns, max_bytes, self._map_schemas):
                 samples, batch = portion.samples, portion.batch
-                assert samples is not None, "as `_rising` gives them"
+                assert samples is not None, "as `rising` gives them"
                 first, stop = np.searchsorted(rising, samples, "left"), np.searchsorted(rising, samples, "right")
                 starts = sample_firsts(batch, self._view)
                 for _ in range(int((stop - first).max(initial=0))):
@@ -247,85 +204,6 @@ class ChosenSamples:
                         spool.add(take_rows(batch, rows), np.cumsum(counts) - counts, order[first[there]])
                     first = first + 1
             yield spool.finish()
-
-    def _rising(
-        self, numbers: NDArray[np.int64], steps: Sequence[Step], columns: Sequence[str] | None, max_bytes: int
-    ) -> Iterator[Portion]:
-        """Samples of the source in rising order, each shard read once; references into compressed files as bytes."""
-        shards, view = self._shards, self._view
-        again = [step for step in steps if makes_rows(step, view)]
-        transform = Transform(again, view, shards.fetcher, map_schemas=self._map_schemas)
-        ends = shards.sample_ends()
-        distinct = np.unique(numbers)
-        bounds = np.searchsorted(distinct, ends)
-        for shard in np.flatnonzero(np.diff(bounds, prepend=0)).tolist():
-            begin = int(ends[shard - 1]) if shard else 0
-            mine = distinct[int(bounds[shard - 1]) if shard else 0 : int(bounds[shard])]
-            for found, batch in self._of_shard(shard, mine, begin, again, columns, max_bytes):
-                portion = transform.apply(batch)
-                if portion.samples is None or len(portion.samples) != len(found):
-                    raise _other_count()
-                at = 0
-                for part in self._unwrapped(portion.batch, max_bytes):
-                    stop = at + len(sample_firsts(part, view))
-                    yield replace(portion, batch=part, samples=found[at:stop])
-                    at = stop
-
-    def _of_shard(
-        self, shard: int, numbers: NDArray[np.int64], begin: int, steps: Sequence[Step], columns: Sequence[str] | None,
-        max_bytes: int,
-    ) -> Iterator[tuple[NDArray[np.int64], pa.RecordBatch]]:  # fmt: skip
-        """Samples of a shard, with their numbers, as they stand in the source; `begin` is the number of its first."""
-        shards, stop, info = self._shards, int(self._shards.sample_ends()[shard]), self._shards.fmt.info
-        scattered = len(numbers) * _SCATTERED < stop - begin and info.fixed_schema and info.keeps_types
-        at, size = 0, _FIRST_SAMPLES
-        while scattered and at < len(numbers):
-            wanted = columns_to_read(steps, columns, self._view)
-            some = numbers[at : at + size]
-            rows = one_batch(unfetched_rows(shards, some, wanted, aligned_to(shards, wanted)))
-            yield some, self._with_asked(rows, steps, columns)
-            at += len(some)
-            size = min(4 * size, max(max_bytes * len(some) // max(rows.nbytes, 1), 1))
-        if scattered:
-            return
-        seen = begin
-        for batch in self._read(range(shard, shard + 1), steps, columns, _PASS_ROWS, max_bytes, views=False):
-            starts = np.append(sample_firsts(batch, self._view), batch.num_rows)
-            some = numbers[slice(*np.searchsorted(numbers, (seen, seen + len(starts) - 1)))]
-            if len(some):
-                yield some, take_rows(batch, sample_rows(starts, some - seen))
-            seen += len(starts) - 1
-
-    def _unwrapped(self, batch: pa.RecordBatch, max_bytes: int) -> Iterator[pa.RecordBatch]:
-        """The rows, with bytes in the place of references into files that can only be read from their start."""
-        if not any(file.wrap for file in files_of(batch.schema)):
-            yield batch
-            return
-        yield from materialise_parts(self._shards, batch, max_bytes)
-
-    def _with_asked(
-        self, batch: pa.RecordBatch, steps: Sequence[Step], columns: Sequence[str] | None
-    ) -> pa.RecordBatch:
-        """The batch with nulls for columns that a step needs, and that only other shards have.
-
-        Raises:
-            UsageError: no shard has a column that is asked for.
-        """
-        needed, fields = columns_to_read(steps, columns, self._view), []
-        for name in columns_asked(steps, columns):
-            if name in batch.schema.names or (needed is not None and name not in needed):
-                continue
-            field = self._field(name)
-            if field is None:
-                known = self._shards.schema
-                raise UsageError("no such column", expected=", ".join(known.names), found=repr(name),
-                                 advice=advice_about(FieldPath(name), known))  # fmt: skip
-            # pyarrow has no nulls of a type without a class.
-            fields.append(field if unread_type(field.type) is None else field.with_type(pa.null()))
-        if not fields:
-            return batch
-        columns = [*batch.columns, *(pa.nulls(batch.num_rows, field.type) for field in fields)]
-        return pa.record_batch(columns, pa.schema([*batch.schema, *fields], metadata=batch.schema.metadata))
 
     def _skipped(self, steps: Sequence[Step]) -> tuple[int, int]:
         """The first shard that a leading slice needs, and the number of samples before it, where a list says it."""
@@ -355,9 +233,9 @@ class ChosenSamples:
         for step in steps:
             if isinstance(step, Map):
                 schema = next(known)
-            elif isinstance(step, (*_COLUMN_STEPS, Join, Fields)):
+            elif isinstance(step, (*COLUMN_STEPS, Join, Fields)):
                 missing = [name for name in columns_asked([step]) if name not in schema.names]
-                for field in filter(None, map(self._field, missing)):
+                for field in filter(None, map(self._source.field, missing)):
                     schema = schema.append(field)
                 schema = after_columns(step, schema, self._view)
         return schema
@@ -382,17 +260,7 @@ class ChosenSamples:
 
     def has_keys(self) -> bool:
         """Whether samples have keys."""
-        shards = self._shards
-        return KEY in shards.schema.names or (shards.manifest is None and self._field(KEY) is not None)
-
-    def _field(self, name: str) -> pa.Field | None:
-        """A column of the source, as the first shard has it that has it; None if no shard has it."""
-        if name not in self._fields:
-            shards = self._shards
-            opened = (view.schema() for _, view in shards.readable(range(len(shards.listing))))
-            there = (schema.field(name) for schema in chain([shards.schema], opened) if name in schema.names)
-            self._fields[name] = next(there, None)
-        return self._fields[name]
+        return self._source.has_keys()
 
     # By number
 
@@ -432,7 +300,7 @@ class ChosenSamples:
         schema = self._schema_of(steps, self._shards.schema)
         columns = columns_of(names, schema)
         for name in columns:
-            if name not in schema.names and (has_map(steps) or self._field(name) is None):
+            if name not in schema.names and (has_map(steps) or self._source.field(name) is None):
                 raise UsageError("no such column", expected=", ".join(schema.names), found=repr(name))
         return columns
 
@@ -441,34 +309,13 @@ class ChosenSamples:
         found = [np.zeros(0, np.int64)]
         for portion in self.portions(None if has_map(steps) else [], steps=steps, empty=True):
             if portion.samples is None:
-                raise _other_count()
+                raise other_count()
             found.append(portion.samples)
         return np.concatenate(found)
 
     def made(self, numbers: NDArray[np.int64], steps: Sequence[Step], columns: Sequence[str] | None) -> pa.Table:
-        """Samples of the source, as steps make them that keep these samples; payload as references.
-
-        Args:
-            numbers: of the samples in the source, in any order, with repeats.
-            steps: the steps.
-            columns: columns that are wanted behind the steps, others may come along; None for all.
-        """
-        shards, view = self._shards, self._view
-        rising, places = np.unique(numbers, return_inverse=True)
-        again = [step for step in steps if makes_rows(step, view)]
-        wanted = columns_to_read(again, columns, view)
-        if wanted is not None and shards.fixed_schema and KEY not in shards.schema.names:
-            wanted = [name for name in wanted if name != KEY] or None
-        rows = one_batch(unfetched_rows(shards, rising, wanted, aligned_to(shards, wanted)))
-        transform = Transform(again, view, shards.fetcher, map_schemas=self._map_schemas)
-        portion = transform.apply(self._with_asked(rows, again, columns))
-        if portion.samples is None or len(portion.samples) != len(rising):
-            raise _other_count()
-        table = pa.Table.from_batches([portion.batch])
-        if np.array_equal(rising, numbers):
-            return table
-        bounds = np.append(sample_firsts(table, view), len(table))
-        return reorder(table, sample_rows(bounds, places))
+        """Samples of the source by number, as first steps make them; see `SourceRows.made`."""
+        return self._source.made(numbers, steps, columns, self._map_schemas)
 
 
 class _Look:
@@ -532,21 +379,14 @@ def split_at_list(steps: Sequence[Step]) -> tuple[Sequence[Step], Sequence[Step]
     return steps[:last], steps[last:]
 
 
-def makes_rows(step: Step, view: str) -> bool:
-    """Whether a step changes rows of samples that it keeps; a filter may take single items of documents."""
-    if isinstance(step, _ROW_STEPS):
-        return view == "interleaved" and step.drop == "row"
-    return not (is_over_numbers(step) or isinstance(step, SplitByGroup))
-
-
 def _chooses(step: Step) -> bool:
     """Whether a step leaves out samples for what they hold."""
-    return isinstance(step, (*_ROW_STEPS, SplitByGroup)) or (isinstance(step, Join) and step.how == "inner")
+    return isinstance(step, (*ROW_STEPS, SplitByGroup)) or (isinstance(step, Join) and step.how == "inner")
 
 
 def _changes_columns(step: Step) -> bool:
     """Whether a step changes columns, and keeps all samples."""
-    return isinstance(step, (*_COLUMN_STEPS, Fields)) or (isinstance(step, Join) and step.how == "left")
+    return isinstance(step, (*COLUMN_STEPS, Fields)) or (isinstance(step, Join) and step.how == "left")
 
 
 def _may_leave_out(step: Step) -> bool:
@@ -572,13 +412,6 @@ def _before_repeats(numbers: NDArray[np.int64]) -> int:
     return int(np.argmax(again)) if again.any() else len(numbers)
 
 
-def one_batch(rows: pa.Table) -> pa.RecordBatch:
-    """The rows of a table as one batch."""
-    whole = rows.combine_chunks()
-    batches = whole.to_batches()
-    return batches[0] if batches else pa.record_batch([c.combine_chunks() for c in whole.columns], whole.schema)
-
-
 def in_order(batch: pa.RecordBatch, columns: Sequence[str], view: str) -> pa.RecordBatch:
     """The batch with the columns that are asked for, in this order; of items with those that tell them apart."""
     for name in columns:
@@ -586,12 +419,3 @@ def in_order(batch: pa.RecordBatch, columns: Sequence[str], view: str) -> pa.Rec
             raise UsageError("no such column", expected=", ".join(batch.schema.names), found=repr(name))
     first = [n for n in ("sample_id", "position") if n in batch.schema.names] if view == "interleaved" else []
     return batch.select(list(dict.fromkeys([*first, *columns])))
-
-
-class _Uncounted(UsageError, TypeError):
-    """Samples that have no numbers. Being a TypeError, it lets `list(dataset)` do without a length."""
-
-
-def _other_count() -> UsageError:
-    return _Uncounted("a function of map() changes the number of samples, so they have no numbers",
-                      advice="Write the dataset first, and open what was written.")  # fmt: skip

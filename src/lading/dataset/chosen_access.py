@@ -10,13 +10,14 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from lading.dataset.chosen import ChosenSamples, in_order, makes_rows, one_batch
+from lading.dataset.chosen import ChosenSamples, in_order
 from lading.dataset.iteration import hidden_columns, refuse_no_columns
 from lading.dataset.order import numbers_at
 from lading.dataset.python_values import samples_as_dicts
 from lading.dataset.random_access import materialised
 from lading.dataset.sample_access import SampleAccess, ordinals
 from lading.dataset.shards import Shards
+from lading.dataset.source_rows import makes_rows, one_batch
 from lading.features.items import sample_firsts
 
 __all__ = ["ChosenAccess", "access_to"]
