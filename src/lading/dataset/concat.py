@@ -42,7 +42,7 @@ _KEYS_AT_ONCE, _KEY_BYTES = 65_536, 64 << 20
 
 
 def concat(datasets: Sequence[Dataset]) -> Dataset:
-    """Return datasets one after another, as one dataset. They may have different formats, options and steps.
+    """Return one dataset of several, one after another. They may have different formats, options and steps.
 
     Columns have the type that holds all values. A column that a dataset lacks is null in its rows. Samples without a
     key get one (`0001-000000017`: the dataset and the sample in it) if other datasets have keys. Keys may repeat.

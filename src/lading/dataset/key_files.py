@@ -70,7 +70,7 @@ def _column(file: str, names: list[str]) -> str:
     found = next((name for name in _NAMES if name in names), names[0] if len(names) == 1 else None)
     if found is None:
         raise UsageError("no column of keys", file=file, expected=" or ".join(_NAMES), found=", ".join(names),
-                         advice="Name one of them so, or write a file with it alone.")  # fmt: skip
+                         advice="Rename the column of keys, or write a file with that column alone.")  # fmt: skip
     return found
 
 

@@ -215,7 +215,7 @@ class Filter:
 
 @dataclass(frozen=True, slots=True)
 class Map:
-    """Merge what a function returns for a sample into it; or replace each batch of rows by what a function returns.
+    """Merge the dict that a function returns into its sample; or replace each batch by the batch that it returns.
 
     Attributes:
         function: called with each sample, a dict of decoded values; or with each batch.
