@@ -154,6 +154,14 @@ class ConvertSummary:
     roots: Sequence[str] = ()
     splits: Mapping[str, ConvertSummary] = field(default_factory=dict)
 
+    def __repr__(self) -> str:
+        """Return the facts that are there, without single rows: a notebook shows this behind `ds.write(…)`."""
+        facts = (
+            (each.name, getattr(self, each.name)) for each in fields(self) if each.name not in ("filtered", "lost")
+        )
+        told = (f"{name}={value:.2f}" if name == "seconds" else f"{name}={value!r}" for name, value in facts if value)
+        return f"ConvertSummary({', '.join(told)})"
+
 
 def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two by keyword
     source: Source | Dataset | Mapping[str, Dataset],
