@@ -168,3 +168,15 @@ def test_row_groups_are_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         ds.shuffle().write("box://out", "parquet")
         read = sum(length for _, length in box.ranges["box://a.parquet"])
         assert read < 1.1 * len(data)
+
+
+def test_batches_are_the_same_in_memory_and_in_the_temporary_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pages of a written Parquet file end where batches end, whoever writes it."""
+    monkeypatch.setattr(arranged, "_BUCKET_BYTES", 300)
+    ends = []
+    for to_file in (False, True):
+        with Spool(100, "samples", _unite, to_file=to_file) as spool:
+            spool.add(pa.record_batch({"n": np.arange(100)}), np.arange(100), np.arange(100))
+            ends.append([batch.num_rows for batch in spool.finish().batches(0, 100, 1000, 1 << 20)])
+    assert ends[0] == ends[1]
+    assert len(ends[0]) > 1

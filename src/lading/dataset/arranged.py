@@ -92,7 +92,7 @@ class Arranged:
         view: how rows are taken.
         unite: makes one table of rows of several shards.
         files: the files table of all references.
-        bucket: places of a bucket; 0 if no row is in the temporary file.
+        bucket: places of a bucket; 0 if there are no rows.
         chunks: of the temporary file, a row a run and bucket: bucket, first byte, samples, byte behind.
         folder: of the temporary file.
         held: rows that are in memory.
@@ -150,7 +150,7 @@ class Arranged:
 
     def _parts(self, first: int, stop: int) -> Iterator[_Part]:
         yield from (part.within(first, stop) for part in self.held)
-        if not self.bucket or first == stop:
+        if not len(self.chunks) or first == stop:
             return
         with open(os.path.join(self.folder, _ROWS), "rb") as file:
             for _, begin, samples, end in self.chunks[self.chunks[:, 0] == first // self.bucket].tolist():
@@ -264,6 +264,8 @@ class Spool:
         if self._chunks or self._to_file:
             self._flush()
         elif self._held:
+            # Batches end at buckets in memory too: they are the same, and so are the pages of Parquet, in workers.
+            self._bucket = self._bucket_of(sum(len(part.places) for part in self._held))
             self._held = [_sorted(self._unite, [*self._files], self._held)]
         chunks = np.array(self._chunks, np.int64).reshape(-1, 4)
         made = Arranged(
