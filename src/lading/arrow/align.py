@@ -26,6 +26,7 @@ from lading.errors import DuplicateField, SchemaMismatch, Unrepresentable, Usage
 from lading.features.items import INTERLEAVED_SCHEMA, RESERVED, without_source
 from lading.features.types import FEATURE_KEY, ClassLabel, Feature, Sequence, Struct, feature_of
 from lading.options import SchemaPolicy
+from lading.units import count
 
 __all__ = [
     "align_table",
@@ -106,7 +107,7 @@ def refuse_bare(rows: int, columns: int) -> None:
     """Raise Unrepresentable for rows without a column: Arrow's tables lose the number of such rows."""
     if rows and not columns:
         raise Unrepresentable("samples without a field cannot be kept or compared", expected="one column at least",
-                              found=f"{rows} samples", advice="Give them a column, such as __key__.")  # fmt: skip
+                              found=count(rows, "sample"), advice="Give them a column, such as __key__.")  # fmt: skip
 
 
 def as_text(batch: pa.RecordBatch, target: pa.Schema | None) -> pa.RecordBatch:

@@ -9,6 +9,7 @@ from typing import Literal, TypeAlias, get_args
 
 from lading.dataset.join_table import JoinTable
 from lading.errors import UsageError
+from lading.units import count
 
 __all__ = ["Dedup", "How", "Join", "Keep", "Split", "SplitByGroup"]
 
@@ -107,7 +108,7 @@ class Split:
             counts[rest[0]] = total - sum(counts)
         if sum(counts) != total or min(counts) < 0:
             asked = ", ".join(f"{name} {count:,}" for (name, _), count in zip(self.shares, counts, strict=True))
-            raise UsageError("the splits do not add up to the samples that are there", expected=f"{total:,} samples",
+            raise UsageError("the splits do not add up to the samples that are there", expected=count(total, "sample"),
                              found=asked, advice="Give one split None: the rest.")  # fmt: skip
         return counts
 

@@ -26,6 +26,7 @@ from lading.dataset.order_steps import Sample, Shuffle, Sort, Take
 from lading.dataset.steps import Limit, Rows, Step
 from lading.errors import UsageError
 from lading.features.items import sample_rows
+from lading.units import count
 
 __all__ = [
     "Look",
@@ -225,7 +226,8 @@ def _of_split(step: Split, numbers: Numbers, _look: Look) -> Numbers:
     names, counts = [name for name, _ in step.shares], step.counts(len(numbers))
     at = names.index(step.name)
     if not counts[at]:
-        raise UsageError(f"the split {step.name!r} would be empty", found=f"{len(numbers):,} samples for {step!r}",
+        asked = f"{count(len(numbers), 'sample')} for {step!r}"
+        raise UsageError(f"the split {step.name!r} would be empty", found=asked,
                          advice="Give it a larger fraction, or a number of samples.")  # fmt: skip
     first = sum(counts[:at])
     return numbers_at(numbers, np.sort(random_order(len(numbers), step.seed)[first : first + counts[at]]))

@@ -22,6 +22,7 @@ from lading.errors import DataError, UsageError
 from lading.features.items import sample_firsts, sample_rows, without_source
 from lading.formats.base import ShardReader
 from lading.manifest.values import lookup
+from lading.units import count
 
 __all__ = ["materialised", "taken_rows", "unfetched_rows", "united", "uniting"]
 
@@ -300,7 +301,8 @@ def _taken(
     firsts = sample_firsts(rows, shards.view)
     if len(firsts) != len(ordinals):
         raise DataError("samples of one id stand in this shard, and nothing tells their rows apart",
-                        file=shards.path(shard), expected=f"{len(ordinals)} samples", found=len(firsts))  # fmt: skip
+                        file=shards.path(shard), expected=count(len(ordinals), "sample"),
+                        found=len(firsts))  # fmt: skip
     if not hold and not view.copies:
         rows = copied(rows)  # who cannot leave values where they lie does not give them there either
     return _Taken(rows, firsts, not view.declares_types())

@@ -24,6 +24,7 @@ from lading.features.items import without_source
 from lading.formats.base import SampleReader
 from lading.storage.roots import folder_of
 from lading.storage.stores import is_local, resolve
+from lading.units import count
 
 __all__ = ["Shard", "ShardList", "items_at"]
 
@@ -41,7 +42,7 @@ class ShardList(Sequence["Shard"]):
         return len(self._shards.listing)
 
     def __repr__(self) -> str:
-        return f"<{len(self):,} shards>"
+        return f"<{count(len(self), 'shard')}>"
 
     def schema_behind(self, steps: Sequence[Step]) -> pa.Schema:
         """The columns of all shards, behind steps; reads headers and footers where no manifest lists the columns."""

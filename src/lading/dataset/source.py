@@ -39,6 +39,7 @@ from lading.storage.braces import expand_braces
 from lading.storage.local import LocalStore
 from lading.storage.roots import is_inside
 from lading.storage.stores import Stores, is_local, resolve, without_query
+from lading.units import count
 
 __all__ = [
     "HEAD_BYTES",
@@ -741,11 +742,11 @@ def _refuse_without_index(store: Store, root: str, name: str, infos: Sequence[Fi
             with suppress(NotFound):
                 store.head(path)
                 raise DataError(f"{needed} has no list of shards", file=path,
-                                expected=f"a list of {len(mine)} shards of the format {name}",
+                                expected=f"a list of {count(len(mine), 'shard')} of the format {name}",
                                 advice="Write it again, or name the shards themselves to do without one.")  # fmt: skip
             folders = sorted({os.path.dirname(info.path) for info in mine} - {root})
             raise SourceNotFound(
-                f"the folder holds {len(mine)} shards of the format {name}, and no index of them that can be read",
+                f"the folder holds {count(len(mine), 'shard')} of the format {name}, and no readable index",
                 file=path, found=", ".join(folders[:5]) or "shards only",
                 advice="Open a folder with an index, or name the shards themselves to do without one.",
             )  # fmt: skip

@@ -92,7 +92,7 @@ from lading.storage.base import Sink, Store
 from lading.storage.memory import MemoryStore
 from lading.storage.roots import StoredRoots, kept_roots, real_place
 from lading.storage.stores import Stores
-from lading.units import parse_bytes
+from lading.units import count, parse_bytes
 
 __all__ = ["ConvertSummary", "Progress", "convert"]
 
@@ -622,7 +622,7 @@ def _cut_by_count(shards: Shards, spec: Conversion) -> Cut:
     total = len(ChosenSamples(shards, spec.steps).numbers)
     if total < wanted:
         raise UsageError("there are fewer samples than shards", expected=f"at most --num-shards {total}",
-                         found=f"{wanted} shards")  # fmt: skip
+                         found=count(wanted, "shard"))  # fmt: skip
     return Cut(SHARD_BYTES, samples=total // wanted, longer=total % wanted)
 
 
@@ -891,7 +891,7 @@ def _compare(digest: DatasetDigest, writer: DatasetWriter, job: _Job, roots: Seq
     if found.ordered != digest.ordered or found.count != digest.count:
         raise DataError(
             "the destination does not hold what the source does", file=folder,
-            expected=f"{digest.count} samples, digest {digest.ordered}",
-            found=f"{found.count} samples, digest {found.ordered}",
+            expected=f"{count(digest.count, 'sample')}, digest {digest.ordered}",
+            found=f"{count(found.count, 'sample')}, digest {found.ordered}",
             advice="Compare the two with 'lading diff' and report this as a bug.",
         )  # fmt: skip

@@ -23,6 +23,7 @@ from lading.manifest.values import Manifest
 from lading.storage.base import Store
 from lading.storage.checksum import file_checksums
 from lading.storage.stores import Stores
+from lading.units import count
 
 __all__ = ["MergeSummary", "merge"]
 
@@ -94,7 +95,7 @@ def merge(
         parts = [_part(store, path, f"{name}/", None, limits) for name in sorted(own)]
         return _merge_manifests(store, path, parts, below, own, sorted(own))
     if not indexed:
-        found = f"{len(below)} files of other kinds" if below else "no file, or no such folder"
+        found = f"{count(len(below), 'file')} of other kinds" if below else "no file, or no such folder"
         raise SourceNotFound("the folder holds no parts of a dataset", file=path,
                              expected="ranks, or datasets in folders of their own", found=found)  # fmt: skip
     fmt = next(known for known in all_formats() if _INDEX in known.info.index_names)
@@ -150,7 +151,7 @@ def _refuse_others(
     others = [n for n in below if n not in known and not is_hidden(n.split("/")) and _is_lost(n, there, fmt, folders)]
     if others:
         raise UsageError(
-            f"the folder holds {len(others)} shards that are of no part", file=path, found=", ".join(others[:5]),
+            f"the folder holds {count(len(others), 'shard')} of no part", file=path, found=", ".join(others[:5]),
             advice="Take them out of the folder, or make datasets of them that can be merged ('lading convert').",
         )  # fmt: skip
 

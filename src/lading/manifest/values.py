@@ -32,6 +32,7 @@ from lading.content.digests import DatasetDigest
 from lading.errors import BadReference, DataError, LimitExceeded, SchemaMismatch, SidecarMismatch, UsageError
 from lading.features.items import VIEWS
 from lading.features.types import FEATURE_KEY, fingerprint
+from lading.units import count
 
 __all__ = [
     "EXTENTS_NAME",
@@ -485,7 +486,7 @@ def _root_from(prefix: str, root: Mapping[str, str]) -> Mapping[str, str]:
 def _called(manifest: Manifest, folder: str | None) -> str:
     if folder is not None:
         return folder
-    return f"a dataset of {manifest.num_samples} samples" if manifest.rank is None else f"rank {manifest.rank}"
+    return f"a dataset of {count(manifest.num_samples, 'sample')}" if manifest.rank is None else f"rank {manifest.rank}"
 
 
 def _merged(

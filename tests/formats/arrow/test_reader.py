@@ -788,9 +788,9 @@ def test_a_folder_of_plain_files_needs_no_index(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "told, message",
     [
-        ("[]", "has no list of shards; expected a list of 1 shards of the format arrow"),
-        ("null", "has no list of shards; expected a list of 1 shards of the format arrow"),
-        ("{}", "has no list of shards; expected a list of 1 shards of the format arrow"),
+        ("[]", "has no list of shards; expected a list of 1 shard of the format arrow"),
+        ("null", "has no list of shards; expected a list of 1 shard of the format arrow"),
+        ("{}", "has no list of shards; expected a list of 1 shard of the format arrow"),
         ('{"shard_filenames": ["shard-00000.arrow"]}', "column 'cache_format_version': a cache of another kind"),
     ],
 )
