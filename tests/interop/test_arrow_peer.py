@@ -74,7 +74,7 @@ def table() -> pa.Table:
 
 
 def _write(table: pa.Table, folder: Path, fmt: str, **options: Any) -> Path:
-    with lading.writer(folder, format=fmt, options=options, shard_size="60kb") as writer:
+    with lading.writer(folder, format=fmt, options=options, shard_size="20kb") as writer:
         writer.write_batch(table)
     return folder
 

@@ -169,6 +169,10 @@ class WebdatasetWriter(MemberWriter):
         """Return the size of the tar if it ended now; with compression, a part is an estimate."""
         return self._at + len(END) if self._encoder is None else self._encoder.packed_bytes()
 
+    def raw_bytes(self) -> int:
+        """Return the size of the tar before compression, if it ended now."""
+        return self._at + len(END)
+
     def held_bytes(self) -> int:
         """Return 0: the sink has every batch."""
         return 0
