@@ -710,7 +710,7 @@ def test_samples_without_a_field_are_refused_and_not_lost(fmt: str, tmp_path: Pa
     with pytest.raises(Unrepresentable, match=r"without a field.*2 samples"):
         lading.convert(tmp_path / "a", tmp_path / "out", format=fmt, columns=[])
     with (
-        pytest.raises(Unrepresentable, match=r"without a field.*1 samples"),
+        pytest.raises(Unrepresentable, match=r"without a field.*1 sample"),
         lading.writer(tmp_path / "out", format=fmt) as writer,
     ):
         writer.write({})

@@ -268,7 +268,7 @@ def test_policies(policy: OnError, left: int, places: tuple[list[FileEntry], Sto
     rows = [(0, 0, 3), (1, 99_999_999, 1), (2, 0, 3), (0, 3, 3)]
     with Fetcher(stores) as fetcher:
         if policy == "warn":
-            with pytest.warns(UserWarning, match="1 rows have no bytes"):
+            with pytest.warns(UserWarning, match="1 row has no bytes"):
                 got = fetcher.materialise(batch(rows, files), on_error=policy)
             assert got.column("image").to_pylist()[1] is None
             assert "past the end" in got.column("materialize_error")[1].as_py()

@@ -39,6 +39,7 @@ from lading.storage.roots import ELSEWHERE
 from lading.storage.stores import Stores, resolve
 from lading.storage.unwrap import UnwrappedFile
 from lading.storage.windows import BUFFER_BYTES, read_together
+from lading.units import count
 
 __all__ = ["ERROR_COLUMN", "Fetcher", "OnFailure", "earlier_errors", "materialise", "value_bounds", "write_errors"]
 
@@ -792,7 +793,8 @@ def _apply_policy(
     if on_failure is not None:
         on_failure(batch, messages, first)
     elif on_error == "warn":
-        warnings.warn(f"{len(messages)} rows have no bytes; the first: {next(iter(messages.values()))}", stacklevel=3)
+        without = count(len(messages), "row has no bytes", "rows have no bytes")
+        warnings.warn(f"{without}; the first: {next(iter(messages.values()))}", stacklevel=3)
     if on_error == "warn":
         return batch, None
     bad = np.zeros(batch.num_rows, np.bool_)
