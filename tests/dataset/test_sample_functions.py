@@ -18,9 +18,10 @@ from PIL import Image
 
 import lading
 from lading.content.media_files import AudioFile
-from lading.errors import DataError, FunctionError, UsageError
+from lading.errors import DataError, FunctionError, Unrepresentable, UsageError
 from lading.features import ClassLabel
 from lading.features import Image as ImageFeature
+from tars import tar_of
 
 FORMATS = ["webdataset", "parquet", "arrow", "mds"]
 
@@ -264,3 +265,18 @@ def test_a_value_that_is_broken_names_its_sample_and_how_to_leave_it_out(tmp_pat
     with pytest.raises(DataError, match=r"sample '3' column 'json': broken JSON.*on_error='drop_sample'"):
         list(found)
     assert len(list(found.filter(lambda sample: "a" in sample["json"], on_error="drop_sample"))) == 4
+
+
+def test_numbers_with_line_ends_stay_text_behind_a_function(tmp_path: Path) -> None:
+    (tmp_path / "in.tar").write_bytes(tar_of(*((f"{number}.cls", b"%d\n" % number) for number in range(3))))
+    lading.open(tmp_path / "in.tar").map(lambda sample: {"more": 1}).write(tmp_path / "out", format="parquet")
+    [file] = (tmp_path / "out").glob("*.parquet")
+    assert pq.read_table(file).select(["cls", "more"]).to_pydict() == {"cls": ["0\n", "1\n", "2\n"], "more": [1, 1, 1]}
+
+
+def test_only_columns_that_do_not_fit_are_named(tmp_path: Path) -> None:
+    with lading.writer(tmp_path / "in", format="webdataset") as writer:
+        writer.write({"__key__": "0", "jpg": jpeg(1), "json": {"a": 1}, "cls": b"3"})
+    with pytest.raises(Unrepresentable, match="column 'jpg': JSON cannot hold bytes") as info:
+        lading.open(tmp_path / "in").write(tmp_path / "out", format="jsonl")
+    assert "'json'" not in str(info.value)

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lading.arrow.rebatch import HELD_BATCHES
+from lading.arrow.views import is_text
 from lading.content.digests import DatasetDigest, undigested
 from lading.dataset.arranged import Arranged
 from lading.dataset.bad_shards import BadShards
@@ -53,7 +54,8 @@ from lading.dataset.transform import Transform
 from lading.dataset.writer import DatasetWriter, WriteSummary
 from lading.errors import DataError, SeveralSplits, Unrepresentable, UsageError
 from lading.features.items import KEY
-from lading.features.natural import natural_schema
+from lading.features.natural import is_number, known_feature, natural_schema
+from lading.features.stored_values import is_payload
 from lading.formats.base import AnyFormat
 from lading.formats.registry import format_of_name, get_format
 from lading.interleaved.tar_writer import Roles
@@ -661,10 +663,17 @@ def _settled(job: _Job, shards: Shards) -> Conversion:
         plan = replace(plan, mapped=mapped)
     if every is not None and (mapped or job.has(Select, DropColumns, Rename, Join, Fields, Cast)):
         steps = Transform(job.steps, shards.view, shards.fetcher, map_schemas=mapped)
-        plan = replace(plan, mapped=mapped, written=steps.check(written or every))
+        plan = replace(plan, mapped=mapped, written=_as_found(steps.check(written or every), every))
     if write.workers > 1 and job.has(Map, Filter):
         spec.encode()  # a function that workers cannot be sent is refused for little data too
     return replace(spec, plan=plan)
+
+
+def _as_found(schema: pa.Schema, source: pa.Schema) -> pa.Schema:
+    """The schema, where what should be numbers in files is text, if the first values of the source are none."""
+    texts = {field.name for field in source if is_number(known_feature(field)) and is_text(field.type)}
+    fields = [f.with_type(pa.string()) if f.name in texts and is_payload(f.type) else f for f in schema]
+    return pa.schema(fields, metadata=schema.metadata)
 
 
 def _without_unread(plan: Plan, steps: Sequence[Step], view: str) -> Plan:

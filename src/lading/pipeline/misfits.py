@@ -19,6 +19,8 @@ from lading.arrow.references import is_ref
 from lading.arrow.views import plain_type, present, take_rows, take_values, without_views
 from lading.errors import DataError, LadingError, Unrepresentable
 from lading.features.items import KEY, RESERVED
+from lading.features.natural import is_number, known_feature
+from lading.features.types import Json
 from lading.interleaved.tar_writer import Roles
 from lading.interleaved.typed import cast_values, retyped
 from lading.pipeline.batch import Batch
@@ -84,7 +86,9 @@ class _Rows:
     def of(cls, kind: ShardKind, batch: Batch) -> _Rows:
         """Return rows of a batch, without the payload of references; as many as take 64 MiB."""
         fields = [f.with_type(pa.large_binary()) if is_ref(f.type) else f for f in batch.schema]
-        columns = [_hollow(c) if is_ref(c.type) else c for c in batch.rows.columns]
+        columns = [
+            _hollow(c, f) if is_ref(c.type) else c for c, f in zip(batch.rows.columns, batch.schema, strict=True)
+        ]
         tried = Batch(without_views(pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))), batch.view)
         if tried.size_bytes > _TRIED_BYTES:
             tried = tried.slice(0, int(tried.starts[1]) if tried.num_samples > 1 else tried.num_rows)
@@ -130,9 +134,11 @@ class _Rows:
         return None
 
 
-def _hollow(column: pa.Array) -> pa.Array:
-    """Return empty bytes in the place of references; nulls stay."""
-    return pa.array([b"" if there else None for there in column.is_valid().to_pylist()], pa.large_binary())
+def _hollow(column: pa.Array, field: pa.Field) -> pa.Array:
+    """Return empty bytes in the place of references, or what else their column takes; nulls stay."""
+    feature = known_feature(field)
+    value = b"null" if isinstance(feature, Json) else b"0" if is_number(feature) else b""
+    return pa.array([value if there else None for there in column.is_valid().to_pylist()], pa.large_binary())
 
 
 def _advice(found: dict[str, Unrepresentable], rest: _Rows, batch: Batch) -> str:
@@ -194,7 +200,7 @@ class _Column:
         """Return the column without references, in which trials are written."""
         if not is_ref(self.field.type):
             return self
-        return _Column(self.field.with_type(pa.large_binary()), _hollow(self.values))
+        return _Column(self.field.with_type(pa.large_binary()), _hollow(self.values, self.field))
 
 
 def _type_option(column: _Column, rest: _Rows) -> tuple[str | None, LadingError | None]:
