@@ -70,6 +70,10 @@ _COPY_GAP_BYTES, _VIEW_GAP_BYTES = 8 << 10, 2 << 10
 _WINDOW_BYTES = 1 << 20
 _SMALL_FILE_BYTES = 1 << 20
 """Most bytes of a file's only value for which a read costs less than a map, or than the plan of several reads."""
+_FEW_VALUES, _FEW_BYTES = 64, 64 << 10
+"""Values, and bytes, of a window whose values are copied one by one: for more, a call of Arrow costs less."""
+_WINDOWS_TOGETHER = 256
+"""Windows of few values whose copies share a buffer."""
 _GAPS_A_REQUEST = 16
 """Requests of a batch barely wait for each other, so a gap pays off only at a fraction of a lone request's cost."""
 _MAX_REQUEST_BYTES = 64 << 20
@@ -637,14 +641,37 @@ def _copy_windows(file: OpenFile, plan: FetchPlan, at: _Located, rows: NDArray[n
     order = np.argsort(plan.request_of, kind="stable")
     bounds = np.searchsorted(plan.request_of[order], np.arange(len(plan.length) + 1)).tolist()
     window = room_for(int(plan.length.max()))
+    body = as_view(window)
+    few: list[NDArray[np.int64]] = []
+    copies: list[bytes] = []
     for (offset, size), first, stop in zip(plan.requests, bounds[:-1], bounds[1:], strict=True):
-        file.read_into([as_view(window)[:size]], offset)
+        file.read_into([body[:size]], offset)
         mine = order[first:stop]
         length = at.length[rows[mine]]
+        if len(mine) <= _FEW_VALUES and size <= _FEW_BYTES:
+            starts = plan.offset_in[mine].tolist()
+            few.append(rows[mine])
+            copies.append(b"".join([body[i : i + n] for i, n in zip(starts, length.tolist(), strict=True)]))
+            if len(copies) == _WINDOWS_TOGETHER:
+                _keep_copies(at, few, copies)
+            continue
         copied = join(from_ranges(window, plan.offset_in[mine], length))
         at.which[rows[mine]] = len(at.buffers)
         at.offset[rows[mine]] = np.cumsum(length) - length
         at.buffers.append(copied.buffers()[2])
+    _keep_copies(at, few, copies)
+
+
+def _keep_copies(at: _Located, few: list[NDArray[np.int64]], copies: list[bytes]) -> None:
+    """Take the copied values of these rows into one buffer, and empty both lists."""
+    if not few:
+        return
+    rows = np.concatenate(few)
+    at.which[rows] = len(at.buffers)
+    at.offset[rows] = np.cumsum(at.length[rows]) - at.length[rows]
+    at.buffers.append(pa.py_buffer(b"".join(copies)))
+    few.clear()
+    copies.clear()
 
 
 def _take_answer(at: _Located, rows: NDArray[np.int64], answer: _Answer) -> None:
