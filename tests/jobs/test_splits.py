@@ -67,14 +67,19 @@ def test_the_folder_may_be_named_in_other_ways(source: Path, tmp_path: Path, mon
     for number, spelled in enumerate(named):
         out = tmp_path / f"{number}"
         lading.convert(spelled, out, format="parquet")
-        assert sorted(path.name for path in out.iterdir()) == ["_lading", "test", "train"]
+        assert sorted(path.name for path in out.iterdir()) == [".huggingface.yaml", "_lading", "test", "train"]
         assert rows(out / "test") == rows(source / "test")
 
 
 @pytest.mark.parametrize("fmt", ["parquet", "arrow"])
 def test_other_formats_have_a_folder_for_each(fmt: str, source: Path, tmp_path: Path) -> None:
     lading.convert(source, tmp_path / "out", format=fmt, workers=2)
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["_lading", "test", "train"]
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
+        ".huggingface.yaml",
+        "_lading",
+        "test",
+        "train",
+    ]
     for name in ("train", "test"):
         assert lading.digest(tmp_path / "out" / name).ordered == lading.digest(source / name).ordered
 

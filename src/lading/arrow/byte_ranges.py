@@ -109,7 +109,8 @@ class ByteRanges:
 
     def views(self) -> list[memoryview | None]:
         """Return the bytes of ranges that are all in memory, without a copy; None for a missing value."""
-        bodies = [as_view(source) for source in self.sources]
+        used = set(self.source.tolist())  # a file may stand among the sources, of which there is no range
+        bodies = [as_view(source) if number in used else memoryview(b"") for number, source in enumerate(self.sources)]
         places = zip(self.source.tolist(), self.offset.tolist(), (self.offset + self.length).tolist(), strict=True)
         if len(bodies) == 1 and self.there.all():
             [body] = bodies

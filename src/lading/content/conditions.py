@@ -43,6 +43,7 @@ import ast
 import math
 import operator
 import re
+import shlex
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -751,7 +752,10 @@ def _in_type(call: _Call, which: int, column: pa.Array, literal: _Literal) -> tu
     """
     kind = column.type
     if _kind(kind) not in _OF[type(literal)]:
-        raise _misfit(call, which, column, f"cannot be compared with {_shown(literal)}{_why(kind)}")
+        wrong = _misfit(call, which, column, f"cannot be compared with {_shown(literal)}{_why(kind)}")
+        if is_text(kind) and _OF[type(literal)] is _NUMBERS and wrong.column is not None and "." not in wrong.column:
+            wrong.advice = f"Give the column a type of numbers, such as --type {shlex.quote(wrong.column)}=double."
+        raise wrong
     if isinstance(literal, bool):
         return pa.scalar(literal), 0
     if isinstance(literal, str) and _kind(kind) != "decimal":

@@ -75,7 +75,8 @@ from lading.jobs.threads import threads_each, using_threads
 from lading.jobs.trial import tried_rates, tried_ratio
 from lading.limits import DEFAULT_LIMITS, Limits
 from lading.manifest.commit import Staging, check_destination, find_destination
-from lading.manifest.values import lookup
+from lading.manifest.hugging_face import save_data_files
+from lading.manifest.values import FOLDER, lookup
 from lading.options import (
     Checksums,
     Drop,
@@ -795,8 +796,13 @@ def _convert_parts(job: _Job, parts: Mapping[str, Dataset], destination: str | o
 
 def _write_index(write: WriteOptions, names: Sequence[str], store: Store, place: str) -> None:
     target = get_format(write.format)
-    if not target.write_splits(store, place, names, target.write_options(write.options or {})):
-        write_splits(store, place, names)
+    if target.write_splits(store, place, names, target.write_options(write.options or {})):
+        return
+    write_splits(store, place, names)
+    shards = {name: [info.path[len(place) + 1 :] for info in store.walk(f"{place}/{name}")] for name in names}
+    save_data_files(store, place, write.format, {
+        name: [path for path in paths if f"/{FOLDER}/" not in path] for name, paths in shards.items()
+    })  # fmt: skip
 
 
 def _together(splits: Mapping[str, ConvertSummary], began: float) -> ConvertSummary:

@@ -35,6 +35,7 @@ from lading.errors import (
 from lading.formats.registry import get_format
 from lading.limits import DEFAULT_LIMITS, Limits
 from lading.manifest import values as mf
+from lading.manifest.hugging_face import save_data_files
 from lading.manifest.values import Manifest
 from lading.storage.base import Mapper, Store, native_path, write_file
 from lading.storage.checksum import Checksum
@@ -58,7 +59,12 @@ def lading_folder(rank: int | None) -> str:
 
 
 def save_manifest(store: Store, folder: str, manifest: Manifest, shards: pa.Table) -> None:
-    """Write manifest and list of shards below a dataset's folder; the manifest holds the checksum of the list."""
+    """Write manifest and list of shards below a dataset's folder; the manifest holds the checksum of the list.
+
+    A dataset of one writer also gets the file by which `datasets` finds the shards.
+    """
+    if manifest.rank is None:
+        save_data_files(store, folder, manifest.format, {"train": shards["path"].to_pylist()})
     own, listed, total = lading_folder(manifest.rank), mf.write_shards(shards, manifest), Checksum()
     total.update(listed)
     files = {**manifest.files, f"{own}/{mf.SHARDS_NAME}": total.hexdigest()}
