@@ -33,7 +33,9 @@ def test_parquet(datasets: object, tmp_path: Path) -> None:
     found = datasets.Dataset.from_parquet(files, cache_dir=str(tmp_path / "cache"))
     assert found.features["jpg"] == datasets.Image()
     rows = list(found.cast_column("jpg", datasets.Image(decode=False)))
-    assert [(r["__key__"], r["jpg"]["bytes"], r["txt"]) for r in rows] == [(r["__key__"], r["jpg"], r["txt"]) for r in ROWS]
+    assert [(r["__key__"], r["jpg"]["bytes"], r["txt"]) for r in rows] == [
+        (r["__key__"], r["jpg"], r["txt"]) for r in ROWS
+    ]
 
 
 def test_webdataset(datasets: object, tmp_path: Path) -> None:
