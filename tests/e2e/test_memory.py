@@ -107,6 +107,7 @@ _HELD_MB = {"mds": 67}
 
 JOB = """
 import sys, lading
+from lading.dataset import sample_digests
 from lading.jobs import digest, run, salvage, salvage_shard, verify
 
 def told_mb(name):
@@ -121,7 +122,7 @@ elif sys.argv[1] == "salvage":
     salvage_shard._MAX_BYTES = 8 << 20
     salvage.salvage(source, out, max_batch_bytes="8MB")
 else:
-    digest._MAX_BYTES = verify._MAX_BYTES = 8 << 20
+    digest.DIGEST_BYTES = sample_digests.DIGEST_BYTES = verify._MAX_BYTES = 8 << 20
     for _ in lading.open(source).batches(max_bytes="8MB"):
         pass
     lading.digest(source, workers=1)

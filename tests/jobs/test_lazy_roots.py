@@ -150,7 +150,7 @@ def test_what_helps_where_the_payload_is_missing(docs: Path, tmp_path: Path) -> 
     out = docs.parent / "out"
     lading.convert(docs, out, format="parquet", lazy=True)
     shutil.rmtree(docs)
-    for words in (["verify", str(out)], ["verify", str(out), "--deep"], ["convert", str(out), str(tmp_path / "o.mds")]):
+    for words in (["verify", str(out)], ["verify", str(out), "--deep"], ["convert", str(out), str(tmp_path / "o")]):
         told = CliRunner().invoke(app, [*words, *(["--to", "mds"] if words[0] == "convert" else [])])
         assert told.exit_code == 1
         assert "name the folder with --root" in " ".join(told.output.split())

@@ -17,9 +17,10 @@ import pytest
 import lading
 from damage import break_header
 from lading.caches import write_cache
+from lading.dataset import sample_digests
 from lading.errors import CorruptShard, StoreError, UsageError
 from lading.features.types import Value
-from lading.jobs import digest, pool, progress, reading
+from lading.jobs import pool, progress, reading
 from lading.jobs.progress import Progress
 from lading.jobs.threads import using_threads
 from lading.limits import Limits
@@ -173,7 +174,7 @@ def test_a_source_that_changes_before_workers_open_it_is_an_error(
             (folder / "99.tar").symlink_to(shards[0])
 
     monkeypatch.setattr(progress, "_WORTH_S", 1e9)  # the first shards are looked at here
-    monkeypatch.setattr(digest, "_MAX_BYTES", 1)
+    monkeypatch.setattr(sample_digests, "DIGEST_BYTES", 1)
     with pytest.raises(StoreError, match="the source changed while it was read"):
         lading.digest(folder, workers=2, on_progress=grow)
 

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import tarfile
+from collections.abc import Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,8 @@ from typer.testing import CliRunner
 import lading
 from lading.cli.main import app
 from lading.errors import Unrepresentable
+from lading.jobs.tasks import Task
+from lading.pipeline.cutting import Cut
 
 TABLE = pa.table(
     {
@@ -125,9 +128,14 @@ def test_types_of_the_source_come_back(tmp_path: Path) -> None:
     assert found.equals(expected)
 
 
-def test_rows_that_are_left_out_leave_gaps_in_the_keys(tmp_path: Path) -> None:
+def test_rows_that_are_left_out_leave_gaps_in_the_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The keys of a task's rows begin with its first row's number in the source, whoever does the task."""
     write_parquet(tmp_path)
+
+    def a_task_a_file(sizes: Sequence[int], _shard_bytes: int | None, _rates: object) -> list[Task]:
+        return [Task(number, number, number + 1, size, Cut(1000)) for number, size in enumerate(sizes)]
+
+    monkeypatch.setattr("lading.jobs.convert.plan_tasks", a_task_a_file)
     for workers in (1, 2):
         lading.convert(f"{tmp_path}/*.parquet", tmp_path / f"out{workers}", format="webdataset", shard_size="1kb",
                        where="Id in (58, 59, 118, 119, 178, 179, 238, 239)", workers=workers)  # fmt: skip

@@ -138,11 +138,11 @@ def test_a_damaged_sample_is_named_by_its_key(tmp_path: Path) -> None:
     body = path.read_bytes()
     with lading.open(path) as shard:
         keys = [sample["__key__"] for sample in shard.samples()]
-        payload = shard[17]["bin"]
+        payload = shard[7]["bin"]
     at = body.index(payload)
     path.write_bytes(body[:at] + bytes([payload[0] ^ 1]) + body[at + 1 :])
     [found] = lading.verify(out, deep=True).findings
-    assert (found["row"], found["sample"], found["file"]) == (17, keys[17], str(path))
+    assert (found["row"], found["sample"], found["file"]) == (7, keys[7], str(path))
 
 
 @pytest.mark.parametrize("fmt", ["webdataset", "mds", "jsonl"])

@@ -53,7 +53,8 @@ class Extent:
 def extents(folder: Path, fmt: str) -> list[Extent]:
     """Return the places of the samples of a folder's shards, shard by shard in the order of names."""
     found: list[Extent] = []
-    for path in sorted(p for p in folder.iterdir() if p.is_file() and p.suffix not in (".json", ".zst")):
+    shards = (p for p in folder.iterdir() if p.is_file() and p.suffix not in (".json", ".yaml", ".zst"))
+    for path in sorted(shards):
         mine = list(_PLACES[fmt](path))
         first = max((extent.sample for extent in found), default=-1) + 1
         found += [Extent(file, start, stop, first + sample) for file, start, stop, sample in mine]

@@ -64,7 +64,8 @@ def save_manifest(store: Store, folder: str, manifest: Manifest, shards: pa.Tabl
     A dataset of one writer also gets the file by which `datasets` finds the shards.
     """
     if manifest.rank is None:
-        save_data_files(store, folder, manifest.format, {"train": shards["path"].to_pylist()})
+        beside = save_data_files(store, folder, manifest.format, {"train": shards["path"].to_pylist()})
+        manifest = replace(manifest, files={**manifest.files, **beside})
     own, listed, total = lading_folder(manifest.rank), mf.write_shards(shards, manifest), Checksum()
     total.update(listed)
     files = {**manifest.files, f"{own}/{mf.SHARDS_NAME}": total.hexdigest()}

@@ -13,6 +13,7 @@ import orjson
 
 from lading.formats.registry import get_format
 from lading.storage.base import Store, write_file
+from lading.storage.checksum import Checksum
 
 __all__ = ["save_data_files"]
 
@@ -21,8 +22,10 @@ _FORMATS = {"arrow", "csv", "jsonl", "parquet", "webdataset"}
 """Formats that `datasets` reads."""
 
 
-def save_data_files(store: Store, folder: str, name: str, splits: Mapping[str, Sequence[str]]) -> None:
+def save_data_files(store: Store, folder: str, name: str, splits: Mapping[str, Sequence[str]]) -> dict[str, str]:
     """Write which files of a folder are the shards of each split, for formats that `datasets` reads.
+
+    Return the checksum of the file by its name; empty if none is written.
 
     Args:
         store: store of the folder.
@@ -31,11 +34,15 @@ def save_data_files(store: Store, folder: str, name: str, splits: Mapping[str, S
         splits: files of each split, by paths below the folder. Files of other formats are left out.
     """
     if name not in _FORMATS or not all(re.fullmatch(r"\w+", split) for split in splits):
-        return
+        return {}
     found = [{"split": split, "path": _patterns(name, paths)} for split, paths in splits.items()]
-    if all(split["path"] for split in found):
-        configs = {"configs": [{"config_name": "default", "data_files": found}]}
-        write_file(store, f"{folder}/{_NAME}", [orjson.dumps(configs, option=orjson.OPT_INDENT_2)])
+    if not all(split["path"] for split in found):
+        return {}
+    configs = {"configs": [{"config_name": "default", "data_files": found}]}
+    text, checksum = orjson.dumps(configs, option=orjson.OPT_INDENT_2), Checksum()
+    write_file(store, f"{folder}/{_NAME}", [text])
+    checksum.update(text)
+    return {_NAME: checksum.hexdigest()}
 
 
 def _patterns(name: str, paths: Sequence[str]) -> list[str]:

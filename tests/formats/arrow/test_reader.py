@@ -781,7 +781,7 @@ def test_a_folder_of_plain_files_needs_no_index(tmp_path: Path) -> None:
     with lading.open(tmp_path) as dataset:
         assert [row["n"] for row in dataset] == ["a.arrow", "b.feather"]
     (tmp_path / "b.feather").rename(tmp_path / "shard-00000.arrow")
-    with pytest.raises(LadingError, match=r"_metadata.json.*no index of them"):
+    with pytest.raises(LadingError, match=r"_metadata.json.*no readable index"):
         lading.open(tmp_path)
 
 
