@@ -25,7 +25,7 @@ def _written(folder: Path, **options: Any) -> Path:
     with lading.writer(folder / "new", format="csv", options=options) as writer:
         for row in ROWS:
             writer.write(row)
-    [path] = [path for path in (folder / "new").iterdir() if path.is_file()]
+    [path] = [path for path in (folder / "new").glob("shard*") if path.is_file()]
     return path
 
 
