@@ -182,9 +182,11 @@ def media_schema(schema: pa.Schema) -> pa.Schema:
     for field, feature in zip(schema, features, strict=True):
         kind = _MEDIA if is_bytes(field.type) and isinstance(feature, _MEDIA_FEATURES) else field.type
         fields.append(_with_kind(field, kind))
-        spec = _true_feature(kind, feature)
-        if spec is not None:
-            specs[field.name] = _renewed(before.get(field.name), spec, kind)
+        spec_before, spec = before.get(field.name), _true_feature(kind, feature)
+        if spec_before is not None and _has_extension(kind):  # arrays, where `datasets` is imported
+            specs[field.name] = spec_before
+        elif spec is not None:
+            specs[field.name] = _renewed(spec_before, spec, kind)
     marks = {} if before else {BY_DEFAULT_KEY: b"true"}
     return pa.schema(fields, metadata={**(schema.metadata or {}), HUGGINGFACE_KEY: _as_metadata(specs), **marks})
 
