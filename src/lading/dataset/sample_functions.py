@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import traceback
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from typing import Any
 
@@ -217,7 +218,7 @@ def _equal(one: Any, other: Any) -> bool:
     return bool(one == other) or (one != one and other != other)  # noqa: PLR0124 - NaN
 
 
-class _Called:
+class _Called(ABC):
     """Calls a function for the samples of batches, and deals with what it raises."""
 
     def __init__(self, step: Map | Filter, fetcher: Fetcher) -> None:
@@ -240,8 +241,9 @@ class _Called:
                     raise found from (None if found is error else error)
                 yield row, _Failure(found)
 
+    @abstractmethod
     def _one(self, sample: Sample) -> Any:
-        raise NotImplementedError
+        """Return what the function gives for one sample."""
 
     def _failure(self, error: Exception, columns: _Columns, row: int, number: int | None) -> LadingError:
         place = columns.place(row)
