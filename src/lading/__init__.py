@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from lading.compat.mosaicml import LocalCopy, MDSShard
-    from lading.dataset.concat import concat
     from lading.dataset.dataset import Dataset
-    from lading.dataset.open import open_dataset as open  # noqa: A004 - what users type: lading.open(…)
-    from lading.dataset.writer import DatasetWriter as writer  # noqa: N813 - what users type: with lading.writer(…)
+    from lading.dataset.source.open import open_dataset as open  # noqa: A004 - what users type: lading.open(…)
+    from lading.dataset.transform.concat import concat
+    from lading.dataset.writing.writer import DatasetWriter as writer  # noqa: N813 - what users type: with lading.writer(…)
     from lading.errors import LadingError
     from lading.jobs.convert import convert
     from lading.jobs.diff import diff
@@ -56,7 +56,7 @@ _HOMES = {
     "LadingError": ("lading.errors", "LadingError"),
     "LocalCopy": ("lading.compat.mosaicml", "LocalCopy"),
     "MDSShard": ("lading.compat.mosaicml", "MDSShard"),
-    "concat": ("lading.dataset.concat", "concat"),
+    "concat": ("lading.dataset.transform.concat", "concat"),
     "convert": ("lading.jobs.convert", "convert"),
     "diff": ("lading.jobs.diff", "diff"),
     "digest": ("lading.jobs.digest", "dataset_digest"),
@@ -66,11 +66,11 @@ _HOMES = {
     "info": ("lading.jobs.info", "info"),
     "materialise": ("lading.storage.fetch", "materialise"),
     "merge": ("lading.jobs.merge", "merge"),
-    "open": ("lading.dataset.open", "open_dataset"),
+    "open": ("lading.dataset.source.open", "open_dataset"),
     "salvage": ("lading.jobs.salvage", "salvage"),
     "stats": ("lading.jobs.stats", "dataset_stats"),
     "verify": ("lading.jobs.verify", "verify"),
-    "writer": ("lading.dataset.writer", "DatasetWriter"),
+    "writer": ("lading.dataset.writing.writer", "DatasetWriter"),
 }
 _MODULES = frozenset(("caches", "errors", "features", "limits", "media"))
 """What users reach as `lading.caches.write_cache(…)`, imported when it is asked for."""

@@ -12,8 +12,8 @@ import lading
 from lading.arrow.rebatch import rebatched
 from lading.arrow.references import FileEntry, files_of, is_ref, make_refs, unpack, with_files
 from lading.arrow.views import row_bytes
-from lading.dataset.iteration import shard_batches
-from lading.dataset.open import open_shards
+from lading.dataset.shards.iteration import shard_batches
+from lading.dataset.source.open import open_shards
 
 
 def batches(count: int, rows: int, size: int) -> list[pa.RecordBatch]:

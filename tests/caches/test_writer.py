@@ -30,7 +30,7 @@ from PIL import Image as Pillow
 
 import lading
 from lading.caches import CacheMeta, cache_fingerprint, layout, read_cache_meta, read_shard, validate_cache, write_cache
-from lading.dataset.shards import Shards
+from lading.dataset.shards.shards import Shards
 from lading.errors import (
     CorruptShard,
     DataError,
@@ -1409,14 +1409,14 @@ def test_a_cache_that_is_exchanged_while_it_is_opened(
 ) -> None:
     write_cache(numbers(100), NUMBERS, tmp_path / "c", batch_size=10, shard_size=1)
     rebuilds = iter(range(1, 4))
-    made = lading.dataset.open.shards_of
+    made = lading.dataset.source.open.shards_of
 
     def exchange_first(*args: Any, **how: Any) -> Shards:
         if (number := next(rebuilds, None)) is not None:
             write_cache(numbers(10 * shards, 1000 * number), NUMBERS, tmp_path / "c", batch_size=10, shard_size=1)
         return made(*args, **how)
 
-    monkeypatch.setattr("lading.dataset.open.shards_of", exchange_first)
+    monkeypatch.setattr("lading.dataset.source.open.shards_of", exchange_first)
     with lading.open(tmp_path / "c") as dataset:
         assert len(dataset) == 10 * shards
         assert [row["n"] for row in dataset] == list(range(3000, 3000 + 10 * shards))

@@ -23,8 +23,8 @@ from faults import file_size_limit
 from golden_cases import Golden
 from lading.arrow.align import align_table
 from lading.arrow.references import is_ref, make_refs
-from lading.dataset.iteration import materialise_parts
-from lading.dataset.open import open_dataset, open_shards
+from lading.dataset.shards.iteration import materialise_parts
+from lading.dataset.source.open import open_dataset, open_shards
 from lading.errors import (
     BadReference,
     DataError,
@@ -378,7 +378,7 @@ def test_indexes_that_were_forgotten_take_no_room(tmp_path: Path, monkeypatch: p
         dataset.indexes.hold(0, dataset.open_shard(0).index())
         index = dataset.indexes.held(0)
         assert index is not None
-        monkeypatch.setattr("lading.dataset.shard_indexes._HELD_BYTES", index.nbytes)
+        monkeypatch.setattr("lading.dataset.shards.shard_indexes._HELD_BYTES", index.nbytes)
         dataset.forget_shards()
         assert dataset.indexes.held(0) is None
         dataset.indexes.hold(0, dataset.open_shard(0).index())

@@ -107,7 +107,7 @@ _HELD_MB = {"mds": 67}
 
 JOB = """
 import sys, lading
-from lading.dataset import sample_digests
+from lading.dataset.shards import sample_digests
 from lading.jobs import digest, run, salvage, salvage_shard, verify
 
 def told_mb(name):

@@ -12,8 +12,8 @@ import pytest
 from golden_cases import Golden, load_views
 from golden_compare import compare_samples
 from lading.arrow.references import is_ref
-from lading.dataset.open import open_dataset
-from lading.dataset.random_access import unfetched_rows
+from lading.dataset.shards.random_access import unfetched_rows
+from lading.dataset.source.open import open_dataset
 from lading.options import InterleavedOptions
 
 CASES = (

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 import lading
-from lading.dataset.open import open_dataset
+from lading.dataset.source.open import open_dataset
 from lading.errors import DataError, LimitExceeded, SchemaMismatch, UsageError
 from lading.features.items import INTERLEAVED_SCHEMA
 from lading.interleaved.tar_members import refuse_names

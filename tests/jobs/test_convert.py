@@ -20,7 +20,7 @@ import lading
 from documents import SQUARE, TALL, WIDE, documents, tiff_of
 from golden_cases import Golden
 from lading.caches import write_cache
-from lading.dataset.open import open_shards
+from lading.dataset.source.open import open_shards
 from lading.errors import (
     BadReference,
     DataError,

@@ -22,8 +22,8 @@ from hypothesis import strategies as st
 
 import lading
 from lading.content.digests import DatasetDigest, sample_digests
-from lading.dataset import sample_digests as digesting
-from lading.dataset.open import open_shards
+from lading.dataset.shards import sample_digests as digesting
+from lading.dataset.source.open import open_shards
 from lading.errors import CorruptShard, LadingError, UsageError
 from lading.features.types import tag_by_extension
 from lading.jobs.progress import Progress

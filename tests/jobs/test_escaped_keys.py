@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import lading
-from lading.dataset.open import open_shards
+from lading.dataset.source.open import open_shards
 from lading.errors import Unrepresentable, UsageError
 from lading.jobs.salvage import salvage
 

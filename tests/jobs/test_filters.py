@@ -15,9 +15,9 @@ from PIL import Image
 
 import lading
 from documents import SAMPLES, WIDE, documents, picture
-from lading.dataset.outcomes import RowOutcome
-from lading.dataset.steps import Filter, ImageBounds, Step, Where
-from lading.dataset.transform import Transform
+from lading.dataset.steps.step import Filter, ImageBounds, Step, Where
+from lading.dataset.transform.transform import Transform
+from lading.dataset.writing.outcomes import RowOutcome
 from lading.errors import UsageError
 from lading.limits import Limits
 from lading.storage.fetch import Fetcher

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import lading
-from lading.dataset.python_values import samples_as_dicts
+from lading.dataset.values.python_values import samples_as_dicts
 from lading.features.types import Json, feature_of
 
 SHARDS: list[list[dict[str, Any]]] = [

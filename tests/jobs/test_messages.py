@@ -14,8 +14,8 @@ import pytest
 
 from lading import errors
 from lading.arrow.references import RefType, ref_field
-from lading.dataset.shards import ReadPlan
-from lading.dataset.steps import Limit, Map, Where
+from lading.dataset.shards.shards import ReadPlan
+from lading.dataset.steps.step import Limit, Map, Where
 from lading.errors import CorruptShard, LadingError, StoreError, UsageError
 from lading.jobs.messages import (
     decode_error,

@@ -17,7 +17,7 @@ import pytest
 import lading
 from damage import break_header
 from lading.caches import write_cache
-from lading.dataset import sample_digests
+from lading.dataset.shards import sample_digests
 from lading.errors import CorruptShard, StoreError, UsageError
 from lading.features.types import Value
 from lading.jobs import pool, progress, reading

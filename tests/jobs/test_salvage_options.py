@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 import lading
-from lading.dataset.open import open_shards
-from lading.dataset.shards import options_like
+from lading.dataset.shards.shards import options_like
+from lading.dataset.source.open import open_shards
 from lading.jobs.salvage import salvage
 from lading.pipeline.cutting import Cut
 

@@ -16,7 +16,7 @@ import pytest
 import lading
 from documents import SAMPLES, SQUARE, TALL, WIDE, documents, picture, tiff_of
 from hooks import no_first_items, with_length
-from lading.dataset.steps import Function
+from lading.dataset.steps.step import Function
 from lading.errors import BadReference, SchemaMismatch, Unrepresentable, UsageError
 from lading.features.items import INTERLEAVED_SCHEMA
 from lading.storage.fetch import OnError

@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from lading.dataset.source import LISTING_SCHEMA, Listing
+from lading.dataset.source.source import LISTING_SCHEMA, Listing
 from lading.errors import NotFound
 from lading.jobs.tasks import Rates, Task, is_one_task, plan_tasks, shard_sizes
 from lading.pipeline.cutting import Cut

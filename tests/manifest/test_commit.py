@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import lading
-from lading.dataset.open import open_shards
+from lading.dataset.source.open import open_shards
 from lading.errors import DestinationExists, StoreError, UsageError
 from lading.manifest import values as mf
 from lading.storage.base import FileInfo, Store

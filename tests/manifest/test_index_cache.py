@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import lading
-from lading.dataset.open import open_shards
+from lading.dataset.source.open import open_shards
 from lading.formats.base import ShardFile
 from lading.manifest.index_cache import IndexCache
 from lading.storage.local import LocalStore

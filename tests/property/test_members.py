@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import lading
 from lading.arrow.views import is_bytes, is_text
 from lading.content.digests import DatasetDigest, sample_digests
-from lading.dataset.writer import DatasetWriter
+from lading.dataset.writing.writer import DatasetWriter
 from lading.errors import Unrepresentable
 from lading.features.types import Array, with_feature
 from lading.storage.memory import MemoryStore

@@ -77,7 +77,7 @@ def _closing(steps: Sequence[DemoStep], folder: str | None, *, same: bool) -> It
     from rich.text import Text
 
     from lading.cli.samples import as_text, read_samples
-    from lading.dataset.open import open_dataset
+    from lading.dataset.source.open import open_dataset
     from lading.jobs.demo import lading_command
 
     last = steps[-1]

@@ -27,7 +27,7 @@ def open_chosen(
         choosing: fields of `RowOptions`.
         on_error: the policy of the job; `drop_sample` is that of functions too.
     """
-    from lading.dataset.steps import OnFunctionError
+    from lading.dataset.steps.step import OnFunctionError
 
     of_functions: OnFunctionError = "drop_sample" if on_error == "drop_sample" else "error"
 
@@ -67,8 +67,8 @@ def _with_columns(dataset: Dataset, rows: RowOptions) -> Dataset:
 
 def open_sources(sources: Sequence[str], reading: Mapping[str, Any]) -> Dataset:
     """Open sources as one dataset; those of several formats one after another."""
-    from lading.dataset.concat import concat
-    from lading.dataset.open import open_dataset
+    from lading.dataset.source.open import open_dataset
+    from lading.dataset.transform.concat import concat
 
     if are_mixed(sources, reading):
         return concat([open_dataset(source, **reading) for source in sources])
@@ -77,7 +77,7 @@ def open_sources(sources: Sequence[str], reading: Mapping[str, Any]) -> Dataset:
 
 def are_mixed(sources: Sequence[str], reading: Mapping[str, Any]) -> bool:
     """Return whether sources have several formats; False where a source cannot be opened by itself."""
-    from lading.dataset.open import open_dataset
+    from lading.dataset.source.open import open_dataset
 
     if len(sources) == 1 or reading.get("format") is not None:
         return False

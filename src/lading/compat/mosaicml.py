@@ -19,7 +19,7 @@ import orjson
 
 from lading.compat.reader import FileInfo, Reader, entry_arguments
 from lading.compat.remote import Remote
-from lading.dataset.shard import items_at
+from lading.dataset.shards.shard import items_at
 from lading.errors import DataError, NotFound, SourceNotFound, UsageError, errors_at
 from lading.formats.base import ShardFile, parse_options
 from lading.formats.mds.format import Entry, EntryFile, MdsReader, ReadOptions, parse_entry, read_mds_index

@@ -18,8 +18,8 @@ import pyarrow as pa
 from lading.arrow.align import align_table, reconcile_schema
 from lading.arrow.references import is_ref
 from lading.dataset.dataset import Dataset
-from lading.dataset.open import open_dataset
-from lading.dataset.writer import DatasetWriter
+from lading.dataset.source.open import open_dataset
+from lading.dataset.writing.writer import DatasetWriter
 from lading.errors import UsageError
 from lading.features.items import INTERLEAVED_SCHEMA, RESERVED
 from lading.options import InterleavedOptions, OnError

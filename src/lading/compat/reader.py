@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from types import NoneType
 from typing import Any, Self
 
-from lading.dataset.shard import items_at
+from lading.dataset.shards.shard import items_at
 from lading.errors import BadReference, DataError, NotFound, UsageError
 from lading.storage.base import store_errors
 from lading.units import parse_bytes

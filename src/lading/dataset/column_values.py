@@ -15,7 +15,7 @@ from lading.arrow.references import files_of, is_ref, with_files
 from lading.content.field_paths import parse_field
 from lading.content.nested import close_to
 from lading.content.preview import described
-from lading.dataset.field_values import field_values
+from lading.dataset.values.field_values import field_values
 from lading.errors import UsageError
 from lading.storage.fetch import Fetcher
 

@@ -14,29 +14,30 @@ from numpy.typing import NDArray
 
 from lading.content.field_paths import parse_field
 from lading.content.nested import empty_batch
-from lading.dataset import iteration, shown
-from lading.dataset.absent_fields import AbsentFields
-from lading.dataset.bad_shards import SkippedShard
-from lading.dataset.cast_step import flat_fields
-from lading.dataset.chosen import ChosenSamples
-from lading.dataset.chosen_access import access_to
+from lading.dataset import shown
 from lading.dataset.column_values import Column
-from lading.dataset.field_steps import Fields, fields_among, typed_fields
-from lading.dataset.field_values import columns_of, field_values
-from lading.dataset.iteration import Batching
 from lading.dataset.key_verbs import KeyVerbs
 from lading.dataset.layout_verbs import LayoutVerbs
+from lading.dataset.order.chosen import ChosenSamples
+from lading.dataset.order.chosen_access import access_to
 from lading.dataset.order_verbs import OrderVerbs
-from lading.dataset.pruning import shards_that_fit
-from lading.dataset.python_values import rows_as_dicts, samples_as_dicts
-from lading.dataset.repartition import Repartition
-from lading.dataset.sample_access import SampleAccess, ordinals
 from lading.dataset.sample_list import SampleList
-from lading.dataset.shard import ShardList
-from lading.dataset.shards import Shards
-from lading.dataset.source import Source, listed_once
+from lading.dataset.shards import iteration
+from lading.dataset.shards.bad_shards import SkippedShard
+from lading.dataset.shards.iteration import Batching
+from lading.dataset.shards.sample_access import SampleAccess, ordinals
+from lading.dataset.shards.shard import ShardList
+from lading.dataset.shards.shards import Shards
+from lading.dataset.source.pruning import shards_that_fit
+from lading.dataset.source.source import Source, listed_once
 from lading.dataset.step_verbs import StepVerbs
-from lading.dataset.steps import Rows, Step
+from lading.dataset.steps.cast_step import flat_fields
+from lading.dataset.steps.field_steps import Fields, fields_among, typed_fields
+from lading.dataset.steps.repartition import Repartition
+from lading.dataset.steps.step import Rows, Step
+from lading.dataset.values.absent_fields import AbsentFields
+from lading.dataset.values.field_values import columns_of, field_values
+from lading.dataset.values.python_values import rows_as_dicts, samples_as_dicts
 from lading.errors import UsageError
 from lading.features.items import KEY
 from lading.formats.registry import format_of_name

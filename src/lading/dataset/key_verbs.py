@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 import pyarrow as pa
 
-from lading.dataset.join_table import JoinTable
-from lading.dataset.key_steps import Dedup, How, Join, Keep, Split, SplitByGroup
-from lading.dataset.order_steps import refuse_no_seed
+from lading.dataset.steps.key_steps import Dedup, How, Join, Keep, Split, SplitByGroup
+from lading.dataset.steps.order_steps import refuse_no_seed
+from lading.dataset.transform.join_table import JoinTable
 from lading.errors import UsageError
 from lading.features.items import KEY
 from lading.formats.registry import get_format
 
 if TYPE_CHECKING:
     from lading.dataset.dataset import Dataset
-    from lading.dataset.source import Source
-    from lading.dataset.steps import Step
+    from lading.dataset.source.source import Source
+    from lading.dataset.steps.step import Step
 
 __all__ = ["KeyVerbs", "checked_shares"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Self, cast
 
-from lading.dataset.repartition import Repartition
-from lading.dataset.steps import Step
+from lading.dataset.steps.repartition import Repartition
+from lading.dataset.steps.step import Step
 
 if TYPE_CHECKING:
     from lading.dataset.dataset import Dataset
@@ -51,6 +51,6 @@ class LayoutVerbs(ABC):
 
         Example: `ds.concat(lading.open("more.parquet"))`
         """
-        from lading.dataset.concat import concat
+        from lading.dataset.transform.concat import concat
 
         return concat([cast("Dataset", self), *others])

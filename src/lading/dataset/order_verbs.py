@@ -9,9 +9,9 @@ from typing import Self
 
 import numpy as np
 
-from lading.dataset.key_files import listed_in
-from lading.dataset.order_steps import Missing, Sample, Shuffle, Sort, Take
-from lading.dataset.steps import Rows, Step
+from lading.dataset.order.key_files import listed_in
+from lading.dataset.steps.order_steps import Missing, Sample, Shuffle, Sort, Take
+from lading.dataset.steps.step import Rows, Step
 
 __all__ = ["OrderVerbs"]
 

@@ -18,14 +18,14 @@ import pyarrow as pa
 from lading.arrow.references import files_of, is_ref, unpack
 from lading.arrow.types import uncut_values
 from lading.content.preview import Cut, Previews, table_html
-from lading.dataset.cast_step import Cast
-from lading.dataset.chosen import ChosenSamples, has_map
-from lading.dataset.field_steps import Fields
-from lading.dataset.iteration import shard_batches
-from lading.dataset.python_values import document_as_dict
-from lading.dataset.shards import DETECT_SHARDS, Shards
-from lading.dataset.source import Source
-from lading.dataset.steps import Drop, ImageBounds, Limit, Map, Rename, Rows, Select, Step, Where
+from lading.dataset.order.chosen import ChosenSamples, has_map
+from lading.dataset.shards.iteration import shard_batches
+from lading.dataset.shards.shards import DETECT_SHARDS, Shards
+from lading.dataset.source.source import Source
+from lading.dataset.steps.cast_step import Cast
+from lading.dataset.steps.field_steps import Fields
+from lading.dataset.steps.step import Drop, ImageBounds, Limit, Map, Rename, Rows, Select, Step, Where
+from lading.dataset.values.python_values import document_as_dict
 from lading.errors import LadingError
 from lading.features.items import sample_firsts
 from lading.features.types import ClassLabel, Feature, Json, Text, decode, feature_of

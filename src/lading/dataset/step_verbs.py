@@ -9,9 +9,20 @@ from typing import Any, Self, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lading.dataset.cast_step import Cast
-from lading.dataset.field_steps import Fields
-from lading.dataset.steps import Drop, Filter, ImageBounds, Limit, Map, OnFunctionError, Rename, Select, Step, Where
+from lading.dataset.steps.cast_step import Cast
+from lading.dataset.steps.field_steps import Fields
+from lading.dataset.steps.step import (
+    Drop,
+    Filter,
+    ImageBounds,
+    Limit,
+    Map,
+    OnFunctionError,
+    Rename,
+    Select,
+    Step,
+    Where,
+)
 from lading.options import Drop as DropPolicy
 
 __all__ = ["BatchFunction", "SampleFunction", "StepVerbs"]

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from lading.dataset.shards import Shards
+from lading.dataset.shards.shards import Shards
 from lading.errors import DataError, LadingError, SidecarMismatch, StoreError
 from lading.features.items import KEY
 from lading.jobs.damage import FileExtents, file_extents

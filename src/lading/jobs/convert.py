@@ -20,24 +20,21 @@ import pyarrow.compute as pc
 from lading.arrow.rebatch import HELD_BATCHES
 from lading.arrow.views import is_text
 from lading.content.digests import DatasetDigest, undigested
-from lading.dataset.arranged import Arranged
-from lading.dataset.bad_shards import BadShards
-from lading.dataset.cast_step import Cast
-from lading.dataset.chosen import MOST_FIRST_ROWS, ChosenSamples, has_open_types, split_at_list
-from lading.dataset.columns import columns_to_read
-from lading.dataset.concat import Parts
 from lading.dataset.dataset import Dataset
-from lading.dataset.field_steps import Fields
-from lading.dataset.iteration import hidden_columns
-from lading.dataset.key_steps import Join
-from lading.dataset.open import open_shards, read_of
-from lading.dataset.pruning import shards_that_fit
-from lading.dataset.repartition import Repartition
-from lading.dataset.shards import ReadPlan, Shards
-from lading.dataset.single_file import check_file, is_file_name, options_of_file
-from lading.dataset.source import Source, listed_once, write_splits
-from lading.dataset.steps import Drop as DropColumns
-from lading.dataset.steps import (
+from lading.dataset.order.arranged import Arranged
+from lading.dataset.order.chosen import MOST_FIRST_ROWS, ChosenSamples, has_open_types, split_at_list
+from lading.dataset.shards.bad_shards import BadShards
+from lading.dataset.shards.iteration import hidden_columns
+from lading.dataset.shards.shards import ReadPlan, Shards
+from lading.dataset.source.open import open_shards, read_of
+from lading.dataset.source.pruning import shards_that_fit
+from lading.dataset.source.source import Source, listed_once, write_splits
+from lading.dataset.steps.cast_step import Cast
+from lading.dataset.steps.field_steps import Fields
+from lading.dataset.steps.key_steps import Join
+from lading.dataset.steps.repartition import Repartition
+from lading.dataset.steps.step import Drop as DropColumns
+from lading.dataset.steps.step import (
     Filter,
     Function,
     ImageBounds,
@@ -50,8 +47,11 @@ from lading.dataset.steps import (
     Step,
     Where,
 )
-from lading.dataset.transform import Transform
-from lading.dataset.writer import DatasetWriter, WriteSummary
+from lading.dataset.transform.columns import columns_to_read
+from lading.dataset.transform.concat import Parts
+from lading.dataset.transform.transform import Transform
+from lading.dataset.writing.single_file import check_file, is_file_name, options_of_file
+from lading.dataset.writing.writer import DatasetWriter, WriteSummary
 from lading.errors import DataError, SeveralSplits, Unrepresentable, UsageError
 from lading.features.items import KEY
 from lading.features.natural import is_number, known_feature, natural_schema

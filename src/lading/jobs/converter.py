@@ -15,13 +15,13 @@ from lading.arrow.align import as_text
 from lading.arrow.rebatch import HELD_BATCHES
 from lading.arrow.references import files_of, has_codec, is_ref
 from lading.arrow.views import compacted, holds_bytes, is_text, shown_bytes
-from lading.dataset.arranged import Arranged
-from lading.dataset.iteration import scan_shard
-from lading.dataset.outcomes import ALONG, DROPPED, DROPPED_ALONG, KEPT, Outcomes, RowOutcome
-from lading.dataset.sample_digests import batch_digests
-from lading.dataset.shards import Shards
-from lading.dataset.steps import Limit
-from lading.dataset.transform import Transform
+from lading.dataset.order.arranged import Arranged
+from lading.dataset.shards.iteration import scan_shard
+from lading.dataset.shards.sample_digests import batch_digests
+from lading.dataset.shards.shards import Shards
+from lading.dataset.steps.step import Limit
+from lading.dataset.transform.transform import Transform
+from lading.dataset.writing.outcomes import ALONG, DROPPED, DROPPED_ALONG, KEPT, Outcomes, RowOutcome
 from lading.errors import SchemaMismatch
 from lading.features.items import sample_starts, samples_with
 from lading.formats.base import AnyFormat

@@ -12,13 +12,13 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from lading.content.digests import DatasetDigest, differing_columns, differing_items
-from lading.dataset.chosen_access import ChosenAccess, access_to
 from lading.dataset.dataset import Dataset
-from lading.dataset.open import chosen_samples, open_shards
-from lading.dataset.sample_access import SampleAccess
-from lading.dataset.sample_digests import Digested
-from lading.dataset.shards import Shards
-from lading.dataset.source import Source
+from lading.dataset.order.chosen_access import ChosenAccess, access_to
+from lading.dataset.shards.sample_access import SampleAccess
+from lading.dataset.shards.sample_digests import Digested
+from lading.dataset.shards.shards import Shards
+from lading.dataset.source.open import chosen_samples, open_shards
+from lading.dataset.source.source import Source
 from lading.jobs.digest import all_digests
 from lading.jobs.progress import OnProgress
 from lading.jobs.progress_bars import shown_progress

@@ -7,12 +7,12 @@ from itertools import repeat
 from typing import Any, SupportsIndex
 
 from lading.content.digests import DatasetDigest
-from lading.dataset.chosen import ChosenSamples
 from lading.dataset.dataset import Dataset
-from lading.dataset.open import chosen_samples, open_shards, source_and_opening
-from lading.dataset.sample_digests import DIGEST_BYTES, DIGEST_ROWS, Digested, digests_of, digests_of_batches
-from lading.dataset.shards import Shards
-from lading.dataset.source import Source, listed_once
+from lading.dataset.order.chosen import ChosenSamples
+from lading.dataset.shards.sample_digests import DIGEST_BYTES, DIGEST_ROWS, Digested, digests_of, digests_of_batches
+from lading.dataset.shards.shards import Shards
+from lading.dataset.source.open import chosen_samples, open_shards, source_and_opening
+from lading.dataset.source.source import Source, listed_once
 from lading.errors import UsageError
 from lading.jobs.progress import OnProgress, Progress
 from lading.jobs.progress_bars import shown_progress

@@ -12,9 +12,9 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from lading.dataset.dataset import Dataset
-from lading.dataset.open import open_shards, source_and_opening
-from lading.dataset.shards import Shards, layout_findings
-from lading.dataset.source import Source
+from lading.dataset.shards.shards import Shards, layout_findings
+from lading.dataset.source.open import open_shards, source_and_opening
+from lading.dataset.source.source import Source
 from lading.errors import errors_at
 from lading.formats.base import Finding
 from lading.jobs.doctor_command import copy_command, index_command

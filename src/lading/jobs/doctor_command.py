@@ -12,8 +12,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from lading.dataset.shards import Shards, options_like
-from lading.dataset.source import Source
+from lading.dataset.shards.shards import Shards, options_like
+from lading.dataset.source.source import Source
 from lading.errors import DestinationExists, UsageError
 from lading.limits import Limits
 from lading.manifest.commit import check_destination

@@ -18,8 +18,8 @@ from lading.arrow.references import is_ref
 from lading.arrow.views import is_bytes, is_text, plain_type, slices
 from lading.content.media_info import media_info
 from lading.dataset.dataset import Dataset
-from lading.dataset.open import open_dataset, open_shards
-from lading.dataset.source import Source, is_hidden
+from lading.dataset.source.open import open_dataset, open_shards
+from lading.dataset.source.source import Source, is_hidden
 from lading.errors import Unrepresentable, errors_at
 from lading.features.items import KEY, split_rows
 from lading.features.types import (

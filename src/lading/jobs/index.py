@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from lading.dataset.dataset import Dataset
-from lading.dataset.open import open_shards
-from lading.dataset.shards import Shards
-from lading.dataset.source import Source
+from lading.dataset.shards.shards import Shards
+from lading.dataset.source.open import open_shards
+from lading.dataset.source.source import Source
 from lading.interleaved.base import View
 from lading.jobs.progress import Progress
 from lading.jobs.progress_bars import shown_progress

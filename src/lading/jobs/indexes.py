@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 import orjson
 
 from lading.codecs import new_hash
-from lading.dataset.shards import Shards
-from lading.dataset.source import read_head
+from lading.dataset.shards.shards import Shards
+from lading.dataset.source.source import read_head
 from lading.errors import DataError, LadingError, NotFound, SidecarMismatch, StoreError, errors_at
 from lading.formats.base import ListedFile, ListedShard
 from lading.formats.registry import all_formats, get_format

@@ -10,10 +10,10 @@ from typing import Any
 import pyarrow as pa
 
 from lading.dataset.dataset import Dataset
-from lading.dataset.iteration import shard_batches
-from lading.dataset.open import chosen_samples, open_shards
-from lading.dataset.shards import Shards
-from lading.dataset.source import Source
+from lading.dataset.shards.iteration import shard_batches
+from lading.dataset.shards.shards import Shards
+from lading.dataset.source.open import chosen_samples, open_shards
+from lading.dataset.source.source import Source
 from lading.features.items import sample_firsts
 from lading.features.types import feature_of
 from lading.jobs.progress import OnProgress, Progress

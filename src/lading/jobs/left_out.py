@@ -8,10 +8,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from lading.arrow.types import names_of
-from lading.dataset.dedup import LeftOut
-from lading.dataset.outcomes import FILTERED, Outcomes, RowOutcome
-from lading.dataset.random_access import unfetched_rows
-from lading.dataset.shards import Shards
+from lading.dataset.order.dedup import LeftOut
+from lading.dataset.shards.random_access import unfetched_rows
+from lading.dataset.shards.shards import Shards
+from lading.dataset.writing.outcomes import FILTERED, Outcomes, RowOutcome
 from lading.features.items import KEY, LINEAGE_KEY, sample_firsts
 from lading.manifest.values import lookup
 

@@ -14,7 +14,7 @@ from lading.arrow.references import files_of, is_ref
 from lading.arrow.views import present, take_values
 from lading.content.image import usual_sizes
 from lading.content.media_info import MediaInfo
-from lading.dataset.media_headers import media_facts
+from lading.dataset.values.media_headers import media_facts
 from lading.jobs.summaries import Summaries, Summary
 from lading.storage.fetch import Fetcher
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from lading.dataset.source import claimed_by, is_hidden, lists_of_splits
+from lading.dataset.source.source import claimed_by, is_hidden, lists_of_splits
 from lading.errors import DestinationExists, SourceNotFound, UsageError, errors_at
 from lading.formats.base import AnyFormat, ShardFacts
 from lading.formats.registry import all_formats, get_format

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from lading import errors
 from lading.arrow.references import with_refs
-from lading.dataset.bad_shards import SkippedShard
+from lading.dataset.shards.bad_shards import SkippedShard
 from lading.errors import LadingError
 from lading.jobs.spec import decode_schema, encode_schema
 from lading.manifest.values import SHARDS_SCHEMA

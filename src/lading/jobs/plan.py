@@ -13,9 +13,9 @@ import pyarrow as pa
 from lading.arrow.align import union_schema
 from lading.arrow.json_columns import union_json_schemas
 from lading.content.media_info import media_info
-from lading.dataset.iteration import aligned_to
-from lading.dataset.manifest_options import manifest_options
-from lading.dataset.shards import Shards
+from lading.dataset.shards.iteration import aligned_to
+from lading.dataset.shards.shards import Shards
+from lading.dataset.source.manifest_options import manifest_options
 from lading.errors import UsageError, errors_at
 from lading.features.items import KEY, RESERVED, without_source
 from lading.features.natural import (

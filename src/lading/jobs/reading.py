@@ -15,9 +15,9 @@ import pyarrow as pa
 import xxhash
 from numpy.typing import NDArray
 
-from lading.dataset.open import open_shards
-from lading.dataset.shards import Shards
-from lading.dataset.source import Source
+from lading.dataset.shards.shards import Shards
+from lading.dataset.source.open import open_shards
+from lading.dataset.source.source import Source
 from lading.errors import StoreError, UsageError
 from lading.formats.registry import is_installed
 from lading.jobs.messages import decode_skipped, encode_skipped, plain_value

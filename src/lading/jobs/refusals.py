@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from lading.dataset.shards import Shards
+from lading.dataset.shards.shards import Shards
 from lading.errors import DestinationExists, UsageError
 from lading.formats.base import AnyFormat
 from lading.jobs.plan import refuse_inside

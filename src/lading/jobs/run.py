@@ -13,12 +13,12 @@ import numpy as np
 
 from lading.codecs import sniff_wrap
 from lading.content.digests import DatasetDigest
-from lading.dataset.absent_fields import refuse_absent_fields
-from lading.dataset.arranged import Arranged
-from lading.dataset.outcomes import LEDGER_NAME
-from lading.dataset.shards import Shards
-from lading.dataset.source import read_head
-from lading.dataset.writer import DatasetWriter
+from lading.dataset.order.arranged import Arranged
+from lading.dataset.shards.shards import Shards
+from lading.dataset.source.source import read_head
+from lading.dataset.values.absent_fields import refuse_absent_fields
+from lading.dataset.writing.outcomes import LEDGER_NAME
+from lading.dataset.writing.writer import DatasetWriter
 from lading.jobs.converter import Converter
 from lading.jobs.messages import DIGESTS_NAME, decode_part, decode_skipped
 from lading.jobs.pool import Order, Workers

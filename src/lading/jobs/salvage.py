@@ -17,11 +17,11 @@ from lading.arrow.ipc import needs_dictionaries
 from lading.arrow.rebatch import HELD_BATCHES
 from lading.arrow.references import has_codec, is_ref
 from lading.arrow.views import is_text, total_bytes
-from lading.dataset.iteration import materialise_parts, shard_batches
-from lading.dataset.open import counts_hold, of_split, shards_of
-from lading.dataset.shards import Shards, options_like
-from lading.dataset.source import Source, listed_once
-from lading.dataset.writer import DatasetWriter
+from lading.dataset.shards.iteration import materialise_parts, shard_batches
+from lading.dataset.shards.shards import Shards, options_like
+from lading.dataset.source.open import counts_hold, of_split, shards_of
+from lading.dataset.source.source import Source, listed_once
+from lading.dataset.writing.writer import DatasetWriter
 from lading.errors import CorruptShard, DataError, LadingError, SidecarMismatch, StoreError, Unrepresentable
 from lading.features.items import sample_firsts
 from lading.formats.base import AnyFormat, ShardFile

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lading.codecs import pieces_of_brotli, sniff_wrap, stream_decoder, unpacked_name
-from lading.dataset.source import read_head
+from lading.dataset.source.source import read_head
 from lading.errors import CorruptShard, DataError, LadingError, LimitExceeded, errors_at
 from lading.formats.base import Recovered, ShardFile
 from lading.storage.base import Buffer, Sink, Store, aborting, store_errors

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
-from lading.dataset.open import documents_format
-from lading.dataset.source import (
+from lading.dataset.source.open import documents_format
+from lading.dataset.source.source import (
     LISTING_SCHEMA,
     Asked,
     Listing,

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from lading.arrow.references import is_ref, ref_field
-from lading.dataset.shards import ReadPlan
-from lading.dataset.steps import Filter, Map, Step, Where
+from lading.dataset.shards.shards import ReadPlan
+from lading.dataset.steps.step import Filter, Map, Step, Where
 from lading.jobs.pickled import decode_value, encode_value
 from lading.jobs.plan import Plan
 from lading.limits import DEFAULT_LIMITS, Limits

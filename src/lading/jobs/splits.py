@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import TypeVar
 
-from lading.dataset.source import SPLITS_NAME, Source, source_names
+from lading.dataset.source.source import SPLITS_NAME, Source, source_names
 from lading.errors import SeveralSplits, UsageError
 from lading.manifest.commit import Staging, check_destination, find_destination
 from lading.storage.base import Store

@@ -8,10 +8,10 @@ from typing import Any
 import pyarrow as pa
 
 from lading.dataset.dataset import Dataset
-from lading.dataset.iteration import materialise_parts, shard_batches
-from lading.dataset.open import chosen_samples, open_shards, source_and_opening
-from lading.dataset.shards import Shards
-from lading.dataset.source import Source, listed_once
+from lading.dataset.shards.iteration import materialise_parts, shard_batches
+from lading.dataset.shards.shards import Shards
+from lading.dataset.source.open import chosen_samples, open_shards, source_and_opening
+from lading.dataset.source.source import Source, listed_once
 from lading.errors import UsageError
 from lading.jobs.media_facts import MediaFacts
 from lading.jobs.pickled import decode_value, encode_value

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from lading.dataset.arranged import Arranged
-from lading.dataset.source import Listing
+from lading.dataset.order.arranged import Arranged
+from lading.dataset.source.source import Listing
 from lading.errors import StoreError
 from lading.pipeline.cutting import Cut
 from lading.storage.base import Store, file_infos

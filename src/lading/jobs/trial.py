@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 
-from lading.dataset.arranged import Arranged
-from lading.dataset.shards import Shards
+from lading.dataset.order.arranged import Arranged
+from lading.dataset.shards.shards import Shards
 from lading.errors import LadingError
 from lading.formats.registry import get_format
 from lading.interleaved.tar_writer import Roles

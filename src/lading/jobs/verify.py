@@ -11,9 +11,9 @@ from typing import Any
 
 from lading.content.digests import DatasetDigest
 from lading.dataset.dataset import Dataset
-from lading.dataset.open import open_shards, source_and_opening
-from lading.dataset.shards import Shards
-from lading.dataset.source import Source, listed_once, named_folders, split_source
+from lading.dataset.shards.shards import Shards
+from lading.dataset.source.open import open_shards, source_and_opening
+from lading.dataset.source.source import Source, listed_once, named_folders, split_source
 from lading.errors import LadingError, SidecarMismatch, UnknownFormat, UsageError
 from lading.jobs.checksums import check_own_files
 from lading.jobs.indexes import Indexes

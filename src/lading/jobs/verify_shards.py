@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from lading.arrow.views import total_bytes
 from lading.caches.videos import broken_videos
 from lading.content.digests import undigested as no_digest
-from lading.dataset.sample_digests import batch_digests, digests_of, shard_content
-from lading.dataset.shards import Shards
+from lading.dataset.shards.sample_digests import batch_digests, digests_of, shard_content
+from lading.dataset.shards.shards import Shards
 from lading.errors import BadReference, LadingError, StoreError, Unrepresentable
 from lading.features.items import sample_firsts
 from lading.formats.base import Level, ShardFile

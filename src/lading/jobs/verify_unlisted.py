@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from contextlib import suppress
 
-from lading.dataset.shards import Shards
+from lading.dataset.shards.shards import Shards
 from lading.errors import LadingError, SidecarMismatch, StoreError
 from lading.formats.registry import get_format
 from lading.jobs.indexes import Indexes

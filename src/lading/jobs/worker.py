@@ -26,11 +26,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from lading.dataset.arranged import Arranged
-from lading.dataset.outcomes import LEDGER_NAME
-from lading.dataset.random_access import uniting
-from lading.dataset.shards import Shards
-from lading.dataset.source import LISTING_SCHEMA, Listing
+from lading.dataset.order.arranged import Arranged
+from lading.dataset.shards.random_access import uniting
+from lading.dataset.shards.shards import Shards
+from lading.dataset.source.source import LISTING_SCHEMA, Listing
+from lading.dataset.writing.outcomes import LEDGER_NAME
 from lading.formats.registry import all_formats, get_format
 from lading.interleaved.tar_writer import Roles
 from lading.jobs.child_process import end_with_parent, leave_pandas_out

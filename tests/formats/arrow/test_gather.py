@@ -17,7 +17,7 @@ import pytest
 
 import lading
 from arrow_files import arrow_bytes
-from lading.dataset import random_access
+from lading.dataset.shards import random_access
 from lading.errors import LadingError, SchemaMismatch
 from lading.features.types import ClassLabel, with_feature
 from lading.formats.arrow import blocks, gather, reader

@@ -18,8 +18,8 @@ import lading
 from arrow_files import arrow_bytes
 from lading.arrow.ipc import parse_footer
 from lading.arrow.references import is_ref
-from lading.dataset.iteration import shard_batches
-from lading.dataset.open import open_shards
+from lading.dataset.shards.iteration import shard_batches
+from lading.dataset.source.open import open_shards
 from lading.errors import (
     CorruptShard,
     DataError,

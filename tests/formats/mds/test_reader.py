@@ -18,7 +18,7 @@ import pytest
 import lading
 from golden_cases import Golden
 from lading.arrow.references import is_ref
-from lading.dataset.open import open_shards
+from lading.dataset.source.open import open_shards
 from lading.errors import (
     BadReference,
     CorruptShard,

@@ -18,7 +18,7 @@ import zstandard
 import lading
 from cost import costs_at_most
 from lading.arrow.references import CODECS, is_ref, unpack
-from lading.dataset.writer import DatasetWriter
+from lading.dataset.writing.writer import DatasetWriter
 from lading.errors import (
     BadReference,
     CorruptShard,

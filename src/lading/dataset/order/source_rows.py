@@ -1,0 +1,244 @@
+"""Rows of the source of a dataset: all of some shards, samples in rising order, or a few samples by number."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import chain, pairwise
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from lading.arrow.references import files_of
+from lading.arrow.types import unread_type
+from lading.arrow.views import reorder, take_rows
+from lading.content.field_paths import FieldPath
+from lading.dataset.order.order import is_over_numbers
+from lading.dataset.shards.iteration import aligned_to, materialise_parts, shard_batches
+from lading.dataset.shards.random_access import unfetched_rows
+from lading.dataset.shards.shards import Shards
+from lading.dataset.steps.cast_step import Cast
+from lading.dataset.steps.field_steps import Fields
+from lading.dataset.steps.key_steps import Join, SplitByGroup
+from lading.dataset.steps.step import Drop, Filter, ImageBounds, Rename, Select, Step, Where
+from lading.dataset.transform.columns import columns_asked, columns_to_read
+from lading.dataset.transform.transform import Portion, Transform
+from lading.dataset.values.field_values import advice_about
+from lading.errors import UsageError
+from lading.features.items import KEY, duplicate_id_bounds, sample_firsts, sample_rows
+
+__all__ = [
+    "COLUMN_STEPS",
+    "FIRST_SAMPLES",
+    "PASS_ROWS",
+    "ROW_STEPS",
+    "SourceRows",
+    "makes_rows",
+    "one_batch",
+    "other_count",
+]
+
+FIRST_SAMPLES = 64
+"""Samples of a list that are read by number, of some formats with their payload."""
+_SCATTERED = 16
+"""Of shards of which less than one sample in so many is wanted, samples are read by number."""
+PASS_ROWS = 16_384
+"""Rows of a batch in a pass over the source."""
+
+COLUMN_STEPS = (Select, Drop, Rename, Cast)
+ROW_STEPS = (Where, ImageBounds, Filter)
+
+
+class SourceRows:
+    """Rows of the shards of a source, with the columns that steps need, payload as references.
+
+    Args:
+        shards: the shards of the source.
+    """
+
+    def __init__(self, shards: Shards) -> None:
+        self._shards, self._view = shards, shards.view
+        self._fields: dict[str, pa.Field | None] = {}
+
+    def has_keys(self) -> bool:
+        """Whether samples have keys."""
+        shards = self._shards
+        return KEY in shards.schema.names or (shards.manifest is None and self.field(KEY) is not None)
+
+    def field(self, name: str) -> pa.Field | None:
+        """A column of the source, as the first shard has it that has it; None if no shard has it."""
+        if name not in self._fields:
+            shards = self._shards
+            opened = (view.schema() for _, view in shards.readable(range(len(shards.listing))))
+            there = (schema.field(name) for schema in chain([shards.schema], opened) if name in schema.names)
+            self._fields[name] = next(there, None)
+        return self._fields[name]
+
+    def read(
+        self, wanted: range, steps: Sequence[Step], columns: Sequence[str] | None, max_rows: int, max_bytes: int, *,
+        views: bool,
+    ) -> Iterator[pa.RecordBatch]:  # fmt: skip
+        """Batches of some shards, with the columns that the steps need."""
+        shards = self._shards
+        for number in wanted:
+            names = None
+            with shards.bad.skipping(number, shards.path(number)):
+                names = self._to_read(steps, columns, number)
+            found = shard_batches(shards, number, max_rows, max_bytes, names, views=views)
+            for batch in found:
+                # If rows between two samples of one id were dropped, the two would become one.
+                apart = self._view == "interleaved"
+                bounds = duplicate_id_bounds(batch.column("sample_id")) if apart else [0, batch.num_rows]
+                for start, stop in pairwise(bounds):
+                    yield self._with_asked(batch.slice(start, stop - start), steps, columns)
+        if len(wanted) == len(shards.listing):
+            shards.bad.refuse_all(len(shards.listing))
+
+    def _to_read(self, steps: Sequence[Step], columns: Sequence[str] | None, shard: int) -> list[str] | None:
+        """Columns to read of a shard so that steps give these columns; None for all."""
+        shards, schema = self._shards, self._shards.target
+        helps = any(isinstance(step, (*COLUMN_STEPS, Join, Fields, ImageBounds)) for step in steps)
+        if schema is None and shards.fixed_schema and helps:
+            schema = shards.open_shard(shard).schema()
+        return columns_to_read(steps, columns, self._view, schema)
+
+    def rising(
+        self,
+        numbers: NDArray[np.int64],
+        steps: Sequence[Step],
+        columns: Sequence[str] | None,
+        max_bytes: int,
+        map_schemas: Sequence[pa.Schema],
+    ) -> Iterator[Portion]:
+        """Samples of the source in rising order, each shard read once; references into compressed files as bytes."""
+        shards, view = self._shards, self._view
+        again = [step for step in steps if makes_rows(step, view)]
+        transform = Transform(again, view, shards.fetcher, map_schemas=map_schemas)
+        ends = shards.sample_ends()
+        distinct = np.unique(numbers)
+        bounds = np.searchsorted(distinct, ends)
+        for shard in np.flatnonzero(np.diff(bounds, prepend=0)).tolist():
+            begin = int(ends[shard - 1]) if shard else 0
+            mine = distinct[int(bounds[shard - 1]) if shard else 0 : int(bounds[shard])]
+            for found, batch in self._of_shard(shard, mine, begin, again, columns, max_bytes):
+                portion = transform.apply(batch)
+                if portion.samples is None or len(portion.samples) != len(found):
+                    raise other_count()
+                at = 0
+                for part in self._unwrapped(portion.batch, max_bytes):
+                    stop = at + len(sample_firsts(part, view))
+                    yield replace(portion, batch=part, samples=found[at:stop])
+                    at = stop
+
+    def _of_shard(
+        self, shard: int, numbers: NDArray[np.int64], begin: int, steps: Sequence[Step], columns: Sequence[str] | None,
+        max_bytes: int,
+    ) -> Iterator[tuple[NDArray[np.int64], pa.RecordBatch]]:  # fmt: skip
+        """Samples of a shard, with their numbers, as they stand in the source; `begin` is the number of its first."""
+        shards, stop, info = self._shards, int(self._shards.sample_ends()[shard]), self._shards.fmt.info
+        scattered = len(numbers) * _SCATTERED < stop - begin and info.fixed_schema and info.keeps_types
+        at, size = 0, FIRST_SAMPLES
+        while scattered and at < len(numbers):
+            wanted = columns_to_read(steps, columns, self._view)
+            some = numbers[at : at + size]
+            rows = one_batch(unfetched_rows(shards, some, wanted, aligned_to(shards, wanted)))
+            yield some, self._with_asked(rows, steps, columns)
+            at += len(some)
+            size = min(4 * size, max(max_bytes * len(some) // max(rows.nbytes, 1), 1))
+        if scattered:
+            return
+        seen = begin
+        for batch in self.read(range(shard, shard + 1), steps, columns, PASS_ROWS, max_bytes, views=False):
+            starts = np.append(sample_firsts(batch, self._view), batch.num_rows)
+            some = numbers[slice(*np.searchsorted(numbers, (seen, seen + len(starts) - 1)))]
+            if len(some):
+                yield some, take_rows(batch, sample_rows(starts, some - seen))
+            seen += len(starts) - 1
+
+    def _unwrapped(self, batch: pa.RecordBatch, max_bytes: int) -> Iterator[pa.RecordBatch]:
+        """The rows, with bytes in the place of references into files that can only be read from their start."""
+        if not any(file.wrap for file in files_of(batch.schema)):
+            yield batch
+            return
+        yield from materialise_parts(self._shards, batch, max_bytes)
+
+    def _with_asked(
+        self, batch: pa.RecordBatch, steps: Sequence[Step], columns: Sequence[str] | None
+    ) -> pa.RecordBatch:
+        """The batch with nulls for columns that a step needs, and that only other shards have.
+
+        Raises:
+            UsageError: no shard has a column that is asked for.
+        """
+        needed, fields = columns_to_read(steps, columns, self._view), []
+        for name in columns_asked(steps, columns):
+            if name in batch.schema.names or (needed is not None and name not in needed):
+                continue
+            field = self.field(name)
+            if field is None:
+                known = self._shards.schema
+                raise UsageError("no such column", expected=", ".join(known.names), found=repr(name),
+                                 advice=advice_about(FieldPath(name), known))  # fmt: skip
+            # pyarrow has no nulls of a type without a class.
+            fields.append(field if unread_type(field.type) is None else field.with_type(pa.null()))
+        if not fields:
+            return batch
+        columns = [*batch.columns, *(pa.nulls(batch.num_rows, field.type) for field in fields)]
+        return pa.record_batch(columns, pa.schema([*batch.schema, *fields], metadata=batch.schema.metadata))
+
+    def made(
+        self,
+        numbers: NDArray[np.int64],
+        steps: Sequence[Step],
+        columns: Sequence[str] | None,
+        map_schemas: Sequence[pa.Schema],
+    ) -> pa.Table:
+        """Samples of the source, as steps make them that keep these samples; payload as references.
+
+        Args:
+            numbers: of the samples in the source, in any order, with repeats.
+            steps: the steps.
+            columns: columns that are wanted behind the steps, others may come along; None for all.
+            map_schemas: of the functions among the steps, the schema of their rows.
+        """
+        shards, view = self._shards, self._view
+        rising, places = np.unique(numbers, return_inverse=True)
+        again = [step for step in steps if makes_rows(step, view)]
+        wanted = columns_to_read(again, columns, view)
+        if wanted is not None and shards.fixed_schema and KEY not in shards.schema.names:
+            wanted = [name for name in wanted if name != KEY] or None
+        rows = one_batch(unfetched_rows(shards, rising, wanted, aligned_to(shards, wanted)))
+        transform = Transform(again, view, shards.fetcher, map_schemas=map_schemas)
+        portion = transform.apply(self._with_asked(rows, again, columns))
+        if portion.samples is None or len(portion.samples) != len(rising):
+            raise other_count()
+        table = pa.Table.from_batches([portion.batch])
+        if np.array_equal(rising, numbers):
+            return table
+        bounds = np.append(sample_firsts(table, view), len(table))
+        return reorder(table, sample_rows(bounds, places))
+
+
+def makes_rows(step: Step, view: str) -> bool:
+    """Whether a step changes rows of samples that it keeps; a filter may take single items of documents."""
+    if isinstance(step, ROW_STEPS):
+        return view == "interleaved" and step.drop == "row"
+    return not (is_over_numbers(step) or isinstance(step, SplitByGroup))
+
+
+def one_batch(rows: pa.Table) -> pa.RecordBatch:
+    """The rows of a table as one batch."""
+    whole = rows.combine_chunks()
+    batches = whole.to_batches()
+    return batches[0] if batches else pa.record_batch([c.combine_chunks() for c in whole.columns], whole.schema)
+
+
+class _Uncounted(UsageError, TypeError):
+    """Samples that have no numbers. Being a TypeError, it lets `list(dataset)` do without a length."""
+
+
+def other_count() -> UsageError:
+    """Return the error for samples that have no numbers."""
+    return _Uncounted("a function of map() changes the number of samples, so they have no numbers",
+                      advice="Write the dataset first, and open what was written.")  # fmt: skip

@@ -1,0 +1,1 @@
+"""Open shards and their rows: in order, by number, by digest."""

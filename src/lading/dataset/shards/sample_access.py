@@ -1,0 +1,146 @@
+"""Samples by number and by key."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from operator import index as as_int
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from lading.arrow.align import align_table
+from lading.dataset.shards.iteration import MAX_BYTES, aligned_to, hidden_columns, refuse_no_columns
+from lading.dataset.shards.random_access import materialised, taken_rows
+from lading.dataset.shards.shards import Getter, Shards
+from lading.dataset.values.python_values import media_of, samples_as_dicts, with_media
+from lading.errors import LadingError, UsageError, errors_at
+from lading.features.items import sample_starts
+from lading.features.types import Feature
+from lading.interleaved.base import View
+
+__all__ = ["SampleAccess", "ordinals"]
+
+_KEY_ROWS = 65_536
+
+
+class SampleAccess:
+    """Gives samples of open shards by number and by key.
+
+    Args:
+        shards: the shards.
+        media: open images, audio and videos, which are bytes else.
+    """
+
+    def __init__(self, shards: Shards, *, media: bool = False) -> None:
+        self._shards, self._getters, self._media = shards, shards.getters, media
+        self._last: list[int] = []
+
+    def __len__(self) -> int:
+        ends = self._shards.sample_ends()
+        return int(ends[-1]) if len(ends) else 0
+
+    def sample(self, index: int) -> dict[str, Any]:
+        """One sample by its number; numbers below 0 count from the end. Raises IndexError."""
+        index = as_int(index)  # sums of numpy's small ones would come out too small
+        ends = self._last or self._ends()
+        at = index + ends[-1] if index < 0 else index
+        if not 0 <= at < ends[-1]:
+            raise IndexError(f"sample {index} of {ends[-1]}")
+        shard = bisect_right(ends, at)
+        ordinal = at - ends[shard - 1] if shard else at
+        return self.one(shard, ordinal)
+
+    def _ends(self) -> list[int]:
+        """Number of samples in each shard and all before it, as Python has numbers: for one at a time."""
+        self._last = self._shards.sample_ends().tolist() or [0]
+        return self._last
+
+    def one(self, shard: int, ordinal: int) -> dict[str, Any]:
+        """One sample of a shard."""
+        known = self._getters.get(shard)
+        if known is None:
+            view = self._shards.counted_shard(shard)
+            get_sample = view.sample_getter() if self._shards.target is None else None
+            media = {} if get_sample is None or self._shards.view != "samples" else media_of(view.schema())
+            known = self._getters[shard] = Getter(view, get_sample, media)
+        if known.get_sample is None:
+            return self._one_of_table(shard, known.view, ordinal)
+        sample = known.get_sample(ordinal)
+        return self._with_media(sample, known.media, shard, ordinal) if self._media and known.media else sample
+
+    def _with_media(
+        self, sample: dict[str, Any], media: Mapping[str, Feature], shard: int, ordinal: int
+    ) -> dict[str, Any]:
+        try:
+            return with_media(sample, media)
+        except LadingError as error:
+            raise error.at(file=self._shards.path(shard), row=ordinal) from None
+
+    def _one_of_table(self, shard: int, view: View, ordinal: int) -> dict[str, Any]:
+        shards, target = self._shards, self._shards.target
+        with errors_at(file=shards.path(shard)):
+            found = materialised(shards, view.read(np.array([ordinal])))
+            rows = found if target is None else align_table(found, target)
+            [sample] = samples_as_dicts(shards, rows)
+        media = media_of(rows.schema) if self._media and shards.view == "samples" else {}
+        return self._with_media(sample, media, shard, ordinal)
+
+    def take(
+        self, indices: Sequence[int] | NDArray[np.int64], columns: Sequence[str] | None = None, *, views: bool = False
+    ) -> pa.Table:
+        """Rows of samples by number; see `Dataset.take`."""
+        refuse_no_columns(columns)
+        shards = self._shards
+        target, hidden = aligned_to(shards, columns), hidden_columns(shards, columns)
+        if target is not None:
+            # Where rows are samples, a column that a shard lacks may not be asked for.
+            columns = target.names if shards.view == "interleaved" else None
+        wanted = ordinals(indices)
+        if len(wanted) and wanted.min() < 0:
+            wanted = _from_start(wanted, len(self))
+        found = taken_rows(shards, wanted, columns, target, views=views)
+        if target is None:
+            return found
+        return align_table(found, pa.schema([field for field in target if field.name not in hidden]))
+
+    def by_key(self, key: str) -> dict[str, Any]:
+        """The first sample with this key; see `Dataset.by_key`."""
+        shards = self._shards
+        column = "sample_id" if shards.view == "interleaved" else "__key__"
+        for number, view in shards.readable(range(len(shards.listing))):
+            at = 0
+            for batch in view.batches(max_rows=_KEY_ROWS, max_bytes=MAX_BYTES, columns=[column]):
+                keys = batch.column(column)
+                if pa.types.is_dictionary(keys.type):
+                    keys = keys.dictionary_decode()
+                if shards.view == "interleaved":
+                    keys = keys.take(pa.array(sample_starts(keys)))
+                try:
+                    wanted = pa.scalar(key, keys.type)
+                except (pa.ArrowException, TypeError, ValueError, OverflowError):
+                    break  # no key of this shard can be that
+                found = pa.compute.index(keys, wanted).as_py()
+                if found >= 0:
+                    return self.one(number, at + found)
+                at += len(keys)
+        raise KeyError(key)
+
+
+def _from_start(wanted: NDArray[np.int64], count: int) -> NDArray[np.int64]:
+    """Numbers of samples, of which those below 0 count from the end, counted from the start. Raises IndexError."""
+    wrong = wanted < -count
+    if wrong.any():
+        raise IndexError(f"sample {wanted[np.argmax(wrong)]} of {count}")
+    return np.where(wanted < 0, wanted + count, wanted)
+
+
+def ordinals(indices: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:
+    """Numbers of samples as an array. Raises UsageError for anything else than a list of whole numbers."""
+    wanted = np.asarray(indices) if len(indices) else np.zeros(0, np.int64)
+    if wanted.dtype.kind not in "iu" or wanted.ndim != 1:
+        found_as = f"{wanted.dtype}, {wanted.ndim} dimensions"
+        raise UsageError("ordinals must be a list of whole numbers", found=found_as)
+    return wanted.astype(np.int64)

@@ -1,0 +1,201 @@
+"""One shard of a dataset, by the names that users of MosaicML's readers know.
+
+Source: mosaicml-streaming 0.13.0, base/format/base/reader.py (`Reader`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence, Sized
+from functools import partial
+from operator import index as as_int
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from lading.arrow.align import union_schema
+from lading.arrow.json_columns import union_json_schemas
+from lading.dataset.order.chosen import ChosenSamples
+from lading.dataset.shards.sample_access import SampleAccess
+from lading.dataset.shards.shards import Shards
+from lading.dataset.steps.step import Step
+from lading.errors import UsageError
+from lading.features.items import without_source
+from lading.formats.base import SampleReader
+from lading.storage.roots import folder_of
+from lading.storage.stores import is_local, resolve
+from lading.units import count
+
+__all__ = ["Shard", "ShardList", "items_at"]
+
+_INDEX = "index.json"
+"""The index of the datasets that have local copies."""
+
+
+class ShardList(Sequence["Shard"]):
+    """The shards of a dataset: `ds.shards[3]`."""
+
+    def __init__(self, shards: Shards, access: SampleAccess) -> None:
+        self._shards, self._access = shards, access
+
+    def __len__(self) -> int:
+        return len(self._shards.listing)
+
+    def __repr__(self) -> str:
+        return f"<{count(len(self), 'shard')}>"
+
+    def schema_behind(self, steps: Sequence[Step]) -> pa.Schema:
+        """The columns of all shards, behind steps; reads headers and footers where no manifest lists the columns."""
+        shards = self._shards
+        whole = shards.schema
+        if shards.manifest is None and shards.target is None and len(self) > 1:
+            found = [(shards.path(n), view.schema(), view.declares_types())
+                     for n, view in shards.readable(range(len(self)))]  # fmt: skip
+            if all(declares for _, _, declares in found):
+                whole, _ = union_schema((path, without_source(schema)) for path, schema, _ in found)
+            else:
+                whole = union_json_schemas(without_source(schema) for _, schema, _ in found)
+        return ChosenSamples(shards, steps).schema_from(whole) if steps else whole
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        index = as_int(index)
+        if not -len(self) <= index < len(self):
+            raise IndexError(f"shard {index} of {len(self)}")
+        return Shard(self._shards, self._access, index % len(self))
+
+
+class Shard:
+    """One shard of a dataset, made on demand.
+
+    Attributes:
+        number: its place among the shards.
+        path: its path.
+    """
+
+    def __init__(self, shards: Shards, access: SampleAccess, number: int) -> None:
+        self._shards, self._access = shards, access
+        self.number, self.path = number, shards.path(number)
+
+    def __len__(self) -> int:
+        return self._shards.open_shard(self.number).num_samples()
+
+    def __getitem__(self, index: Any) -> Any:
+        """One sample by its number, or a list of samples by a slice, a list or an array of numbers.
+
+        Raises:
+            IndexError: the number is outside the shard.
+            UsageError: the index is of another type.
+        """
+        return items_at(self, index, partial(self._access.one, self.number))
+
+    def __repr__(self) -> str:
+        return f"<lading.Shard {self.number} {self.path}>"
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Columns of the shard, found without reading payload."""
+        return self._shards.open_shard(self.number).schema()
+
+    @property
+    def size(self) -> int:
+        """Number of samples."""
+        return len(self)
+
+    def get_item(self, idx: int) -> dict[str, Any]:
+        """One sample, as `shard[idx]`."""
+        sample: dict[str, Any] = self[idx]
+        return sample
+
+    def get_sample_data(self, idx: int) -> bytes:
+        """The bytes of a sample as they stand in the unpacked shard.
+
+        Raises:
+            UsageError: shards of this format have no sample in one piece.
+        """
+        return self._reader().get_sample_data(idx)
+
+    def decode_sample(self, data: bytes) -> dict[str, Any]:
+        """The sample that such bytes are. Raises as `get_sample_data`; DataError for other bytes."""
+        return self._reader().decode_sample(data)
+
+    def validate(self, allow_unsafe_types: bool) -> None:
+        """Raise UsageError if the shard has columns that run code when they are read, unless they are allowed."""
+        reader = self._shards.whole_samples(self.number)
+        unsafe = reader.unsafe_columns if reader is not None else ()
+        if unsafe and not allow_unsafe_types:
+            raise UsageError("values of this column run code when they are read", file=self.path, column=unsafe[0],
+                             advice="Allow it where you trust the data: allow_unsafe_types=True.")  # fmt: skip
+
+    def get_raw_size(self) -> int:
+        """Bytes of the shard's files when they are not compressed (of a compressed tar, as they are)."""
+        reader = self._shards.whole_samples(self.number)
+        if reader is not None:
+            return reader.raw_bytes
+        info = self._shards.source(self.number).info
+        return 0 if info is None else info.size_bytes
+
+    def get_zip_size(self) -> int | None:
+        """Bytes of the shard's compressed files; None if it has none."""
+        reader = self._shards.whole_samples(self.number)
+        return None if reader is None else reader.zip_bytes
+
+    def get_max_size(self) -> int:
+        """Bytes of the shard's files, compressed and unpacked."""
+        return self.get_raw_size() + (self.get_zip_size() or 0)
+
+    def get_persistent_size(self, keep_zip: bool) -> int:
+        """Bytes that stay when the shard is unpacked: with its compressed files, or without."""
+        return self.get_max_size() if keep_zip else self.get_raw_size()
+
+    def evict(self) -> int:
+        """Refused: opened data belongs to its owner. Raises UsageError, which says how to get a copy to evict from."""
+        raise self._in_place(".evict()")
+
+    def set_up_local(self, listing: set[str], safe_keep_zip: bool) -> bool:  # noqa: ARG002 - as users know it
+        """Refused, as `evict`. Raises UsageError."""
+        raise self._in_place(".set_up_local(listing, safe_keep_zip)")
+
+    def _in_place(self, call: str) -> UsageError:
+        """The error that this call would change data read in place, with the call for a local copy."""
+        listing = self._shards.listing
+        folder = folder_of(listing.index_file) or "." if listing.index_file else listing.own
+        advice = "A cache folder of your own, whose shards can be evicted, needs a dataset of MDS: convert it first."
+        if _INDEX in self._shards.fmt.info.index_names and folder is not None:
+            local = is_local(resolve(folder, self._shards.stores)[0])
+            where = repr(folder) if local else f'"cache", remote={folder!r}'
+            advice = (
+                f"Shards of a cache folder can be evicted: `lading.LocalCopy({where}).shards[{self.number}]{call}`."
+            )
+            advice += " A dataset elsewhere is its remote=." if local else ""
+        return UsageError("data read in place is never removed", file=self.path, advice=advice)
+
+    def _reader(self) -> SampleReader:
+        reader = self._shards.whole_samples(self.number)
+        if reader is None:
+            raise UsageError("a shard of this format has no sample in one piece", file=self.path,
+                             found=self._shards.format, advice="Take the sample itself: shard[i].")  # fmt: skip
+        return reader
+
+
+def items_at(samples: Sized, index: Any, get: Callable[[int], Any]) -> Any:
+    """Return `get(number)` for a number, or a list of them for a slice, a list or an array, also nested.
+
+    Raises:
+        IndexError: a number is outside the samples.
+        UsageError: the index is of another type.
+    """
+    count = len(samples)
+    if isinstance(index, slice):
+        return [get(i) for i in range(*index.indices(count))]
+    if isinstance(index, (list, tuple)) or (isinstance(index, np.ndarray) and index.ndim):
+        return [items_at(samples, one, get) for one in index]
+    try:
+        number = as_int(index)
+    except TypeError:
+        raise UsageError("not the number of a sample", expected="a number, a slice, a list or an array of numbers",
+                         found=f"{type(index).__name__} {index!r:.80}") from None  # fmt: skip
+    if not -count <= number < count:
+        raise IndexError(f"sample {number} of {count}")
+    return get(number % count)

@@ -1,0 +1,596 @@
+"""The shards of a source, opened when they are asked for: what every job reads from.
+
+To open a source reads the head of one file. A shard's index is made when it is first needed, or found in a manifest
+or in the cache of indexes.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from threading import RLock
+from typing import TYPE_CHECKING, Any, Self
+from weakref import WeakSet
+
+import numpy as np
+import pyarrow as pa
+import xxhash
+from numpy.typing import NDArray
+
+from lading.dataset.shards.bad_shards import BadShards
+from lading.dataset.shards.shard_indexes import ShardIndexes, index_kind
+from lading.dataset.source.identity import SourceIdentity
+from lading.dataset.source.manifest_options import manifest_options, schema_as_read
+from lading.dataset.source.source import Listing
+from lading.errors import LadingError, NotFound, SidecarMismatch
+from lading.features.items import INTERLEAVED_SCHEMA
+from lading.features.types import Feature
+from lading.formats.base import (
+    AnyFormat,
+    Finding,
+    Level,
+    SampleReader,
+    ShardFile,
+)
+from lading.formats.index_json import POINTER_BYTES, refuse_pointer
+from lading.interleaved.base import View
+from lading.interleaved.open import open_view
+from lading.interleaved.references import Follower
+from lading.interleaved.typed import TypedView, retyped
+from lading.limits import Limits
+from lading.manifest.files import ShardTables
+from lading.manifest.values import FOLDER, Manifest
+from lading.options import InterleavedOptions, OnBadShard
+from lading.storage.base import FileInfo
+from lading.storage.descriptors import files_limit
+from lading.storage.fetch import Fetcher
+from lading.storage.range_hasher import RangeHasher
+from lading.storage.roots import StoredRoots, folder_of, real_place
+from lading.storage.stores import Stores, resolve
+
+if TYPE_CHECKING:
+    from lading.dataset.order.dedup import LeftOut
+
+__all__ = ["DETECT_SHARDS", "Getter", "ReadPlan", "Shards", "hold_few", "layout_findings", "options_like"]
+
+_OPEN_SHARDS = 64
+_SHARE_OF_FILES = 4
+_HELD_SHARDS = 16
+_DETACHED_BYTES = 64 << 20
+
+DETECT_SHARDS = 16
+"""Shards that are looked at to find the view or the schema of a source."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadPlan:
+    """How the rows of shards are read, settled before the first shard is opened.
+
+    Attributes:
+        view: `samples` (a row is a sample) or `interleaved` (a row is an item; a sample is the rows of a `sample_id`).
+        format_options: options with which shards are opened.
+        interleaved: names of fields and policies for interleaved data.
+        roots: folders that the caller lets references point into.
+        target: the schema that all rows are given, if the caller asked for one.
+        types: types that the caller gives to some columns.
+        members: the schema that rows had which lading wrote, where the shards themselves say less of them.
+        stored_schema: the schema of the rows, where their writer kept it.
+        on_bad_shard: what an error of a shard is.
+        source: the source as a command line names it, for the advice of errors; None for no such advice.
+        stored_roots: folders that the manifest lets references point into.
+    """
+
+    view: str
+    format_options: Mapping[str, Any] = field(default_factory=dict)
+    interleaved: InterleavedOptions = field(default_factory=InterleavedOptions)
+    roots: Sequence[str] = ()
+    target: pa.Schema | None = None
+    types: pa.Schema | None = None
+    members: pa.Schema | None = None
+    stored_schema: pa.Schema | None = None
+    on_bad_shard: OnBadShard = "error"
+    source: str | None = None
+    stored_roots: StoredRoots = field(default_factory=StoredRoots)
+
+
+@dataclass(frozen=True, slots=True)
+class Getter:
+    """How single samples of an open shard are read.
+
+    Attributes:
+        view: the shard.
+        get_sample: gives one sample by its ordinal; None if samples are read as rows of a table.
+        media: features of the columns that hold media, by name, where `get_sample` is given.
+    """
+
+    view: View
+    get_sample: Callable[[int], dict[str, Any]] | None
+    media: Mapping[str, Feature]
+
+
+class Shards:
+    """Shards of one format, read as one view. Made by `open_shards`; `close` gives up files and maps.
+
+    Attributes:
+        listing: the shards.
+        fmt: their format.
+        stores: which store serves which URL.
+        view, target, types, members, stored_schema, format_options, interleaved: as in `ReadPlan`.
+        view_is_known: whether the caller, a manifest or a sample says the view; without samples it is a guess.
+        manifest: what lading wrote next to the shards, if it did.
+        kept_shards: the shards as the manifest lists them.
+        kept: what the manifest's files hold of each shard.
+        named_roots, stored_roots: folders that the caller, and the manifest, let references point into.
+        limits: the most that files may ask for.
+        fetcher: reads references.
+        follower: finds the files that `source_ref` texts name.
+        indexes: finds and holds the indexes of shards.
+        identity: recognises a dataset that took the place of this one.
+        counts: what was reported while reading, by a short phrase.
+        bad: the shards that could not be read, and what is done about them.
+        read_samples: by number, samples of the shards that were read to their end.
+        replacements: by number, what is read in place of shards that are damaged.
+        getters: of open shards, by number, how single samples are read; dropped with their shard.
+    """
+
+    def __init__(
+        self,
+        listing: Listing,
+        fmt: AnyFormat,
+        plan: ReadPlan,
+        *,
+        fetcher: Fetcher,
+        stores: Stores,
+        manifest: Manifest | None = None,
+        kept_shards: pa.Table | None = None,
+    ) -> None:
+        self.listing, self.manifest, self.kept_shards = listing, manifest, kept_shards
+        self.view, self.target, self.members = plan.view, plan.target, plan.members
+        self.types = plan.types
+        self.view_is_known = True
+        self.stored_schema, self.interleaved, self.named_roots = plan.stored_schema, plan.interleaved, plan.roots
+        self.format_options = dict(plan.format_options)
+        self.read_options: Any = fmt.read_options(self.format_options)
+        self.fmt, self.stores, self.fetcher, self.limits = fmt, stores, fetcher, fetcher.limits
+        self.stored_roots = plan.stored_roots
+        stored = plan.stored_roots.named([real_place(root, stores) for root in plan.roots])
+        self.follower = Follower(stores, self.roots, mmap=fetcher.mmap, limits=self.limits, stored=stored)
+        self.kept: ShardTables | None = None
+        if kept_shards is not None and listing.own is not None:
+            store, folder = resolve(listing.own, stores)
+            written = manifest.view if manifest is not None else None
+            self.kept = ShardTables(store, folder, kept_shards, self.limits, view=written)
+        self.indexes = ShardIndexes(self.kept)
+        self.identity = SourceIdentity(listing, manifest, stores)
+        self.counts: Counter[str] = Counter(listing.left_out)
+        self.left_out: dict[int, LeftOut] = {}
+        self.bad = BadShards(plan.on_bad_shard, plan.source)
+        self.replacements: dict[int, ShardFile] = {}
+        self.getters: dict[int, Getter] = {}
+        self._views: OrderedDict[int, View] = OrderedDict()
+        self._detached: dict[int, tuple[View, FileInfo | None]] = {}
+        self._detached_bytes = 0
+        self._lock = RLock()
+        self._source: tuple[int, ShardFile] | None = None
+        self._ends: NDArray[np.int64] | None = None
+        self.read_samples: dict[int, int] = {}
+        self._schema: pa.Schema | None = None
+
+    @property
+    def format(self) -> str:
+        """Name of the shards' format."""
+        return self.fmt.name
+
+    @property
+    def fixed_schema(self) -> bool:
+        """Whether all rows of a shard have the columns that its schema names."""
+        return self.fmt.info.fixed_schema
+
+    @property
+    def takes_any_fields(self) -> bool:
+        """Whether each sample may have fields of its own: neither the format nor a manifest says which there are."""
+        return not self.fmt.info.fixed_schema and self.members is None
+
+    @property
+    def holds_its_bytes(self) -> bool:
+        """Whether all bytes of samples lie in the shards themselves: tables of items may lead to other files."""
+        return self.view == "samples" or not self.fmt.info.fixed_schema
+
+    @property
+    def files_beside(self) -> bool:
+        """Whether most bytes may lie in other files than the shards, which no listing names."""
+        return self.fmt.info.files_name_each_other
+
+    def close(self) -> None:
+        """Give up open shards, maps and streams."""
+        self._close_views()
+        self.fetcher.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # Files
+
+    def path(self, shard: int) -> str:
+        """Path of a shard."""
+        return str(self.listing.table.column("path")[shard].as_py())
+
+    def roots(self) -> list[str]:
+        """The folders that references in tables may point into.
+
+        They are those of the shards, those near them that the manifest keeps, and those that the caller named.
+        """
+        own = {folder_of(path) or "." for path in self.listing.table.column("path").to_pylist()}
+        return [*sorted(own), *self.stored_roots.trusted, *self.named_roots]
+
+    def source(self, shard: int) -> ShardFile:
+        """A shard as formats open it; checks its size where the listing says one.
+
+        The last one is remembered until it was read: to look at a file of a store is a request.
+        """
+        known = self._source
+        if known is None or known[0] != shard:
+            with self.bad.advising():
+                known = self._source = (shard, self._find(shard))
+        return known[1]
+
+    def _find(self, shard: int) -> ShardFile:
+        """The file of a shard, if it is as long as the listing says, or its replacement."""
+        if shard in self.replacements:
+            return self.replacements[shard]
+        own = f"{self.listing.folder}/{FOLDER}" if self.listing.folder is not None and self.manifest else None
+        with self.identity.watching():
+            if self.fmt.info.lists_files:
+                return _loose_files(self.listing, shard, self.stores, self.limits)
+            return _listed_file(self.listing, shard, own, self.stores, self.limits)
+
+    def path_in_rows(self, shard: int) -> str:
+        """The path that the rows of a shard name as their file."""
+        replacement = self.replacements.get(shard)
+        return resolve(self.path(shard), self.stores)[1] if replacement is None else replacement.path
+
+    def release(self, held_bytes: int = 0) -> None:
+        """Give back mapped pages that were touched; see `Fetcher.release`."""
+        self.fetcher.release(held_bytes)
+
+    # Open shards
+
+    def open_shard(self, shard: int) -> View:
+        """A shard as a view; the last few stay open."""
+        with self._lock:
+            if shard in self._detached:
+                return self._detached[shard][0]
+            view = self._views.get(shard)
+            is_new = view is None
+            if view is None:
+                view = self._views[shard] = self._open_view(self.indexed(shard))
+                if len(self._views) > _OPEN_SHARDS:
+                    self.drop_oldest()
+            self._views.move_to_end(shard)
+        if is_new:
+            _bound_open_shards(self)
+        return view
+
+    @property
+    def num_open(self) -> int:
+        """Number of shards that stay open."""
+        return len(self._views)
+
+    def drop_oldest(self) -> None:
+        """Drop the least recently used open shard, unless it is the only one."""
+        with self._lock:
+            if len(self._views) > 1:
+                # Not closed: another thread may be reading from it, and the last one to let go of it closes it.
+                oldest, _ = self._views.popitem(last=False)
+                self.getters.pop(oldest, None)
+
+    def readable(self, shards: Iterable[int]) -> Iterator[tuple[int, View]]:
+        """Give the number and the view of each of these shards; bad shards are an error, or left out."""
+        for shard in shards:
+            view = None
+            with self.bad.skipping(shard, self.path(shard)):
+                view = self.open_shard(shard)
+            if view is not None:
+                yield shard, view
+
+    def indexed(self, shard: int) -> ShardFile:
+        """A shard as formats open it, with its index where the manifest or the cache has it."""
+        source = self.source(shard)
+        if shard in self.replacements:
+            return source
+        return replace(source, index=self.indexes.known(shard, source, self.index_kind))
+
+    @property
+    def index_kind(self) -> str:
+        """A text that differs for indexes of one shard that are made under other options."""
+        return index_kind(self.format, self.view, self.format_options)
+
+    def _open_view(self, source: ShardFile) -> View:
+        with self.bad.advising(), self.identity.watching():
+            view = open_view(
+                self.fmt, source, self.view, self.fetcher, self.follower, self.read_options, self.interleaved,
+                self.stored_schema, self.members,
+            )  # fmt: skip
+            self.interleaved = view.settled(self.interleaved)
+        if self.types is None:
+            return view
+        return TypedView(view, self.types, self.fetcher, source.path, fills=self.view == "interleaved")
+
+    @contextmanager
+    def one_pass(self, shard: int, range_hasher: RangeHasher | None = None) -> Iterator[View]:
+        """A shard as a view for one pass over it; closed at the end, if nobody else reads from it.
+
+        Args:
+            shard: its number.
+            range_hasher: takes the values of a mapped file that a reader passes while it walks over headers.
+        """
+        self.getters.pop(shard, None)
+        view = opened = self._views.pop(shard, None)  # by now another file may be in its place
+        if view is None and range_hasher is None:
+            view = self._take_detached(shard)
+        if view is None:
+            source = self.source(shard)
+            held = self.indexes.held(shard)
+            view = self._open_view(
+                source if shard in self.replacements else replace(source, index=held, range_hasher=range_hasher)
+            )
+        try:
+            yield view
+            self.counts.update(view.counts)
+        finally:
+            if opened is None:  # else another thread may be reading from it, and the last one to let go of it closes it
+                view.close()
+            self._source = None
+
+    def detach(self, shard: int) -> None:
+        """Keep an open shard for its next pass, without its file, while all such take less than 64 MiB."""
+        with self._lock:
+            view = self._views.get(shard)
+            if shard in self.replacements or self._detached_bytes >= _DETACHED_BYTES:
+                return
+            size = None if view is None else view.detach()
+            if view is not None and size is not None:
+                self._detached[shard] = self._views.pop(shard), self.source(shard).info
+                self._detached_bytes += size
+                self.getters.pop(shard, None)
+
+    def _take_detached(self, shard: int) -> View | None:
+        """The view of `detach`, if the file of the shard is the same by size and time."""
+        view, info = self._detached.pop(shard, (None, None))
+        if view is None:
+            return None
+        self._source = None  # look again
+        return view if self.source(shard).info == info else None
+
+    def read_with(self, options: Mapping[str, Any]) -> None:
+        """Read shards with these options where nobody gave others; if that is a change, reopen the open shards."""
+        told = {**options, **self.format_options}
+        if told != self.format_options:
+            self.format_options, self.read_options = told, self.fmt.read_options(told)
+            self._close_views()
+            hold_few(self)
+
+    def with_listing(self, table: pa.Table) -> Shards:
+        """Return the same shards, read in the same way, with another table of them; nothing is open of it yet."""
+        plan = ReadPlan(
+            self.view, self.format_options, self.interleaved, self.named_roots, self.target, self.types, self.members,
+            self.stored_schema, on_bad_shard=self.bad.policy, source=self.bad.source,
+        )  # fmt: skip
+        made = Shards(replace(self.listing, table=table), self.fmt, plan, fetcher=self.fetcher, stores=self.stores)
+        made.view_is_known = self.view_is_known
+        return made
+
+    def forget_shards(self) -> None:
+        """Close all shards, and forget what was found in them: the listing or `replacements` was changed."""
+        self._close_views()
+        self.indexes.forget()
+        self.read_samples.clear()
+        self._source = self._ends = self._schema = None
+
+    def _close_views(self) -> None:
+        with self._lock:
+            for view in self._views.values():
+                view.close()
+            self._views.clear()
+            self._detached.clear()
+            self._detached_bytes = 0
+            self.getters.clear()
+
+    def whole_samples(self, shard: int) -> SampleReader | None:
+        """The open reader of a shard, if it has each sample in one piece, and nobody asked for another schema."""
+        view = self.counted_shard(shard)
+        return view.whole_samples if self.target is None else None
+
+    # Schema
+
+    @property
+    def knows_schema(self) -> bool:
+        """Whether `schema` is known, or a footer or header says it: that of a tar takes a walk over all of it."""
+        told = self.target is not None or self.members is not None or self.manifest is not None
+        return told or self._schema is not None or self.fixed_schema
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Schema of the manifest, if that is of this view, or of the first shard that is not empty.
+
+        Other shards may hold more fields then.
+        """
+        if self._schema is None:
+            found = _found_schema(self)
+            fills = self.view == "interleaved"
+            self._schema = found if self.types is None else retyped(found, self.types, fills=fills)
+        return self._schema
+
+    # Numbers of samples
+
+    def sample_ends(self) -> NDArray[np.int64]:
+        """Number of samples in each shard and all before it: 8 bytes a shard. A shard that is skipped has none."""
+        if self._ends is None:
+            listed = self.listing.table.column("num_samples").to_pylist()
+            known = [0 if i in self.bad.skipped else self.read_samples.get(i, n) for i, n in enumerate(listed)]
+            counts = [self._count(i) if n is None else n for i, n in enumerate(known)]
+            self._ends = np.cumsum(np.array(counts, np.int64))
+        return self._ends
+
+    def _count(self, shard: int) -> int:
+        for _, view in self.readable([shard]):
+            with self.bad.skipping(shard, self.path(shard)):
+                return view.num_samples()
+        return 0
+
+    @property
+    def known_count(self) -> int | None:
+        """Number of samples, if a list says it or the shards were counted; None if they would have to be read."""
+        if self._ends is None and self.listing.table.column("num_samples").null_count:
+            return None
+        return int(self.sample_ends()[-1]) if len(self.listing) else 0
+
+    def counted_shard(self, shard: int) -> View:
+        """An open shard. Raises SidecarMismatch if a list says another number of samples."""
+        view = self.open_shard(shard)
+        _check_count(self.listing, shard, view.num_samples())
+        return view
+
+    def count_read(self, shard: int, samples: int) -> None:
+        """Take note of the samples of a shard that was read whole. Raises as `counted_shard`."""
+        _check_count(self.listing, shard, samples)
+        self.read_samples[shard] = samples
+
+
+_datasets: WeakSet[Shards] = WeakSet()
+"""Datasets of this process that have opened shards."""
+
+
+def _bound_open_shards(latest: Shards) -> None:
+    """Drop open shards of the datasets that have most, while all together have more than a share of the files allowed.
+
+    An open Parquet file takes one of the process's descriptors (`ulimit -n`). Called without a lock held.
+    """
+    _datasets.add(latest)
+    for _ in range(_OPEN_SHARDS):
+        every = list(_datasets)
+        if sum(each.num_open for each in every) <= files_limit() // _SHARE_OF_FILES:
+            return
+        max(every, key=lambda each: each.num_open).drop_oldest()
+
+
+def _found_schema(shards: Shards) -> pa.Schema:
+    """The columns of a source, as the caller, a manifest or the first shards say."""
+    if shards.target is not None:
+        return shards.target
+    if shards.members is not None:
+        return shards.fmt.restored_schema(shards.members)
+    if shards.manifest is not None and (shards.manifest.view, shards.manifest.format) == (shards.view, shards.format):
+        return schema_as_read(shards.manifest.schema, shards.fmt, shards.view, shards.read_options)
+    if not len(shards.listing):
+        return _listed_schema(shards.fmt, shards.listing.index_file, shards.view, shards.stores, shards.limits)
+    looked_at = range(min(len(shards.listing), DETECT_SHARDS))
+    return _first_schema(_schemas(shards, looked_at))
+
+
+def _schemas(shards: Shards, looked_at: Iterable[int]) -> Iterator[pa.Schema]:
+    for number in looked_at:
+        with shards.bad.skipping(number, shards.path(number)):
+            yield shards.open_shard(number).schema()
+
+
+def hold_few(shards: Shards) -> None:
+    """Open all shards, where they are few and that costs next to nothing: each is read from then on as it is now.
+
+    A shard that cannot be opened is an error when it is read. Files of partitions are left closed: a condition may need
+    few of them.
+
+    Raises:
+        DatasetReplaced: another dataset took the place of this one before all were open.
+    """
+    partitions = shards.listing.table.column("partition")
+    many = len(shards.listing) > _HELD_SHARDS or partitions.null_count < len(partitions)
+    if many or not shards.identity.may_change or not shards.fmt.info.opens_at_once:
+        return
+    for shard in range(len(shards.listing)):
+        try:
+            shards.open_shard(shard)
+        except LadingError:
+            shards.identity.refuse_another()
+
+
+def layout_findings(shards: Shards, shard: int) -> Iterator[Finding]:
+    """Yield layout findings of a shard, of its format and of its view."""
+    file = replace(shards.indexed(shard), view=shards.view)
+    yield from shards.fmt.check(file, shards.read_options, Level.LAYOUT)
+    if shards.view == "interleaved":  # opening samples may take a walk over the file
+        yield from shards.open_shard(shard).layout_findings()
+
+
+def options_like(shards: Shards, shard: int = 0) -> Mapping[str, Any]:
+    """Options of writing under which the files of a copy are like a shard."""
+    if not len(shards.listing):
+        return {}
+    found = shards.fmt.options_like(shards.source(shard), shards.view)
+    return {**manifest_options(shards.manifest, shards.fmt), **found}
+
+
+def _listed_schema(fmt: AnyFormat, index: str | None, view: str, stores: Stores, limits: Limits) -> pa.Schema:
+    """The schema of a source without shards, as its index file says."""
+    found = pa.schema([])
+    if index is not None:
+        found = fmt.listed_schema(*resolve(index, stores), limits) or found
+    return found if view != "interleaved" or "sample_id" in found.names else INTERLEAVED_SCHEMA
+
+
+def _first_schema(schemas: Iterable[pa.Schema]) -> pa.Schema:
+    """The first schema with more than keys: a tar without samples has a column of these."""
+    found = pa.schema([])
+    for schema in schemas:
+        if {*schema.names} - {"__key__"}:
+            return schema
+        found = found if len(found) else schema
+    return found
+
+
+def _loose_files(listing: Listing, shard: int, stores: Stores, limits: Limits) -> ShardFile:
+    """A list of loose files as a shard, under the path of the first one; another list is another version."""
+    path, entry = (str(listing.table.column(name)[shard].as_py() or "") for name in ("path", "entry"))
+    store, path = resolve(path, stores)
+    size = listing.table.column("size_bytes")[shard].as_py() or 0
+    info = FileInfo(path, size, xxhash.xxh3_64_hexdigest(entry.encode()))
+    return ShardFile(store, path, info, entry=entry, limits=limits, stores=stores)
+
+
+def _listed_file(listing: Listing, shard: int, own: str | None, stores: Stores, limits: Limits) -> ShardFile:
+    """The file of a shard, if it is as long as the listing says; `own` is lading's own list of the shards."""
+    store, path = resolve(str(listing.table.column("path")[shard].as_py()), stores)
+    lists = listing.named_by or own
+    try:
+        info = store.head(path)
+    except NotFound as error:
+        if lists is not None:
+            error.message += f", though {lists} lists it"
+        raise
+    listed = listing.table.column("size_bytes")[shard].as_py()
+    if listed is not None and listed != info.size_bytes:
+        raise SidecarMismatch(
+            f"the size differs from what {lists} says" if lists else "the size has changed since it was listed",
+            file=path, expected=f"{listed} bytes", found=f"{info.size_bytes} bytes",
+            advice="The file was changed, damaged or replaced.",
+        )  # fmt: skip
+    if info.size_bytes in POINTER_BYTES:
+        refuse_pointer(bytes(store.get_ranges(path, [(0, info.size_bytes)])[0]), path)
+    entry = listing.table.column("entry")[shard].as_py() or ""
+    partition = listing.table.column("partition")[shard].as_py() or ""
+    return ShardFile(store, path, info, entry=entry, partition=partition, limits=limits, stores=stores)
+
+
+def _check_count(listing: Listing, shard: int, found: int) -> None:
+    """Compare the number of samples in a shard with what the manifest or an index says, if one does."""
+    listed = listing.table.column("num_samples")[shard].as_py()
+    if listed is not None and listed != found:
+        raise SidecarMismatch(
+            f"the number of samples differs from what {listing.index_file or 'the manifest'} says",
+            file=listing.table.column("path")[shard].as_py(), expected=listed, found=found,
+        )  # fmt: skip

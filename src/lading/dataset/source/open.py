@@ -1,0 +1,536 @@
+"""From a source to a dataset: which shards, which format, which view, and what a manifest says of them."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing, suppress
+from dataclasses import fields, replace
+from functools import reduce, wraps
+from itertools import takewhile
+from typing import Any, TypeVar, cast
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lading.arrow.align import refuse_duplicate_names
+from lading.dataset.dataset import Dataset
+from lading.dataset.order.chosen import ChosenSamples
+from lading.dataset.shards.bad_shards import is_bad_shard, naming_salvage
+from lading.dataset.shards.shards import DETECT_SHARDS, ReadPlan, Shards, hold_few
+from lading.dataset.source.manifest_options import (
+    manifest_options,
+    members_of,
+    stored_roots,
+    stored_schema,
+    stored_settings,
+)
+from lading.dataset.source.pruning import shards_that_fit
+from lading.dataset.source.source import (
+    Asked,
+    Listing,
+    Source,
+    list_kept,
+    list_source,
+    listed_once,
+    named_folders,
+    read_head,
+    source_names,
+    split_source,
+    with_partitions,
+)
+from lading.dataset.steps.step import Step
+from lading.dataset.transform.concat import Parts
+from lading.errors import (
+    DataError,
+    DatasetReplaced,
+    LadingError,
+    SchemaMismatch,
+    SourceNotFound,
+    StoreError,
+    UsageError,
+    errors_at,
+)
+from lading.formats.base import AnyFormat, ShardFile
+from lading.formats.documents import is_documents
+from lading.formats.hive_partitions import WITHOUT_PARTITIONS
+from lading.formats.registry import find_format, get_format
+from lading.interleaved.open import detect_view
+from lading.limits import DEFAULT_LIMITS, Limits
+from lading.manifest import values as mf
+from lading.manifest.files import load_manifest
+from lading.manifest.values import Manifest
+from lading.options import InterleavedOptions, OnBadShard, OnError, ReadOptions
+from lading.storage.fetch import Fetcher
+from lading.storage.stores import Stores, is_local, resolve, without_query
+
+__all__ = [
+    "chosen_samples",
+    "counts_hold",
+    "documents_format",
+    "of_split",
+    "open_dataset",
+    "open_shards",
+    "read_of",
+    "shards_of",
+    "source_and_opening",
+]
+
+_BY_PATTERN = "Name files by a pattern, as in 'data/*.tar', to take all of them without manifests."
+_MOST_NAMES = 3
+_TRIES = 20
+"""Times that a source is looked at anew because another dataset took its place meanwhile."""
+
+_USUAL = ReadOptions()
+
+_Look = TypeVar("_Look", bound=Callable[..., Shards])
+
+
+def _of_one(look: _Look) -> _Look:
+    """A function that opens a source, so that it never finds half of a dataset and half of the one that follows it."""
+
+    @wraps(look)
+    def opened(source: Source | Parts, read: ReadOptions) -> Shards:
+        if isinstance(source, Parts):
+            return source.shards(read)
+        source, read = of_split(listed_once(source), read)
+        for left in reversed(range(_TRIES)):
+            place = _place_of(source)
+            try:
+                shards = look(source, read)
+                hold_few(shards)
+            except LadingError as error:
+                # What was found of one may not fit the other in whatever way.
+                if not left or not (isinstance(error, DatasetReplaced) or _place_of(source) != place):
+                    raise
+            else:
+                if not left or not shards.identity.may_change or _place_of(source) == place:
+                    break
+        return shards
+
+    return cast("_Look", opened)
+
+
+def of_split(source: Source, read: ReadOptions) -> tuple[Source, ReadOptions]:
+    """The folder of the split that is asked for, read as a whole; the source itself if names or lists tell its splits.
+
+    Raises:
+        UsageError: the split is not a text.
+    """
+    place = split_source(source, read.split, read.stores)
+    return (source, read) if place is source else (place, replace(read, split=None))
+
+
+def _place_of(source: Source) -> tuple[int, int, int] | None:
+    """What tells a local folder or file from another one that is put in its place; None for other sources.
+
+    The number of a folder comes back once it is removed: the time tells them apart.
+    """
+    try:
+        found = os.stat(source) if isinstance(source, str | os.PathLike) else None
+    except (OSError, ValueError):
+        return None
+    return found and (found.st_dev, found.st_ino, found.st_ctime_ns)
+
+
+def open_dataset(  # noqa: PLR0913 - one argument a decision of the user; all but one by keyword
+    source: Source,
+    *,
+    format: str | None = None,  # noqa: A002 - the word users know
+    split: str | None = None,
+    view: str | None = None,
+    options: Mapping[str, Any] | None = None,
+    interleaved: InterleavedOptions | None = None,
+    fields: Sequence[str] | None = None,
+    regroup: bool = False,
+    max_batch_bytes: int | str | None = None,
+    on_materialize_error: OnError | None = None,
+    roots: Sequence[str | os.PathLike[str]] = (),
+    schema: pa.Schema | None = None,
+    schema_overrides: Mapping[str, pa.DataType] | pa.Schema | None = None,
+    hive_partitioning: bool = True,
+    stores: Stores | None = None,
+    on_bad_shard: OnBadShard = "error",
+    mmap: bool = True,
+    limits: Limits = DEFAULT_LIMITS,
+) -> Dataset:
+    """Open a dataset of any format. Rows are read when they are asked for.
+
+    Example:
+        ds = lading.open("s3://bucket/train/*.tar")
+
+    Args:
+        source: a file, folder, glob, brace pattern, `::`-joined list, a list of these, or a dataset's own index file.
+        format: format of the source. By default the name and first bytes of the first file decide.
+        split: the split to read: the folder of this name, or the files whose names tell it, as Hugging Face's datasets
+            finds them. By default all of the source, which must be one split.
+        view: `samples` or `interleaved`. By default the first readable samples decide.
+        options: options of the format (`lading formats` lists them).
+        interleaved: names of fields and policies for interleaved data. Refused where the data are not interleaved.
+        fields: passthrough columns of documents to keep, beside the reserved ones; absent columns are nulls.
+        regroup: join the rows of a `sample_id`, or the members of a key in tars, wherever they are in the shard.
+        max_batch_bytes: payload of a batch, for `batches` without a limit of its own.
+        on_materialize_error: for a row whose payload is unavailable, for `batches` and `write` without a policy of
+            their own: `error`, `warn`, `drop_row` or `drop_sample`.
+        roots: folders that references may point into, besides the folders of the source.
+        schema: columns that all rows get: missing columns are nulls, others are dropped, values are cast and checked.
+        schema_overrides: types of some columns, such as `{"score": pa.float32()}`; all other columns stay as they are.
+            Of interleaved data, a column that is missing becomes one of nulls.
+        hive_partitioning: take folders such as `year=2023` for columns of the rows in them (Parquet, Arrow, CSV, JSON
+            Lines). `where` opens only the files of partitions that may fit.
+        stores: which store serves which URL. By default the scheme of a URL decides.
+        on_bad_shard: for a shard that is damaged, missing or unreadable: `error`, or `skip`. `skip` leaves the whole
+            shard out, with a warning; `Dataset.skipped_shards` lists such shards. Shards with more than 64 MB in memory
+            are read twice then: no row is given before the whole shard was read.
+        mmap: map local files. False reads them with `pread`, for files that somebody may truncate meanwhile.
+        limits: limits on what files may ask for: sizes, counts, unpacked sizes.
+
+    Raises:
+        SourceNotFound: the source does not exist, or nothing matches the pattern.
+        UnknownFormat: no format matches the first file.
+        DataError: the first shards are unreadable.
+    """
+    if isinstance(source, Dataset):
+        raise UsageError("a dataset is open already", advice="Use it as it is.")
+    read = ReadOptions(
+        format=format, split=split, view=view, options=options, interleaved=interleaved, fields=fields, regroup=regroup,
+        max_batch_bytes=max_batch_bytes, on_materialize_error=on_materialize_error, roots=roots, schema=schema,
+        schema_overrides=schema_overrides, hive_partitioning=hive_partitioning, stores=stores,
+        on_bad_shard=on_bad_shard, mmap=mmap, limits=limits,
+    )  # fmt: skip
+    return _dataset(listed_once(source), read)
+
+
+def _dataset(source: Source, read: ReadOptions, steps: tuple[Step, ...] = ()) -> Dataset:
+    shards = _open(source, read)
+    known = replace(read, format=shards.format, view=shards.view if shards.view_is_known else None)
+    return Dataset(_dataset, source, known, shards, steps)
+
+
+def open_shards(source: Source | Dataset, **opening: Any) -> Shards:
+    """Open the shards of a source, or those of a dataset without the partitions that its steps reject.
+
+    For jobs: local files are read, never mapped, because a file that is truncated under a map ends the process.
+
+    Args:
+        source: as `open_dataset` takes it, or a dataset.
+        opening: the other arguments of `open_dataset`; a dataset has its own.
+
+    Raises:
+        UsageError: a dataset is given, and arguments of opening too.
+    """
+    if isinstance(source, Dataset):
+        return shards_that_fit(_open(source.source, replace(read_of(source, opening), mmap=False)), source.steps)
+    return _open(source, replace(ReadOptions(**opening), mmap=False))
+
+
+def read_of(dataset: Dataset, opening: Mapping[str, Any]) -> ReadOptions:
+    """How a dataset is read. Raises UsageError where arguments of opening are given too."""
+    for name in opening:
+        if not hasattr(_USUAL, name):
+            raise UsageError("no such argument", found=name,
+                             advice="Steps choose from a dataset, such as ds.select(…).")  # fmt: skip
+    given = [name for name, value in opening.items() if value != getattr(_USUAL, name)]
+    if given:
+        raise UsageError("a dataset is open already, and arguments of opening are given", found=", ".join(given),
+                         advice="Give these arguments to lading.open.")  # fmt: skip
+    return dataset.read
+
+
+def chosen_samples(source: Source | Dataset, shards: Shards) -> ChosenSamples | None:
+    """The samples behind the steps of a dataset whose shards are open; None for a source, and without steps."""
+    return ChosenSamples(shards, source.steps) if isinstance(source, Dataset) and source.steps else None
+
+
+def source_and_opening(source: Source | Dataset, opening: Mapping[str, Any]) -> tuple[Source, dict[str, Any]]:
+    """A source and the other arguments of `open_dataset`, by which another process opens the same shards.
+
+    Raises:
+        UsageError: a dataset is given, and arguments of opening too.
+    """
+    if not isinstance(source, Dataset):
+        return source, dict(opening)
+    read = read_of(source, opening)
+    return source.source, {each.name: getattr(read, each.name) for each in fields(read)}
+
+
+@_of_one
+def _open(source: Source, read: ReadOptions) -> Shards:
+    """Open shards as `open_dataset` does."""
+    read = replace(read, stores=read.stores or Stores())
+    stores = cast("Stores", read.stores)
+    listing, kept = _listed(source, stores, read)
+    manifest = kept[0] if kept else None
+    if not len(listing) and manifest is None and not listing.format:
+        raise SourceNotFound("the source lists no shard", file=listing.index_file or str(source))
+    named = read.format or (manifest.format if manifest else listing.format)
+    with errors_at(file=None if read.format else listing.folder or None):
+        fmt = get_format(named) if named else _recognise(listing, stores, skip=read.on_bad_shard == "skip")
+    if not named and listing.media_of:
+        fmt = documents_format(listing, fmt, stores, read.limits)
+    if read.hive_partitioning and fmt.info.hive_partitions and manifest is None and listing.index_file is None:
+        listing = with_partitions(listing)
+    shards = shards_of(listing, fmt, manifest, kept[1] if kept else None, read=read)
+    shards.bad.source = _named(source)
+    told = read.view or (manifest.view if manifest else _detect_view(shards))
+    shards.view, shards.view_is_known = told or "samples", told is not None
+    if not counts_hold(shards):
+        shards.listing = replace(listing, table=_uncounted(listing.table))
+    if told == "samples":  # where nothing tells the view, no sample is there that they would not be for
+        _refuse_for_samples(read, fmt)
+        _refuse_absent_types(shards)
+    if shards.target is not None and shards.view == "interleaved":
+        for name in ("sample_id", "position"):
+            if name not in shards.target.names:
+                raise UsageError("the schema lacks a column that identifies items", column=name)
+    return shards
+
+
+def documents_format(listing: Listing, fmt: AnyFormat, stores: Stores, limits: Limits) -> AnyFormat:
+    """The format whose media lie next to the shards, if the first shard holds documents; else the given one."""
+    store, path = resolve(str(listing.table["path"][0].as_py()), stores)
+    with suppress(DataError, StoreError):
+        file = ShardFile(store, path, limits=limits)
+        with closing(fmt.open(file, fmt.read_options({}))) as reader:
+            schema = reader.first_schema()
+        if schema is not None and is_documents(schema):
+            return get_format(listing.media_of[0])
+    return fmt
+
+
+def _named(source: Source) -> str:
+    """The source as a command line names it; empty if its names are too many."""
+    names = [source] if isinstance(source, str | os.PathLike) else [*source]
+    return shlex.join(os.fspath(name) for name in names) if len(names) <= _MOST_NAMES else ""
+
+
+def _detect_view(shards: Shards) -> str | None:
+    """The view that the first samples of the first non-empty shard ask for that can be read; None without one."""
+    broken: LadingError | None = None
+    for number in range(min(len(shards.listing), DETECT_SHARDS)):
+        try:
+            found = _view_of(shards, number)
+        except (DataError, StoreError) as error:
+            broken = broken or naming_salvage(error, shards.bad.source)
+            continue
+        if found is not None:
+            return found
+    if broken is not None:
+        raise broken
+    return None
+
+
+def _view_of(shards: Shards, number: int) -> str | None:
+    reader = shards.fmt.open(shards.source(number), shards.read_options)
+    try:
+        return detect_view(reader, shards.fetcher, shards.interleaved)
+    finally:
+        reader.close()
+
+
+def _types(read: ReadOptions) -> pa.Schema | None:
+    """Types that the caller gives to some columns; None where a schema names all columns."""
+    if not read.schema_overrides:
+        return None
+    if read.schema is not None:
+        warnings.warn("schema and schema_overrides are both given; schema holds", stacklevel=2)
+        return None
+    asked = read.schema_overrides
+    types = asked if isinstance(asked, pa.Schema) else pa.schema(list(asked.items()))
+    refuse_duplicate_names(types)
+    return types
+
+
+def _refuse_absent_types(shards: Shards) -> None:
+    """Raise UsageError for a type of a column that no shard has."""
+    absent = {*(shards.types or pa.schema([])).names}
+    known: dict[str, None] = {}
+    for number in range(len(shards.listing)):
+        if not absent:
+            return
+        names = shards.open_shard(number).schema().names
+        known |= dict.fromkeys(names)
+        absent -= {*names}
+    if absent and known:
+        raise UsageError("no such column", expected=", ".join(known), found=repr(min(absent)))
+
+
+def _refuse_for_samples(read: ReadOptions, fmt: AnyFormat) -> None:
+    """Raise UsageError for options of documents where rows are samples."""
+    usual, interleaved = InterleavedOptions(), read.interleaved
+    given = [] if interleaved is None else [f.name for f in fields(interleaved)]
+    changed = [name for name in given if getattr(interleaved, name) != getattr(usual, name)]
+    changed += ["fields"] if read.fields is not None else []
+    changed += ["regroup"] if read.regroup and not _has_option(fmt, "regroup") else []
+    if changed:
+        raise UsageError(
+            "these options apply to interleaved documents only",
+            found=f"{', '.join(changed)}, and samples",
+            advice="Leave them out, or take rows as items with --view interleaved.",
+        )
+
+
+def shards_of(
+    listing: Listing,
+    fmt: AnyFormat,
+    manifest: Manifest | None,
+    kept_shards: pa.Table | None = None,
+    *,
+    read: ReadOptions,
+) -> Shards:
+    """The shards of a listing, read as a manifest says; nothing is opened, and no view is looked for.
+
+    Args:
+        listing: the shards.
+        fmt: their format.
+        manifest: what lading wrote next to the shards, if it did.
+        kept_shards: the shards as the manifest lists them.
+        read: how the shards are read; without a view, as the manifest says, or as samples.
+    """
+    settings = read.interleaved or stored_settings(manifest)
+    if read.fields is not None:
+        settings = replace(settings, fields=tuple(read.fields))
+    if read.regroup:
+        settings = replace(settings, regroup=True)
+    stores, options, roots = read.stores or Stores(), read.options or {}, [os.fspath(root) for root in read.roots]
+    plan = ReadPlan(
+        view=read.view or (manifest.view if manifest else "samples"),
+        format_options={
+            **({} if read.mmap or not _has_option(fmt, "mmap") else {"mmap": False}),
+            **({"roots": roots} if roots and _has_option(fmt, "roots") else {}),
+            **({"regroup": True} if read.regroup and _has_option(fmt, "regroup") else {}),
+            **manifest_options(manifest, fmt),
+            **options,
+        },
+        interleaved=settings,
+        roots=roots,
+        target=read.schema,
+        types=_types(read),
+        members=None if "types" in options else members_of(manifest, fmt, read.view),
+        stored_schema=stored_schema(manifest, fmt, read.view, settings),
+        on_bad_shard=read.on_bad_shard,
+        stored_roots=stored_roots(manifest, listing.own, stores),
+    )
+    fetcher = Fetcher(stores, mmap=read.mmap, limits=read.limits)
+    return Shards(listing, fmt, plan, fetcher=fetcher, stores=stores, manifest=manifest, kept_shards=kept_shards)
+
+
+def _listed(source: Source, stores: Stores, read: ReadOptions) -> tuple[Listing, tuple[Manifest, pa.Table] | None]:
+    """The shards of a source: as a manifest lists them, or those of several datasets; else as they are found.
+
+    Raises:
+        UsageError: some shards are of datasets with a manifest that says more than the files, others are not; or such
+            datasets lie in folders of partitions.
+        SchemaMismatch: such manifests do not agree.
+    """
+    names, limits = source_names(source, stores), read.limits
+    is_one = len(names) == 1
+    if is_one and not read.split and without_query(names[0]) == names[0]:
+        store, path = resolve(names[0].rstrip("/"), stores)
+        kept = load_manifest(store, path, limits=limits)
+        if kept is not None:
+            return list_kept(kept[1], path), kept
+    format_name = get_format(read.format).name if read.format else ""
+    roots = tuple(os.fspath(root) for root in read.roots)
+    asked = Asked(format_name, read.split or "", missing_too=read.on_bad_shard == "skip", roots=roots)
+    listing, folders = list_source(source, stores, limits, asked), named_folders(source, stores)
+    below = listing.datasets
+    if not is_one or len(folders) > 1:  # those that an index lists are not known yet
+        below = tuple(each for name in folders for each in (name, *(b for b in below if b.startswith(f"{name}/"))))
+    found = [(folder, load_manifest(resolve(folder, stores)[0], folder, limits=limits)) for folder in below]
+    parts = [(folder, part) for folder, part in found if part is not None]
+    if not parts:
+        return listing, None
+    mine = [pc.starts_with(listing.table["path"], f"{folder}/") for folder, _ in parts]
+    loose = listing.table.filter(pc.invert(reduce(pc.or_, mine)))
+    needed = any(_says_more(manifest, listing, stores) for _, (manifest, _) in parts)
+    in_partitions = read.hive_partitioning and any("=" in folder[len(listing.folder or "") :] for folder, _ in parts)
+    if (len(loose) or in_partitions) and not needed:  # manifests know nothing of the folders that they lie in
+        return listing, None
+    if in_partitions and any(get_format(manifest.format).info.hive_partitions for _, (manifest, _) in parts):
+        raise UsageError(
+            "the manifests of datasets in the folders of partitions do not list the columns of these folders",
+            file=listing.folder or parts[0][0], found=parts[0][0],
+            advice=f"{_BY_PATTERN} {WITHOUT_PARTITIONS}",
+        )  # fmt: skip
+    if len(loose):
+        raise UsageError(
+            "some of the shards belong to datasets with a manifest, and others do not", file=loose["path"][0].as_py(),
+            expected=f"shards below {', '.join(folder for folder, _ in parts[:5])}", found=f"{len(loose)} others",
+            advice=_BY_PATTERN,
+        )  # fmt: skip
+    try:
+        own, kept = _as_one(parts, stores)
+    except SchemaMismatch as error:
+        if needed:
+            error.advice = error.advice or _BY_PATTERN
+            raise error.at(file=listing.folder or None) from None
+        return listing, None
+    return list_kept(kept[1], own, named=listing.folder == own), kept
+
+
+def _says_more(manifest: Manifest, listing: Listing, stores: Stores) -> bool:
+    """Whether rows come back as they were only by what the manifest says, and not by the files alone."""
+    if not len(listing):  # nothing but manifests: there is no file that could say anything
+        return True
+    fmt = _recognise(listing, stores)
+    if fmt.name != manifest.format or not fmt.info.keeps_types or manifest_options(manifest, fmt):
+        return True
+    return bool(stored_settings(manifest).roles) or members_of(manifest, fmt, None) is not None
+
+
+def _as_one(
+    parts: Sequence[tuple[str, tuple[Manifest, pa.Table]]], stores: Stores
+) -> tuple[str, tuple[Manifest, pa.Table]]:
+    """The folder that datasets share, and what their manifests say together, as seen from there."""
+    folders = [folder for folder, _ in parts]
+    [store, *others] = {id(store): store for store, _ in (resolve(folder, stores) for folder in folders)}.values()
+    if is_local(store) and len({os.path.isabs(folder) for folder in folders}) > 1:
+        folders = [os.path.abspath(folder) for folder in folders]
+    words = [folder.split("/")[:-1] for folder in folders]
+    shared = [same[0] for same in takewhile(lambda some: len({*some}) == 1, zip(*words, strict=False))]
+    own = "/".join(shared) if shared else "."
+    if others or resolve(own, stores)[0] is not store:
+        raise UsageError("datasets in several stores are not read as one", found=", ".join(folders[:5]),
+                         advice="Open each by itself.")  # fmt: skip
+    inside = [folder[len(own) + 1 :] if shared else folder for folder in folders]
+    seen = [mf.seen_from(f"{i}/", part) for i, (_, part) in zip(inside, parts, strict=True)]
+    manifest, shards = mf.merge(seen, folders)
+    return own, (replace(manifest, sidecars=()), shards)
+
+
+def counts_hold(shards: Shards) -> bool:
+    """Whether what the list of shards says of samples is of these: a peer's index counts the rows of its format.
+
+    Rows that are items, members of documents, or pieces of one sample, are other numbers than samples.
+    """
+    if shards.format_options.get("regroup"):  # an option only of formats whose samples may lie in pieces
+        return False
+    return shards.view == ("samples" if shards.manifest is None else shards.manifest.view)
+
+
+def _uncounted(listed: pa.Table) -> pa.Table:
+    """A listing that does not say how many samples shards hold."""
+    at = listed.schema.get_field_index("num_samples")
+    return listed.set_column(at, listed.schema.field(at), pa.nulls(len(listed), pa.int64()))
+
+
+def _recognise(listing: Listing, stores: Stores, *, skip: bool = False) -> AnyFormat:
+    """The format of the first shard; with `skip`, of the first that can be read."""
+    paths = listing.table.column("path")
+    for number in range(len(paths) - 1 if skip else 0):
+        store, path = resolve(str(paths[number].as_py()), stores)
+        try:
+            return find_format(path, read_head(store, path))
+        except (DataError, StoreError) as error:
+            if not is_bad_shard(error):
+                raise
+    store, path = resolve(str(paths[len(paths) - 1 if skip else 0].as_py()), stores)
+    return find_format(path, read_head(store, path))
+
+
+def _has_option(fmt: AnyFormat, name: str) -> bool:
+    """Whether a format is opened with an option of this name."""
+    return name in {option.name for option in fields(fmt.info.read_options)}

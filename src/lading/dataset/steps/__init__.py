@@ -1,0 +1,1 @@
+"""The steps of a dataset: small frozen values."""

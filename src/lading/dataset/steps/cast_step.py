@@ -1,0 +1,181 @@
+"""The steps that give columns other types, and that make columns of the fields of JSON objects and structs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lading.arrow import json_text
+from lading.arrow.align import cast_column
+from lading.arrow.json_columns import Kinds, column_type
+from lading.arrow.references import is_ref
+from lading.arrow.views import is_bytes, is_text, present
+from lading.content.field_paths import FieldPath
+from lading.dataset.steps.field_steps import Fields
+from lading.dataset.values.field_values import field_type, field_values
+from lading.errors import DataError, LadingError, SchemaMismatch, UsageError, errors_at
+from lading.features.items import KEY, lineage_of
+from lading.features.stored_values import declared_field
+from lading.features.types import Bytes, ClassLabel, Json, Text, feature_of, with_feature
+from lading.storage.fetch import Fetcher
+
+__all__ = ["Cast", "cast_rows", "cast_schema", "flat_fields"]
+
+_INTEGERS_AND_FLOATS = 2 | 8
+"""As `lading.arrow.json_columns` counts the kinds of JSON numbers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cast:
+    """Give columns other types; a value that the type cannot hold is an error.
+
+    Attributes:
+        columns: the columns, under their names, as they become.
+    """
+
+    columns: tuple[pa.Field, ...]
+
+    @classmethod
+    def of(cls, columns: Mapping[str, Any]) -> Cast:
+        """Return the step that gives each key of the mapping its value as type."""
+        fields = (declared_field(name, kind) for name, kind in columns.items())
+        return cls(tuple(with_feature(f, Bytes()) if feature_of(f) == Bytes() else f for f in fields))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the columns."""
+        return tuple(field.name for field in self.columns)
+
+    def __repr__(self) -> str:
+        return f"cast({', '.join(f'{field.name}: {field.type}' for field in self.columns)})"
+
+
+def cast_schema(step: Cast, schema: pa.Schema) -> pa.Schema:
+    """Return the schema behind the step. Raises UsageError for a column that is missing."""
+    known = {field.name: field for field in step.columns}
+    for name in known:
+        if name not in schema.names:
+            raise UsageError("no such column", expected=", ".join(schema.names), found=repr(name))
+    return pa.schema([known.get(field.name, field) for field in schema], metadata=schema.metadata)
+
+
+def cast_rows(step: Cast, batch: pa.RecordBatch, fetcher: Fetcher) -> pa.RecordBatch:
+    """Return the rows with columns in their new types.
+
+    Raises:
+        SchemaMismatch: a value does not fit; names file, sample and column.
+    """
+    for target in step.columns:
+        place = batch.schema.get_field_index(target.name)
+        if place < 0:  # only other shards have the column
+            continue
+        try:
+            column = _cast(batch, place, target, fetcher)
+        except LadingError as error:
+            raise _placed(error, batch, target.name) from None
+        batch = batch.set_column(place, target.with_type(column.type), column)
+    return batch
+
+
+def _placed(error: LadingError, batch: pa.RecordBatch, name: str) -> LadingError:
+    """The error with the file and the sample of its row."""
+    files = lineage_of(batch.schema)
+    if error.row is not None and KEY in batch.schema.names:
+        error.at(sample=str(batch.column(KEY)[error.row].as_py()))
+        error.row = None
+    return error.at(file=files[0] if len(files) == 1 else None, column=name)
+
+
+def _cast(batch: pa.RecordBatch, place: int, target: pa.Field, fetcher: Fetcher) -> pa.Array:
+    field, column = batch.schema.field(place), batch.column(place)
+    stored_as_bytes = is_ref(column.type) or is_bytes(column.type)
+    if is_bytes(target.type) and stored_as_bytes:
+        return column
+    goal = feature_of(target)
+    if isinstance(feature_of(field), Json) and isinstance(goal, (Json, Text)):
+        one = fetcher.materialise(pa.record_batch([column], pa.schema([field], metadata=batch.schema.metadata)))
+        return cast_column(one.column(0), target)
+    [values] = field_values(batch, [field.name], fetcher)
+    if isinstance(goal, ClassLabel) and is_text(values.type):
+        return _labels(values, goal)
+    made = cast_column(values, target)
+    if isinstance(goal, ClassLabel):
+        _refuse_first(pc.or_(pc.less(made, 0), pc.greater_equal(made, len(goal.names))), made,
+                      f"0 to {len(goal.names) - 1}")  # fmt: skip
+    if isinstance(goal, Json):
+        for row, text in enumerate(made.to_pylist()):
+            with errors_at(row=row):
+                json_text.loads(text) if text is not None else None
+    return made
+
+
+def _labels(values: pa.Array, label: ClassLabel) -> pa.Array:
+    numbers = pc.index_in(values, pa.array(label.names, values.type)).cast(pa.int64())
+    _refuse_first(pc.and_(values.is_valid(), numbers.is_null()), values, f"one of {', '.join(label.names)}")
+    return pc.if_else(values.is_valid(), numbers, pa.scalar(None, pa.int64()))
+
+
+def _refuse_first(wrong: pa.Array, values: pa.Array, expected: str) -> None:
+    bad = np.asarray(wrong.fill_null(False).to_numpy(zero_copy_only=False))  # noqa: FBT003 - pyarrow takes it by position only
+    if bad.any():
+        row = int(bad.argmax())
+        raise SchemaMismatch("not a label of the feature", row=row, expected=expected, found=repr(values[row].as_py()))
+
+
+def flat_fields(name: str, field: pa.Field, batches: Iterable[pa.RecordBatch]) -> Fields:
+    """Return the step that makes a column of each field of a column's structs or JSON objects.
+
+    Args:
+        name: name of the column.
+        field: the column.
+        batches: all rows of it, with payload; read only where the column holds JSON.
+
+    Raises:
+        UsageError: the column holds neither.
+        DataError: a JSON value is no object.
+    """
+    if pa.types.is_struct(field.type) and not isinstance(feature_of(field), Json):
+        paths = [FieldPath(name, (child.name,)) for child in field.type]
+        kinds = [
+            (path, pa.field(f"{name}.{path.path[0]}", field_type(field, path.path) or pa.null())) for path in paths
+        ]
+        return Fields(tuple(kinds))
+    if not isinstance(feature_of(field), Json):
+        raise UsageError("a column that holds neither JSON objects nor structs", column=name, found=str(field.type),
+                         advice="Flatten another column, or all structs: ds.flatten().")  # fmt: skip
+    kinds_seen = Kinds()
+    for batch in batches:
+        _look(name, batch, kinds_seen)
+    columns = []
+    for child in kinds_seen.names:
+        kinds_of_child = kinds_seen.of(child, per_item=False)
+        made = column_type(f"{name}.{child}", kinds_of_child)
+        if kinds_of_child == _INTEGERS_AND_FLOATS:
+            made = pa.field(made.name, pa.float64())
+        if pa.types.is_null(made.type):
+            made = with_feature(pa.field(made.name, pa.string()), Json())
+        columns.append((FieldPath(name, (child,)), made))
+    if not columns:
+        raise UsageError("no sample has a field in this column", column=name)
+    return Fields(tuple(columns))
+
+
+def _look(name: str, batch: pa.RecordBatch, seen: Kinds) -> None:
+    column = batch.column(name)
+    there = present(column)
+    for row, text in enumerate(column.to_pylist()):
+        if not there[row]:
+            continue
+        try:
+            value = json_text.loads(text)
+        except LadingError as error:
+            raise _placed(error.at(row=row), batch, name) from None
+        if not isinstance(value, dict):
+            raise _placed(DataError("a JSON value without fields", row=row, expected="an object",
+                                    found=f"{value!r:.80}"), batch, name)  # fmt: skip
+        seen.add(value, set())

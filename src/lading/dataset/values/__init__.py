@@ -1,0 +1,1 @@
+"""Values of fields and samples, as Arrow and as Python."""

@@ -1,0 +1,112 @@
+"""Errors for fields that no sample has: their names are checked when the rows are read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import orjson
+import pyarrow as pa
+
+from lading.content.conditions import as_where
+from lading.content.field_paths import FieldPath, Wanted, parse_field
+from lading.content.nested import close_to
+from lading.dataset.shards.iteration import MAX_BYTES, shard_batches
+from lading.dataset.shards.shards import Shards
+from lading.dataset.steps.step import Step, Where
+from lading.dataset.transform.row_filters import of_other_kind, without
+from lading.dataset.values.field_values import read_fields
+from lading.dataset.writing.outcomes import ALONG, Outcomes
+from lading.errors import DataError, UsageError
+
+__all__ = ["AbsentFields", "no_sample_has", "refuse_absent_fields"]
+
+_LOOKED_AT = 256
+_SHOWN_NAMES = 50
+
+
+def refuse_absent_fields(shards: Shards, steps: Sequence[Step], outcomes: Outcomes) -> None:
+    """Raise UsageError if every row was left out because it lacks the same field.
+
+    Args:
+        shards: the source.
+        steps: the steps.
+        outcomes: what became of all rows, none of which is left.
+    """
+    for step in steps:
+        for wanted in as_where(step.condition).wanted if isinstance(step, Where) else ():
+            if not wanted.field.path:
+                continue
+            reasons = tuple(f"{reason}, " for reason in (without(wanted.field), of_other_kind(wanted)))
+            count = sum(number for what, number in outcomes.counts.items() if what.startswith(reasons))
+            along = sum(number for what, number in outcomes.counts.items() if what.startswith(f"{ALONG}, "))
+            if count and count == sum(outcomes.rows.values()) - along:
+                raise no_sample_has(shards, wanted)
+
+
+class AbsentFields:
+    """Notes which fields inside columns no sample has: to order or compare samples by them would do nothing.
+
+    Args:
+        names: of columns and fields.
+    """
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self._names, self._found, self._columns, self._rows = names, set[str](), list[str](), 0
+
+    @property
+    def left(self) -> bool:
+        """Whether a field is still to be found."""
+        return len(self._found) < len({*self._names})
+
+    def see(self, columns: list[str], values: Sequence[pa.Array]) -> None:
+        """Note the values of each name in some rows, which have these columns."""
+        self._columns, self._rows = columns, self._rows + len(values[0])
+        self._found.update(n for n, each in zip(self._names, values, strict=True) if each.null_count < len(each))
+
+    def refuse(self, shards: Shards) -> None:
+        """Raise UsageError if no row had a value of one of the fields."""
+        for name in self._names if self._rows else ():
+            field = parse_field(name, self._columns)
+            if name not in self._found and field.path:
+                raise no_sample_has(shards, Wanted(field))
+
+
+_KINDS = {"text": "a text", "number": "a number", "bool": "true or false", "length": "a text or a list"}
+
+
+def no_sample_has(shards: Shards, wanted: Wanted) -> UsageError:
+    """Return the error that no sample has a field, with the names that the first samples have there."""
+    field = wanted.field
+    above = FieldPath(field.column, field.path[:-1])
+    inside = _names_inside(shards, above)
+    names = [str(FieldPath(field.column, (*above.path, name))) for name in inside]
+    if str(field) in names and wanted.use in _KINDS:
+        return UsageError(
+            f"no sample has {_KINDS[wanted.use]} in this field", column=field.column, found=repr(str(field)),
+            advice="Texts stand in quotes, numbers do not.",
+        )  # fmt: skip
+    shown = ", ".join(names[:_SHOWN_NAMES]) + (", …" if len(names) > _SHOWN_NAMES else "")
+    return UsageError("no sample has this field", column=field.column, expected=shown or None, found=repr(str(field)),
+                      advice=close_to(str(field.path[-1]), inside))  # fmt: skip
+
+
+def _names_inside(shards: Shards, path: FieldPath) -> list[str]:
+    """Return the names of the fields in the objects at a path, in the first samples."""
+    if path.column not in shards.schema.names:
+        return []  # a step makes the column
+    for number in range(len(shards.listing)):
+        for batch in shard_batches(shards, number, _LOOKED_AT, MAX_BYTES, [path.column]):
+            if batch.num_rows:
+                return _names_of(shards, batch, path)
+    return []
+
+
+def _names_of(shards: Shards, batch: pa.RecordBatch, path: FieldPath) -> list[str]:
+    try:
+        [column] = read_fields(batch, [Wanted(path)], shards.fetcher)
+    except (UsageError, DataError):
+        return []  # a step made the column, or its JSON is broken elsewhere
+    if not isinstance(column.values.type, pa.JsonType):
+        return []
+    objects = [orjson.loads(text) for text in column.values.storage.drop_null().to_pylist()]
+    return list(dict.fromkeys(name for each in objects if isinstance(each, dict) for name in each))
