@@ -269,7 +269,7 @@ def _distinct(schemas: Iterable[tuple[str, pa.Schema]]) -> list[tuple[pa.Schema,
 def _merged(name: str, found: list[tuple[pa.Field, str]]) -> tuple[pa.Field, str]:
     """Return one field for a column out of the files' fields, and in words how the files differ in it."""
     merged, first_file = found[0]
-    kinds = {str(merged.type): f"{merged.type} in {first_file}"}
+    kinds = {_spelled(merged.type): f"{_spelled(merged.type)} in {first_file}"}
     for field, file in found[1:]:
         wider = _joined(merged, field)
         if wider is None:
@@ -280,7 +280,7 @@ def _merged(name: str, found: list[tuple[pa.Field, str]]) -> tuple[pa.Field, str
                 found=f"{field.type} ({file})",
                 advice=f"Give the column one type, such as --type {shlex.quote(f'{name}=string')}.",
             )
-        kinds.setdefault(str(field.type), f"{field.type} in {file}")
+        kinds.setdefault(_spelled(field.type), f"{_spelled(field.type)} in {file}")
         merged = wider
     features: dict[str, set[bytes]] = defaultdict(set)
     for place, feature in {entry for field, _ in found for entry in _features_in(field, "")}:
@@ -290,6 +290,11 @@ def _merged(name: str, found: list[tuple[pa.Field, str]]) -> tuple[pa.Field, str
         _refuse_other_labels(name, found)
         words.append(f"column {name!r}: other features; that of {first_file} is taken")
     return merged, "; ".join(words)
+
+
+def _spelled(kind: pa.DataType) -> str:
+    """Return a type as users know it: where bytes are, in a file or in memory, makes no other type."""
+    return str(pa.large_binary() if is_ref(kind) else kind)
 
 
 def _features_in(field: pa.Field, place: str) -> Iterator[tuple[str, bytes]]:

@@ -157,7 +157,10 @@ def _text(sources: Sequence[str], destination: str, done: ConvertSummary, *, laz
     if any("lading salvage" in str(shard["error"].get("advice")) for shard in done.skipped_shards):
         command = visible(shlex.join(["lading", "salvage", *sources, "DST"]))
         rows.append(("", Text(f"'{command}' saves the intact samples of bad shards", "yellow")))
-    rows += [("schemas", Text(visible(difference), "yellow")) for difference in done.differences]
+    rows += [
+        ("" if number else "schemas", Text(visible(difference), "yellow"))
+        for number, difference in enumerate(done.differences)
+    ]
     if done.verified:
         read_back = " when read back" + (f": digest {done.digest}" if done.digest else "")
         rows.append(("verified", Text.assemble(("equal", "bold green"), read_back)))

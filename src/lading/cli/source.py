@@ -71,7 +71,9 @@ def open_sources(sources: Sequence[str], reading: Mapping[str, Any]) -> Dataset:
     from lading.dataset.transform.concat import concat
 
     if are_mixed(sources, reading):
-        return concat([open_dataset(source, **reading) for source in sources])
+        each = {**reading, "schema_overrides": None}
+        types = reading.get("schema_overrides")
+        return concat([open_dataset(source, **each) for source in sources], types=types)
     return open_dataset(one_or_many(sources), **reading)
 
 
@@ -82,7 +84,8 @@ def are_mixed(sources: Sequence[str], reading: Mapping[str, Any]) -> bool:
     if len(sources) == 1 or reading.get("format") is not None:
         return False
     try:
-        return len({open_dataset(source, **reading).format for source in sources}) > 1
+        each = {**reading, "schema_overrides": None}
+        return len({open_dataset(source, **each).format for source in sources}) > 1
     except LadingError:
         return False
 

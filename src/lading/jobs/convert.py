@@ -25,7 +25,7 @@ from lading.dataset.order.arranged import Arranged
 from lading.dataset.order.chosen import MOST_FIRST_ROWS, ChosenSamples, has_open_types, split_at_list
 from lading.dataset.shards.bad_shards import BadShards
 from lading.dataset.shards.iteration import hidden_columns
-from lading.dataset.shards.shards import ReadPlan, Shards
+from lading.dataset.shards.shards import Shards
 from lading.dataset.source.open import open_shards, read_of
 from lading.dataset.source.pruning import shards_that_fit
 from lading.dataset.source.source import Source, listed_once, write_splits
@@ -49,6 +49,7 @@ from lading.dataset.steps.step import (
 )
 from lading.dataset.transform.columns import columns_to_read
 from lading.dataset.transform.concat import Parts
+from lading.dataset.transform.part_shards import repeated_keys
 from lading.dataset.transform.transform import Transform
 from lading.dataset.writing.single_file import check_file, is_file_name, options_of_file
 from lading.dataset.writing.writer import DatasetWriter, WriteSummary
@@ -323,8 +324,6 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
         job = replace(job, on_progress=report)
         if isinstance(source, Dataset):
             opening = {**job.opening, "stores": stores}
-            if isinstance(source.source, Parts):
-                job = replace(job, write=replace(job.write, workers=1))
             job = _repartitioned(replace(job, read=read_of(source, opening), steps=(*source.steps, *job.steps)))
             return _convert(job, source.source, destination)
         if isinstance(source, Mapping):
@@ -464,13 +463,13 @@ def _convert(job: _Job, source: Source, destination: str | os.PathLike[str]) -> 
             refuse_references(shards, target)
         if write.workers > 1:
             paths = [*shards.listing.table["path"].to_pylist(), os.fspath(destination)]
-            refuse_out_of_reach([shards.format, target.name], paths, job.read.stores)
+            refuse_out_of_reach([*(each.format for each in shards.sources()), target.name], paths, shards.stores)
         copies, members = job.copies(shards), None
         if copies:
             options, members = as_members(shards, target, write.options)
             write = replace(write, options=options)
         if isinstance(source, Parts) and target.info.interleaved == "members":
-            shards.counts["samples with a key that an earlier sample has"] += source.repeated_keys()
+            shards.counts["samples with a key that an earlier sample has"] += repeated_keys(shards)
         job = replace(job, write=write)
         planned = _planned(job, shards, held, (store, path), alone=is_file_name(destination))
         spec, tasks, arranged = planned.spec, planned.tasks, planned.arranged
@@ -496,8 +495,9 @@ def _convert(job: _Job, source: Source, destination: str | os.PathLike[str]) -> 
                 note_left_out(shards, run.losses, listed=ledger is not None)
                 _end(writer, ledger, shards.bad)
             summary = writer.close()
+        formats = " + ".join(dict.fromkeys(each.format for each in shards.sources()))
         return ConvertSummary(
-            shards.format, target.name, shards.view, run.tally.shards + planned.source_shards, summary.num_shards,
+            formats, target.name, shards.view, run.tally.shards + planned.source_shards, summary.num_shards,
             run.tally.samples, run.tally.rows, summary.size_bytes, run.tally.payload_bytes, time.perf_counter() - began,
             digest=None if digest is None else digest.ordered, verified=digest is not None,
             counts=dict(Counter(summary.counts) + shards.counts + run.losses.counts + run.unmatched),
@@ -649,12 +649,9 @@ def _settled(job: _Job, shards: Shards) -> Conversion:
     if job.has(Select, DropColumns, Rename, Join, Fields, Cast):
         plan = _without_unread(plan, job.steps, shards.view)
     options = bounded_options(target, write.options or {}, parse_bytes(write.max_batch_bytes))
-    read = ReadPlan(
-        shards.view, shards.format_options, shards.interleaved,
-        tuple(shards.roots()),  # a worker sees the shards of its task only; references may lead to the folders of all
-        None if shards.target is None else plan.schema, shards.types, shards.members, shards.stored_schema,
-        shards.bad.policy, shards.bad.source, shards.stored_roots,
-    )  # fmt: skip
+    target_schema = None if shards.target is None else plan.schema
+    # A worker sees the shards of its task only; references may lead to the folders of all.
+    read = replace(shards.read_plan(), roots=tuple(shards.roots()), target=target_schema)
     spec = Conversion(
         shards.format, read, replace(write, options=options), job.steps, plan,
         index_file=shards.listing.index_file, limits=job.read.limits,

@@ -268,7 +268,11 @@ def refuse_inside(dataset: Shards, destination: str | os.PathLike[str], stores: 
 
     Files of the source are its shards, and the files in folders that the caller named for media and references.
     """
-    path = os.fspath(destination)
+    for source in dataset.sources():
+        _refuse_inside(source, os.fspath(destination), stores)
+
+
+def _refuse_inside(dataset: Shards, path: str, stores: Stores) -> None:
     target, named = real_place(path, stores), dataset.listing.folder
     if named is not None and is_inside(target, real_place(named, stores)):
         raise UsageError("the destination is inside the source", file=path, found=f"the source is {named}")

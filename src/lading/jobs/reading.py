@@ -256,7 +256,8 @@ def _crew(dataset: Shards, reading: Reading) -> int:
     if reading.workers == 1 or (reading.workers is None and not sys.executable):
         return 1
     try:
-        refuse_out_of_reach([dataset.format], dataset.listing.table["path"].to_pylist(), reading.opening.get("stores"))
+        formats = [each.format for each in dataset.sources()]
+        refuse_out_of_reach(formats, dataset.listing.table["path"].to_pylist(), dataset.stores)
         reading.encode(dataset)
     except UsageError:
         if reading.workers is not None:

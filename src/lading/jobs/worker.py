@@ -28,8 +28,8 @@ from numpy.typing import NDArray
 
 from lading.dataset.order.arranged import Arranged
 from lading.dataset.shards.random_access import uniting
-from lading.dataset.shards.shards import Shards
 from lading.dataset.source.source import LISTING_SCHEMA, Listing
+from lading.dataset.transform.part_shards import planned_shards
 from lading.dataset.writing.outcomes import LEDGER_NAME
 from lading.formats.registry import all_formats, get_format
 from lading.interleaved.tar_writer import Roles
@@ -159,7 +159,7 @@ def _convert(
     store, folder = resolve(task["folder"], stores)
     listing = Listing(pa.Table.from_pylist(task["shards"], LISTING_SCHEMA), index_file=spec.index_file)
     fetcher = Fetcher(stores, mmap=False, limits=spec.limits)
-    dataset = Shards(listing, get_format(spec.source_format), spec.read, fetcher=fetcher, stores=stores)
+    dataset = planned_shards(listing, spec.source_format, spec.read, fetcher=fetcher, stores=stores)
     dataset.bad.warns = False  # the other process does
     for number, index in enumerate(indexes):
         if index is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import random
 import tarfile
 from itertools import chain
 from pathlib import Path
@@ -15,7 +16,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import lading
-from lading.errors import SchemaMismatch, UsageError
+from lading.arrow.references import is_ref
+from lading.errors import DataError, SchemaMismatch, UsageError
 from tars import tar_of
 
 _BYTES = b"\xff\xd8\xff"
@@ -102,9 +104,105 @@ def test_what_cannot_be_concatenated_is_refused(parts: list[lading.Dataset], doc
             lading.concat(wrong)  # type: ignore[arg-type] # what is refused
     with pytest.raises(UsageError, match="documents"):
         lading.concat([parts[0], lading.open(docs)])
-    pq.write_table(pa.table({"txt": [1, 2]}), tmp_path / "numbers.parquet")
-    with pytest.raises(SchemaMismatch, match="txt"):
-        lading.concat([parts[1], lading.open(tmp_path / "numbers.parquet")]).schema  # noqa: B018 - what raises
+
+
+def test_an_error_names_all_columns_that_do_not_fit(tmp_path: Path) -> None:
+    for name, column in (("a", ["x", "y"]), ("b", [1, 2])):
+        pq.write_table(pa.table({"txt": column, "n": column, "same": [1, 2]}), tmp_path / f"{name}.parquet")
+    both = [lading.open(tmp_path / "a.parquet"), lading.open(tmp_path / "b.parquet")]
+    with pytest.raises(SchemaMismatch, match=r"schema_overrides=\{'txt': pa.string\(\), 'n'"):
+        lading.concat(both).schema  # noqa: B018 - what raises
+    typed = lading.concat(both, types={"txt": pa.string(), "n": pa.string()})
+    assert [sample["n"] for sample in typed] == ["x", "y", "1", "2"]
+    with pytest.raises(UsageError, match="no such column"):
+        lading.concat(both, types={"other": pa.string()}).schema  # noqa: B018 - what raises
+
+
+def test_numbers_with_line_ends_are_text(tmp_path: Path) -> None:
+    (tmp_path / "a.tar").write_bytes(tar_of(("0.cls", b"3\n"), ("1.cls", b"4\n")))
+    pq.write_table(pa.table({"cls": [1, 2]}), tmp_path / "b.parquet")
+    parts = [lading.open(tmp_path / "a.tar"), lading.open(tmp_path / "b.parquet")]
+    with pytest.raises(SchemaMismatch, match="cls"):
+        lading.concat(parts).schema  # noqa: B018 - what raises
+    typed = lading.concat(parts, types={"cls": pa.string()})
+    assert typed.take([0, 3], ["cls"])["cls"].to_pylist() == ["3\n", "2"]
+
+
+def _files(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+
+
+@pytest.fixture
+def large(tmp_path: Path) -> list[lading.Dataset]:
+    """Three datasets of three formats, large enough for several tasks."""
+    found = []
+    for place, target in enumerate(("webdataset", "parquet", "mds")):
+        with lading.writer(tmp_path / target, format=target, shard_size="8MB") as writer:
+            for n in range(40):
+                keyed = {"__key__": f"k{n}"} if target == "webdataset" else {"score": n / 2}
+                writer.write({"jpg": _BYTES + random.Random(f"{place} {n}").randbytes(600_000), "txt": f"{n}", **keyed})
+        found.append(lading.open(tmp_path / target).with_decode(False))
+    return found
+
+
+@pytest.mark.parametrize("target", ["webdataset", "parquet"])
+def test_any_number_of_workers_writes_the_same_bytes(target: str, large: list[lading.Dataset], tmp_path: Path) -> None:
+    odd = large[1].where("score != 3").map(lambda sample: {"txt": sample["txt"] + "!"})
+    ds = lading.concat([large[0], odd, large[2].shuffle(seed=1)])
+    written = []
+    for workers in (1, 2, 3):
+        place = tmp_path / f"out{workers}"
+        done = ds.write(place, format=target, shard_size="8MB", workers=workers, verify=True)
+        assert (done.samples, done.source_format) == (119, "webdataset + parquet + mds")
+        written.append(_files(place))
+    assert written[0] == written[1] == written[2]
+    texts = [f"{n}" for n in range(40)] + [f"{n}!" for n in range(40) if n != 6]
+    assert [sample["txt"] for sample in lading.open(tmp_path / "out2").with_decode(False)][:79] == texts
+
+
+def test_payload_stays_references(large: list[lading.Dataset]) -> None:
+    first = next(lading.concat(large).batches(lazy=True))
+    assert is_ref(first.schema.field("jpg").type)
+
+
+def test_the_digest_is_that_of_the_parts_in_order(large: list[lading.Dataset], tmp_path: Path) -> None:
+    tables = large[1:]
+    for number, part in enumerate(tables):
+        part.write(tmp_path / f"{number}.parquet")
+    together = lading.open([tmp_path / "0.parquet", tmp_path / "1.parquet"])
+    assert lading.digest(lading.concat(tables)).ordered == lading.digest(together).ordered
+
+
+@pytest.mark.parametrize("target", ["webdataset", "parquet", "mds"])
+def test_documents_of_several_formats_are_one_dataset(target: str, tmp_path: Path) -> None:
+    places = []
+    for number in range(3):
+        stories = [
+            (f"d{number}-{n}", {"texts": ["a", None, f"b {n}"], "images": [None, "0", None], "n": n}) for n in range(5)
+        ]
+        members = [each for name, story in stories
+                   for each in ((f"{name}.json", json.dumps(story).encode()), (f"{name}.jpg", _BYTES))]  # fmt: skip
+        places.append(tmp_path / f"{number}.tar")
+        places[-1].write_bytes(tar_of(*members))
+    expected = lading.digest([str(place) for place in places]).ordered
+    lading.convert(places[1], tmp_path / "rows", format="parquet")
+    lading.convert(places[2], tmp_path / "packed", format="mds")
+    ds = lading.concat([lading.open(places[0]), lading.open(tmp_path / "rows"), lading.open(tmp_path / "packed")])
+    assert (ds.view, len(ds), lading.digest(ds).ordered) == ("interleaved", 15, expected)
+    assert [ds[n]["sample_id"] for n in (0, 5, 14)] == ["d0-0", "d1-0", "d2-4"]
+    done = ds.where("n >= 3", drop="sample").shuffle(seed=0).write(tmp_path / "out", format=target, verify=True)
+    assert done.samples == 6
+    assert ds.write(tmp_path / "all", format=target, verify=True).digest == expected
+
+
+def test_errors_name_the_file_and_row_of_a_part(tmp_path: Path) -> None:
+    (tmp_path / "a.tar").write_bytes(
+        tar_of(("0.cls", b"3"), *((f"{n}.cls", b"4") for n in range(1, 20)), ("20.cls", b"x"))
+    )
+    pq.write_table(pa.table({"cls": [1, 2]}), tmp_path / "b.parquet")
+    ds = lading.concat([lading.open(tmp_path / "b.parquet"), lading.open(tmp_path / "a.tar")])
+    with pytest.raises(DataError, match=r"a\.tar row 20 .*cls"):
+        list(ds)
 
 
 def test_numbers_that_a_tar_holds_as_text_join_numbers_of_a_table(tmp_path: Path) -> None:

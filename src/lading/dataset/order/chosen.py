@@ -68,6 +68,7 @@ class ChosenSamples:
     Args:
         shards: the shards of the source.
         steps: the steps.
+        map_schemas: of the first functions, the schemas of their rows, if they are known.
 
     Attributes:
         steps: the steps.
@@ -76,10 +77,10 @@ class ChosenSamples:
         UsageError: a step names a column that an earlier step leaves out.
     """
 
-    def __init__(self, shards: Shards, steps: Sequence[Step]) -> None:
+    def __init__(self, shards: Shards, steps: Sequence[Step], map_schemas: Sequence[pa.Schema] = ()) -> None:
         refuse_lost_columns(steps, shards.view)
         self._shards, self.steps = shards, tuple(steps)
-        self._map_schemas: list[pa.Schema] = []
+        self._map_schemas: list[pa.Schema] = [*map_schemas]
         self._source = SourceRows(shards)
         self._found: dict[int, Numbers] = {}
 

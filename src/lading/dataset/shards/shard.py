@@ -13,14 +13,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from lading.arrow.align import union_schema
-from lading.arrow.json_columns import union_json_schemas
-from lading.dataset.order.chosen import ChosenSamples
 from lading.dataset.shards.sample_access import SampleAccess
 from lading.dataset.shards.shards import Shards
-from lading.dataset.steps.step import Step
 from lading.errors import UsageError
-from lading.features.items import without_source
 from lading.formats.base import SampleReader
 from lading.storage.roots import folder_of
 from lading.storage.stores import is_local, resolve
@@ -43,19 +38,6 @@ class ShardList(Sequence["Shard"]):
 
     def __repr__(self) -> str:
         return f"<{count(len(self), 'shard')}>"
-
-    def schema_behind(self, steps: Sequence[Step]) -> pa.Schema:
-        """The columns of all shards, behind steps; reads headers and footers where no manifest lists the columns."""
-        shards = self._shards
-        whole = shards.schema
-        if shards.manifest is None and shards.target is None and len(self) > 1:
-            found = [(shards.path(n), view.schema(), view.declares_types())
-                     for n, view in shards.readable(range(len(self)))]  # fmt: skip
-            if all(declares for _, _, declares in found):
-                whole, _ = union_schema((path, without_source(schema)) for path, schema, _ in found)
-            else:
-                whole = union_json_schemas(without_source(schema) for _, schema, _ in found)
-        return ChosenSamples(shards, steps).schema_from(whole) if steps else whole
 
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):

@@ -268,7 +268,7 @@ class Shards:
             view = self._views.get(shard)
             is_new = view is None
             if view is None:
-                view = self._views[shard] = self._open_view(self.indexed(shard))
+                view = self._views[shard] = self.view_of(self.indexed(shard))
                 if len(self._views) > _OPEN_SHARDS:
                     self.drop_oldest()
             self._views.move_to_end(shard)
@@ -310,7 +310,8 @@ class Shards:
         """A text that differs for indexes of one shard that are made under other options."""
         return index_kind(self.format, self.view, self.format_options)
 
-    def _open_view(self, source: ShardFile) -> View:
+    def view_of(self, source: ShardFile) -> View:
+        """Open the file of a shard as a view."""
         with self.bad.advising(), self.identity.watching():
             view = open_view(
                 self.fmt, source, self.view, self.fetcher, self.follower, self.read_options, self.interleaved,
@@ -336,7 +337,7 @@ class Shards:
         if view is None:
             source = self.source(shard)
             held = self.indexes.held(shard)
-            view = self._open_view(
+            view = self.view_of(
                 source if shard in self.replacements else replace(source, index=held, range_hasher=range_hasher)
             )
         try:
@@ -375,13 +376,21 @@ class Shards:
             self._close_views()
             hold_few(self)
 
+    def read_plan(self) -> ReadPlan:
+        """How another process reads the shards: as they are read here."""
+        return ReadPlan(
+            self.view, self.format_options, self.interleaved, self.named_roots, self.target, self.types, self.members,
+            self.stored_schema, self.bad.policy, self.bad.source, self.stored_roots,
+        )  # fmt: skip
+
+    def sources(self) -> Sequence[Shards]:
+        """The shards of each source: these."""
+        return [self]
+
     def with_listing(self, table: pa.Table) -> Shards:
         """Return the same shards, read in the same way, with another table of them; nothing is open of it yet."""
-        plan = ReadPlan(
-            self.view, self.format_options, self.interleaved, self.named_roots, self.target, self.types, self.members,
-            self.stored_schema, on_bad_shard=self.bad.policy, source=self.bad.source,
-        )  # fmt: skip
-        made = Shards(replace(self.listing, table=table), self.fmt, plan, fetcher=self.fetcher, stores=self.stores)
+        listing = replace(self.listing, table=table)
+        made = Shards(listing, self.fmt, self.read_plan(), fetcher=self.fetcher, stores=self.stores)
         made.view_is_known = self.view_is_known
         return made
 
