@@ -102,4 +102,4 @@ def test_what_is_written_is_read(
     assert reader.read(np.array(order, np.int64)).to_pylist() == [expected[row] for row in order]
     for row in order[:3]:
         found = reader.get_sample(row)
-        assert found == {name: value for name, value in expected[row].items() if value is not None}
+        assert found == expected[row]

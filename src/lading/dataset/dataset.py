@@ -352,7 +352,9 @@ class Dataset(StepVerbs, OrderVerbs, KeyVerbs, LayoutVerbs):
 
         A sample is a dict of Python values: images as Pillow's, audio and videos as bytes that know their header
         (`lading.content.media_files`), text as str, JSON parsed, arrays as numpy, labels and numbers as numbers.
-        `with_decode(False)` gives media as bytes. In the view `interleaved` it has `sample_id`, the fields of the
+        `with_decode(False)` gives media as bytes. A null is None: every column is in every sample. Only tars whose
+        columns no manifest of lading's declares differ: a sample has the members that are there, and a column of bytes
+        that is null is absent. In the view `interleaved` it has `sample_id`, the fields of the
         document, and `items`, a list of dicts with `binary_content` as bytes.
 
         `ds[name]` takes a column, or a field inside one such as `json.lang`: its values are read when they are asked

@@ -301,7 +301,7 @@ class ShardReader(ABC):
         return None
 
     def sample_getter(self) -> Callable[[int], dict[str, Any]] | None:
-        """Return what gives one row as `ds[i]` does, nulls left out, if that is faster than a table of one row."""
+        """Return what gives one row as `ds[i]` does, if that is faster than a table of one row."""
         return None
 
     @property

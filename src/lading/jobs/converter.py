@@ -86,7 +86,12 @@ class Converter:
         self._holds_rows = get_format(spec.write.format).info.fixed_schema
         self._arranged = arranged
         self.transform = Transform(
-            spec.steps, spec.view, dataset.fetcher, map_schemas=spec.plan.mapped, counts=dataset.counts
+            spec.steps,
+            spec.view,
+            dataset.fetcher,
+            map_schemas=spec.plan.mapped,
+            counts=dataset.counts,
+            any_members=dataset.takes_any_fields,
         )
 
     def copy(self, shards: range, writer: PartWriter) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import tarfile
 import threading
 import wave
 from collections.abc import Callable
@@ -280,3 +281,35 @@ def test_only_columns_that_do_not_fit_are_named(tmp_path: Path) -> None:
     with pytest.raises(Unrepresentable, match="column 'jpg': JSON cannot hold bytes") as info:
         lading.open(tmp_path / "in").write(tmp_path / "out", format="jsonl")
     assert "'json'" not in str(info.value)
+
+
+@pytest.mark.parametrize("source", FORMATS)
+def test_a_null_that_a_function_returns_is_none_in_every_sample(source: str, tmp_path: Path) -> None:
+    with lading.writer(tmp_path / "in", format=source) as writer:
+        for number in range(6):
+            writer.write({"__key__": f"{number}", "txt": "t" * number})
+    texts = ["t" * number for number in range(6)]
+    expected = [(text, len(text) if len(text) % 2 else None) for text in texts]
+    with lading.open(tmp_path / "in") as ds:
+        made = ds.map(lambda s: {"odd": len(s["txt"]) if len(s["txt"]) % 2 else None})
+        assert [(s["txt"], s["odd"]) for s in made] == expected
+        assert [(s["txt"], s["odd"]) for s in made.head(6)] == expected
+        assert [made[number]["odd"] for number in range(6)] == [odd for _, odd in expected]
+        again = made.map(lambda s: {"none": s["odd"] is None, "there": "odd" in s})
+        assert [(s["none"], s["there"]) for s in again] == [(odd is None, True) for _, odd in expected]
+        assert [s["txt"] for s in made.filter(lambda s: s["odd"] is None)] == texts[::2]
+        made.write(tmp_path / "tar", format="webdataset")
+    with lading.open(tmp_path / "tar") as ds:
+        assert [(s["txt"], s["odd"]) for s in ds] == expected
+    [path] = (tmp_path / "tar").glob("*.tar")
+    with tarfile.open(path) as tar:
+        assert [name for name in tar.getnames() if name.endswith(".odd")] == ["1.odd", "3.odd", "5.odd"]
+
+
+def test_samples_of_a_tar_without_a_manifest_have_the_members_that_are_there(tmp_path: Path) -> None:
+    (tmp_path / "a.tar").write_bytes(tar_of([("0.txt", b"x"), ("0.jpg", b"y"), ("1.txt", b"z")]))
+    with lading.open(tmp_path / "a.tar").with_decode(False) as ds:
+        expected = [["__key__", "txt", "jpg"], ["__key__", "txt"]]
+        assert [list(s) for s in ds] == [list(ds[i]) for i in (0, 1)] == expected
+        names = ds.map(lambda s: {"names": sorted(s), "has": "jpg" in s})
+        assert [(s["names"], s["has"]) for s in names] == [(sorted(each), "jpg" in each) for each in expected]

@@ -82,7 +82,7 @@ def _table(kinds: list[pa.DataType], nulls: list[float], count: int, seed: int) 
 def test_rows_are_those_of_pyarrow(tmp_path: Path, source: str, file: bool, by_place: list[bool]) -> None:
     table = _table(PLAIN * 2, [0.0] * len(PLAIN) + [0.3] * len(PLAIN), 10 * ROWS + 7, 1)
     (tmp_path / "rows.arrow").write_bytes(arrow_bytes(table, pa.ipc.new_file if file else pa.ipc.new_stream, ROWS))
-    expected = [{name: value for name, value in row.items() if value is not None} for row in table.to_pylist()]
+    expected = table.to_pylist()
     with lading.open(tmp_path / "rows.arrow") as dataset:
         order = np.random.default_rng(2).permutation(len(table)).tolist()
         assert [dataset[row] for row in order] == [expected[row] for row in order]
@@ -112,7 +112,7 @@ def test_batches_of_any_number_of_rows(kinds: list[pa.DataType], counts: list[in
         path.write_bytes(sink.getvalue().to_pybytes())
         reader = FORMAT.open(ShardFile(LocalStore(), str(path)), FORMAT.read_options({}))
         found = [reader.get_sample(int(row)) for row in rows]
-        assert found == [{k: v for k, v in expected[row].items() if v is not None} for row in rows]
+        assert found == [expected[row] for row in rows]
         assert reader.read(rows).to_pylist() == [expected[row] for row in rows]
         reader.close()
 

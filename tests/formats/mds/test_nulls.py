@@ -63,9 +63,9 @@ def test_nulls_of_every_kind_come_back(compression: str | None, listed: bool, tm
         (tmp_path / "out" / "_lading" / "manifest.json").unlink()
     with lading.open(tmp_path / "out").with_decode(False) as dataset:
         assert len(dataset.shards) > 1
-        assert dataset[1] == {}
+        assert dataset[1] == dict.fromkeys(dataset.columns)
         assert dataset[2].keys() == _VALUES.keys()
-        assert dataset.shards[0].decode_sample(dataset.shards[0].get_sample_data(1)) == {}
+        assert dataset.shards[0].decode_sample(dataset.shards[0].get_sample_data(1)) == dict.fromkeys(dataset.columns)
         taken = dataset.take([0, 1, 3, 2])
         assert sorted(taken.schema.names) == sorted(_VALUES)
         for name, (kind, _, value) in _VALUES.items():
@@ -83,7 +83,7 @@ def test_tensors_that_are_null_come_back(tmp_path: Path) -> None:
     _write(tmp_path / "out", table.slice(1), nulls="mask")
     with lading.open(tmp_path / "out") as dataset:
         assert dataset[0]["t"].tolist() == [[1, 2], [3, 4]]
-        assert dataset[1] == {}
+        assert dataset[1] == dict.fromkeys(dataset.columns)
         assert dataset[2]["t"].tolist() == [[5, 6], [7, 8]]
 
 
@@ -93,7 +93,7 @@ def test_nulls_that_stand_in_a_dictionary_come_back(value: Any, tmp_path: Path) 
     for number, rows in enumerate([column, column.take(pa.array([0, 1]))]):  # the second has no null of its own
         _write(tmp_path / f"{number}", pa.table({"a": rows}), nulls="mask")
         with lading.open(tmp_path / f"{number}") as dataset:
-            assert list(dataset) == [{"a": value}, *[{}] * (len(rows) - 1)]
+            assert list(dataset) == [{"a": value}, *[{"a": None}] * (len(rows) - 1)]
 
 
 def test_all_shards_have_the_columns_that_the_schema_lets_be_null(tmp_path: Path) -> None:
@@ -158,15 +158,15 @@ def test_a_mark_is_0_or_1(tmp_path: Path) -> None:
         with pytest.raises(CorruptShard) as caught:
             dataset[2]
         assert caught.value.column == "lading.null:a"
-        assert dataset[1] == {}
+        assert dataset[1] == dict.fromkeys(dataset.columns)
 
 
 def test_a_null_pickle_may_be_read(tmp_path: Path) -> None:
     table = _table(1).select(["pickle"])
     _write(tmp_path / "out", table, nulls="mask")
     with lading.open(tmp_path / "out", options={"allow_pickle": True}) as dataset:
-        assert list(dataset) == [{"pickle": None}, {}]
-        assert dataset[1] == {}
+        assert list(dataset) == [{"pickle": None}, {"pickle": None}]
+        assert dataset[1] == dict.fromkeys(dataset.columns)
 
 
 @pytest.mark.parametrize("compression", [None, "gz"])

@@ -124,7 +124,10 @@ class ChosenSamples:
         before, rest = split_at_list(steps)
         first, skipped = (0, 0) if before else self._skipped(rest)
         known = self._map_schemas[sum(isinstance(step, Map) for step in before) :]
-        transform = Transform(rest, self._view, self._shards.fetcher, map_schemas=known, skipped=skipped, counts=counts)
+        transform = Transform(
+            rest, self._view, self._shards.fetcher, map_schemas=known, skipped=skipped, counts=counts,
+            any_members=self._shards.takes_any_fields,
+        )  # fmt: skip
         if not before:
             every = shards or range(len(self._shards.listing))
             wanted = range(max(first, every.start), every.stop)

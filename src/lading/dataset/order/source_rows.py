@@ -114,7 +114,7 @@ class SourceRows:
         """Samples of the source in rising order, each shard read once; references into compressed files as bytes."""
         shards, view = self._shards, self._view
         again = [step for step in steps if makes_rows(step, view)]
-        transform = Transform(again, view, shards.fetcher, map_schemas=map_schemas)
+        transform = Transform(again, view, shards.fetcher, map_schemas=map_schemas, any_members=shards.takes_any_fields)
         ends = shards.sample_ends()
         distinct = np.unique(numbers)
         bounds = np.searchsorted(distinct, ends)
@@ -209,7 +209,7 @@ class SourceRows:
         if wanted is not None and shards.fixed_schema and KEY not in shards.schema.names:
             wanted = [name for name in wanted if name != KEY] or None
         rows = one_batch(unfetched_rows(shards, rising, wanted, aligned_to(shards, wanted)))
-        transform = Transform(again, view, shards.fetcher, map_schemas=map_schemas)
+        transform = Transform(again, view, shards.fetcher, map_schemas=map_schemas, any_members=shards.takes_any_fields)
         portion = transform.apply(self._with_asked(rows, again, columns))
         if portion.samples is None or len(portion.samples) != len(rising):
             raise other_count()

@@ -23,6 +23,7 @@ from lading.arrow.types import uncut_values
 from lading.arrow.views import is_bytes, take_values, without_views
 from lading.content.media_files import media_features, open_media
 from lading.dataset.steps.step import Filter, Map
+from lading.dataset.values.python_values import members_among
 from lading.errors import DataError, FunctionError, LadingError, UsageError, WrongType
 from lading.features.encode import encoded_source
 from lading.features.items import KEY, lineage_of
@@ -63,7 +64,7 @@ class Sample(MutableMapping[str, Any]):
         if name in self._read:
             return self._read[name]
         value = self._columns.value(name, self._row)
-        if value is None:
+        if value is None and name in self._columns.members:
             raise KeyError(name)
         self._read[name] = value
         return value
@@ -115,8 +116,9 @@ class Sample(MutableMapping[str, Any]):
 class _Columns:
     """The columns of a batch as Python values, read when they are looked at."""
 
-    def __init__(self, batch: pa.RecordBatch, fetcher: Fetcher) -> None:
+    def __init__(self, batch: pa.RecordBatch, fetcher: Fetcher, *, any_members: bool) -> None:
         self.batch, self.names, self._fetcher = batch, batch.schema.names, fetcher
+        self.members = members_among(batch.schema) if any_members else frozenset[str]()
         self._places = {name: place for place, name in enumerate(self.names)}
         self._lists: dict[str, list[Any]] = {}
         self._windows: dict[str, tuple[int, int, list[Any]]] = {}
@@ -124,9 +126,9 @@ class _Columns:
         self._decoders: dict[str, Callable[[Any], Any] | None] = {}
 
     def has(self, name: object, row: int) -> bool:
-        """Whether the sample of a row has a value in a column."""
+        """Whether the sample of a row has a column: a member that a sample lacks is not there."""
         place = self._places.get(name)
-        return place is not None and bool(self.batch.column(place)[row].is_valid)
+        return place is not None and (name not in self.members or bool(self.batch.column(place)[row].is_valid))
 
     def value(self, name: str, row: int) -> Any:
         """The decoded value; None if it is null. Raises KeyError for an unknown column."""
@@ -221,8 +223,8 @@ def _equal(one: Any, other: Any) -> bool:
 class _Called(ABC):
     """Calls a function for the samples of batches, and deals with what it raises."""
 
-    def __init__(self, step: Map | Filter, fetcher: Fetcher) -> None:
-        self._step, self._fetcher = step, fetcher
+    def __init__(self, step: Map | Filter, fetcher: Fetcher, *, any_members: bool = False) -> None:
+        self._step, self._fetcher, self._any_members = step, fetcher, any_members
         self._verb = "map" if isinstance(step, Map) else "filter"
 
     def each(self, batch: pa.RecordBatch, numbers: NDArray[np.int64] | None) -> Iterator[tuple[int, Any]]:
@@ -231,7 +233,7 @@ class _Called(ABC):
         Raises:
             FunctionError: the function raised, and no policy drops the sample.
         """
-        columns = _Columns(batch, self._fetcher)
+        columns = self._columns(batch)
         for row in range(batch.num_rows):
             try:
                 yield row, self._one(Sample(columns, row))
@@ -240,6 +242,9 @@ class _Called(ABC):
                 if self._step.on_error != "drop_sample" or isinstance(found, UsageError):
                     raise found from (None if found is error else error)
                 yield row, _Failure(found)
+
+    def _columns(self, batch: pa.RecordBatch) -> _Columns:
+        return _Columns(batch, self._fetcher, any_members=self._any_members)
 
     @abstractmethod
     def _one(self, sample: Sample) -> Any:
@@ -325,10 +330,11 @@ class SampleMap(_Called):
         step: the step.
         fetcher: reads what the function looks at.
         schema: of the rows behind the step; None before the first of them: they decide the types of new columns.
+        any_members: samples may lack members; see `Shards.takes_any_fields`.
     """
 
-    def __init__(self, step: Map, fetcher: Fetcher, schema: pa.Schema | None) -> None:
-        super().__init__(step, fetcher)
+    def __init__(self, step: Map, fetcher: Fetcher, schema: pa.Schema | None, *, any_members: bool = False) -> None:
+        super().__init__(step, fetcher, any_members=any_members)
         self._declared = (
             None if step.columns is None else {name: declared_field(name, kind) for name, kind in step.columns}
         )
@@ -342,7 +348,7 @@ class SampleMap(_Called):
         encoders = Encoders(pa.schema(list({**_fields(batch.schema), **self._new_fields(batch.schema)}.values())))
         rows: list[dict[str, Any]] = []
         failed = Failed()
-        columns = _Columns(batch, self._fetcher)
+        columns = self._columns(batch)
         for row, changes in self.each(batch, numbers):
             if isinstance(changes, _Failure):
                 failed[row], changed = changes.text, {}

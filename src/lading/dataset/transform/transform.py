@@ -71,6 +71,7 @@ class Transform:
         map_schemas: of each `Map`, the schema of its rows; without it, the first batch with rows decides.
         skipped: samples before the first batch, which the first slice is not shown.
         counts: counts of what is worth a report, by a short phrase; added to.
+        any_members: samples may lack members; see `Shards.takes_any_fields`.
 
     Attributes:
         joiners: the joins.
@@ -85,10 +86,12 @@ class Transform:
         map_schemas: Sequence[pa.Schema] = (),
         skipped: int = 0,
         counts: Counter[str] | None = None,
+        any_members: bool = False,
     ) -> None:
         self._counts = Counter[str]() if counts is None else counts
         self.joiners: list[Joiner] = []
         self.view, self._fetcher, self._first = view, fetcher, skipped
+        self._any_members = any_members
         self._counters: list[_Counter] = []
         self.maps: list[_Mapped | _MappedSamples] = []
         self._conditions: list[FailsCondition] = []
@@ -128,12 +131,15 @@ class Transform:
 
     def _applied_function(self, step: Filter | Map, schemas: Iterator[pa.Schema]) -> _Apply:
         if isinstance(step, Filter):
-            return partial(_filtered_by_function, SampleFilter(step, self._fetcher), self.view)
+            return partial(
+                _filtered_by_function, SampleFilter(step, self._fetcher, any_members=self._any_members), self.view
+            )
         known = next(schemas, None)
         if step.batched:
             self.maps.append(_Mapped(step.function, self.view, known))
         else:
-            self.maps.append(_MappedSamples(SampleMap(step, self._fetcher, known), self.view, known))
+            mapped = SampleMap(step, self._fetcher, known, any_members=self._any_members)
+            self.maps.append(_MappedSamples(mapped, self.view, known))
         return self.maps[-1]
 
     def is_done(self) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from itertools import pairwise, repeat
 from typing import Any
 
@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from lading.arrow.references import files_of, is_ref
 from lading.arrow.types import uncut_values
+from lading.arrow.views import is_bytes
 from lading.content.media_files import BrokenFile, media_features, open_media
 from lading.dataset.shards.shards import Shards
 from lading.dataset.values.field_values import BROKEN_VALUE
@@ -17,7 +18,7 @@ from lading.errors import DataError, LadingError, errors_at
 from lading.features.items import KEY, RESERVED, lineage_of, sample_firsts
 from lading.features.types import Feature, decode, feature_of
 
-__all__ = ["document_as_dict", "media_of", "rows_as_dicts", "samples_as_dicts", "with_media"]
+__all__ = ["document_as_dict", "media_of", "members_among", "rows_as_dicts", "samples_as_dicts", "with_media"]
 
 
 def samples_as_dicts(
@@ -82,7 +83,8 @@ def _dicts(shards: Shards, batch: pa.RecordBatch, *, raw: bool) -> Iterator[dict
         for name, column in zip(names, batch.columns, strict=True)
     ]
     rows = zip(*columns, strict=True) if columns else repeat((), batch.num_rows)
-    if raw and not any(column.null_count for column in batch.columns):
+    absent = _absent_where_null(shards, batch)
+    if raw and not absent:
         yield from map(dict, map(zip, repeat(names), rows))  # no step of Python a sample
         return
     features = [feature_of(field) for field in batch.schema]
@@ -91,11 +93,29 @@ def _dicts(shards: Shards, batch: pa.RecordBatch, *, raw: bool) -> Iterator[dict
     for row in rows:
         cells = zip(names, features, row, strict=True)
         try:
-            sample = {n: value if raw else _decoded(n, f, value, pickles) for n, f, value in cells if value is not None}
+            sample = {
+                n: value if raw else _decoded(n, f, value, pickles)
+                for n, f, value in cells
+                if value is not None or n not in absent
+            }
         except LadingError as error:
             error.advice = error.advice or BROKEN_VALUE
             raise error.at(sample=None if key is None else row[key]) from None
         yield sample
+
+
+def _absent_where_null(shards: Shards, batch: pa.RecordBatch) -> Collection[str]:
+    """The columns whose nulls are left out of dicts: fields of items, and members that samples of tars may lack."""
+    if shards.view == "interleaved":
+        return frozenset(batch.schema.names)
+    if not shards.takes_any_fields:
+        return ()
+    return [name for name in members_among(batch.schema) if batch.column(name).null_count]
+
+
+def members_among(schema: pa.Schema) -> set[str]:
+    """The columns that are members of samples where these may have any members: columns of bytes."""
+    return {field.name for field in schema if is_ref(field.type) or is_bytes(field.type)}
 
 
 def _python(name: str, column: pa.Array) -> list[Any]:

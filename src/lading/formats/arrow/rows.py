@@ -38,7 +38,6 @@ _FAILURES = (LadingError, ValueError, OverflowError, pa.ArrowException)
 MISPLACED = (*_FAILURES, struct.error, IndexError)
 """Errors of a `PlacedRow` for an irregular file: opening the batch reports the problem."""
 _MEDIA = (Image, Audio, Video)
-_NULL_INSIDE = (pa.DictionaryArray, pa.RunEndEncodedArray, pa.UnionArray, pa.ExtensionArray)
 _OFFSETS = {4: "i", 8: "q"}
 _NUMBERS: dict[pa.DataType, Any] = {
     pa.int8(): "b", pa.int16(): "h", pa.int32(): "i", pa.int64(): "q", pa.float32(): "f", pa.float64(): "d",
@@ -49,21 +48,20 @@ _NUMBERS: dict[pa.DataType, Any] = {
 def placed_rows(body: Body, places: Places, schema: pa.Schema, features: list[Feature]) -> PlacedRow | None:
     """Return a function that reads rows of a mapped file by the places of their values, decoded by these features.
 
-    None if some columns need pyarrow. Nulls are left out. Values are touched if the whole map may stay in memory, else
+    None if some columns need pyarrow. Values are touched if the whole map may stay in memory, else
     read: for few values among many, a page fault takes twice as long, and reads 64 KiB and more into memory.
     """
     mapped, touches = body.open_map(), body.may_stay()
     assert mapped is not None
     source = _Mapped(mapped) if touches else _Read(mapped)
     cells: dict[str, Callable[[int, int], Any]] = {}
-    nullable, seen = False, bytearray(len(places.rows))
+    seen = bytearray(len(places.rows))
     check = partial(_check_offsets, places, source, seen)
     for number, (field, feature) in enumerate(zip(schema, features, strict=True)):
         column = places.columns.get(number)
         plain = None if column is None else _placed_cell(column, source)
         if column is None or plain is None:
             return None
-        nullable = nullable or column.nulls is not None
         stored = plain if column.nulls is None else _placed_or_none(plain, column, source)
         cells[field.name] = stored if _is_stored(feature, field.type) else _decoded(stored, feature)
     pairs = list(cells.items())
@@ -73,19 +71,13 @@ def placed_rows(body: Body, places: Places, schema: pa.Schema, features: list[Fe
             check(batch)
         return {name: cell(batch, row) for name, cell in pairs}
 
-    def present_ones(batch: int, row: int) -> dict[str, Any]:
-        if not seen[batch]:
-            check(batch)
-        return {name: value for name, cell in pairs if (value := cell(batch, row)) is not None}
-
-    get = present_ones if nullable else whole
     if not touches:
-        return get
+        return whole
     size_is_same = mapped.check
 
     def touched(batch: int, row: int) -> dict[str, Any]:
         size_is_same()
-        return get(batch, row)
+        return whole(batch, row)
 
     return touched
 
@@ -213,7 +205,7 @@ def _decoded(stored: Callable[[int, int], Any], feature: Feature) -> Callable[[i
 def row_reader(batch: pa.RecordBatch, features: list[Feature], body: Body) -> Row:
     """Return a function that reads rows of a checked batch (`lading.formats.arrow.decode`), decoded by these features.
 
-    Nulls are left out. Raises DataError, naming the column, for invalid UTF-8, values that Python cannot hold (a date
+    Raises DataError, naming the column, for invalid UTF-8, values that Python cannot hold (a date
     before the year 1), and values that a feature refuses.
     """
     cells = [
@@ -225,30 +217,20 @@ def row_reader(batch: pa.RecordBatch, features: list[Feature], body: Body) -> Ro
         sample = {}
         for name, cell in cells:
             try:
-                value = cell(row)
+                sample[name] = cell(row)
             except LadingError as error:
                 raise error.at(column=name) from None
             except _FAILURES as error:
                 raise DataError("Python cannot hold this value", column=name, found=str(error)[:200]) from None
-            if value is not None:
-                sample[name] = value
         return sample
 
-    if all(map(_never_null, batch.columns)):
+    def whole(row: int) -> dict[str, Any]:
+        try:
+            return {name: cell(row) for name, cell in cells}
+        except _FAILURES:
+            return checked(row)
 
-        def whole(row: int) -> dict[str, Any]:
-            try:
-                return {name: cell(row) for name, cell in cells}
-            except _FAILURES:
-                return checked(row)
-
-        return whole
-    return checked
-
-
-def _never_null(column: pa.Array) -> bool:
-    """Return whether no value is null, as far as that is known without a scan."""
-    return not column.null_count and not isinstance(column, _NULL_INSIDE)
+    return whole
 
 
 def _cell(column: pa.Array, feature: Feature, body: Body) -> Callable[[int], Any]:

@@ -127,16 +127,15 @@ class SampleLayout:
         return sample
 
     def _settle(self, sample: dict[str, Any]) -> None:
-        """Leave out nulls and their masks, and restore arrays from bytes."""
+        """Make marked values None, leave out their marks, and restore arrays from bytes."""
         for name, mark in self._marks.items():
             found = sample.pop(mark)
             _check_marks(mark, np.array([found]))
             if found:
-                del sample[name]
+                sample[name] = None
         for name, feature in self._arrays:
-            if name in sample:
-                with errors_at(column=name):
-                    sample[name] = decode(feature, sample[name])
+            with errors_at(column=name):
+                sample[name] = decode(feature, sample[name])
 
     def arrays(self, part: Part, fields: Sequence[pa.Field]) -> list[pa.Array]:
         """Return columns of samples.
