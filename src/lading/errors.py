@@ -18,6 +18,7 @@
     │   ├── SeveralSplits             a folder of several datasets, where one is asked for
     │   ├── DestinationExists         the destination holds something already
     │   ├── UnknownFormat             no registered format has this name or recognises this file
+    │   ├── NoSuchSample (IndexError) a number that no sample of the dataset has
     │   └── MissingExtra              a feature needs a package that is not installed
     ├── FunctionError (RuntimeError)  a function given to map or filter raised an error   exit status 1
     └── StoreError (OSError)          the machine or a store failed                      exit status 3
@@ -52,6 +53,7 @@ __all__ = [
     "MissingExtra",
     "MissingFile",
     "MissingTag",
+    "NoSuchSample",
     "NotFound",
     "SchemaMismatch",
     "SeveralSplits",
@@ -276,6 +278,10 @@ class DestinationExists(UsageError, FileExistsError):
 
 class UnknownFormat(UsageError):
     """No registered format has this name, or recognises this file."""
+
+
+class NoSuchSample(UsageError, IndexError):
+    """A number that no sample of the dataset has."""
 
 
 class MissingExtra(UsageError, ImportError):

@@ -25,7 +25,8 @@ _NAMES = {
     "join-how": "how",
 }  # fmt: skip
 """Arguments whose names differ from those of the options."""
-_METHODS = {"columns": "select", "drop-columns": "drop", "rename": "rename", "where": "where"}
+_METHODS = {"columns": "select", "drop-columns": "drop", "rename": "rename", "where": "where",
+            "split-into": "split"}  # fmt: skip
 _OF_DOCUMENTS = {
     "fields", "per-image-fields", "per-text-fields", "per-item-fields", "sample-id-field", "unreferenced",
     "sample_id_field",
@@ -101,6 +102,9 @@ def _value(flag: str, text: str) -> object:
 
 
 def _arguments(flag: str, given: list[str]) -> str:
+    if flag == "split-into":
+        shares = (part.partition("=")[::2] for part in given[0].split(","))
+        return repr({name: None if share == "rest" else _parsed(share) for name, share in shares})
     if flag == "rename":
         return repr(dict(value.partition("=")[::2] for value in given))
     return repr(given[0]) if flag == "where" else ", ".join(map(repr, _names(given[0])))

@@ -210,8 +210,15 @@ def column_names(texts: Sequence[str]) -> tuple[str, ...]:
     """Return the names of columns. Raises UsageError for an empty list: most likely an empty shell variable."""
     for text in texts:
         if not name_list(text):
-            raise UsageError("no column is selected", found=f"--columns {text!r}", advice="Name one, or leave it out.")
+            raise UsageError(
+                "no column is selected", found=repr(text), advice="Name a column, or leave the option out."
+            )
     return _all_names(texts)
+
+
+def _fields(text: str) -> tuple[str, ...]:
+    """Return the names of fields, one at least. Raises UsageError."""
+    return column_names((text,))
 
 
 def _all_names(texts: Sequence[str]) -> tuple[str, ...]:
@@ -284,12 +291,25 @@ def _parsed(name: str, spelled: CliOption, text: Any) -> Any:
 
 def _new_names(pairs: Sequence[str]) -> dict[str, str]:
     """Return `OLD=NEW` texts as a dict. Raises UsageError."""
-    found = {}
-    for pair in pairs:
-        old, sign, new = pair.partition("=")
-        if not sign or not old or not new or old in found:
-            raise UsageError("not a new name of a column", expected="OLD=NEW, once for a column", found=repr(pair))
-        found[old] = new
+    found = _pairs(pairs)
+    if found is None:
+        raise UsageError("not a new name of a column", expected="--rename OLD=NEW, once for a column",
+                         found=", ".join(map(repr, pairs)))  # fmt: skip
+    return found
+
+
+def _pairs(texts: Sequence[str]) -> dict[str, str] | None:
+    """Return `A=B` texts as a dict; None if a side is empty, or an A comes twice."""
+    found = dict(text.partition("=")[::2] for text in texts)
+    return found if len(found) == len(texts) and all(found) and all(found.values()) else None
+
+
+def _new_types(pairs: Sequence[str]) -> dict[str, str]:
+    """Return `NAME=TYPE` texts as a dict. Raises UsageError."""
+    found = _pairs(pairs)
+    if found is None:
+        raise UsageError("not a new type of a column", expected="--cast NAME=TYPE, once for a column",
+                         found=", ".join(map(repr, pairs)))  # fmt: skip
     return found
 
 
@@ -304,6 +324,8 @@ def _shares(text: str) -> dict[str, float | None]:
     found: dict[str, float | None] = {}
     for part in text.split(","):
         name, _, share = part.strip().partition("=")
+        if name in found:
+            raise UsageError("a split is named twice", found=f"--split-into {text}")
         try:
             found[name] = None if share == "rest" else int(share) if share.isdecimal() else float(share)
         except ValueError:
@@ -353,17 +375,19 @@ def _sample_size(text: str) -> int | float:
 _PARSERS: dict[str, Callable[[Any], Any]] = {
     "columns": column_names,
     "limits": _limits,
-    "dedup": name_list,
+    "dedup": _fields,
     "drop_columns": column_names,
+    "flatten": column_names,
+    "join_columns": column_names,
     "on": _on,
     "options": named_options,
     "rename": _new_names,
-    "cast": _new_names,
+    "cast": _new_types,
     "roots": tuple,
     "sample": _sample_size,
     "sort": tuple,
     "schema_overrides": _types,
-    "split_by": name_list,
+    "split_by": _fields,
     "split_into": _shares,
     "where": _all_of,
 }

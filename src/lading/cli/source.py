@@ -116,7 +116,9 @@ def _sorted(dataset: Dataset, fields: Sequence[str]) -> Dataset:
 
 def _joined(dataset: Dataset, rows: RowOptions) -> Dataset:
     if rows.join is not None:
-        return dataset.join(rows.join, rows.on or "key", rows.join_how or "left", rows.join_columns)
+        return dataset.join(
+            rows.join, "key" if rows.on is None else rows.on, rows.join_how or "left", rows.join_columns
+        )
     if rows.on is not None or rows.join_how is not None or rows.join_columns is not None:
         raise UsageError("no table is given to join", advice="Add --join FILE.")
     return dataset

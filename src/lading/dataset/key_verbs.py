@@ -186,7 +186,7 @@ def checked_shares(parts: Mapping[str, float | None]) -> tuple[tuple[str, float 
     if too_much or rest > 1 or (not open_ended and total < 1 - _ROUNDED):
         shown = ", ".join(f"{name}={share}" for name, share in parts.items())
         raise UsageError("the fractions of a split must add up to 1", found=f"{shown}: {total:g}",
-                         advice="For the rest of the samples, give None to one split.")  # fmt: skip
+                         advice="One may be the rest: --split-into train=rest,val=0.1.")  # fmt: skip
     return tuple((n, None if s is None else int(s) if _is_count(s) else float(s)) for n, s in parts.items())
 
 

@@ -762,9 +762,11 @@ def _convert_parts(job: _Job, parts: Mapping[str, Dataset], destination: str | o
                          advice="Limit the dataset before; for ledgers, write one split at a time.")  # fmt: skip
     jobs = {}
     for name, part in parts.items():
-        if not isinstance(part, Dataset) or not re.fullmatch(r"\w[\w.-]*", name):
-            raise UsageError("splits are datasets by name, and a name becomes a folder",
-                             expected="letters, digits, '_', '-' and '.'", found=f"{name!r}: {part!r:.40}")  # fmt: skip
+        if not isinstance(part, Dataset):
+            raise UsageError("splits are datasets by name", found=f"{name!r}: {type(part).__name__}")
+        if not re.fullmatch(r"\w[\w.-]*", name) or name == FOLDER:
+            raise UsageError("the name of a split becomes a folder", expected="letters, digits, '_', '-' and '.'",
+                             found=repr(name), advice=f"{FOLDER} is lading's own: choose another name.")  # fmt: skip
         read = read_of(part, {**job.opening, "stores": job.read.stores})
         mine = _repartitioned(replace(job, read=read, steps=(*part.steps, *job.steps)))
         jobs[name] = mine, part.source

@@ -39,6 +39,9 @@ def listed_in(path: str | os.PathLike[str]) -> list[str] | NDArray[np.int64]:
             return _of_column(file, ending)
         with open(file, encoding="utf-8-sig") as lines:
             values = [line for line in lines.read().splitlines() if line]
+        if any("\0" in value for value in values):
+            raise UsageError("not a file of keys", file=file, expected="one key a line, or a Parquet or CSV file",
+                             found="zero bytes")  # fmt: skip
     except (pa.ArrowException, UnicodeDecodeError) as error:
         raise UsageError("not a file of keys", file=file, expected="one key a line, or a Parquet or CSV file",
                          found=str(error)[:200]) from None  # fmt: skip

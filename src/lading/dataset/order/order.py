@@ -24,7 +24,7 @@ from lading.dataset.order.order_sort import sorted_places
 from lading.dataset.steps.key_steps import Dedup, Split
 from lading.dataset.steps.order_steps import Sample, Shuffle, Sort, Take
 from lading.dataset.steps.step import Limit, Rows, Step
-from lading.errors import UsageError
+from lading.errors import NoSuchSample, UsageError
 from lading.features.items import sample_rows
 from lading.units import count
 
@@ -134,7 +134,13 @@ def _limited(step: Limit, numbers: Numbers, _look: Look) -> Numbers:
 
 @over_numbers(Rows)
 def _listed(step: Rows, numbers: Numbers, _look: Look) -> Numbers:
-    return numbers[step.slice] if step.numbers is None else numbers_at(numbers, np.array(step.numbers, np.int64))
+    if step.numbers is None:
+        return numbers[step.slice]
+    try:
+        return numbers_at(numbers, np.array(step.numbers, np.int64))
+    except IndexError as error:
+        raise NoSuchSample("a number is not that of a sample", expected=f"less than {len(numbers):,}",
+                           found=str(error), advice="Leave it out: samples count from 0.") from None  # fmt: skip
 
 
 def random_order(count: int, seed: int) -> NDArray[np.int64]:
@@ -203,7 +209,7 @@ def _refuse_missing(step: Take, first: Sequence[str | int], count: int, column: 
     advice = "Leave them out of the list (in Python also: missing='skip')."
     if step.by is None and count == len({*step.keys}) and all(_is_number(key) for key in first):
         advice = "If these are numbers of samples, write 'number' as the first line of the file."
-    shown = ", ".join(map(repr, first)) + (" …" if count > len(first) else "")
+    shown = ", ".join(f"{key!r:.80}" for key in first) + (" …" if count > len(first) else "")
     raise UsageError(f"{count:,} of {len({*step.keys}):,} keys are not in the dataset", column=column, found=shown,
                      advice=advice)  # fmt: skip
 

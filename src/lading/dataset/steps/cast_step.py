@@ -146,8 +146,9 @@ def flat_fields(name: str, field: pa.Field, batches: Iterable[pa.RecordBatch]) -
         ]
         return Fields(tuple(kinds))
     if not isinstance(feature_of(field), Json):
-        raise UsageError("a column that holds neither JSON objects nor structs", column=name, found=str(field.type),
-                         advice="Flatten another column, or all structs: ds.flatten().")  # fmt: skip
+        raise UsageError("a column that holds neither JSON objects nor structs", column=name,
+                         found="bytes of files" if is_ref(field.type) else str(field.type),
+                         advice="Flatten another column.")  # fmt: skip
     kinds_seen = Kinds()
     for batch in batches:
         _look(name, batch, kinds_seen)

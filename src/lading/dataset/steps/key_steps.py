@@ -109,7 +109,7 @@ class Split:
         if sum(counts) != total or min(counts) < 0:
             asked = ", ".join(f"{name} {count:,}" for (name, _), count in zip(self.shares, counts, strict=True))
             raise UsageError("the splits do not add up to the samples that are there", expected=count(total, "sample"),
-                             found=asked, advice="Give one split None: the rest.")  # fmt: skip
+                             found=asked, advice="One may be the rest: --split-into train=rest,val=0.1.")  # fmt: skip
         return counts
 
     def __repr__(self) -> str:

@@ -86,7 +86,9 @@ def _renamed(step: Rename, names: Sequence[str]) -> list[str]:
     new = dict(step.names)
     found = [new.get(name, name) for name in names]
     if len({*found}) < len(found):
-        raise UsageError("a column has this name already", found=repr(step), expected="a name that no other column has")
+        twice = next(name for name in found if found.count(name) > 1)
+        raise UsageError("a column has this name already", expected="a name that no other column has",
+                         found=repr(twice), advice="Give another name, or drop the other column first.")  # fmt: skip
     return found
 
 

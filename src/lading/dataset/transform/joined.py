@@ -32,7 +32,7 @@ def _refuse_both(table: JoinTable, names: Sequence[str]) -> None:
             f"Choose columns of the table with --join-columns {','.join(others)}, or rename" if others else "Rename"
         )
         raise UsageError("columns are in the samples and in the table", file=table.name, found=", ".join(both),
-                         advice=f"{choice} those of one side: ds.rename({{{both[0]!r}: '{both[0]}_2'}}).")  # fmt: skip
+                         advice=f"{choice} those of the table first, with --rename {both[0]}={both[0]}_2.")  # fmt: skip
 
 
 class Joiner:

@@ -36,7 +36,7 @@ __all__ = ["Sample", "SampleFilter", "SampleMap", "of_batch"]
 _WINDOW_BYTES, _WINDOW_ROWS = 8 << 20, 256
 """Payload of one column that is read at once, when a function looks at it."""
 _UNCHANGING = frozenset((str, int, float, bool, bytes, type(None)))
-_DECLARE = "Name the type of the column: columns={{{name!r}: …}}."
+_DECLARE = "Return one kind of value, or name the type of the column in Python: columns={{{name!r}: …}}."
 
 Failed = dict[int, str]
 """Rows for which a function raised, and what it raised."""
@@ -237,7 +237,7 @@ class _Called(ABC):
         for row in range(batch.num_rows):
             try:
                 yield row, self._one(Sample(columns, row))
-            except Exception as error:  # noqa: BLE001 - whatever the user's function raises
+            except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever the user's function raises
                 found = self._failure(error, columns, row, None if numbers is None else int(numbers[row]))
                 if self._step.on_error != "drop_sample" or isinstance(found, UsageError):
                     raise found from (None if found is error else error)
@@ -250,7 +250,7 @@ class _Called(ABC):
     def _one(self, sample: Sample) -> Any:
         """Return what the function gives for one sample."""
 
-    def _failure(self, error: Exception, columns: _Columns, row: int, number: int | None) -> LadingError:
+    def _failure(self, error: Exception | SystemExit, columns: _Columns, row: int, number: int | None) -> LadingError:
         place = columns.place(row)
         if isinstance(error, LadingError) and not isinstance(error, FunctionError):
             return error.at(**place)
@@ -265,7 +265,7 @@ _MOST, _FRAMES = 500, 5
 _OWN = os.path.dirname(os.path.abspath(__file__))
 
 
-def _trace(error: Exception) -> str:
+def _trace(error: Exception | SystemExit) -> str:
     """The error of a user's function, and the lines of the function that led to it."""
     frames = [
         f"{os.path.basename(frame.filename)}:{frame.lineno} in {frame.name}: {(frame.line or '').strip()}"
@@ -285,7 +285,7 @@ def of_batch(function: Callable[[pa.RecordBatch], Any], batch: pa.RecordBatch, v
         return function(without_views(batch))
     except LadingError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         files = lineage_of(batch.schema)
         key = next((name for name in (KEY, "sample_id") if name in batch.schema.names), None)
         first = "" if key is None or not batch.num_rows else f" from sample {batch.column(key)[0].as_py()!r}"

@@ -42,7 +42,8 @@ _SMALL_BYTES = 4096
 _MAX_MTIME = 8**11 - 1
 _ODD_KEY = r"[.\x00\n]|^__|/$|^$"
 _ADVICE = "Give the sample another key."
-_ESCAPE_ADVICE = "Write %2E for a dot with --to-option escape=percent."
+_NO_KEY_ADVICE = "Give the sample a key, or number all samples: --drop-columns __key__."
+_ESCAPE_ADVICE = "Write dots, line ends and zero bytes of keys as %2E, %0A and %00: --to-option escape=percent."
 _TAKEN = ("__url__", "__local_path__")
 """Fields that webdataset adds to a sample itself."""
 
@@ -199,7 +200,7 @@ class WebdatasetWriter(MemberWriter):
         keys = column.cast(pa.string())
         if keys.null_count:
             row = int(np.argmin(present(keys)))
-            raise self._misfit("a sample needs a key", row, None, found="null")
+            raise self._misfit("a sample needs a key", row, None, found="null", advice=_NO_KEY_ADVICE)
         if self._options.escape == "percent":
             keys = escaped(keys)
         for row in np.flatnonzero(pc.match_substring_regex(keys, _ODD_KEY).to_numpy(zero_copy_only=False)).tolist():
