@@ -17,6 +17,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
@@ -416,3 +417,36 @@ def test_compressed_texts_that_are_open_do_not_all_keep_what_was_unpacked(tmp_pa
         (tmp_path / f"{number:02d}.jsonl.gz").write_bytes(gzip.compress(lines, 1))
     done = subprocess.run([sys.executable, "-c", TAKE, tmp_path], capture_output=True, text=True, check=True)
     assert float(done.stdout) < 200  # two of them 16 MiB each; all of them 335
+
+
+OVER_NUMBERS = """
+import sys, lading
+_, step, source, table, out = sys.argv
+ds = lading.open(source)
+made = {
+    "shuffle": lambda: ds.shuffle(1), "sort": lambda: ds.sort("__key__", descending=True),
+    "dedup": lambda: ds.dedup("txt"), "content": lambda: ds.dedup(), "join": lambda: ds.join(table, on="__key__"),
+}[step]()
+made.write(out, format="parquet", max_batch_bytes="32mb", workers=1)
+[peak] = [line for line in open("/proc/self/status") if line.startswith("VmHWM")]
+print(int(peak.split()[1]) * 1024 / 1e6)
+"""
+
+
+@pytest.fixture(scope="module")
+def many_texts(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A million texts of 120 bytes, and a table with a row for each."""
+    folder, count = tmp_path_factory.mktemp("many"), 1_000_000
+    keys = pa.array([f"{i:08d}" for i in range(count)])
+    texts = pc.binary_join_element_wise(keys, "word " * 22, " ")
+    pq.write_table(pa.table({"__key__": keys, "txt": texts}), folder / "a.parquet", row_group_size=100_000)
+    pq.write_table(pa.table({"key": keys, "n": pa.array(range(count))}), folder / "n.parquet")
+    return folder / "a.parquet", folder / "n.parquet"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("step", some("shuffle", "join", "sort", "dedup", "content"))
+def test_steps_over_numbers_keep_to_the_limit(step: str, many_texts: tuple[Path, Path], tmp_path: Path) -> None:
+    command = [sys.executable, "-c", OVER_NUMBERS, step, *map(str, many_texts), str(tmp_path / "out")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert float(done.stdout) <= 250 + 2 * 32

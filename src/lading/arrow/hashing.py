@@ -5,6 +5,8 @@ The hashes are not cryptographic, and equal hashes do not prove equal strings: c
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -12,7 +14,7 @@ from numpy.typing import NDArray
 
 from lading.arrow.views import present
 
-__all__ = ["NameTable", "hash_strings"]
+__all__ = ["NameTable", "equal_neighbours", "hash_strings"]
 
 _FACTOR = 0x9E3779B97F4A7C15
 _BLOCK_BYTES = 1 << 20
@@ -53,6 +55,15 @@ def _hash_block(data: NDArray[np.uint8], ends: NDArray[np.int64]) -> NDArray[np.
     return mixed * np.uint64(_FACTOR) + lengths.astype(np.uint64)
 
 
+def equal_neighbours(rising: NDArray[Any]) -> NDArray[np.bool_]:
+    """Return of each of some values in order whether another one equals it."""
+    same = rising[1:] == rising[:-1]
+    found = np.zeros(len(rising), np.bool_)
+    found[1:] = same
+    found[:-1] |= same
+    return found
+
+
 class NameTable:
     """A lookup table for batches of names: 16 bytes a name, plus the names themselves.
 
@@ -65,6 +76,10 @@ class NameTable:
         hashes = hash_strings(names)
         self._order = np.argsort(hashes, kind="stable")
         self._sorted = hashes[self._order]
+
+    def clashing(self) -> NDArray[np.int64]:
+        """Return the positions of names whose hash another name has too: equal names are among them."""
+        return np.sort(self._order[equal_neighbours(self._sorted)])
 
     def find(self, wanted: pa.Array) -> NDArray[np.int64]:
         """Return the position of each wanted string among the names, −1 where it is missing or null."""

@@ -33,7 +33,7 @@ class OrderVerbs(ABC):
 
         Memory: 24 bytes a sample. Written, payload is read once. Formats that point to payload (tars, MDS, media
         archives) need no temporary space for it. Of others (Parquet, Arrow, JSON Lines, CSV) each row group is read
-        once, and rows beyond 256 MB wait in temporary files (`$TMPDIR`) that are as large as the unpacked rows.
+        once, and rows beyond 24 MB wait in temporary files (`$TMPDIR`) that are as large as the unpacked rows.
 
         Example: `ds.shuffle(seed=42).write("shuffled", format="webdataset")`
 
@@ -65,7 +65,7 @@ class OrderVerbs(ABC):
         The sort is stable. Nulls come last in both directions. Texts are ordered by code point. Of a document, the
         first value counts that is not null.
 
-        Memory: 256 MB and 8 bytes a sample; more values go to temporary files. Payload as for `shuffle`.
+        Memory: 100 MB and 24 bytes a sample; more values go to temporary files. Payload as for `shuffle`.
 
         Example: `ds.sort("json.score", descending=True)`, `ds.sort(["lang", "score"], descending=[False, True])`
 

@@ -101,6 +101,8 @@ from lading.units import count, parse_bytes
 __all__ = ["ConvertSummary", "Progress", "convert"]
 
 _FIRST_ROWS = 1024
+_LOOKED_UP = 1 << 16
+"""Numbers of samples whose shards are looked up at once."""
 """Rows at the beginning by which functions show their columns."""
 
 
@@ -542,10 +544,13 @@ def _arranged(spec: Conversion, shards: Shards, held: ExitStack, *, to_file: boo
     arranged = held.enter_context(
         chosen.arranged(numbers, before, chosen.columns_needed(behind), most, to_file=to_file)
     )
-    there = lookup(shards.sample_ends(), np.unique(np.asarray(numbers, np.int64)))[0]
+    ends = shards.sample_ends()
+    there = np.zeros(len(ends), np.bool_)
+    for first in range(0, len(numbers), _LOOKED_UP):
+        there[lookup(ends, np.asarray(numbers[first : first + _LOOKED_UP], np.int64))[0]] = True
     mapped = spec.plan.mapped[sum(isinstance(step, Map) for step in before) :]
     rest = replace(spec, steps=tuple(behind), plan=replace(spec.plan, mapped=mapped))
-    return rest, arranged, len(np.unique(there))
+    return rest, arranged, int(there.sum())
 
 
 def _workers(

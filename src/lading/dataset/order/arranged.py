@@ -23,6 +23,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from lading.arrow.free_memory import release_freed
 from lading.arrow.references import FileEntry, files_of, is_ref, renumbered, unpack, with_files, with_refs
 from lading.arrow.views import reorder, row_bytes, without_views
 from lading.dataset.order.order_sort import temporary_folder, writing
@@ -33,11 +34,13 @@ __all__ = ["HELD_BYTES", "Arranged", "Spool", "Unite"]
 Unite: TypeAlias = Callable[[Sequence[pa.Table]], pa.Table]
 """Makes one table of rows of several shards."""
 
-HELD_BYTES = 64 << 20
+HELD_BYTES = 24 << 20
 """Rows that are held before they go to the temporary file, which takes as much again."""
 
 _BUCKET_BYTES, _BUCKET_PAYLOAD, _MOST_BUCKETS = 16 << 20, 128 << 20, 4096
 _MOST_BLOCKS = 1 << 16
+_FLUSH_PARTS = 8
+"""Rows go to the temporary file in so many parts, because those in their new order are copies."""
 _ROWS, _FACTS = "rows", "arranged.npz"
 
 
@@ -66,9 +69,22 @@ def _sorted(unite: Unite, files: Sequence[FileEntry], parts: Sequence[_Part]) ->
     """The samples of all parts, at least one, in the order of their places."""
     places, counts = (np.concatenate([getattr(part, name) for part in parts]) for name in ("places", "counts"))
     whole = _Part(places, counts, _united(unite, files, [part.rows for part in parts]))
-    if bool((np.diff(places) >= 0).all()):
+    if bool((places[1:] >= places[:-1]).all()):
         return whole
     return _Part(places, counts, whole.rows.combine_chunks()).chosen(np.argsort(places, kind="stable"))
+
+
+def _by_bucket(whole: _Part, bucket: int, buckets: int) -> Iterator[tuple[int, _Part]]:
+    """Yield the number and the samples, in the order of their places, of each bucket that has any."""
+    order = np.argsort(whole.places, kind="stable")
+    cuts = np.searchsorted(whole.places, np.arange(buckets + 1) * bucket, sorter=order)
+    step = -(-buckets // _FLUSH_PARTS)
+    for first in range(0, buckets, step):
+        stop = min(first + step, buckets)
+        some = whole.chosen(order[cuts[first] : cuts[stop]])
+        for number in np.flatnonzero(np.diff(cuts[first : stop + 1])).tolist():
+            low = (first + number) * bucket
+            yield first + number, some.within(low, low + bucket)
 
 
 def _united(unite: Unite, files: Sequence[FileEntry], parts: Sequence[pa.Table]) -> pa.Table:
@@ -125,7 +141,7 @@ class Arranged:
     def batches(self, first: int, stop: int, max_rows: int, max_bytes: int) -> Iterator[pa.RecordBatch]:
         """Yield the samples of a range of places in order, payload as references where the source has them.
 
-        No batch holds two samples of one id. Peak memory: twice 64 MB, or the largest sample.
+        No batch holds two samples of one id. Peak memory: twice 24 MB, or the largest sample.
         """
         for low, high in self._windows(first, stop):
             parts = [part for part in self._parts(low, high) if len(part.places)]
@@ -302,18 +318,21 @@ class Spool:
         with writing(self._folder), open(os.path.join(self._folder, _ROWS), "ab") as file:
             if not held:  # readers want the file
                 return
-            whole = _sorted(self._unite, [*self._files], held)
+            places, counts = (np.concatenate([getattr(part, name) for part in held]) for name in ("places", "counts"))
+            rows = _united(self._unite, [*self._files], [part.rows for part in held])
             del held
-            for bucket in range(-(-self._count // self._bucket)):
-                part = whole.within(bucket * self._bucket, (bucket + 1) * self._bucket)
-                if not len(part.places):
-                    continue
+            whole = _Part(places, counts, rows.combine_chunks())
+            del rows
+            release_freed()
+            for bucket, part in _by_bucket(whole, self._bucket, -(-self._count // self._bucket)):
                 begin = file.tell()
                 file.write(part.places.tobytes() + part.counts.tobytes())
                 with pa.ipc.new_stream(file, part.rows.schema) as stream:
                     stream.write_table(part.rows)
                 self._chunks.append((bucket, begin, len(part.places), file.tell()))
         self._size = 0
+        del whole, part
+        release_freed()
 
     def _bucket_of(self, samples: int) -> int:
         """Places of a bucket: its rows fit into memory, and its payload is no more than that of a usual task."""

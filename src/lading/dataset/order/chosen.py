@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from lading.arrow.free_memory import release_freed
 from lading.arrow.views import take_rows
 from lading.dataset.order.arranged import Arranged, Spool
 from lading.dataset.order.dedup import LeftOut
@@ -191,6 +192,7 @@ class ChosenSamples:
         shards, listed = self._shards, np.asarray(numbers, np.int64)
         order = np.argsort(listed, kind="stable")
         rising = listed[order]
+        release_freed()  # of steps that looked at all samples
         self._find_map_schemas(sum(isinstance(step, Map) for step in steps))
         with Spool(len(listed), self._view, uniting(shards), to_file=to_file) as spool:
             for portion in self._source.rising(rising, steps, columns, max_bytes, self._map_schemas):

@@ -10,11 +10,13 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
+from lading.arrow.free_memory import release_freed
+
 __all__ = ["DuplicateFinder"]
 
 _ENTRY = np.dtype([("high", np.uint64), ("low", np.uint64), ("place", np.int64)])
-_HELD_BYTES = 64 << 20
-"""Hashes that are held in memory; to sort so many takes some 200 MB."""
+_HELD_BYTES = 16 << 20
+"""Hashes that are held in memory; to sort so many takes some 60 MB."""
 _PARTITIONS = 256
 
 
@@ -65,6 +67,8 @@ class DuplicateFinder:
             with open(self._file(part), "ab") as file:
                 file.write(entries[bounds[part] : bounds[part + 1]].tobytes())
         self._held, self._size = [], 0
+        del entries, first, order
+        release_freed()
 
     def _file(self, part: int) -> str:
         assert self._folder is not None, "hashes are written"

@@ -123,7 +123,9 @@ def numbers_at(numbers: Numbers, places: NDArray[np.int64]) -> NDArray[np.int64]
     if len(wrong):
         raise IndexError(f"sample {places[wrong[0]]} of {count}")
     if isinstance(numbers, range):  # may stand for millions, where one is asked for
-        return numbers.start + numbers.step * np.where(places < 0, places + count, places)
+        if len(places) and places.min() < 0:
+            places = np.where(places < 0, places + count, places)
+        return places if numbers == range(count) else numbers.start + numbers.step * places
     return numbers[places]
 
 
@@ -247,4 +249,6 @@ def _without_duplicates(step: Dedup, numbers: Numbers, look: Look) -> Numbers:
     if not len(found.dropped):
         return numbers
     look.leave_out(f"duplicates by {step.shown}", numbers_at(numbers, found.dropped), numbers_at(numbers, found.kept))
-    return numbers_at(numbers, np.delete(np.arange(found.count), found.dropped))
+    kept = np.ones(found.count, np.bool_)
+    kept[found.dropped] = False
+    return numbers_at(numbers, np.flatnonzero(kept))

@@ -13,16 +13,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from lading.arrow.free_memory import release_freed
 from lading.arrow.references import is_ref
 from lading.arrow.views import is_bytes
 from lading.errors import StoreError, UsageError
 
 __all__ = ["HELD_KEY_BYTES", "sorted_places", "temporary_folder", "writing"]
 
-HELD_KEY_BYTES = 128 << 20
+HELD_KEY_BYTES = 32 << 20
 """Keys that are sorted in memory at once, which takes as much again; more are sorted in runs and merged."""
 
-_BLOCK_ROWS = 65_536
+_BLOCK_BYTES = 1 << 20
+"""Keys of a block; to merge runs, a block of each is in memory."""
 _PLACE = "place"
 
 
@@ -139,8 +141,9 @@ class _Keys:
 def _run(rows: pa.Table, path: str) -> Iterator[pa.ipc.RecordBatchFileReader]:
     """Write sorted rows to a file, and open it."""
     with writing(os.path.dirname(path)), pa.ipc.new_file(path, rows.schema) as file:
-        file.write_table(rows, max_chunksize=_BLOCK_ROWS)
+        file.write_table(rows, max_chunksize=max(len(rows) * _BLOCK_BYTES // max(rows.nbytes, 1), 1))
     del rows
+    release_freed()
     with pa.memory_map(path) as file, pa.ipc.open_file(file) as reader:
         yield reader
 

@@ -111,12 +111,16 @@ class SourceRows:
         max_bytes: int,
         map_schemas: Sequence[pa.Schema],
     ) -> Iterator[Portion]:
-        """Samples of the source in rising order, each shard read once; references into compressed files as bytes."""
+        """Samples of the source in rising order, each shard read once; references into compressed files as bytes.
+
+        `numbers` are in rising order, perhaps with repeats.
+        """
         shards, view = self._shards, self._view
         again = [step for step in steps if makes_rows(step, view)]
         transform = Transform(again, view, shards.fetcher, map_schemas=map_schemas, any_members=shards.takes_any_fields)
         ends = shards.sample_ends()
-        distinct = np.unique(numbers)
+        first = np.append(True, numbers[1:] != numbers[:-1])
+        distinct = numbers if first.all() else numbers[first]
         bounds = np.searchsorted(distinct, ends)
         for shard in np.flatnonzero(np.diff(bounds, prepend=0)).tolist():
             begin = int(ends[shard - 1]) if shard else 0

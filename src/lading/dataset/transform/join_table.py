@@ -15,7 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from lading.arrow.hashing import NameTable
+from lading.arrow.free_memory import release_freed
+from lading.arrow.hashing import NameTable, equal_neighbours
 from lading.arrow.views import is_bytes, is_text
 from lading.errors import UsageError
 from lading.features.items import KEY
@@ -124,8 +125,9 @@ class JoinTable:
         if not len(found):
             raise UsageError("the table of the join has no row", file=self.name, expected="at least one row")
         plain = pa.table({name: _plain(found.column(name)) for name in found.column_names})
-        fields = [plain.schema.field(f.name).with_metadata(f.metadata) for f in found.schema]
-        return plain.cast(pa.schema(fields)).combine_chunks()
+        kept = [plain.schema.field(f.name).with_metadata(f.metadata) for f in found.schema]
+        del found
+        return plain.cast(pa.schema(kept)).combine_chunks()
 
     def _refusing_unknown(self, wanted: list[str], names: Sequence[str]) -> list[str]:
         for name in wanted:
@@ -190,8 +192,10 @@ class JoinTable:
         """The rows with a key, and the look-up of their keys. Raises UsageError for a key in several rows."""
         there = np.flatnonzero(keys.is_valid().to_numpy(zero_copy_only=False))
         known = keys.take(pa.array(there)) if len(there) < len(keys) else keys
-        if pc.count_distinct(known).as_py() < len(known):
-            counts = known.value_counts()
+        release_freed()  # of the pass over the table
+        index = NameTable(known) if is_text(known.type) else _Integers(known)
+        counts = known.take(pa.array(index.clashing())).value_counts()  # all keys would take 200 bytes each
+        if pc.any(pc.greater(counts.field(1), 1)).as_py():
             several = counts.filter(pc.greater(counts.field(1), 1))
             first = several.field(0)[0]
             rows = np.flatnonzero(pc.equal(keys, first).fill_null(False).to_numpy(zero_copy_only=False))  # noqa: FBT003 - pyarrow takes it by position only
@@ -202,7 +206,8 @@ class JoinTable:
                 column=self.key, found=f"{first.as_py()!r} in rows {shown}{of_all}",
                 advice=f"Keep the first row of each key: lading convert TABLE NEW --dedup {self.key}.",
             )  # fmt: skip
-        return there, NameTable(known) if is_text(known.type) else _Integers(known)
+        release_freed()
+        return there, index
 
 
 class _Integers:
@@ -212,6 +217,10 @@ class _Integers:
         numbers = keys.to_numpy(zero_copy_only=False)
         self._order = np.argsort(numbers, kind="stable")
         self._sorted = numbers[self._order]
+
+    def clashing(self) -> NDArray[np.int64]:
+        """Return the positions of integers that are there again."""
+        return np.sort(self._order[equal_neighbours(self._sorted)])
 
     def find(self, wanted: pa.Array) -> NDArray[np.int64]:
         """Return the position of each wanted integer, −1 where it is missing or null."""
