@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import tarfile
 from collections.abc import Iterator
 from importlib import resources
@@ -69,6 +70,13 @@ def _own_index_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("LADING_CACHE", str(tmp_path_factory.mktemp("cache")))
         yield
+
+
+@pytest.fixture(scope="module")
+def collected() -> Iterator[None]:
+    """Close, at the end of a module, the files that a peer left open: another module's tests would fail for them."""
+    yield
+    gc.collect()
 
 
 @pytest.fixture

@@ -19,7 +19,10 @@ from PIL import Image
 import lading
 from lading.errors import DestinationExists, Unrepresentable, UsageError
 
-pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore::ResourceWarning")
+pytestmark = [
+    pytest.mark.usefixtures("collected"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore::ResourceWarning"),
+]
 """Datasets leaves files open."""
 
 

@@ -19,7 +19,10 @@ import lading
 from lading.errors import DataError, DuplicateField, SeveralSplits, SourceNotFound, StoreError, UsageError
 from lading.features import ClassLabel, feature_of
 
-pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore::ResourceWarning")
+pytestmark = [
+    pytest.mark.usefixtures("collected"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore::ResourceWarning"),
+]
 """The peers leave files open."""
 
 
