@@ -98,6 +98,8 @@ class ShardFile:
             to it need a check.
         stored_schema: columns of its rows as the manifest keeps them; None if no manifest does.
         range_hasher: hashes values while a reader walks over headers, for a caller that hashes all bytes.
+        by_index: whether batches may follow `index` and leave unread what it does not name; False for callers that
+            check the file.
     """
 
     store: Store
@@ -116,6 +118,7 @@ class ShardFile:
     reported: Mapping[str, int] | None = None
     stored_schema: pa.Schema | None = None
     range_hasher: RangeHasher | None = None
+    by_index: bool = False
 
     @property
     def place(self) -> str:

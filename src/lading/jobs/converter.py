@@ -132,8 +132,9 @@ class Converter:
                 return
             share = self._share_of(number, shards)
             found = scan_shard(
-                self._dataset, number, self._max_rows, spec.max_batch_bytes, columns, schema, views=True, drifting=True
-            )
+                self._dataset, number, self._max_rows, spec.max_batch_bytes, columns, schema, views=True, drifting=True,
+                by_index=self._dataset.manifest is not None,  # a tar of others may hold members to be reported
+            )  # fmt: skip
             for batch in found:
                 if schema is not None and plan.whole:
                     refuse_unknown(batch.schema, schema, self._dataset.path(number))

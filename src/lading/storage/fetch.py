@@ -11,7 +11,7 @@ import warnings
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from itertools import pairwise
 from typing import Self, TypeAlias, TypeVar, cast, get_args
@@ -260,7 +260,7 @@ class Fetcher:
         files, before = files_of(batch.schema), len(self._touched)
         places = {name: i for i, name in enumerate(batch.schema.names)}
         refs = {name: unpack(batch.column(name)) for name in wanted}
-        located = {name: self._locate(refs[name], files) for name in wanted}
+        located = self._locate_columns(refs, files)
         came = earlier_errors(batch) if earlier else {}
         copied = True
         samples, most = (np.arange(len(batch)), None) if starts is None else (starts, max_bytes)
@@ -472,6 +472,20 @@ class Fetcher:
             found.files.append((file, mine))
         return found
 
+    def _locate_columns(self, refs: Mapping[str, Refs], files: Sequence[FileEntry]) -> dict[str, _Located]:
+        """Return where the ranges of each column are in memory; of remote files, neighbours in all columns together."""
+        stores = [resolve(file.url, self._stores)[0] for file in files]
+        if len(refs) < 2 or not stores or not all(is_remote(store) for store in stores):  # noqa: PLR2004 - to join
+            return {name: self._locate(one, files) for name, one in refs.items()}
+        every = self._locate(_joined(list(refs.values())), files)
+        ends = np.cumsum([0, *(len(one.valid) for one in refs.values())]).tolist()
+        found = {}
+        for name, (first, stop) in zip(refs, pairwise(ends), strict=True):
+            found[name] = every.part(first, stop)
+            for error in found[name].errors.values():
+                error.row = None if error.row is None else error.row - first
+        return found
+
     def _locate(self, refs: Refs, files: Sequence[FileEntry], most_bytes: NDArray[np.int64] | None = None) -> _Located:
         """Return where the ranges are in memory."""
         count = len(refs.offset)
@@ -548,6 +562,18 @@ class Fetcher:
                 at.replace(row, stream.read(int(at.offset[row]), int(at.length[row])))
             except BadReference as error:
                 at.fail([row], error)
+
+
+def _joined(parts: Sequence[Refs]) -> Refs:
+    """Return the references of several columns, one after the other."""
+    return Refs(
+        **{
+            each.name: pa.concat_arrays([part.member for part in parts])
+            if each.name == "member"
+            else np.concatenate([getattr(part, each.name) for part in parts])
+            for each in fields(Refs)
+        }
+    )
 
 
 def _by_file(refs: Refs) -> list[tuple[int, NDArray[np.int64]]]:

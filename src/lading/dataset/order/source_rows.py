@@ -85,7 +85,7 @@ class SourceRows:
             names = None
             with shards.bad.skipping(number, shards.path(number)):
                 names = self._to_read(steps, columns, number)
-            found = shard_batches(shards, number, max_rows, max_bytes, names, views=views)
+            found = shard_batches(shards, number, max_rows, max_bytes, names, views=views, by_index=True)
             for batch in found:
                 # If rows between two samples of one id were dropped, the two would become one.
                 apart = self._view == "interleaved"

@@ -88,7 +88,8 @@ def batches(shards: Shards, how: Batching) -> Iterator[pa.RecordBatch]:
         wanted = columns if columns is None else [*columns, *hidden]
         for number in range(len(shards.listing)):
             row = 0
-            for batch in shard_batches(shards, number, how.max_rows, how.most_bytes, wanted, views=how.views):
+            found = shard_batches(shards, number, how.max_rows, how.most_bytes, wanted, views=how.views, by_index=True)
+            for batch in found:
                 yield batch
                 row += batch.num_rows
         shards.bad.refuse_all(len(shards.listing))
@@ -189,19 +190,23 @@ def scan_shard(  # noqa: PLR0913 - limits, columns and flags of one read
     *,
     views: bool = False,
     drifting: bool = False,
+    by_index: bool = False,
     range_hasher: RangeHasher | None = None,
 ) -> Iterator[Batch]:
     """Batches of one shard, references as they are; the shard is closed at the end, if nobody else reads from it.
 
     With `views`, payload that lies in memory comes as `binary_view`, large values of a mapped file as references,
     in batches as large as the limits allow. With `drifting`, batches may differ in columns and types. A
-    `range_hasher` gets the ranges of a mapped file that a reader skips while it walks over headers. Where bad shards
-    are skipped, a shard is read to its end before its first batch is given.
+    `range_hasher` gets the ranges of a mapped file that a reader skips while it walks over headers. With `by_index`,
+    samples of a remote shard with an index are read without a walk over its headers. Where bad shards are skipped, a
+    shard is read to its end before its first batch is given.
 
     Raises:
         DataError: two neighbouring documents have one id in a tar: as rows they would be one sample.
     """
-    scan = partial(_scanned, shards, shard, max_rows, max_bytes, columns, schema, views=views, drifting=drifting)
+    scan = partial(
+        _scanned, shards, shard, max_rows, max_bytes, columns, schema, views=views, drifting=drifting, by_index=by_index
+    )
     if shards.bad.policy == "error":
         yield from scan(range_hasher=range_hasher)
         return
@@ -237,6 +242,7 @@ def _scanned(  # noqa: PLR0913 - as of `scan_shard`
     *,
     views: bool,
     drifting: bool,
+    by_index: bool,
     range_hasher: RangeHasher | None = None,
 ) -> Iterator[Batch]:
     """Batches of one shard, as they are read; see `scan_shard`."""
@@ -247,7 +253,7 @@ def _scanned(  # noqa: PLR0913 - as of `scan_shard`
     lineage = {LINEAGE_KEY: orjson.dumps(files)}
     samples = first = 0
     last: str | None = None
-    with shards.bad.advising(), shards.one_pass(shard, range_hasher) as view:
+    with shards.bad.advising(), shards.one_pass(shard, range_hasher, by_index=by_index) as view:
         for found in view.batches(
             max_rows=max_rows, max_bytes=max_bytes, columns=columns, schema=schema, views=views, drifting=drifting
         ):

@@ -44,6 +44,7 @@ from lading.manifest.files import ShardTables
 from lading.manifest.values import FOLDER, Manifest
 from lading.options import InterleavedOptions, OnBadShard
 from lading.storage.base import FileInfo
+from lading.storage.concurrent import is_remote
 from lading.storage.descriptors import files_limit
 from lading.storage.fetch import Fetcher
 from lading.storage.range_hasher import RangeHasher
@@ -323,13 +324,26 @@ class Shards:
         return TypedView(view, self.types, self.fetcher, source.path, fills=self.view == "interleaved")
 
     @contextmanager
-    def one_pass(self, shard: int, range_hasher: RangeHasher | None = None) -> Iterator[View]:
+    def one_pass(
+        self, shard: int, range_hasher: RangeHasher | None = None, *, by_index: bool = False
+    ) -> Iterator[View]:
         """A shard as a view for one pass over it; closed at the end, if nobody else reads from it.
 
         Args:
             shard: its number.
             range_hasher: takes the values of a mapped file that a reader passes while it walks over headers.
+            by_index: whether samples of a remote shard may be read by its index, without a walk over its headers.
         """
+        indexed = self._scanned_by_index(shard) if by_index else None
+        if indexed is not None:
+            remote = self.view_of(indexed)
+            try:
+                yield remote
+                self.counts.update(remote.counts)
+            finally:
+                remote.close()
+                self._source = None
+            return
         self.getters.pop(shard, None)
         view = opened = self._views.pop(shard, None)  # by now another file may be in its place
         if view is None and range_hasher is None:
@@ -347,6 +361,15 @@ class Shards:
             if opened is None:  # else another thread may be reading from it, and the last one to let go of it closes it
                 view.close()
             self._source = None
+
+    def _scanned_by_index(self, shard: int) -> ShardFile | None:
+        """A remote shard with its index; None where a walk is needed, or reads no more."""
+        if self.view != "samples" or self.fixed_schema:
+            return None
+        if not is_remote(resolve(self.path(shard), self.stores)[0]):
+            return None
+        source = self.indexed(shard)
+        return None if source.index is None else replace(source, by_index=True)
 
     def detach(self, shard: int) -> None:
         """Keep an open shard for its next pass, without its file, while all such take less than 64 MiB."""

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Literal, TypeVar
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from lading.arrow.references import FileEntry, RefType, make_refs, with_files
+from lading.arrow.references import FileEntry, RefType, make_refs, unpack, with_files
 from lading.errors import CorruptShard, DataError, UsageError, errors_at
+from lading.features.items import split_rows
 from lading.features.types import tag_by_extension
 from lading.formats.base import MemberReader, Members, ShardFile, sparse_member
 from lading.formats.webdataset.header_walk import Pass
@@ -224,6 +226,9 @@ class WebdatasetReader(MemberReader):
             CorruptShard: at the first damaged header or stretch of compressed data; earlier samples are yielded first.
             DuplicateField, LimitExceeded, SidecarMismatch: see `ReadOptions`.
         """
+        if self._tar.source.by_index and self._index is not None and not self.holds_values:
+            yield from self._by_index(self._index, max_rows, max_bytes, columns)
+            return
         surveyed, self._surveyed = self._surveyed, None
         walk = self._pass() if surveyed is None else surveyed[0]
         if self.holds_values:
@@ -235,6 +240,24 @@ class WebdatasetReader(MemberReader):
             batches = (walk.batch(rows, columns) for rows in found)
         yield from batches if self._options.escape == "none" else map(self._with_keys, batches)
         self._note(walk)
+
+    def _by_index(
+        self, index: pa.Table, max_rows: int, max_bytes: int, columns: Sequence[str] | None
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield all samples as `batches` does, as references out of an index."""
+        size = np.zeros(len(index), np.int64)
+        for name in index.column_names[1:]:
+            if columns is None or name in columns:
+                refs = unpack(index.column(name).combine_chunks())
+                size += np.where(refs.valid, refs.length, 0)
+        bounds = split_rows(np.arange(len(index)), size, max_bytes=max_bytes, max_rows=max_rows)
+        for first, stop in pairwise(bounds.tolist()):
+            rows = self.read(np.arange(first, stop), columns)
+            if columns is None:  # as a walk gives them
+                rows = rows.select([n for n in rows.column_names if n == KEY or rows.column(n).null_count < len(rows)])
+            fields = [f.with_metadata(tag_by_extension(f.name) or None) if f.name != KEY else f for f in rows.schema]
+            schema = with_files(pa.schema(fields), self.files)
+            yield pa.record_batch([column.combine_chunks() for column in rows.columns], schema=schema)
 
     def members(self, max_members: int = 65_536) -> Iterator[Members]:
         """Yield all regular members, whatever their names, streaming, `max_members` at a time.

@@ -1,0 +1,155 @@
+"""Bytes and requests of reading a remote store: a filter reads headers and small values, then the samples it keeps.
+
+The store counts its requests, and says of itself that a request is slow.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import lading
+from lading.errors import BadReference, CorruptShard
+from lading.storage.fsspec import FsspecStore
+from lading.storage.memory import MemoryStore
+from lading.storage.stores import Stores
+from lading.testing import CountingStore
+
+COUNT, KEPT, IMAGE_BYTES = 100, range(7, 100, 20), 325_000
+CONDITIONS = ["json.lang == 'en'", "jpg.width >= 256", "len(txt) > 100"]
+
+
+def _jpeg(width: int) -> bytes:
+    file = io.BytesIO()
+    Image.new("RGB", (width, 96)).save(file, "JPEG")
+    return file.getvalue()
+
+
+@pytest.fixture(scope="module")
+def samples() -> list[dict[str, bytes]]:
+    """Samples of an image padded with noise, a small JSON and a text; the conditions are true for every twentieth."""
+    random, heads = np.random.default_rng(0), {False: _jpeg(128), True: _jpeg(512)}
+    found = []
+    for i in range(COUNT):
+        kept = i in KEPT
+        noise = random.integers(0, 256, IMAGE_BYTES - len(heads[kept]), np.uint8).tobytes()
+        document = json.dumps({"lang": "en" if kept else "de"}).encode()
+        found.append({"jpg": heads[kept] + noise, "json": document, "txt": b"x" * (200 if kept else 20)})
+    return found
+
+
+@pytest.fixture(scope="module")
+def foreign(samples: list[dict[str, bytes]]) -> bytes:
+    """A tar of Python's."""
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w") as tar:
+        for i, sample in enumerate(samples):
+            for ending, value in sample.items():
+                member = tarfile.TarInfo(f"{i:04}.{ending}")
+                member.size = len(value)
+                tar.addfile(member, io.BytesIO(value))
+    return file.getvalue()
+
+
+@pytest.fixture
+def store(foreign: bytes) -> MemoryStore:
+    """The files."""
+    return MemoryStore({"far://foreign/d.tar": foreign})
+
+
+@pytest.fixture
+def far(store: MemoryStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CountingStore:
+    """A remote store with the tar, and lading's copy of it."""
+    monkeypatch.setenv("LADING_CACHE", str(tmp_path))
+    counting = CountingStore(store)
+    counting.request_bytes = FsspecStore.request_bytes
+    _open(counting, "foreign").write("far://own", format="webdataset", progress=False)
+    counting.reset()
+    return counting
+
+
+def _tar(store: MemoryStore) -> str:
+    """Path of the tar that lading wrote."""
+    [path] = [info.path for info in store.walk("far://own") if info.path.endswith(".tar")]
+    return path
+
+
+def _open(store: CountingStore, folder: str) -> lading.Dataset:
+    return lading.open(f"far://{folder}", stores=Stores({"far://": store}))
+
+
+def _values(dataset: lading.Dataset, *names: str) -> list[tuple[Any, ...]]:
+    return [row for batch in dataset.batches() for row in zip(*(batch[n].to_pylist() for n in names), strict=True)]
+
+
+def _size(store: CountingStore, folder: str) -> int:
+    return sum(info.size_bytes for info in store.inner.walk(f"far://{folder}"))
+
+
+@pytest.mark.parametrize("condition", CONDITIONS)
+def test_a_filter_of_a_written_tar_reads_a_tenth(
+    far: CountingStore, samples: list[dict[str, bytes]], condition: str
+) -> None:
+    found = _values(_open(far, "own").where(condition), "__key__", "jpg", "json", "txt")
+    assert found == [(f"{i:04}", *samples[i].values()) for i in KEPT]
+    assert far.bytes_read <= _size(far, "own") / 10
+    assert far.requests["get_ranges"] <= COUNT + len(KEPT) + 10  # one for each value in the condition
+
+
+def test_all_of_a_written_tar_is_read_once_in_few_requests(far: CountingStore, samples: list[dict[str, bytes]]) -> None:
+    assert _values(_open(far, "own"), "jpg", "json", "txt") == [tuple(sample.values()) for sample in samples]
+    assert far.bytes_read <= 1.01 * _size(far, "own")
+    assert far.requests["get_ranges"] <= 10
+
+
+def test_writing_filtered_samples_reads_a_tenth(far: CountingStore, samples: list[dict[str, bytes]]) -> None:
+    _open(far, "own").where(CONDITIONS[1]).write("far://kept", format="parquet", progress=False)
+    assert far.bytes_read <= _size(far, "own") / 10
+    assert _values(_open(far, "kept"), "txt") == [(samples[i]["txt"].decode(),) for i in KEPT]
+
+
+def test_an_index_in_the_cache_serves_a_foreign_tar(far: CountingStore, samples: list[dict[str, bytes]]) -> None:
+    lading.index(_open(far, "foreign"), progress=False)
+    far.reset()
+    dataset = _open(far, "foreign")
+    opened = far.bytes_read  # a look at the first samples
+    assert _values(dataset.where(CONDITIONS[0]), "__key__", "jpg") == [(f"{i:04}", samples[i]["jpg"]) for i in KEPT]
+    assert far.bytes_read - opened <= _size(far, "foreign") / 10
+
+
+def test_a_filter_of_concatenated_tars_reads_a_tenth(far: CountingStore, samples: list[dict[str, bytes]]) -> None:
+    both = lading.concat([_open(far, "own"), _open(far, "own")])
+    assert _values(both.where(CONDITIONS[0]), "jpg") == 2 * [(samples[i]["jpg"],) for i in KEPT]
+    assert far.bytes_read <= 2 * _size(far, "own") / 10
+
+
+def test_columns_and_small_batches_of_an_indexed_tar(far: CountingStore, samples: list[dict[str, bytes]]) -> None:
+    batches = list(_open(far, "own").batches(max_rows=30, columns=["txt", "__key__"]))
+    assert [batch.num_rows for batch in batches] == [30, 30, 30, 10]
+    assert [text for batch in batches for text in batch["txt"].to_pylist()] == [sample["txt"] for sample in samples]
+    assert all(batch.schema.names == ["txt", "__key__"] for batch in batches)
+    assert far.bytes_read <= _size(far, "own") / 10
+
+
+def test_a_digest_walks_over_the_headers_that_an_index_skips(far: CountingStore, store: MemoryStore) -> None:
+    shard = _tar(store)
+    data = bytearray(store.get_ranges(shard, [(0, store.head(shard).size_bytes)])[0])
+    data[148:156] = b"badsum\0 "  # the checksum of the first header
+    store.put(shard, bytes(data))
+    with pytest.raises(CorruptShard):
+        lading.digest("far://own", stores=Stores({"far://": far}), progress=False)
+
+
+def test_an_error_in_a_later_column_names_its_own_row(far: CountingStore, store: MemoryStore) -> None:
+    batch = next(_open(far, "own").batches(lazy=True, columns=["json", "txt"]))
+    store.put(_tar(store), bytes(batch["txt"][COUNT - 1].as_py()["offset"]))  # the last text is cut off
+    with pytest.raises(BadReference) as raised:
+        lading.materialise(batch, stores=Stores({"far://": far}))
+    assert (raised.value.row, raised.value.column) == (COUNT - 1, "txt")
