@@ -135,7 +135,7 @@ def test_rows_that_are_left_out_leave_gaps_in_the_keys(tmp_path: Path, monkeypat
     def a_task_a_file(sizes: Sequence[int], _shard_bytes: int | None, _rates: object) -> list[Task]:
         return [Task(number, number, number + 1, size, Cut(1000)) for number, size in enumerate(sizes)]
 
-    monkeypatch.setattr("lading.jobs.convert.plan_tasks", a_task_a_file)
+    monkeypatch.setattr("lading.jobs.schedule.plan_tasks", a_task_a_file)
     for workers in (1, 2):
         lading.convert(f"{tmp_path}/*.parquet", tmp_path / f"out{workers}", format="webdataset", shard_size="1kb",
                        where="Id in (58, 59, 118, 119, 178, 179, 238, 239)", workers=workers)  # fmt: skip

@@ -44,7 +44,7 @@ def test_nothing_is_left_of_splits_that_fail(plain: lading.Dataset, tmp_path: Pa
     with pytest.raises(UsageError, match="the split 'val' would be empty"):
         lading.convert(empty, tmp_path / "out", format="parquet")
     parts = plain.split({"train": 0.6, "val": 0.4})
-    with pytest.raises(UsageError, match="a name becomes a folder"):
+    with pytest.raises(UsageError, match="the name of a split becomes a folder"):
         lading.convert({"../up": parts["val"]}, tmp_path / "out", format="parquet")
     with pytest.raises(UsageError, match="of one split"):
         lading.convert(parts, tmp_path / "out", format="parquet", ledger=tmp_path / "ledger")

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from lading.dataset.dataset import Dataset
-    from lading.jobs.convert import ConvertSummary
+    from lading.jobs.convert_summary import ConvertSummary
 
 __all__ = ["convert"]
 

@@ -44,7 +44,7 @@ from lading.formats.registry import format_of_name
 from lading.options import OnError, ReadOptions
 
 if TYPE_CHECKING:
-    from lading.jobs.convert import ConvertSummary
+    from lading.jobs.convert_summary import ConvertSummary
     from lading.jobs.export import ExportSummary
     from lading.jobs.stats_values import Stats
 

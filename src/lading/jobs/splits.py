@@ -1,26 +1,131 @@
-"""Jobs over the splits of a source: several datasets that one index lists."""
+"""Conversions into several datasets: the splits of a source, and datasets by name."""
 
 from __future__ import annotations
 
 import os
 import posixpath
-from collections.abc import Callable, Sequence
+import re
+import time
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from typing import TypeVar
+from dataclasses import replace
 
-from lading.dataset.source.source import SPLITS_NAME, Source, source_names
+from lading.dataset.dataset import Dataset
+from lading.dataset.source.open import open_shards, read_of
+from lading.dataset.source.source import SPLITS_NAME, Source, source_names, write_splits
+from lading.dataset.steps.key_steps import Split, SplitByGroup
+from lading.dataset.steps.step import (
+    Limit,
+)
+from lading.dataset.writing.single_file import is_file_name
 from lading.errors import SeveralSplits, UsageError
+from lading.formats.registry import get_format
+from lading.jobs.conversion_job import ConversionJob
+from lading.jobs.convert_one import convert_one
+from lading.jobs.convert_summary import ConvertSummary, together
+from lading.jobs.plan import take_files_in
+from lading.jobs.refusals import refuse_harm
 from lading.manifest.commit import Staging, check_destination, find_destination
+from lading.manifest.hugging_face import save_data_files
+from lading.manifest.values import FOLDER
+from lading.options import (
+    WriteOptions,
+)
 from lading.storage.base import Store
 from lading.storage.roots import folder_of, is_inside, real_place
 from lading.storage.stores import Stores
 
-__all__ = ["each_split", "folder_of_splits", "refuse_each_other"]
-
-_Done = TypeVar("_Done")
+__all__ = ["convert_splits", "jobs_of_parts", "jobs_of_splits"]
 
 
-def folder_of_splits(source: Source, error: SeveralSplits, stores: Stores) -> str | None:
+def jobs_of_splits(
+    job: ConversionJob, error: SeveralSplits, destination: str | os.PathLike[str]
+) -> dict[str, ConversionJob]:
+    """Return a job for each split of a source that lists several.
+
+    Raises:
+        SeveralSplits: the source has more than the splits.
+        UsageError: the destination is inside the source, or contains it.
+    """
+    folder = _folder_of_splits(job.source, error, job.stores)
+    if folder is None:
+        raise error
+    if is_file_name(destination):
+        raise UsageError("one file holds one split", file=os.fspath(destination), found=", ".join(error.splits),
+                         advice=f"Choose one of them: --split {error.splits[0]}. Or name a folder.")  # fmt: skip
+    for name, asked in (("limit", job.has(Limit)), ("ledger", job.write.ledger is not None)):
+        if asked:
+            raise UsageError(f"a {name} is of one split", file=folder, found=", ".join(error.splits),
+                             advice=f"Choose one of them: --split {error.splits[0]}.")  # fmt: skip
+    _refuse_each_other(folder, destination, job.stores)
+    if error.by_name:
+        return {name: replace(job, read=replace(job.read, split=name)) for name in error.splits}
+    return {name: replace(job, source=f"{folder}/{name}") for name in error.splits}
+
+
+def jobs_of_parts(
+    job: ConversionJob, parts: Mapping[str, Dataset], destination: str | os.PathLike[str]
+) -> dict[str, ConversionJob]:
+    """Return a job for each of several datasets by name, such as those of `Dataset.split`."""
+    if is_file_name(destination):
+        raise UsageError("several splits need a folder", file=os.fspath(destination), found=", ".join(parts))
+    if job.write.ledger is not None or job.has(Limit):
+        raise UsageError("a limit or a ledger is of one split", found=", ".join(parts),
+                         advice="Limit the dataset before; for ledgers, write one split at a time.")  # fmt: skip
+    for name, part in parts.items():
+        if not isinstance(part, Dataset):
+            raise UsageError("splits are datasets by name", found=f"{name!r}: {type(part).__name__}")
+        if not re.fullmatch(r"\w[\w.-]*", name) or name == FOLDER:
+            raise UsageError("the name of a split becomes a folder", expected="letters, digits, '_', '-' and '.'",
+                             found=repr(name), advice=f"{FOLDER} is lading's own: choose another name.")  # fmt: skip
+    return {name: job.of(part.source, read_of(part, job.opening), part.steps) for name, part in parts.items()}
+
+
+def convert_splits(jobs: Mapping[str, ConversionJob], destination: str | os.PathLike[str]) -> ConvertSummary:
+    """Convert each split into a folder of its name; the destination appears in one step at the end.
+
+    The summary is of all of them, as of one dataset.
+    """
+    began, [first, *_] = time.perf_counter(), jobs.values()
+    write, stores = first.write, first.stores
+    for job in jobs.values():  # before each is written into a folder out of sight, which holds nothing of it
+        with open_shards(job.source, **job.opening) as shards:
+            take_files_in(shards, job.read.options)
+            refuse_harm(shards, destination, stores, write)
+    store, path = find_destination(destination, stores)
+    check_destination(store, path, overwrite=write.overwrite)
+    if write.dry_run:
+        return together({name: _converted(name, job, f"{path}/{name}") for name, job in jobs.items()}, began)
+    with ExitStack() as held:
+        staging = Staging.begin(store, path, shared=False)
+        held.callback(staging.drop)  # nothing is left to drop after the commit
+        if stores.find(path) is not None:
+            jobs = {name: job.with_store(staging.folder, store) for name, job in jobs.items()}
+        done = {name: _converted(name, job, staging.path(name)) for name, job in jobs.items()}
+        _write_index(write, list(jobs), store, staging.folder)
+        staging.commit(overwrite=write.overwrite)
+    return together(done, began)
+
+
+def _converted(name: str, job: ConversionJob, to: str) -> ConvertSummary:
+    done = convert_one(job, to)
+    if not done.samples and job.has(Split, SplitByGroup):
+        raise UsageError(f"the split {name!r} would be empty", advice="Give it a larger fraction, or another seed.")
+    return done
+
+
+def _write_index(write: WriteOptions, names: Sequence[str], store: Store, place: str) -> None:
+    target = get_format(write.format)
+    if target.write_splits(store, place, names, target.write_options(write.options or {})):
+        return
+    write_splits(store, place, names)
+    shards = {name: [info.path[len(place) + 1 :] for info in store.walk(f"{place}/{name}")] for name in names}
+    save_data_files(store, place, write.format, {
+        name: [path for path in paths if f"/{FOLDER}/" not in path] for name, paths in shards.items()
+    })  # fmt: skip
+
+
+def _folder_of_splits(source: Source, error: SeveralSplits, stores: Stores) -> str | None:
     """Return the folder of the splits, if it is the whole source; None if it is one of several sources."""
     names = source_names(source, stores)
     if len(names) != 1 or error.file is None:
@@ -34,7 +139,7 @@ def folder_of_splits(source: Source, error: SeveralSplits, stores: Stores) -> st
     return folder if found in (real_place(folder, stores), real_place(error.file, stores)) else None
 
 
-def refuse_each_other(folder: str, destination: str | os.PathLike[str], stores: Stores) -> None:
+def _refuse_each_other(folder: str, destination: str | os.PathLike[str], stores: Stores) -> None:
     """Refuse a destination that holds the folder of the splits, or lies inside it.
 
     The first would replace the folder, and the second would be read as a split.
@@ -47,41 +152,3 @@ def refuse_each_other(folder: str, destination: str | os.PathLike[str], stores: 
     if is_inside(source, target) or is_inside(target, source):
         raise UsageError("the destination is inside the source, or contains it", file=path,
                          found=f"the source is {folder}")  # fmt: skip
-
-
-def each_split(
-    splits: Sequence[str],
-    destination: str | os.PathLike[str],
-    write: Callable[[str, str, Stores], _Done],
-    index: Callable[[Store, str], None],
-    *,
-    stores: Stores,
-    overwrite: bool,
-    dry_run: bool,
-) -> dict[str, _Done]:
-    """Write each split, and return the results of `write` by name; the destination appears in one step at the end.
-
-    Args:
-        splits: names of the splits.
-        destination: folder of the new splits.
-        write: writes a dataset; called with its name, its destination, and which store serves which URL.
-        index: writes the index of the splits into a folder of a store.
-        stores: which store serves which URL.
-        overwrite: replace what is at the destination.
-        dry_run: nothing is written.
-
-    Raises:
-        DestinationExists: the destination holds something. And whatever `write` raises.
-    """
-    store, path = find_destination(destination, stores)
-    check_destination(store, path, overwrite=overwrite)
-    if dry_run:
-        return {name: write(name, f"{path}/{name}", stores) for name in splits}
-    with ExitStack() as held:
-        staging = Staging.begin(store, path, shared=False)
-        held.callback(staging.drop)  # nothing is left to drop after the commit
-        here = stores if stores.find(path) is None else Stores({**stores.by_prefix, staging.folder: store})
-        done = {name: write(name, staging.path(name), here) for name in splits}
-        index(store, staging.folder)
-        staging.commit(overwrite=overwrite)
-    return done

@@ -81,7 +81,7 @@ def test_samples_of_one_id_stay_two() -> None:
 @pytest.mark.parametrize("kind", ["parquet", "tar", "tar.gz"])
 def test_a_shuffle_through_a_temporary_file(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(arranged, "HELD_BYTES", 10_000)
-    monkeypatch.setattr(sys.modules["lading.jobs.convert"], "ALONE_BYTES", 0)
+    monkeypatch.setattr(sys.modules["lading.jobs.schedule"], "ALONE_BYTES", 0)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
     (tmp_path / "temporary").mkdir()
     (tmp_path / "in").mkdir()

@@ -135,7 +135,7 @@ def test_it_is_the_plain_computation(
 def test_any_number_of_workers_writes_the_same_bytes(
     name: str, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sys.modules["lading.jobs.convert"], "ALONE_BYTES", 0)
+    monkeypatch.setattr(sys.modules["lading.jobs.schedule"], "ALONE_BYTES", 0)
 
     def files(folder: Path) -> dict[str, bytes]:
         return {path.name: path.read_bytes() for path in sorted(folder.iterdir()) if path.is_file()}

@@ -1,0 +1,93 @@
+"""A conversion as its user asked for it, before its source is opened."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any
+
+from lading.dataset.shards.shards import Shards
+from lading.dataset.source.source import Source
+from lading.dataset.steps.repartition import Repartition
+from lading.dataset.steps.step import Limit, Map, Step
+from lading.formats.registry import get_format
+from lading.jobs.progress import OnProgress
+from lading.options import ReadOptions, WriteOptions
+from lading.storage.base import Store
+from lading.storage.stores import Stores
+
+__all__ = ["ConversionJob"]
+
+
+@dataclass(frozen=True, slots=True)
+class ConversionJob:
+    """A conversion as its user asked for it.
+
+    Attributes:
+        source: one dataset.
+        read: how the source is read.
+        write: how the destination is written.
+        columns: columns to keep; None keeps all.
+        steps: which rows are kept, and how they change.
+        on_progress: called after every batch.
+    """
+
+    source: Source
+    read: ReadOptions
+    write: WriteOptions
+    columns: tuple[str, ...] | None
+    steps: tuple[Step, ...]
+    on_progress: OnProgress | None = None
+
+    @property
+    def stores(self) -> Stores:
+        """Which store serves which URL."""
+        return self.read.stores or Stores()
+
+    @property
+    def limit(self) -> int | None:
+        """The most samples to convert."""
+        return min((step.count for step in self.steps if isinstance(step, Limit)), default=None)
+
+    @property
+    def chooses(self) -> bool:
+        """Whether rows are left out or changed, but for those behind a limit."""
+        return not all(isinstance(step, Limit) for step in self.steps)
+
+    @property
+    def opening(self) -> dict[str, Any]:
+        """Arguments of `open_shards`."""
+        return {each.name: getattr(self.read, each.name) for each in fields(self.read)}
+
+    @property
+    def maps_batches(self) -> bool:
+        """Whether a function replaces batches."""
+        return any(isinstance(step, Map) and step.batched for step in self.steps)
+
+    def has(self, *kinds: type[Step]) -> bool:
+        """Whether a step is of one of these kinds."""
+        return any(isinstance(step, kinds) for step in self.steps)
+
+    def keeps_columns(self, shards: Shards) -> bool:
+        """Whether every column of the source is written."""
+        return self.columns is None and shards.target is None and self.write.schema_policy == "union"
+
+    def copies(self, shards: Shards) -> bool:
+        """Whether samples become samples of the same format, and nothing changes."""
+        kept = self.keeps_columns(shards) and not self.chooses and shards.types is None
+        return kept and shards.format == get_format(self.write.format).name and shards.view == "samples"
+
+    def of(self, source: Source, read: ReadOptions, before: tuple[Step, ...]) -> ConversionJob:
+        """Return the job for another dataset, whose own steps come before those of the job.
+
+        The last `Repartition` of its steps says where shards end, unless an argument of the job does.
+        """
+        cuts = [step for step in before if isinstance(step, Repartition)]
+        steps, write = tuple(step for step in before if not isinstance(step, Repartition)), self.write
+        if cuts and write.shard_size is None and not write.counts_samples:
+            write = replace(write, **asdict(cuts[-1]))
+        return replace(self, source=source, read=read, write=write, steps=(*steps, *self.steps))
+
+    def with_store(self, prefix: str, store: Store) -> ConversionJob:
+        """Return the job with a store for URLs of a prefix, besides its own."""
+        stores = Stores({**self.stores.by_prefix, prefix: store})
+        return replace(self, read=replace(self.read, stores=stores))

@@ -1,0 +1,94 @@
+"""What a conversion did: of one dataset, or of several splits."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+__all__ = ["ConvertSummary", "together"]
+
+
+@dataclass(frozen=True, slots=True)
+class ConvertSummary:
+    """What a conversion did.
+
+    Attributes:
+        source_format: of the source.
+        format: of the destination.
+        view: how rows were taken.
+        source_shards: files read.
+        shards: files written.
+        samples: samples written.
+        rows: rows written (items, for interleaved data).
+        size_bytes: bytes of the files written.
+        payload_bytes: bytes of values.
+        seconds: wall-clock time of the whole job.
+        digest: content digest of what was written, if it was verified.
+        verified: the destination was read back and has the source's digest.
+        counts: what was reported (dropped, renamed …), by a short phrase.
+        filtered_rows: rows that filters rejected.
+        filtered: the first few of them: file, row in it from 0, key, reason, outcome.
+        lost_rows: rows that `on_error` dropped or kept without payload, and rows dropped with them.
+        lost: the first few of them: file, row, key, reason, outcome, detail.
+        skipped_shards: the shards that were left out (`on_bad_shard="skip"`): file and error.
+        differences: how the source's shards differ in their schemas.
+        roots: folders of payload that readers of the destination must name (`lazy`): a manifest is not trusted with
+            folders that are neither in the destination nor next to it.
+        dry_run: nothing was written.
+        splits: of a source that lists several datasets, what was done of each, by name; all else is of them together,
+            and no digest.
+    """
+
+    source_format: str
+    format: str
+    view: str
+    source_shards: int
+    shards: int
+    samples: int
+    rows: int
+    size_bytes: int
+    payload_bytes: int
+    seconds: float
+    digest: str | None = None
+    verified: bool = False
+    counts: Mapping[str, int] = field(default_factory=dict)
+    filtered_rows: int = 0
+    filtered: Sequence[Mapping[str, Any]] = ()
+    lost_rows: int = 0
+    lost: Sequence[Mapping[str, Any]] = ()
+    skipped_shards: Sequence[Mapping[str, Any]] = ()
+    differences: Sequence[str] = ()
+    dry_run: bool = False
+    roots: Sequence[str] = ()
+    splits: Mapping[str, ConvertSummary] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        """Return the facts that are there, without single rows: a notebook shows this behind `ds.write(…)`."""
+        facts = (
+            (each.name, getattr(self, each.name)) for each in fields(self) if each.name not in ("filtered", "lost")
+        )
+        told = (f"{name}={value:.2f}" if name == "seconds" else f"{name}={value!r}" for name, value in facts if value)
+        return f"ConvertSummary({', '.join(told)})"
+
+
+def together(splits: Mapping[str, ConvertSummary], began: float) -> ConvertSummary:
+    """The summary of several splits, as of one dataset."""
+    each = list(splits.values())
+    counts: Counter[str] = Counter()
+    for one in each:
+        counts.update(one.counts)
+    numbers = (
+        "source_shards", "shards", "samples", "rows", "size_bytes", "payload_bytes", "filtered_rows", "lost_rows",
+    )  # fmt: skip
+    return replace(
+        each[0], **{name: sum(getattr(one, name) for one in each) for name in numbers},
+        seconds=time.perf_counter() - began, digest=None, verified=all(one.verified for one in each),
+        counts=dict(counts), filtered=[row for one in each for row in one.filtered],
+        lost=[row for one in each for row in one.lost],
+        roots=[*dict.fromkeys(root for one in each for root in one.roots)],
+        skipped_shards=[shard for one in each for shard in one.skipped_shards],
+        differences=[found for one in each for found in one.differences], splits=splits,
+    )  # fmt: skip

@@ -1,0 +1,63 @@
+"""Read a conversion back before anybody sees it, and compare the content digests."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from lading.content.digests import DatasetDigest, undigested
+from lading.dataset.writing.writer import DatasetWriter
+from lading.errors import DataError, Unrepresentable, UsageError
+from lading.features.natural import natural_schema
+from lading.formats.base import AnyFormat
+from lading.jobs.conversion_job import ConversionJob
+from lading.jobs.digest import dataset_digest
+from lading.jobs.spec import Conversion
+from lading.pipeline.columns import written_schema
+from lading.spelling import names_value
+from lading.units import count
+
+__all__ = ["compare", "refuse_unverifiable"]
+
+
+def refuse_unverifiable(target: AnyFormat, spec: Conversion) -> None:
+    """Refuse to verify where bytes become text, or a column becomes less: the digests would always differ.
+
+    Raises:
+        UsageError: names the column.
+        Unrepresentable: values of columns have no digest.
+    """
+    schema = spec.plan.schema_written
+    if schema is None:
+        return
+    without = [field for field in schema if undigested(pa.schema([field])) is not None]
+    if without:
+        names = names_value([field.name for field in without])
+        raise Unrepresentable("values of this type have no digest to compare", column=without[0].name,
+                              found=without[0].type, advice="Convert without --verify, or leave out such columns with "
+                              f"--drop-columns {names}.")  # fmt: skip
+    rows = natural_schema(written_schema(schema), typed=target.info.fixed_schema, nested=target.info.stores_structs)
+    back = target.written(rows, target.write_options(spec.write.options or {}))
+    if back.text_columns:
+        raise UsageError("bytes that are written as text cannot be compared with those of the source",
+                         column=back.text_columns[0],
+                         advice="Convert without --verify, or to a format that holds bytes.")  # fmt: skip
+    if back.reduced_columns:
+        raise UsageError("videos for datasets are less than the structs of the source, and cannot be compared",
+                         column=back.reduced_columns[0],
+                         advice="Read the source with --option media=bytes, or leave out --verify.")  # fmt: skip
+
+
+def compare(digest: DatasetDigest, writer: DatasetWriter, job: ConversionJob, roots: Sequence[str]) -> None:
+    """Read back what was written, with its digest, before anybody sees it."""
+    writer.add_digest(digest)
+    folder = writer.finish()
+    found = dataset_digest(folder, stores=job.stores, roots=roots, limits=job.read.limits, workers=job.write.workers)
+    if found.ordered != digest.ordered or found.count != digest.count:
+        raise DataError(
+            "the destination does not hold what the source does", file=folder,
+            expected=f"{count(digest.count, 'sample')}, digest {digest.ordered}",
+            found=f"{count(found.count, 'sample')}, digest {found.ordered}",
+            advice="Compare the two with 'lading diff' and report this as a bug.",
+        )  # fmt: skip

@@ -1,0 +1,217 @@
+"""The schedule of a conversion: its tasks, and the processes that may share them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from lading.arrow.rebatch import HELD_BATCHES
+from lading.dataset.order.arranged import Arranged
+from lading.dataset.order.chosen import ChosenSamples, split_at_list
+from lading.dataset.shards.shards import Shards
+from lading.dataset.steps.step import (
+    Filter,
+    Limit,
+    Map,
+    Rows,
+    Select,
+    Step,
+    Where,
+)
+from lading.errors import UsageError
+from lading.features.items import KEY
+from lading.formats.registry import get_format
+from lading.interleaved.tar_writer import Roles
+from lading.jobs.conversion_job import ConversionJob
+from lading.jobs.run import LazyWorkerPool, is_quick
+from lading.jobs.settle import settled
+from lading.jobs.spec import Conversion
+from lading.jobs.tasks import ALONE_BYTES, SHARD_BYTES, Task, arranged_tasks, is_one_task, plan_tasks, shard_sizes
+from lading.jobs.threads import threads_each
+from lading.jobs.trial import tried_rates, tried_ratio
+from lading.manifest.commit import Staging
+from lading.manifest.values import lookup
+from lading.pipeline.cutting import ONE_SHARD, Cut
+from lading.pipeline.shard_kind import ShardKind
+from lading.storage.base import Store
+from lading.units import count, parse_bytes
+
+__all__ = ["Schedule", "make_schedule"]
+
+_LOOKED_UP = 1 << 16
+"""Numbers of samples whose shards are looked up at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """What is known of a conversion before the first row is written.
+
+    Attributes:
+        spec: the conversion as every process does it; of samples in a new order, the steps behind that.
+        tasks: its pieces.
+        sizes: bytes of each shard of the source.
+        staging: the folder to build in, if several processes may do the work.
+        pool: these processes.
+        arranged: the samples, if they are written in another order.
+        source_shards: shards that were read for it.
+    """
+
+    spec: Conversion
+    tasks: Sequence[Task]
+    sizes: Sequence[int]
+    staging: Staging | None = None
+    pool: LazyWorkerPool | None = None
+    arranged: Arranged | None = None
+    source_shards: int = 0
+
+
+def make_schedule(
+    job: ConversionJob, shards: Shards, held: ExitStack, place: tuple[Store, str], *, alone: bool
+) -> Schedule:
+    """Plan a conversion into one file (`alone`) or into shards; put samples in their new order, where it has one."""
+    before, behind = split_at_list(job.steps)
+    sizes = list(shard_sizes(shards.listing, job.stores, skip=job.read.on_bad_shard == "skip"))
+    shares = not alone and _may_share(job, behind)
+    if not before:
+        staging, pool = _workers(job, shards, held, sizes, place) if shares else (None, None)
+        spec = settled(job, shards)
+        tasks = _numbered(_tasks(shards, spec, sizes, alone=alone), shards, spec, None)
+        return Schedule(spec, tasks, sizes, staging, pool)
+    if job.columns is not None:
+        job = replace(job, steps=(*job.steps, Select(job.columns)), columns=None)
+    whole = settled(job, shards)
+    spec, arranged, source_shards = _arranged(whole, shards, held, to_file=shares)
+    tasks = _numbered(_arranged_tasks(shards, whole, spec, arranged, alone=alone), shards, spec, arranged)
+    parts = [task.source_bytes for task in tasks]
+    staging, pool = _workers(job, shards, held, parts, place) if shares else (None, None)
+    return Schedule(spec, tasks, sizes, staging, pool, arranged, source_shards)
+
+
+def _may_share(job: ConversionJob, behind: Sequence[Step]) -> bool:
+    """Whether several processes may do the work; `behind` are the steps behind the last one that needs all samples."""
+    target = get_format(job.write.format)
+    alone = (
+        job.write.dry_run
+        or job.write.workers == 1
+        or job.write.counts_samples
+        or any(isinstance(step, (Limit, Rows)) for step in behind)
+        # Which columns a function over batches gives tars is found on the way, by the process that writes all of it.
+        or (job.maps_batches and not target.info.fixed_schema)
+        # Workers do not know what their shards will be called.
+        or target.info.files_name_each_other
+    )
+    return not alone
+
+
+def _workers(
+    job: ConversionJob, shards: Shards, held: ExitStack, sizes: Sequence[int], place: tuple[Store, str]
+) -> tuple[Staging | None, LazyWorkerPool | None]:
+    """The folder to build in and the workers, if there is work for several processes."""
+    write = job.write
+    count = min(write.workers, len(sizes))
+    if count <= 1:
+        return None, None
+    store, path = place
+    staging = Staging.begin(store, path, shared=False)
+    held.callback(staging.drop)  # nothing is left to drop after the commit
+    pool = LazyWorkerPool(held, count, staging.lock, write.threads or threads_each(write.workers))
+    slow = write.verify or job.has(Map, Where, Filter)
+    if slow or not is_quick(shards, store, write.options or {}, sizes, count):
+        pool.begin()  # before the plan: what workers import takes as long as a look at a few GB
+    return staging, pool
+
+
+def _arranged(spec: Conversion, shards: Shards, held: ExitStack, *, to_file: bool) -> tuple[Conversion, Arranged, int]:
+    """Put the samples of a conversion in their new order.
+
+    Returns the conversion with the steps behind, the samples, and the number of shards that were read.
+    """
+    before, behind = split_at_list(spec.steps)
+    chosen = ChosenSamples(shards, before)
+    numbers = chosen.numbers
+    most = spec.max_batch_bytes // HELD_BATCHES
+    arranged = held.enter_context(
+        chosen.arranged(numbers, before, chosen.columns_needed(behind), most, to_file=to_file)
+    )
+    ends = shards.sample_ends()
+    there = np.zeros(len(ends), np.bool_)
+    for first in range(0, len(numbers), _LOOKED_UP):
+        there[lookup(ends, np.asarray(numbers[first : first + _LOOKED_UP], np.int64))[0]] = True
+    mapped = spec.plan.mapped[sum(isinstance(step, Map) for step in before) :]
+    rest = replace(spec, steps=tuple(behind), plan=replace(spec.plan, mapped=mapped))
+    return rest, arranged, int(there.sum())
+
+
+def _tasks(shards: Shards, spec: Conversion, sizes: Sequence[int], *, alone: bool) -> list[Task]:
+    """The tasks of a conversion in the order of its source; one (`alone`) for one file."""
+    size = _shard_size(spec)
+    if alone or _is_undivided(spec) or is_one_task(sizes, size):
+        return _one_task(len(sizes), sum(sizes), _cut(shards, spec, alone=alone))
+    return plan_tasks(sizes, size, tried_rates(shards, spec, sizes))
+
+
+def _arranged_tasks(
+    shards: Shards, whole: Conversion, spec: Conversion, arranged: Arranged, *, alone: bool
+) -> list[Task]:
+    """The tasks of a conversion whose samples are written in another order; `whole` has all of its steps."""
+    total = int(arranged.sizes.sum())
+    if alone or _is_undivided(spec) or total < ALONE_BYTES:
+        return _one_task(arranged.count, total, _cut(shards, whole, alone=alone))
+    return arranged_tasks(arranged, _shard_size(spec), tried_ratio(shards, spec, arranged))
+
+
+def _shard_size(spec: Conversion) -> int | None:
+    size = spec.write.shard_size
+    return None if size is None else parse_bytes(size)
+
+
+def _is_undivided(spec: Conversion) -> bool:
+    """Whether one process counts the samples, or nothing is written."""
+    return spec.write.counts_samples or spec.write.dry_run
+
+
+def _one_task(stop: int, size: int, cut: Cut) -> list[Task]:
+    return [Task(0, 0, stop, size, cut)] if stop else []
+
+
+def _cut(shards: Shards, spec: Conversion, *, alone: bool) -> Cut:
+    """Where the only task cuts its output into shards.
+
+    Raises:
+        UsageError: there are fewer samples than shards.
+    """
+    write = spec.write
+    if alone:
+        return ONE_SHARD
+    if write.dry_run or not write.counts_samples:
+        return Cut(_shard_size(spec) or SHARD_BYTES)
+    if write.rows_per_shard is not None:
+        return Cut(SHARD_BYTES, samples=write.rows_per_shard)
+    wanted = write.num_shards or 1
+    total = len(ChosenSamples(shards, spec.steps).numbers)
+    if total < wanted:
+        raise UsageError("there are fewer samples than shards", expected=f"at most --num-shards {total}",
+                         found=count(wanted, "shard"))  # fmt: skip
+    return Cut(SHARD_BYTES, samples=total // wanted, longer=total % wanted)
+
+
+def _numbered(tasks: list[Task], shards: Shards, spec: Conversion, arranged: Arranged | None) -> list[Task]:
+    """The tasks, with the numbers of their first rows where rows without keys are to be members of tars.
+
+    There each is named by its number in the source, or by its place in a new order, whoever does its task: a row that
+    is left out leaves a gap.
+    """
+    fmt, write = get_format(spec.write.format), spec.write
+    roles = Roles(dict(spec.plan.roles))
+    kind = ShardKind(fmt, spec.view, fmt.write_options(write.options or {}), roles, write.checksums)
+    schema, changes = spec.plan.schema_written, any(isinstance(step, Map) and step.batched for step in spec.steps)
+    # What a function makes of rows may be more than they were; then one process does it all, and counts on.
+    if len(tasks) <= 1 or changes or not kind.takes_members or schema is None or KEY in schema.names:
+        return tasks
+    if arranged is not None:
+        return [replace(task, first_row=task.first) for task in tasks]
+    ends = [0, *shards.sample_ends().tolist()]
+    return [replace(task, first_row=ends[task.first]) for task in tasks]

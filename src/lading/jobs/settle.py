@@ -1,0 +1,114 @@
+"""A conversion as every process does it, settled by a look at all shards of its source."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pyarrow as pa
+
+from lading.arrow.views import is_text
+from lading.dataset.order.chosen import MOST_FIRST_ROWS, ChosenSamples, has_open_types, split_at_list
+from lading.dataset.shards.iteration import hidden_columns
+from lading.dataset.shards.shards import Shards
+from lading.dataset.steps.cast_step import Cast
+from lading.dataset.steps.field_steps import Fields
+from lading.dataset.steps.key_steps import Join
+from lading.dataset.steps.step import Drop as DropColumns
+from lading.dataset.steps.step import (
+    Filter,
+    Map,
+    Rename,
+    Select,
+    Step,
+    Where,
+)
+from lading.dataset.transform.columns import columns_to_read
+from lading.dataset.transform.transform import Transform
+from lading.features.natural import is_number, known_feature
+from lading.features.stored_values import is_payload
+from lading.formats.registry import get_format
+from lading.jobs.conversion_job import ConversionJob
+from lading.jobs.converter import Converter, bounded_options
+from lading.jobs.plan import Plan, make_plan
+from lading.jobs.spec import Conversion
+from lading.units import parse_bytes
+
+__all__ = ["settled"]
+
+
+_FIRST_ROWS = 1024
+"""Rows at the beginning by which functions show their columns."""
+
+
+def settled(job: ConversionJob, shards: Shards) -> Conversion:
+    """The conversion as every process does it, found by a look at all shards; of a function by its first rows."""
+    write, target = job.write, get_format(job.write.format)
+    plan = make_plan(
+        shards, target, columns=job.columns, policy=write.schema_policy, filtered=job.chooses,
+        looked_at=job.has(Map, Where, Filter),
+    )  # fmt: skip
+    hidden, written = hidden_columns(shards, None), None
+    if plan.schema is not None and hidden:
+        written = pa.schema([f for f in plan.schema if f.name not in hidden], metadata=plan.schema.metadata)
+    plan = replace(plan, columns=job.columns, whole=job.keeps_columns(shards), written=written)
+    if shards.view == "interleaved":  # values of a table are of the whole document
+        joined = [name for step in job.steps if isinstance(step, Join) for name in step.table.schema.names]
+        plan = replace(plan, roles={**plan.roles, **dict.fromkeys(joined, "sample")})
+    every = plan.schema
+    if every is not None:
+        Transform(job.steps, shards.view, shards.fetcher).check(every)
+    if job.has(Select, DropColumns, Rename, Join, Fields, Cast):
+        plan = _without_unread(plan, job.steps, shards.view)
+    options = bounded_options(target, write.options or {}, parse_bytes(write.max_batch_bytes))
+    target_schema = None if shards.target is None else plan.schema
+    # A worker sees the shards of its task only; references may lead to the folders of all.
+    read = replace(shards.read_plan(), roots=tuple(shards.roots()), target=target_schema)
+    spec = Conversion(
+        shards.format, read, replace(write, options=options), job.steps, plan,
+        index_file=shards.listing.index_file, limits=job.read.limits,
+    )  # fmt: skip
+    mapped = _mapped(spec, shards) if job.has(Map) else ()
+    if not job.maps_batches:
+        plan = replace(plan, mapped=mapped)
+    if every is not None and (mapped or job.has(Select, DropColumns, Rename, Join, Fields, Cast)):
+        steps = Transform(job.steps, shards.view, shards.fetcher, map_schemas=mapped)
+        plan = replace(plan, mapped=mapped, written=_as_found(steps.check(written or every), every))
+    if write.workers > 1 and job.has(Map, Filter):
+        spec.encode()  # a function that workers cannot be sent is refused for little data too
+    return replace(spec, plan=plan)
+
+
+def _as_found(schema: pa.Schema, source: pa.Schema) -> pa.Schema:
+    """The schema, where what should be numbers in files is text, if the first values of the source are none."""
+    texts = {field.name for field in source if is_number(known_feature(field)) and is_text(field.type)}
+    fields = [f.with_type(pa.string()) if f.name in texts and is_payload(f.type) else f for f in schema]
+    return pa.schema(fields, metadata=schema.metadata)
+
+
+def _without_unread(plan: Plan, steps: Sequence[Step], view: str) -> Plan:
+    """The plan without the columns of the source that no step needs, and that are not written."""
+    needed = None if plan.schema is None else columns_to_read(steps, None, view, plan.schema)
+    if plan.schema is None or needed is None or needed == plan.schema.names:
+        return plan
+    kept = pa.schema([each for each in plan.schema if each.name in needed], metadata=plan.schema.metadata)
+    return replace(plan, schema=kept, whole=False)
+
+
+def _mapped(spec: Conversion, shards: Shards) -> tuple[pa.Schema, ...]:
+    """The schemas that functions give their rows, found by their first rows; empty if there are no rows."""
+    if split_at_list(spec.steps)[0]:
+        return ChosenSamples(shards, spec.steps).map_schemas
+    before, look = Counter(shards.counts), Converter(shards, spec, max_rows=_FIRST_ROWS)
+    rows = 0
+    for batch in look.rows(range(len(shards.listing))):
+        rows += batch.num_rows
+        known = [each.schema for each in look.transform.maps if each.schema is not None]
+        settled = not any(has_open_types(schema, shards.schema) for schema in known) or rows >= MOST_FIRST_ROWS
+        if settled and len(known) == len(look.transform.maps):
+            break
+    shards.counts.clear()
+    shards.counts.update(before)
+    found = [each.schema for each in look.transform.maps]
+    return tuple(found) if None not in found else ()
