@@ -454,8 +454,9 @@ def refuse_two_cuts(
         is_count = isinstance(count, SupportsIndex) and not isinstance(count, bool)
         if count is not None and not (is_count and operator.index(count) >= 1):
             raise UsageError(f"{name} is a whole number, 1 or more", found=found)
-    if shard_size is not None:
-        parse_bytes(shard_size)
+    if shard_size is not None and parse_bytes(shard_size) < 1:
+        raise UsageError("a shard needs a size", expected="1 byte or more", found=found,
+                         advice="For one sample per shard, use --rows-per-shard 1.")  # fmt: skip
 
 
 def _refuse_unknown_policy(word: str, known: Collection[str]) -> None:

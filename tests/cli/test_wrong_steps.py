@@ -45,6 +45,7 @@ _FILES = {
     "twice.csv": "__key__,score\n00,1\n00,2\n", "other.csv": "a,score\n00,1\n", "both.csv": "__key__,txt\n00,1\n",
     "scores.csv": "__key__,score\n00,1\n", "words.csv": "id,score\na,1\n",
     "keys.txt": "00\nzz\n", "numbers.txt": "number\n3\n99\n", "below.txt": "number\n-1\n", "zeros.txt": "a\0b\n",
+    "empty.txt": "", "empty.csv": "key\n",
 }  # fmt: skip
 
 
@@ -121,6 +122,8 @@ WRONG: list[tuple[str, list[str], int, str]] = [
     (_TAR, ["--sample", "few"], 2, "such as 0.01 or 1000"),
     (_TAR, ["--sample", "11"], 2, "expected at most 10, found 11"),
     (_TAR, ["--sample", "0.001"], 2, "leaves no sample.*0.1 or more"),
+    (_TAR, ["--seed", "3"], 2, "no option uses the seed; found --seed 3.*--split-into"),
+    ("head in.tar", ["--seed", "3", "--sort", "cls"], 2, "no option uses the seed"),
     (_TAR, ["--sort", "json.mixed"], 2, "no order.*values of several kinds"),
     (_TAR, ["--sort", "nope"], 2, "no such column; expected __key__, cls, json, txt"),
     (_TAR, ["--dedup", "json.nope"], 2, "no sample has this field"),
@@ -128,9 +131,27 @@ WRONG: list[tuple[str, list[str], int, str]] = [
     (_TAR, ["--take", "keys.txt"], 2, "1 of 2 keys are not in the dataset; found 'zz'"),
     (_TAR, ["--take", "numbers.txt"], 2, "not that of a sample; expected less than 10, found sample 99"),
     (_TAR, ["--take", "below.txt"], 2, "below.txt: not a number of a sample.*'-1'"),
+    (_TAR, ["--take", "gone.txt"], 2, "gone.txt: no such file of keys"),
+    (_TAR, ["--take", "empty.txt"], 2, "empty.txt: the file lists no sample"),
+    (_TAR, ["--take", "empty.csv"], 2, "empty.csv: the file lists no sample"),
     (_TAR, ["--take", "zeros.txt"], 2, "zeros.txt: not a file of keys.*one key a line"),
     (_TAR, ["--flatten", "txt"], 2, "column 'txt'.*found bytes of files.*Flatten another column"),
     (_TAR, ["--flatten", ""], 2, "no column is selected"),
+    *(
+        (verb, options, 2, "no such column; expected __key__, (n, s|cls, json, txt), found 'nope'")
+        for source in ("in.tar", "rows.parquet")
+        for verb in (
+            f"stats {source}",
+            f"head {source}",
+            f"digest {source}",
+            f"info {source}",
+            f"export {source} out",
+            f"diff {source} {source}",
+            f"convert {source} out.parquet",
+            f"convert {source} out --to jsonl",
+        )
+        for options in (["--columns", "nope"], ["--drop-columns", "nope"], ["--columns", "nope,__key__"])
+    ),
     (_ROWS, ["--flatten", "n"], 2, "neither JSON objects nor structs"),
     (_ROWS, ["--cast", "n=int8"], 1, "rows.parquet sample '00' column 'n'.*expected int8, found int64 300"),
     (_ROWS, ["--cast", "n=nope"], 2, "not the name of a type"),
@@ -140,6 +161,8 @@ WRONG: list[tuple[str, list[str], int, str]] = [
     (_ROWS, ["--rename", "gone=a"], 2, "no such column; expected __key__, n, s"),
     (_ROWS, ["--rename", "n"], 2, "--rename OLD=NEW"),
     ("convert rows.parquet out --to parquet", ["--num-shards", "2", "--rows-per-shard", "2"], 2, "cut by one rule"),
+    ("convert rows.parquet out --to parquet", ["--shard-size", "0"], 2, "a shard needs a size.*--rows-per-shard 1"),
+    ("convert rows.parquet out --to parquet", ["--shard-size", "0.2b"], 2, "expected 1 byte or more"),
     ("convert rows.parquet out --to parquet", ["--num-shards", "11"], 2, "at most --num-shards 10"),
     ("convert rows.parquet full --to parquet", [], 2, "full: the destination is not empty.*--overwrite"),
     ("convert rows.parquet full.parquet", [], 2, "full.parquet: the file is there already.*--overwrite"),

@@ -67,7 +67,7 @@ def convert(
             own = signature(job.convert).parameters.keys() - {"filter", "map"}
             steps_asked = splits or are_mixed(sources, reading()) or names_fields(rows.get("columns"))
             if steps_asked or rows.keys() - own:
-                with open_chosen(sources, reading(), rows, on_error=write["on_error"]) as dataset:
+                with open_chosen(sources, reading(), rows, on_error=write["on_error"], splits=bool(splits)) as dataset:
                     chosen: Dataset | dict[str, Dataset] = dataset
                     if splits:
                         shares, by = splits.get("split_into", {}), splits.get("split_by")

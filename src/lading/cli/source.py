@@ -17,7 +17,12 @@ __all__ = ["are_mixed", "names_fields", "open_chosen", "open_sources"]
 
 
 def open_chosen(
-    sources: Sequence[str], reading: Mapping[str, Any], choosing: Mapping[str, Any], *, on_error: str = "error"
+    sources: Sequence[str],
+    reading: Mapping[str, Any],
+    choosing: Mapping[str, Any],
+    *,
+    on_error: str = "error",
+    splits: bool = False,
 ) -> Dataset:
     """Open sources with the steps that the options ask for: rows and their order, then columns, then a limit.
 
@@ -26,12 +31,20 @@ def open_chosen(
         reading: arguments of `lading.open`.
         choosing: fields of `RowOptions`.
         on_error: the policy of the job; `drop_sample` is that of functions too.
+        splits: whether the caller splits the dataset by `seed`.
+
+    Raises:
+        UsageError: an option does not fit the dataset, or has no effect without another option.
     """
     from lading.dataset.steps.step import OnFunctionError
 
     of_functions: OnFunctionError = "drop_sample" if on_error == "drop_sample" else "error"
 
-    rows, dataset = RowOptions(**choosing), open_sources(sources, reading)
+    rows = RowOptions(**choosing)
+    if rows.seed and not rows.shuffle and rows.sample is None and not splits:
+        raise UsageError("no option uses the seed", found=f"--seed {rows.seed}",
+                         advice="Add --shuffle, --sample or --split-into, or leave --seed out.")  # fmt: skip
+    dataset = open_sources(sources, reading)
     if rows.take is not None:
         dataset = dataset.take_keys(rows.take)
     dataset = _joined(dataset, rows)

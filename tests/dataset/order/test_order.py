@@ -16,7 +16,7 @@ import pytest
 
 import lading
 from documents import SAMPLES, documents, picture
-from lading.errors import NotFound, UsageError
+from lading.errors import SourceNotFound, UsageError
 from tars import tar_of
 
 COUNT = 300
@@ -203,7 +203,7 @@ def test_files_that_list_no_keys(tars: Path, tmp_path: Path) -> None:
         for path, expected in (("two.csv", "a, b"), ("odd.txt", "'x'"), ("bytes", "one key a line")):
             with pytest.raises(UsageError, match=expected):
                 ds.take_keys(tmp_path / path)
-        with pytest.raises(NotFound):
+        with pytest.raises(SourceNotFound):
             ds.take_keys(tmp_path / "none")
         with pytest.raises(UsageError) as caught:
             len(ds.take_keys(tmp_path / "plain.txt"))

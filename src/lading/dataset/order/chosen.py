@@ -49,7 +49,7 @@ from lading.dataset.transform.columns import (
     refuse_lost_columns,
 )
 from lading.dataset.transform.transform import Portion, Transform
-from lading.dataset.values.absent_fields import AbsentFields, no_sample_has
+from lading.dataset.values.absent_fields import AbsentFields, no_sample_has, refusing_absent_columns
 from lading.dataset.values.field_values import columns_of
 from lading.dataset.values.sample_values import sample_values
 from lading.errors import UsageError
@@ -120,6 +120,14 @@ class ChosenSamples:
             empty: give portions without rows too, of a function that changed the number of samples.
             shards: the shards to read, by number, if no step counts samples; by default all of them.
         """
+        found = self._portions(columns, max_rows, max_bytes, views=views, steps=steps, empty=empty, shards=shards)
+        is_whole = steps is None and shards is None
+        return refusing_absent_columns(found, self.steps, lambda: self.schema) if is_whole else found
+
+    def _portions(
+        self, columns: Sequence[str] | None, max_rows: int, max_bytes: int, *, views: bool,
+        steps: Sequence[Step] | None, empty: bool, shards: range | None,
+    ) -> Iterator[Portion]:  # fmt: skip
         counts = self._shards.counts if steps is None else None  # another pass would count again
         steps = self.steps if steps is None else steps
         before, rest = split_at_list(steps)

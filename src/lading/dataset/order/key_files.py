@@ -10,7 +10,7 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from lading.errors import NotFound, UsageError
+from lading.errors import SourceNotFound, UsageError
 
 __all__ = ["listed_in"]
 
@@ -27,12 +27,19 @@ def listed_in(path: str | os.PathLike[str]) -> list[str] | NDArray[np.int64]:
     `number`, or if a Parquet column has whole numbers; else texts.
 
     Raises:
-        NotFound: there is no such file.
-        UsageError: no such column, a value is missing, or a number is no whole number.
+        SourceNotFound: there is no such file.
+        UsageError: the file lists nothing, there is no such column, a value is missing, or a number is no whole number.
     """
     file = os.fspath(path)
     if not os.path.isfile(file):
-        raise NotFound("no such file of keys", file=file)
+        raise SourceNotFound("no such file of keys", file=file)
+    listed = _listed(file)
+    if not len(listed):
+        raise UsageError("the file lists no sample", file=file, expected="one key or number at least", found="none")
+    return listed
+
+
+def _listed(file: str) -> list[str] | NDArray[np.int64]:
     ending = os.path.splitext(file)[1].lower()
     try:
         if ending in (".parquet", ".csv", ".tsv"):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import orjson
 import pyarrow as pa
@@ -12,13 +12,14 @@ from lading.content.field_paths import FieldPath, Wanted, parse_field
 from lading.content.nested import close_to
 from lading.dataset.shards.iteration import MAX_BYTES, shard_batches
 from lading.dataset.shards.shards import Shards
-from lading.dataset.steps.step import Step, Where
+from lading.dataset.steps.step import Select, Step, Where
 from lading.dataset.transform.row_filters import of_other_kind, without
+from lading.dataset.transform.transform import Portion
 from lading.dataset.values.field_values import read_fields
 from lading.dataset.writing.outcomes import ALONG, Outcomes
 from lading.errors import DataError, UsageError
 
-__all__ = ["AbsentFields", "no_sample_has", "refuse_absent_fields"]
+__all__ = ["AbsentFields", "no_sample_has", "refuse_absent_fields", "refusing_absent_columns"]
 
 _LOOKED_AT = 256
 _SHOWN_NAMES = 50
@@ -41,6 +42,32 @@ def refuse_absent_fields(shards: Shards, steps: Sequence[Step], outcomes: Outcom
             along = sum(number for what, number in outcomes.counts.items() if what.startswith(f"{ALONG}, "))
             if count and count == sum(outcomes.rows.values()) - along:
                 raise no_sample_has(shards, wanted)
+
+
+def refusing_absent_columns(
+    found: Iterable[Portion], steps: Sequence[Step], check: Callable[[], object]
+) -> Iterator[Portion]:
+    """Give portions as they come, and at their end check selected columns in which no row had a value.
+
+    Each tar has columns of its own, so only their end tells.
+
+    Args:
+        found: all rows behind the steps.
+        steps: the steps.
+        check: raises UsageError for a column that no shard has.
+    """
+    wanted = {name for step in steps if isinstance(step, Select) for name in step.columns}
+    rows = 0
+    for portion in found:
+        rows += portion.batch.num_rows
+        wanted -= {name for name in wanted if _has_values(portion.batch, name)}
+        yield portion
+    if rows and wanted:
+        check()
+
+
+def _has_values(batch: pa.RecordBatch, name: str) -> bool:
+    return name in batch.schema.names and batch.column(name).null_count < batch.num_rows
 
 
 class AbsentFields:
