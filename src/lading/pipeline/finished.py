@@ -188,6 +188,8 @@ class _TableFiles:
     def add(self, table: pa.Table) -> tuple[str, int]:
         """Keep what there is of one shard; give file and batch where it is."""
         [batch] = table.combine_chunks().to_batches()
+        exact = [pa.concat_arrays([column, column.slice(0, 0)]) for column in batch.columns]
+        batch = pa.RecordBatch.from_arrays(exact, schema=batch.schema)  # whatever lay behind the last value is left out
         full = self._batches >= _FILE_SHARDS or self._bytes >= _FILE_BYTES
         if self._writer is None or batch.schema != self._schema or full:
             self._next(batch.schema)

@@ -130,7 +130,7 @@ def test_numbers_with_line_ends_are_text(tmp_path: Path) -> None:
 
 
 def _files(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 @pytest.fixture
@@ -159,6 +159,15 @@ def test_any_number_of_workers_writes_the_same_bytes(target: str, large: list[la
     assert written[0] == written[1] == written[2]
     texts = [f"{n}" for n in range(40)] + [f"{n}!" for n in range(40) if n != 6]
     assert [sample["txt"] for sample in lading.open(tmp_path / "out2").with_decode(False)][:79] == texts
+
+
+def test_indexes_of_any_number_of_workers_are_the_same_bytes(large: list[lading.Dataset], tmp_path: Path) -> None:
+    ds = lading.concat(large).where("txt != '3'").shuffle(seed=1)
+    for workers in (1, 2):
+        ds.write(tmp_path / f"out{workers}", format="webdataset", shard_size="8MB", workers=workers)
+    one, two = _files(tmp_path / "out1"), _files(tmp_path / "out2")
+    assert "_lading/index-000000.arrow" in one
+    assert one == two
 
 
 def test_payload_stays_references(large: list[lading.Dataset]) -> None:
