@@ -170,6 +170,20 @@ def test_indexes_of_any_number_of_workers_are_the_same_bytes(large: list[lading.
     assert one == two
 
 
+def test_shards_of_a_part_that_differ_have_the_columns_and_types_of_all(tmp_path: Path) -> None:
+    for name, table in {
+        "a/0": {"n": pa.array([1, 2], pa.int64()), "txt": ["a", "b"]},
+        "a/1": {"n": pa.array([3], pa.int32())},
+        "b/0": {"n": pa.array([4], pa.int64()), "txt": ["d"]},
+    }.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        pq.write_table(pa.table(table), tmp_path / f"{name}.parquet")
+    ds = lading.concat([lading.open(tmp_path / "a"), lading.open(tmp_path / "b")])
+    expected = [{"n": 1, "txt": "a"}, {"n": 2, "txt": "b"}, {"n": 3, "txt": None}, {"n": 4, "txt": "d"}]
+    assert list(ds) == [ds[n] for n in range(4)] == expected
+    assert {batch.schema.field("n").type for batch in ds.batches()} == {pa.int64()}
+
+
 def test_payload_stays_references(large: list[lading.Dataset]) -> None:
     first = next(lading.concat(large).batches(lazy=True))
     assert is_ref(first.schema.field("jpg").type)

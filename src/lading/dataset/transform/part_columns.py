@@ -70,7 +70,7 @@ def columns_of_parts(
     whole = pa.schema(fields)
     keyed = not items and KEY in whole.names
     return [
-        Columns(own, whole, items, f"{number:04}-" if keyed and KEY not in own.names else "")
+        Columns(own, whole, f"{number:04}-" if keyed and KEY not in own.names else "")
         for number, own in enumerate(schemas)
     ]
 

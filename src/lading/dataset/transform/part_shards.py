@@ -265,9 +265,10 @@ class PartShards(Shards):
         place, number = self._place(source.entry)
         part, columns = self._parts[place], self._columns[place]
         view = part.view(number, source)
-        has_all = {*columns.own.names} >= {*columns.all.names}
-        if has_all and view.declares_types() and not columns.changed:
-            return view
+        if view.declares_types() and not view.has_members:
+            schema = view.schema()
+            if columns.schema(schema, whole=True).equals(schema):
+                return view
         ends = self._ends_of(place) if columns.prefix and number > 0 else None
         first = 0 if ends is None else int(ends[number - 1])
         return PartView(view, columns, part.shards.fetcher, source.path, first)

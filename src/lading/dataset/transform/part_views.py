@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -119,29 +119,20 @@ class Columns:
     Attributes:
         own: the columns of the part, with its own types.
         all: the columns of all parts.
-        fills: whether rows get nulls for columns that the part lacks.
         prefix: text before the number in keys of rows without one; empty if rows get no keys.
     """
 
     own: pa.Schema
     all: pa.Schema
-    fills: bool
     prefix: str = ""
 
-    @property
-    def changed(self) -> bool:
-        """Whether rows of the part do not stay as they are."""
-        schema = self.own
-        return bool(self.prefix) or self.fills or any(self._type(field) != field.type for field in schema)
-
-    def schema(self, schema: pa.Schema) -> pa.Schema:
-        """Return the schema of rows that had this schema."""
+    def schema(self, schema: pa.Schema, *, whole: bool = False) -> pa.Schema:
+        """Return the schema of rows that had this schema; with `whole`, also with the columns that they lack."""
         fields = [self.field(field, self._type(field)) for field in schema]
-        if self.prefix and KEY not in schema.names:
-            fields.insert(0, pa.field(KEY, pa.string()))
-        if self.fills:
-            fields += [field for field in self.all if field.name not in {*schema.names, KEY}]
-        return pa.schema(fields, metadata=schema.metadata)
+        more = [field for field in self.all if field.name not in schema.names]
+        made = [field for field in more if field.name == KEY and self.prefix]
+        rest = [field for field in more if whole and field not in made]
+        return pa.schema(made + fields + rest, metadata=schema.metadata)
 
     def _type(self, field: pa.Field) -> pa.DataType:
         """The type that a column gets. Payload in files, and in views, stays there."""
@@ -184,7 +175,7 @@ class PartView(View):
         return self._view.read_share
 
     def schema(self) -> pa.Schema:
-        """Return the schema of all rows."""
+        """Return the columns that the shard has, and keys; rows have nulls for those of other parts."""
         return self._columns.schema(self._view.schema())
 
     def index(self) -> pa.Table | None:
@@ -232,7 +223,7 @@ class PartView(View):
         return [name for name in columns if name in names] or self._view.schema().names[:1]
 
     def _made(self, rows: _Rows, columns: Sequence[str] | None, numbers: NDArray[np.int64]) -> _Rows:
-        target = self._columns.schema(rows.schema)
+        target = self._columns.schema(rows.schema, whole=True)
         if columns is not None:
             target = pa.schema([f for f in target if f.name in columns or f.name in rows.schema.names], target.metadata)
         arrays = [self._column(rows, field, numbers) for field in target]
@@ -241,7 +232,8 @@ class PartView(View):
     def _column(self, rows: _Rows, field: pa.Field, numbers: NDArray[np.int64]) -> Any:
         at = rows.schema.get_field_index(field.name)
         if at < 0:
-            return self._keys(numbers) if field.name == KEY else pa.nulls(rows.num_rows, field.type)
+            is_made = field.name == KEY and bool(self._columns.prefix)
+            return self._keys(numbers) if is_made else pa.nulls(rows.num_rows, field.type)
         column, before = rows.column(at), rows.schema.field(at)
         if before.type == field.type:
             return column
@@ -264,10 +256,6 @@ class PartView(View):
     def declares_types(self) -> bool:
         """Return True: the parts have told the types of all rows."""
         return True
-
-    def sample_getter(self) -> Callable[[int], dict[str, Any]] | None:
-        """Return the shard's function from a row number to one row, if rows stay as they are."""
-        return None if self._columns.changed or not self._view.declares_types() else self._view.sample_getter()
 
     def close(self) -> None:
         """Close files and maps."""
