@@ -18,6 +18,8 @@ import pytest
 import lading
 from lading.arrow.references import is_ref
 from lading.errors import DataError, SchemaMismatch, UsageError
+from lading.storage.memory import MemoryStore
+from lading.storage.stores import Stores
 from tars import tar_of
 
 _BYTES = b"\xff\xd8\xff"
@@ -182,6 +184,19 @@ def test_shards_of_a_part_that_differ_have_the_columns_and_types_of_all(tmp_path
     expected = [{"n": 1, "txt": "a"}, {"n": 2, "txt": "b"}, {"n": 3, "txt": None}, {"n": 4, "txt": "d"}]
     assert list(ds) == [ds[n] for n in range(4)] == expected
     assert {batch.schema.field("n").type for batch in ds.batches()} == {pa.int64()}
+
+
+def test_stores_of_the_parts_serve_what_is_written_too(parts: list[lading.Dataset]) -> None:
+    store = MemoryStore()
+    named = Stores({"kept://": store})
+    places = ["kept://tars", "kept://table"]
+    for place, part, target in zip(places, parts[:2], ("webdataset", "parquet"), strict=True):
+        with lading.writer(place, format=target, stores=named) as writer:
+            for sample in part:
+                writer.write({"txt": sample["txt"]})
+    ds = lading.concat([lading.open(place, stores=named) for place in places])
+    ds.write("kept://all", format="webdataset")
+    assert [sample["txt"] for sample in lading.open("kept://all", stores=named)] == TEXTS[:17]
 
 
 def test_payload_stays_references(large: list[lading.Dataset]) -> None:

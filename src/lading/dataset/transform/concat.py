@@ -43,7 +43,9 @@ def concat(datasets: Sequence[Dataset], *, types: Mapping[str, pa.DataType] | pa
     """
     given = types if types is None or isinstance(types, pa.Schema) else pa.schema(list(types.items()))
     parts = Parts(tuple(datasets), given)
-    return _reopened(parts, ReadOptions(format=FORMAT.name), ())
+    named = [each.read.stores for each in parts.datasets if each.read.stores is not None]
+    stores = Stores({prefix: store for each in named for prefix, store in each.by_prefix.items()})
+    return _reopened(parts, ReadOptions(format=FORMAT.name, stores=stores), ())
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,8 +85,7 @@ class Parts:
     def shards(self, read: ReadOptions) -> PartShards:
         """Open the shards of all datasets; bad ones are skipped where all datasets skip them."""
         parts = [Part(each.opened(mmap=read.mmap), each.steps) for each in self.datasets]
-        opened = [part.shards for part in parts]
-        stores = Stores({prefix: store for each in opened for prefix, store in each.stores.by_prefix.items()})
+        opened, stores = [part.shards for part in parts], read.stores or Stores()
         skips = all(each.bad.policy == "skip" for each in opened)
         plan = ReadPlan(opened[0].view, on_bad_shard="skip" if skips else "error")
         fetcher = Fetcher(stores, mmap=read.mmap, limits=opened[0].limits)
