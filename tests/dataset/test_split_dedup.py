@@ -29,9 +29,17 @@ TEXTS = [f"text {i}" for i in _RNG.integers(0, 6, COUNT)]
 KEYS = [f"{i:05}" for i in range(COUNT)]
 
 
-@pytest.fixture(params=FORMATS)
+@pytest.fixture(params=[*FORMATS, "files"])
 def plain(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[lading.Dataset]:
     """Samples of several shards, with values that come again."""
+    if request.param == "files":
+        (tmp_path / "plain").mkdir()
+        for i, key in enumerate(KEYS):
+            for name, value in {"url": URLS[i], "n": NUMBERS[i], "txt": TEXTS[i]}.items():
+                (tmp_path / "plain" / f"{key}.{name}").write_text(str(value))
+        with lading.open(tmp_path / "plain", format="files") as dataset:
+            yield dataset
+        return
     with lading.writer(tmp_path / "plain", format=request.param, shard_size=FORMATS[request.param]) as writer:
         for at in range(0, COUNT, 12):
             some = slice(at, at + 12)
