@@ -40,10 +40,17 @@ def _values(seed: int = 0) -> _Rows:
     ]  # fmt: skip
 
 
-@pytest.fixture(params=FORMATS)
+@pytest.fixture(params=[*FORMATS, "files"])
 def source(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     """The values as samples of several shards."""
     folder, rows, name = tmp_path / "source", _values(), request.param
+    if name == "files":
+        folder.mkdir()
+        for row in rows:
+            (folder / f"{row['key']}.png").write_bytes(picture(4, 4))
+        table = ({"file_name": f"{row['key']}.png", **row} for row in rows)
+        (folder / "metadata.jsonl").write_text("".join(json.dumps(row) + "\n" for row in table))
+        return folder
     if name == "interleaved":
         folder.mkdir()
         fields = ("n", "score", "lang", "body")
