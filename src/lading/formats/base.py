@@ -35,6 +35,7 @@ from lading.options import check_types
 from lading.storage.base import FileInfo, MappedFile, Mapper, Sink, Store
 from lading.storage.fetch import Fetcher
 from lading.storage.range_hasher import RangeHasher
+from lading.storage.recent import RecentBytes
 from lading.storage.stores import Stores
 
 __all__ = [
@@ -100,6 +101,7 @@ class ShardFile:
         range_hasher: hashes values while a reader walks over headers, for a caller that hashes all bytes.
         by_index: whether batches may follow `index` and leave unread what it does not name; False for callers that
             check the file.
+        recent: takes the bytes of a remote file that a reader walks through, for the fetch of their references.
     """
 
     store: Store
@@ -119,6 +121,7 @@ class ShardFile:
     stored_schema: pa.Schema | None = None
     range_hasher: RangeHasher | None = None
     by_index: bool = False
+    recent: RecentBytes | None = None
 
     @property
     def place(self) -> str:

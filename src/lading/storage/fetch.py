@@ -35,6 +35,7 @@ from lading.storage.base import MappedFile, Mapper, OpenFile, Store
 from lading.storage.concurrent import concurrent_map, is_remote
 from lading.storage.descriptors import allowed_files
 from lading.storage.fetch_plan import FetchPlan, plan_ranges
+from lading.storage.recent import SPARE_BYTES, RecentBytes
 from lading.storage.roots import ELSEWHERE
 from lading.storage.stores import Stores, resolve
 from lading.storage.unwrap import UnwrappedFile
@@ -54,7 +55,7 @@ _MAX_STREAMS = 2
 """Number of compressed files kept open: each holds up to 64 MiB of its latest output."""
 
 _Opened = TypeVar("_Opened")
-_Answer: TypeAlias = tuple[NDArray[np.int64], FetchPlan, list[pa.Buffer]] | LadingError
+_Answer: TypeAlias = tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int64], list[pa.Buffer]] | LadingError
 _Range: TypeAlias = tuple[int, int, int, int]
 """File, offset, length and codec of a reference."""
 _OF_THE_FILE = (NotFound, CorruptShard, BadReference)
@@ -157,6 +158,9 @@ class Fetcher:
             kill this one.
         max_open: number of files kept open at once; None for as many as the process's limit of open files allows.
         limits: limits on the resources that files may take.
+
+    Attributes:
+        recent: bytes of remote files that readers have read already.
     """
 
     def __init__(
@@ -175,6 +179,7 @@ class Fetcher:
         self._maps: OrderedDict[str, MappedFile] = OrderedDict()
         self._unwrapped: OrderedDict[str, UnwrappedFile] = OrderedDict()
         self._touched: deque[tuple[MappedFile, int, int, int]] = deque()
+        self.recent = RecentBytes()
 
     def close(self) -> None:
         """Close files, maps and streams; existing views stay valid."""
@@ -182,6 +187,7 @@ class Fetcher:
         self._maps.clear()
         self._touched.clear()
         self._unwrapped.clear()
+        self.recent.clear()
 
     def __enter__(self) -> Self:
         return self
@@ -510,7 +516,7 @@ class Fetcher:
                 elif few and isinstance(store, Mapper):
                     (self._view_map if self.mmap else self._read_file)(at, rows, entry, store, path)
                 else:
-                    asked.append((rows, partial(_ask, at, rows, entry, store, path), is_remote(store)))
+                    asked.append((rows, partial(_ask, at, rows, entry, store, path, self.recent), is_remote(store)))
             except _OF_THE_FILE as error:
                 at.fail(rows.tolist(), error)
         answers = concurrent_map([ask for _, ask, _ in asked], remote=any(far for *_, far in asked))
@@ -638,28 +644,41 @@ def _inside(at: _Located, rows: NDArray[np.int64], entry: FileEntry, size: int) 
     return inside
 
 
-def _ask(at: _Located, rows: NDArray[np.int64], entry: FileEntry, store: Store, path: str) -> _Answer:
-    """Return the valid rows of one file, the plan of their ranges and the bytes; or the error of the file.
+def _ask(
+    at: _Located, rows: NDArray[np.int64], entry: FileEntry, store: Store, path: str, recent: RecentBytes
+) -> _Answer:
+    """Return the valid rows of one file, the buffer of each and its start there, and the buffers; or the file's error.
 
     May run concurrently with others of the same column: it touches only its own rows.
     """
     try:
         size = entry.size_bytes if entry.size_bytes >= 0 else store.head(path).size_bytes
+        inside = _inside(at, rows, entry, size)
+        held, which, start = recent.find(entry, at.offset[inside], at.length[inside])
+        more = which < 0
+        if not more.any():
+            return inside, which, start, held
+        if held and int(at.length[inside[more]].sum()) > SPARE_BYTES:
+            recent.clear(but_last=True)  # else both the windows and the answers are in memory
         try:
-            return _asked(at, _inside(at, rows, entry, size), store, path)
+            plan, answers = _asked(at, inside[more], store, path)
         except ShortRead:
             now = store.head(path).size_bytes
             if now >= size:
                 raise
-            return _asked(at, _inside(at, rows, entry, now), store, path)  # the file became shorter since it was listed
+            inside = _inside(at, rows, entry, now)  # the file became shorter since it was listed
+            plan, answers = _asked(at, inside, store, path)
+            return inside, plan.request_of, plan.offset_in, answers
     except _OF_THE_FILE as error:
         return error
+    which[more], start[more] = len(held) + plan.request_of, plan.offset_in
+    return inside, which, start, held + answers
 
 
-def _asked(at: _Located, inside: NDArray[np.int64], store: Store, path: str) -> _Answer:
+def _asked(at: _Located, inside: NDArray[np.int64], store: Store, path: str) -> tuple[FetchPlan, list[pa.Buffer]]:
     gap = store.request_bytes // _GAPS_A_REQUEST
     plan = plan_ranges(at.offset[inside], at.length[inside], max_gap_bytes=gap, max_request_bytes=_MAX_REQUEST_BYTES)
-    return inside, plan, [pa.py_buffer(b) for b in store.get_ranges(path, plan.requests)]
+    return plan, [pa.py_buffer(b) for b in store.get_ranges(path, plan.requests)]
 
 
 def _copy_windows(file: OpenFile, plan: FetchPlan, at: _Located, rows: NDArray[np.int64]) -> None:
@@ -704,9 +723,9 @@ def _take_answer(at: _Located, rows: NDArray[np.int64], answer: _Answer) -> None
     if isinstance(answer, LadingError):
         at.fail(rows.tolist(), answer)
         return
-    inside, plan, buffers = answer
-    at.which[inside] = len(at.buffers) + plan.request_of
-    at.offset[inside] = plan.offset_in
+    inside, which, start, buffers = answer
+    at.which[inside] = len(at.buffers) + which
+    at.offset[inside] = start
     at.buffers += buffers
 
 

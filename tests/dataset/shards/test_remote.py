@@ -124,6 +124,44 @@ def test_an_index_in_the_cache_serves_a_foreign_tar(far: CountingStore, samples:
     assert far.bytes_read - opened <= _size(far, "foreign") / 10
 
 
+@pytest.mark.parametrize("condition", [*CONDITIONS, None])
+@pytest.mark.parametrize("max_bytes", [1 << 20, 256 << 20])
+def test_a_tar_without_an_index_is_read_once(
+    far: CountingStore, samples: list[dict[str, bytes]], condition: str | None, max_bytes: int
+) -> None:
+    dataset = _open(far, "foreign")
+    opened = far.bytes_read  # a look at the first samples
+    chosen = dataset if condition is None else dataset.where(condition)
+    found = [value for batch in chosen.batches(max_bytes=max_bytes) for value in batch["jpg"].to_pylist()]
+    assert found == [sample["jpg"] for i, sample in enumerate(samples) if condition is None or i in KEPT]
+    assert far.bytes_read - opened <= 1.05 * _size(far, "foreign")  # windows are small at first
+    assert far.requests["get_ranges"] <= 50
+
+
+def test_converting_a_tar_without_an_index_reads_payload_once(far: CountingStore) -> None:
+    dataset = _open(far, "foreign")
+    dataset.write("far://copy", format="webdataset", progress=False)
+    assert far.bytes_read <= 1.3 * _size(far, "foreign")  # with two looks at the first samples, 8 MB each at most
+
+
+def test_members_larger_than_a_request_are_passed(far: CountingStore, store: MemoryStore) -> None:
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w") as tar:
+        for i in range(12):
+            member = tarfile.TarInfo(f"{i}.mp4")
+            member.size = 6 << 20
+            tar.addfile(member, io.BytesIO(bytes([i]) * member.size))
+    store.put("far://large/d.tar", file.getvalue())
+    dataset = _open(far, "large")
+    far.reset()
+    assert len(next(dataset.batches(lazy=True))["mp4"]) == 12
+    assert far.bytes_read <= _size(far, "large") / 10
+    far.reset()
+    values = [value for batch in dataset.batches(max_bytes="10MB") for value in batch["mp4"].to_pylist()]
+    assert values == [bytes([i]) * (6 << 20) for i in range(12)]
+    assert far.bytes_read <= 1.1 * _size(far, "large")
+
+
 def test_a_filter_of_concatenated_tars_reads_a_tenth(far: CountingStore, samples: list[dict[str, bytes]]) -> None:
     both = lading.concat([_open(far, "own"), _open(far, "own")])
     assert _values(both.where(CONDITIONS[0]), "jpg") == 2 * [(samples[i]["jpg"],) for i in KEPT]

@@ -237,7 +237,7 @@ class Shards:
         known = self._source
         if known is None or known[0] != shard:
             with self.bad.advising():
-                known = self._source = (shard, self._find(shard))
+                known = self._source = (shard, replace(self._find(shard), recent=self.fetcher.recent))
         return known[1]
 
     def _find(self, shard: int) -> ShardFile:

@@ -26,6 +26,7 @@ from lading.formats.webdataset.stored_types import TypedReader
 from lading.formats.webdataset.walk import OnConcatenated, TarFile, Walk, end_counts, open_tar
 from lading.storage.concurrent import is_remote
 from lading.storage.fetch import Fetcher
+from lading.storage.recent import SPARE_BYTES
 
 __all__ = ["ReadOptions", "WebdatasetReader", "open_reader"]
 
@@ -229,6 +230,8 @@ class WebdatasetReader(MemberReader):
         if self._tar.source.by_index and self._index is not None and not self.holds_values:
             yield from self._by_index(self._index, max_rows, max_bytes, columns)
             return
+        if self._tar.source.recent is not None:
+            self._tar.source.recent.most_bytes = max_bytes + SPARE_BYTES
         surveyed, self._surveyed = self._surveyed, None
         walk = self._pass() if surveyed is None else surveyed[0]
         if self.holds_values:

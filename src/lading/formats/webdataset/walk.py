@@ -39,6 +39,7 @@ from lading.formats.webdataset.headers import (
 from lading.formats.webdataset.samples import same_sample
 from lading.formats.webdataset.scan import scan
 from lading.storage.base import Mapper, OpenFile
+from lading.storage.concurrent import is_remote
 from lading.storage.unwrap import unwrapped
 
 __all__ = [
@@ -347,7 +348,8 @@ class Walk:
 
     def _over_ranges(self) -> Iterator[Headers]:
         total = self._tar.entry.size_bytes if self._stop is None else self._stop
-        dear = self._tar.source.store.request_bytes
+        dear, recent = self._tar.source.store.request_bytes, self._tar.source.recent
+        recent = recent if is_remote(self._tar.source.store) else None
         small = max(BLOCK, min(_SMALL_WINDOW, dear // 32))
         size, count, window = _FIRST_WINDOW, 0, Window(np.zeros(0, np.uint8), self.cursor.at, total)
         while not self.cursor.done:
@@ -356,8 +358,14 @@ class Walk:
                 # Members so far apart that a request for each is faster than reading the gaps.
                 far = count > 0 and at - window.base >= count * dear
                 size, count = (small if far else min(2 * size, _LARGE_WINDOW)), 0
-                length = min(max(self.cursor.need, at + size), total) - at
-                window = Window(_as_array(self._tar.read(at, length) if length > 0 else b""), at, total)
+                # The end of a value is read with the next header, for the fetch of the value.
+                near = recent is not None and at < total and 0 < at - window.stop <= size // 2
+                start = window.stop if near else at
+                length = min(max(self.cursor.need, start + size), total) - start
+                data = self._tar.read(start, length) if length > 0 else b""
+                window = Window(_as_array(data), start, total)
+                if recent is not None and data:
+                    recent.add(self._tar.entry, start, data)
             found, self.cursor = scan(window, self.cursor)
             count += len(found)
             if len(found):
