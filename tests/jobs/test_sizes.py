@@ -80,7 +80,7 @@ def test_all_shards_but_the_last_are_within_a_tenth(
 
 @pytest.mark.parametrize("target", ["webdataset", "parquet"])
 def test_the_same_bytes_with_any_number_of_workers(target: str, images: Path, tmp_path: Path) -> None:
-    for workers in (1, 2, 3):
+    for workers in (1, 3):
         lading.convert(
             images, tmp_path / str(workers), format=target, shard_size="500KB", workers=workers, where="len(txt) > 0"
         )  # a filter is worth workers
@@ -89,7 +89,7 @@ def test_the_same_bytes_with_any_number_of_workers(target: str, images: Path, tm
         folder = tmp_path / str(number)
         return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
-    assert written(1) == written(2) == written(3)
+    assert written(1) == written(3)
 
 
 @pytest.mark.parametrize("target", _TARGETS)

@@ -40,10 +40,10 @@ def _values(seed: int = 0) -> _Rows:
     ]  # fmt: skip
 
 
-@pytest.fixture(params=[*FORMATS, "files"])
-def source(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    """The values as samples of several shards."""
-    folder, rows, name = tmp_path / "source", _values(), request.param
+@pytest.fixture(scope="module", params=[*FORMATS, "files"])
+def source(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The values as samples of several shards. The tests only read them."""
+    folder, rows, name = tmp_path_factory.mktemp("order") / "source", _values(), request.param
     if name == "files":
         folder.mkdir()
         for row in rows:
@@ -137,10 +137,12 @@ def test_it_is_the_plain_computation(
         assert lading.digest(tmp_path / "out").ordered == lading.digest(chosen).ordered
 
 
-@pytest.mark.parametrize("source", ["webdataset", "parquet", "jsonl", "interleaved"], indirect=True)
-@pytest.mark.parametrize("name", ["shuffle", "between conditions"])
+@pytest.mark.parametrize("source, name, workers", [
+    ("webdataset", "shuffle", 3), ("parquet", "between conditions", 3),
+    ("jsonl", "between conditions", 2), ("interleaved", "shuffle", 2),
+], indirect=["source"])  # fmt: skip
 def test_any_number_of_workers_writes_the_same_bytes(
-    name: str, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    source: Path, name: str, workers: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys.modules["lading.jobs.schedule"], "ALONE_BYTES", 0)
 
@@ -151,11 +153,11 @@ def test_any_number_of_workers_writes_the_same_bytes(
     with lading.open(source) as ds:
         to = "webdataset" if ds.view == "interleaved" else ds.format
         size = "20kb" if to == "webdataset" else "3kb"
-        for workers in (1, 2, 3):
+        for number in (1, workers):
             # Workers start at once where a conversion is verified.
-            chain(ds).write(tmp_path / f"{workers}", to, shard_size=size, workers=workers, verify=True)
+            chain(ds).write(tmp_path / f"{number}", to, shard_size=size, workers=number, verify=True)
     one = files(tmp_path / "1")
-    assert one == files(tmp_path / "2") == files(tmp_path / "3")
+    assert one == files(tmp_path / f"{workers}")
     assert len(one) > 1
 
 
