@@ -24,17 +24,18 @@ FORMATS = {"webdataset": "20kb", "parquet": "1400b", "mds": "500b", "jsonl": "30
 COUNT = 23
 
 
-@pytest.fixture(params=FORMATS)
-def plain(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    """Samples of several shards: a key, two numbers, a text."""
-    with lading.writer(tmp_path / "plain", format=request.param, shard_size=FORMATS[request.param]) as writer:
+@pytest.fixture(scope="module", params=FORMATS)
+def plain(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Samples of several shards: a key, two numbers, a text. The tests only read them."""
+    folder = tmp_path_factory.mktemp("lazy") / "plain"
+    with lading.writer(folder, format=request.param, shard_size=FORMATS[request.param]) as writer:
         for at in range(0, COUNT, 5):
             rows = range(at, min(at + 5, COUNT))
             writer.write_batch(
                 pa.table({"__key__": [f"{i:03}" for i in rows], "a": list(rows), "b": [i % 3 for i in rows],
                           "txt": [f"text {i}" for i in rows]})
             )  # fmt: skip
-    return tmp_path / "plain"
+    return folder
 
 
 @pytest.fixture(params=["webdataset", "parquet", "jsonl"])
