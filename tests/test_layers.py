@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import sys
 from collections.abc import Iterator
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -46,9 +47,15 @@ _FILES = {
 }
 
 
-def _imports(path: Path) -> Iterator[str]:
-    """Modules that a file imports when it runs, by full name; not those that only a type checker sees."""
-    pending: list[ast.AST] = [ast.parse(path.read_text())]
+@cache
+def _trees() -> dict[str, ast.Module]:
+    """Every module, parsed by the first test that asks: each worker collects tests, and would wait for this."""
+    return {module: ast.parse(path.read_text()) for module, path in _FILES.items()}
+
+
+def _imports(module: str) -> Iterator[str]:
+    """Modules that one imports when it runs, by full name; not those that only a type checker sees."""
+    pending: list[ast.AST] = [_trees()[module]]
     while pending:
         node = pending.pop()
         if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
@@ -56,16 +63,19 @@ def _imports(path: Path) -> Iterator[str]:
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{path}:{node.lineno}: imports are absolute"
+            assert node.level == 0, f"{module}:{node.lineno}: imports are absolute"
             inner = {f"{node.module}.{alias.name}" for alias in node.names} & _FILES.keys()
             yield from inner or {str(node.module)}
         pending += ast.iter_child_nodes(node)
 
 
-_EDGES = {
-    module: sorted(target for target in {*_imports(path)} & _FILES.keys() if (module, target) not in METHODS)
-    for module, path in _FILES.items()
-}
+@cache
+def _edges() -> dict[str, list[str]]:
+    """Modules of lading that each module imports, apart from `METHODS`."""
+    return {
+        module: sorted(target for target in {*_imports(module)} & _FILES.keys() if (module, target) not in METHODS)
+        for module in _FILES
+    }
 
 
 def _package(module: str) -> str:
@@ -84,21 +94,21 @@ def test_every_module_has_a_layer() -> None:
     assert {_package(module) for module in _FILES} - _LAYER.keys() == set()
 
 
-@pytest.mark.parametrize("module", _EDGES)
+@pytest.mark.parametrize("module", _FILES)
 def test_imports_go_down(module: str) -> None:
-    assert [target for target in _EDGES[module] if not _may_import(module, target)] == []
+    assert [target for target in _edges()[module] if not _may_import(module, target)] == []
 
 
 def test_no_cycle() -> None:
     try:
-        TopologicalSorter(_EDGES).prepare()
+        TopologicalSorter(_edges()).prepare()
     except CycleError as error:
         pytest.fail(" → ".join(error.args[1]))
 
 
 @pytest.mark.parametrize("module", [name for name in _FILES if name.count(".") and _LAYER[_package(name)] == 0])
 def test_the_lowest_layer_stands_on_few_libraries(module: str) -> None:
-    foreign = {name.split(".")[0] for name in _imports(_FILES[module])} - {"lading"}
+    foreign = {name.split(".")[0] for name in _imports(module)} - {"lading"}
     assert foreign - LOWEST_MAY_IMPORT == set()
 
 
@@ -118,12 +128,9 @@ def _format_package(module: str) -> str | None:
     return parts[2] if parts[:2] == ["lading", "formats"] and len(parts) > 2 and parts[2] in _PACKAGES else None
 
 
-_TREES = {module: ast.parse(path.read_text()) for module, path in _FILES.items()}
-
-
 def _outside() -> Iterator[tuple[str, ast.AST]]:
     """Every node of the modules that may not know a format."""
-    for module, tree in _TREES.items():
+    for module, tree in _trees().items():
         if module not in KNOW_A_FORMAT and not _format_package(module):
             yield from ((f"{module}:{getattr(node, 'lineno', 0)}", node) for node in ast.walk(tree))
 
@@ -131,7 +138,7 @@ def _outside() -> Iterator[tuple[str, ast.AST]]:
 def _concrete() -> set[str]:
     """Names of the classes of format packages, and of views, that no other module has."""
     found, others = set[str](), set[str]()
-    for module, tree in _TREES.items():
+    for module, tree in _trees().items():
         for node in ast.walk(tree):
             if isinstance(node, ast.ClassDef):
                 is_view = any(isinstance(base, ast.Name) and base.id == "View" for base in node.bases)
@@ -141,7 +148,7 @@ def _concrete() -> set[str]:
 
 def test_nobody_imports_a_format_package_but_the_registry() -> None:
     for module in _FILES.keys() - KNOW_A_FORMAT.keys():
-        packages = {target: _format_package(target) for target in _EDGES[module]}
+        packages = {target: _format_package(target) for target in _edges()[module]}
         assert [target for target, name in packages.items() if name not in (None, _format_package(module))] == [], (
             module
         )
@@ -173,5 +180,5 @@ def test_nobody_compares_the_name_of_a_format() -> None:
 def test_every_exemption_is_needed() -> None:
     concrete = _concrete()
     for module in KNOW_A_FORMAT.keys() - {"lading.formats.registry"}:
-        asked = {part.id for part in ast.walk(_TREES[module]) if isinstance(part, ast.Name)}
-        assert any(map(_format_package, _EDGES[module])) or asked & concrete, module
+        asked = {part.id for part in ast.walk(_trees()[module]) if isinstance(part, ast.Name)}
+        assert any(map(_format_package, _edges()[module])) or asked & concrete, module
