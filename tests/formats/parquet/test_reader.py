@@ -7,7 +7,7 @@ import io
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -104,20 +104,21 @@ def test_a_value_that_repeats_from_a_dictionary_is_not_unpacked_at_once() -> Non
 
 
 _WIDE = 100_000
-_TOLD_ONCE = {
-    "fixed nulls": (pa.nulls(1000, pa.binary(_WIDE)), {}),
-    "fixed values": (pa.array([_NOISE[:_WIDE]] * 1000, pa.binary(_WIDE)), {}),
-    "null lists": (pa.nulls(1000, pa.list_(pa.float32(), _WIDE // 4)), {}),
-    "null lists of lists": (pa.nulls(1000, pa.list_(pa.list_(pa.float32(), _WIDE // 40), 10)), {}),
+_TOLD_ONCE: dict[str, tuple[Callable[[], pa.Array], dict[str, Any]]] = {
+    "fixed nulls": (lambda: pa.nulls(1000, pa.binary(_WIDE)), {}),
+    "fixed values": (lambda: pa.array([_NOISE[:_WIDE]] * 1000, pa.binary(_WIDE)), {}),
+    "null lists": (lambda: pa.nulls(1000, pa.list_(pa.float32(), _WIDE // 4)), {}),
+    "null lists of lists": (lambda: pa.nulls(1000, pa.list_(pa.list_(pa.float32(), _WIDE // 40), 10)), {}),
     "null lists in lists": (
-        pa.ListArray.from_arrays(pa.array(range(1001), pa.int32()), pa.nulls(1000, pa.list_(pa.int8(), _WIDE))),
+        lambda: pa.ListArray.from_arrays(pa.array(range(1001), pa.int32()), pa.nulls(1000, pa.list_(pa.int8(), _WIDE))),
         {},
     ),
     "prefixes": (
-        pa.array([_NOISE[:_WIDE]] * 1000, pa.large_binary()),
+        lambda: pa.array([_NOISE[:_WIDE]] * 1000, pa.large_binary()),
         {"use_dictionary": False, "column_encoding": "DELTA_BYTE_ARRAY", "write_batch_size": 16},
     ),
 }
+"""Columns of 100 MB, made by the test: both workers collect it, and keep what the module holds."""
 
 
 @pytest.mark.parametrize("name", _TOLD_ONCE)
@@ -126,7 +127,8 @@ def test_values_that_are_told_once_for_many_are_not_unpacked_at_once(
 ) -> None:
     """100 MB in a file of 100 KB at most, with no risk taken where no header tells sizes: 8 MB a step."""
     monkeypatch.setattr("lading.formats.parquet.pages._RISK", 1)
-    column, options = _TOLD_ONCE[name]
+    make, options = _TOLD_ONCE[name]
+    column = make()
     data = _file(pa.table({"c": column}), compression="zstd", **options)
     assert len(data) < 110_000
     rows = 0
