@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from contextlib import ExitStack
 from dataclasses import asdict, replace
 from inspect import signature
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,6 +15,7 @@ from lading.cli.output import Output
 from lading.cli.progress import watching
 from lading.cli.source import are_mixed, names_fields, open_chosen
 from lading.cli.text import count, facts, visible
+from lading.errors import SeveralSplits
 from lading.options import RowOptions
 from lading.units import format_bytes
 
@@ -67,16 +69,45 @@ def convert(
             own = signature(job.convert).parameters.keys() - {"filter", "map"}
             steps_asked = splits or are_mixed(sources, reading()) or names_fields(rows.get("columns"))
             if steps_asked or rows.keys() - own:
-                with open_chosen(sources, reading(), rows, on_error=write["on_error"], splits=bool(splits)) as dataset:
-                    chosen: Dataset | dict[str, Dataset] = dataset
+                with ExitStack() as held:
                     if splits:
+                        dataset = held.enter_context(
+                            open_chosen(sources, reading(), rows, on_error=write["on_error"], splits=True)
+                        )
                         shares, by = splits.get("split_into", {}), splits.get("split_by")
-                        chosen = dataset.split(shares, seed=rows.get("seed", 0), by=by)
+                        chosen: Dataset | dict[str, Dataset] = dataset.split(shares, seed=rows.get("seed", 0), by=by)
+                    else:
+                        chosen = _chosen(sources, reading(), rows, held, destination, write)
                     done = job.convert(chosen, destination, on_progress=report, **write)
             else:
                 read = {_RENAMED.get(name, name): value for name, value in reading().items()}
                 done = job.convert(one_or_many(sources), destination, on_progress=report, **write, **rows, **read)
         out.show({"destination": destination, **asdict(done)}, _text(sources, destination, done, lazy=write["lazy"]))
+
+
+def _chosen(
+    sources: Sequence[str],
+    reading: Mapping[str, Any],
+    rows: Mapping[str, Any],
+    held: ExitStack,
+    destination: str,
+    write: Mapping[str, Any],
+) -> Dataset | dict[str, Dataset]:
+    """Open sources with the steps asked for; of a source with several splits each, with the same steps."""
+    from lading.jobs.splits import places_of_splits
+    from lading.storage.stores import Stores
+
+    policy = write["on_error"]
+    try:
+        return held.enter_context(open_chosen(sources, reading, rows, on_error=policy))
+    except SeveralSplits as error:
+        asked = (("limit", rows.get("limit")), ("ledger", write.get("ledger")))
+        of_one = [name for name, given in asked if given is not None]
+        places = places_of_splits(one_or_many(sources), error, destination, Stores(), of_one=of_one)
+    return {
+        name: held.enter_context(open_chosen([place], {**reading, "split": split}, rows, on_error=policy))
+        for name, (place, split) in places.items()
+    }
 
 
 _FILTERED = ("filtered", "filtered with their samples")

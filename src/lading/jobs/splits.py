@@ -35,32 +35,56 @@ from lading.storage.base import Store
 from lading.storage.roots import folder_of, is_inside, real_place
 from lading.storage.stores import Stores
 
-__all__ = ["convert_splits", "jobs_of_parts", "jobs_of_splits"]
+__all__ = ["convert_splits", "jobs_of_parts", "jobs_of_splits", "places_of_splits"]
 
 
 def jobs_of_splits(
     job: ConversionJob, error: SeveralSplits, destination: str | os.PathLike[str]
 ) -> dict[str, ConversionJob]:
-    """Return a job for each split of a source that lists several.
+    """Return a job for each split of a source that lists several. Raises as `places_of_splits` does."""
+    asked = (("limit", job.has(Limit)), ("ledger", job.write.ledger is not None))
+    of_one = [name for name, given in asked if given]
+    places = places_of_splits(job.source, error, destination, job.stores, of_one=of_one)
+    return {
+        name: replace(job, source=place, read=replace(job.read, split=split)) for name, (place, split) in places.items()
+    }
+
+
+def places_of_splits(
+    source: Source,
+    error: SeveralSplits,
+    destination: str | os.PathLike[str],
+    stores: Stores,
+    *,
+    of_one: Sequence[str] = (),
+) -> dict[str, tuple[str, str | None]]:
+    """Return the source of each split of a source that lists several, and the split to choose there.
+
+    Args:
+        source: the source.
+        error: the error of opening the source as one dataset.
+        destination: the folder into which all splits are written.
+        stores: which store serves which URL.
+        of_one: options that are given and apply to one dataset.
 
     Raises:
         SeveralSplits: the source has more than the splits.
-        UsageError: the destination is inside the source, or contains it.
+        UsageError: the destination is a file, is inside the source, or contains it; or there are such options.
     """
-    folder = _folder_of_splits(job.source, error, job.stores)
+    folder = _folder_of_splits(source, error, stores)
     if folder is None:
         raise error
     if is_file_name(destination):
         raise UsageError("one file holds one split", file=os.fspath(destination), found=", ".join(error.splits),
                          advice=f"Choose one of them: --split {error.splits[0]}. Or name a folder.")  # fmt: skip
-    for name, asked in (("limit", job.has(Limit)), ("ledger", job.write.ledger is not None)):
-        if asked:
-            raise UsageError(f"a {name} is of one split", file=folder, found=", ".join(error.splits),
-                             advice=f"Choose one of them: --split {error.splits[0]}.")  # fmt: skip
-    _refuse_each_other(folder, destination, job.stores)
+    for name in of_one:
+        raise UsageError(f"a {name} is of one split", file=folder, found=", ".join(error.splits),
+                         advice=f"Choose one of them: --split {error.splits[0]}.")  # fmt: skip
+    _refuse_each_other(folder, destination, stores)
     if error.by_name:
-        return {name: replace(job, read=replace(job.read, split=name)) for name in error.splits}
-    return {name: replace(job, source=f"{folder}/{name}") for name in error.splits}
+        [named] = source_names(source, stores)  # as `_folder_of_splits` knows
+        return {name: (named, name) for name in error.splits}
+    return {name: (f"{folder}/{name}", None) for name in error.splits}
 
 
 def jobs_of_parts(
@@ -69,9 +93,12 @@ def jobs_of_parts(
     """Return a job for each of several datasets by name, such as those of `Dataset.split`."""
     if is_file_name(destination):
         raise UsageError("several splits need a folder", file=os.fspath(destination), found=", ".join(parts))
-    if job.write.ledger is not None or job.has(Limit):
-        raise UsageError("a limit or a ledger is of one split", found=", ".join(parts),
-                         advice="Limit the dataset before; for ledgers, write one split at a time.")  # fmt: skip
+    if job.has(Limit):
+        raise UsageError("a limit is of one split", found=", ".join(parts),
+                         advice="Limit the dataset before it is split: ds.limit(…).split(…).")  # fmt: skip
+    if job.write.ledger is not None:
+        raise UsageError("a ledger is of one split", found=", ".join(parts),
+                         advice="Write all samples with the ledger first. Then split what was written.")  # fmt: skip
     for name, part in parts.items():
         if not isinstance(part, Dataset):
             raise UsageError("splits are datasets by name", found=f"{name!r}: {type(part).__name__}")
