@@ -324,8 +324,8 @@ def test_marks_that_the_peer_wrote_are_nulls(peer: Peer, tmp_path: Path) -> None
     ]
     peer("write", [{"out": str(tmp_path / "peer"), "columns": columns, "options": {}, "rows": rows}], tmp_path)
     with lading.open(tmp_path / "peer") as dataset:
-        assert list(dataset) == [{"key": "a", "text": "told"}, {"key": "b", "n": 3}]
-        assert dataset[0] == {"key": "a", "text": "told"}
+        assert list(dataset) == [{"key": "a", "n": None, "text": "told"}, {"key": "b", "n": 3, "text": None}]
+        assert dataset[0] == {"key": "a", "n": None, "text": "told"}
         table = dataset.take([0, 1])
     own = pa.table([pa.array(["a", "b"]), pa.array([None, 3]), pa.array(["told", None])],
                    schema=pa.schema([pa.field("key", pa.string(), nullable=False), ("n", pa.int64()),

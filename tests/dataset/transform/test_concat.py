@@ -48,9 +48,11 @@ TEXTS = [*(f"caption {n}" for n in range(13)), *(f"row {n}" for n in range(3, 7)
 
 def test_samples_are_those_of_the_parts_in_order(parts: list[lading.Dataset]) -> None:
     ds = lading.concat(parts)
-    columns = [name for name in ds.columns if name != "__key__"]
-    chained = [{name: s.get(name) for name in columns} for s in chain(*parts)]
-    assert [{k: v for k, v in s.items() if k != "__key__"} for s in ds] == chained
+    chained, found = (
+        [{name: value for name, value in s.items() if name != "__key__" and value is not None} for s in samples]
+        for samples in (chain(*parts), ds)
+    )
+    assert found == chained
     assert [s["txt"] for s in ds] == TEXTS
     assert len(ds) == len(TEXTS)
     assert [ds[n]["txt"] for n in (0, 12, 13, -1)] == ["caption 0", "caption 12", "row 3", "line 3"]

@@ -307,7 +307,7 @@ def test_a_null_that_a_function_returns_is_none_in_every_sample(source: str, tmp
 
 
 def test_samples_of_a_tar_without_a_manifest_have_the_members_that_are_there(tmp_path: Path) -> None:
-    (tmp_path / "a.tar").write_bytes(tar_of([("0.txt", b"x"), ("0.jpg", b"y"), ("1.txt", b"z")]))
+    (tmp_path / "a.tar").write_bytes(tar_of(("0.txt", b"x"), ("0.jpg", b"y"), ("1.txt", b"z")))
     with lading.open(tmp_path / "a.tar").with_decode(False) as ds:
         expected = [["__key__", "txt", "jpg"], ["__key__", "txt"]]
         assert [list(s) for s in ds] == [list(ds[i]) for i in (0, 1)] == expected
