@@ -174,6 +174,9 @@ class StepVerbs(ABC):
         as it is keeps its stored bytes. A changed image is encoded in its own format, or as PNG if it has none. Values
         are taken as `lading.writer` takes them: lists and dicts become JSON unless `columns` gives another type.
 
+        Of interleaved data the function gets a document, with `items`, a list of dicts. It may change items, or return
+        another list of them, which are numbered by their places. New items need a `modality`.
+
         The first samples decide the types of new columns. A later value of another type is an error that names it.
 
         Example:

@@ -225,7 +225,9 @@ class SourceRows:
 
 
 def makes_rows(step: Step, view: str) -> bool:
-    """Whether a step changes rows of samples that it keeps; a filter may take single items of documents."""
+    """Whether a step changes rows of samples that it keeps; conditions may take single items of documents."""
+    if isinstance(step, Filter) and not step.batched:
+        return False
     if isinstance(step, ROW_STEPS):
         return view == "interleaved" and step.drop == "row"
     return not (is_over_numbers(step) or isinstance(step, SplitByGroup))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import traceback
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,241 +17,59 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from lading.arrow.casts import cast
-from lading.arrow.references import files_of, is_ref, unpack
+from lading.arrow.references import is_ref
 from lading.arrow.rows import Encoders, rows_to_batch
-from lading.arrow.types import uncut_values
 from lading.arrow.views import is_bytes, take_values, without_views
-from lading.content.media_files import media_features, open_media
 from lading.dataset.steps.step import Filter, Map
-from lading.dataset.values.python_values import members_among
-from lading.errors import DataError, FunctionError, LadingError, UsageError, WrongType
-from lading.features.encode import encoded_source
+from lading.dataset.transform.documents import Documents, ItemRow, refuse_merged, with_rows
+from lading.dataset.transform.sample import Columns, Sample, Values
+from lading.errors import FunctionError, LadingError, UsageError, WrongType
 from lading.features.items import KEY, lineage_of
 from lading.features.stored_values import declared_field
-from lading.features.types import Bytes, Text, Value, decode, feature_of
 from lading.storage.fetch import Fetcher
 
-__all__ = ["Sample", "SampleFilter", "SampleMap", "of_batch"]
+__all__ = ["SampleFilter", "SampleMap", "of_batch"]
 
-_WINDOW_BYTES, _WINDOW_ROWS = 8 << 20, 256
-"""Payload of one column that is read at once, when a function looks at it."""
-_UNCHANGING = frozenset((str, int, float, bool, bytes, type(None)))
 _DECLARE = "Return one kind of value, or name the type of the column in Python: columns={{{name!r}: …}}."
 
 Failed = dict[int, str]
-"""Rows for which a function raised, and what it raised."""
-
-
-class Sample(MutableMapping[str, Any]):
-    """A sample as a function gets it: a dict as `ds[i]` gives it, whose fields are read when they are looked at.
-
-    Example:
-        def add_length(sample):
-            sample["length"] = len(sample["txt"])
-            return sample
-    """
-
-    __slots__ = ("_columns", "_own", "_read", "_row")
-
-    def __init__(self, columns: _Columns, row: int) -> None:
-        self._columns, self._row = columns, row
-        self._read: dict[str, Any] = {}
-        self._own: dict[str, Any] = {}
-
-    def __getitem__(self, name: str) -> Any:
-        if name in self._own:
-            return self._own[name]
-        if name in self._read:
-            return self._read[name]
-        value = self._columns.value(name, self._row)
-        if value is None and name in self._columns.members:
-            raise KeyError(name)
-        self._read[name] = value
-        return value
-
-    def __setitem__(self, name: str, value: Any) -> None:
-        self._own[name] = value
-
-    def __delitem__(self, name: str) -> None:
-        raise UsageError("fields are not removed from single samples", found=repr(name),
-                         advice=f"Leave the column out of the dataset: ds.drop({name!r}).")  # fmt: skip
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._own or self._columns.has(name, self._row)
-
-    def __iter__(self) -> Iterator[str]:
-        yield from (name for name in self._columns.names if self._columns.has(name, self._row))
-        yield from (name for name in self._own if not self._columns.has(name, self._row))
-
-    def __len__(self) -> int:
-        return sum(1 for _ in self)
-
-    def __repr__(self) -> str:
-        return f"<Sample {', '.join(map(repr, self))}>"
-
-    def changes(self, made: Any) -> dict[str, Any]:
-        """Return the new and changed fields of what a function returned for this sample."""
-        if made is self:
-            given: Mapping[str, Any] = {**self._read, **self._own}
-        elif made is None:
-            if self._own:
-                raise UsageError("the function changes the sample and returns nothing", found=", ".join(self._own),
-                                 advice="Write `return sample` at its end.")  # fmt: skip
-            return {}
-        elif isinstance(made, Mapping):
-            given = made
-        else:
-            raise UsageError(
-                "the function must return a dict of new and changed fields, or None", found=type(made).__name__,
-                advice="A function over record batches goes to map_batches.",
-            )  # fmt: skip
-        read = self._read
-        return {
-            name: value
-            for name, value in given.items()
-            if name not in read or value is not read[name] or self._columns.is_changed(name, self._row, value)
-        }
-
-
-class _Columns:
-    """The columns of a batch as Python values, read when they are looked at."""
-
-    def __init__(self, batch: pa.RecordBatch, fetcher: Fetcher, *, any_members: bool) -> None:
-        self.batch, self.names, self._fetcher = batch, batch.schema.names, fetcher
-        self.members = members_among(batch.schema) if any_members else frozenset[str]()
-        self._places = {name: place for place, name in enumerate(self.names)}
-        self._lists: dict[str, list[Any]] = {}
-        self._windows: dict[str, tuple[int, int, list[Any]]] = {}
-        self._ends: dict[str, NDArray[np.int64]] = {}
-        self._decoders: dict[str, Callable[[Any], Any] | None] = {}
-
-    def has(self, name: object, row: int) -> bool:
-        """Whether the sample of a row has a column: a member that a sample lacks is not there."""
-        place = self._places.get(name)
-        return place is not None and (name not in self.members or bool(self.batch.column(place)[row].is_valid))
-
-    def value(self, name: str, row: int) -> Any:
-        """The decoded value; None if it is null. Raises KeyError for an unknown column."""
-        stored = self.stored(name, row)
-        if name not in self._decoders:
-            self._decoders[name] = _decoder(self.batch.schema.field(name))
-        decoded = self._decoders[name]
-        return stored if stored is None or decoded is None else decoded(stored)
-
-    def stored(self, name: str, row: int) -> Any:
-        """The value as it is stored."""
-        known = self._lists.get(name)
-        if known is not None:
-            return known[row]
-        column = self.batch.column(self._places[name])
-        if is_ref(column.type):
-            return self._payload(name, column, row)
-        plain = column.storage if isinstance(column.type, pa.ExtensionType) else column
-        try:
-            self._lists[name] = uncut_values(plain)
-        except (ValueError, OverflowError, pa.ArrowException) as error:
-            raise DataError("Python cannot hold this value", column=name, found=str(error)[:200]) from error
-        return self._lists[name][row]
-
-    def _payload(self, name: str, column: pa.Array, row: int) -> Any:
-        start, stop, values = self._windows.get(name, (0, 0, []))
-        if not start <= row < stop:
-            self._windows.pop(name, None)
-            if name not in self._ends:
-                refs = unpack(column)
-                self._ends[name] = np.cumsum(np.where(refs.valid, refs.length, 0).clip(0))
-            ends = self._ends[name]
-            before = int(ends[row - 1]) if row else 0
-            most = int(np.searchsorted(ends, before + _WINDOW_BYTES, side="right"))
-            start, stop = row, min(max(most, row + 1), row + _WINDOW_ROWS)
-            values = list(self._fetcher.values(column.slice(start, stop - start), files_of(self.batch.schema)))
-            self._windows[name] = (start, stop, values)
-        return values[row - start]
-
-    def is_changed(self, name: str, row: int, value: Any) -> bool:
-        """Whether a value that a function looked at is another one now."""
-        if type(value) in _UNCHANGING or isinstance(value, bytes):
-            return False
-        if hasattr(value, "getbands"):
-            return encoded_source(value) is None
-        fresh = self.value(name, row)
-        return not _equal(fresh, value)
-
-    def place(self, row: int) -> dict[str, Any]:
-        """Where a row is: its file and its key, as far as they are known."""
-        files = lineage_of(self.batch.schema)
-        key = self.stored(KEY, row) if KEY in self._places else None
-        known = {"file": files[0] if len(files) == 1 else None, "sample": key}
-        return {name: value for name, value in known.items() if value is not None}
-
-
-def _decoder(field: pa.Field) -> Callable[[Any], Any] | None:
-    feature = feature_of(field)
-    if isinstance(feature, (Bytes, Text, Value)) and not (is_ref(field.type) or is_bytes(field.type)):
-        return None
-    media = media_features({field.name: feature})
-
-    def decoded(stored: Any) -> Any:
-        try:
-            value = decode(feature, stored)
-            return open_media(feature, value) if media else value
-        except LadingError as error:
-            raise error.at(column=field.name) from None
-
-    return decoded
-
-
-def _equal(one: Any, other: Any) -> bool:
-    if isinstance(one, np.ndarray):
-        floats = one.dtype.kind in "fc"
-        return (
-            isinstance(other, np.ndarray)
-            and one.dtype == other.dtype
-            and np.array_equal(one, other, equal_nan=bool(floats))
-        )
-    if type(one) is not type(other):
-        return False
-    if isinstance(one, dict):
-        return one.keys() == other.keys() and all(_equal(value, other[name]) for name, value in one.items())
-    if isinstance(one, list):
-        return len(one) == len(other) and all(map(_equal, one, other))
-    if hasattr(one, "getbands"):
-        return encoded_source(other) is not None
-    return bool(one == other) or (one != one and other != other)  # noqa: PLR0124 - NaN
+"""Samples for which a function raised, by their number in the batch, and what it raised."""
 
 
 class _Called(ABC):
     """Calls a function for the samples of batches, and deals with what it raises."""
 
-    def __init__(self, step: Map | Filter, fetcher: Fetcher, *, any_members: bool = False) -> None:
-        self._step, self._fetcher, self._any_members = step, fetcher, any_members
+    def __init__(self, step: Map | Filter, fetcher: Fetcher, view: str, *, any_members: bool = False) -> None:
+        self._step, self._fetcher, self._view, self._any_members = step, fetcher, view, any_members
         self._verb = "map" if isinstance(step, Map) else "filter"
 
-    def each(self, batch: pa.RecordBatch, numbers: NDArray[np.int64] | None) -> Iterator[tuple[int, Any]]:
-        """Give each row, and what `_one` makes of it or the `_Failure`.
+    def each(self, values: Values, numbers: NDArray[np.int64] | None) -> Iterator[tuple[int, Any]]:
+        """Give each sample's number in the batch, and what `_one` makes of it or the `_Failure`.
 
         Raises:
             FunctionError: the function raised, and no policy drops the sample.
         """
-        columns = self._columns(batch)
-        for row in range(batch.num_rows):
+        for row in range(len(values)):
             try:
-                yield row, self._one(Sample(columns, row))
+                yield row, self._one(Sample(values, row))
             except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever the user's function raises
-                found = self._failure(error, columns, row, None if numbers is None else int(numbers[row]))
+                found = self._failure(error, values, row, None if numbers is None else int(numbers[row]))
                 if self._step.on_error != "drop_sample" or isinstance(found, UsageError):
                     raise found from (None if found is error else error)
                 yield row, _Failure(found)
 
-    def _columns(self, batch: pa.RecordBatch) -> _Columns:
-        return _Columns(batch, self._fetcher, any_members=self._any_members)
+    def _values(self, batch: pa.RecordBatch) -> Columns | Documents:
+        """Return the values of the samples of a batch."""
+        if self._view == "interleaved":
+            return Documents(batch, self._fetcher)
+        return Columns(batch, self._fetcher, any_members=self._any_members)
 
     @abstractmethod
     def _one(self, sample: Sample) -> Any:
         """Return what the function gives for one sample."""
 
-    def _failure(self, error: Exception | SystemExit, columns: _Columns, row: int, number: int | None) -> LadingError:
-        place = columns.place(row)
+    def _failure(self, error: Exception | SystemExit, values: Values, row: int, number: int | None) -> LadingError:
+        place = values.place(row)
         if isinstance(error, LadingError) and not isinstance(error, FunctionError):
             return error.at(**place)
         sample = "a sample" if number is None else f"sample {number:,} of the dataset"
@@ -306,9 +124,10 @@ class SampleFilter(_Called):
     """Gives the samples of a batch for which a function is true, and those for which it raised."""
 
     def __call__(self, batch: pa.RecordBatch, numbers: NDArray[np.int64] | None) -> tuple[NDArray[np.bool_], Failed]:
-        """The rows that stay, and the rows for which the function raised."""
-        kept, failed = np.zeros(batch.num_rows, np.bool_), Failed()
-        for row, answer in self.each(batch, numbers):
+        """Whether each sample stays, and the samples for which the function raised."""
+        values = self._values(batch)
+        kept, failed = np.zeros(len(values), np.bool_), Failed()
+        for row, answer in self.each(values, numbers):
             if isinstance(answer, _Failure):
                 failed[row] = answer.text
             else:
@@ -329,12 +148,15 @@ class SampleMap(_Called):
     Args:
         step: the step.
         fetcher: reads what the function looks at.
+        view: how rows are taken.
         schema: of the rows behind the step; None before the first of them: they decide the types of new columns.
         any_members: samples may lack members; see `Shards.takes_any_fields`.
     """
 
-    def __init__(self, step: Map, fetcher: Fetcher, schema: pa.Schema | None, *, any_members: bool = False) -> None:
-        super().__init__(step, fetcher, any_members=any_members)
+    def __init__(
+        self, step: Map, fetcher: Fetcher, view: str, schema: pa.Schema | None, *, any_members: bool = False
+    ) -> None:
+        super().__init__(step, fetcher, view, any_members=any_members)
         self._declared = (
             None if step.columns is None else {name: declared_field(name, kind) for name, kind in step.columns}
         )
@@ -343,23 +165,32 @@ class SampleMap(_Called):
         self._open = set[str]()
         """New columns that are null so far: the first value decides their type."""
 
-    def __call__(self, batch: pa.RecordBatch, numbers: NDArray[np.int64] | None) -> tuple[pa.RecordBatch, Failed]:
-        """The rows with new and changed columns, and the rows for which the function raised."""
-        encoders = Encoders(pa.schema(list({**_fields(batch.schema), **self._new_fields(batch.schema)}.values())))
+    def __call__(self, batch: pa.RecordBatch, numbers: NDArray[np.int64] | None) -> tuple[pa.RecordBatch, Failed, bool]:
+        """The rows with new and changed columns, the samples for which the function raised, and whether rows moved."""
+        fields = {**_fields(batch.schema), **self._new_fields(batch.schema)}
+        # Rows that the function leaves alone have nulls here, also of columns that hold none.
+        encoders = Encoders(pa.schema([field.with_nullable(nullable=True) for field in fields.values()]))
         rows: list[dict[str, Any]] = []
+        sources: list[int] = []
         failed = Failed()
-        columns = self._columns(batch)
-        for row, changes in self.each(batch, numbers):
-            if isinstance(changes, _Failure):
-                failed[row], changed = changes.text, {}
-            else:
-                changed = self._encoded(encoders, changes, columns, row, batch.schema)
-            rows.append(changed)
-        made = self._merged(batch, columns, rows, encoders)
-        if self._open or (not self._settled and len(failed) < batch.num_rows):
+        values = self._values(batch)
+        for number, returned in self.each(values, numbers):
+            if isinstance(returned, _Failure):
+                failed[number] = returned.text
+            changes = {} if isinstance(returned, _Failure) else returned
+            for source, changed in _made_rows(values, number, changes):
+                rows.append(self._encoded(encoders, changed, values, number, batch.schema))
+                sources.append(source)
+        moved = sources != [*range(batch.num_rows)]
+        before = with_rows(batch, np.array(sources, np.int64)) if moved else batch
+        columns = values if isinstance(values, Columns) else Columns(before, self._fetcher, every_member=True)
+        made = self._merged(before, columns, rows, encoders)
+        if isinstance(values, Documents):
+            refuse_merged(batch, made)
+        if self._open or (not self._settled and len(failed) < len(values)):
             self._open = {field.name for field in made.schema if pa.types.is_null(field.type)} - {*batch.schema.names}
             self._known, self._settled = _fields(made.schema), True
-        return made, failed
+        return made, failed, moved
 
     def _one(self, sample: Sample) -> dict[str, Any]:
         return sample.changes(self._step.function(sample))
@@ -372,7 +203,7 @@ class SampleMap(_Called):
         return {name: field for name, field in self._known.items() if name not in taken}
 
     def _encoded(
-        self, encoders: Encoders, changes: dict[str, Any], columns: _Columns, row: int, schema: pa.Schema
+        self, encoders: Encoders, changes: dict[str, Any], values: Values, row: int, schema: pa.Schema
     ) -> dict[str, Any]:
         if not changes:
             return {}
@@ -381,7 +212,7 @@ class SampleMap(_Called):
         if late:
             rest = "that columns= does not name" if self._declared is not None else "that the first samples lack"
             raise UsageError(f"the function returns a field {rest}", column=late[0], found=f"{changes[late[0]]!r:.80}",
-                             advice=_DECLARE.format(name=late[0]), **columns.place(row))  # fmt: skip
+                             advice=_DECLARE.format(name=late[0]), **values.place(row))  # fmt: skip
         try:
             return encoders.row(changes)
         except LadingError as error:
@@ -390,10 +221,10 @@ class SampleMap(_Called):
                 error = WrongType("the first samples have nothing in this field, so its type is not known", column=name,
                                   found=f"{changes[name]!r:.80}")  # fmt: skip
             error.advice = error.advice or (_DECLARE.format(name=name) if name in changes else None)
-            raise error.at(**columns.place(row)) from None
+            raise error.at(**values.place(row)) from None
 
     def _merged(
-        self, batch: pa.RecordBatch, columns: _Columns, rows: list[dict[str, Any]], encoders: Encoders
+        self, batch: pa.RecordBatch, columns: Columns, rows: list[dict[str, Any]], encoders: Encoders
     ) -> pa.RecordBatch:
         names = dict.fromkeys(name for row in rows for name in row)
         new = self._declared if self._declared is not None else {*self._new_fields(batch.schema), *self._open}
@@ -417,7 +248,7 @@ class SampleMap(_Called):
                 batch = batch.set_column(place, batch.schema.field(place).with_type(whole.type), whole)
         return batch
 
-    def _retyped(self, columns: _Columns, name: str, rows: Sequence[dict[str, Any]], encoders: Encoders) -> pa.Array:
+    def _retyped(self, columns: Columns, name: str, rows: Sequence[dict[str, Any]], encoders: Encoders) -> pa.Array:
         """A column in the type that the user declares, also of samples in which the function left it alone."""
         values = []
         for row, changed in enumerate(rows):
@@ -429,11 +260,21 @@ class SampleMap(_Called):
         return rows_to_batch([{name: each.get(name)} for each in values], encoders).column(0)
 
 
+def _made_rows(values: Columns | Documents, number: int, changes: dict[str, Any]) -> list[ItemRow]:
+    """The rows of a sample after these changes."""
+    if isinstance(values, Columns):
+        return [(number, changes)]
+    try:
+        return values.rows_made(number, changes)
+    except LadingError as error:
+        raise error.at(**values.place(number)) from None
+
+
 def _fields(schema: pa.Schema) -> dict[str, pa.Field]:
     return {field.name: field for field in schema}
 
 
-def _mixed(before: pa.Array, after: pa.Array, changed: NDArray[np.bool_], columns: _Columns, name: str) -> pa.Array:
+def _mixed(before: pa.Array, after: pa.Array, changed: NDArray[np.bool_], columns: Columns, name: str) -> pa.Array:
     """The values of a column that a function changed in some rows."""
     if is_ref(before.type) or is_bytes(before.type):
         if changed.all():

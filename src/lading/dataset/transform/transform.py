@@ -132,13 +132,15 @@ class Transform:
     def _applied_function(self, step: Filter | Map, schemas: Iterator[pa.Schema]) -> _Apply:
         if isinstance(step, Filter):
             return partial(
-                _filtered_by_function, SampleFilter(step, self._fetcher, any_members=self._any_members), self.view
+                _filtered_by_function,
+                SampleFilter(step, self._fetcher, self.view, any_members=self._any_members),
+                self.view,
             )
         known = next(schemas, None)
         if step.batched:
             self.maps.append(_Mapped(step.function, self.view, known))
         else:
-            mapped = SampleMap(step, self._fetcher, known, any_members=self._any_members)
+            mapped = SampleMap(step, self._fetcher, self.view, known, any_members=self._any_members)
             self.maps.append(_MappedSamples(mapped, self.view, known))
         return self.maps[-1]
 
@@ -350,14 +352,13 @@ class _Mapped:
 
 
 class _MappedSamples:
-    """Has a function of the user's change samples; rows for which it raises are left out, if a policy says so.
+    """Has a function of the user's change samples; those for which it raises are left out, if a policy says so.
 
     Attributes:
         schema: of the rows behind it; None before the first of them.
     """
 
     def __init__(self, mapped: SampleMap, view: str, schema: pa.Schema | None) -> None:
-        _refuse_items(view, "map")
         self._mapped, self._view, self.schema = mapped, view, schema
         self._is_given = schema is not None
 
@@ -365,14 +366,15 @@ class _MappedSamples:
         batch = portion.batch
         if not batch.num_rows:
             return portion
-        made, failed = self._mapped(batch, portion.samples)
+        made, failed, moved = self._mapped(batch, portion.samples)
         if self.schema is not None:
             if not self._is_given:
                 self.schema = _with_found_types(self.schema, made.schema)
             made = _aligned(made, self.schema, batch.schema)
-        elif len(failed) < batch.num_rows:
+        elif len(failed) < len(sample_firsts(made, self._view)):
             self.schema = without_source(made.schema)
-        return _without_failed(replace(portion, batch=made), failed, self._view)
+        portion = replace(portion, batch=made, rows=None if moved else portion.rows)
+        return _without_failed(portion, failed, self._view)
 
 
 def _with_found_types(schema: pa.Schema, made: pa.Schema) -> pa.Schema:
@@ -392,39 +394,40 @@ def _aligned(made: pa.RecordBatch, schema: pa.Schema, before: pa.Schema) -> pa.R
 
 
 def _filtered_by_function(function: SampleFilter, view: str, portion: Portion) -> Portion:
-    _refuse_items(view, "filter")
     batch = portion.batch
     if not batch.num_rows:
         return portion
     kept, failed = function(batch, portion.samples)
     left_out = ~kept
     left_out[list(failed)] = False
-    rows = np.flatnonzero(left_out)
-    told = RowOutcome("left out by the function", FILTERED, batch, rows)
-    placed = None if portion.rows is None else portion.rows[rows]
-    portion = replace(portion, outcomes=(*portion.outcomes, (placed, told)))
+    portion = _reported(portion, np.flatnonzero(left_out), ("left out by the function", FILTERED), view)
     return _without_failed(portion, failed, view, kept)
 
 
 def _without_failed(
     portion: Portion, failed: Mapping[int, str], view: str, kept: NDArray[np.bool_] | None = None
 ) -> Portion:
-    """The portion without rows for which a function raised, which are reported, and without those not kept."""
+    """The portion without samples for which a function raised, which are reported, and without those not kept."""
+    firsts = np.append(sample_firsts(portion.batch, view), portion.batch.num_rows)
+    left = np.ones(len(firsts) - 1, np.bool_) if kept is None else kept
     if failed:
-        rows = np.array(list(failed), np.int64)
-        told = RowOutcome("samples for which the function raised an error", DROPPED, portion.batch, rows,
-                          list(failed.values()))  # fmt: skip
-        placed = None if portion.rows is None else portion.rows[rows]
-        portion = replace(portion, outcomes=(*portion.outcomes, (placed, told)))
-    left = np.ones(portion.batch.num_rows, np.bool_) if kept is None else kept
-    left[list(failed)] = False
-    return portion if left.all() else _taken(portion, np.flatnonzero(left), view)
+        samples, why = np.array(list(failed), np.int64), "samples for which the function raised an error"
+        portion = _reported(portion, samples, (why, DROPPED), view, list(failed.values()))
+        left[samples] = False
+    return portion if left.all() else _taken(portion, sample_rows(firsts, np.flatnonzero(left)), view)
 
 
-def _refuse_items(view: str, verb: str) -> None:
-    if view == "interleaved":
-        raise UsageError(f"{verb}() is for samples that are rows, and these are documents", found=f"view={view!r}",
-                         advice=f"Change items by the batch: ds.{verb}_batches(function).")  # fmt: skip
+def _reported(
+    portion: Portion, samples: NDArray[np.int64], why: tuple[str, str], view: str, details: Sequence[str] = ()
+) -> Portion:
+    """The portion with the outcome of samples: of their first rows, and of those that go along."""
+    batch, (reason, outcome) = portion.batch, why
+    firsts = np.append(sample_firsts(batch, view), batch.num_rows)
+    heads = firsts[samples]
+    along = np.setdiff1d(sample_rows(firsts, samples), heads)
+    told = (RowOutcome(reason, outcome, batch, heads, details), RowOutcome(ALONG, outcome, batch, along))
+    placed = ((None if portion.rows is None else portion.rows[each.rows], each) for each in told)
+    return replace(portion, outcomes=(*portion.outcomes, *placed))
 
 
 def _refuse_broken(batch: pa.RecordBatch) -> None:
