@@ -435,10 +435,10 @@ print(int(peak.split()[1]) * 1024 / 1e6)
 
 @pytest.fixture(scope="module")
 def many_texts(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """A million texts of 120 bytes, and a table with a row for each."""
-    folder, count = tmp_path_factory.mktemp("many"), 1_000_000
+    """110 MB of short texts, and a table with a row for each."""
+    folder, count = tmp_path_factory.mktemp("many"), 1_000_000 if SOAK else 500_000
     keys = pa.array([f"{i:08d}" for i in range(count)])
-    texts = pc.binary_join_element_wise(keys, "word " * 22, " ")
+    texts = pc.binary_join_element_wise(keys, "word " * (22_000_000 // count), " ")
     pq.write_table(pa.table({"__key__": keys, "txt": texts}), folder / "a.parquet", row_group_size=100_000)
     pq.write_table(pa.table({"key": keys, "n": pa.array(range(count))}), folder / "n.parquet")
     return folder / "a.parquet", folder / "n.parquet"
