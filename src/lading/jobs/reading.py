@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import tempfile
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
@@ -29,6 +28,7 @@ from lading.jobs.threads import threads_each
 from lading.storage.base import store_errors
 from lading.storage.memory import MemoryStore
 from lading.storage.stores import Stores, resolve
+from lading.storage.temporary import temporary_folder
 
 __all__ = ["NO_DIGESTS", "Look", "OnRead", "Reading", "Taken", "look_at_shards", "refuse_out_of_reach"]
 
@@ -188,8 +188,7 @@ def _by_workers(
         tell(total)
 
     with ExitStack() as held:
-        with store_errors(_temporary_place()):
-            folder = held.enter_context(tempfile.TemporaryDirectory(prefix="lading-"))
+        folder = held.enter_context(temporary_folder())
         count = min(count, len(tasks))
         threads = min(threads_each(count), pa.cpu_count())  # who set fewer for this process meant all of the job
         workers = held.enter_context(Workers(count, lock=None, threads=threads))
@@ -199,13 +198,6 @@ def _by_workers(
             for digests in _taken_out(f"{folder}/{told['done']}"):
                 on_digests(digests)
             yield from told["found"]
-
-
-def _temporary_place() -> str:
-    try:
-        return tempfile.gettempdir()
-    except OSError as error:
-        raise StoreError("no folder for temporary files can be written", advice="Set TMPDIR to one.") from error
 
 
 def _append(path: str, digests: NDArray[np.uint8]) -> None:

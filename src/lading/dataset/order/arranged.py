@@ -26,8 +26,8 @@ from numpy.typing import NDArray
 from lading.arrow.free_memory import release_freed
 from lading.arrow.references import FileEntry, files_of, is_ref, renumbered, unpack, with_files, with_refs
 from lading.arrow.views import reorder, row_bytes, without_views
-from lading.dataset.order.order_sort import temporary_folder, writing
 from lading.features.items import sample_rows, split_rows, without_source
+from lading.storage.temporary import temporary_folder, writing
 
 __all__ = ["HELD_BYTES", "Arranged", "Spool", "Unite"]
 

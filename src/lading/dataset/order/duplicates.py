@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import tempfile
+from contextlib import ExitStack
 from types import TracebackType
 from typing import Self
 
@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lading.arrow.free_memory import release_freed
+from lading.storage.temporary import temporary_folder, writing
 
 __all__ = ["DuplicateFinder"]
 
@@ -32,14 +33,13 @@ class DuplicateFinder:
 
     def __init__(self, held_bytes: int = _HELD_BYTES) -> None:
         self._most, self._held, self._size = held_bytes, list[NDArray[np.void]](), 0
-        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._stack, self._folder = ExitStack(), ""
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        if self._folder is not None:
-            self._folder.cleanup()
+        self._stack.close()
 
     def add(self, hashes: NDArray[np.uint8], places: NDArray[np.int64]) -> None:
         """Add hashes, `(count, 16)`, and the place of each, which is larger than those before."""
@@ -56,27 +56,26 @@ class DuplicateFinder:
 
     def _spill(self) -> None:
         """Write what is held to the files of its first bytes."""
-        if self._folder is None:
-            self._folder = tempfile.TemporaryDirectory(prefix="lading-dedup-")
+        if not self._folder:
+            self._folder = self._stack.enter_context(temporary_folder())
         entries = self._in_memory()
         first = (entries["high"] >> np.uint64(56)).astype(np.uint8)
         order = np.argsort(first, kind="stable")
         bounds = np.searchsorted(first[order], np.arange(_PARTITIONS + 1))
         entries = entries[order]
         for part in np.flatnonzero(np.diff(bounds)).tolist():
-            with open(self._file(part), "ab") as file:
+            with writing(self._folder), open(self._file(part), "ab") as file:
                 file.write(entries[bounds[part] : bounds[part + 1]].tobytes())
         self._held, self._size = [], 0
         del entries, first, order
         release_freed()
 
     def _file(self, part: int) -> str:
-        assert self._folder is not None, "hashes are written"
-        return os.path.join(self._folder.name, f"{part:02x}")
+        return os.path.join(self._folder, f"{part:02x}")
 
     def duplicates(self, *, keep_last: bool = False) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return the places of the duplicates, rising, and of each the place of the equal one that is kept."""
-        if self._folder is None:
+        if not self._folder:
             found = [_duplicates(self._in_memory(), keep_last=keep_last)]
         else:
             self._spill()

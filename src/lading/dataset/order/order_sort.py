@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -16,9 +15,10 @@ from numpy.typing import NDArray
 from lading.arrow.free_memory import release_freed
 from lading.arrow.references import is_ref
 from lading.arrow.views import is_bytes
-from lading.errors import StoreError, UsageError
+from lading.errors import UsageError
+from lading.storage.temporary import temporary_folder, writing
 
-__all__ = ["HELD_KEY_BYTES", "sorted_places", "temporary_folder", "writing"]
+__all__ = ["HELD_KEY_BYTES", "sorted_places"]
 
 HELD_KEY_BYTES = 32 << 20
 """Keys that are sorted in memory at once, which takes as much again; more are sorted in runs and merged."""
@@ -65,27 +65,6 @@ def sorted_places(
         if keys.size:
             runs.append(held.enter_context(_run(keys.pop_sorted(), os.path.join(folder, f"{len(runs)}.arrow"))))
         return np.concatenate([*_merged(runs, keys)])
-
-
-@contextmanager
-def temporary_folder() -> Iterator[str]:
-    """Make a temporary folder (`$TMPDIR`), and remove it at the end."""
-    with tempfile.TemporaryDirectory(prefix="lading-", ignore_cleanup_errors=True) as folder:
-        yield folder
-
-
-@contextmanager
-def writing(folder: str) -> Iterator[None]:
-    """Let an error of writing temporary files say what to do.
-
-    Raises:
-        StoreError: the disk is full, or another error of the system.
-    """
-    try:
-        yield
-    except OSError as error:
-        raise StoreError("temporary files could not be written", file=folder, found=str(error),
-                         advice="Let TMPDIR name a folder with more space.") from error  # fmt: skip
 
 
 @dataclass

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-import tempfile
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -20,6 +19,7 @@ from lading.arrow.hashing import NameTable, equal_neighbours
 from lading.arrow.views import is_bytes, is_text
 from lading.errors import UsageError
 from lading.features.items import KEY
+from lading.storage.temporary import temporary_folder, writing
 
 __all__ = ["JoinTable", "TableSource", "text_or_integers"]
 
@@ -70,8 +70,9 @@ class JoinTable:
         if self._source.nbytes <= _BY_VALUE_BYTES:
             return _again, (self._source.combine_chunks(), *given, self._untyped)
         if self._file is None:
-            self._file = _written(self._source)
-            weakref.finalize(self, _remove, self._file)
+            held = ExitStack()
+            self._file = _written(self._source, held.enter_context(temporary_folder()))
+            weakref.finalize(self, held.close)
         return _of_file, (self._file, *given)
 
     # Columns
@@ -291,14 +292,9 @@ def _of_file(path: str, name: str, key: str | None, columns: tuple[str, ...] | N
     return JoinTable(table, name, key, columns)
 
 
-def _written(table: pa.Table) -> str:
+def _written(table: pa.Table, folder: str) -> str:
     """Write a table to a temporary file; return its path."""
-    number, path = tempfile.mkstemp(".arrow", "lading-join-")
-    with os.fdopen(number, "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
+    path = os.path.join(folder, "table.arrow")
+    with writing(folder), pa.ipc.new_file(path, table.schema) as writer:
         writer.write_table(table)
     return path
-
-
-def _remove(path: str) -> None:
-    with suppress(OSError):
-        os.remove(path)
