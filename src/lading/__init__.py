@@ -90,7 +90,8 @@ def __dir__() -> list[str]:
     return sorted([*__all__, *_MODULES])
 
 
-# The console script loads nothing here, so that `lading --help` need not wait for pyarrow. Every other program loads
-# everything at the import, so that no call pays for it later; except formats, which are loaded when they are used.
-if not getattr(sys, "argv", [""])[0].endswith("/lading"):
+# The command (`lading`, `python -m lading`) loads nothing here: `lading --help` need not wait for pyarrow, and an
+# interrupt meanwhile ends as any other. Every other program loads everything at the import, so that no call pays for it
+# later; except formats, which are loaded when they are used.
+if not getattr(sys, "argv", [""])[0].endswith(("/lading", "-m")):
     globals().update({name: __getattr__(name) for name in __all__ if not _HOMES[name][0].startswith("lading.compat")})

@@ -155,6 +155,14 @@ def test_an_interrupted_conversion_leaves_the_destination_as_it_was(
     assert list(hidden(place)) == []
 
 
+def test_an_interrupt_while_the_module_loads_leaves_no_traceback(place: Path) -> None:
+    (place / "pyarrow.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
+    command = [sys.executable, "-m", "lading", "info", "docs"]  # Python finds modules in the current folder first
+    done = subprocess.run(command, cwd=place, capture_output=True, check=False)
+    assert (done.returncode, done.stdout) == (130, b"")
+    assert done.stderr in (b"", b"interrupted\n")
+
+
 @_ENDING
 def test_who_interrupts_before_all_is_loaded_is_told_so_too(place: Path, ending: signal.Signals) -> None:
     begun = f"""if True:

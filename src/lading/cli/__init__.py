@@ -12,12 +12,13 @@ __all__ = ["run"]
 def run() -> None:
     """Run the command `lading` of the shell.
 
-    Loading takes a moment. An interrupt in that moment ends as an interrupt of the verb does.
+    Loading takes a moment. An interrupt before or behind the verb ends as an interrupt of the verb does.
     """
     try:
         end_by_signals()
         from lading.cli.main import run as run_verb
+
+        run_verb()
     except KeyboardInterrupt as error:
         sys.stderr.write("interrupted\n")
         sys.exit(status_of_interrupt(error))
-    run_verb()
