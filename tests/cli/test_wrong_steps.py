@@ -184,3 +184,9 @@ def test_it_is_one_error_and_nothing_is_left(
     assert "Traceback" not in result.output
     assert re.search(message, result.stderr, re.DOTALL), result.stderr
     assert files() == before
+
+
+def test_a_folder_without_a_format_names_those_that_can_be_written(tmp_path: Path) -> None:
+    done = CliRunner().invoke(app, ["convert", "in", str(tmp_path / "out")])
+    assert done.exit_code == 2
+    assert "expected arrow, csv, jsonl, mds, media_archive, parquet, webdataset, found" in done.output

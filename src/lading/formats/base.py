@@ -901,6 +901,11 @@ class Format(ABC, Generic[R, W]):
         """
         raise self.read_only_error()
 
+    @property
+    def is_written(self) -> bool:
+        """Whether the format can be written."""
+        return type(self).create is not Format.create
+
     def read_only_error(self) -> UsageError:
         """Return the error that the format cannot be written."""
         return UsageError(f"the format {self.name} is read-only", advice="Name another format with --to.")

@@ -197,7 +197,8 @@ def format_of_name(path: str) -> str:
         if ending.endswith(candidate.info.extensions):
             return candidate.name
     raise UsageError("the name of the destination does not say the format", found=repr(path),
-                     expected=", ".join(format_names()), advice="Name the format with --to.")  # fmt: skip
+                     expected=", ".join(sorted(each.name for each in all_formats() if each.is_written)),
+                     advice="Name the format with --to.")  # fmt: skip
 
 
 def find_format(path: str, head: bytes) -> AnyFormat:
