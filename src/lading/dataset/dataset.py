@@ -140,7 +140,7 @@ class Dataset(StepVerbs, OrderVerbs, KeyVerbs, LayoutVerbs):
         """A process that is given a dataset opens the source again, with files and maps of its own."""
         return _reopened, (self._reopen, self.source, self.read, self.steps, self._decodes)
 
-    def opened(self, *, mmap: bool) -> Shards:
+    def _opened(self, *, mmap: bool) -> Shards:
         """Open the shards of the source once more, without those that no step keeps, for another reader."""
         again = self._reopen(self.source, replace(self.read, mmap=mmap), ())
         return shards_that_fit(again._shards, self.steps)  # noqa: SLF001 - of the same class

@@ -84,7 +84,7 @@ class Parts:
 
     def shards(self, read: ReadOptions) -> PartShards:
         """Open the shards of all datasets; bad ones are skipped where all datasets skip them."""
-        parts = [Part(each.opened(mmap=read.mmap), each.steps) for each in self.datasets]
+        parts = [Part(each._opened(mmap=read.mmap), each.steps) for each in self.datasets]  # noqa: SLF001 - the parts of a dataset
         opened, stores = [part.shards for part in parts], read.stores or Stores()
         skips = all(each.bad.policy == "skip" for each in opened)
         plan = ReadPlan(opened[0].view, on_bad_shard="skip" if skips else "error")
