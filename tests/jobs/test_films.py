@@ -203,7 +203,7 @@ def test_a_row_is_the_same_whether_picked_or_passed(media: str, text: pa.DataTyp
     ]
     with lading.open(tmp_path / "a.arrow", options={**_LOAD, "media": media}) as dataset:
         for found in (list(dataset), [dataset[row] for row in range(3)]):
-            assert found == [inside[0], {"x": 1}, inside[1]]
+            assert found == [inside[0], {"v": None, "x": 1, "w": None}, inside[1]]
             assert [*found[0]] == ["v", "x", "w"]
 
 

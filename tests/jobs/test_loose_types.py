@@ -67,11 +67,11 @@ def test_samples_at_random(source: Path) -> None:
     with lading.open(source) as ds:
         assert len(ds) == 5
         assert [ds[i] for i in (4, 0, 2)] == [
-            {"__key__": "e", "same": "null"},
+            {"__key__": "e", "x": None, "late": None, "same": "null"},
             SHARDS[0][0],
             SHARDS[1][0],
         ]
-        assert ds.by_key("d") == {"__key__": "d", "x": 1.0, "late": [1, {"k": None}]}
+        assert ds.by_key("d") == {"__key__": "d", "x": 1.0, "late": [1, {"k": None}], "same": None}
 
 
 def test_rows_of_several_shards_at_once(source: Path) -> None:

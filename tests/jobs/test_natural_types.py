@@ -254,7 +254,7 @@ def test_nulls_for_mds_name_the_option(tmp_path: Path) -> None:
         lading.convert(source, tmp_path / "out", format="mds")
     assert "--to-option nulls=mask" in caught.value.advice
     lading.convert(source, tmp_path / "out", format="mds", options={"nulls": "mask"}, verify=True)
-    assert "text" not in lading.open(tmp_path / "out")[3]
+    assert lading.open(tmp_path / "out")[3]["text"] is None
 
 
 def test_paths_of_media_are_counted_and_media_elsewhere_are_refused(tmp_path: Path) -> None:

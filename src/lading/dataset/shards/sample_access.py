@@ -65,11 +65,22 @@ class SampleAccess:
             view = self._shards.counted_shard(shard)
             get_sample = view.sample_getter() if self._shards.target is None else None
             media = {} if get_sample is None or self._shards.view != "samples" else media_of(view.schema())
-            known = self._getters[shard] = Getter(view, get_sample, media)
+            known = self._getters[shard] = Getter(view, get_sample, media, self._blank(view))
         if known.get_sample is None:
-            return self._one_of_table(shard, known.view, ordinal)
-        sample = known.get_sample(ordinal)
-        return self._with_media(sample, known.media, shard, ordinal) if self._media and known.media else sample
+            sample = self._one_of_table(shard, known.view, ordinal)
+        else:
+            sample = known.get_sample(ordinal)
+            if self._media and known.media:
+                sample = self._with_media(sample, known.media, shard, ordinal)
+        return {**known.blank, **sample} if known.blank else sample
+
+    def _blank(self, view: View) -> dict[str, None]:
+        """All columns of the dataset as nulls, if samples of a shard lack some: iteration gives these nulls too."""
+        shards = self._shards
+        if shards.view == "interleaved" or shards.takes_any_fields or shards.target is not None:
+            return {}
+        names = shards.schema.names
+        return {} if {*names} <= {*view.schema().names} else dict.fromkeys(names)
 
     def _with_media(
         self, sample: dict[str, Any], media: Mapping[str, Feature], shard: int, ordinal: int

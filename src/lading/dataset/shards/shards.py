@@ -104,11 +104,13 @@ class Getter:
         view: the shard.
         get_sample: gives one sample by its ordinal; None if samples are read as rows of a table.
         media: features of the columns that hold media, by name, where `get_sample` is given.
+        blank: nulls of all columns of the dataset, if the shard lacks some; else empty.
     """
 
     view: View
     get_sample: Callable[[int], dict[str, Any]] | None
     media: Mapping[str, Feature]
+    blank: Mapping[str, None]
 
 
 class Shards:
