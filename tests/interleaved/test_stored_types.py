@@ -12,7 +12,7 @@ import pytest
 import lading
 from lading.errors import SchemaMismatch
 
-_ROWS = [{"a": 1, "b": "x;y"}, {"a": 2}, {"a": 3, "b": "z"}]
+_ROWS = [{"a": 1, "b": "x;y"}, {"a": 2, "b": None}, {"a": 3, "b": "z"}]
 
 
 def written(folder: Path, **options: Any) -> Path:
@@ -56,7 +56,7 @@ def test_a_column_of_nulls_alone_is_read(tmp_path: Path, fmt: str, others: dict[
         writer.write_batch(table)
     with lading.open(tmp_path / "out") as dataset:
         assert pa.Table.from_batches(dataset.batches()).select(table.column_names).equals(table)
-        assert dataset[1] == {name: values[1] for name, values in others.items()}
+        assert dataset[1] == {name: values[1] for name, values in others.items()} | {"n": None}
 
 
 @pytest.mark.parametrize(

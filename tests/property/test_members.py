@@ -237,4 +237,6 @@ def test_bytes_of_arrays_come_back(dtype: str, numbers: list[int | None]) -> Non
         writer.write_batch(rows)
     with lading.open("memory://x/out", stores=stores) as ds:
         assert ds.take(range(len(rows))).to_pylist() == rows.to_pylist()
-        assert [sample["a"].tobytes() for sample in ds if "a" in sample] == [a for a in arrays if a is not None]
+        assert [sample["a"].tobytes() for sample in ds if sample["a"] is not None] == [
+            a for a in arrays if a is not None
+        ]

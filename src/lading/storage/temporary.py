@@ -25,9 +25,12 @@ def temporary_folder() -> Iterator[str]:
         StoreError: no folder can be made.
     """
     try:
-        place = os.path.join(tempfile.gettempdir(), _NAME)
+        parent = tempfile.gettempdir()
     except OSError as error:
         raise StoreError("no folder for temporary files can be written", advice="Set TMPDIR to one.") from error
+    if not os.path.isdir(parent):
+        raise StoreError("no such folder for temporary files", file=parent, advice="Set TMPDIR to one that is there.")
+    place = os.path.join(parent, _NAME)
     with suppress(StoreError):
         sweep_stale(place)
     staged = stage_folder(place)

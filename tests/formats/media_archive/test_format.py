@@ -73,7 +73,7 @@ def documents(path: Path, **options: Any) -> list[dict[str, Any]]:
 def test_what_a_line_leaves_out_is_empty(tmp_path: Path) -> None:
     path = lines(tmp_path, {"id": "a"}, {"id": "b", "text": None, "media": None, "metadata": None, "more": 1})
     assert documents(path) == [
-        {"id": "a", "text": "", "media": [], "metadata": {}},
+        {"id": "a", "text": "", "media": [], "metadata": {}, "more": None},
         {"id": "b", "text": "", "media": [], "metadata": {}, "more": 1},
     ]
 
