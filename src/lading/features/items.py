@@ -237,12 +237,16 @@ def samples_with(rows: NDArray[np.bool_], starts: NDArray[np.int64]) -> NDArray[
     return np.repeat(np.logical_or.reduceat(rows, starts), np.diff(np.append(starts, len(rows))))
 
 
-def duplicate_id_bounds(sample_id: pa.Array) -> list[int]:
+def duplicate_id_bounds(sample_id: pa.Array, starts: NDArray[np.int64] | None = None) -> list[int]:
     """Return bounds of parts, from 0 to the number of rows, that hold whole samples with distinct ids.
 
     If the rows between two samples of one id are removed, the two would become one.
+
+    Args:
+        sample_id: the id of each row.
+        starts: the first row of each sample, where neighbouring samples may have one id; None finds it by the ids.
     """
-    starts = sample_starts(sample_id)
+    starts = sample_starts(sample_id) if starts is None else starts
     ids = _as_text(sample_id).take(pa.array(starts))
     bounds, seen = [0], set[str]()
     if len(ids.unique()) < len(ids):

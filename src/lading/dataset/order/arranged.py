@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from lading.arrow.free_memory import release_freed
 from lading.arrow.references import FileEntry, files_of, is_ref, renumbered, unpack, with_files, with_refs
 from lading.arrow.views import reorder, row_bytes, without_views
-from lading.features.items import sample_rows, split_rows, without_source
+from lading.features.items import duplicate_id_bounds, sample_rows, split_rows, without_source
 from lading.storage.temporary import temporary_folder, writing
 
 __all__ = ["HELD_BYTES", "Arranged", "Spool", "Unite"]
@@ -190,15 +190,7 @@ class Arranged:
         """Bounds of parts that hold no two samples of one id, which would become one sample."""
         if self.view != "interleaved":
             return [0, batch.num_rows]
-        ids = batch.column("sample_id").take(pa.array(starts))
-        bounds, seen = [0], set[str]()
-        if len(ids.unique()) < len(ids):
-            for start, name in zip(starts.tolist(), ids.to_pylist(), strict=True):
-                if name in seen:
-                    bounds.append(start)
-                    seen.clear()
-                seen.add(name)
-        return [*bounds, batch.num_rows]
+        return duplicate_id_bounds(batch.column("sample_id"), starts)
 
     def _naming_files(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The batch with a files table of the files that its references name."""
