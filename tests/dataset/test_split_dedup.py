@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -190,7 +191,10 @@ def test_keys_that_come_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("plain", ["webdataset", "parquet", "jsonl"], indirect=True)
-def test_what_is_written_is_what_is_iterated(plain: lading.Dataset, tmp_path: Path) -> None:
+def test_what_is_written_is_what_is_iterated(
+    plain: lading.Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.modules["lading.jobs.schedule"], "ALONE_BYTES", 0)  # workers for the little that there is
     chains = {
         "dedup": plain.dedup(by=["n", "txt"]),
         "content": plain.where("n > 0").drop("url").dedup(by="content"),
@@ -199,11 +203,11 @@ def test_what_is_written_is_what_is_iterated(plain: lading.Dataset, tmp_path: Pa
     }
     for name, chain in chains.items():
         files = []
-        for workers in (1, 2, 3):
+        for workers in (1, 3):
             folder = tmp_path / f"{name}{workers}"
             chain.write(folder, format="parquet", workers=workers, shard_size="1kb", verify=True)
             files.append([file.read_bytes() for file in sorted(folder.glob("*.parquet"))])
-        assert files[0] == files[1] == files[2]
+        assert files[0] == files[1]
         assert _keys(lading.open(tmp_path / f"{name}1")) == _keys(chain)
 
 
