@@ -203,11 +203,11 @@ def test_what_is_written_is_what_is_iterated(
     }
     for name, chain in chains.items():
         files = []
-        for workers in (1, 3):
+        for workers in (1, 2, 3):
             folder = tmp_path / f"{name}{workers}"
             chain.write(folder, format="parquet", workers=workers, shard_size="1kb", verify=True)
             files.append([file.read_bytes() for file in sorted(folder.glob("*.parquet"))])
-        assert files[0] == files[1]
+        assert files[0] == files[1] == files[2]
         assert _keys(lading.open(tmp_path / f"{name}1")) == _keys(chain)
 
 
