@@ -102,6 +102,8 @@ class ShardFile:
         by_index: whether batches may follow `index` and leave unread what it does not name; False for callers that
             check the file.
         recent: takes the bytes of a remote file that a reader walks through, for the fetch of their references.
+        filtered: whether a condition may leave out many of the rows: a reader of a remote file then leaves large values
+            in the file, as references.
     """
 
     store: Store
@@ -122,6 +124,7 @@ class ShardFile:
     range_hasher: RangeHasher | None = None
     by_index: bool = False
     recent: RecentBytes | None = None
+    filtered: bool = False
 
     @property
     def place(self) -> str:

@@ -20,6 +20,7 @@ from lading.dataset.shards.iteration import scan_shard
 from lading.dataset.shards.sample_digests import batch_digests
 from lading.dataset.shards.shards import Shards
 from lading.dataset.steps.step import Limit
+from lading.dataset.transform.row_filters import is_filtered
 from lading.dataset.transform.transform import Transform
 from lading.dataset.writing.outcomes import ALONG, DROPPED, DROPPED_ALONG, KEPT, Outcomes, RowOutcome
 from lading.errors import SchemaMismatch
@@ -134,6 +135,7 @@ class Converter:
             found = scan_shard(
                 self._dataset, number, self._max_rows, spec.max_batch_bytes, columns, schema, views=True, drifting=True,
                 by_index=self._dataset.manifest is not None,  # a tar of others may hold members to be reported
+                filtered=is_filtered(spec.steps),
             )  # fmt: skip
             for batch in found:
                 if schema is not None and plan.whole:

@@ -35,6 +35,7 @@ from lading.storage.base import MappedFile, Mapper, OpenFile, Store
 from lading.storage.concurrent import concurrent_map, is_remote
 from lading.storage.descriptors import allowed_files
 from lading.storage.fetch_plan import FetchPlan, plan_ranges
+from lading.storage.nearby_ranges import GAPS_A_REQUEST
 from lading.storage.recent import SPARE_BYTES, RecentBytes
 from lading.storage.roots import ELSEWHERE
 from lading.storage.stores import Stores, resolve
@@ -75,8 +76,6 @@ _FEW_VALUES, _FEW_BYTES = 64, 64 << 10
 """Values, and bytes, of a window whose values are copied one by one: for more, a call of Arrow costs less."""
 _WINDOWS_TOGETHER = 256
 """Windows of few values whose copies share a buffer."""
-_GAPS_A_REQUEST = 16
-"""Requests of a batch barely wait for each other, so a gap pays off only at a fraction of a lone request's cost."""
 _MAX_REQUEST_BYTES = 64 << 20
 _UNPACKED_BYTES = 32 << 20
 """Bytes of packed values that are unpacked at once, for callers that take values one at a time."""
@@ -676,7 +675,7 @@ def _ask(
 
 
 def _asked(at: _Located, inside: NDArray[np.int64], store: Store, path: str) -> tuple[FetchPlan, list[pa.Buffer]]:
-    gap = store.request_bytes // _GAPS_A_REQUEST
+    gap = store.request_bytes // GAPS_A_REQUEST
     plan = plan_ranges(at.offset[inside], at.length[inside], max_gap_bytes=gap, max_request_bytes=_MAX_REQUEST_BYTES)
     return plan, [pa.py_buffer(b) for b in store.get_ranges(path, plan.requests)]
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import json
 import tarfile
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -191,3 +192,57 @@ def test_an_error_in_a_later_column_names_its_own_row(far: CountingStore, store:
     with pytest.raises(BadReference) as raised:
         lading.materialise(batch, stores=Stores({"far://": far}))
     assert (raised.value.row, raised.value.column) == (COUNT - 1, "txt")
+
+
+def _written(store: CountingStore, name: str, **options: Any) -> int:
+    """Write the samples in a format; return the bytes of its shards."""
+    _open(store, "foreign").write(f"far://{name}", format=name, options=options, progress=False)
+    store.reset()
+    return _size(store, name)
+
+
+def _as_rows(samples: list[dict[str, bytes]], numbers: Iterable[int]) -> list[tuple[Any, ...]]:
+    """Samples as formats with columns have them."""
+    return [(samples[i]["jpg"], samples[i]["json"].decode(), samples[i]["txt"].decode()) for i in numbers]
+
+
+@pytest.mark.parametrize("name", ["mds"])
+@pytest.mark.parametrize("condition", CONDITIONS)
+def test_a_filter_of_another_format_reads_a_tenth(
+    far: CountingStore, samples: list[dict[str, bytes]], name: str, condition: str
+) -> None:
+    size = _written(far, name)
+    dataset = _open(far, name).where(condition)
+    assert _values(dataset, "jpg", "json", "txt") == _as_rows(samples, KEPT)
+    assert far.bytes_read <= size / 10
+    assert far.requests["get_ranges"] <= 2 * COUNT + len(KEPT) + 10
+
+
+@pytest.mark.parametrize("name", ["mds"])
+def test_writing_filtered_samples_of_another_format_reads_a_tenth(
+    far: CountingStore, samples: list[dict[str, bytes]], name: str
+) -> None:
+    size = _written(far, name)
+    _open(far, name).where(CONDITIONS[0]).write("far://kept", format="webdataset", progress=False)
+    assert far.bytes_read <= size / 10
+    assert _values(_open(far, "kept"), "jpg", "json", "txt") == _as_rows(samples, KEPT)
+
+
+@pytest.mark.parametrize("name", ["mds"])
+def test_columns_without_payload_of_another_format(
+    far: CountingStore, samples: list[dict[str, bytes]], name: str
+) -> None:
+    size = _written(far, name)
+    found = [text for batch in _open(far, name).batches(columns=["txt"]) for text in batch["txt"].to_pylist()]
+    assert found == [sample["txt"].decode() for sample in samples]
+    assert far.bytes_read <= size / 10
+
+
+@pytest.mark.parametrize("name", ["mds"])
+def test_all_of_another_format_is_read_once_in_few_requests(
+    far: CountingStore, samples: list[dict[str, bytes]], name: str
+) -> None:
+    size = _written(far, name)
+    assert _values(_open(far, name), "jpg", "json", "txt") == _as_rows(samples, range(COUNT))
+    assert far.bytes_read <= 1.01 * size
+    assert far.requests["get_ranges"] <= 12

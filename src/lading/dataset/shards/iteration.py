@@ -191,6 +191,7 @@ def scan_shard(  # noqa: PLR0913 - limits, columns and flags of one read
     views: bool = False,
     drifting: bool = False,
     by_index: bool = False,
+    filtered: bool = False,
     range_hasher: RangeHasher | None = None,
 ) -> Iterator[Batch]:
     """Batches of one shard, references as they are; the shard is closed at the end, if nobody else reads from it.
@@ -198,15 +199,17 @@ def scan_shard(  # noqa: PLR0913 - limits, columns and flags of one read
     With `views`, payload that lies in memory comes as `binary_view`, large values of a mapped file as references,
     in batches as large as the limits allow. With `drifting`, batches may differ in columns and types. A
     `range_hasher` gets the ranges of a mapped file that a reader skips while it walks over headers. With `by_index`,
-    samples of a remote shard with an index are read without a walk over its headers. Where bad shards are skipped, a
-    shard is read to its end before its first batch is given.
+    samples of a remote shard with an index are read without a walk over its headers. With `filtered`, large values of
+    a remote shard stay there as references, where its format allows that. Where bad shards are skipped, a shard is read
+    to its end before its first batch is given.
 
     Raises:
         DataError: two neighbouring documents have one id in a tar: as rows they would be one sample.
     """
     scan = partial(
-        _scanned, shards, shard, max_rows, max_bytes, columns, schema, views=views, drifting=drifting, by_index=by_index
-    )
+        _scanned, shards, shard, max_rows, max_bytes, columns, schema, views=views, drifting=drifting,
+        by_index=by_index, filtered=filtered,
+    )  # fmt: skip
     if shards.bad.policy == "error":
         yield from scan(range_hasher=range_hasher)
         return
@@ -243,6 +246,7 @@ def _scanned(  # noqa: PLR0913 - as of `scan_shard`
     views: bool,
     drifting: bool,
     by_index: bool,
+    filtered: bool,
     range_hasher: RangeHasher | None = None,
 ) -> Iterator[Batch]:
     """Batches of one shard, as they are read; see `scan_shard`."""
@@ -253,7 +257,7 @@ def _scanned(  # noqa: PLR0913 - as of `scan_shard`
     lineage = {LINEAGE_KEY: orjson.dumps(files)}
     samples = first = 0
     last: str | None = None
-    with shards.bad.advising(), shards.one_pass(shard, range_hasher, by_index=by_index) as view:
+    with shards.bad.advising(), shards.one_pass(shard, range_hasher, by_index=by_index, filtered=filtered) as view:
         for found in view.batches(
             max_rows=max_rows, max_bytes=max_bytes, columns=columns, schema=schema, views=views, drifting=drifting
         ):

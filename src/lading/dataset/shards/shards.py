@@ -327,7 +327,7 @@ class Shards:
 
     @contextmanager
     def one_pass(
-        self, shard: int, range_hasher: RangeHasher | None = None, *, by_index: bool = False
+        self, shard: int, range_hasher: RangeHasher | None = None, *, by_index: bool = False, filtered: bool = False
     ) -> Iterator[View]:
         """A shard as a view for one pass over it; closed at the end, if nobody else reads from it.
 
@@ -335,10 +335,11 @@ class Shards:
             shard: its number.
             range_hasher: takes the values of a mapped file that a reader passes while it walks over headers.
             by_index: whether samples of a remote shard may be read by its index, without a walk over its headers.
+            filtered: whether a condition may leave out many rows; see `ShardFile.filtered`.
         """
-        indexed = self._scanned_by_index(shard) if by_index else None
-        if indexed is not None:
-            remote = self.view_of(indexed)
+        own = self._scanned_in_part(shard, by_index=by_index, filtered=filtered)
+        if own is not None:
+            remote = self.view_of(own)
             try:
                 yield remote
                 self.counts.update(remote.counts)
@@ -364,12 +365,14 @@ class Shards:
                 view.close()
             self._source = None
 
-    def _scanned_by_index(self, shard: int) -> ShardFile | None:
-        """A remote shard with its index; None where a walk is needed, or reads no more."""
-        if self.view != "samples" or self.fixed_schema:
+    def _scanned_in_part(self, shard: int, *, by_index: bool, filtered: bool) -> ShardFile | None:
+        """A remote shard with its index, or with filtered rows; None where a scan reads all of it."""
+        if self.view != "samples" or not (filtered if self.fixed_schema else by_index):
             return None
-        if not is_remote(resolve(self.path(shard), self.stores)[0]):
+        if shard in self.replacements or not is_remote(resolve(self.path(shard), self.stores)[0]):
             return None
+        if self.fixed_schema:
+            return replace(self.source(shard), filtered=True)
         source = self.indexed(shard)
         return None if source.index is None else replace(source, by_index=True)
 

@@ -24,7 +24,7 @@ from lading.content.conditions import as_where
 from lading.content.field_paths import FieldPath, Wanted
 from lading.content.image import image_info, is_image, usual_sizes
 from lading.content.nested import empty_batch
-from lading.dataset.steps.step import Filter, ImageBounds, Where
+from lading.dataset.steps.step import Drop, Filter, ImageBounds, Limit, Rename, Rows, Select, Step, Where
 from lading.dataset.transform.sample_functions import of_batch
 from lading.dataset.values.field_values import read_fields, refuse_absent
 from lading.dataset.values.json_values import FieldColumn
@@ -33,13 +33,28 @@ from lading.features.items import METADATA_POSITION, RESERVED, sample_starts, sa
 from lading.features.types import Image, feature_of
 from lading.storage.fetch import ERROR_COLUMN, Fetcher
 
-__all__ = ["FailsCondition", "Rejects", "check_types", "left_rows", "of_other_kind", "rejects_of", "without"]
+__all__ = [
+    "FailsCondition",
+    "Rejects",
+    "check_types",
+    "is_filtered",
+    "left_rows",
+    "of_other_kind",
+    "rejects_of",
+    "without",
+]
 
 Rejects: TypeAlias = Callable[[pa.RecordBatch], Mapping[str, NDArray[np.bool_]]]
 """Gives, for a batch of rows, the rejected rows by reason."""
 
 _HEAD_BYTES = (512, 64 << 10)
 """First bytes of an image that are looked at, then more where they were too few; at last all of it."""
+
+
+def is_filtered(steps: Sequence[Step]) -> bool:
+    """Whether a condition may reject rows before a step looks at their payload."""
+    looks = (step for step in steps if not isinstance(step, (Select, Drop, Rename, Limit, Rows)))
+    return isinstance(next(looks, None), (Where, ImageBounds))
 
 
 def rejects_of(step: Where | ImageBounds | Filter, view: str, fetcher: Fetcher) -> Rejects:

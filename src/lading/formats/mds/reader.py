@@ -41,6 +41,7 @@ from lading.limits import Limits, raised_by
 from lading.storage.base import MappedFile, Mapper, OpenFile, Store
 from lading.storage.fetch import Fetcher
 from lading.storage.fetch_plan import plan_ranges
+from lading.storage.nearby_ranges import NearbyRanges
 from lading.storage.unwrap import unwrapped
 
 __all__ = ["MdsReader", "ReadOptions", "meta_places", "parse_object", "read_meta", "same_bytes"]
@@ -150,6 +151,11 @@ class _Body:
         if self.file is not None:
             return self.file.read(offset, length)
         return bytes(self.read([(offset, length)])[0])
+
+    @property
+    def is_ranges(self) -> bool:
+        """Return whether the bytes are read by range."""
+        return self.file is None and self._data is None
 
     @property
     def whole(self) -> pa.Buffer | None:
@@ -303,7 +309,9 @@ class MdsReader(SampleReader):
         return {name: sample[name] for name in self._names if name in sample} if len(self._written) else sample
 
     def schema(self) -> pa.Schema:
-        """Return the columns in MDS's order: numbers, text, and references to the rest (bytes, for a compressed shard).
+        """Return the columns in MDS's order: numbers, text, and references to the rest.
+
+        The rest is bytes for a compressed shard, and for a remote one unless its rows are filtered.
 
         After `as_written`, in the order and types of the written rows.
         """
@@ -314,7 +322,8 @@ class MdsReader(SampleReader):
         return with_files(pa.schema(fields, metadata=self._written.metadata), self._files())
 
     def _field(self, name: str, *, views: bool) -> pa.Field:
-        own = self._layout.field(name, refs=self._body.file is not None, views=views)
+        refs = self._body.file is not None or (self._source.filtered and self._body.is_ranges)
+        own = self._layout.field(name, refs=refs, views=views)
         return given_field(own, self._written.field(name)) if name in self._written.names else own
 
     def _files(self) -> list[FileEntry]:
@@ -337,7 +346,8 @@ class MdsReader(SampleReader):
     ) -> pa.Table:
         """Return samples by ordinal, in the given order. Requests only these samples from a store."""
         wanted = np.arange(self.num_rows()) if rows is None else rows
-        return pa.Table.from_batches([self._batch(self._part(wanted), self._schema(columns, views=False))])
+        schema = self._schema(columns, views=False)
+        return pa.Table.from_batches([self._batch(self._part(wanted, schema), schema)])
 
     def batches(
         self,
@@ -348,13 +358,17 @@ class MdsReader(SampleReader):
         views: bool = False,
         schema: pa.Schema | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """Yield all samples in order. Peak memory: numbers and text of a batch; all of it if nothing is mapped."""
+        """Yield all samples in order. Peak memory: numbers and text of a batch; all of it if nothing is mapped.
+
+        Of a remote shard whole samples are read; but only the wanted columns, and bytes near them, where payload is not
+        wanted or rows are filtered.
+        """
         schema = self._schema(columns, views=views)
         ends = self._offset.astype(np.int64)
         sizes = ends[1:] - ends[:-1]
         bounds = split_rows(np.arange(len(sizes)), sizes, max_rows=max_rows, max_bytes=max_bytes).tolist()
         for first, stop in pairwise(bounds):
-            part = self._part(np.arange(first, stop))
+            part = self._part(np.arange(first, stop), schema)
             yield self._batch(part, schema)
             if self._body.mapped is not None:
                 self._body.mapped.release(int(part.start[0]), int(part.stop[-1]))
@@ -373,8 +387,8 @@ class MdsReader(SampleReader):
         own = self._layout.field(field.name, refs=False, views=False)
         return field if is_ref(field.type) or pa.types.is_binary_view(field.type) else own
 
-    def _part(self, rows: NDArray[np.int64]) -> Part:
-        """Return samples in place, or read from the store."""
+    def _part(self, rows: NDArray[np.int64], schema: pa.Schema) -> Part:
+        """Return samples in place, or read from the store as far as these columns need it."""
         start, stop = self._offset[rows].astype(np.int64), self._offset[rows + 1].astype(np.int64)
         body = self._body
         if body.file is not None:
@@ -390,13 +404,25 @@ class MdsReader(SampleReader):
             window = room_for(size)
             body.file.read_into([as_view(window)], first)
             return Part(window, start, stop, rows, first)
-        gap = self._source.store.request_bytes
+        store = self._source.store
+        if len(rows) and self._leaves_payload(schema):
+            return Part(NearbyRanges(store, body.read, int(start.min()), int(stop.max())), start, stop, rows)
+        gap = store.request_bytes
         plan = plan_ranges(start, stop - start, max_gap_bytes=gap, max_request_bytes=_MAX_REQUEST_BYTES)
         answers = body.read(plan.requests)
         begins = np.cumsum([0, *(answer.size for answer in answers)])
         at = begins[:-1][plan.request_of] + plan.offset_in if len(rows) else start
         data = answers[0] if len(answers) == 1 else pa.py_buffer(b"".join(map(memoryview, answers)))
         return Part(data, at, at + stop - start, rows)
+
+    def _leaves_payload(self, schema: pa.Schema) -> bool:
+        """Return whether these are some columns of samples, and their bytes stay in the file."""
+        held = any(pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind) for kind in schema.types)
+        return (
+            self.config.format == "mds"
+            and not held
+            and (len(schema) < len(self._names) or any(map(is_ref, schema.types)))
+        )
 
 
 def meta_places(source: ShardFile, entry: Entry) -> NDArray[np.int64]:

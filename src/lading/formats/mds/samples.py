@@ -26,6 +26,7 @@ from lading.formats.mds.index import NUMBERS, Column
 from lading.formats.mds.nulls import marks_of
 from lading.storage.base import OpenFile
 from lading.storage.fetch_plan import plan_ranges
+from lading.storage.nearby_ranges import NearbyRanges
 from lading.storage.windows import BUFFER_BYTES, read_together
 
 __all__ = ["TEXTS", "Part", "SampleLayout", "text_column"]
@@ -41,7 +42,7 @@ _FEATURES: dict[str, Feature] = {
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Samples in memory, in a mapped file, or in an open one.
+    """Samples in memory, in a mapped file, in an open one, or in a remote one.
 
     Attributes:
         data: source of their bytes: memory that begins at `base`, or a file of which only the wanted bytes are read.
@@ -51,7 +52,7 @@ class Part:
         base: first byte in memory.
     """
 
-    data: pa.Buffer | OpenFile
+    data: pa.Buffer | OpenFile | NearbyRanges
     start: NDArray[np.int64]
     stop: NDArray[np.int64]
     rows: NDArray[np.int64]
@@ -61,6 +62,8 @@ class Part:
         """Return memory with ranges of the samples, and the start of each range there."""
         if isinstance(self.data, pa.Buffer):
             return self.data, offset - self.base
+        if isinstance(self.data, NearbyRanges):
+            return self.data.find(offset, length)
         plan = plan_ranges(offset, length, max_gap_bytes=_GAP_BYTES, max_request_bytes=BUFFER_BYTES)
         [found], _, at = read_together(self.data, plan, _ALL_BYTES)
         return found, at
