@@ -17,7 +17,6 @@ from lading.dataset.shards.shards import Shards
 from lading.dataset.source.open import open_shards
 from lading.dataset.source.pruning import shards_that_fit
 from lading.dataset.transform.concat import Parts
-from lading.dataset.transform.part_shards import repeated_keys
 from lading.dataset.writing.single_file import check_file, is_file_name, options_of_file
 from lading.dataset.writing.writer import DatasetWriter, WriteSummary
 from lading.errors import UsageError
@@ -35,9 +34,8 @@ from lading.jobs.schedule import make_schedule
 from lading.jobs.spec import Conversion
 from lading.jobs.threads import using_threads
 from lading.manifest.commit import check_destination, find_destination
-from lading.options import (
-    WriteOptions,
-)
+from lading.options import WriteOptions
+from lading.pipeline.repeated_keys import RepeatedKeys
 from lading.storage.base import Sink, Store
 from lading.storage.memory import MemoryStore
 from lading.storage.roots import StoredRoots, kept_roots, real_place
@@ -66,15 +64,14 @@ def convert_one(job: ConversionJob, destination: str | os.PathLike[str]) -> Conv
         if write.workers > 1:
             paths = [*shards.listing.table["path"].to_pylist(), os.fspath(destination)]
             refuse_out_of_reach([*(each.format for each in shards.sources()), target.name], paths, shards.stores)
-        copies, members = job.copies(shards), None
+        copies, members, keys = job.copies(shards), None, RepeatedKeys()
         if copies:
             options, members = as_members(shards, target, write.options)
             write = replace(write, options=options)
-        if isinstance(job.source, Parts) and target.info.interleaved == "members":
-            shards.counts["samples with a key that an earlier sample has"] += repeated_keys(shards)
         job = replace(job, write=write)
         schedule = make_schedule(job, shards, held, (store, path), alone=is_file_name(destination))
         spec, checked = schedule.spec, write.verify and not write.dry_run
+        counts_keys = isinstance(job.source, Parts) and target.info.interleaved == "members"
         if checked:
             refuse_unverifiable(target, spec)
             spec = replace(spec, digests=not copies)
@@ -84,13 +81,15 @@ def convert_one(job: ConversionJob, destination: str | os.PathLike[str]) -> Conv
         )  # fmt: skip
         summary, digest = WriteSummary(0, 0, 0, 0), None
         if write.dry_run:
-            _rehearse(run, spec, path)
+            _rehearse(run, spec, path, keys if counts_keys else None)
             note_left_out(shards, run.losses, listed=False)
         else:
             with DatasetWriter(
                 destination, **_written_as(spec), overwrite=write.overwrite, members=members, stores=stores,
                 staging=schedule.staging, roots=spec.read.roots if write.lazy else (),
             ) as writer:  # fmt: skip
+                if counts_keys:
+                    writer.count_keys(keys)
                 run.into(writer, store, schedule.pool)
                 shards.bad.refuse_all(len(shards.listing))
                 if checked:
@@ -102,6 +101,7 @@ def convert_one(job: ConversionJob, destination: str | os.PathLike[str]) -> Conv
                 note_left_out(shards, run.losses, listed=ledger is not None)
                 _end(writer, ledger, shards.bad)
             summary = writer.close()
+        shards.counts["samples with a key that an earlier sample has"] += keys.count()
         formats = " + ".join(dict.fromkeys(each.format for each in shards.sources()))
         return ConvertSummary(
             formats, target.name, shards.view, run.tally.shards + schedule.source_shards, summary.num_shards,
@@ -145,11 +145,11 @@ def _written_as(spec: Conversion) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _rehearse(run: Run, spec: Conversion, place: str) -> None:
+def _rehearse(run: Run, spec: Conversion, place: str, keys: RepeatedKeys | None) -> None:
     """Write a dataset without rows, in memory: options or columns may be refused. Then read the rows."""
     with DatasetWriter(place, **_written_as(spec), stores=Stores({place: MemoryStore()})):
         pass
-    run.look()
+    run.look(keys)
 
 
 def _end(writer: DatasetWriter, ledger: Sink | None, bad: BadShards) -> None:

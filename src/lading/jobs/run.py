@@ -19,12 +19,14 @@ from lading.dataset.source.source import read_head
 from lading.dataset.values.absent_fields import refuse_absent_fields
 from lading.dataset.writing.outcomes import LEDGER_NAME
 from lading.dataset.writing.writer import DatasetWriter
+from lading.features.items import KEY
 from lading.jobs.converter import Converter
 from lading.jobs.messages import DIGESTS_NAME, decode_part, decode_skipped
 from lading.jobs.pool import Order, Workers
 from lading.jobs.progress import OnProgress, Progress, Speed, Tally
 from lading.jobs.spec import Conversion
 from lading.jobs.tasks import Task
+from lading.pipeline.repeated_keys import RepeatedKeys
 from lading.storage.base import Buffer, Sink, Store
 from lading.storage.concurrent import is_remote
 
@@ -114,11 +116,12 @@ class Run:
             found[f"rows of {joiner.step.table.name} without a sample"] += int(np.sum(~joiner.found))
         return +found
 
-    def look(self) -> None:
-        """Read the rows, and write nothing."""
+    def look(self, keys: RepeatedKeys | None = None) -> None:
+        """Read the rows, and write nothing. `keys` gets the keys of the samples."""
         count = len(self._dataset.listing) if self._arranged is None else self._arranged.count
-        for _ in self._converter.rows(range(count)):
-            pass
+        for batch in self._converter.rows(range(count)):
+            if keys is not None and KEY in batch.schema.names:
+                keys.add(batch.rows.column(KEY))
         self._refuse_absent_fields()
 
     def into(self, writer: DatasetWriter, store: Store, pool: LazyWorkerPool | None) -> None:

@@ -15,8 +15,10 @@ from typing import Any
 import pyarrow as pa
 
 from lading.arrow.references import FileEntry, files_of, with_files
+from lading.features.items import KEY
 from lading.formats.base import ShardFacts
 from lading.manifest.values import EXTENTS_NAME, INDEX_NAME, shards_table
+from lading.pipeline.repeated_keys import RepeatedKeys
 from lading.storage.base import Store, SummedSink
 from lading.storage.checksum import with_checksum
 from lading.storage.sink_file import GatheringFile
@@ -91,6 +93,7 @@ class FinishedShards:
 
     Attributes:
         counts: what was reported, by a short phrase.
+        keys: takes the keys of all samples, where somebody counts those that come again.
     """
 
     def __init__(self, store: Store, folder: str, own: str) -> None:
@@ -101,6 +104,7 @@ class FinishedShards:
         self._measured: list[tuple[str, int] | None] = []
         self._sums: list[tuple[Sequence[str], list[ShardSums]]] = []
         self.counts: Counter[str] = Counter()
+        self.keys: RepeatedKeys | None = None
 
     def __len__(self) -> int:
         return len(self._facts)
@@ -112,6 +116,8 @@ class FinishedShards:
 
     def add(self, shard: FinishedShard) -> None:
         """Append a shard."""
+        if self.keys is not None and shard.index is not None and KEY in shard.index.column_names:
+            self.keys.add(shard.index.column(KEY))
         self._indexed.append(None if shard.index is None else self._index.add(_unplaced(shard.index)))
         self._facts.append((shard.path, shard.facts))
         self._sums.append((shard.beside, shard.sums))

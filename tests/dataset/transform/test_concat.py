@@ -18,8 +18,10 @@ import pytest
 import lading
 from lading.arrow.references import is_ref
 from lading.errors import DataError, SchemaMismatch, UsageError
+from lading.storage.base import write_file
 from lading.storage.memory import MemoryStore
 from lading.storage.stores import Stores
+from lading.testing import CountingStore
 from tars import tar_of
 
 _BYTES = b"\xff\xd8\xff"
@@ -99,8 +101,29 @@ def test_peers_read_what_is_written(parts: list[lading.Dataset], tmp_path: Path)
 
 
 def test_repeated_keys_are_counted(parts: list[lading.Dataset], tmp_path: Path) -> None:
-    done = lading.concat([parts[0], parts[1], parts[0]]).write(tmp_path / "out", format="webdataset")
-    assert done.counts["samples with a key that an earlier sample has"] == 13
+    repeated = "samples with a key that an earlier sample has"
+    ds = lading.concat([parts[0], parts[1], parts[0]])
+    for options in ({}, {"workers": 2}, {"dry_run": True}, {"options": {"compression": "gzip"}}):
+        done = ds.write(tmp_path / "out", format="webdataset", overwrite=True, **options)
+        assert done.counts[repeated] == 13
+    few = ds.where("txt == 'caption 3' or txt == 'row 4'").write(tmp_path / "few" / "a.tar")
+    assert few.counts[repeated] == 1
+    assert repeated not in parts[0].concat(parts[1]).write(tmp_path / "once", "webdataset").counts
+
+
+def test_counting_repeated_keys_reads_nothing_again() -> None:
+    store = CountingStore(MemoryStore())
+    for name in "ab":
+        members = [(f"{name}{n:03}.txt", b"caption %d" % n) for n in range(300)]
+        write_file(store, f"far://in/{name}.tar", [tar_of(*members)])
+    stores = Stores({"far://": store})
+    requests = []
+    for name in ("parquet", "webdataset"):
+        both = lading.concat([lading.open(f"far://in/{part}.tar", stores=stores) for part in "ab"])
+        store.reset()
+        both.write(f"far://{name}", format=name, progress=False)
+        requests.append(sum(len(store.ranges[f"far://in/{part}.tar"]) for part in "ab"))
+    assert requests[0] == requests[1]
 
 
 def test_what_cannot_be_concatenated_is_refused(parts: list[lading.Dataset], docs: Path, tmp_path: Path) -> None:

@@ -12,7 +12,6 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from lading.arrow.align import union_schema
-from lading.arrow.hashing import hash_strings
 from lading.arrow.json_columns import union_json_schemas
 from lading.arrow.references import is_ref
 from lading.dataset.order.chosen import ChosenSamples
@@ -23,7 +22,7 @@ from lading.dataset.steps.repartition import Repartition
 from lading.dataset.steps.step import Map, Step
 from lading.dataset.transform.part_columns import columns_of_parts
 from lading.dataset.transform.part_views import Columns, PartView, StepsView
-from lading.features.items import KEY, without_source
+from lading.features.items import without_source
 from lading.formats.base import Format, FormatInfo, ShardFile, ShardReader
 from lading.formats.registry import find_format, get_format, register
 from lading.interleaved.base import View
@@ -31,9 +30,9 @@ from lading.limits import Limits
 from lading.storage.fetch import Fetcher
 from lading.storage.stores import Stores
 
-__all__ = ["FORMAT", "Part", "PartShards", "listing_of", "planned_shards", "repeated_keys"]
+__all__ = ["FORMAT", "Part", "PartShards", "listing_of", "planned_shards"]
 
-_KEYS_AT_ONCE, _KEY_BYTES = 65_536, 64 << 20
+_KEY_BYTES = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,18 +321,3 @@ def listing_of(parts: Sequence[Part]) -> Listing:
         for number, row in enumerate(part.rows())
     ]
     return Listing(pa.Table.from_pylist(rows, LISTING_SCHEMA))
-
-
-def repeated_keys(shards: Shards) -> int:
-    """Number of samples with a key that an earlier sample has, in whatever part; reads all keys.
-
-    Memory: 16 bytes a sample.
-    """
-    if KEY not in shards.schema.names:
-        return 0
-    found = [np.zeros(0, np.uint64)]
-    for _, view in shards.readable(range(len(shards.listing))):
-        for batch in view.batches(max_rows=_KEYS_AT_ONCE, max_bytes=_KEY_BYTES, columns=[KEY]):
-            found += [hash_strings(batch.column(KEY).drop_null())]
-    hashes = np.concatenate(found)
-    return len(hashes) - len(np.unique(hashes))

@@ -39,6 +39,7 @@ from lading.pipeline.fetch import advising, fetched_parts
 from lading.pipeline.finished import FinishedShard, FinishedShards, Part, ShardSums
 from lading.pipeline.open_shard import BuildFolder
 from lading.pipeline.pack import KeyNumbers
+from lading.pipeline.repeated_keys import RepeatedKeys
 from lading.pipeline.shard_kind import CHECKSUMS, OnDuplicateId, ShardKind
 from lading.pipeline.write import PartWriter, write_rows
 from lading.storage.background import Background
@@ -303,6 +304,10 @@ class DatasetWriter:
         """The writer of the shards, for a job whose pipeline ends there. A job that fails aborts this writer."""
         self._refuse_finished()
         return self._part
+
+    def count_keys(self, keys: RepeatedKeys) -> None:
+        """Give the keys of all samples to a counter, where references of the samples have keys: in tars."""
+        self._shards.keys = keys
 
     def end_part(self, cut: Cut, first_row: int | None = None) -> None:
         """End the open shard: what comes next is written as if nothing had come before.
