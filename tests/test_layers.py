@@ -25,7 +25,7 @@ LAYERS = (
     "interleaved manifest",
     "pipeline",
     "dataset",
-    "compat jobs testing",
+    "compat jobs testing train",
     "cli",
     "__init__ __main__",
 )
@@ -37,7 +37,10 @@ APART = {"data", "testing"}
 LOWEST_MAY_IMPORT = {*sys.stdlib_module_names, "pyarrow", "numpy", "xxhash", "orjson", "PIL"}
 """Libraries of the lowest layer. Pillow is an extra, imported where raw pixels become an image."""
 
-METHODS = {("lading.dataset.dataset", f"lading.jobs.{job}") for job in ("convert", "export", "stats")}
+METHODS = {
+    ("lading.dataset.dataset", module)
+    for module in ("lading.jobs.convert", "lading.jobs.export", "lading.jobs.stats", "lading.train.loader")
+}
 """Imports inside a method that starts a job of a higher layer, such as `Dataset.write`."""
 
 _LAYER = {name: layer for layer, names in enumerate(LAYERS) for name in names.split()} | {"data": 0}

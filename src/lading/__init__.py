@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from lading.jobs.verify import verify
     from lading.options import InterleavedOptions
     from lading.storage.fetch import materialise
+    from lading.train.loader import loader
 
 __all__ = [
     "Dataset",
@@ -41,6 +42,7 @@ __all__ = [
     "export",
     "index",
     "info",
+    "loader",
     "materialise",
     "merge",
     "open",
@@ -64,6 +66,7 @@ _HOMES = {
     "export": ("lading.jobs.export", "export"),
     "index": ("lading.jobs.index", "index"),
     "info": ("lading.jobs.info", "info"),
+    "loader": ("lading.train.loader", "loader"),
     "materialise": ("lading.storage.fetch", "materialise"),
     "merge": ("lading.jobs.merge", "merge"),
     "open": ("lading.dataset.source.open", "open_dataset"),

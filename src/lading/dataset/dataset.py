@@ -17,9 +17,11 @@ from lading.content.nested import empty_batch
 from lading.dataset import shown
 from lading.dataset.column_values import Column
 from lading.dataset.key_verbs import KeyVerbs
+from lading.dataset.layout import Layout, layout_of
 from lading.dataset.layout_verbs import LayoutVerbs
 from lading.dataset.order.chosen import ChosenSamples
 from lading.dataset.order.chosen_access import access_to
+from lading.dataset.order.order import numbers_at
 from lading.dataset.order_verbs import OrderVerbs
 from lading.dataset.sample_list import SampleList
 from lading.dataset.shards import iteration
@@ -41,12 +43,14 @@ from lading.dataset.values.python_values import rows_as_dicts, samples_as_dicts
 from lading.errors import UsageError
 from lading.features.items import KEY
 from lading.formats.registry import format_of_name
+from lading.manifest.values import lookup
 from lading.options import OnError, ReadOptions
 
 if TYPE_CHECKING:
     from lading.jobs.convert_summary import ConvertSummary
     from lading.jobs.export import ExportSummary
     from lading.jobs.stats_values import Stats
+    from lading.train.loader import Loader
 
 __all__ = ["Dataset"]
 
@@ -65,7 +69,9 @@ class Dataset(StepVerbs, OrderVerbs, KeyVerbs, LayoutVerbs):
         ds.write("english", format="jsonl")
     """
 
-    __slots__ = ("_access", "_chosen", "_decodes", "_read", "_reopen", "_sample", "_shards", "_source", "_steps")
+    __slots__ = (
+        "_access", "_chosen", "_decodes", "_fitting", "_read", "_reopen", "_sample", "_shards", "_source", "_steps",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -83,6 +89,7 @@ class Dataset(StepVerbs, OrderVerbs, KeyVerbs, LayoutVerbs):
         fitting = shards_that_fit(shards, steps)
         chooses = any(not isinstance(step, Repartition) for step in steps)
         self._chosen = ChosenSamples(fitting, steps) if chooses else None
+        self._fitting = fitting
         self._access = access_to(fitting, self._chosen, media=decode)
         self._sample = self._access.sample
 
@@ -202,6 +209,16 @@ class Dataset(StepVerbs, OrderVerbs, KeyVerbs, LayoutVerbs):
     def columns(self) -> list[str]:
         """Names of the columns of `schema`."""
         return list(self.schema.names)
+
+    @property
+    def layout(self) -> Layout:
+        """How samples lie: bounds of shards, sizes, what is read at once, a fingerprint. Opens one shard.
+
+        Behind conditions one pass over their columns counts the samples that are left.
+
+        Example: `ds.layout.fingerprint`
+        """
+        return layout_of(self._fitting, self._chosen)
 
     @property
     def shards(self) -> ShardList:
@@ -398,6 +415,23 @@ class Dataset(StepVerbs, OrderVerbs, KeyVerbs, LayoutVerbs):
         """
         return self._access.take(indices, columns, views=views)
 
+    def as_samples(self, rows: pa.Table) -> list[dict[str, Any]]:
+        """The samples of rows that `take` gave, each a dict as `ds[i]` gives it; media are bytes.
+
+        Example: `ds.as_samples(ds.take([7, 0]))`
+        """
+        return samples_as_dicts(self._shards, rows)
+
+    def place_of(self, index: int) -> tuple[str, int]:
+        """The file of a sample, and its number in that file. Raises IndexError.
+
+        Example: `ds.place_of(1234)  # ("train/00001.tar", 234)`
+        """
+        numbers = range(len(self)) if self._chosen is None else self._chosen.numbers
+        number = numbers_at(numbers, ordinals([index]))
+        shard, row = lookup(self._fitting.sample_ends(), number)
+        return self._fitting.path(int(shard[0])), int(row[0])
+
     def by_key(self, key: str) -> dict[str, Any]:
         """The first sample with this key (`__key__`, or `sample_id` of interleaved data).
 
@@ -457,6 +491,19 @@ class Dataset(StepVerbs, OrderVerbs, KeyVerbs, LayoutVerbs):
         from lading.jobs.convert import convert
 
         return convert(self, destination, format=format or format_of_name(os.fspath(destination)), **options)
+
+    def loader(self, batch_size: int = 1, **options: Any) -> Loader:
+        """Batches for training, one epoch after the other; the same as `lading.loader(ds, batch_size, …)`.
+
+        Example: `for batch in ds.loader(64, shuffle=True, collate="torch"): ...`
+
+        Args:
+            batch_size: samples a batch.
+            options: the other arguments of `lading.loader`.
+        """
+        from lading.train.loader import loader
+
+        return loader(self, batch_size, **options)
 
     def export(self, destination: str | os.PathLike[str], *, overwrite: bool = False) -> ExportSummary:
         """Write samples as loose files, such as `0001.jpg` and `0001.txt`; see `lading.export`.

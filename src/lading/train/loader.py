@@ -1,0 +1,193 @@
+"""The loader: batches of a dataset for training, in an order that is exact, for any number of ranks."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final, Literal
+
+from lading.dataset.dataset import Dataset
+from lading.dataset.layout import Layout
+from lading.dataset.source.open import open_dataset
+from lading.dataset.source.source import Source
+from lading.errors import UsageError
+from lading.train.columns import Collate, ColumnMaker, Decode, Recipe
+from lading.train.order import Kind, Order, Shuffle
+from lading.train.ranks import rank_and_world_size
+from lading.train.reading import USUAL_BYTES, EpochReader, OnSampleError, Reading
+from lading.train.share import Last, Share
+from lading.train.state import VERSION, refuse_other_state
+from lading.units import parse_bytes
+
+__all__ = ["Loader", "loader"]
+
+_BLOCK_BYTES: Final = 4 << 20
+_MOST_BLOCKS: Final = 1 << 20
+
+
+def loader(  # noqa: PLR0913 - one argument a decision of the user; all but two by keyword
+    source: Source | Dataset,
+    batch_size: int = 1,
+    *,
+    shuffle: bool | Literal["global", "block"] | Shuffle = False,
+    seed: int = 0,
+    columns: Sequence[str] | None = None,
+    decode: Mapping[str, Decode] | Literal[False] | None = None,
+    image_size: int | tuple[int, int] | None = None,
+    transform: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
+    batch_transform: Callable[[Any], Any] | None = None,
+    collate: Collate = "numpy",
+    last: Last = "short",
+    rank: int | None = None,
+    world_size: int | None = None,
+    threads: int | None = None,
+    ahead_bytes: int | str = "256MB",
+    on_error: OnSampleError = "error",
+) -> Loader:
+    """Batches of a dataset for training, one epoch after the other.
+
+    Example:
+        loader = lading.loader("train/*.tar", 64, shuffle=True, seed=7, collate="torch")
+        for epoch in range(loader.epoch, 3):
+            for batch in loader:
+                batch["jpg"], batch["json"], batch["__key__"]
+            torch.save(loader.state_dict(), path)
+
+    The order is a function of the data, the seed, the epoch and the shuffle alone. `load_state_dict` goes on at the
+    next sample, also with another number of ranks or another batch size.
+
+    Args:
+        source: a dataset, or what `lading.open` opens.
+        batch_size: samples a batch.
+        shuffle: True for `global`, which is any order, where samples are byte ranges of local files, and `block` where
+            the store is remote or files are compressed: blocks of neighbours in random order, shuffled within a round
+            of 64 blocks, and read once. False for the order of the source.
+        seed: of the shuffle.
+        columns: columns to read; None for all.
+        decode: what becomes of columns, such as `{"jpg": "pil"}`: `pil`, `numpy` (height, width, 3), `torch`
+            (3, height, width), None for the bytes, or a function of the bytes. By default images are arrays or tensors,
+            as `collate` says. False decodes no media.
+        image_size: height and width of images, one number for both; None leaves them as they are.
+        transform: is given every sample, a dict of decoded values, and returns one.
+        batch_transform: is given every batch, and returns one.
+        collate: `numpy` or `torch` for a dict of columns, `list` for a list of samples, `arrow` for an Arrow table of
+            bytes, or a function of the list of samples.
+        last: where the samples do not fill the last step of all ranks: `short` for shorter batches, `pad` for samples
+            of the epoch again, `drop` to leave them out. All ranks have the same number of batches. Where samples may
+            come again, the column `__padding__` says which do.
+        rank: of this process; by default that of `torch.distributed` if it is initialised, else of the variable `RANK`
+            or of Slurm, else 0.
+        world_size: number of ranks; by default from where the rank is, else 1.
+        threads: that decode; by default one a core.
+        ahead_bytes: what is read ahead of the loop, at most, by the sizes of files.
+        on_error: for a sample that cannot be decoded: `error`, or `skip`, which takes the next sound one of the order.
+
+    Raises:
+        UsageError: an argument is wrong, or the dataset has steps whose samples are not known by number.
+    """
+    dataset = source if isinstance(source, Dataset) else open_dataset(source)
+    recipe = Recipe(decode, image_size, transform, batch_transform, collate)
+    reading = Reading(None if columns is None else tuple(columns), threads, parse_bytes(ahead_bytes), on_error)
+    ranks = rank_and_world_size(rank, world_size)
+    return Loader(dataset, batch_size, shuffle, seed, last, ranks, recipe, reading)
+
+
+class Loader:
+    """Gives batches; made by `lading.loader`. A `for` loop is one epoch, or what is left of it after `load_state_dict`.
+
+    A loop that ends early (`break`) starts its epoch again, unless `load_state_dict` says otherwise.
+
+    Attributes:
+        epoch: number of the epoch that the next loop gives.
+        shuffle: how samples are shuffled.
+        counts: what was reported so far, by a short phrase.
+    """
+
+    def __init__(
+        self, dataset: Dataset, batch_size: int, shuffle: bool | Kind | Shuffle, seed: int, last: Last,
+        ranks: tuple[int, int], recipe: Recipe, reading: Reading,
+    ) -> None:  # fmt: skip
+        _refuse_wrong(batch_size, last, reading)
+        self._dataset, self._seed, self._reading = dataset, seed, reading
+        self._layout = dataset.layout
+        self.shuffle = _resolved(shuffle, self._layout)
+        self._share = Share(self._layout.num_samples, batch_size, last, *ranks)
+        documents = dataset.view == "interleaved"
+        self._maker = ColumnMaker(recipe, dataset.as_samples if documents else None)
+        self.epoch, self._position, self._resumed = 0, 0, False
+        self.counts: Counter[str] = Counter()
+
+    def __len__(self) -> int:
+        """Batches of a whole epoch, the same on every rank."""
+        return self._share.num_batches()
+
+    def __iter__(self) -> Iterator[Any]:
+        if not self._resumed:
+            self._position = 0
+        self._resumed = False
+        share, layout = self._share, self._layout
+        order = Order(layout.shard_ends, self.shuffle, self._seed, self.epoch)
+        bytes_each = layout.sample_bytes or USUAL_BYTES
+        reader = EpochReader(self._dataset, bytes_each, share, order, self._maker, self._reading, self.counts)
+        for batch in reader.batches(self._position):
+            self._position = share.after(self._position)
+            yield batch
+        self.epoch, self._position = self.epoch + 1, 0
+
+    def set_epoch(self, epoch: int) -> None:
+        """Make the next loop give the begin of this epoch."""
+        self.epoch, self._position, self._resumed = epoch, 0, False
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the next sample is: a small dict of what JSON has. The same on every rank.
+
+        Inside of a loop, the batch that the loop was given last counts as used.
+        """
+        at_end = self._position and not self._share.num_batches(self._position)
+        return {
+            "version": VERSION,
+            "epoch": self.epoch + bool(at_end),
+            "position": 0 if at_end else self._position,
+            "num_samples": self._share.num_samples,
+            "seed": self._seed,
+            "shuffle": self.shuffle.as_dict(),
+            "fingerprint": self._layout.fingerprint,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Make the next loop go on where `state_dict` was made.
+
+        Raises:
+            UsageError: it is no state, or one of other data or of another order; the error names what differs.
+        """
+        refuse_other_state(state, self.state_dict())
+        self.epoch, self._position, self._resumed = state["epoch"], state["position"], True
+
+    def __repr__(self) -> str:
+        share = self._share
+        ranks = f", rank {share.rank} of {share.world_size}" if share.world_size > 1 else ""
+        batches = f"{share.num_samples:,} samples, {len(self):,} batches of {share.batch_size:,}{ranks}"
+        return f"Loader({batches}, shuffle {self.shuffle.kind}, epoch {self.epoch})"
+
+
+def _resolved(shuffle: bool | Kind | Shuffle, layout: Layout) -> Shuffle:
+    """The shuffle with its block, which depends on nothing but the data."""
+    if isinstance(shuffle, Shuffle):
+        return shuffle
+    if shuffle is False:
+        return Shuffle("none")
+    usual: Kind = "block" if layout.remote or layout.unit_samples > 1 else "global"
+    kind = usual if shuffle is True else shuffle
+    if kind != "block":
+        return Shuffle(kind)
+    by_bytes = _BLOCK_BYTES // (layout.sample_bytes or USUAL_BYTES)
+    return Shuffle("block", max(by_bytes, layout.unit_samples, layout.num_samples // _MOST_BLOCKS, 1))
+
+
+def _refuse_wrong(batch_size: int, last: str, reading: Reading) -> None:
+    if type(batch_size) is not int or batch_size < 1:
+        raise UsageError("batch_size must be a whole number of at least 1", found=repr(batch_size))
+    if last not in ("short", "pad", "drop"):
+        raise UsageError("no such way to end an epoch", expected="short, pad or drop", found=repr(last))
+    if reading.on_error not in ("error", "skip"):
+        raise UsageError("no such policy", expected="error or skip", found=repr(reading.on_error))

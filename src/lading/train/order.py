@@ -1,0 +1,146 @@
+"""The order of an epoch: a function of the number of samples, the seed, the epoch and the kind of shuffle.
+
+Nothing else changes it: no rank, no number of ranks or workers, no machine. Any position is computed by itself, so a
+loader can begin anywhere.
+
+Kinds of shuffle:
+
+- `none`: the order of the source.
+- `global`: any order of all samples is equally near. Every batch reads from everywhere.
+- `block`: for data of which neighbours are read together. Blocks of neighbours are put in a random order; 64 of them
+  at a time make a round. The samples of a round are dealt out to lanes, each of which shuffles its own. Position `q` of
+  a round is of lane `q % lanes`: ranks that take every n-th position read blocks of their own.
+
+Example:
+    order = Order(np.array([1000, 1800]), Shuffle("block", 100), seed=7, epoch=0)
+    order.at(np.arange(64))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from typing import Any, Final, Literal, Self, TypeAlias, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lading.errors import UsageError
+from lading.train.permutation import Permutation, derived_key
+
+__all__ = ["Kind", "Order", "Shuffle"]
+
+Kind: TypeAlias = Literal["none", "global", "block"]
+
+_WINDOW: Final = 8
+_LANES: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Shuffle:
+    """How an epoch is shuffled.
+
+    Attributes:
+        kind: `none`, `global` or `block`.
+        block: samples of a block, at most; blocks do not cross shards. 0 where there are no blocks.
+        window: blocks that a lane shuffles at once.
+        lanes: parts of a round. As many ranks read their blocks alone; fewer ranks read several lanes.
+    """
+
+    kind: Kind
+    block: int = 0
+    window: int = _WINDOW
+    lanes: int = _LANES
+
+    def __post_init__(self) -> None:
+        """Refuse other kinds, and sizes that are no sizes."""
+        if self.kind not in get_args(Kind):
+            raise UsageError("no such shuffle", expected=", ".join(get_args(Kind)), found=repr(self.kind))
+        if self.kind == "block" and min(self.block, self.window, self.lanes) < 1:
+            raise UsageError("a block, a window and the number of lanes must be at least 1", found=repr(self))
+
+    def as_dict(self) -> dict[str, Any]:
+        """The values that matter, as JSON has them."""
+        return asdict(self) if self.kind == "block" else {"kind": self.kind}
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> Self:
+        """The shuffle of `as_dict`."""
+        return cls(**values)
+
+
+class Order:
+    """The order of one epoch.
+
+    Args:
+        shard_ends: number of samples in each shard and all before it.
+        shuffle: how it is shuffled.
+        seed: of the user.
+        epoch: its number.
+
+    Memory: 16 bytes a block of a block shuffle; else none.
+    """
+
+    def __init__(self, shard_ends: NDArray[np.int64], shuffle: Shuffle, seed: int, epoch: int) -> None:
+        self.num_samples = int(shard_ends[-1]) if len(shard_ends) else 0
+        self.shuffle = shuffle
+        self._ends, self._seed, self._epoch = shard_ends, seed, epoch
+
+    def at(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The numbers of the samples at some positions. Raises IndexError for a position outside of the epoch."""
+        if self.shuffle.kind == "global":
+            return self._permutation(self.num_samples, "samples").at(positions)
+        if len(positions) and not (positions.min() >= 0 and int(positions.max()) < self.num_samples):
+            raise IndexError(f"positions {positions.min()} to {positions.max()} of {self.num_samples}")
+        return positions if self.shuffle.kind == "none" else self._of_blocks(positions)
+
+    def round_end(self, position: int) -> int:
+        """Where the round of a position ends: what is read of its blocks is used before this position."""
+        if self.shuffle.kind != "block":
+            return self.num_samples
+        bounds = self._round_bounds
+        return int(bounds[np.searchsorted(bounds, position, "right")]) if position < self.num_samples else position
+
+    def _permutation(self, count: int, *use: Any) -> Permutation:
+        return Permutation(count, derived_key(self._seed, self._epoch, *use))
+
+    # Blocks
+
+    @cached_property
+    def _blocks(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """In their random order, the first sample of each block, and the number of samples in it and all before it."""
+        sizes = np.diff(self._ends, prepend=0)
+        counts = -(-sizes // self.shuffle.block)
+        last = np.cumsum(counts)
+        number = self._permutation(int(last[-1]), "blocks").at(np.arange(last[-1]))
+        shard = np.searchsorted(last, number, "right")
+        within = (number - (last - counts)[shard]) * self.shuffle.block
+        return (self._ends - sizes)[shard] + within, np.cumsum(np.minimum(self.shuffle.block, sizes[shard] - within))
+
+    @cached_property
+    def _round_bounds(self) -> NDArray[np.int64]:
+        """The position at which each round begins, and the end of the epoch."""
+        _, ends = self._blocks
+        size = self.shuffle.window * self.shuffle.lanes
+        return np.concatenate(([0], ends[size - 1 :: size], ends[-1:] if len(ends) % size else ends[:0]))
+
+    def _of_blocks(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+        if not len(positions):
+            return positions
+        bounds, lanes = self._round_bounds, self.shuffle.lanes
+        rounds = np.searchsorted(bounds, positions, "right") - 1
+        within = positions - bounds[rounds]
+        rows = np.empty(len(positions), np.int64)
+        uses, of_use = np.unique(rounds * lanes + within % lanes, return_inverse=True)
+        for use, number in enumerate(uses.tolist()):
+            mine = np.flatnonzero(of_use == use)
+            a_round, lane = divmod(number, lanes)
+            size = int(bounds[a_round + 1] - bounds[a_round])
+            length, extra = divmod(size, lanes)
+            begin = int(bounds[a_round]) + lane * length + min(lane, extra)
+            places = within[mine] // lanes
+            rows[mine] = begin + self._permutation(length + (lane < extra), "lane", a_round, lane).at(places)
+        firsts, ends = self._blocks
+        block = np.searchsorted(ends, rows, "right")
+        return firsts[block] + rows - np.concatenate(([0], ends[:-1]))[block]

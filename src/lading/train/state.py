@@ -1,0 +1,50 @@
+"""How far training has come: a small dict that JSON can hold, and the check that it fits.
+
+`position` counts the samples of the epoch that all ranks together have consumed. Another number of ranks, another
+batch size or other workers go on at the next sample; other data, another seed or another shuffle would be other
+samples, and are refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from lading.errors import UsageError
+
+__all__ = ["VERSION", "refuse_other_state"]
+
+VERSION: Final = 1
+
+_NAMES: Final = {
+    "fingerprint": "fingerprint of the data and steps",
+    "num_samples": "number of samples",
+    "seed": "seed",
+    "shuffle": "shuffle",
+}
+
+
+def refuse_other_state(state: Mapping[str, Any], mine: Mapping[str, Any]) -> None:
+    """Raise UsageError if a state is none, or one of other data or of another order, naming what differs.
+
+    Args:
+        state: as `Loader.state_dict` made it.
+        mine: the state of the loader that is to go on.
+    """
+    missing = [name for name in mine if name not in state] if isinstance(state, Mapping) else [*mine]
+    if missing:
+        raise UsageError("this is no state of a loader", expected=f"a dict with {', '.join(mine)}",
+                         found=f"{', '.join(missing[:3])} missing")  # fmt: skip
+    if state["version"] != VERSION:
+        raise UsageError("the state was made by another version of lading", expected=str(VERSION),
+                         found=repr(state["version"]))  # fmt: skip
+    for name, words in _NAMES.items():
+        if state[name] != mine[name]:
+            raise UsageError(
+                f"the state belongs to another order of samples: the {words} differs", expected=repr(mine[name]),
+                found=repr(state[name]), advice="Open the same data, with the same steps, seed and shuffle.",
+            )  # fmt: skip
+    for name, most in (("epoch", None), ("position", mine["num_samples"])):
+        value = state[name]
+        if type(value) is not int or value < 0 or (most is not None and value > most):
+            raise UsageError(f"the {name} of the state is no such number", found=repr(value))

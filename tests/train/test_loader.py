@@ -1,0 +1,250 @@
+"""The loader: each sample of an epoch once, in one order, for any number of ranks, wherever training stops."""
+
+from __future__ import annotations
+
+import io
+import json
+from itertools import pairwise, zip_longest
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+
+import lading
+from lading.errors import DataError, FunctionError, UsageError
+from lading.train.loader import Loader
+
+_COUNT = 53
+_FORMATS = ("webdataset", "parquet", "mds", "arrow", "jsonl", "csv")
+_KEYS = [f"{i:05}" for i in range(_COUNT)]
+
+
+def _jpeg(i: int) -> bytes:
+    data = io.BytesIO()
+    Image.new("RGB", (32, 24), (i, 2 * i, 255 - i)).save(data, "JPEG")
+    return data.getvalue()
+
+
+@pytest.fixture(scope="module")
+def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same samples in each format, in several shards."""
+    folder = tmp_path_factory.mktemp("texts")
+    for name in _FORMATS:
+        with lading.writer(folder / name, format=name, rows_per_shard=10) as writer:
+            for i, key in enumerate(_KEYS):
+                writer.write({"__key__": key, "txt": f"text {i}", "number": i})
+    return folder
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("images") / "tars"
+    with lading.writer(folder, format="webdataset", rows_per_shard=10) as writer:
+        for i, key in enumerate(_KEYS):
+            writer.write({"__key__": key, "jpg": _jpeg(i), "json": {"i": i}, "cls": i})
+    return folder
+
+
+def _keys(loaders: list[Loader]) -> list[str]:
+    """The keys of what the ranks of one job are given in an epoch, in the order of the job, without padding."""
+    found = []
+    for batches in zip_longest(*loaders):
+        columns = [[*zip(b["__key__"], b.get("__padding__", [False] * 99), strict=False)] for b in batches]
+        found += [one for at in zip_longest(*columns) for one in at if one is not None]
+    return [key for key, padding in found if not padding]
+
+
+def _ranks(source: Any, batch_size: int, world: int, **options: Any) -> list[Loader]:
+    return [lading.loader(source, batch_size, rank=rank, world_size=world, **options) for rank in range(world)]
+
+
+@pytest.mark.parametrize("name", _FORMATS)
+@pytest.mark.parametrize("shuffle", [False, True, "global", "block"])
+def test_the_order_is_one_for_any_number_of_ranks(texts: Path, name: str, shuffle: Any) -> None:
+    dataset = lading.open(texts / name)
+    alone = _keys(_ranks(dataset, 7, 1, shuffle=shuffle, seed=3))
+    assert sorted(alone) == _KEYS
+    assert (alone == _KEYS) is (shuffle is False)
+    for world in (2, 3, 8):
+        for batch_size in (1, 4):
+            assert _keys(_ranks(dataset, batch_size, world, shuffle=shuffle, seed=3)) == alone
+
+
+@given(data=st.data())
+def test_training_goes_on_at_the_next_sample(texts: Path, data: st.DataObject) -> None:
+    """Stopped anywhere, and resumed with other ranks and batches, an epoch is what it is undisturbed."""
+    dataset = lading.open(texts / data.draw(st.sampled_from(_FORMATS)))
+    shuffle, workers = data.draw(st.sampled_from([False, "global", "block"])), st.integers(1, 8)
+    options: dict[str, Any] = {"shuffle": shuffle, "seed": data.draw(st.integers(0, 5))}
+    loaders = _ranks(dataset, data.draw(st.integers(1, 9)), data.draw(workers), **options)
+    stop = data.draw(st.integers(0, len(loaders[0])))
+    epoch = _keys(_ranks(dataset, 7, 1, **options))
+    before = []
+    iterators = [iter(each) for each in loaders]
+    for _ in range(stop):
+        columns = [[*zip(b["__key__"], b.get("__padding__", [False] * 99), strict=False)] for b in map(next, iterators)]
+        before += [one[0] for at in zip_longest(*columns) for one in at if one is not None and not one[1]]
+    states = [json.loads(json.dumps(each.state_dict())) for each in loaders]
+    assert all(state == states[0] for state in states)
+    again = _ranks(dataset, data.draw(st.integers(1, 9)), data.draw(workers), **options)
+    for each in again:
+        each.load_state_dict(states[0])
+    if states[0]["epoch"] == 0:
+        assert before + _keys(again) == epoch
+    else:
+        assert before == epoch
+        assert sorted(_keys(again)) == _KEYS
+
+
+def test_epochs_follow_each_other_and_differ(texts: Path) -> None:
+    loader = lading.loader(texts / "parquet", 10, shuffle=True, seed=1)
+    epochs = [_keys([loader]) for _ in range(3)]
+    assert all(sorted(each) == _KEYS for each in epochs)
+    assert all(one != other for one, other in pairwise(epochs))
+    assert loader.epoch == 3
+    loader.set_epoch(1)
+    assert _keys([loader]) == epochs[1]
+
+
+def test_a_loop_that_ends_early_starts_its_epoch_again(texts: Path) -> None:
+    loader = lading.loader(texts / "mds", 10, shuffle=True)
+    first = next(iter(loader))
+    assert next(iter(loader))["__key__"] == first["__key__"]
+
+
+@pytest.mark.parametrize("last, sizes", [("short", [20, 20, 13]), ("pad", [20, 20, 20]), ("drop", [20, 20])])
+def test_the_last_batch(texts: Path, last: Any, sizes: list[int]) -> None:
+    loader = lading.loader(texts / "arrow", 20, last=last)
+    batches = [*loader]
+    assert [len(batch["__key__"]) for batch in batches] == sizes
+    assert len(loader) == len(sizes)
+    padding = [
+        key for b in batches for key, again in zip(b["__key__"], b.get("__padding__", [0] * 20), strict=False) if again
+    ]
+    assert padding == (_KEYS[:7] if last == "pad" else [])
+
+
+@pytest.mark.parametrize(
+    "change, words",
+    [
+        ({"seed": 2}, "the seed differs; expected 2, found 1"),
+        ({"shuffle": "block"}, "the shuffle differs"),
+        ({"source": "csv"}, "the fingerprint of the data and steps differs"),
+        ({"source": "less"}, "the (fingerprint|number of samples)"),
+    ],
+)
+def test_a_state_of_another_order_is_refused(texts: Path, change: dict[str, Any], words: str) -> None:
+    state = lading.loader(texts / "parquet", 4, shuffle="global", seed=1).state_dict()
+    options: dict[str, Any] = {"shuffle": "global", "seed": 1} | {k: v for k, v in change.items() if k != "source"}
+    source: Any = lading.open(texts / ("csv" if change.get("source") == "csv" else "parquet"))
+    if change.get("source") == "less":
+        source = source.where("number < 20")
+    with pytest.raises(UsageError, match=words):
+        lading.loader(source, 4, **options).load_state_dict(state)
+
+
+@pytest.mark.parametrize(
+    "change, words",
+    [({"version": 99}, "another version"), ({"position": -1}, "position"), ({"position": 54}, "position"),
+     ({"epoch": "1"}, "epoch"), (None, "no state of a loader")],
+)  # fmt: skip
+def test_what_is_no_state_is_refused(texts: Path, change: Any, words: str) -> None:
+    loader = lading.loader(texts / "parquet", 4)
+    with pytest.raises(UsageError, match=words):
+        loader.load_state_dict({} if change is None else {**loader.state_dict(), **change})
+
+
+def test_steps_before_the_loader(texts: Path, images: Path) -> None:
+    chosen = lading.open(texts / "webdataset").where("number >= 20").map(lambda s: {**s, "twice": 2 * s["number"]})
+    batches = [*lading.loader(chosen, 8, shuffle=True, seed=2)]
+    numbers = np.concatenate([batch["number"] for batch in batches])
+    assert sorted(numbers.tolist()) == [*range(20, _COUNT)]
+    assert np.array_equal(np.concatenate([batch["twice"] for batch in batches]), 2 * numbers)
+    split = lading.open(images).split({"train": 0.8, "val": 0.2}, seed=1)
+    seen = [sorted(_keys([each.loader(4, columns=["__key__", "cls"], shuffle=True)])) for each in split.values()]
+    assert sorted(seen[0] + seen[1]) == _KEYS
+
+
+def test_batches_are_columns(images: Path) -> None:
+    batch = next(iter(lading.loader(images, 4)))
+    assert batch["__key__"] == _KEYS[:4]
+    assert batch["json"] == [{"i": i} for i in range(4)]
+    assert batch["cls"].tolist() == [0, 1, 2, 3]
+    assert (batch["jpg"].shape, batch["jpg"].dtype) == ((4, 24, 32, 3), np.uint8)
+    with Image.open(io.BytesIO(_jpeg(3))) as image:
+        assert np.array_equal(batch["jpg"][3], np.array(image))
+    small = next(iter(lading.loader(images, 4, image_size=(8, 16))))
+    assert small["jpg"].shape == (4, 8, 16, 3)
+
+
+def test_batches_of_torch(images: Path) -> None:
+    torch = pytest.importorskip("torch")
+    batch = next(iter(lading.loader(images, 4, collate="torch")))
+    assert (batch["jpg"].shape, batch["jpg"].dtype) == ((4, 3, 24, 32), torch.uint8)
+    assert batch["cls"].tolist() == [0, 1, 2, 3]
+
+
+def test_other_ways_to_decode_and_collate(images: Path) -> None:
+    assert next(iter(lading.loader(images, 2, decode=False)))["jpg"] == [_jpeg(0), _jpeg(1)]
+    assert next(iter(lading.loader(images, 2, decode={"jpg": None})))["jpg"] == [_jpeg(0), _jpeg(1)]
+    assert next(iter(lading.loader(images, 2, decode={"jpg": len})))["jpg"].tolist() == [len(_jpeg(0)), len(_jpeg(1))]
+    assert next(iter(lading.loader(images, 2, decode={"jpg": "pil"})))["jpg"][0].size == (32, 24)
+    assert next(iter(lading.loader(images, 2, collate="list", columns=["cls"]))) == [{"cls": 0}, {"cls": 1}]
+    assert next(iter(lading.loader(images, 2, collate=len))) == 2
+    assert next(iter(lading.loader(images, 2, collate="arrow")))["jpg"].to_pylist() == [_jpeg(0), _jpeg(1)]
+
+
+def test_functions_of_the_user(images: Path) -> None:
+    options: dict[str, Any] = {"transform": lambda s: {"x": s["cls"] + 0.5}, "batch_transform": lambda b: b["x"] * 2}
+    assert next(iter(lading.loader(images, 3, **options))).tolist() == [1.0, 3.0, 5.0]
+
+
+@pytest.fixture
+def damaged(tmp_path: Path) -> Path:
+    with lading.writer(tmp_path / "damaged", format="webdataset", rows_per_shard=10) as writer:
+        for i, key in enumerate(_KEYS):
+            writer.write({"__key__": key, "jpg": b"no image" if i in (3, 4, 20) else _jpeg(i), "cls": i})
+    return tmp_path / "damaged"
+
+
+def test_a_broken_image_is_an_error_with_its_place(damaged: Path) -> None:
+    with pytest.raises(DataError, match=r"shard-000000\.tar row 3 .*column 'jpg': the image cannot be opened"):
+        [*lading.loader(damaged, 8)]
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_a_broken_image_is_replaced_by_the_next_sound_one(damaged: Path, shuffle: bool) -> None:
+    whole = _keys([lading.loader(damaged, 8, shuffle=shuffle, decode=False)])
+    loader = lading.loader(damaged, 8, shuffle=shuffle, on_error="skip")
+    found = _keys([loader])
+    broken = {_KEYS[i] for i in (3, 4, 20)}
+    for i, key in enumerate(whole):
+        further = (whole + whole)[i:]
+        assert found[i] == next(each for each in further if each not in broken), key
+    assert loader.counts["samples that could not be decoded, replaced"] == 3
+
+
+def test_an_error_of_a_function_names_the_sample(images: Path) -> None:
+    with pytest.raises(FunctionError, match=r"row 0 sample '00000': the function of transform raised .* ZeroDivision"):
+        [*lading.loader(images, 8, transform=lambda s: 1 // s["cls"])]
+
+
+@pytest.mark.parametrize(
+    "options, words",
+    [
+        ({"batch_size": 0}, "batch_size must be"),
+        ({"last": "keep"}, "short, pad or drop"),
+        ({"collate": "tf"}, "no such collate"),
+        ({"decode": {"jpg": "cv2"}}, "no such way to decode 'jpg'"),
+        ({"shuffle": "py1e"}, "no such shuffle"),
+        ({"on_error": "ignore"}, "error or skip"),
+        ({"rank": 1}, "both rank and world_size"),
+    ],
+)
+def test_wrong_arguments_are_refused(images: Path, options: dict[str, Any], words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        lading.loader(images, **{"batch_size": 4, **options})
