@@ -58,6 +58,11 @@ class NearbyRanges:
         self._windows = windows[:, np.argsort(windows[0], kind="stable")]
         return self._data, place
 
+    @property
+    def held_bytes(self) -> int:
+        """Return the number of bytes that are held."""
+        return int(self._data.size)
+
     def _held(
         self, offset: NDArray[np.int64], length: NDArray[np.int64]
     ) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:

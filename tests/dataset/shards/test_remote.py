@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from PIL import Image
 
@@ -206,7 +207,7 @@ def _as_rows(samples: list[dict[str, bytes]], numbers: Iterable[int]) -> list[tu
     return [(samples[i]["jpg"], samples[i]["json"].decode(), samples[i]["txt"].decode()) for i in numbers]
 
 
-@pytest.mark.parametrize("name", ["mds"])
+@pytest.mark.parametrize("name", ["mds", "arrow"])
 @pytest.mark.parametrize("condition", CONDITIONS)
 def test_a_filter_of_another_format_reads_a_tenth(
     far: CountingStore, samples: list[dict[str, bytes]], name: str, condition: str
@@ -218,7 +219,7 @@ def test_a_filter_of_another_format_reads_a_tenth(
     assert far.requests["get_ranges"] <= 2 * COUNT + len(KEPT) + 10
 
 
-@pytest.mark.parametrize("name", ["mds"])
+@pytest.mark.parametrize("name", ["mds", "arrow"])
 def test_writing_filtered_samples_of_another_format_reads_a_tenth(
     far: CountingStore, samples: list[dict[str, bytes]], name: str
 ) -> None:
@@ -228,7 +229,7 @@ def test_writing_filtered_samples_of_another_format_reads_a_tenth(
     assert _values(_open(far, "kept"), "jpg", "json", "txt") == _as_rows(samples, KEPT)
 
 
-@pytest.mark.parametrize("name", ["mds"])
+@pytest.mark.parametrize("name", ["mds", "arrow"])
 def test_columns_without_payload_of_another_format(
     far: CountingStore, samples: list[dict[str, bytes]], name: str
 ) -> None:
@@ -238,11 +239,34 @@ def test_columns_without_payload_of_another_format(
     assert far.bytes_read <= size / 10
 
 
-@pytest.mark.parametrize("name", ["mds"])
+@pytest.mark.parametrize("name", ["mds", "arrow"])
 def test_all_of_another_format_is_read_once_in_few_requests(
     far: CountingStore, samples: list[dict[str, bytes]], name: str
 ) -> None:
     size = _written(far, name)
     assert _values(_open(far, name), "jpg", "json", "txt") == _as_rows(samples, range(COUNT))
     assert far.bytes_read <= 1.01 * size
-    assert far.requests["get_ranges"] <= 12
+    assert far.requests["get_ranges"] <= 15
+
+
+@pytest.mark.parametrize("compression", [None, "zstd"])
+def test_a_stream_of_pyarrow(
+    far: CountingStore, store: MemoryStore, samples: list[dict[str, bytes]], compression: str | None
+) -> None:
+    columns = {name: [sample[name] for sample in samples] for name in ("jpg", "json", "txt")}
+    table, file = pa.table(columns | {"n": range(COUNT)}), io.BytesIO()
+    options = pa.ipc.IpcWriteOptions(compression=compression)
+    with pa.ipc.new_stream(file, table.schema, options=options) as writer:
+        writer.write_table(table, max_chunksize=3)
+    store.put("far://stream/a.arrow", file.getvalue())
+    assert _values(_open(far, "stream").where("n in (7, 27, 47, 67, 87)"), "jpg", "n") == [
+        (samples[i]["jpg"], i) for i in KEPT
+    ]
+    messages = -(-COUNT // 3)
+    if compression is None:
+        assert far.bytes_read <= len(file.getvalue()) / 10
+        assert far.requests["get_ranges"] <= 1.5 * messages + len(KEPT)
+    far.reset()
+    assert _values(_open(far, "stream"), "txt", "n") == [(sample["txt"], i) for i, sample in enumerate(samples)]
+    assert far.bytes_read <= 1.01 * len(file.getvalue())
+    assert far.requests["get_ranges"] <= 20

@@ -16,6 +16,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from mmap import PAGESIZE
 from threading import Lock, RLock
 from typing import NamedTuple
@@ -48,10 +49,15 @@ from lading.errors import CorruptShard, DataError, UsageError, errors_at
 from lading.formats.base import ShardFile
 from lading.storage.base import MappedFile, Mapper, OpenFile, store_errors
 from lading.storage.fetch_plan import plan_ranges
+from lading.storage.nearby_ranges import NearbyRanges
 
 __all__ = ["Block", "Blocks", "Body", "find_blocks", "message_bytes", "next_message"]
 
 _AHEAD_BYTES = 64 << 10
+_FORWARD_BYTES, _MOST_FORWARD_BYTES = 64 << 10, 16 << 20
+"""Bytes of a remote file that are read at once, when all of it is read forward: more each time."""
+_NEARBY_BYTES = 256 << 10
+"""Bytes of small ranges that are held: those of later messages are read anew."""
 _MAX_REQUEST_BYTES = 64 << 20
 _PREFIX = 8
 _FEATHER_1 = b"FEA1"
@@ -73,13 +79,16 @@ class Body:
         file: the file, if it is open, mapped or not.
         mapped: the file, if it is mapped.
         limits: limits on the resources that the file may take.
+        nearby: ranges of the file, if it is remote and read in part.
     """
 
     def __init__(self, source: ShardFile, *, mmap: bool) -> None:
         self.path, self._store, self.limits = source.path, source.store, source.limits
         self.file: OpenFile | None = None
         self.mapped: MappedFile | None = None
-        self._ahead: tuple[int, bytes] = (0, b"")
+        self.nearby: NearbyRanges | None = None
+        self._ahead: tuple[int, pa.Buffer] = (0, pa.py_buffer(b""))
+        self._forward_bytes = 0
         self._partly = pa.py_buffer(b""), 0
         self._closed = False
         if isinstance(source.store, Mapper):
@@ -120,6 +129,9 @@ class Body:
             data = room_for(length)
             file.read_into([as_view(data)], offset)
             return data
+        if self._forward_bytes:
+            self._forward_bytes = min(2 * self._forward_bytes, _MOST_FORWARD_BYTES)
+            return self._read_ahead(offset, length, self._forward_bytes)
         [found] = self._store.get_ranges(self.path, [(offset, length)])
         return pa.py_buffer(found)
 
@@ -131,11 +143,40 @@ class Body:
         file = self.open_file()
         if file is not None:
             return file.read(offset, length)
+        nearby = self.nearby
+        if nearby is None:
+            return bytes(self._read_ahead(offset, length, self._forward_bytes or _AHEAD_BYTES))
+        found, [at] = nearby.find(np.array([offset]), np.array([length]))
+        return bytes(found.slice(at, length))
+
+    def _read_ahead(self, offset: int, length: int, more: int) -> pa.Buffer:
+        """Return bytes of a range of a remote file, out of the bytes that were read last; else read so many more."""
         begin, data = self._ahead
-        if not begin <= offset <= offset + length <= begin + len(data):
-            ahead = min(max(length, _AHEAD_BYTES), self.size_bytes - offset)
-            begin, data = self._ahead = offset, bytes(self.read(offset, ahead))
-        return data[offset - begin : offset - begin + length]
+        if not begin <= offset <= offset + length <= begin + data.size:
+            rest = data.slice(offset - begin) if begin <= offset < begin + data.size else data.slice(0, 0)
+            at, stop = offset + rest.size, min(offset + max(length, more), self.size_bytes)
+            [read] = self._store.get_ranges(self.path, [(at, stop - at)])
+            begin, data = self._ahead = offset, pa.py_buffer(b"".join([rest, read]) if rest.size else read)
+        return data.slice(offset - begin, length)
+
+    def read_forward(self) -> None:
+        """Read a remote file in large windows from now on: all of it will be read."""
+        self.nearby = None
+        if self.file is None:
+            self._forward_bytes = self._forward_bytes or _FORWARD_BYTES
+
+    def read_in_part(self, blocks: Sequence[Block] = ()) -> None:
+        """Read small ranges of a remote file from now on, with the bytes near them; heads of these blocks at once."""
+        if self.nearby is None or blocks or self.nearby.held_bytes > _NEARBY_BYTES:
+            ranges = partial(self._store.get_ranges, self.path)
+            self.nearby = NearbyRanges(self._store, ranges, 0, self.size_bytes)
+        if blocks:
+            places = np.array([block[:2] for block in blocks], np.int64)
+            self.nearby.find(places[:, 0], places[:, 1])
+
+    def read_singly(self) -> None:
+        """Read from now on no more than is asked for."""
+        self.nearby, self._forward_bytes, self._ahead = None, 0, (0, pa.py_buffer(b""))
 
     def peek_each(self, offset: NDArray[np.int64], length: NDArray[np.int64]) -> list[bytes]:
         """Return bytes of many small ranges, neighbours together."""
@@ -193,7 +234,8 @@ class Body:
     def close(self) -> None:
         """Close file and map; later reads are errors."""
         self._closed = True  # first: a thread that finds no file must know why
-        self.file, self.mapped, self._ahead, self._partly = None, None, (0, b""), (pa.py_buffer(b""), 0)
+        self.file, self.mapped, self._partly = None, None, (pa.py_buffer(b""), 0)
+        self.read_singly()
 
 
 @dataclass(frozen=True, slots=True)

@@ -161,7 +161,7 @@ class Decoder:
     def load_partly(
         self, number: int, columns: Sequence[int], left: Sequence[bool]
     ) -> tuple[pa.RecordBatch, list[bool]] | None:
-        """Return a record batch of an open file, and of which columns large values were not read.
+        """Return a record batch of an open or remote file, and of which columns large values were not read.
 
         Returns None if it must be read as a whole: it is compressed, or refers to dictionaries.
 
@@ -170,11 +170,12 @@ class Decoder:
             columns: as in `load`, which raises the same errors.
             left: whether the large values of a column stay in the file.
         """
-        file, block = self._body.open_file(), self._blocks.batches[number]
-        if self._body.mapped is not None or file is None or self._has_dictionaries or not any(left):
+        file, block = self._body.nearby or self._body.open_file(), self._blocks.batches[number]
+        in_part = self._body.nearby is not None or any(left)
+        if self._body.mapped is not None or file is None or self._has_dictionaries or not in_part:
             return None
         found = Partial(file, block.offset, block.size_bytes)
-        found.read(0, block.meta_bytes)
+        found.read((0, block.meta_bytes))
         if self._blocks.parse(block, bytes(found.data.slice(0, block.meta_bytes)), ROWS).codec:
             return None
         message = self._checked(block, found.data, ROWS)

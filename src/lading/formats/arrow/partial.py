@@ -9,12 +9,14 @@ from __future__ import annotations
 import mmap
 from collections.abc import Iterator, Sequence
 
+import numpy as np
 import pyarrow as pa
 
 from lading.arrow.byte_ranges import as_view
 from lading.arrow.views import is_bytes, is_view
 from lading.formats.arrow.large import LARGE_BYTES
 from lading.storage.base import OpenFile
+from lading.storage.nearby_ranges import NearbyRanges
 
 __all__ = ["Partial"]
 
@@ -31,15 +33,24 @@ class Partial:
         data: the message.
     """
 
-    def __init__(self, file: OpenFile, offset: int, size: int) -> None:
+    def __init__(self, file: OpenFile | NearbyRanges, offset: int, size: int) -> None:
         memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE)
         self.data: pa.Buffer = pa.py_buffer(memory)
         self._file, self._offset = file, offset
 
-    def read(self, start: int, size: int) -> None:
-        """Read a part of the message. Raises CorruptShard if the file became shorter."""
-        if size:
-            self._file.read_into([as_view(self.data)[start : start + size]], self._offset + start)
+    def read(self, *parts: tuple[int, int]) -> None:
+        """Read parts of the message, each a start and a size. Raises CorruptShard if the file became shorter."""
+        target = as_view(self.data)
+        if not isinstance(self._file, NearbyRanges):
+            for start, size in parts:
+                if size:
+                    self._file.read_into([target[start : start + size]], self._offset + start)
+            return
+        starts, sizes = np.array(parts, np.int64).reshape(-1, 2).T
+        found, places = self._file.find(self._offset + starts, sizes)
+        source = as_view(found)
+        for (start, size), at in zip(parts, places.tolist(), strict=True):
+            target[start : start + size] = source[at : at + size]
 
     def read_columns(self, batch: pa.RecordBatch, left: Sequence[bool]) -> list[bool]:
         """Read the values of a batch over the message; return of which columns large values were not read.
@@ -48,14 +59,13 @@ class Partial:
             batch: the batch.
             left: whether the large values of a column stay in the file.
         """
-        unread = []
+        unread, parts = [], list[tuple[int, int]]()
         for column, leave in zip(batch.columns, left, strict=True):
             every = column.buffers()
             buffers = list(_small_buffers(column)) if leave else every
             unread.append(len(buffers) < len(every))
-            for buffer in buffers:
-                if buffer is not None:
-                    self.read(buffer.address - self.data.address, buffer.size)
+            parts += [(buffer.address - self.data.address, buffer.size) for buffer in buffers if buffer is not None]
+        self.read(*parts)
         return unread
 
 

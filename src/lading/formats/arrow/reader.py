@@ -48,6 +48,8 @@ _TOUCH_BYTES = 2 << 20
 """Bytes of a map that one touch may read into memory."""
 _REPORTED_BYTES = 1 << 20
 _RUN_ROWS = 256
+_BATCHES_TOGETHER = 64
+"""Record batches of a remote file whose heads are read together."""
 _UNLISTED = "rows of record batches that the footer does not list, left out"
 _LEFT = "videos in files of their own, left there (load_assets=true reads them)"
 
@@ -101,7 +103,7 @@ class ArrowReader(ShardReader):
     slices_columns = True
 
     def __init__(self, source: ShardFile, options: ReadOptions) -> None:
-        self._path = source.path
+        self._path, self._filtered = source.path, source.filtered
         self._body = Body(source, mmap=options.mmap)
         self._blocks = find_blocks(self._body, unended=options.unended)
         self._decoder = Decoder(self._blocks)
@@ -127,6 +129,7 @@ class ArrowReader(ShardReader):
         self._ends: list[int] | None = None
         self._touched = self._cost = 0
         self._near: tuple[int, int, Row] = (0, 0, _no_row)
+        self._read_to = 0
         self._placing = Lock()
         self._places: tuple[Places | None] | None = None
         self._placed: _Placed | None = None
@@ -140,6 +143,12 @@ class ArrowReader(ShardReader):
     def schema(self) -> pa.Schema:
         """Return the schema of the batches, from the head of the file."""
         return first_of_each(self._schema) if self._refused else self._schema
+
+    @property
+    def read_share(self) -> float | None:
+        """Return the share of a remote stream that is read by the latest batch: to count its rows would take a walk."""
+        is_remote_stream = self._blocks.is_stream and self._body.file is None and self._body.size_bytes
+        return self._read_to / self._body.size_bytes if is_remote_stream else None
 
     def num_rows(self) -> int:
         """Return the number of rows: the heads of all messages are read, once."""
@@ -300,8 +309,9 @@ class ArrowReader(ShardReader):
         """Yield all rows in order, by record batch, cut at the limits; columns that the file lacks are left out.
 
         With `views`, large values of a local file come as references, other payload as `binary_view` of the same
-        bytes. Peak memory: nothing for a mapped file without compression, and for an open one what is not a reference;
-        else one record batch: the smallest unit that can be fetched or decompressed.
+        bytes. So they do from a remote file whose rows are filtered. Peak memory: nothing for a mapped file without
+        compression, and for an open one what is not a reference; else one record batch, the smallest unit that can be
+        fetched or decompressed; and 32 MB for a remote file.
 
         Raises:
             CorruptShard: a message is damaged.
@@ -310,13 +320,19 @@ class ArrowReader(ShardReader):
         chosen = self._chosen(columns)
         schema = self._subschema(chosen)
         self._count_unlisted()
+        in_part = self._is_read_in_part(schema)
+        views = views or (in_part and self._filtered)
         left = [self._assets is None and views and binary_views.is_bytes(kind) for kind in schema.types]
         number = released = 0
+        self._read_next(number, in_part=in_part)
         while self._blocks.find(number):
             block = self._blocks.batches[number]
-            batch, unread = self._decoder.load_partly(number, chosen, left) or (
-                self._decoder.load(number, chosen, keep=False).batch, []
-            )  # fmt: skip
+            found = self._decoder.load_partly(number, chosen, left)
+            if found is None and in_part:
+                in_part = False
+                self._read_next(number, in_part=False)
+            batch, unread = found or (self._decoder.load(number, chosen, keep=False).batch, [])
+            self._read_to = block.offset + block.size_bytes
             for part in self._cut(batch, max_rows, max_bytes):
                 given = self._given(part, schema, number)
                 if self._left_alone is not None:
@@ -331,6 +347,24 @@ class ArrowReader(ShardReader):
                 self._release(first, end - first)
                 released = end
             number += 1
+            self._read_next(number, in_part=in_part)
+        self._body.read_singly()
+
+    def _is_read_in_part(self, schema: pa.Schema) -> bool:
+        """Return whether a pass reads these columns of a remote file in part: their payload is not wanted at once."""
+        some = len(schema) < len(self._schema) and not any(map(_may_be_payload, schema.types))
+        return self._body.file is None and self._assets is None and (self._filtered or some)
+
+    def _read_next(self, number: int, *, in_part: bool) -> None:
+        """Decide how the next record batch of a remote file is read, by a pass over all of them."""
+        if self._body.file is not None:
+            return
+        if not in_part:
+            self._body.read_forward()
+        elif self._blocks.is_stream:
+            self._body.read_in_part()
+        elif number % _BATCHES_TOGETHER == 0:
+            self._body.read_in_part(self._blocks.batches[number : number + _BATCHES_TOGETHER])
 
     def _count_unlisted(self) -> None:
         if not self._blocks.is_stream:
@@ -504,6 +538,10 @@ class _Placed:
     times: int
     ends: list[int]
     get: PlacedRow | None
+
+
+def _may_be_payload(kind: pa.DataType) -> bool:
+    return binary_views.is_bytes(kind) or pa.types.is_nested(kind)
 
 
 def _no_row(row: int) -> dict[str, Any]:
