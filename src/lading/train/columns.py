@@ -14,10 +14,11 @@ import numpy as np
 import pyarrow as pa
 
 from lading.arrow.types import uncut_values
+from lading.arrow.views import is_bytes, is_text
 from lading.content.media_files import media_features, open_image, open_media
 from lading.errors import DataError, FunctionError, LadingError, MissingExtra, UsageError
 from lading.features.items import KEY
-from lading.features.types import Feature, Image, decode, feature_of
+from lading.features.types import Audio, Bytes, Feature, Image, Text, Video, decode, feature_of
 
 __all__ = ["Collate", "Columns", "Decode", "Recipe"]
 
@@ -107,7 +108,7 @@ class ColumnMaker:
         if (pa.types.is_integer(kind) or pa.types.is_floating(kind)) and not column.null_count:
             return np.array(column.to_numpy())
         values = [value for chunk in column.chunks for value in uncut_values(_stored(chunk))]
-        function = self._function(field.name, feature)
+        function = self._function(field, feature)
         if function is None:
             return values
         for i, value in enumerate(values):
@@ -118,10 +119,10 @@ class ColumnMaker:
                 values[i] = None
         return values
 
-    def _function(self, name: str, feature: Feature) -> Callable[[Any], Any] | None:
-        given, collate = self._recipe.decode, self._recipe.collate
+    def _function(self, field: pa.Field, feature: Feature) -> Callable[[Any], Any] | None:
+        given, collate, name = self._recipe.decode, self._recipe.collate, field.name
         media = media_features({name: feature})
-        plain = partial(decode, feature)
+        plain = None if _is_stored_as_given(field.type, feature) else partial(decode, feature)
         if given is False or (not media and name not in (given or {})):
             return plain
         how: Decode = "torch" if collate == "torch" else "numpy"
@@ -220,6 +221,13 @@ def _torch() -> Any:
 
 def _stored(chunk: pa.Array) -> pa.Array:
     return chunk.storage if isinstance(chunk.type, pa.ExtensionType) else chunk
+
+
+def _is_stored_as_given(kind: pa.DataType, feature: Feature) -> bool:
+    """Whether values of a column are what `decode` makes of them."""
+    if isinstance(feature, Text):
+        return is_text(kind)
+    return isinstance(feature, (Bytes, Image, Audio, Video)) and is_bytes(kind)
 
 
 def _called(function: Callable[[Any], Any], value: Any) -> Any:
