@@ -76,6 +76,7 @@ def _text(one: str, other: str, found: DiffResult, *, any_order: bool) -> Iterat
         return
     if found.same_samples:
         yield Text.assemble(("different order", "bold yellow"), f": the same {count(found.counts[0], 'sample')}")
+        yield Text("Ignore the order with --any-order.", "dim")
     else:
         what = ("sample differs", "samples differ") if any_order else ("place differs", "places differ")
         places = count(found.differing, *what)
