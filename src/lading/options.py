@@ -44,6 +44,7 @@ __all__ = [
     "check_types",
     "cli",
     "help_texts",
+    "parse_shard_size",
     "refuse_two_cuts",
 ]
 
@@ -454,9 +455,17 @@ def refuse_two_cuts(
         is_count = isinstance(count, SupportsIndex) and not isinstance(count, bool)
         if count is not None and not (is_count and operator.index(count) >= 1):
             raise UsageError(f"{name} is a whole number, 1 or more", found=found)
-    if shard_size is not None and parse_bytes(shard_size) < 1:
-        raise UsageError("a shard needs a size", expected="1 byte or more", found=found,
-                         advice="For one sample per shard, use --rows-per-shard 1.")  # fmt: skip
+    if shard_size is not None:
+        parse_shard_size(shard_size, advice="For one sample per shard, use --rows-per-shard 1.")
+
+
+def parse_shard_size(shard_size: int | str, *, advice: str | None = None) -> int:
+    """Return the size of a shard in bytes. Raises UsageError for less than one byte."""
+    size = parse_bytes(shard_size)
+    if size < 1:
+        raise UsageError("a shard needs a size", expected="1 byte or more", found=f"shard_size={shard_size!r}",
+                         advice=advice)  # fmt: skip
+    return size
 
 
 def _refuse_unknown_policy(word: str, known: Collection[str]) -> None:

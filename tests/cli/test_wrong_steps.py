@@ -163,6 +163,7 @@ WRONG: list[tuple[str, list[str], int, str]] = [
     ("convert rows.parquet out --to parquet", ["--num-shards", "2", "--rows-per-shard", "2"], 2, "cut by one rule"),
     ("convert rows.parquet out --to parquet", ["--shard-size", "0"], 2, "a shard needs a size.*--rows-per-shard 1"),
     ("convert rows.parquet out --to parquet", ["--shard-size", "0.2b"], 2, "expected 1 byte or more"),
+    ("salvage rows.parquet out", ["--shard-size", "0"], 2, "a shard needs a size; expected 1 byte or more"),
     ("convert rows.parquet out --to parquet", ["--num-shards", "11"], 2, "at most --num-shards 10"),
     ("convert rows.parquet full --to parquet", [], 2, "full: the destination is not empty.*--overwrite"),
     ("convert rows.parquet full.parquet", [], 2, "full.parquet: the file is there already.*--overwrite"),

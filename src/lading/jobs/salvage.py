@@ -39,7 +39,7 @@ from lading.jobs.tasks import SHARD_BYTES
 from lading.limits import DEFAULT_LIMITS, Limits
 from lading.manifest.commit import check_destination, find_destination
 from lading.manifest.files import ShardTables
-from lading.options import InterleavedOptions, ReadOptions
+from lading.options import InterleavedOptions, ReadOptions, parse_shard_size
 from lading.storage.fetch import earlier_errors
 from lading.storage.stores import Stores, resolve
 from lading.units import parse_bytes
@@ -159,10 +159,12 @@ def salvage(  # noqa: PLR0913 - one argument a decision of the user; all but two
         SourceNotFound: there is no shard.
         UnknownFormat: a folder holds files of several formats, and `source_format` is not given.
         DestinationExists: the destination is not empty.
-        UsageError: the destination is inside the source.
+        UsageError: the destination is inside the source; `shard_size` is less than one byte.
         DataError: no sample is left; the format written cannot hold the rows.
     """
     began = time.perf_counter()
+    max_bytes = parse_bytes(max_batch_bytes)
+    shard_bytes = SHARD_BYTES if shard_size is None else parse_shard_size(shard_size)
     stores = stores or Stores()
     read = ReadOptions(
         format=source_format, view=view, options=source_options, interleaved=interleaved, regroup=regroup,
@@ -171,10 +173,6 @@ def salvage(  # noqa: PLR0913 - one argument a decision of the user; all but two
     source, read = of_split(listed_once(source), replace(read, split=split))
     found = find_shards(source, stores, read)
     store, path = find_destination(destination, stores)
-    max_bytes, shard_bytes = (
-        parse_bytes(max_batch_bytes),
-        SHARD_BYTES if shard_size is None else parse_bytes(shard_size),
-    )
     with shards_of(found.listing, found.format, found.manifest, read=read) as dataset:
         take_files_in(dataset, source_options)
         if found.format.info.deep_options:  # as a deep verification does
