@@ -110,6 +110,6 @@ def _advice(refused: Mapping[str, Refusal], names: Iterable[str], own: str) -> I
     if not rest:
         yield "The file has no other column."
     elif len(rest) <= _FEW_NAMES:
-        yield f"Read the other columns: --columns {names_value(rest)}"
+        yield f"lading convert and lading head read the other columns: --columns {names_value(rest)}"
     else:
-        yield f"Read the other columns: --drop-columns {names_value([*refused])}"
+        yield f"lading convert and lading head read the other columns: --drop-columns {names_value([*refused])}"

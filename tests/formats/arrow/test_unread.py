@@ -75,7 +75,8 @@ def test_the_other_columns_are_read(make: Any, compression: str | None, unit: st
     assert reader.num_rows() == 2
     assert reader.read(np.array([1, 0]), ["z", "a"]).to_pylist() == [{"z": "y", "a": 2}, {"z": "x", "a": 1}]
     for look in (reader.read, lambda: reader.read(columns=["a", "m"]), lambda: reader.get_sample(0)):
-        message = rf"s.arrow column 'm': .*found {unit}( in .*)?. Read the other columns: ds.select\('a', 'z'\)"
+        advice = r"lading convert and lading head read the other columns: ds.select\('a', 'z'\)"
+        message = rf"s.arrow column 'm': .*found {unit}( in .*)?. {advice}"
         with pytest.raises(Unrepresentable, match=message):
             look()
     path = tmp_path / "s.arrow"
