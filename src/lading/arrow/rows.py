@@ -250,7 +250,10 @@ def _in_bytes(feature: Feature, value: Any) -> bytes | None:
     stored = media_bytes(value) if isinstance(feature, Video) else encode(feature, value)
     if isinstance(feature, Value) and stored is not None:
         stored = str(stored)  # numbers in bytes are decimal text
-    return stored.encode() if isinstance(stored, str) else stored
+    try:
+        return stored.encode() if isinstance(stored, str) else stored
+    except UnicodeEncodeError:
+        raise _lone_surrogate(value) from None
 
 
 def _in_text(feature: Feature, value: Any) -> Any:
@@ -401,8 +404,7 @@ def _misfit(name: str, values: list[Any]) -> Unrepresentable:
         try:
             _array(name, [value])
         except UnicodeEncodeError:
-            return Unrepresentable("a text with a lone surrogate", row=row, column=name, expected="Unicode",
-                                   found=ascii(value)[:80])  # fmt: skip
+            return _lone_surrogate(value).at(row=row, column=name)
         except OverflowError:
             break
     else:
@@ -411,6 +413,11 @@ def _misfit(name: str, values: list[Any]) -> Unrepresentable:
                                found=f"{min(numbers)} and {max(numbers)}", advice="Give them as text.")  # fmt: skip
     return Unrepresentable("a number beyond 64 bits", row=row, column=name, found=str(value)[:80],
                            advice="Give it as text.")  # fmt: skip
+
+
+def _lone_surrogate(value: Any) -> Unrepresentable:
+    return Unrepresentable("a text with a lone surrogate", expected="Unicode", found=ascii(value)[:80],
+                           advice="Replace it: text.encode('utf-8', 'replace').decode().")  # fmt: skip
 
 
 def _tagged(field: pa.Field, kind: str | None) -> pa.Field:

@@ -268,6 +268,16 @@ def test_a_value_that_is_broken_names_its_sample_and_how_to_leave_it_out(tmp_pat
     assert len(list(found.filter(lambda sample: "a" in sample["json"], on_error="drop_sample"))) == 4
 
 
+@pytest.mark.parametrize("column", ["new", "txt", "__key__"])
+def test_a_lone_surrogate_names_its_sample_and_column(column: str, tmp_path: Path) -> None:
+    (tmp_path / "a.tar").write_bytes(tar_of(("1.txt", b"a"), ("2.txt", b"b")))
+    dataset = lading.open(tmp_path / "a.tar")
+    with pytest.raises(Unrepresentable, match="a text with a lone surrogate") as caught:
+        list(dataset.map(lambda sample: {column: "\ud800" if sample["txt"] == "b" else "x"}))
+    error = caught.value
+    assert (error.file, error.sample, error.column, error.row) == (str(tmp_path / "a.tar"), "2", column, None)
+
+
 def test_numbers_with_line_ends_stay_text_behind_a_function(tmp_path: Path) -> None:
     (tmp_path / "in.tar").write_bytes(tar_of(*((f"{number}.cls", b"%d\n" % number) for number in range(3))))
     lading.open(tmp_path / "in.tar").map(lambda sample: {"more": 1}).write(tmp_path / "out", format="parquet")

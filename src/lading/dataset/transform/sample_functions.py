@@ -184,7 +184,12 @@ class SampleMap(_Called):
         moved = sources != [*range(batch.num_rows)]
         before = with_rows(batch, np.array(sources, np.int64)) if moved else batch
         columns = values if isinstance(values, Columns) else Columns(before, self._fetcher, every_member=True)
-        made = self._merged(before, columns, rows, encoders)
+        try:
+            made = self._merged(before, columns, rows, encoders)
+        except LadingError as error:
+            if error.row is not None:  # of the batch
+                error.at(**columns.place(error.row)).row = None
+            raise
         if isinstance(values, Documents):
             refuse_merged(batch, made)
         if self._open or (not self._settled and len(failed) < len(values)):
