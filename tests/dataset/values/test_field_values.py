@@ -18,6 +18,7 @@ from lading.dataset.values.field_values import columns_of, field_type, field_val
 from lading.errors import DataError, UsageError
 from lading.features.types import Json, with_feature
 from lading.storage.fetch import Fetcher
+from tars import tar_of
 
 META: list[dict[str, Any]] = [
     {"lang": "en", "tags": ["x", "y"], "score": 1, "odd key": {"a": [1, 2]}, "mixed": 1},
@@ -151,6 +152,19 @@ def test_broken_json_names_the_sample(tmp_path: Path) -> None:
     [batch] = lading.open(path).batches(lazy=True)
     with pytest.raises(DataError, match="sample '1' column 'json': broken JSON"):
         _values(batch, "json.lang")
+
+
+def test_a_text_that_is_not_json_has_no_fields(tmp_path: Path) -> None:
+    path = tmp_path / "1.tar"
+    path.write_bytes(tar_of(("1.txt", b"plain words"), ("2.txt", b'{"lang": "en"}')))
+    for name in ("txt.width", "txt.lang"):
+        with lading.open(path) as dataset, pytest.raises(DataError) as caught:
+            list(dataset.where(f"{name} == 3"))
+        assert (caught.value.column, caught.value.found) == ("txt", "'plain words'")
+        assert "ds.where('len(txt) > 20')" in str(caught.value)
+    path.write_bytes(tar_of(("1.txt", b' {"lang": broken'), ("2.txt", b'{"lang": "en"}')))
+    with lading.open(path) as dataset, pytest.raises(DataError, match="broken JSON"):
+        list(dataset.where("txt.lang == 'en'"))
 
 
 def test_headers_of_usual_and_unusual_images_say_the_same(tmp_path: Path) -> None:

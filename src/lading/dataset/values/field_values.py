@@ -179,7 +179,7 @@ def _way(field: pa.Field, path: FieldPath) -> _Way:
 
 def _way_inside(kind: pa.DataType, feature: Feature, path: FieldPath) -> _Way:
     first, packed = path.path[0], is_ref(kind) or is_bytes(kind)
-    if isinstance(feature, Json) or is_text(kind):
+    if isinstance(feature, (Json, Text)) or is_text(kind):
         return "json"
     is_media = isinstance(feature, (Image, Audio, Video))
     is_child = pa.types.is_struct(kind) and kind.get_field_index(str(first)) >= 0
@@ -317,8 +317,18 @@ def _parsed(values: _Values, first: int, texts: list[bytes | None]) -> list[Any]
         try:
             documents.append(json_text.loads(text))
         except DataError as error:
-            raise values.error(error, row) from None
+            is_json = isinstance(feature_of(values.field), Json) or text.lstrip()[:1] in _STARTS
+            raise values.error(error if is_json else _no_json(values.field.name, text), row) from None
     return documents
+
+
+_STARTS = (b"{", b"[")
+"""The first byte of JSON with fields."""
+
+
+def _no_json(name: str, text: bytes) -> DataError:
+    return DataError("this text has no fields, because it is not JSON", found=repr(text.decode(errors="replace")[:60]),
+                     advice=f"Of a text, ask for its value or its length: --where 'len({name}) > 20'.")  # fmt: skip
 
 
 # Facts of media
