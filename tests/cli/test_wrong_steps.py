@@ -39,10 +39,17 @@ def up(sample):
 
 def word(sample):
     return "no"
+
+def lone(sample):
+    return {"new": "\\ud800" if sample["__key__"] == "05" else "x"}
+
+def lone_in_txt(sample):
+    return {"txt": "\\ud800" if sample["__key__"] == "05" else "x"}
 """
 _FILES = {
     "f.py": _FUNCTIONS, "broken.py": "def f(:\n",
     "twice.csv": "__key__,score\n00,1\n00,2\n", "other.csv": "a,score\n00,1\n", "both.csv": "__key__,txt\n00,1\n",
+    "names.csv": "__key__,score\na/00.jpg,1\na/01.jpg,2\n", "numbers.csv": "id,score\n70,1\n",
     "scores.csv": "__key__,score\n00,1\n", "words.csv": "id,score\na,1\n",
     "keys.txt": "00\nzz\n", "numbers.txt": "number\n3\n99\n", "below.txt": "number\n-1\n", "zeros.txt": "a\0b\n",
     "empty.txt": "", "empty.csv": "key\n",
@@ -79,6 +86,8 @@ WRONG: list[tuple[str, list[str], int, str]] = [
     (_TAR, ["--filter", "f.py:leaves"], 1, "in.tar sample '00'.*SystemExit: 5"),
     (_TAR, ["--map", "f.py:number"], 2, "in.tar sample '00'.*must return a dict.*found int"),
     (_TAR, ["--map", "f.py:mixed"], 2, "sample '05' column 'new'.*expected a number.*Return one kind of value"),
+    (_TAR, ["--map", "f.py:lone"], 1, "in.tar sample '05' column 'new'.*lone surrogate.*found '.ud800'"),
+    (_TAR, ["--map", "f.py:lone_in_txt"], 1, "in.tar sample '05' column 'txt'.*lone surrogate.*found '.ud800'"),
     (_TAR, ["--map", "f.py:gone"], 2, "f.py: --map: no such function.*expected raises"),
     (_TAR, ["--map", "f.py"], 2, "FILE.py:FUNCTION"),
     (_TAR, ["--map", "broken.py:f"], 2, "broken.py: --map: the code cannot be loaded.*line 1"),
@@ -91,10 +100,29 @@ WRONG: list[tuple[str, list[str], int, str]] = [
     ("export in.tar full", [], 2, "full: the destination is not empty"),
     (_TAR, ["--where", "nope == 1"], 2, "column 'nope': the column is not there; there are __key__, cls, json, txt"),
     (_TAR, ["--where", "json.nope == 1"], 2, "column 'json': no sample has this field; expected json.id"),
+    (
+        _TAR,
+        ["--where", "txt.width > 3"],
+        1,
+        "sample '00' column 'txt': this text has no fields.*found 'text 0'.*len.txt",
+    ),
     (_TAR, ["--where", "txt =="], 2, "at character 7"),
     (_TAR, ["--where", ""], 2, "the condition is empty"),
     (_TAR, ["--join", "twice.csv"], 2, "twice.csv column '__key__'.*rows 0 and 1.*--dedup __key__"),
     (_TAR, ["--join", "gone.csv"], 2, "gone.csv: no such file"),
+    (
+        _TAR,
+        ["--join", "names.csv"],
+        2,
+        "names.csv column '__key__': no sample.*'00', '01', '02'.*found 'a/00.jpg', 'a/01.jpg'",
+    ),
+    (
+        _TAR,
+        ["--join", "names.csv", "--where", "cls == 9", "--join-how", "inner"],
+        2,
+        "no sample has a row in the table",
+    ),
+    ("head in.tar", ["--join", "numbers.csv", "--on", "json.id=id"], 2, "expected .* 'json.id': 0, 1, 2, found '70'"),
     (_TAR, ["--join", "other.csv"], 2, "expected __key__.*found a, score.*--on __key__=COLUMN"),
     (_TAR, ["--join", "both.csv"], 2, "found txt.*of the table first, with --rename txt=txt_2"),
     (_TAR, ["--join", "scores.csv", "--on", "json.nope=__key__"], 2, "no sample has this field"),

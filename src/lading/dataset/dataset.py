@@ -19,9 +19,10 @@ from lading.dataset.column_values import Column
 from lading.dataset.key_verbs import KeyVerbs
 from lading.dataset.layout import Layout, layout_of
 from lading.dataset.layout_verbs import LayoutVerbs
-from lading.dataset.order.chosen import ChosenSamples
+from lading.dataset.order.chosen import ChosenSamples, has_map
 from lading.dataset.order.chosen_access import access_to
 from lading.dataset.order.order import numbers_at
+from lading.dataset.order.source_rows import COLUMN_STEPS
 from lading.dataset.order_verbs import OrderVerbs
 from lading.dataset.sample_list import SampleList
 from lading.dataset.shards import iteration
@@ -35,11 +36,13 @@ from lading.dataset.source.source import Source, listed_once
 from lading.dataset.step_verbs import StepVerbs
 from lading.dataset.steps.cast_step import flat_fields
 from lading.dataset.steps.field_steps import Fields, fields_among, typed_fields
+from lading.dataset.steps.key_steps import Join
 from lading.dataset.steps.repartition import Repartition
 from lading.dataset.steps.step import Rows, Step
 from lading.dataset.values.absent_fields import AbsentFields
 from lading.dataset.values.field_values import columns_of, field_values
 from lading.dataset.values.python_values import rows_as_dicts, samples_as_dicts
+from lading.dataset.values.sample_values import sample_values
 from lading.errors import UsageError
 from lading.features.items import KEY
 from lading.formats.registry import format_of_name
@@ -56,6 +59,7 @@ __all__ = ["Dataset"]
 
 _DOCUMENT_ROWS = 64
 _TYPED_ROWS = 1024
+_SHOWN_KEYS = 3
 
 
 class Dataset(StepVerbs, OrderVerbs, KeyVerbs, LayoutVerbs):
@@ -119,6 +123,25 @@ class Dataset(StepVerbs, OrderVerbs, KeyVerbs, LayoutVerbs):
             if not absent.left:
                 return
         absent.refuse(self._shards)
+
+    def _refuse_unmatched(self, join: Join) -> None:
+        if has_map(self.steps):  # the function would run twice
+            return
+        # Steps that choose samples may take long, and a sample that they leave has a row only if one of the source has.
+        steps = [
+            replace(step, how="left") if isinstance(step, Join) else step
+            for step in self.steps
+            if isinstance(step, (*COLUMN_STEPS, Fields, Join))
+        ]
+        chosen, found = ChosenSamples(self._shards, steps), list[object]()
+        columns = chosen.columns_behind([join.on], steps)
+        for portion in chosen.portions(columns, _TYPED_ROWS, steps=steps):
+            [keys] = sample_values(portion.batch, [join.on], self.view, self._shards.fetcher)
+            if (join.table.find(keys, join.on) >= 0).any():
+                return
+            found = found or keys.slice(0, _SHOWN_KEYS).to_pylist()
+        if found:
+            raise join.table.no_match(join.on, found)
 
     def _fields(self, columns: Sequence[str]) -> Fields | None:
         if not any(isinstance(name, str) and ("." in name or "[" in name) for name in columns):

@@ -50,6 +50,10 @@ class KeyVerbs(ABC):
     def _refuse_absent(self, names: Sequence[str]) -> None:
         """Raise UsageError if no sample has a value of one of these fields inside columns."""
 
+    @abstractmethod
+    def _refuse_unmatched(self, join: Join) -> None:
+        """Raise UsageError if no sample of the source has a row in the table of a join."""
+
     def join(
         self,
         table: Source | pa.Table | Any,
@@ -59,9 +63,9 @@ class KeyVerbs(ABC):
     ) -> Self:
         """Add the columns of a table, such as scores or captions, to the samples with the same key.
 
-        The table is loaded now, once in each process: memory for its key, the columns, and 16 bytes a row. Samples
-        without a row are counted in the report of `write`, and in `ds.counts`. In a document, the values stand on its
-        metadata row.
+        The table is loaded now, once in each process: memory for its key, the columns, and 16 bytes a row. Keys of
+        samples are read up to the first that has a row, but not behind `map`. Samples without a row are counted in the
+        report of `write`, and in `ds.counts`. In a document, the values stand on its metadata row.
 
         Example: `ds.join("scores.parquet", on={"json.id": "id"}).where("score > 0.5")`
 
@@ -76,7 +80,7 @@ class KeyVerbs(ABC):
 
         Raises:
             UsageError: a column is missing, is on both sides already, or its types differ; no sample has the field
-                `on`; the table has no row; a key is in several rows.
+                `on`, or a row in the table; the table has no row; a key is in several rows.
         """
         if isinstance(on, str):
             field, key = self._field(on), None if on in ("key", KEY) else on
@@ -92,6 +96,7 @@ class KeyVerbs(ABC):
         step = Join(found, field, how)
         found.check()
         self._refuse_absent((field,))
+        self._refuse_unmatched(step)
         return self._with(step)
 
     def _table(self, table: Any, key: str | None, columns: tuple[str, ...] | None) -> JoinTable:

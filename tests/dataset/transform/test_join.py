@@ -232,3 +232,29 @@ def test_null_keys_match_nothing(tmp_path: Path) -> None:
     table = pa.table({"id": pa.array([None, 3, None], pa.int64()), "score": [0, 1, 2]})
     joined = lading.open(tmp_path / "rows.jsonl").join(table, on="id")
     assert [row.get("score") for row in joined] == [None, None, 1]
+
+
+@pytest.mark.parametrize("how", ["left", "inner"])
+def test_a_table_without_a_key_of_any_sample_is_refused(plain: lading.Dataset, how: Any) -> None:
+    table = pa.table({"key": ["a/00000.jpg", "a/00001.jpg"], "score": [1, 2]})
+    for dataset in (plain, plain.limit(2), plain.where("n < 0"), plain.rename({"n": "m"}).shuffle(1)):
+        found = _refused(dataset, table, how=how)
+        assert "'00000', '00001', '00002', found 'a/00000.jpg', 'a/00001.jpg'" in found
+        assert "on={'FIELD': 'COLUMN'}" in found
+    assert "'n': 0, 1, 2, found 70" in _refused(plain, pa.table({"id": [70], "score": [1]}), on={"n": "id"}, how=how)
+
+
+def test_a_table_with_a_key_of_the_last_sample_joins(plain: lading.Dataset) -> None:
+    table = pa.table({"key": [f"{COUNT - 1:05}"], "score": [1]})
+    joined = plain.join(pa.table({"key": [f"{COUNT - 2:05}"], "other": [2]})).join(table)
+    assert [row.get("score") for row in joined] == [None] * (COUNT - 1) + [1]
+    assert joined.counts == {"samples without a row in the table": 2 * (COUNT - 1)}
+
+
+def test_keys_behind_a_function_are_only_counted(plain: lading.Dataset) -> None:
+    joined = plain.map(_with_folder).join(pa.table({"key": ["00000"], "score": [1]}))
+    assert [row["score"] for row in joined] == [None] * COUNT
+
+
+def _with_folder(sample: Any) -> Any:
+    return {"__key__": f"a/{sample['__key__']}"}

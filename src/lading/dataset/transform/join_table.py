@@ -165,6 +165,22 @@ class JoinTable:
         at = index.find(wanted)
         return np.where(at >= 0, there[np.maximum(at, 0)], -1) if len(there) else at
 
+    def no_match(self, field: str, keys: Sequence[object]) -> UsageError:
+        """Return the error that no sample has a row, with the first keys of both sides.
+
+        Args:
+            field: name of the samples' field.
+            keys: values of it.
+        """
+        own = self._keys.drop_null().slice(0, _SHOWN).to_pylist()
+        return UsageError(
+            "no sample has a row in the table", file=self.name, column=self.key,
+            expected=f"keys as in the samples' {field!r}: {', '.join(map(repr, keys[:_SHOWN]))}",
+            found=", ".join(map(repr, own)) or "nulls",
+            advice="Name the field and the column that hold the same keys: --on FIELD=COLUMN. Keys are equal as a "
+            "whole, with folder and extension.",
+        )  # fmt: skip
+
     def check(self) -> None:
         """Load the table, and raise the errors that its rows have whatever the samples are.
 
