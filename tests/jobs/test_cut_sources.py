@@ -17,7 +17,7 @@ _JOB = """if True:
     left = list(files)
 
     def cut(progress):
-        while left:
+        while left and not progress.phase:
             path = left.pop()
             os.truncate(path, int(os.stat(path).st_size * float(share)))
 

@@ -18,7 +18,7 @@ from rich.console import Console
 
 import lading
 from lading.jobs.progress import OnProgress, Progress
-from lading.jobs.progress_bars import Screen, notebook_screen, shown_progress, terminal_screen
+from lading.jobs.progress_bars import Phases, Screen, notebook_screen, shown_progress, terminal_screen
 
 
 def listed(shown: list[str]) -> Screen:
@@ -42,6 +42,26 @@ def test_a_bar_appears_after_two_seconds_and_goes() -> None:
             now[0] = second
             report(Progress(done, 4, 0, 0))
     assert shown == ["begin reading", "2/4", "3/4", "end"]
+
+
+def test_a_phase_before_the_work_has_its_own_label_and_speed() -> None:
+    now = [0.0]
+    phases = Phases("converting", lambda: now[0])
+    said = []
+    for second, done in (
+        (4.0, Progress(1, 4, 10, 0, "looking for duplicates")),
+        (20.0, Progress(3, 4, 30, 0, "looking for duplicates")),
+        (22.0, Progress(0, 4, 10, 4096)),
+        (24.0, Progress(1, 4, 20, 16384)),
+    ):
+        now[0] = second
+        said.append(f"{phases.label(done)}: {phases.text(done)}")
+    assert said == [
+        "looking for duplicates: 1/4 shards, 10 samples",
+        "looking for duplicates: 3/4 shards, 30 samples",
+        "converting: 0/4 shards, 10 samples, 4.0 KB, 2.0 KB/s",
+        "converting: 1/4 shards, 20 samples, 16.0 KB, 4.0 KB/s",
+    ]
 
 
 def test_a_short_job_shows_nothing() -> None:
@@ -105,6 +125,9 @@ def test_a_terminal_gets_a_bar_that_goes_away() -> None:
     with terminal_screen(console)("converting") as show:
         show(Progress(1, 4, 10, 2048))
     assert "converting" in screen.getvalue()
+    with terminal_screen(console)("converting") as show:
+        show(Progress(1, 4, 10, 0, "looking for duplicates"))
+    assert "looking for duplicates" in screen.getvalue()
     assert screen.getvalue().endswith("\x1b[2K")
 
 
@@ -127,7 +150,10 @@ def test_a_notebook_gets_a_bar_that_is_updated_and_goes_away() -> None:
         for done in (1, 2, 3):  # the browser is not told more often than four times a second
             now[0] += 0.2
             show(Progress(done, 4, 0, 0))
-    assert [data["text/plain"] for data in drawn] == ["reading: 1/4 shards", "reading: 3/4 shards", ""]
+        now[0] += 0.3
+        show(Progress(0, 4, 0, 0, "reading back"))
+    shown = ["reading: 1/4 shards", "reading: 3/4 shards", "reading back: 0/4 shards", ""]
+    assert [data["text/plain"] for data in drawn] == shown
     assert "<progress value='1' max='4'>" in drawn[0]["text/html"]
 
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from lading.cli.signals import lost
-from lading.jobs.progress_bars import progress_text, terminal_screen
+from lading.jobs.progress_bars import Phases, terminal_screen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -35,15 +35,15 @@ class LineProgress:
     """
 
     def __init__(self, label: str, write: Callable[[str], object], clock: Callable[[], float] = time.monotonic) -> None:
-        self._label, self._write, self._clock = label, write, clock
-        self._began = self._written = clock()
+        self._phases, self._write, self._clock = Phases(label, clock), write, clock
+        self._written = clock()
 
     def __call__(self, done: Progress) -> None:
         """Write a line, if the last one is some seconds ago."""
-        now = self._clock()
+        now, said = self._clock(), self._phases.label(done)
         if now - self._written >= _LINE_EVERY_S:
             self._written = now
-            self._write(f"{self._label}: {progress_text(done, now - self._began)}")
+            self._write(f"{said}: {self._phases.text(done)}")
 
 
 def _write_line(line: str) -> None:

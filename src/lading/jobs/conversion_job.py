@@ -63,6 +63,11 @@ class ConversionJob:
         """Whether a function replaces batches."""
         return any(isinstance(step, Map) and step.batched for step in self.steps)
 
+    def in_phase(self, phase: str) -> OnProgress | None:
+        """A function that reports the progress of a phase of the job; None where nobody looks."""
+        report = self.on_progress
+        return None if report is None else lambda done: report(replace(done, phase=phase))
+
     def has(self, *kinds: type[Step]) -> bool:
         """Whether a step is of one of these kinds."""
         return any(isinstance(step, kinds) for step in self.steps)

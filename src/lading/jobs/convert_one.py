@@ -26,6 +26,7 @@ from lading.jobs.convert_summary import ConvertSummary
 from lading.jobs.digest import dataset_digest
 from lading.jobs.left_out import note_left_out
 from lading.jobs.plan import as_members, take_files_in
+from lading.jobs.progress import reporting_passes
 from lading.jobs.read_back import compare, refuse_unverifiable
 from lading.jobs.reading import refuse_out_of_reach
 from lading.jobs.refusals import ledger_file, refuse_harm, refuse_references
@@ -47,8 +48,13 @@ __all__ = ["convert_one"]
 def convert_one(job: ConversionJob, destination: str | os.PathLike[str]) -> ConvertSummary:
     """Convert one dataset into a folder or a file."""
     began, write, stores = time.perf_counter(), job.write, job.stores
-    with using_threads(write.threads), ExitStack() as held, open_shards(job.source, **job.opening) as every:
-        shards = held.enter_context(shards_that_fit(every, job.steps))
+    with (
+        using_threads(write.threads),
+        ExitStack() as held,
+        open_shards(job.source, **job.opening) as every,
+        shards_that_fit(every, job.steps) as shards,
+        reporting_passes(shards, job.on_progress),
+    ):
         job = replace(job, read=replace(job.read, options=take_files_in(shards, job.read.options)))
         target = get_format(write.format)
         store, path = find_destination(destination, stores)
@@ -95,7 +101,11 @@ def convert_one(job: ConversionJob, destination: str | os.PathLike[str]) -> Conv
                 if checked:
                     # A copy is read again as others read it: names that were kept as they are show in a digest.
                     digest = run.digest or dataset_digest(
-                        job.source, limit=job.limit, workers=write.workers, **job.opening
+                        job.source,
+                        limit=job.limit,
+                        workers=write.workers,
+                        on_progress=job.in_phase("reading the source again"),
+                        **job.opening,
                     )
                     compare(digest, writer, job, spec.read.roots if write.lazy else ())
                 note_left_out(shards, run.losses, listed=ledger is not None)

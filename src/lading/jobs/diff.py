@@ -20,7 +20,7 @@ from lading.dataset.shards.shards import Shards
 from lading.dataset.source.open import chosen_samples, open_shards
 from lading.dataset.source.source import Source
 from lading.jobs.digest import all_digests
-from lading.jobs.progress import OnProgress
+from lading.jobs.progress import OnProgress, reporting_passes
 from lading.jobs.progress_bars import shown_progress
 
 __all__ = ["DiffResult", "diff"]
@@ -85,6 +85,8 @@ def diff(
         open_shards(one, **options[0]) as a,
         open_shards(other, **options[1]) as b,
         shown_progress("comparing", on_progress, progress=progress) as report,
+        reporting_passes(a, report),
+        reporting_passes(b, report),
     ):
         for shards in (a, b):
             shards.read_with(shards.fmt.info.whole_options)

@@ -14,7 +14,7 @@ from lading.dataset.shards.shards import Shards
 from lading.dataset.source.open import chosen_samples, open_shards, source_and_opening
 from lading.dataset.source.source import Source, listed_once
 from lading.errors import UsageError
-from lading.jobs.progress import OnProgress, Progress
+from lading.jobs.progress import OnProgress, Progress, reporting_passes
 from lading.jobs.progress_bars import shown_progress
 from lading.jobs.reading import Look, OnRead, Reading, look_at_shards
 
@@ -76,6 +76,7 @@ def dataset_digest(
     with (
         open_shards(source, **opening) as dataset,
         shown_progress("reading", on_progress, progress=progress) as report,
+        reporting_passes(dataset, report),
     ):
         chosen = chosen_samples(source, dataset)
         if limit is None and chosen is None:

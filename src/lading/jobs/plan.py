@@ -170,7 +170,9 @@ def _first_values(dataset: Shards, names: Sequence[str]) -> Iterator[tuple[str, 
 
 def _found(dataset: Shards, policy: SchemaPolicy) -> tuple[pa.Schema, list[str]]:
     """Return the schema of all shards, and their differences as text."""
-    schemas = list(_schemas(dataset)) or [("the manifest", dataset.schema)]
+    with dataset.passes.during("looking at the shards"):
+        schemas = list(_schemas(dataset))
+    schemas = schemas or [("the manifest", dataset.schema)]
     if policy == "union" and (_holds_documents(dataset) or _holds_loose_rows(dataset)):
         return union_json_schemas(s for _, s in schemas), []
     return union_schema(schemas, policy)
@@ -196,6 +198,7 @@ def _schemas(dataset: Shards) -> Iterator[tuple[str, pa.Schema]]:
     known: dict[bytes, pa.Schema] = {}
     for number in range(len(dataset.listing)):
         found = None
+        dataset.passes.add(number)
         with dataset.bad.skipping(number, dataset.path(number)):
             schema = without_source(dataset.open_shard(number).schema())
             if dataset.view == "interleaved":  # to read samples makes no index

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
-__all__ = ["OnProgress", "Progress", "Speed", "Tally"]
+if TYPE_CHECKING:
+    from lading.dataset.shards.shards import Shards
+
+__all__ = ["OnProgress", "Progress", "Speed", "Tally", "reporting_passes"]
 
 _WORTH_S = 3.0
 """Workers take half a second to start: they are worth it if the rest takes longer than this."""
@@ -50,16 +54,31 @@ class Progress:
         num_shards: source shards in all.
         samples: samples so far.
         payload_bytes: payload so far.
+        phase: what the job does before its own work, such as `looking for duplicates`; the counts are of this phase.
+            Empty during its own work.
     """
 
     shards_done: int
     num_shards: int
     samples: int
     payload_bytes: int
+    phase: str = ""
 
 
 OnProgress: TypeAlias = Callable[[Progress], None]
 """A function that a job calls after every batch and every shard."""
+
+
+@contextmanager
+def reporting_passes(shards: Shards, on_progress: OnProgress | None) -> Iterator[None]:
+    """Report the passes over shards that come before the work of a job, each as a phase."""
+    total = len(shards.listing)
+    if on_progress is not None:
+        shards.passes.report = lambda phase, done, samples: on_progress(Progress(done, total, samples, 0, phase))
+    try:
+        yield
+    finally:
+        shards.passes.report = None
 
 
 class Speed:

@@ -15,7 +15,7 @@ from lading.units import count, format_bytes
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["Screen", "notebook_screen", "progress_text", "shown_progress", "terminal_screen"]
+__all__ = ["Phases", "Screen", "notebook_screen", "progress_text", "shown_progress", "terminal_screen"]
 
 _AFTER_S = 2.0
 _BAR_WIDTH = 32
@@ -35,6 +35,30 @@ def progress_text(done: Progress, seconds: float) -> str:
         if seconds > 0:
             parts.append(f"{format_bytes(int(done.payload_bytes / seconds))}/s")
     return ", ".join(parts)
+
+
+class Phases:
+    """Says what a job does, and for how long: its own work, or a phase before that.
+
+    Args:
+        label: name of its own work, one word.
+        clock: returns seconds; never goes back.
+    """
+
+    def __init__(self, label: str, clock: Callable[[], float]) -> None:
+        self._label, self._clock, self._phase = label, clock, ""
+        self._began = self._last = clock()
+
+    def label(self, done: Progress) -> str:
+        """Return what the job does. The seconds of a new phase count from the last call."""
+        if done.phase != self._phase:
+            self._phase, self._began = done.phase, self._last
+        self._last = self._clock()
+        return done.phase or self._label
+
+    def text(self, done: Progress) -> str:
+        """Return the progress of the phase as text, with its speed; called after `label`."""
+        return progress_text(done, self._last - self._began)
 
 
 _running = 0
@@ -126,13 +150,11 @@ def terminal_screen(console: Console) -> Screen:
 
         words = (TextColumn("{task.description}", markup=False), BarColumn(_BAR_WIDTH))
         with Bars(*words, TextColumn("{task.fields[text]}", markup=False), console=console, transient=True) as bars:
-            task = bars.add_task(label, total=None, text="")
-            began = time.monotonic()
+            task, phases = bars.add_task(label, total=None, text=""), Phases(label, time.monotonic)
 
             def show(done: Progress) -> None:
-                total = done.num_shards if done.num_shards > 1 else None
-                text = progress_text(done, time.monotonic() - began)
-                bars.update(task, total=total, completed=done.shards_done, text=text)
+                said, total = phases.label(done), done.num_shards if done.num_shards > 1 else None
+                bars.update(task, description=said, total=total, completed=done.shards_done, text=phases.text(done))
 
             yield show
 
@@ -149,16 +171,16 @@ def notebook_screen(display: Callable[..., Any], clock: Callable[[], float] = ti
 
     @contextmanager
     def begin(label: str) -> Iterator[OnProgress]:
-        began, due = clock(), clock()
+        phases, due = Phases(label, clock), clock()
         handle: Any = None
 
         def show(done: Progress) -> None:
             nonlocal due, handle
-            now = clock()
+            now, said = clock(), phases.label(done)
             if now < due:
                 return
             due = now + _EVERY_S
-            told = _as_html(label, done, now - began)
+            told = _as_html(f"{said}: {phases.text(done)}", done)
             if handle is None:
                 handle = display(told, raw=True, display_id=True)
             else:
@@ -173,7 +195,6 @@ def notebook_screen(display: Callable[..., Any], clock: Callable[[], float] = ti
     return begin
 
 
-def _as_html(label: str, done: Progress, seconds: float) -> dict[str, str]:
-    text = f"{label}: {progress_text(done, seconds)}"
+def _as_html(text: str, done: Progress) -> dict[str, str]:
     part = f" value='{done.shards_done}' max='{done.num_shards}'" if done.num_shards > 1 else ""
     return {"text/plain": text, "text/html": f"<div><progress{part}></progress> {text}</div>"}

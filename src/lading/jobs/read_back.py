@@ -53,7 +53,10 @@ def compare(digest: DatasetDigest, writer: DatasetWriter, job: ConversionJob, ro
     """Read back what was written, with its digest, before anybody sees it."""
     writer.add_digest(digest)
     folder = writer.finish()
-    found = dataset_digest(folder, stores=job.stores, roots=roots, limits=job.read.limits, workers=job.write.workers)
+    found = dataset_digest(
+        folder, stores=job.stores, roots=roots, limits=job.read.limits, workers=job.write.workers,
+        on_progress=job.in_phase("reading back"),
+    )  # fmt: skip
     if found.ordered != digest.ordered or found.count != digest.count:
         raise DataError(
             "the destination does not hold what the source does", file=folder,

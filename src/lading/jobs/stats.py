@@ -15,7 +15,7 @@ from lading.dataset.source.source import Source, listed_once
 from lading.errors import UsageError
 from lading.jobs.media_facts import MediaFacts
 from lading.jobs.pickled import decode_value, encode_value
-from lading.jobs.progress import OnProgress, Progress
+from lading.jobs.progress import OnProgress, Progress, reporting_passes
 from lading.jobs.progress_bars import shown_progress
 from lading.jobs.reading import NO_DIGESTS, Look, OnRead, Reading, look_at_shards
 from lading.jobs.stats_values import Stats, stats_of
@@ -68,6 +68,7 @@ def dataset_stats(
     with (
         open_shards(source, **opening) as dataset,
         shown_progress("reading", on_progress, progress=progress) as report,
+        reporting_passes(dataset, report),
     ):
         found, chosen = Summaries(dataset.view), chosen_samples(source, dataset)
         if chosen is not None:

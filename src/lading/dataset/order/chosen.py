@@ -19,7 +19,7 @@ from lading.arrow.free_memory import release_freed
 from lading.arrow.views import take_rows
 from lading.dataset.order.arranged import Arranged, Spool
 from lading.dataset.order.dedup import LeftOut
-from lading.dataset.order.order import Numbers, is_over_numbers, needs_all, numbers_after, numbers_at
+from lading.dataset.order.order import Numbers, is_over_numbers, needs_all, numbers_after, numbers_at, phase_of
 from lading.dataset.order.source_rows import (
     COLUMN_STEPS,
     FIRST_SAMPLES,
@@ -203,21 +203,26 @@ class ChosenSamples:
         release_freed()  # of steps that looked at all samples
         self._find_map_schemas(sum(isinstance(step, Map) for step in steps))
         with Spool(len(listed), self._view, uniting(shards), to_file=to_file) as spool:
-            for portion in self._source.rising(rising, steps, columns, max_bytes, self._map_schemas):
-                samples, batch = portion.samples, portion.batch
-                assert samples is not None, "as `rising` gives them"
-                first, stop = np.searchsorted(rising, samples, "left"), np.searchsorted(rising, samples, "right")
-                starts = sample_firsts(batch, self._view)
-                for _ in range(int((stop - first).max(initial=0))):
-                    there = np.flatnonzero(first < stop)
-                    if len(there) == len(samples):
-                        spool.add(batch, starts, order[first])
-                    else:
-                        rows = sample_rows(np.append(starts, batch.num_rows), there)
-                        counts = np.diff(np.append(starts, batch.num_rows))[there]
-                        spool.add(take_rows(batch, rows), np.cumsum(counts) - counts, order[first[there]])
-                    first = first + 1
+            with shards.passes.during("reading for the new order"):
+                for portion in self._source.rising(rising, steps, columns, max_bytes, self._map_schemas):
+                    self._spool(spool, portion, rising, order)
             yield spool.finish()
+
+    def _spool(self, spool: Spool, portion: Portion, rising: NDArray[np.int64], order: NDArray[np.int64]) -> None:
+        """Add the samples of a portion, each as often as its number is in the list."""
+        samples, batch = portion.samples, portion.batch
+        assert samples is not None, "as `rising` gives them"
+        first, stop = np.searchsorted(rising, samples, "left"), np.searchsorted(rising, samples, "right")
+        starts = sample_firsts(batch, self._view)
+        for _ in range(int((stop - first).max(initial=0))):
+            there = np.flatnonzero(first < stop)
+            if len(there) == len(samples):
+                spool.add(batch, starts, order[first])
+            else:
+                rows = sample_rows(np.append(starts, batch.num_rows), there)
+                counts = np.diff(np.append(starts, batch.num_rows))[there]
+                spool.add(take_rows(batch, rows), np.cumsum(counts) - counts, order[first[there]])
+            first = first + 1
 
     def _skipped(self, steps: Sequence[Step]) -> tuple[int, int]:
         """The first shard that a leading slice needs, and the number of samples before it, where a list says it."""
@@ -300,7 +305,8 @@ class ChosenSamples:
             found = self._found[begin] = self._passed(steps[:begin])
         for i, step in enumerate(steps[begin:], begin):
             if is_over_numbers(step):
-                found = numbers_after(step, found, _Look(self, self._shards, steps[:i]))
+                with self._shards.passes.during(phase_of(step)):
+                    found = numbers_after(step, found, _Look(self, self._shards, steps[:i]))
             if needs_all(step):
                 self._found[i + 1] = found
         return found
@@ -321,10 +327,11 @@ class ChosenSamples:
     def _passed(self, steps: Sequence[Step]) -> NDArray[np.int64]:
         """The numbers of the samples that pass steps, found by reading what the steps look at."""
         found = [np.zeros(0, np.int64)]
-        for portion in self.portions(None if has_map(steps) else [], steps=steps, empty=True):
-            if portion.samples is None:
-                raise other_count()
-            found.append(portion.samples)
+        with self._shards.passes.during("choosing samples"):
+            for portion in self.portions(None if has_map(steps) else [], steps=steps, empty=True):
+                if portion.samples is None:
+                    raise other_count()
+                found.append(portion.samples)
         return np.concatenate(found)
 
     def made(self, numbers: NDArray[np.int64], steps: Sequence[Step], columns: Sequence[str] | None) -> pa.Table:

@@ -36,6 +36,7 @@ __all__ = [
     "numbers_after",
     "numbers_at",
     "over_numbers",
+    "phase_of",
     "random_order",
 ]
 
@@ -78,13 +79,19 @@ class Look(Protocol):
 _Function: TypeAlias = Callable[[Any, Numbers, Look], Numbers]
 _Registered = TypeVar("_Registered", bound=_Function)
 _FUNCTIONS: dict[type, _Function] = {}
+_PHASES: dict[type, str] = {}
 
 
-def over_numbers(kind: type) -> Callable[[_Registered], _Registered]:
-    """Register the function that gives the numbers behind a step of this type."""
+def over_numbers(kind: type, phase: str = "") -> Callable[[_Registered], _Registered]:
+    """Register the function that gives the numbers behind a step of this type.
+
+    Args:
+        kind: the type of the step.
+        phase: what the step does while it reads all samples, as a progress bar says it; empty if it reads none.
+    """
 
     def register(function: _Registered) -> _Registered:
-        _FUNCTIONS[kind] = function
+        _FUNCTIONS[kind], _PHASES[kind] = function, phase
         return function
 
     return register
@@ -99,6 +106,11 @@ def needs_all(step: Step) -> bool:
     """Whether a step over numbers needs all samples before it; others stop or skip in one pass."""
     streams = isinstance(step, Limit) or (isinstance(step, Rows) and step.streams)
     return is_over_numbers(step) and not streams
+
+
+def phase_of(step: Step) -> str:
+    """What a step over numbers does while it reads all samples, as a progress bar says it; empty if it reads none."""
+    return _PHASES[type(step)]
 
 
 def numbers_after(step: Step, numbers: Numbers, look: Look) -> Numbers:
@@ -164,12 +176,12 @@ def _sampled(step: Sample, numbers: Numbers, _look: Look) -> Numbers:
     return numbers_at(numbers, np.sort(random_order(len(numbers), step.seed)[:count]))
 
 
-@over_numbers(Sort)
+@over_numbers(Sort, "reading the values to sort by")
 def _sorted(step: Sort, numbers: Numbers, look: Look) -> Numbers:
     return numbers_at(numbers, sorted_places(look(step.by), step.by, step.descending))
 
 
-@over_numbers(Take)
+@over_numbers(Take, "looking for the keys")
 def _taken(step: Take, numbers: Numbers, look: Look) -> Numbers:
     column = step.by or look.key
     if column is None:
@@ -241,7 +253,7 @@ def _of_split(step: Split, numbers: Numbers, _look: Look) -> Numbers:
     return numbers_at(numbers, np.sort(random_order(len(numbers), step.seed)[first : first + counts[at]]))
 
 
-@over_numbers(Dedup)
+@over_numbers(Dedup, "looking for duplicates")
 def _without_duplicates(step: Dedup, numbers: Numbers, look: Look) -> Numbers:
     found = find_duplicates(step, look)
     if found.nulls:

@@ -150,6 +150,7 @@ class SourceRows:
             wanted = columns_to_read(steps, columns, self._view)
             some = numbers[at : at + size]
             rows = one_batch(unfetched_rows(shards, some, wanted, aligned_to(shards, wanted)))
+            shards.passes.add(shard, len(some))
             yield some, self._with_asked(rows, steps, columns)
             at += len(some)
             size = min(4 * size, max(max_bytes * len(some) // max(rows.nbytes, 1), 1))

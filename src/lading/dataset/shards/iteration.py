@@ -177,7 +177,10 @@ def shard_batches(
 ) -> Iterator[pa.RecordBatch]:
     """Rows of `scan_shard`, as record batches; arguments as there."""
     for batch in scan_shard(shards, shard, max_rows, max_bytes, columns, schema, **more):
+        if shards.passes.is_on:
+            shards.passes.add(shard, batch.num_samples)
         yield batch.rows
+    shards.passes.add(shard + 1)
 
 
 def scan_shard(  # noqa: PLR0913 - limits, columns and flags of one read

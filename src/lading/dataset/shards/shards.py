@@ -20,6 +20,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from lading.dataset.shards.bad_shards import BadShards
+from lading.dataset.shards.passes import Passes
 from lading.dataset.shards.shard_indexes import ShardIndexes, index_kind
 from lading.dataset.source.identity import SourceIdentity
 from lading.dataset.source.manifest_options import manifest_options, schema_as_read
@@ -133,6 +134,7 @@ class Shards:
         identity: recognises a dataset that took the place of this one.
         counts: what was reported while reading, by a short phrase.
         bad: the shards that could not be read, and what is done about them.
+        passes: reports how far a pass over all shards is.
         read_samples: by number, samples of the shards that were read to their end.
         replacements: by number, what is read in place of shards that are damaged.
         getters: of open shards, by number, how single samples are read; dropped with their shard.
@@ -170,6 +172,7 @@ class Shards:
         self.counts: Counter[str] = Counter(listing.left_out)
         self.left_out: dict[int, LeftOut] = {}
         self.bad = BadShards(plan.on_bad_shard, plan.source)
+        self.passes = Passes()
         self.replacements: dict[int, ShardFile] = {}
         self.getters: dict[int, Getter] = {}
         self._views: OrderedDict[int, View] = OrderedDict()
@@ -470,11 +473,13 @@ class Shards:
         if self._ends is None:
             listed = self.listing.table.column("num_samples").to_pylist()
             known = [0 if i in self.bad.skipped else self.read_samples.get(i, n) for i, n in enumerate(listed)]
-            counts = [self._count(i) if n is None else n for i, n in enumerate(known)]
+            with self.passes.during("counting the samples" if None in known else ""):
+                counts = [self._count(i) if n is None else n for i, n in enumerate(known)]
             self._ends = np.cumsum(np.array(counts, np.int64))
         return self._ends
 
     def _count(self, shard: int) -> int:
+        self.passes.add(shard)
         for _, view in self.readable([shard]):
             with self.bad.skipping(shard, self.path(shard)):
                 return view.num_samples()
