@@ -270,6 +270,53 @@ def test_a_column_that_is_missing_is_an_error(mixed: Any, docs: str) -> None:
 
 
 def test_a_column_shows_its_first_values(mixed: Any) -> None:
-    assert repr(mixed["cls"]) == "<column 'cls': [0, 1, 2, 3, 4, …]>"
-    assert repr(mixed["jpg"]).count("<image 640×480 jpeg") == 5
+    head = "lading.Column: cls\n  type     int64\n  samples  12\n  values\n"
+    assert repr(mixed["cls"]) == f"{head}    0\n    1\n    2\n    3\n    4\n    …"
+    assert repr(mixed[5:10]["txt"]).splitlines()[1:] == [
+        "  type     text",
+        "  samples  5",
+        "  values",
+        *(f"    {sample['txt']!r}" for sample in mixed[5:10]),
+    ]
+    assert repr(mixed["jpg"]).count("\n    <image 640×480 jpeg") == 5
     assert json.loads(json.dumps(mixed["json"][0])) == mixed[0]["json"]
+
+
+def test_a_field_inside_a_column_shows_its_first_values(mixed: Any) -> None:
+    shown = repr(mixed["json.lang"]).splitlines()
+    assert shown[0] == "lading.Column: json.lang"
+    assert shown[-6:] == ["    'en'", "    'de'", "    'en'", "    'de'", "    'en'", "    …"]
+    assert repr(mixed.where("cls > 9")["json.score"]).splitlines()[-2:] == ["    2.5", "    2.75"]
+    assert "12 before the steps" in repr(mixed.where("cls > 9")["cls"])
+
+
+def test_a_notebook_shows_a_column_with_thumbnails_and_players(mixed: Any) -> None:
+    pictures, sounds = _Checked(mixed["jpg"]._repr_html_()), _Checked(mixed["wav"]._repr_html_())
+    assert [uri.partition(";")[0] for uri in pictures.uris] == ["data:image/jpeg"] * 5
+    assert sounds.uris
+    assert all(uri.startswith("data:audio/wav") for uri in sounds.uris)
+    texts = _Checked(mixed["txt"]._repr_html_())
+    assert not texts.uris
+    assert HOSTILE[0] in texts.text
+    assert "samples12" in texts.text
+    assert mixed["jpg"]._repr_html_().count("<img") == mixed.select("jpg").head()._repr_html_().count("<img") == 5
+
+
+def test_no_function_is_called_to_show_a_column(mixed: Any) -> None:
+    def fail(sample: Any) -> Any:
+        raise AssertionError("called")
+
+    for ds in (mixed.filter(fail), mixed.shuffle(0)):
+        for name in ("txt", "json.lang"):
+            assert f"ds[{name!r}][:5] reads the first values." in repr(ds[name])
+            assert f"ds[{name!r}][:5] reads the first values." in _Checked(ds[name]._repr_html_()).text
+
+
+def test_a_column_that_cannot_be_read_shows_its_error(mixed: Any) -> None:
+    [shard] = mixed.shards
+    with lading.open(shard.path) as ds:
+        columns = ds["txt"], ds["json.lang"]
+        Path(shard.path).unlink()
+        for column in columns:
+            assert "no such file" in repr(column)
+            assert "no such file" in _Checked(column._repr_html_()).text

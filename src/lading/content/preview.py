@@ -25,7 +25,7 @@ from lading.content.media_info import media_info
 from lading.features.encode import STORED
 from lading.units import format_bytes
 
-__all__ = ["Cut", "Previews", "described", "sample_text", "table_html"]
+__all__ = ["Cut", "Previews", "described", "sample_text", "table_html", "value_text"]
 
 _THUMBNAIL, _MOST_PIXELS = 96, 40_000_000
 _DATA_BYTES, _CLIP_BYTES = 150_000, 24_000
@@ -97,8 +97,13 @@ def _facts(data: bytes) -> str:
 
 def sample_text(sample: Mapping[str, Any], indent: str = "") -> str:
     """Return a sample as a dict is printed, a field a line; media are described, long values are cut."""
-    lines = [f"{key!r}: {_text(value, 0)}" for key, value in sample.items()]
+    lines = [f"{key!r}: {value_text(value)}" for key, value in sample.items()]
     return "{" + f",\n{indent} ".join(lines) + "}"
+
+
+def value_text(value: Any) -> str:
+    """Return a value as Python prints it, on one line; media are described, long values are cut."""
+    return _text(value, 0)
 
 
 def _text(value: Any, depth: int) -> str:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from itertools import islice
+from collections.abc import Callable, Iterator, Sequence
 from operator import index as as_int
 from typing import TYPE_CHECKING, Any
 
@@ -14,17 +13,15 @@ from numpy.typing import NDArray
 from lading.arrow.references import files_of, is_ref, with_files
 from lading.content.field_paths import parse_field
 from lading.content.nested import close_to
-from lading.content.preview import described
 from lading.dataset.values.field_values import field_values
 from lading.errors import UsageError
 from lading.storage.fetch import Fetcher
 
 if TYPE_CHECKING:
     from lading.dataset.dataset import Dataset
+    from lading.dataset.shown import FirstValues
 
 __all__ = ["Column"]
-
-_SHOWN = 5
 
 
 class Column:
@@ -37,20 +34,23 @@ class Column:
         ds["json.lang"][:100]  # a list
         for text in ds["txt"]: ...
         ds["json.score"].to_numpy().mean()
+
+    A column shows itself as its first values, in a notebook with thumbnails and players.
     """
 
-    def __init__(self, dataset: Dataset, name: str, column: str) -> None:
-        """Made by `ds[name]`: the values of a name in a column."""
-        self._name, self._column, self._dataset = name, column, dataset.select(column)
+    def __init__(self, dataset: Dataset, name: str, column: str, first: Callable[[], FirstValues]) -> None:
+        """Made by `ds[name]`: the values of a name in a column; `first` finds the values that are shown."""
+        self._name, self._column, self._dataset, self._first = name, column, dataset.select(column), first
 
     @classmethod
-    def of(cls, dataset: Dataset, name: str, known: Sequence[str]) -> Column:
+    def of(cls, dataset: Dataset, name: str, known: Sequence[str], first: Callable[[], FirstValues]) -> Column:
         """Return the column of this name.
 
         Args:
             dataset: the dataset.
             name: a column, or a field inside one.
             known: columns that the first samples show.
+            first: finds the values that are shown.
 
         Raises:
             UsageError: there is no such column; or rows are items of documents.
@@ -64,7 +64,7 @@ class Column:
             if path.column not in dataset.columns:
                 raise UsageError("no such column", column=path.column, expected=", ".join(dataset.columns),
                                  advice=close_to(path.column, dataset.columns))  # fmt: skip
-        return cls(dataset, name, path.column)
+        return cls(dataset, name, path.column, first)
 
     def __len__(self) -> int:
         return len(self._dataset)
@@ -77,11 +77,14 @@ class Column:
     def __getitem__(self, index: Any) -> Any:
         """One value by its number, or a list of the values of a slice or a list of numbers."""
         if isinstance(index, (slice, list, tuple, np.ndarray)):
-            return list(Column(self._dataset[index], self._name, self._column))
+            return list(self._of(self._dataset[index]))
         if self._name == self._column:
             return self._dataset[as_int(index)].get(self._name)
-        [value] = Column(self._dataset[[as_int(index)]], self._name, self._column)
+        [value] = self._of(self._dataset[[as_int(index)]])
         return value
+
+    def _of(self, dataset: Dataset) -> Column:
+        return Column(dataset, self._name, self._column, self._first)
 
     def to_arrow(self) -> pa.ChunkedArray:
         """All values as Arrow arrays, in memory: text as text, numbers as numbers, media as `large_binary`."""
@@ -121,8 +124,7 @@ class Column:
                 yield values
 
     def __repr__(self) -> str:
-        try:
-            first = [described(value) or repr(value)[:80] for value in islice(self, _SHOWN + 1)]
-        except Exception as error:  # noqa: BLE001 - to show a value is no reason to fail
-            return f"<column {self._name!r}: {error}>"
-        return f"<column {self._name!r}: [{', '.join(first[:_SHOWN] + (['…'] if len(first) > _SHOWN else []))}]>"
+        return self._first().as_text()
+
+    def _repr_html_(self) -> str:
+        return self._first().as_html()

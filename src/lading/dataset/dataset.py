@@ -6,6 +6,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -43,7 +44,7 @@ from lading.dataset.values.absent_fields import AbsentFields
 from lading.dataset.values.field_values import columns_of, field_values
 from lading.dataset.values.python_values import rows_as_dicts, samples_as_dicts
 from lading.dataset.values.sample_values import sample_values
-from lading.errors import UsageError
+from lading.errors import LadingError, UsageError
 from lading.features.items import KEY
 from lading.formats.registry import format_of_name
 from lading.manifest.values import lookup
@@ -412,10 +413,20 @@ class Dataset(StepVerbs, OrderVerbs, KeyVerbs, LayoutVerbs):
         if isinstance(index, slice):
             return self._with(Rows(index.start, index.stop, index.step))
         if isinstance(index, str):
-            return Column.of(self, index, shown.column_names(self._shards, self._chosen))
+            known = shown.column_names(self._shards, self._chosen)
+            return Column.of(self, index, known, partial(self._first_values, index))
         if isinstance(index, (list, tuple, np.ndarray)):
             return self._with(Rows(numbers=tuple(ordinals(index).tolist())))
         return self._sample(index)
+
+    def _first_values(self, name: str) -> shown.FirstValues:
+        """The first values of a column, or of a field inside one, to be shown."""
+        if not shown.are_near(self._shards, self.steps):  # to make a column of a field may call a function
+            return shown.FirstValues(name, self._shards, self.steps)
+        try:
+            return shown.FirstValues(name, self._shards, self.select(name).steps)
+        except LadingError as error:
+            return shown.FirstValues(name, self._shards, self.steps, str(error))
 
     def take(
         self, indices: Sequence[int] | NDArray[np.int64], columns: Sequence[str] | None = None, *, views: bool = False

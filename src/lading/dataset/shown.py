@@ -1,7 +1,7 @@
-"""A dataset as text and as HTML: what it is, its columns, its steps; as HTML also its first samples.
+"""A dataset as text and as HTML: what it is, its columns, its steps; as HTML also its first samples. And one column.
 
-Text reads no payload. HTML reads the first samples, some MB at most, and never raises. Neither calls a user's function,
-sorts, or looks for samples beyond the first rows.
+The text of a dataset reads no payload. HTML, and both of a column, read the first samples, some MB at most, and never
+raise. None of them calls a user's function, sorts, or looks for samples beyond the first rows.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from html import escape
 from itertools import islice, pairwise
 from typing import Any
@@ -17,7 +18,7 @@ import pyarrow as pa
 
 from lading.arrow.references import files_of, is_ref, unpack
 from lading.arrow.types import uncut_values
-from lading.content.preview import Cut, Previews, table_html
+from lading.content.preview import Cut, Previews, table_html, value_text
 from lading.dataset.order.chosen import ChosenSamples, has_map
 from lading.dataset.shards.iteration import shard_batches
 from lading.dataset.shards.shards import DETECT_SHARDS, Shards
@@ -31,7 +32,7 @@ from lading.features.items import sample_firsts
 from lading.features.types import ClassLabel, Feature, Json, Text, decode, feature_of
 from lading.units import format_bytes
 
-__all__ = ["as_html", "as_text", "column_names", "first_samples", "labels_of"]
+__all__ = ["FirstValues", "are_near", "as_html", "as_text", "column_names", "first_samples", "labels_of"]
 
 _FIRST_ROWS, _FIRST_BYTES = 8, 1 << 20
 _MOST_SHOWN = 40
@@ -44,7 +45,7 @@ _COLUMN_STEPS = (Select, Drop, Rename, Fields, Cast)
 
 def as_text(shards: Shards, source: Source, steps: Sequence[Step], chosen: ChosenSamples | None) -> str:
     """What a dataset is, a line a fact, a line a column, a line a step."""
-    facts = "\n".join(f"  {name:<8} {value}" for name, value in _facts(shards, source, steps))
+    facts = _lines(_facts(shards, source, steps))
     columns = _columns(shards, chosen)
     width = max((len(name) for name, _ in columns), default=0)
     listed = [f"    {name:<{width}}  {kind}".rstrip() for name, kind in columns]
@@ -52,6 +53,10 @@ def as_text(shards: Shards, source: Source, steps: Sequence[Step], chosen: Chose
     parts += ["\n".join(["  columns", *listed])] if columns else []
     parts += ["\n".join(["  steps", *(f"    {step!r}" for step in steps)])] if steps else []
     return "\n".join(parts)
+
+
+def _lines(facts: Sequence[tuple[str, str]]) -> str:
+    return "\n".join(f"  {name:<8} {value}" for name, value in facts)
 
 
 def as_html(shards: Shards, source: Source, steps: Sequence[Step], chosen: ChosenSamples | None) -> str:
@@ -66,7 +71,7 @@ def as_html(shards: Shards, source: Source, steps: Sequence[Step], chosen: Chose
 
 def _first_samples(shards: Shards, steps: Sequence[Step]) -> str:
     """The first samples as a table; or why they are not shown."""
-    if not _are_near(shards, steps):
+    if not are_near(shards, steps):
         return "<p><code>ds.head()</code> shows the first samples.</p>"
     try:
         samples, labels = first_samples(shards, ChosenSamples(shards, steps) if steps else None)
@@ -75,7 +80,7 @@ def _first_samples(shards: Shards, steps: Sequence[Step]) -> str:
     return table_html(samples, Previews(labels=labels)) if samples else "<p>No sample among the first rows.</p>"
 
 
-def _are_near(shards: Shards, steps: Sequence[Step]) -> bool:
+def are_near(shards: Shards, steps: Sequence[Step]) -> bool:
     """Whether the first samples behind steps are found without a function, an order, or a pass over shards."""
     counted = shards.known_count is not None
     for step in steps:
@@ -160,6 +165,59 @@ def _decoded(feature: Feature, value: Any) -> Any:
         return value
 
 
+@dataclass(frozen=True, slots=True)
+class FirstValues:
+    """The first values of a column, with its type and the number of samples.
+
+    Attributes:
+        name: the column.
+        shards: the shards of its dataset.
+        steps: the steps of its dataset; the column stands behind them, if the first samples are near.
+        error: why there are no values; empty if there is no error so far.
+    """
+
+    name: str
+    shards: Shards
+    steps: Sequence[Step]
+    error: str = ""
+
+    def as_text(self) -> str:
+        """The column as lines of text, a line a value."""
+        values, _, why = self._found()
+        lines = [f"    {value_text(value)}" for value in values] or [f"    {why}"]
+        more = ["    …"] if len(values) == _SAMPLES and self._count() != f"{_SAMPLES}" else []
+        return "\n".join([f"lading.Column: {self.name}", _lines(self._facts()), "  values", *lines, *more])
+
+    def as_html(self) -> str:
+        """The column as a table, with thumbnails and players."""
+        values, labels, why = self._found()
+        rows = [{self.name: value} for value in values]
+        told = table_html(rows, Previews(labels=labels)) if rows else f"<p>{escape(why)}</p>"
+        return f"<div><b>lading.Column</b>: {escape(self.name)}{_table(self._facts())}{told}</div>"
+
+    def _found(self) -> tuple[list[Any], dict[str, Sequence[str]], str]:
+        """The first values, the names of labels, and why there are no values."""
+        if self.error:
+            return [], {}, self.error
+        if not are_near(self.shards, self.steps):
+            return [], {}, f"ds[{self.name!r}][:{_SAMPLES}] reads the first values."
+        try:
+            samples, labels = first_samples(self.shards, self._chosen())
+        except Exception as error:  # noqa: BLE001 - a column that cannot be read is shown all the same
+            return [], {}, str(error)
+        return [sample.get(self.name) for sample in samples], labels, "No sample among the first rows."
+
+    def _facts(self) -> list[tuple[str, str]]:
+        kind = dict(_columns(self.shards, self._chosen())).get(self.name)
+        return [*([("type", kind)] if kind else []), ("samples", self._count())]
+
+    def _count(self) -> str:
+        return _count(self.shards, self.steps)
+
+    def _chosen(self) -> ChosenSamples | None:
+        return ChosenSamples(self.shards, self.steps) if self.steps else None
+
+
 def _table(rows: Sequence[tuple[str, str]]) -> str:
     cells = (f"<tr><th style='text-align:left'>{escape(a)}</th><td>{escape(b)}</td></tr>" for a, b in rows)
     return f"<table>{''.join(cells)}</table>"
@@ -168,17 +226,21 @@ def _table(rows: Sequence[tuple[str, str]]) -> str:
 def _facts(shards: Shards, source: Source, steps: Sequence[Step]) -> list[tuple[str, str]]:
     named = [source] if isinstance(source, (str, os.PathLike)) else list(source)
     more = f" and {len(named) - 1:,} more" if len(named) > 1 else ""
-    count = shards.known_count
-    known = "not counted yet" if count is None else f"{count:,} before the steps" if steps else f"{count:,}"
-    if count is not None and steps and all(isinstance(step, (*_COLUMN_STEPS, Limit, Rows)) for step in steps):
-        with suppress(LadingError):
-            known = f"{len(ChosenSamples(shards, steps).numbers):,}"
     return [
         ("source", f"{os.fspath(named[0])}{more}" if named else ""),
         ("shards", f"{len(shards.listing):,}"),
-        ("samples", known),
+        ("samples", _count(shards, steps)),
         *_size(shards),
     ]
+
+
+def _count(shards: Shards, steps: Sequence[Step]) -> str:
+    """The number of samples, as far as it is known without reading them."""
+    count = shards.known_count
+    if count is not None and steps and all(isinstance(step, (*_COLUMN_STEPS, Limit, Rows)) for step in steps):
+        with suppress(LadingError):
+            return f"{len(ChosenSamples(shards, steps).numbers):,}"
+    return "not counted yet" if count is None else f"{count:,} before the steps" if steps else f"{count:,}"
 
 
 def _size(shards: Shards) -> list[tuple[str, str]]:
