@@ -44,6 +44,7 @@ from lading.dataset.values.absent_fields import AbsentFields
 from lading.dataset.values.field_values import columns_of, field_values
 from lading.dataset.values.python_values import rows_as_dicts, samples_as_dicts
 from lading.dataset.values.sample_values import sample_values
+from lading.dataset.writing.outcomes import Outcomes
 from lading.errors import LadingError, UsageError
 from lading.features.items import KEY
 from lading.formats.registry import format_of_name
@@ -75,7 +76,8 @@ class Dataset(StepVerbs, OrderVerbs, KeyVerbs, LayoutVerbs):
     """
 
     __slots__ = (
-        "_access", "_chosen", "_decodes", "_fitting", "_read", "_reopen", "_sample", "_shards", "_source", "_steps",
+        "_access", "_chosen", "_counts", "_decodes", "_fitting", "_read", "_reopen", "_sample", "_shards", "_source",
+        "_steps",
     )  # fmt: skip
 
     def __init__(
@@ -91,10 +93,10 @@ class Dataset(StepVerbs, OrderVerbs, KeyVerbs, LayoutVerbs):
         """Made by `lading.open`."""
         self._source, self._read, self._steps, self._decodes = source, read, steps, decode
         self._reopen, self._shards = reopen, shards
-        fitting = shards_that_fit(shards, steps)
+        self._fitting = fitting = shards_that_fit(shards, steps)
+        self._counts = Counter(fitting.listing.left_out)
         chooses = any(not isinstance(step, Repartition) for step in steps)
         self._chosen = ChosenSamples(fitting, steps) if chooses else None
-        self._fitting = fitting
         self._access = access_to(fitting, self._chosen, media=decode)
         self._sample = self._access.sample
 
@@ -119,7 +121,7 @@ class Dataset(StepVerbs, OrderVerbs, KeyVerbs, LayoutVerbs):
         absent = AbsentFields(inside)
         if not inside:
             return
-        for batch in self.batches(max_rows=_TYPED_ROWS, columns=columns_of(inside, self.schema), lazy=True):
+        for batch in self._looked_at(_TYPED_ROWS, columns_of(inside, self.schema)):
             absent.see(batch.schema.names, field_values(batch, inside, self._shards.fetcher))
             if not absent.left:
                 return
@@ -152,8 +154,7 @@ class Dataset(StepVerbs, OrderVerbs, KeyVerbs, LayoutVerbs):
         if not wanted:
             return None
         sources = list(dict.fromkeys(path.column for path in wanted.values()))
-        found = self.batches(max_rows=_TYPED_ROWS, columns=sources, lazy=True)
-        first = next((batch for batch in found if batch.num_rows), None)
+        first = next((batch for batch in self._looked_at(_TYPED_ROWS, sources) if batch.num_rows), None)
         step = typed_fields(wanted, empty_batch(schema) if first is None else first, self._shards.fetcher)
         self._refuse_absent(list(wanted))
         return step
@@ -165,7 +166,8 @@ class Dataset(StepVerbs, OrderVerbs, KeyVerbs, LayoutVerbs):
         if absent is not None:
             raise UsageError("no such column", expected=", ".join(schema.names), found=repr(absent))
         key = [KEY] if KEY in schema.names else []
-        return {name: flat_fields(name, schema.field(name), self.batches(columns=[*key, name])) for name in names}
+        looks = {name: self._looked_at(iteration.MAX_ROWS, [*key, name], lazy=False) for name in names}
+        return {name: flat_fields(name, schema.field(name), found) for name, found in looks.items()}
 
     def __reduce__(self) -> tuple[Callable[..., Dataset], tuple[object, ...]]:
         """A process that is given a dataset opens the source again, with files and maps of its own."""
@@ -254,8 +256,14 @@ class Dataset(StepVerbs, OrderVerbs, KeyVerbs, LayoutVerbs):
 
     @property
     def counts(self) -> Counter[str]:
-        """What was reported while reading, by a short phrase."""
-        return self._shards.counts
+        """What `batches` or a loop over samples left out and reported, the last one that began, by a short phrase.
+
+        The phrases are those of `write`, for the steps and for what readers report. Files that are no shards of the
+        dataset are counted from the start. Reading by number, `head` and datasets made of this one change nothing.
+
+        Example: `list(english); english.counts["not where lang == 'en', filtered"]`
+        """
+        return Counter(self._counts)
 
     @property
     def skipped_shards(self) -> list[SkippedShard]:
@@ -323,17 +331,50 @@ class Dataset(StepVerbs, OrderVerbs, KeyVerbs, LayoutVerbs):
             max_batch_bytes: NeMo Curator's name of `max_bytes`.
             on_materialize_error: NeMo Curator's name of `on_error`.
         """
-        if fields is not None:
-            return self._with_fields(fields).batches(
-                max_rows=max_rows, max_bytes=max_bytes, columns=columns, lazy=lazy, views=views, on_error=on_error,
-                shards_per_batch=shards_per_batch, max_batch_bytes=max_batch_bytes,
-                on_materialize_error=on_materialize_error,
-            )  # fmt: skip
-        sizes = (max_bytes, max_batch_bytes, self.read.max_batch_bytes, iteration.MAX_BYTES)
-        most = next(size for size in sizes if size is not None)
-        policy = on_error or on_materialize_error or self.read.on_materialize_error or "error"
+        read = self if fields is None else self._with_fields(fields)
+        most = next(size for size in (max_bytes, max_batch_bytes, self._most_bytes) if size is not None)
+        policy = on_error or on_materialize_error or self._policy
         how = Batching(max_rows, most, columns, lazy, views, policy, shards_per_batch)
-        return iteration.batches(self._shards, how) if self._chosen is None else self._chosen.batches(how)
+        return self._counted(read, how)
+
+    def _counted(self, read: Dataset, how: Batching) -> Iterator[pa.RecordBatch]:
+        """The rows of a dataset by the batch; `counts` of this one say what was left out and reported so far."""
+        shards, chosen, outcomes, reported = read._fitting, read._chosen, Outcomes(), Counter[str]()
+        found = read._in_order(how, outcomes)
+        counts = self._counts = Counter(shards.listing.left_out)
+        while True:
+            try:
+                with shards.reporting_to(reported):
+                    batch = next(found, None)
+            finally:
+                again = Counter[str]() if chosen is None else chosen.reported
+                counts.clear()
+                counts.update(Counter(shards.listing.left_out) + outcomes.counts + (reported | again))
+            if batch is None:
+                return
+            yield batch
+            del batch  # before as much is read again
+
+    def _in_order(self, how: Batching, outcomes: Outcomes) -> Iterator[pa.RecordBatch]:
+        if self._chosen is None:
+            return iteration.batches(self._shards, how, outcomes)
+        return self._chosen.batches(how, outcomes)
+
+    def _looked_at(
+        self, max_rows: int, columns: Sequence[str] | None, *, lazy: bool = True, on_error: OnError | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows by the batch, for a look that `counts` do not show."""
+        how = Batching(max_rows, self._most_bytes, columns, lazy, on_error=on_error or self._policy)
+        return self._in_order(how, Outcomes())
+
+    @property
+    def _most_bytes(self) -> int | str:
+        most = self.read.max_batch_bytes
+        return iteration.MAX_BYTES if most is None else most
+
+    @property
+    def _policy(self) -> OnError:
+        return self.read.on_materialize_error or "error"
 
     def _with_fields(self, fields: Sequence[str]) -> Dataset:
         """This dataset with other passthrough columns of documents."""
@@ -371,7 +412,7 @@ class Dataset(StepVerbs, OrderVerbs, KeyVerbs, LayoutVerbs):
         found: list[dict[str, Any]] = []
         labels: dict[str, Sequence[str]] = {}
         rows = max(count, 1) if self.view == "samples" else _DOCUMENT_ROWS
-        for batch in self.batches(max_rows=rows, on_error="warn"):
+        for batch in self._looked_at(rows, None, lazy=False, on_error="warn"):
             labels |= shown.labels_of(batch.schema)
             table = pa.Table.from_batches([batch])
             found += samples_as_dicts(self._shards, table, media=self._decodes, keep_broken=True)

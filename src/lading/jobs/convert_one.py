@@ -31,7 +31,7 @@ from lading.jobs.read_back import compare, refuse_unverifiable
 from lading.jobs.reading import refuse_out_of_reach
 from lading.jobs.refusals import ledger_file, refuse_harm, refuse_references
 from lading.jobs.run import Run
-from lading.jobs.schedule import make_schedule
+from lading.jobs.schedule import Schedule, make_schedule
 from lading.jobs.spec import Conversion
 from lading.jobs.threads import using_threads
 from lading.manifest.commit import check_destination, find_destination
@@ -75,7 +75,7 @@ def convert_one(job: ConversionJob, destination: str | os.PathLike[str]) -> Conv
             options, members = as_members(shards, target, write.options)
             write = replace(write, options=options)
         job = replace(job, write=write)
-        schedule = make_schedule(job, shards, held, (store, path), alone=is_file_name(destination))
+        schedule = make_schedule(job, shards, held, (store, path), ledger, alone=is_file_name(destination))
         spec, checked = schedule.spec, write.verify and not write.dry_run
         counts_keys = isinstance(job.source, Parts) and target.info.interleaved == "members"
         if checked:
@@ -88,7 +88,7 @@ def convert_one(job: ConversionJob, destination: str | os.PathLike[str]) -> Conv
         summary, digest = WriteSummary(0, 0, 0, 0), None
         if write.dry_run:
             _rehearse(run, spec, path, keys if counts_keys else None)
-            note_left_out(shards, run.losses, listed=False)
+            _note_left_out(schedule, shards, run, listed=False)
         else:
             with DatasetWriter(
                 destination, **_written_as(spec), overwrite=write.overwrite, members=members, stores=stores,
@@ -108,7 +108,7 @@ def convert_one(job: ConversionJob, destination: str | os.PathLike[str]) -> Conv
                         **job.opening,
                     )
                     compare(digest, writer, job, spec.read.roots if write.lazy else ())
-                note_left_out(shards, run.losses, listed=ledger is not None)
+                _note_left_out(schedule, shards, run, listed=ledger is not None)
                 _end(writer, ledger, shards.bad)
             summary = writer.close()
         shards.counts["samples with a key that an earlier sample has"] += keys.count()
@@ -160,6 +160,11 @@ def _rehearse(run: Run, spec: Conversion, place: str, keys: RepeatedKeys | None)
     with DatasetWriter(place, **_written_as(spec), stores=Stores({place: MemoryStore()})):
         pass
     run.look(keys)
+
+
+def _note_left_out(schedule: Schedule, shards: Shards, run: Run, *, listed: bool) -> None:
+    if schedule.chosen is not None:
+        note_left_out(shards, schedule.chosen, run.losses, listed=listed)
 
 
 def _end(writer: DatasetWriter, ledger: Sink | None, bad: BadShards) -> None:

@@ -22,9 +22,8 @@ from lading.dataset.shards.shards import Shards
 from lading.dataset.steps.step import Limit
 from lading.dataset.transform.row_filters import is_filtered
 from lading.dataset.transform.transform import Transform
-from lading.dataset.writing.outcomes import ALONG, DROPPED, DROPPED_ALONG, KEPT, Outcomes, RowOutcome
+from lading.dataset.writing.outcomes import Outcomes, failed_rows
 from lading.errors import SchemaMismatch
-from lading.features.items import sample_starts, samples_with
 from lading.formats.base import AnyFormat
 from lading.formats.registry import get_format
 from lading.jobs.progress import Tally
@@ -280,17 +279,9 @@ class Converter:
         self, numbers: NDArray[np.int64] | None, batch: pa.RecordBatch, errors: Mapping[int, str], first: int
     ) -> None:
         """Note rows with unavailable payload of a part of a batch, of whose rows `numbers` are the numbers."""
-        outcome = {"warn": KEPT, "drop_row": DROPPED, "drop_sample": DROPPED_ALONG}[self._spec.write.on_error]
-        rows = np.array(list(errors), np.int64)
-        why = "rows with unavailable payload"
-        placed = None if numbers is None else numbers[first + rows]
-        self.losses.add(RowOutcome(why, outcome, batch, rows, list(errors.values()), placed))
-        if outcome == DROPPED_ALONG and "sample_id" in batch.schema.names:
-            failing = np.isin(np.arange(batch.num_rows), rows)
-            along = samples_with(failing, sample_starts(batch.column("sample_id"))) & ~failing
-            left = np.flatnonzero(along)
-            placed = None if numbers is None else numbers[first + left]
-            self.losses.add(RowOutcome(ALONG, DROPPED, batch, left, numbers=placed))
+        placed = None if numbers is None else numbers[first : first + batch.num_rows]
+        for outcome in failed_rows(self._spec.write.on_error, batch, errors, placed):
+            self.losses.add(outcome)
 
 
 def bounded_options(fmt: AnyFormat, options: Mapping[str, Any], max_bytes: int) -> dict[str, Any]:

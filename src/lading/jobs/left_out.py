@@ -1,4 +1,4 @@
-"""Note the samples that steps over numbers left out, such as duplicates: counted, and as lines of a ledger."""
+"""Note what was left out before samples got a new order, such as duplicates: counted, and as lines of a ledger."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from lading.arrow.types import names_of
+from lading.dataset.order.chosen import ChosenSamples
 from lading.dataset.order.dedup import LeftOut
 from lading.dataset.shards.random_access import unfetched_rows
 from lading.dataset.shards.shards import Shards
@@ -20,23 +21,25 @@ __all__ = ["note_left_out"]
 _TOGETHER, _SHOWN = 16_384, 5
 
 
-def note_left_out(shards: Shards, losses: Outcomes, *, listed: bool) -> None:
-    """Add the samples that were left out to the outcomes.
+def note_left_out(shards: Shards, chosen: ChosenSamples, losses: Outcomes, *, listed: bool) -> None:
+    """Add the samples that were left out, and what was reported before the new order was known.
 
     Args:
-        shards: the source, which knows them.
-        losses: the outcomes.
-        listed: whether all of them are written to a ledger; otherwise the keys of the first few are read.
+        shards: the source.
+        chosen: the samples in their new order.
+        losses: the outcomes, to which is added. The ledger has the rows of conditions and functions already.
+        listed: whether all duplicates are written to a ledger; otherwise the keys of the first few are read.
     """
-    for each in shards.left_out.values():
+    shards.counts.update(chosen.reported - shards.counts)  # the second reading reports the same
+    losses.add_json(chosen.outcomes.to_json())
+    for each in chosen.left_out.values():
         count = len(each.numbers) if listed else min(_SHOWN, len(each.numbers))
         for first in range(0, count, _TOGETHER):
             some = slice(first, min(first + _TOGETHER, count))
             _note(shards, losses, LeftOut(each.reason, each.numbers[some], each.kept[some]))
         rest = len(each.numbers) - count
         if rest:
-            losses.counts[f"{each.reason}, {FILTERED}"] += rest
-            losses.rows["filtered"] += rest
+            losses.add_filtered(each.reason, rest)
 
 
 def _note(shards: Shards, losses: Outcomes, left: LeftOut) -> None:

@@ -111,10 +111,7 @@ class Run:
     @property
     def unmatched(self) -> Counter[str]:
         """Rows of joined tables for which there was no sample, where this process has read all samples."""
-        found = Counter[str]()
-        for joiner in self._converter.transform.joiners if not self._shared else ():
-            found[f"rows of {joiner.step.table.name} without a sample"] += int(np.sum(~joiner.found))
-        return +found
+        return Counter() if self._shared else self._converter.transform.unmatched
 
     def look(self, keys: RepeatedKeys | None = None) -> None:
         """Read the rows, and write nothing. `keys` gets the keys of the samples."""

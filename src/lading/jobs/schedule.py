@@ -36,7 +36,7 @@ from lading.manifest.commit import Staging
 from lading.manifest.values import lookup
 from lading.pipeline.cutting import ONE_SHARD, Cut
 from lading.pipeline.shard_kind import ShardKind
-from lading.storage.base import Store
+from lading.storage.base import Sink, Store
 from lading.units import count, parse_bytes
 
 __all__ = ["Schedule", "make_schedule"]
@@ -56,6 +56,7 @@ class Schedule:
         staging: the folder to build in, if several processes may do the work.
         pool: these processes.
         arranged: the samples, if they are written in another order.
+        chosen: the same, with what was left out before their order was known.
         source_shards: shards that were read for it.
     """
 
@@ -65,13 +66,23 @@ class Schedule:
     staging: Staging | None = None
     pool: LazyWorkerPool | None = None
     arranged: Arranged | None = None
+    chosen: ChosenSamples | None = None
     source_shards: int = 0
 
 
 def make_schedule(
-    job: ConversionJob, shards: Shards, held: ExitStack, place: tuple[Store, str], *, alone: bool
+    job: ConversionJob,
+    shards: Shards,
+    held: ExitStack,
+    place: tuple[Store, str],
+    ledger: Sink | None,
+    *,
+    alone: bool,
 ) -> Schedule:
-    """Plan a conversion into one file (`alone`) or into shards; put samples in their new order, where it has one."""
+    """Plan a conversion into one file (`alone`) or into shards; put samples in their new order, where it has one.
+
+    The ledger, if there is one, gets lines of the rows that are left out before the new order is known.
+    """
     before, behind = split_at_list(job.steps)
     sizes = list(shard_sizes(shards.listing, job.stores, skip=job.read.on_bad_shard == "skip"))
     shares = not alone and _may_share(job, behind)
@@ -83,11 +94,13 @@ def make_schedule(
     if job.columns is not None:
         job = replace(job, steps=(*job.steps, Select(job.columns)), columns=None)
     whole = settled(job, shards)
-    spec, arranged, source_shards = _arranged(whole, shards, held, to_file=shares)
+    write_ledger = None if ledger is None else lambda lines: ledger.write([lines])
+    chosen = ChosenSamples(shards, before, write_ledger=write_ledger)
+    spec, arranged, source_shards = _arranged(whole, chosen, shards, held, to_file=shares)
     tasks = _numbered(_arranged_tasks(shards, whole, spec, arranged, alone=alone), shards, spec, arranged)
     parts = [task.source_bytes for task in tasks]
     staging, pool = _workers(job, shards, held, parts, place) if shares else (None, None)
-    return Schedule(spec, tasks, sizes, staging, pool, arranged, source_shards)
+    return Schedule(spec, tasks, sizes, staging, pool, arranged, chosen, source_shards)
 
 
 def _may_share(job: ConversionJob, behind: Sequence[Step]) -> bool:
@@ -124,13 +137,14 @@ def _workers(
     return staging, pool
 
 
-def _arranged(spec: Conversion, shards: Shards, held: ExitStack, *, to_file: bool) -> tuple[Conversion, Arranged, int]:
-    """Put the samples of a conversion in their new order.
+def _arranged(
+    spec: Conversion, chosen: ChosenSamples, shards: Shards, held: ExitStack, *, to_file: bool
+) -> tuple[Conversion, Arranged, int]:
+    """Put the samples of a conversion in their new order, which are chosen by the steps before.
 
     Returns the conversion with the steps behind, the samples, and the number of shards that were read.
     """
     before, behind = split_at_list(spec.steps)
-    chosen = ChosenSamples(shards, before)
     numbers = chosen.numbers
     most = spec.max_batch_bytes // HELD_BATCHES
     arranged = held.enter_context(

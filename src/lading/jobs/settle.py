@@ -100,15 +100,13 @@ def _mapped(spec: Conversion, shards: Shards) -> tuple[pa.Schema, ...]:
     """The schemas that functions give their rows, found by their first rows; empty if there are no rows."""
     if split_at_list(spec.steps)[0]:
         return ChosenSamples(shards, spec.steps).map_schemas
-    before, look = Counter(shards.counts), Converter(shards, spec, max_rows=_FIRST_ROWS)
-    rows = 0
-    for batch in look.rows(range(len(shards.listing))):
-        rows += batch.num_rows
-        known = [each.schema for each in look.transform.maps if each.schema is not None]
-        settled = not any(has_open_types(schema, shards.schema) for schema in known) or rows >= MOST_FIRST_ROWS
-        if settled and len(known) == len(look.transform.maps):
-            break
-    shards.counts.clear()
-    shards.counts.update(before)
+    with shards.reporting_to(Counter()):
+        look, rows = Converter(shards, spec, max_rows=_FIRST_ROWS), 0
+        for batch in look.rows(range(len(shards.listing))):
+            rows += batch.num_rows
+            known = [each.schema for each in look.transform.maps if each.schema is not None]
+            settled = not any(has_open_types(schema, shards.schema) for schema in known) or rows >= MOST_FIRST_ROWS
+            if settled and len(known) == len(look.transform.maps):
+                break
     found = [each.schema for each in look.transform.maps]
     return tuple(found) if None not in found else ()

@@ -38,16 +38,13 @@ def tried_rates(shards: Shards, spec: Conversion, sizes: Sequence[int]) -> Rates
 
     What is reported and what fails is left to the conversion itself. Peak memory: some 20 MB.
     """
-    before = Counter(shards.counts)
     read = written = payload = 0.0
     for number in sorted({round(i * (len(sizes) - 1) / (_TRIED_SHARDS - 1)) for i in range(_TRIED_SHARDS)}):
-        with suppress(LadingError):
+        with suppress(LadingError), shards.reporting_to(Counter()):
             found = _tried(shards, spec, range(number, number + 1), sizes)
             share, size = found[0], sizes[number]
             read += share * size if share else min(found[2], size)
             written, payload = written + found[1], payload + found[2]
-    shards.counts.clear()
-    shards.counts.update(before)
     if not (read and written):
         return Rates()
     return Rates(written / read, written / payload if payload else None)
@@ -55,12 +52,9 @@ def tried_rates(shards: Shards, spec: Conversion, sizes: Sequence[int]) -> Rates
 
 def tried_ratio(shards: Shards, spec: Conversion, arranged: Arranged) -> float:
     """Return the bytes that a conversion writes for each byte of payload, found by the first samples in a new order."""
-    before = Counter(shards.counts)
     written = payload = 0
-    with suppress(LadingError):
+    with suppress(LadingError), shards.reporting_to(Counter()):
         _, written, payload = _tried(shards, spec, range(arranged.count), arranged=arranged)
-    shards.counts.clear()
-    shards.counts.update(before)
     return max(written / payload, _LEAST_RATIO) if written and payload else 1.0
 
 

@@ -832,6 +832,12 @@ def _kept(at: _Located, keep: NDArray[np.bool_]) -> _Located:
     return _Located(at.buffers, at.which[keep], at.offset[keep], at.length[keep], at.valid[keep])
 
 
+def warn_failed(messages: Mapping[int, str]) -> None:
+    """Warn of rows whose payload is unavailable, of which the messages say why."""
+    without = count(len(messages), "row has no bytes", "rows have no bytes")
+    warnings.warn(f"{without}; the first: {next(iter(messages.values()))}", stacklevel=4)
+
+
 def _apply_policy(
     batch: pa.RecordBatch,
     located: dict[str, _Located],
@@ -864,8 +870,7 @@ def _apply_policy(
     if on_failure is not None:
         on_failure(batch, messages, first)
     elif on_error == "warn":
-        without = count(len(messages), "row has no bytes", "rows have no bytes")
-        warnings.warn(f"{without}; the first: {next(iter(messages.values()))}", stacklevel=3)
+        warn_failed(messages)
     if on_error == "warn":
         return batch, None
     bad = np.zeros(batch.num_rows, np.bool_)

@@ -6,7 +6,8 @@ columns that the steps look at.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
@@ -52,6 +53,7 @@ from lading.dataset.transform.transform import Portion, Transform
 from lading.dataset.values.absent_fields import AbsentFields, no_sample_has, refusing_absent_columns
 from lading.dataset.values.field_values import columns_of
 from lading.dataset.values.sample_values import sample_values
+from lading.dataset.writing.outcomes import Outcomes
 from lading.errors import UsageError
 from lading.features.items import KEY, sample_firsts, sample_rows, without_source
 
@@ -70,33 +72,57 @@ class ChosenSamples:
         shards: the shards of the source.
         steps: the steps.
         map_schemas: of the first functions, the schemas of their rows, if they are known.
+        write_ledger: takes lines of the rows that are left out before the last step that needs all samples.
 
     Attributes:
         steps: the steps.
+        left_out: samples that steps over numbers left out for others, by the number of steps before.
+        outcomes: the rows that were left out before the last step that needs all samples, once they are found.
+        reported: what readers and steps reported while the numbers of samples before that last step were found.
 
     Raises:
         UsageError: a step names a column that an earlier step leaves out.
     """
 
-    def __init__(self, shards: Shards, steps: Sequence[Step], map_schemas: Sequence[pa.Schema] = ()) -> None:
+    def __init__(
+        self,
+        shards: Shards,
+        steps: Sequence[Step],
+        map_schemas: Sequence[pa.Schema] = (),
+        write_ledger: Callable[[bytes], None] | None = None,
+    ) -> None:
         refuse_lost_columns(steps, shards.view)
         self._shards, self.steps = shards, tuple(steps)
         self._map_schemas: list[pa.Schema] = [*map_schemas]
         self._source = SourceRows(shards)
         self._found: dict[int, Numbers] = {}
+        self.left_out: dict[int, LeftOut] = {}
+        self._write_ledger = write_ledger
+        self.outcomes, self.reported = Outcomes(), Counter[str]()
 
     # In order
 
-    def batches(self, how: Batching) -> Iterator[pa.RecordBatch]:
-        """The rows in order, a batch at a time; see `Dataset.batches`."""
+    def batches(self, how: Batching, outcomes: Outcomes) -> Iterator[pa.RecordBatch]:
+        """The rows in order, a batch at a time; see `Dataset.batches`. Adds the rows that are left out to outcomes."""
         shards, columns = self._shards, how.columns
         if columns is not None:
             columns = [*columns, *hidden_columns(shards, columns)]
         target = None if shards.target is None or has_map(self.steps) else self._schema_of(self.steps, shards.target)
-        found = (each.batch for each in self.portions(columns, how.max_rows, how.most_bytes, views=how.views))
+        self.note_before_list(outcomes)
+        portions = self.portions(columns, how.max_rows, how.most_bytes, views=how.views, outcomes=outcomes)
+        found = (portion.batch for portion in portions)
         for batch in padded(found, how, shards.view):
             asked = batch if columns is None else in_order(batch, columns, shards.view)
-            yield from finished(shards, asked, how, target)
+            yield from finished(shards, asked, how, target, outcomes)
+
+    def note_before_list(self, outcomes: Outcomes) -> None:
+        """Find the samples behind the last step that needs all of them; add those left out before to outcomes."""
+        before, _ = split_at_list(self.steps)
+        if before:
+            self._numbers(before)
+        outcomes.add_json(self.outcomes.to_json())
+        for each in self.left_out.values():
+            outcomes.add_filtered(each.reason, len(each.numbers))
 
     def portions(
         self,
@@ -108,6 +134,7 @@ class ChosenSamples:
         steps: Sequence[Step] | None = None,
         empty: bool = False,
         shards: range | None = None,
+        outcomes: Outcomes | None = None,
     ) -> Iterator[Portion]:
         """The rows in order, payload as references, in portions that say which samples of the source they are.
 
@@ -119,14 +146,17 @@ class ChosenSamples:
             steps: the first steps of the dataset, to stop behind them; by default all of them.
             empty: give portions without rows too, of a function that changed the number of samples.
             shards: the shards to read, by number, if no step counts samples; by default all of them.
+            outcomes: takes the rows that are left out behind the last step that needs all samples.
         """
-        found = self._portions(columns, max_rows, max_bytes, views=views, steps=steps, empty=empty, shards=shards)
+        found = self._portions(
+            columns, max_rows, max_bytes, views=views, steps=steps, empty=empty, shards=shards, outcomes=outcomes
+        )
         is_whole = steps is None and shards is None
         return refusing_absent_columns(found, self.steps, lambda: self.schema) if is_whole else found
 
     def _portions(
         self, columns: Sequence[str] | None, max_rows: int, max_bytes: int, *, views: bool,
-        steps: Sequence[Step] | None, empty: bool, shards: range | None,
+        steps: Sequence[Step] | None, empty: bool, shards: range | None, outcomes: Outcomes | None,
     ) -> Iterator[Portion]:  # fmt: skip
         counts = self._shards.counts if steps is None else None  # another pass would count again
         steps = self.steps if steps is None else steps
@@ -141,18 +171,23 @@ class ChosenSamples:
             every = shards or range(len(self._shards.listing))
             wanted = range(max(first, every.start), every.stop)
             read = self._source.read(wanted, rest, columns, max_rows, max_bytes, views=views)
-            yield from (portion for portion in transform.portions(read) if empty or portion.batch.num_rows)
+            found = transform.portions(read, outcomes, of_source=True)
+            yield from (portion for portion in found if empty or portion.batch.num_rows)
+            if outcomes is not None and shards is None:
+                outcomes.counts.update(transform.unmatched)
             absent = transform.absent_field()
             if absent is not None and len(wanted) == len(self._shards.listing):
                 raise no_sample_has(self._shards, absent)
             return
         numbers = self._numbers(before)
         needed = self.columns_needed(rest, columns)
-        for portion in transform.portions(self._listed(numbers, before, needed, max_rows, max_bytes)):
+        for portion in transform.portions(self._listed(numbers, before, needed, max_rows, max_bytes), outcomes):
             if not empty and not portion.batch.num_rows:
                 continue
             places = portion.samples
             yield replace(portion, samples=None if places is None else numbers_at(numbers, places))
+        if outcomes is not None:
+            outcomes.counts.update(transform.unmatched)
 
     def columns_needed(self, rest: Sequence[Step], columns: Sequence[str] | None = None) -> list[str] | None:
         """Columns that steps behind a list need of its rows; None for all."""
@@ -177,7 +212,7 @@ class ChosenSamples:
             wanted = np.asarray(numbers[begin : begin + min(max_rows, FIRST_SAMPLES)], np.int64)
             if self._view == "interleaved":  # the rows of a sample and of itself again would be one sample
                 wanted = wanted[: _before_repeats(wanted)]
-            yield one_batch(self._source.made(wanted, steps, columns, self._map_schemas))
+            yield one_batch(self._source.made(wanted, steps, columns, self._map_schemas, self._shards.counts))
             begin += len(wanted)
         if begin < len(numbers):
             with self.arranged(numbers[begin:], steps, columns, max_bytes) as found:
@@ -271,10 +306,11 @@ class ChosenSamples:
         for place in places[len(self._map_schemas) : count]:
             before, rows = self._schema_of(self.steps[:place], self._shards.schema), 0
             schema = before  # where there are no rows, the function is not called
-            for portion in self.portions(steps=self.steps[: place + 1], max_rows=_FIRST_ROWS):
-                schema, rows = without_source(portion.batch.schema), rows + portion.batch.num_rows
-                if rows >= MOST_FIRST_ROWS or not has_open_types(schema, before):
-                    break
+            with self._shards.reporting_to(Counter()):
+                for portion in self.portions(steps=self.steps[: place + 1], max_rows=_FIRST_ROWS):
+                    schema, rows = without_source(portion.batch.schema), rows + portion.batch.num_rows
+                    if rows >= MOST_FIRST_ROWS or not has_open_types(schema, before):
+                        break
             self._map_schemas.append(schema)
 
     def has_keys(self) -> bool:
@@ -305,8 +341,10 @@ class ChosenSamples:
             found = self._found[begin] = self._passed(steps[:begin])
         for i, step in enumerate(steps[begin:], begin):
             if is_over_numbers(step):
-                with self._shards.passes.during(phase_of(step)):
+                reported = Counter[str]()
+                with self._shards.passes.during(phase_of(step)), self._shards.reporting_to(reported):
                     found = numbers_after(step, found, _Look(self, self._shards, steps[:i]))
+                self.reported |= reported
             if needs_all(step):
                 self._found[i + 1] = found
         return found
@@ -327,12 +365,23 @@ class ChosenSamples:
     def _passed(self, steps: Sequence[Step]) -> NDArray[np.int64]:
         """The numbers of the samples that pass steps, found by reading what the steps look at."""
         found = [np.zeros(0, np.int64)]
-        with self._shards.passes.during("choosing samples"):
-            for portion in self.portions(None if has_map(steps) else [], steps=steps, empty=True):
+        before_list = len(steps) <= len(split_at_list(self.steps)[0])  # else reading in order finds them again
+        write_ledger = self._write_ledger if before_list else None
+        columns = None if has_map(steps) else [] if write_ledger is None else self._keys()
+        outcomes, reported = Outcomes(write_ledger), Counter[str]()
+        with self._shards.passes.during("choosing samples"), self._shards.reporting_to(reported):
+            for portion in self.portions(columns, steps=steps, empty=True, outcomes=outcomes):
                 if portion.samples is None:
                     raise other_count()
                 found.append(portion.samples)
+        if before_list:
+            self.outcomes.add_json(outcomes.to_json())
+            self.reported |= reported
         return np.concatenate(found)
+
+    def _keys(self) -> list[str]:
+        """The column that names samples, if they have one."""
+        return ["sample_id"] if self._view == "interleaved" else [KEY] if self.has_keys() else []
 
     def made(self, numbers: NDArray[np.int64], steps: Sequence[Step], columns: Sequence[str] | None) -> pa.Table:
         """Samples of the source by number, as first steps make them; see `SourceRows.made`."""
@@ -358,7 +407,7 @@ class _Look:
 
     def leave_out(self, reason: str, numbers: NDArray[np.int64], kept: NDArray[np.int64]) -> None:
         """Note samples that are left out for others that are kept."""
-        self._shards.left_out[len(self._steps)] = LeftOut(reason, numbers, kept)
+        self._chosen.left_out[len(self._steps)] = LeftOut(reason, numbers, kept)
 
     def digests(self) -> Iterator[NDArray[np.uint8]]:
         """Yield the content digests of the samples without their keys."""

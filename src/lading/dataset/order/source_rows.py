@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import chain, pairwise
@@ -120,7 +121,10 @@ class SourceRows:
         """
         shards, view = self._shards, self._view
         again = [step for step in steps if makes_rows(step, view)]
-        transform = Transform(again, view, shards.fetcher, map_schemas=map_schemas, any_members=shards.takes_any_fields)
+        transform = Transform(
+            again, view, shards.fetcher, map_schemas=map_schemas, counts=shards.counts,
+            any_members=shards.takes_any_fields,
+        )  # fmt: skip
         ends = shards.sample_ends()
         first = np.append(True, numbers[1:] != numbers[:-1])
         distinct = numbers if first.all() else numbers[first]
@@ -201,6 +205,7 @@ class SourceRows:
         steps: Sequence[Step],
         columns: Sequence[str] | None,
         map_schemas: Sequence[pa.Schema],
+        counts: Counter[str] | None = None,
     ) -> pa.Table:
         """Samples of the source, as steps make them that keep these samples; payload as references.
 
@@ -209,6 +214,7 @@ class SourceRows:
             steps: the steps.
             columns: columns that are wanted behind the steps, others may come along; None for all.
             map_schemas: of the functions among the steps, the schema of their rows.
+            counts: as of `Transform`.
         """
         shards, view = self._shards, self._view
         rising, places = np.unique(numbers, return_inverse=True)
@@ -217,7 +223,9 @@ class SourceRows:
         if wanted is not None and shards.fixed_schema and KEY not in shards.schema.names:
             wanted = [name for name in wanted if name != KEY] or None
         rows = one_batch(unfetched_rows(shards, rising, wanted, aligned_to(shards, wanted)))
-        transform = Transform(again, view, shards.fetcher, map_schemas=map_schemas, any_members=shards.takes_any_fields)
+        transform = Transform(
+            again, view, shards.fetcher, map_schemas=map_schemas, counts=counts, any_members=shards.takes_any_fields
+        )
         portion = transform.apply(self._with_asked(rows, again, columns))
         if portion.samples is None or len(portion.samples) != len(rising):
             raise other_count()

@@ -16,6 +16,7 @@ import pyarrow as pa
 from lading.arrow.align import align_table, as_text
 from lading.arrow.references import is_ref
 from lading.dataset.shards.shards import Shards
+from lading.dataset.writing.outcomes import Outcomes, failed_rows
 from lading.errors import DataError, UsageError, errors_at
 from lading.features.items import INTERLEAVED_SCHEMA, LINEAGE_KEY
 from lading.interleaved.base import View
@@ -23,7 +24,7 @@ from lading.options import OnError
 from lading.pipeline.batch import Batch
 from lading.pipeline.fetch import fetched_parts
 from lading.pipeline.join import join
-from lading.storage.fetch import ERROR_COLUMN, OnFailure
+from lading.storage.fetch import ERROR_COLUMN, OnFailure, warn_failed
 from lading.storage.range_hasher import RangeHasher
 from lading.units import parse_bytes
 
@@ -76,8 +77,8 @@ class Batching:
         return parse_bytes(self.max_bytes)
 
 
-def batches(shards: Shards, how: Batching) -> Iterator[pa.RecordBatch]:
-    """All rows in order, a batch at a time; see `Dataset.batches`."""
+def batches(shards: Shards, how: Batching, outcomes: Outcomes) -> Iterator[pa.RecordBatch]:
+    """All rows in order, a batch at a time; see `Dataset.batches`. Adds the rows that a policy drops to outcomes."""
     columns, hidden = how.columns, hidden_columns(shards, how.columns)
     asked = columns if shards.view == "samples" and shards.target is None else None
     row = 0
@@ -99,7 +100,8 @@ def batches(shards: Shards, how: Batching) -> Iterator[pa.RecordBatch]:
         found = _refusing_unknown(shards, found, asked)
     for batch in padded(found, how, shards.view):
         ordered = batch if asked is None else _in_order(batch, asked)
-        yield from finished(shards, ordered, how, shards.target, row if how.shards_per_batch == 1 else None)
+        first_row = row if how.shards_per_batch == 1 else None
+        yield from finished(shards, ordered, how, shards.target, outcomes, first_row)
 
 
 def padded(found: Iterator[pa.RecordBatch], how: Batching, view: str) -> Iterator[pa.RecordBatch]:
@@ -114,30 +116,47 @@ def padded(found: Iterator[pa.RecordBatch], how: Batching, view: str) -> Iterato
 
 
 def finished(
-    shards: Shards, batch: pa.RecordBatch, how: Batching, target: pa.Schema | None, first_row: int | None = None
+    shards: Shards,
+    batch: pa.RecordBatch,
+    how: Batching,
+    target: pa.Schema | None,
+    outcomes: Outcomes,
+    first_row: int | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """A batch as it is given to the user: with its payload or without, and without columns that nobody asked for."""
+    """A batch as it is given to the user: with its payload or without, and without columns that nobody asked for.
+
+    Rows whose payload is unavailable are added to the outcomes, unless they are an error.
+    """
     hidden = hidden_columns(shards, how.columns)
     if how.lazy:
         yield batch.drop_columns(hidden)
         return
-    for done in _with_bytes(shards, batch, how, target, first_row):
+    for done in _with_bytes(shards, batch, how, target, outcomes, first_row):
         yield done.drop_columns(hidden)
         shards.fetcher.release()
 
 
 def _with_bytes(
-    shards: Shards, batch: pa.RecordBatch, how: Batching, target: pa.Schema | None, first_row: int | None
+    shards: Shards,
+    batch: pa.RecordBatch,
+    how: Batching,
+    target: pa.Schema | None,
+    outcomes: Outcomes,
+    first_row: int | None,
 ) -> Iterator[pa.RecordBatch]:
     """A batch in parts with their payload; errors name a row as its shard counts it, if the first row is known."""
-    dropped = batch.num_rows
+
+    def on_failure(rows: pa.RecordBatch, errors: dict[int, str], _first: int) -> None:
+        if how.on_error == "warn":
+            warn_failed(errors)
+        for outcome in failed_rows(how.on_error, rows, errors):
+            outcomes.add(outcome)
+
     with errors_at(first_row=first_row):
-        for part in materialise_parts(shards, batch, how.most_bytes, on_error=how.on_error, views=how.views):
-            done = as_text(part, target)
-            dropped -= done.num_rows
-            yield done
-    if dropped:
-        shards.counts["rows with unavailable payload, dropped"] += dropped
+        for part in materialise_parts(
+            shards, batch, how.most_bytes, on_error=how.on_error, views=how.views, on_failure=on_failure
+        ):
+            yield as_text(part, target)
 
 
 def _refusing_unknown(

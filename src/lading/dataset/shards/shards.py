@@ -10,8 +10,8 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from threading import RLock
-from typing import TYPE_CHECKING, Any, Self
+from threading import RLock, local
+from typing import Any, Self
 from weakref import WeakSet
 
 import numpy as np
@@ -51,9 +51,6 @@ from lading.storage.fetch import Fetcher
 from lading.storage.range_hasher import RangeHasher
 from lading.storage.roots import StoredRoots, folder_of, real_place
 from lading.storage.stores import Stores, resolve
-
-if TYPE_CHECKING:
-    from lading.dataset.order.dedup import LeftOut
 
 __all__ = ["DETECT_SHARDS", "Getter", "ReadPlan", "Shards", "hold_few", "layout_findings", "options_like"]
 
@@ -132,7 +129,6 @@ class Shards:
         follower: finds the files that `source_ref` texts name.
         indexes: finds and holds the indexes of shards.
         identity: recognises a dataset that took the place of this one.
-        counts: what was reported while reading, by a short phrase.
         bad: the shards that could not be read, and what is done about them.
         passes: reports how far a pass over all shards is.
         read_samples: by number, samples of the shards that were read to their end.
@@ -169,8 +165,8 @@ class Shards:
             self.kept = ShardTables(store, folder, kept_shards, self.limits, view=written)
         self.indexes = ShardIndexes(self.kept)
         self.identity = SourceIdentity(listing, manifest, stores)
-        self.counts: Counter[str] = Counter(listing.left_out)
-        self.left_out: dict[int, LeftOut] = {}
+        self._counts = Counter[str](listing.left_out)
+        self._reporting = local()
         self.bad = BadShards(plan.on_bad_shard, plan.source)
         self.passes = Passes()
         self.replacements: dict[int, ShardFile] = {}
@@ -219,6 +215,22 @@ class Shards:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    @property
+    def counts(self) -> Counter[str]:
+        """What was reported while reading, by a short phrase."""
+        counts: Counter[str] | None = getattr(self._reporting, "counts", None)
+        return self._counts if counts is None else counts
+
+    @contextmanager
+    def reporting_to(self, counts: Counter[str]) -> Iterator[None]:
+        """Have this thread report to other counts, such as those of a look at rows that are read again later."""
+        before = self.counts
+        self._reporting.counts = counts
+        try:
+            yield
+        finally:
+            self._reporting.counts = before
 
     # Files
 
@@ -418,9 +430,14 @@ class Shards:
         """The shards of each source: these."""
         return [self]
 
-    def with_listing(self, table: pa.Table) -> Shards:
-        """Return the same shards, read in the same way, with another table of them; nothing is open of it yet."""
-        listing = replace(self.listing, table=table)
+    def with_listing(self, table: pa.Table, left_out: Mapping[str, int]) -> Shards:
+        """Return the same shards, read in the same way, with another table of them; nothing is open of it yet.
+
+        Args:
+            table: the table.
+            left_out: counts of what it lacks, by a short phrase.
+        """
+        listing = replace(self.listing, table=table, left_out={**self.listing.left_out, **left_out})
         made = Shards(listing, self.fmt, self.read_plan(), fetcher=self.fetcher, stores=self.stores)
         made.view_is_known = self.view_is_known
         return made

@@ -40,6 +40,4 @@ def shards_that_fit(shards: Shards, steps: Sequence[Step]) -> Shards:
     if kept.true_count == len(kept):
         return shards
     table = shards.listing.table.filter(kept) if kept.true_count else shards.listing.table.slice(0, 1)
-    fitting = shards.with_listing(table)
-    fitting.counts["shards of other partitions, left out"] += len(partitions) - len(table)
-    return fitting
+    return shards.with_listing(table, {"shards of other partitions, left out": len(partitions) - len(table)})

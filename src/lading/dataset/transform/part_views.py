@@ -19,6 +19,7 @@ from lading.dataset.order.chosen import ChosenSamples, has_map
 from lading.dataset.order.order import Numbers
 from lading.dataset.order.source_rows import other_count
 from lading.dataset.shards.shards import Shards
+from lading.dataset.writing.outcomes import Outcomes
 from lading.errors import errors_at
 from lading.features.items import KEY
 from lading.features.natural import in_natural_type
@@ -77,9 +78,13 @@ class StepsView(View):
         drifting: bool = False,  # noqa: ARG002 - the steps decide
     ) -> Iterator[pa.RecordBatch]:
         """Yield the rows behind the steps."""
-        for portion in self._chosen.portions(columns, max_rows, max_bytes, views=views, shards=self._read):
+        outcomes = Outcomes()
+        self._chosen.note_before_list(outcomes)
+        for portion in self._chosen.portions(
+            columns, max_rows, max_bytes, views=views, shards=self._read, outcomes=outcomes
+        ):
             yield portion.batch
-        self._counts.update(self._shards.counts)
+        self._counts.update((self._shards.counts | self._chosen.reported) + outcomes.counts)
         self._shards.counts.clear()
 
     def read(self, samples: NDArray[np.int64], columns: Sequence[str] | None = None) -> pa.Table:

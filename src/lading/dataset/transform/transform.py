@@ -30,9 +30,9 @@ from lading.dataset.transform.columns import after_columns, choose_columns
 from lading.dataset.transform.joined import Joiner
 from lading.dataset.transform.row_filters import FailsCondition, Rejects, check_types, left_rows, rejects_of
 from lading.dataset.transform.sample_functions import SampleFilter, SampleMap, of_batch
-from lading.dataset.writing.outcomes import ALONG, DROPPED, FILTERED, FILTERED_ALONG, RowOutcome
+from lading.dataset.writing.outcomes import ALONG, DROPPED, FILTERED, FILTERED_ALONG, Outcomes, RowOutcome
 from lading.errors import UsageError
-from lading.features.items import sample_firsts, sample_rows, without_source
+from lading.features.items import lineage_of, sample_firsts, sample_rows, without_source
 from lading.storage.fetch import Fetcher
 
 __all__ = ["Portion", "Transform"]
@@ -72,9 +72,6 @@ class Transform:
         skipped: samples before the first batch, which the first slice is not shown.
         counts: counts of what is worth a report, by a short phrase; added to.
         any_members: samples may lack members; see `Shards.takes_any_fields`.
-
-    Attributes:
-        joiners: the joins.
     """
 
     def __init__(
@@ -89,7 +86,7 @@ class Transform:
         any_members: bool = False,
     ) -> None:
         self._counts = Counter[str]() if counts is None else counts
-        self.joiners: list[Joiner] = []
+        self._joiners: list[Joiner] = []
         self.view, self._fetcher, self._first = view, fetcher, skipped
         self._any_members = any_members
         self._counters: list[_Counter] = []
@@ -126,8 +123,8 @@ class Transform:
             return partial(_with_fields, step, self._fetcher)
         if isinstance(step, SplitByGroup):
             return partial(_of_split, step, self.view, self._fetcher)
-        self.joiners.append(Joiner(step, self.view, self._fetcher))
-        return partial(self._joined, self.joiners[-1])
+        self._joiners.append(Joiner(step, self.view, self._fetcher))
+        return partial(self._joined, self._joiners[-1])
 
     def _applied_function(self, step: Filter | Map, schemas: Iterator[pa.Schema]) -> _Apply:
         if isinstance(step, Filter):
@@ -147,6 +144,14 @@ class Transform:
     def is_done(self) -> bool:
         """Whether no row of the batches that follow will be kept."""
         return any(counter.is_done() for counter in self._counters)
+
+    @property
+    def unmatched(self) -> Counter[str]:
+        """Rows of joined tables for which there was no sample so far."""
+        found = Counter[str]()
+        for joiner in self._joiners:
+            found[f"rows of {joiner.step.table.name} without a sample"] += int(np.sum(~joiner.found))
+        return +found
 
     def absent_field(self) -> Wanted | None:
         """A field that a condition asks for, if no row had such a value, and the condition was true for none."""
@@ -202,14 +207,27 @@ class Transform:
                 places = places[~missing]
         return replace(portion, batch=joiner.joined(portion.batch, places))
 
-    def portions(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Portion]:
+    def portions(
+        self, batches: Iterable[pa.RecordBatch], outcomes: Outcomes | None = None, *, of_source: bool = False
+    ) -> Iterator[Portion]:
         """The rows that are left of batches, in portions; reads no further than is needed.
 
         Portions without rows are left out, but for those of a function that changed the number of samples.
+
+        Args:
+            batches: the rows.
+            outcomes: takes the rows that are left out.
+            of_source: whether the batches are all rows of shards, in order: then outcomes have the numbers of rows.
         """
-        waiting = iter(batches)
+        waiting, file, row = iter(batches), [""], 0
         while not self.is_done() and (batch := next(waiting, None)) is not None:
             portion = self.apply(batch)
+            if outcomes is not None:
+                before, file = file, lineage_of(batch.schema)
+                row = row if file == before else 0
+                for placed, each in portion.outcomes:
+                    outcomes.add(each if placed is None or not of_source else replace(each, numbers=row + placed))
+                row += batch.num_rows
             if portion.batch.num_rows or portion.samples is None:
                 yield portion
 

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from lading.arrow.types import names_of
 from lading.arrow.views import take_rows
-from lading.features.items import is_interleaved_schema, lineage_of
+from lading.features.items import is_interleaved_schema, lineage_of, sample_starts, samples_with
+from lading.options import OnError
 
 __all__ = [
     "ALONG",
@@ -26,6 +27,7 @@ __all__ = [
     "LEDGER_NAME",
     "Outcomes",
     "RowOutcome",
+    "failed_rows",
 ]
 
 _MOST_SHOWN = 5
@@ -87,6 +89,29 @@ class RowOutcome:
         ]
 
 
+def failed_rows(
+    policy: OnError, batch: pa.RecordBatch, errors: Mapping[int, str], numbers: NDArray[np.int64] | None = None
+) -> list[RowOutcome]:
+    """Return the outcomes of rows whose payload is unavailable, and of rows that are dropped with them.
+
+    Args:
+        policy: what becomes of such rows; not `error`.
+        batch: the rows before any is dropped.
+        errors: why payload is unavailable, by row.
+        numbers: the number of each row of the batch in its shard; None if unknown.
+    """
+    outcome = {"warn": KEPT, "drop_row": DROPPED, "drop_sample": DROPPED_ALONG}[policy]
+    rows = np.array(list(errors), np.int64)
+    placed = None if numbers is None else numbers[rows]
+    found = [RowOutcome("rows with unavailable payload", outcome, batch, rows, list(errors.values()), placed)]
+    if outcome == DROPPED_ALONG and "sample_id" in batch.schema.names:
+        failing = np.isin(np.arange(batch.num_rows), rows)
+        along = np.flatnonzero(samples_with(failing, sample_starts(batch.column("sample_id"))) & ~failing)
+        placed = None if numbers is None else numbers[along]
+        found.append(RowOutcome(ALONG, DROPPED, batch, along, numbers=placed))
+    return found
+
+
 class Outcomes:
     """Gathers outcomes of rows: a count a reason, the first few in full, and all as lines of JSON for a ledger.
 
@@ -115,6 +140,11 @@ class Outcomes:
         if self._write is not None:
             lines = (orjson.dumps(entry, option=orjson.OPT_APPEND_NEWLINE) for entry in outcome.entries())
             self._write(b"".join(lines))
+
+    def add_filtered(self, reason: str, count: int) -> None:
+        """Add rows that were left out, of which only their number is told."""
+        self.counts[f"{reason}, {FILTERED}"] += count
+        self.rows["filtered"] += count
 
     def to_json(self) -> dict[str, Any]:
         """Return the counts and the first rows as JSON-able values."""
