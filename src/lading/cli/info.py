@@ -34,7 +34,8 @@ def info(
     """Show format, shards, samples, bytes and columns of a dataset.
 
     Reads headers and footers, no payload. Counts items of interleaved documents
-    by modality.
+    by modality. With steps such as --where, samples and columns are those behind
+    the steps. Shards and size are those of the source.
 
     Example: lading info 'mint/*.tar'
     """
@@ -59,12 +60,13 @@ def _text(sources: Sequence[str], found: Info) -> Iterator[RenderableType]:
         ("format", found.format),
         ("view", found.view + (" (a row is an item of a document)" if found.view == "interleaved" else "")),
         ("shards", f"{found.shards:,}"),
-        ("samples", f"{found.samples:,}"),
+        ("samples", f"{found.samples:,}" + (" behind the steps" if found.steps else "")),
     ]
     if found.view == "interleaved":
         by_modality = ", ".join(f"{number:,} {visible(name)}" for name, number in found.modalities.items())
         rows.append(("items", f"{found.rows:,}: {by_modality}" if by_modality else f"{found.rows:,}"))
-    rows.append(("size", format_bytes(found.size_bytes)))
+    of_source = " of the source, without the steps" if found.steps else ""
+    rows.append(("size", format_bytes(found.size_bytes) + of_source))
     rows.append(("manifest", "lading's" if found.manifest else "none"))
     rows += [("warning", f"{number:,} {visible(what)}") for what, number in found.counts.items()]
     if found.bad_shards:

@@ -19,8 +19,8 @@ from lading.cli.head import head
 from lading.cli.index import index
 from lading.cli.info import info
 from lading.cli.merge import merge
-from lading.cli.options import flag_aliases
-from lading.cli.output import command_line, prepare_streams
+from lading.cli.options import CHOOSING, flag_aliases
+from lading.cli.output import MISUSE, command_line, prepare_streams
 from lading.cli.salvage import salvage
 from lading.cli.stats import stats
 from lading.cli.verify import verify
@@ -53,6 +53,17 @@ app = typer.Typer(
 )
 
 
+_CONVERTED = "lading convert SRC DST {option} … && lading {verb} DST"
+_WITHOUT_STEPS = {
+    "verify": _CONVERTED,
+    "doctor": _CONVERTED,
+    "index": _CONVERTED,
+    "salvage": "lading salvage SRC WHOLE && lading convert WHOLE DST {option} …",
+    "merge": "lading merge FOLDER && lading convert FOLDER DST {option} …",
+}
+"""The verbs that take whole files, and the commands that choose samples or columns for them."""
+
+
 class _Verb(TyperCommand):
     """A verb."""
 
@@ -60,7 +71,10 @@ class _Verb(TyperCommand):
         """Take the arguments and options; where one argument of two is given, the second one is missing."""
         try:
             return super().parse_args(ctx, list(args))
-        except typer.BadParameter as error:
+        except MISUSE as error:
+            _advise_on_steps(error, ctx.info_name)
+            if not isinstance(error, typer.BadParameter):
+                raise
             arguments = [each for each in self.params if each.param_type_name == "argument"]
             if len(arguments) > 1 and error.param is arguments[0]:
                 given, *_ = self.make_parser(ctx).parse_args(list(args))
@@ -73,6 +87,17 @@ class _Verb(TyperCommand):
         if ctx.obj is not None:
             ctx.obj()
         return super().invoke(ctx)
+
+
+def _advise_on_steps(error: Any, verb: str) -> None:
+    """Let the error of an option of steps, at a verb that has none, say what to type."""
+    option = getattr(error, "option_name", None)  # of the error of an unknown option
+    commands = _WITHOUT_STEPS.get(verb)
+    if commands is not None and option in {spelled.flag for *_, spelled in CHOOSING.options()}:
+        error.message = (
+            f"No such option: {option}. {verb} takes whole files: {commands.format(option=option, verb=verb)}"
+        )
+        error.possibilities = None
 
 
 def _add(verb: Callable[..., None]) -> None:

@@ -40,7 +40,7 @@ FAILED = 3
 _STANDARD_OUTPUT = "standard output"
 _SALVAGE = "'lading salvage SRC DST' saves the intact samples."
 _OURS = (typer.Exit, typer.Abort, typer.BadParameter, SystemExit, GeneratorExit)
-_MISUSE: Any = typer.BadParameter.__base__
+MISUSE: Any = typer.BadParameter.__base__
 """Errors of the command line; typer has no public name for their class."""
 
 
@@ -195,7 +195,7 @@ def command_line(*, as_json: bool) -> Iterator[None]:
     """
     try:
         yield
-    except _MISUSE as error:
+    except MISUSE as error:
         if not as_json:
             raise
         path = getattr(error.ctx, "command_path", "lading")

@@ -41,6 +41,7 @@ class Info:
         manifest: whether lading's manifest lies beside the shards.
         counts: what was reported, by a short phrase.
         bad_shards: the shards that cannot be read: file and error. Their samples are not counted.
+        steps: the steps behind which samples, rows and columns are. Shards and bytes are those of the source.
     """
 
     format: str
@@ -54,6 +55,7 @@ class Info:
     manifest: bool = False
     counts: Mapping[str, int] = field(default_factory=dict)
     bad_shards: Sequence[Mapping[str, Any]] = ()
+    steps: Sequence[str] = ()
 
 
 def info(
@@ -100,7 +102,7 @@ def info(
         return Info(
             dataset.format, dataset.view, len(dataset.listing), counts.samples, counts.rows, size_bytes, columns,
             dict(counts.modalities), dataset.manifest is not None, dict(dataset.counts),
-            dataset.bad.listed(),
+            dataset.bad.listed(), [repr(step) for step in source.steps] if isinstance(source, Dataset) else [],
         )  # fmt: skip
 
 

@@ -23,7 +23,7 @@ from lading.content.conditions import Where as Condition
 from lading.content.conditions import as_where
 from lading.content.field_paths import FieldPath, Wanted
 from lading.content.image import image_info, is_image, usual_sizes
-from lading.content.nested import empty_batch
+from lading.content.nested import empty_batch, plain, value_at
 from lading.dataset.steps.step import Drop, Filter, ImageBounds, Limit, Rename, Rows, Select, Step, Where
 from lading.dataset.transform.sample_functions import of_batch
 from lading.dataset.values.field_values import read_fields, refuse_absent
@@ -218,10 +218,11 @@ class _OutOfBounds:
             field.name
             for field in schema
             if (field.name == "binary_content" if self._view == "interleaved" else isinstance(feature_of(field), Image))
-            and (is_ref(field.type) or is_bytes(field.type))
+            and (is_ref(field.type) or is_bytes(field.type) or pa.types.is_struct(field.type))
         ]
         if not wanted:
-            raise UsageError("no column holds images to be measured", found=", ".join(schema.names))
+            raise UsageError("no column holds images to be measured", found=", ".join(schema.names),
+                             advice="Bytes are measured by conditions: --where 'NAME.width >= 256'.")  # fmt: skip
         return wanted
 
     def _with_image(self, batch: pa.RecordBatch, name: str) -> NDArray[np.int64]:
@@ -237,7 +238,9 @@ class _OutOfBounds:
         self, batch: pa.RecordBatch, name: str, rows: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Width and height of the images in some rows; −1 where they cannot be read, 0 where no byte is available."""
-        column = batch.column(name)
+        column = plain(batch.column(name))
+        if pa.types.is_struct(column.type):  # as Hugging Face stores media
+            column = plain(value_at(column, FieldPath("", ("bytes",))))
         size = np.full((2, len(rows)), -1, np.int64)
         if not is_ref(column.type):
             values = slices(column)
