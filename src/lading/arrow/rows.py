@@ -119,6 +119,9 @@ class Encoders:
         self._others: dict[tuple[str, type], Callable[[Any], Any]] = {}
         """Fields and types of the other seen values, and their encoders."""
         self._encode = {name: _encoder(feature_of(field), field.type) for name, field in self.fields.items()}
+        self._texts = {
+            name for name, f in self.fields.items() if is_text(f.type) and not isinstance(feature_of(f), Json)
+        }
 
     def row(self, sample: Mapping[str, Any]) -> dict[str, Any]:
         """Return a sample as its columns store it; no state is kept of it.
@@ -165,7 +168,8 @@ class Encoders:
         self.kinds.update(kinds)
         for name in new:
             value = sample[name]
-            if value is None or (name not in self._encode and type(value) in _PLAIN):
+            kinds_unchanged = (str,) if name in self._texts else () if name in self._encode else _PLAIN
+            if value is None or type(value) in kinds_unchanged:
                 self._plain.add((name, type(value)))
             elif name in self.fields or name in kinds:  # otherwise it is a null of numpy, which has no kind
                 self._others[name, type(value)] = self._encoder(name, value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import lading
-from lading.errors import LadingError, SchemaMismatch, UsageError
-from lading.features import ClassLabel
+from lading.errors import DataError, LadingError, SchemaMismatch, UsageError
+from lading.features import ClassLabel, Json
 
 
 def rows() -> list[dict[str, Any]]:
@@ -49,6 +50,25 @@ def test_cast(folder: Path, tmp_path: Path) -> None:
 def test_text_becomes_bytes(folder: Path) -> None:
     with lading.open(folder) as ds:
         assert [row["txt"] for row in ds.cast({"txt": "binary"})] == [row["txt"].encode() for row in rows()]
+
+
+@pytest.mark.parametrize("row, text", [(2, "{"), (5, ""), (7, '{"a": 1')])
+def test_broken_json_is_found_in_any_part_of_a_batch(tmp_path: Path, row: int, text: str) -> None:
+    large = f'"{"x" * (3 << 20)}"'  # a part has 4 MB
+    texts = [None, "1", "[]", large, '"a"', None, large, "null"]
+    texts[row] = text
+    pq.write_table(pa.table({"meta": texts}), tmp_path / "a.parquet")
+    with lading.open(tmp_path / "a.parquet") as ds, pytest.raises(DataError, match=rf"row {row} column 'meta': broken"):
+        list(ds.cast({"meta": Json()}))
+
+
+def test_text_becomes_json(tmp_path: Path) -> None:
+    texts = ['{"a": [1, NaN]}', None, str(2**70), "[]", "null", '"\\ud800"']
+    pq.write_table(pa.table({"meta": texts}), tmp_path / "a.parquet")
+    expected = [None if text is None else repr(json.loads(text)) for text in texts]
+    with lading.open(tmp_path / "a.parquet") as ds:
+        found = [row["meta"] for row in ds.cast({"meta": Json()})]
+    assert [None if text is None else repr(value) for text, value in zip(texts, found, strict=True)] == expected
 
 
 @pytest.mark.parametrize(

@@ -14,18 +14,20 @@ from lading.arrow import json_text
 from lading.arrow.align import cast_column
 from lading.arrow.json_columns import Kinds, column_type
 from lading.arrow.references import is_ref
-from lading.arrow.views import is_bytes, is_text, present
+from lading.arrow.views import byte_lengths, is_bytes, is_text, present
 from lading.content.field_paths import FieldPath
+from lading.content.nested import plain
 from lading.dataset.steps.field_steps import Fields
 from lading.dataset.values.field_values import field_type, field_values
 from lading.errors import DataError, LadingError, SchemaMismatch, UsageError, errors_at
 from lading.features.items import KEY, lineage_of
 from lading.features.stored_values import declared_field
 from lading.features.types import Bytes, ClassLabel, Json, Text, feature_of, with_feature
-from lading.storage.fetch import Fetcher
+from lading.storage.fetch import Fetcher, value_bounds
 
 __all__ = ["Cast", "cast_rows", "cast_schema", "flat_fields"]
 
+_PARSED_BYTES = 4 << 20
 _INTEGERS_AND_FLOATS = 2 | 8
 """As `lading.arrow.json_columns` counts the kinds of JSON numbers."""
 
@@ -108,10 +110,19 @@ def _cast(batch: pa.RecordBatch, place: int, target: pa.Field, fetcher: Fetcher)
         _refuse_first(pc.or_(pc.less(made, 0), pc.greater_equal(made, len(goal.names))), made,
                       f"0 to {len(goal.names) - 1}")  # fmt: skip
     if isinstance(goal, Json):
-        for row, text in enumerate(made.to_pylist()):
-            with errors_at(row=row):
-                json_text.loads(text) if text is not None else None
+        _refuse_broken(made)
     return made
+
+
+def _refuse_broken(texts: pa.Array) -> None:
+    """Raise DataError, with the row, for a text that is no JSON."""
+    stored = plain(texts).cast(pa.large_binary())
+    for first, stop in value_bounds(byte_lengths(stored), _PARSED_BYTES):
+        some = stored.slice(first, stop - first).fill_null(b"null").to_pylist()
+        if json_text.loads_plain(some) is None:
+            for row, text in enumerate(some, first):
+                with errors_at(row=row):
+                    json_text.loads(text)
 
 
 def _labels(values: pa.Array, label: ClassLabel) -> pa.Array:

@@ -170,6 +170,7 @@ class SampleMap(_Called):
         fields = {**_fields(batch.schema), **self._new_fields(batch.schema)}
         # Rows that the function leaves alone have nulls here, also of columns that hold none.
         encoders = Encoders(pa.schema([field.with_nullable(nullable=True) for field in fields.values()]))
+        may_make = {*fields, *self._open} if self._settled or self._declared is not None else None
         rows: list[dict[str, Any]] = []
         sources: list[int] = []
         failed = Failed()
@@ -179,7 +180,7 @@ class SampleMap(_Called):
                 failed[number] = returned.text
             changes = {} if isinstance(returned, _Failure) else returned
             for source, changed in _made_rows(values, number, changes):
-                rows.append(self._encoded(encoders, changed, values, number, batch.schema))
+                rows.append(self._encoded(encoders, changed, values, number, may_make))
                 sources.append(source)
         moved = sources != [*range(batch.num_rows)]
         before = with_rows(batch, np.array(sources, np.int64)) if moved else batch
@@ -208,13 +209,13 @@ class SampleMap(_Called):
         return {name: field for name, field in self._known.items() if name not in taken}
 
     def _encoded(
-        self, encoders: Encoders, changes: dict[str, Any], values: Values, row: int, schema: pa.Schema
+        self, encoders: Encoders, changes: dict[str, Any], values: Values, row: int, may_make: set[str] | None
     ) -> dict[str, Any]:
+        """The changes as columns store them; the function may make these fields, or any with None."""
         if not changes:
             return {}
-        known = {*schema.names, *self._new_fields(schema), *self._open}
-        late = [name for name in changes if name not in known] if self._settled or self._declared is not None else []
-        if late:
+        if may_make is not None and not changes.keys() <= may_make:
+            late = [name for name in changes if name not in may_make]
             rest = "that columns= does not name" if self._declared is not None else "that the first samples lack"
             raise UsageError(f"the function returns a field {rest}", column=late[0], found=f"{changes[late[0]]!r:.80}",
                              advice=_DECLARE.format(name=late[0]), **values.place(row))  # fmt: skip
@@ -237,7 +238,8 @@ class SampleMap(_Called):
             names.setdefault(name)
         if not names:
             return batch
-        made = rows_to_batch([{**dict.fromkeys(names), **row} for row in rows], encoders)
+        first = [{**dict.fromkeys(names), **row} for row in rows[:1]]  # names all columns, in their order
+        made = rows_to_batch([*first, *rows[1:]], encoders)
         for field, column in zip(made.schema, made.columns, strict=True):
             place = batch.schema.get_field_index(field.name)
             if place < 0:
