@@ -186,6 +186,7 @@ def _in_fresh_process(case: Case, way: str, place: Place, command: list[str]) ->
     os.makedirs(place.out)
     _read_once(place.files(case.inputs))
     quiet = {"LOGURU_LEVEL": "ERROR", "PYTHONWARNINGS": "ignore", "TMPDIR": place.out}
+    quiet["PYTHONDONTWRITEBYTECODE"] = ""  # the source of lading stays compiled, as installed peers are
     own_kb = 0
     with tempfile.TemporaryFile("w+") as out:
         command = [*command, case.name, way]

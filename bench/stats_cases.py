@@ -55,6 +55,9 @@ def _by_webdataset(place: Place) -> Callable[[], Done]:
 
 def _by_lading(place: Place, columns: tuple[str, ...]) -> Callable[[], Done]:
     import lading
+    from lading.formats.registry import get_format
+
+    get_format("webdataset")  # imported before the time is taken, as Pillow is
 
     def work() -> Done:
         with lading.open(place.files(_PATTERN) * _TIMES) as dataset:
