@@ -56,6 +56,7 @@ __all__ = [
     "Ranges",
     "Recoverable",
     "Recovered",
+    "RowFilter",
     "SampleReader",
     "ShardFacts",
     "ShardFile",
@@ -72,6 +73,19 @@ __all__ = [
 ]
 
 _MANY_ROWS, _MANY_BYTES = 65_536, 64 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class RowFilter:
+    """A condition on rows, which is evaluated again on what a reader gives.
+
+    Attributes:
+        columns: returns the columns that the condition looks at, of all names; none if that is unknown.
+        passes: returns which rows of a batch with these columns may be kept.
+    """
+
+    columns: Callable[[Sequence[str]], list[str]]
+    passes: Callable[[pa.RecordBatch], NDArray[np.bool_]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +116,8 @@ class ShardFile:
         by_index: whether batches may follow `index` and leave unread what it does not name; False for callers that
             check the file.
         recent: takes the bytes of a remote file that a reader walks through, for the fetch of their references.
-        filtered: whether a condition may leave out many of the rows: a reader of a remote file then leaves large values
-            in the file, as references.
+        row_filter: a condition that drops rows. A reader of a remote file may leave large values in the file, as
+            references, and give nulls for values of rows that fail, except in the columns of the condition.
     """
 
     store: Store
@@ -124,7 +138,7 @@ class ShardFile:
     range_hasher: RangeHasher | None = None
     by_index: bool = False
     recent: RecentBytes | None = None
-    filtered: bool = False
+    row_filter: RowFilter | None = None
 
     @property
     def place(self) -> str:

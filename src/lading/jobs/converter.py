@@ -20,7 +20,7 @@ from lading.dataset.shards.iteration import scan_shard
 from lading.dataset.shards.sample_digests import batch_digests
 from lading.dataset.shards.shards import Shards
 from lading.dataset.steps.step import Limit
-from lading.dataset.transform.row_filters import is_filtered
+from lading.dataset.transform.row_filters import row_filter_of
 from lading.dataset.transform.transform import Transform
 from lading.dataset.writing.outcomes import Outcomes, failed_rows
 from lading.errors import SchemaMismatch
@@ -134,7 +134,7 @@ class Converter:
             found = scan_shard(
                 self._dataset, number, self._max_rows, spec.max_batch_bytes, columns, schema, views=True, drifting=True,
                 by_index=self._dataset.manifest is not None,  # a tar of others may hold members to be reported
-                filtered=is_filtered(spec.steps),
+                row_filter=row_filter_of(spec.steps, spec.view, self._dataset.fetcher),
             )  # fmt: skip
             for batch in found:
                 if schema is not None and plan.whole:

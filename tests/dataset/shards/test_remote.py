@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
@@ -270,3 +271,73 @@ def test_a_stream_of_pyarrow(
     assert _values(_open(far, "stream"), "txt", "n") == [(sample["txt"], i) for i, sample in enumerate(samples)]
     assert far.bytes_read <= 1.01 * len(file.getvalue())
     assert far.requests["get_ranges"] <= 20
+
+
+@pytest.mark.parametrize("condition", [CONDITIONS[0], CONDITIONS[2]])
+def test_a_filter_of_parquet_reads_the_pages_of_kept_samples(
+    far: CountingStore, samples: list[dict[str, bytes]], condition: str
+) -> None:
+    size = _written(far, "parquet", page_bytes="300KB")  # an image a page
+    assert _values(_open(far, "parquet").where(condition), "jpg", "json", "txt") == _as_rows(samples, KEPT)
+    assert far.bytes_read <= size / 10
+    assert far.requests["get_ranges"] <= len(KEPT) + 10
+    far.reset()
+    assert _values(_open(far, "parquet").where(CONDITIONS[1]), "txt") == [(samples[i]["txt"].decode(),) for i in KEPT]
+    assert far.bytes_read <= 1.01 * size  # the condition looks at the images, which are read once
+
+
+def _put_parquet(store: MemoryStore, table: pa.Table, **options: Any) -> int:
+    """Write a table with pyarrow; return the bytes of the file."""
+    file = io.BytesIO()
+    pq.write_table(table, file, **options)
+    store.put("far://parquet/a.parquet", file.getvalue())
+    return len(file.getvalue())
+
+
+@pytest.mark.parametrize("nullable", [True, False])
+@pytest.mark.parametrize("compression", ["none", "snappy", "zstd"])
+@pytest.mark.parametrize("version", ["1.0", "2.0"])
+def test_pages_of_pyarrow_are_left_out(
+    far: CountingStore, store: MemoryStore, *, nullable: bool, compression: str, version: str
+) -> None:
+    random, rows = np.random.default_rng(0), 120
+    values = [None if nullable and i % 5 == 0 else random.bytes(100_000) for i in range(rows)]
+    texts = [value and value.hex()[:50_000] for value in values]
+    schema = pa.schema([("n", pa.int64()), pa.field("b", pa.binary(), nullable), pa.field("t", pa.string(), nullable)])
+    table = pa.table([range(rows), values, texts], schema)
+    size = _put_parquet(
+        store, table, row_group_size=50, write_page_index=True, write_batch_size=1, data_page_size=1,
+        data_page_version=version, compression=compression, use_dictionary=["t"], dictionary_pagesize_limit=200_000,
+    )  # fmt: skip
+    wanted = [5, 6, 7, 49, 50, 119]
+    dataset = _open(far, "parquet").where(f"n in {tuple(wanted)}")
+    assert _values(dataset, "n", "b", "t") == [(i, values[i], texts[i]) for i in wanted]
+    assert far.bytes_read <= size / 5
+    assert _values(dataset.select("t"), "t") == [(texts[i],) for i in wanted]
+
+
+def test_row_groups_of_pyarrow_without_a_kept_row_are_left_out(
+    far: CountingStore, store: MemoryStore, samples: list[dict[str, bytes]]
+) -> None:
+    columns = {name: [sample[name] for sample in samples] for name in ("jpg", "json")}
+    size = _put_parquet(store, pa.table(columns | {"n": range(COUNT)}), row_group_size=10, use_dictionary=False)
+    assert _values(_open(far, "parquet").where("n >= 91 and n < 95"), "n", "jpg") == [
+        (i, samples[i]["jpg"]) for i in range(91, 95)
+    ]
+    assert far.bytes_read <= 0.11 * size
+    far.reset()
+    _open(far, "parquet").where("n in (3, 52)").write("far://kept", format="parquet", progress=False)
+    assert far.bytes_read <= 0.22 * size
+    assert _values(_open(far, "kept"), "n", "json") == [(i, samples[i]["json"]) for i in (3, 52)]
+
+
+def test_a_ledger_names_rows_that_were_left_unread(far: CountingStore, store: MemoryStore, tmp_path: Path) -> None:
+    keys, rows = [f"{i:04}-{'k' * 2000}" for i in range(200)], range(200)
+    table = pa.table({"__key__": keys, "n": rows, "b": [bytes(20_000)] * len(rows)})
+    size = _put_parquet(store, table, write_page_index=True, write_batch_size=1, data_page_size=1, use_dictionary=False,
+                        compression="none")  # fmt: skip
+    ledger = tmp_path / "ledger.jsonl"
+    _open(far, "parquet").where("n == 7").write("far://kept", format="parquet", ledger=ledger, progress=False)
+    assert far.bytes_read <= size / 7  # the keys are read
+    lines = [json.loads(line) for line in ledger.read_text().splitlines()]
+    assert [line["__key__"] for line in lines] == [key for i, key in enumerate(keys) if i != 7]

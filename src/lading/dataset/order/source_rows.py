@@ -24,7 +24,7 @@ from lading.dataset.steps.field_steps import Fields
 from lading.dataset.steps.key_steps import Join, SplitByGroup
 from lading.dataset.steps.step import Drop, Filter, ImageBounds, Rename, Select, Step, Where
 from lading.dataset.transform.columns import columns_asked, columns_to_read
-from lading.dataset.transform.row_filters import is_filtered
+from lading.dataset.transform.row_filters import row_filter_of
 from lading.dataset.transform.transform import Portion, Transform
 from lading.dataset.values.field_values import advice_about
 from lading.errors import UsageError
@@ -82,13 +82,14 @@ class SourceRows:
         views: bool,
     ) -> Iterator[pa.RecordBatch]:  # fmt: skip
         """Batches of some shards, with the columns that the steps need."""
-        shards, filtered = self._shards, is_filtered(steps)
+        shards = self._shards
+        row_filter = row_filter_of(steps, self._view, shards.fetcher)
         for number in wanted:
             names = None
             with shards.bad.skipping(number, shards.path(number)):
                 names = self._to_read(steps, columns, number)
             found = shard_batches(
-                shards, number, max_rows, max_bytes, names, views=views, by_index=True, filtered=filtered
+                shards, number, max_rows, max_bytes, names, views=views, by_index=True, row_filter=row_filter
             )
             for batch in found:
                 # If rows between two samples of one id were dropped, the two would become one.

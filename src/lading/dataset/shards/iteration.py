@@ -19,6 +19,7 @@ from lading.dataset.shards.shards import Shards
 from lading.dataset.writing.outcomes import Outcomes, failed_rows
 from lading.errors import DataError, UsageError, errors_at
 from lading.features.items import INTERLEAVED_SCHEMA, LINEAGE_KEY
+from lading.formats.base import RowFilter
 from lading.interleaved.base import View
 from lading.options import OnError
 from lading.pipeline.batch import Batch
@@ -213,7 +214,7 @@ def scan_shard(  # noqa: PLR0913 - limits, columns and flags of one read
     views: bool = False,
     drifting: bool = False,
     by_index: bool = False,
-    filtered: bool = False,
+    row_filter: RowFilter | None = None,
     range_hasher: RangeHasher | None = None,
 ) -> Iterator[Batch]:
     """Batches of one shard, references as they are; the shard is closed at the end, if nobody else reads from it.
@@ -221,16 +222,13 @@ def scan_shard(  # noqa: PLR0913 - limits, columns and flags of one read
     With `views`, payload that lies in memory comes as `binary_view`, large values of a mapped file as references,
     in batches as large as the limits allow. With `drifting`, batches may differ in columns and types. A
     `range_hasher` gets the ranges of a mapped file that a reader skips while it walks over headers. With `by_index`,
-    samples of a remote shard with an index are read without a walk over its headers. With `filtered`, large values of
-    a remote shard stay there as references, where its format allows that. Where bad shards are skipped, a shard is read
-    to its end before its first batch is given.
-
-    Raises:
-        DataError: two neighbouring documents have one id in a tar: as rows they would be one sample.
+    samples of a remote shard with an index are read without a walk over its headers. With a `row_filter`, values of
+    rows that fail may be null, and large values of a remote shard may be references. Where bad shards are skipped, a
+    shard is read to its end before its first batch is given.
     """
     scan = partial(
         _scanned, shards, shard, max_rows, max_bytes, columns, schema, views=views, drifting=drifting,
-        by_index=by_index, filtered=filtered,
+        by_index=by_index, row_filter=row_filter,
     )  # fmt: skip
     if shards.bad.policy == "error":
         yield from scan(range_hasher=range_hasher)
@@ -268,7 +266,7 @@ def _scanned(  # noqa: PLR0913 - as of `scan_shard`
     views: bool,
     drifting: bool,
     by_index: bool,
-    filtered: bool,
+    row_filter: RowFilter | None,
     range_hasher: RangeHasher | None = None,
 ) -> Iterator[Batch]:
     """Batches of one shard, as they are read; see `scan_shard`."""
@@ -279,7 +277,7 @@ def _scanned(  # noqa: PLR0913 - as of `scan_shard`
     lineage = {LINEAGE_KEY: orjson.dumps(files)}
     samples = first = 0
     last: str | None = None
-    with shards.bad.advising(), shards.one_pass(shard, range_hasher, by_index=by_index, filtered=filtered) as view:
+    with shards.bad.advising(), shards.one_pass(shard, range_hasher, by_index=by_index, row_filter=row_filter) as view:
         for found in view.batches(
             max_rows=max_rows, max_bytes=max_bytes, columns=columns, schema=schema, views=views, drifting=drifting
         ):

@@ -32,6 +32,7 @@ from lading.formats.base import (
     AnyFormat,
     Finding,
     Level,
+    RowFilter,
     SampleReader,
     ShardFile,
 )
@@ -342,7 +343,12 @@ class Shards:
 
     @contextmanager
     def one_pass(
-        self, shard: int, range_hasher: RangeHasher | None = None, *, by_index: bool = False, filtered: bool = False
+        self,
+        shard: int,
+        range_hasher: RangeHasher | None = None,
+        *,
+        by_index: bool = False,
+        row_filter: RowFilter | None = None,
     ) -> Iterator[View]:
         """A shard as a view for one pass over it; closed at the end, if nobody else reads from it.
 
@@ -350,9 +356,9 @@ class Shards:
             shard: its number.
             range_hasher: takes the values of a mapped file that a reader passes while it walks over headers.
             by_index: whether samples of a remote shard may be read by its index, without a walk over its headers.
-            filtered: whether a condition may leave out many rows; see `ShardFile.filtered`.
+            row_filter: see `ShardFile.row_filter`.
         """
-        own = self._scanned_in_part(shard, by_index=by_index, filtered=filtered)
+        own = self._scanned_in_part(shard, by_index=by_index, row_filter=row_filter)
         if own is not None:
             remote = self.view_of(own)
             try:
@@ -380,14 +386,14 @@ class Shards:
                 view.close()
             self._source = None
 
-    def _scanned_in_part(self, shard: int, *, by_index: bool, filtered: bool) -> ShardFile | None:
+    def _scanned_in_part(self, shard: int, *, by_index: bool, row_filter: RowFilter | None) -> ShardFile | None:
         """A remote shard with its index, or with filtered rows; None where a scan reads all of it."""
-        if self.view != "samples" or not (filtered if self.fixed_schema else by_index):
+        if self.view != "samples" or not (row_filter is not None if self.fixed_schema else by_index):
             return None
         if shard in self.replacements or not is_remote(resolve(self.path(shard), self.stores)[0]):
             return None
         if self.fixed_schema:
-            return replace(self.source(shard), filtered=True)
+            return replace(self.source(shard), row_filter=row_filter)
         source = self.indexed(shard)
         return None if source.index is None else replace(source, by_index=True)
 

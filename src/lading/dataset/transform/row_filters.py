@@ -10,6 +10,7 @@ images whose size cannot be read: they do not pass. It numbers positions anew; l
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import takewhile
 from typing import TypeAlias
 
 import numpy as np
@@ -28,33 +29,53 @@ from lading.dataset.steps.step import Drop, Filter, ImageBounds, Limit, Rename, 
 from lading.dataset.transform.sample_functions import of_batch
 from lading.dataset.values.field_values import read_fields, refuse_absent
 from lading.dataset.values.json_values import FieldColumn
-from lading.errors import UsageError
+from lading.errors import LadingError, UsageError
 from lading.features.items import METADATA_POSITION, RESERVED, sample_starts, samples_with
 from lading.features.types import Image, feature_of
+from lading.formats.base import RowFilter
 from lading.storage.fetch import ERROR_COLUMN, Fetcher
 
 __all__ = [
     "FailsCondition",
     "Rejects",
     "check_types",
-    "is_filtered",
     "left_rows",
     "of_other_kind",
     "rejects_of",
+    "row_filter_of",
     "without",
 ]
 
 Rejects: TypeAlias = Callable[[pa.RecordBatch], Mapping[str, NDArray[np.bool_]]]
 """Gives, for a batch of rows, the rejected rows by reason."""
 
+_OF_COLUMNS = (Select, Drop, Rename)
 _HEAD_BYTES = (512, 64 << 10)
 """First bytes of an image that are looked at, then more where they were too few; at last all of it."""
 
 
-def is_filtered(steps: Sequence[Step]) -> bool:
-    """Whether a condition may reject rows before a step looks at their payload."""
-    looks = (step for step in steps if not isinstance(step, (Select, Drop, Rename, Limit, Rows)))
-    return isinstance(next(looks, None), (Where, ImageBounds))
+def row_filter_of(steps: Sequence[Step], view: str, fetcher: Fetcher) -> RowFilter | None:
+    """The conditions on rows of the source that come before steps which look at payload; None without conditions."""
+    leading = [*takewhile(lambda step: isinstance(step, (Where, ImageBounds, *_OF_COLUMNS, Limit, Rows)), steps)]
+    if view != "samples" or not any(isinstance(step, (Where, ImageBounds)) for step in leading):
+        return None
+    of_source = takewhile(lambda step: not isinstance(step, Rename), leading)
+    conditions = [as_where(step.condition) for step in of_source if isinstance(step, Where)]
+    known = [condition for condition in conditions if condition.columns]
+
+    def columns(names: Sequence[str]) -> list[str]:
+        return list(dict.fromkeys(each.field.among(names).column for one in known for each in one.wanted))
+
+    def passes(batch: pa.RecordBatch) -> NDArray[np.bool_]:
+        kept = np.ones(batch.num_rows, np.bool_)
+        for condition in known:
+            try:
+                kept &= left_rows(FailsCondition(condition, view, fetcher), batch, view, "row")[0]
+            except LadingError:  # the steps report the error, with the place
+                continue
+        return kept
+
+    return RowFilter(columns, passes)
 
 
 def rejects_of(step: Where | ImageBounds | Filter, view: str, fetcher: Fetcher) -> Rejects:

@@ -103,7 +103,7 @@ class ArrowReader(ShardReader):
     slices_columns = True
 
     def __init__(self, source: ShardFile, options: ReadOptions) -> None:
-        self._path, self._filtered = source.path, source.filtered
+        self._path, self._filtered = source.path, source.row_filter is not None
         self._body = Body(source, mmap=options.mmap)
         self._blocks = find_blocks(self._body, unended=options.unended)
         self._decoder = Decoder(self._blocks)

@@ -322,7 +322,7 @@ class MdsReader(SampleReader):
         return with_files(pa.schema(fields, metadata=self._written.metadata), self._files())
 
     def _field(self, name: str, *, views: bool) -> pa.Field:
-        refs = self._body.file is not None or (self._source.filtered and self._body.is_ranges)
+        refs = self._body.file is not None or (self._source.row_filter is not None and self._body.is_ranges)
         own = self._layout.field(name, refs=refs, views=views)
         return given_field(own, self._written.field(name)) if name in self._written.names else own
 

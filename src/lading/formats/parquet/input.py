@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -15,6 +16,7 @@ from lading.formats.base import ShardFile
 from lading.storage.base import MappedFile, Mapper, Store, native_path, store_errors
 from lading.storage.fetch_plan import plan_ranges
 from lading.storage.local import LocalStore
+from lading.storage.nearby_ranges import GAPS_A_REQUEST
 
 __all__ = ["FOREIGN", "TAIL_BYTES", "Input", "damage", "damaged", "open_input"]
 
@@ -27,6 +29,7 @@ _GAP_BYTES = 1 << 20
 """Bytes fetched in vain rather than with another request."""
 _KEPT_BYTES = 64 << 20
 """Bytes of a remote file that are kept in memory."""
+_ZEROS = memoryview(bytes(1 << 20))
 
 
 class Input:
@@ -45,6 +48,11 @@ class Input:
         self.path, self.limits, self.handle = source.path, source.limits, handle
         self.size_bytes: int = handle.size()
         self._remote, self._mapped = remote, mapped
+
+    @property
+    def gap_bytes(self) -> int:
+        """Return the bytes of a remote file that cost as much as another request next to others."""
+        return 0 if self._remote is None else self._remote.gap_bytes
 
     @property
     def is_remote(self) -> bool:
@@ -71,6 +79,15 @@ class Input:
         """
         if self._remote is not None:
             self._remote.expect(ranges)
+
+    def leave_out(self, holes: Sequence[tuple[int, int, bytes]]) -> None:
+        """Read no byte of these ranges of a remote file, but others in their place, until called again.
+
+        Args:
+            holes: ascending start and stop of each, and the first bytes that are read there; the rest is zeros.
+        """
+        if self._remote is not None:
+            self._remote.leave_out(holes)
 
     def check(self) -> None:
         """Raise CorruptShard if a mapped file's size has changed: touching lost pages would kill the process."""
@@ -136,6 +153,8 @@ class _Blocks(io.RawIOBase):
 
     def __init__(self, store: Store, path: str, size_bytes: int) -> None:
         self._store, self._path, self._size = store, path, size_bytes
+        self.gap_bytes = store.request_bytes // GAPS_A_REQUEST
+        self._holes: list[tuple[int, int, bytes]] = []
         self._kept: OrderedDict[int, memoryview] = OrderedDict()
         self._expected: list[tuple[int, int]] = []
         self._block_bytes = TAIL_BYTES
@@ -165,27 +184,65 @@ class _Blocks(io.RawIOBase):
 
     def expect(self, ranges: Sequence[tuple[int, int]]) -> None:
         """Fetch these ranges now, in few requests, if they may be kept; else block by block when they are read."""
-        starts = np.array([start for start, _ in ranges], np.int64)
-        lengths = np.array([stop - start for start, stop in ranges], np.int64)
-        plan = plan_ranges(starts, lengths, max_gap_bytes=_GAP_BYTES, max_request_bytes=_KEPT_BYTES)
+        there = [part for start, stop in ranges for part in self._without_holes(start, stop)]
+        starts = np.array([start for start, _ in there], np.int64)
+        lengths = np.array([stop - start for start, stop in there], np.int64)
+        gap = self.gap_bytes if self._holes else _GAP_BYTES
+        plan = plan_ranges(starts, lengths, max_gap_bytes=gap, max_request_bytes=_KEPT_BYTES)
         self._expected = [(start, start + length) for start, length in plan.requests if length]
         # Two blocks of each range may be in use: for decoding, and for reading page headers.
         self._block_bytes = max(_GAP_BYTES // 4, _KEPT_BYTES // 2 // max(len(ranges), 1))
         if sum(stop - start for start, stop in self._expected) <= _KEPT_BYTES:
             self._fetch([(start, stop) for start, stop in self._expected if not self._is_kept(start, stop)])
 
+    def leave_out(self, holes: Sequence[tuple[int, int, bytes]]) -> None:
+        self._holes = list(holes)
+
+    def _without_holes(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
+        """Yield the parts of a range that are outside of holes."""
+        for first, last, _ in self._holes[self._next_hole(start) :]:
+            if first >= stop:
+                break
+            if start < first:
+                yield start, first
+            start = last
+        if start < stop:
+            yield start, stop
+
+    def _next_hole(self, at: int) -> int:
+        """Return the number of the first hole that ends behind a byte."""
+        return bisect_right(self._holes, at, key=lambda hole: hole[1])
+
+    def _next_start(self, at: int) -> int:
+        """Return the start of the first hole behind a byte outside of holes, or the end of the file."""
+        number = self._next_hole(at)
+        return self._holes[number][0] if number < len(self._holes) else self._size
+
+    def _in_hole(self, at: int) -> tuple[int, memoryview] | None:
+        """Return bytes that stand in a hole, and the first of their places; None outside of holes."""
+        number = self._next_hole(at)
+        if number == len(self._holes) or self._holes[number][0] > at:
+            return None
+        start, stop, head = self._holes[number]
+        if at < start + len(head):
+            return start, memoryview(head)
+        return at, _ZEROS[: stop - at]
+
     def _is_kept(self, start: int, stop: int) -> bool:
         return any(begin <= start and stop <= begin + len(data) for begin, data in self._kept.items())
 
     def _block(self, at: int) -> tuple[int, memoryview]:
         """Return a block that begins before or at `at`; fetch it if needed."""
+        standing = self._in_hole(at)
+        if standing is not None:
+            return standing
         begin = next((begin for begin, data in reversed(self._kept.items()) if begin <= at < begin + len(data)), None)
         if begin is None:
-            start, stop = next(((s, e) for s, e in self._expected if s <= at < e), (at, self._size))
+            start, stop = next(((s, e) for s, e in self._expected if s <= at < e), (at, self._next_start(at)))
             begin = at - (at - start) % self._block_bytes
             self._fetch([(begin, min(begin + self._block_bytes, stop))])
         self._kept.move_to_end(begin)
-        return begin, self._kept[begin]
+        return begin, self._kept[begin][: self._next_start(at) - begin]
 
     def _fetch(self, ranges: Sequence[tuple[int, int]]) -> None:
         answers = self._store.get_ranges(self._path, [(start, stop - start) for start, stop in ranges])

@@ -12,9 +12,11 @@ from numpy.typing import NDArray
 from lading.arrow.views import is_bytes, join, reorder, take_rows
 from lading.errors import DataError, UsageError, errors_at
 from lading.features.huggingface import unwrapped, unwrapped_schema
-from lading.formats.base import ShardReader
+from lading.features.items import KEY
+from lading.formats.base import RowFilter, ShardReader
 from lading.formats.parquet.decode import STEP_BYTES, STEP_ROWS, Decoder, cut
 from lading.formats.parquet.footer import Footer
+from lading.formats.parquet.holes import OffsetIndexes, find_holes
 from lading.formats.parquet.input import Input, damage
 from lading.formats.parquet.options import ReadOptions
 from lading.formats.parquet.pages import Run
@@ -35,6 +37,8 @@ _INDEX_SCHEMA = pa.schema(
 )
 
 
+_MUCH = 4
+"""Columns of a condition that are more than this share of the bytes are not read first."""
 _NO_KEYS = "lading has no keys."
 _LEFT_OUT = "row groups with more values than rows, left out"
 
@@ -50,10 +54,12 @@ class ParquetReader(ShardReader):
         file: the open file.
         footer: its footer.
         options: what to read, and how.
+        row_filter: a condition on rows of a remote file. `batches` may give nulls for values of rows that fail.
     """
 
-    def __init__(self, file: Input, footer: Footer, options: ReadOptions) -> None:
+    def __init__(self, file: Input, footer: Footer, options: ReadOptions, row_filter: RowFilter | None = None) -> None:
         self._file, self._footer, self._filter = file, footer, options.filter
+        self._indexes: OffsetIndexes | None = None
         self._decoder = Decoder(file, footer, pa.binary_view() if options.views else None, options.int96_unit)
         natural = self._decoder.natural_schema()
         self._leaves = leaves_by_field(natural)
@@ -67,6 +73,7 @@ class ParquetReader(ShardReader):
         self._refused = {**unread_columns(natural), **self._encrypted()}
         self._groups = self._selected(options)
         self._ordinals: NDArray[np.int64] | None = None
+        self._row_filter = row_filter if file.is_remote and options.filter is None else None
 
     def schema(self) -> pa.Schema:
         """Schema of the batches, from the footer; of several columns of one name, the first."""
@@ -103,6 +110,9 @@ class ParquetReader(ShardReader):
     ) -> Iterator[pa.RecordBatch]:
         """Yield all rows in order, about 8 MB a batch at most; columns that the file lacks are left out.
 
+        For a `row_filter`, its columns are read first. Pages without a row that passes are then left out
+        (`lading.formats.parquet.holes`).
+
         With `views` and without a filter, large values come as `binary_view` over their pages
         (`lading.formats.parquet.payload`). A view keeps its whole page in memory.
 
@@ -119,11 +129,13 @@ class ParquetReader(ShardReader):
             keep = None if self._filter is None else self._kept(run)
             if keep is not None and not keep.any():
                 continue
+            self._leave_out(run)
             at = 0
             for batch in self._decode(run, chosen, max_rows, max_bytes, views=views and keep is None):
                 mine = None if keep is None else np.flatnonzero(keep[at : at + batch.num_rows])
                 at += batch.num_rows
                 yield from cut(batch if mine is None else take_rows(batch, mine), max_rows, max_bytes)
+        self._file.leave_out([])
 
     def read(
         self,
@@ -249,6 +261,28 @@ class ParquetReader(ShardReader):
                 with fitting(expression):
                     parts.append(_mask(batch, expression))
         return np.concatenate(parts)
+
+    def _leave_out(self, run: Run) -> None:
+        """Leave out the pages of a run in which no row passes the row filter, until the next run."""
+        if self._row_filter is None:
+            return
+        self._file.leave_out([])
+        first = self._chosen(self._row_filter.columns(self._schema.names))
+        own = {*self._leaves_of(first)}
+        rest = [chunk for chunk in run.chunks if chunk.leaf not in own and chunk.column != KEY]  # reports name keys
+        size, rest_size = (sum(chunk.stop - chunk.start for chunk in each) for each in (run.chunks, rest))
+        if not first or _MUCH * (size - rest_size) > size:
+            return
+        passes, parts = self._row_filter.passes, list[NDArray[np.bool_]]()
+        for part in self._decoder.runs(run.groups, sorted(own), STEP_BYTES):
+            parts += [passes(batch) for batch in self._decode(part, first, STEP_ROWS, STEP_BYTES)]
+        rows = np.concatenate(parts)
+        counts = [self._rows_of(group) for group in run.groups]
+        of_group = dict(zip(run.groups, np.split(rows, np.cumsum(counts)[:-1]), strict=True))
+        if self._indexes is None:
+            self._indexes = OffsetIndexes(self._file, self._footer)
+        holes = find_holes(self._indexes, rest, [of_group[chunk.group] for chunk in rest], self._file.gap_bytes)
+        self._file.leave_out([(hole.start, hole.stop, hole.head) for hole in holes])
 
     def _matching(self) -> NDArray[np.int64]:
         """Ordinals of the rows that the filter keeps, among those of the selected row groups; found once."""
