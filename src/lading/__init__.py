@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from lading.jobs.verify import verify
     from lading.options import InterleavedOptions
     from lading.storage.fetch import materialise
+    from lading.train.feed import mix
     from lading.train.loader import loader
 
 __all__ = [
@@ -45,6 +46,7 @@ __all__ = [
     "loader",
     "materialise",
     "merge",
+    "mix",
     "open",
     "salvage",
     "stats",
@@ -69,6 +71,7 @@ _HOMES = {
     "loader": ("lading.train.loader", "loader"),
     "materialise": ("lading.storage.fetch", "materialise"),
     "merge": ("lading.jobs.merge", "merge"),
+    "mix": ("lading.train.feed", "mix"),
     "open": ("lading.dataset.source.open", "open_dataset"),
     "salvage": ("lading.jobs.salvage", "salvage"),
     "stats": ("lading.jobs.stats", "dataset_stats"),

@@ -4,29 +4,27 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 from lading.dataset.dataset import Dataset
-from lading.dataset.layout import Layout
 from lading.dataset.source.open import open_dataset
 from lading.dataset.source.source import Source
 from lading.errors import UsageError
 from lading.train.columns import Collate, ColumnMaker, Decode, Recipe
-from lading.train.order import Kind, Order, Shuffle
+from lading.train.feed import DatasetFeed, Feed, Mixture, MixtureFeed
+from lading.train.mixing import ENDLESS
+from lading.train.order import Kind, Shuffle
 from lading.train.ranks import rank_and_world_size
-from lading.train.reading import USUAL_BYTES, EpochReader, OnSampleError, Reading
+from lading.train.reading import EpochReader, OnSampleError, Reading
 from lading.train.share import Last, Share
 from lading.train.state import VERSION, refuse_other_state
 from lading.units import parse_bytes
 
 __all__ = ["Loader", "loader"]
 
-_BLOCK_BYTES: Final = 4 << 20
-_MOST_BLOCKS: Final = 1 << 20
-
 
 def loader(  # noqa: PLR0913 - one argument a decision of the user; all but two by keyword
-    source: Source | Dataset,
+    source: Source | Dataset | Mixture,
     batch_size: int = 1,
     *,
     shuffle: bool | Literal["global", "block"] | Shuffle = False,
@@ -57,7 +55,7 @@ def loader(  # noqa: PLR0913 - one argument a decision of the user; all but two 
     next sample, also with another number of ranks or another batch size.
 
     Args:
-        source: a dataset, or what `lading.open` opens.
+        source: a dataset, or what `lading.open` opens; or a mixture of `lading.mix`, which has a seed of its own.
         batch_size: samples a batch.
         shuffle: True for `global`, which is any order, where samples are byte ranges of local files, and `block` where
             the store is remote or files are compressed: blocks of neighbours in random order, shuffled within a round
@@ -85,11 +83,16 @@ def loader(  # noqa: PLR0913 - one argument a decision of the user; all but two 
     Raises:
         UsageError: an argument is wrong, or the dataset has steps whose samples are not known by number.
     """
-    dataset = source if isinstance(source, Dataset) else open_dataset(source)
     recipe = Recipe(decode, image_size, transform, batch_transform, collate)
     reading = Reading(None if columns is None else tuple(columns), threads, parse_bytes(ahead_bytes), on_error)
     ranks = rank_and_world_size(rank, world_size)
-    return Loader(dataset, batch_size, shuffle, seed, last, ranks, recipe, reading)
+    return Loader(_feed(source, shuffle, seed), batch_size, last, ranks, recipe, reading)
+
+
+def _feed(source: Source | Dataset | Mixture, shuffle: bool | Kind | Shuffle, seed: int) -> Feed:
+    if isinstance(source, Mixture):
+        return MixtureFeed(source, shuffle)
+    return DatasetFeed.of(source if isinstance(source, Dataset) else open_dataset(source), shuffle, seed)
 
 
 class Loader:
@@ -99,36 +102,32 @@ class Loader:
 
     Attributes:
         epoch: number of the epoch that the next loop gives.
-        shuffle: how samples are shuffled.
         counts: what was reported so far, by a short phrase.
     """
 
     def __init__(
-        self, dataset: Dataset, batch_size: int, shuffle: bool | Kind | Shuffle, seed: int, last: Last,
-        ranks: tuple[int, int], recipe: Recipe, reading: Reading,
-    ) -> None:  # fmt: skip
+        self, feed: Feed, batch_size: int, last: Last, ranks: tuple[int, int], recipe: Recipe, reading: Reading
+    ) -> None:
         _refuse_wrong(batch_size, last, reading)
-        self._dataset, self._seed, self._reading = dataset, seed, reading
-        self._layout = dataset.layout
-        self.shuffle = _resolved(shuffle, self._layout)
-        self._share = Share(self._layout.num_samples, batch_size, last, *ranks)
-        documents = dataset.view == "interleaved"
-        self._maker = ColumnMaker(recipe, dataset.as_samples if documents else None)
+        self._feed, self._reading = feed, reading
+        self._share = Share(feed.order(0).num_samples, batch_size, last, *ranks)
+        documents = feed.dataset.view == "interleaved"
+        self._maker = ColumnMaker(recipe, feed.dataset.as_samples if documents else None)
         self.epoch, self._position, self._resumed = 0, 0, False
         self.counts: Counter[str] = Counter()
 
     def __len__(self) -> int:
-        """Batches of a whole epoch, the same on every rank."""
+        """Batches of a whole epoch, the same on every rank. Raises TypeError for a mixture that never stops."""
+        if self._share.num_samples == ENDLESS:
+            raise TypeError("a mixture with stop='never' has no length")
         return self._share.num_batches()
 
     def __iter__(self) -> Iterator[Any]:
         if not self._resumed:
             self._position = 0
         self._resumed = False
-        share, layout = self._share, self._layout
-        order = Order(layout.shard_ends, self.shuffle, self._seed, self.epoch)
-        bytes_each = layout.sample_bytes or USUAL_BYTES
-        reader = EpochReader(self._dataset, bytes_each, share, order, self._maker, self._reading, self.counts)
+        share = self._share
+        reader = EpochReader(self._feed, share, self._feed.order(self.epoch), self._maker, self._reading, self.counts)
         for batch in reader.batches(self._position):
             self._position = share.after(self._position)
             yield batch
@@ -144,14 +143,14 @@ class Loader:
         Inside of a loop, the batch that the loop was given last counts as used.
         """
         at_end = self._position and not self._share.num_batches(self._position)
+        position = 0 if at_end else self._position
+        seen = self._feed.seen(position)
         return {
             "version": VERSION,
             "epoch": self.epoch + bool(at_end),
-            "position": 0 if at_end else self._position,
-            "num_samples": self._share.num_samples,
-            "seed": self._seed,
-            "shuffle": self.shuffle.as_dict(),
-            "fingerprint": self._layout.fingerprint,
+            "position": position,
+            **self._feed.settings,
+            **({} if seen is None else {"seen": seen}),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -160,28 +159,20 @@ class Loader:
         Raises:
             UsageError: it is no state, or one of other data or of another order; the error names what differs.
         """
-        refuse_other_state(state, self.state_dict())
+        refuse_other_state(state, self.state_dict(), self._share.num_samples)
+        seen = self._feed.seen(state["position"])
+        if seen is not None and seen != state["seen"]:
+            raise UsageError("the weights before the position of the state differ", expected=str(seen),
+                             found=str(state["seen"]),
+                             advice="Change weights with schedule=, from this position on.")  # fmt: skip
         self.epoch, self._position, self._resumed = state["epoch"], state["position"], True
 
     def __repr__(self) -> str:
         share = self._share
         ranks = f", rank {share.rank} of {share.world_size}" if share.world_size > 1 else ""
-        batches = f"{share.num_samples:,} samples, {len(self):,} batches of {share.batch_size:,}{ranks}"
-        return f"Loader({batches}, shuffle {self.shuffle.kind}, epoch {self.epoch})"
-
-
-def _resolved(shuffle: bool | Kind | Shuffle, layout: Layout) -> Shuffle:
-    """The shuffle with its block, which depends on nothing but the data."""
-    if isinstance(shuffle, Shuffle):
-        return shuffle
-    if shuffle is False:
-        return Shuffle("none")
-    usual: Kind = "block" if layout.remote or layout.unit_samples > 1 else "global"
-    kind = usual if shuffle is True else shuffle
-    if kind != "block":
-        return Shuffle(kind)
-    by_bytes = _BLOCK_BYTES // (layout.sample_bytes or USUAL_BYTES)
-    return Shuffle("block", max(by_bytes, layout.unit_samples, layout.num_samples // _MOST_BLOCKS, 1))
+        settings = self._feed.settings
+        samples = f"{settings['num_samples']:,} samples, batches of {share.batch_size:,}{ranks}"
+        return f"Loader({samples}, shuffle {settings['shuffle']}, epoch {self.epoch})"
 
 
 def _refuse_wrong(batch_size: int, last: str, reading: Reading) -> None:

@@ -95,6 +95,11 @@ class Order:
             raise IndexError(f"positions {positions.min()} to {positions.max()} of {self.num_samples}")
         return positions if self.shuffle.kind == "none" else self._of_blocks(positions)
 
+    @property
+    def reads_rounds(self) -> bool:
+        """Whether samples up to `round_end` should be read at once."""
+        return self.shuffle.kind == "block"
+
     def round_end(self, position: int) -> int:
         """Where the round of a position ends: what is read of its blocks is used before this position."""
         if self.shuffle.kind != "block":

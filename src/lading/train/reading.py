@@ -17,23 +17,19 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from lading.dataset.dataset import Dataset
 from lading.errors import LadingError
 from lading.features.items import sample_firsts
 from lading.train.columns import ColumnMaker, Columns
-from lading.train.order import Order
+from lading.train.feed import EpochOrder, Feed
 from lading.train.share import Share
 
-__all__ = ["PADDING", "USUAL_BYTES", "EpochReader", "OnSampleError", "Reading"]
+__all__ = ["PADDING", "EpochReader", "OnSampleError", "Reading"]
 
 OnSampleError: TypeAlias = Literal["error", "skip"]
 """For a sample that cannot be decoded, or for which a function raises: raise; or take the next sound one, counted."""
 
 PADDING: Final = "__padding__"
 """Column that says which samples of a batch fill it up, and come again in the epoch."""
-
-USUAL_BYTES: Final = 64 << 10
-"""Of a sample, where no list says the sizes of files."""
 
 _CHUNK_BYTES: Final = 16 << 20
 _CHUNK_SAMPLES: Final = 1 << 16
@@ -76,8 +72,7 @@ class EpochReader:
     """Reads what a rank has of one epoch.
 
     Attributes:
-        dataset: the samples.
-        sample_bytes: of a sample, on average.
+        feed: the samples.
         share: what the rank reads.
         order: of the epoch.
         maker: makes batches of rows.
@@ -85,10 +80,9 @@ class EpochReader:
         counts: takes what is to be reported.
     """
 
-    dataset: Dataset
-    sample_bytes: int
+    feed: Feed
     share: Share
-    order: Order
+    order: EpochOrder
     maker: ColumnMaker
     reading: Reading
     counts: Counter[str]
@@ -120,11 +114,11 @@ class EpochReader:
     def _chunks(self, position: int) -> Iterator[_Chunk]:
         """The next batches of this rank, in groups that are read at once: at first small ones."""
         share, steps = self.share, _FIRST_BATCHES
-        batch_bytes = max(self.sample_bytes * share.batch_size, 1)
+        batch_bytes = max(self.feed.sample_bytes * share.batch_size, 1)
         most = max(min(_CHUNK_BYTES // batch_bytes, _CHUNK_SAMPLES // share.batch_size), 1)
         while left := share.num_batches(position):
             count = min(steps, most, left)
-            if self.order.shuffle.kind == "block" and steps > _FIRST_BATCHES:
+            if self.order.reads_rounds and steps > _FIRST_BATCHES:
                 until = self.order.round_end(position) - position
                 count = min(max(-(-until // share.step_samples), 1), left)
             yield _Chunk(share.positions(position, count), count * batch_bytes)
@@ -133,10 +127,10 @@ class EpochReader:
     def _tables(self, steps: list[NDArray[np.int64]]) -> list[pa.Table]:
         """The rows of each of these batches."""
         positions = np.concatenate(steps) % self.share.num_samples
-        rows = self.dataset.take(self.order.at(positions), self.reading.columns, views=True)
+        rows = self.feed.dataset.take(self.order.at(positions), self.reading.columns, views=True)
         bounds = np.cumsum([0, *map(len, steps)])
-        if self.dataset.view == "interleaved":
-            bounds = np.append(sample_firsts(rows, self.dataset.view), rows.num_rows)[bounds]
+        if self.feed.dataset.view == "interleaved":
+            bounds = np.append(sample_firsts(rows, self.feed.dataset.view), rows.num_rows)[bounds]
         return [rows.slice(begin, end - begin) for begin, end in pairwise(bounds.tolist())]
 
     def _made(self, tables: Future[list[pa.Table]], i: int, positions: NDArray[np.int64]) -> Any:
@@ -166,7 +160,7 @@ class EpochReader:
 
     def _placed(self, error: LadingError, position: int) -> LadingError:
         number = int(self.order.at(np.array([position % self.share.num_samples]))[0])
-        file, row = self.dataset.place_of(number)
+        file, row = self.feed.dataset.place_of(number)
         error.row = None
         return error.at(file=file, row=row)
 

@@ -1,0 +1,171 @@
+"""Mixtures: exact proportions in any stretch, one order for all ranks, resume in the middle, weights that change."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import lading
+from lading.dataset.dataset import Dataset
+from lading.errors import UsageError
+from lading.train.mixing import Proportions
+
+_WEIGHTS = st.lists(st.one_of(st.just(0.0), st.floats(0.01, 9)), min_size=1, max_size=6).filter(any)
+
+
+def _one_by_one(weights: np.ndarray, count: int) -> list[tuple[int, int]]:
+    """The next sample is always the one whose time comes first."""
+    seen = np.zeros(len(weights), np.int64)
+    found = []
+    with np.errstate(divide="ignore"):
+        for _ in range(count):
+            source = int(np.argmin((seen + 0.5) / weights))
+            found.append((source, int(seen[source])))
+            seen[source] += 1
+    return found
+
+
+@given(weights=_WEIGHTS, data=st.data())
+def test_positions_are_what_one_step_after_the_other_gives(weights: list[float], data: st.DataObject) -> None:
+    proportions = Proportions.of({str(i): weight for i, weight in enumerate(weights)}, {})
+    expected = _one_by_one(proportions.weights[0], 200)
+    asked = data.draw(st.lists(st.integers(0, 199), max_size=40))
+    source, sample = proportions.at(np.array(asked, np.int64))
+    assert [*zip(source.tolist(), sample.tolist(), strict=True)] == [expected[i] for i in asked]
+
+
+@given(weights=_WEIGHTS, start=st.integers(0, 10**12), length=st.integers(1, 300))
+def test_any_stretch_has_the_proportions(weights: list[float], start: int, length: int) -> None:
+    proportions = Proportions.of({str(i): weight for i, weight in enumerate(weights)}, {})
+    before, after = proportions.counts(np.array([start, start + length]))
+    assert (after - before).sum() == length
+    assert np.abs((after - before) - proportions.weights[0] * length).max() <= len(weights)
+
+
+def test_weights_change_at_a_position() -> None:
+    proportions = Proportions.of({"a": 0.7, "b": 0.3}, {100: {"a": 0.1, "b": 0.9}, 200: {"b": 1}})
+    assert proportions.counts(np.array([0, 10, 100, 200, 300])).tolist() == [
+        [0, 0], [7, 3], [70, 30], [80, 120], [80, 220],
+    ]  # fmt: skip
+    assert proportions.position(1, 121) == 201
+
+
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Dataset]:
+    """Three datasets of other formats, sizes and columns."""
+    folder = tmp_path_factory.mktemp("mix")
+    for name, fmt, count in (("web", "webdataset", 40), ("books", "parquet", 25), ("code", "mds", 10)):
+        with lading.writer(folder / name, format=fmt, rows_per_shard=8) as writer:
+            for i in range(count):
+                more = {"stars": i} if name == "code" else {}
+                writer.write({"__key__": f"{name}-{i:03}", "txt": f"{name} {i}", **more})
+    return {name: lading.open(folder / name) for name in ("web", "books", "code")}
+
+
+def _mixed(sources: dict[str, Dataset], **options: Any) -> Any:
+    return lading.mix({name: (sources[name], w) for name, w in (("web", 5), ("books", 3), ("code", 2))}, **options)
+
+
+def _keys(loader: Any) -> list[str]:
+    return [key for batch in loader for key in batch["__key__"]]
+
+
+@pytest.mark.parametrize("stop, counts", [("first", (25, 15, 10)), ("all", (42, 25, 17))])
+@pytest.mark.parametrize("shuffle", [False, True, "block"])
+def test_an_epoch_ends(sources: dict[str, Dataset], stop: Any, counts: tuple[int, ...], shuffle: Any) -> None:
+    loader = lading.loader(_mixed(sources, stop=stop, seed=1), 7, shuffle=shuffle)
+    keys = _keys(loader)
+    seen = Counter(key.partition("-")[0] for key in keys)
+    if stop == "first":
+        assert len({*keys}) == len(keys)
+        assert abs(len(keys) - 50) <= 3
+    else:
+        assert len({*keys}) == 75
+        assert abs(len(keys) - 84) <= 3
+    assert all(abs(seen[name] - count) <= 2 for name, count in zip(sources, counts, strict=True))
+    assert len(loader) == -(-len(keys) // 7)
+
+
+def test_the_next_epoch_goes_on_with_samples_that_were_not_seen(sources: dict[str, Dataset]) -> None:
+    loader = lading.loader(_mixed(sources, seed=3), 10, shuffle=True)
+    first, second = (_keys(loader) for _ in range(2))
+    assert first != second
+    web = [key for key in first + second if key.startswith("web")]
+    assert len({*web[:40]}) == 40
+
+
+@given(data=st.data())
+def test_training_goes_on_at_the_next_sample(sources: dict[str, Dataset], data: st.DataObject) -> None:
+    mixture = _mixed(sources, stop=data.draw(st.sampled_from(["first", "all"])), seed=2)
+    whole = _keys(lading.loader(mixture, 1, shuffle=True))
+    loader = lading.loader(mixture, data.draw(st.integers(1, 9)), shuffle=True)
+    stop, before = data.draw(st.integers(1, len(loader) - 1)), []
+    for _, batch in zip(range(stop), loader, strict=False):
+        before += batch["__key__"]
+    state = loader.state_dict()
+    assert state["seen"] == {name: sum(key.startswith(name) for key in before) for name in sources}
+    again = lading.loader(mixture, data.draw(st.integers(1, 9)), shuffle=True)
+    again.load_state_dict(state)
+    assert before + _keys(again) == whole
+
+
+def test_weights_may_change_from_the_position_of_a_state_on(sources: dict[str, Dataset]) -> None:
+    loader = lading.loader(_mixed(sources, stop="never"), 10, shuffle=True)
+    before = [key for _, batch in zip(range(3), loader, strict=False) for key in batch["__key__"]]
+    state = loader.state_dict()
+    changed = lading.loader(_mixed(sources, stop="never", schedule={30: {"code": 1}}), 10, shuffle=True)
+    changed.load_state_dict(state)
+    after = [key for _, batch in zip(range(2), changed, strict=False) for key in batch["__key__"]]
+    assert len(before) == 30
+    assert {key.partition("-")[0] for key in after} == {"code"}
+    other = lading.loader(_mixed(sources, stop="never", schedule={20: {"code": 1}}), 10, shuffle=True)
+    with pytest.raises(UsageError, match="the weights before the position of the state differ"):
+        other.load_state_dict(state)
+
+
+def test_a_mixture_without_end_has_no_length(sources: dict[str, Dataset]) -> None:
+    loader = lading.loader(_mixed(sources, stop="never"), 10)
+    with pytest.raises(TypeError, match="no length"):
+        len(loader)
+
+
+def test_columns_that_a_source_lacks_are_none(sources: dict[str, Dataset]) -> None:
+    batch = next(iter(lading.loader(_mixed(sources), 10)))
+    for key, text, stars in zip(batch["__key__"], batch["txt"], batch["stars"], strict=True):
+        name, number = key.split("-")
+        assert text == f"{name} {int(number)}"
+        assert stars == (int(number) if name == "code" else None)
+
+
+def test_ranks_share_a_mixture(sources: dict[str, Dataset]) -> None:
+    mixture = _mixed(sources)
+    alone = _keys(lading.loader(mixture, 1, shuffle=True))
+    ranks = [_keys(lading.loader(mixture, 1, shuffle=True, last="drop", rank=r, world_size=2)) for r in range(2)]
+    assert [key for pair in zip(*ranks, strict=True) for key in pair] == alone[: len(alone) // 2 * 2]
+    assert all(one != other for one, other in pairwise(ranks))
+
+
+@pytest.mark.parametrize(
+    "sources_of, options, words",
+    [
+        (lambda s: {}, {}, "no dataset to mix"),
+        (lambda s: {"a": s["web"]}, {}, "the source 'a' is no pair"),
+        (lambda s: {"a": ("web/*.tar", 1)}, {}, "the source 'a' is no pair"),
+        (lambda s: {"a": (s["web"], -1)}, {}, "weights must be numbers"),
+        (lambda s: {"a": (s["web"], 0)}, {}, "weights must be numbers"),
+        (lambda s: {"a": (s["web"], float("nan"))}, {}, "weights must be numbers"),
+        (lambda s: {"a": (s["web"], 1)}, {"stop": "last"}, "first, all or never"),
+        (lambda s: {"a": (s["web"], 1)}, {"schedule": {5: {"b": 1}}}, "expected a, found b"),
+        (lambda s: {"a": (s["web"], 1)}, {"schedule": {-1: {"a": 1}}}, "no position"),
+        (lambda s: {"a": (s["web"].limit(0), 1)}, {}, "the source 'a' has no samples"),
+    ],
+)
+def test_wrong_mixtures_are_refused(sources: dict[str, Dataset], sources_of: Any, options: Any, words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        lading.loader(lading.mix(sources_of(sources), **options), 4)
