@@ -9,6 +9,7 @@ from lading.errors import CorruptShard
 from lading.formats.base import ShardFacts
 from lading.manifest.files import ShardTables
 from lading.pipeline.finished import FinishedShard, FinishedShards, ShardSums
+from lading.storage.base import write_file
 from lading.storage.extents import EXTENTS_SCHEMA, NO_ROWS
 from lading.storage.memory import MemoryStore
 
@@ -59,3 +60,22 @@ def test_of_samples_there_are_no_more_rows_than_the_list_says() -> None:
     assert kept(rows, "interleaved") is not None  # items, of which a sample has many
     with pytest.raises(CorruptShard, match="a row that the shard does not have"):
         kept(rows, "samples")
+
+
+def test_a_table_is_read_without_those_of_other_shards() -> None:
+    store = MemoryStore()
+    shards = FinishedShards(store, "box://out", "_lading")
+    tables = [pa.table({"__key__": [f"{i}-{j}" for j in range(100)]}) for i in range(3)]
+    for i, table in enumerate(tables):
+        shards.add(FinishedShard(f"{i}.tar", ShardFacts(100, 80, 80), table, {}, sums=[ShardSums([], None)]))
+    listed = shards.close()
+    path = f"box://out/{listed['index_file'][0].as_py()}"
+    [whole] = store.get_ranges(path, [(0, store.head(path).size_bytes)])
+    place = bytes(whole).index(b"1-0")
+    damaged = bytearray(whole)
+    damaged[place - 404 : place] = b"\xff" * 404  # the ends of keys
+    write_file(store, path, [bytes(damaged)])
+    found = ShardTables(store, "box://out", listed)
+    assert [found.index(i) for i in (2, 0, 2)] == [tables[2], tables[0], tables[2]]
+    with pytest.raises(CorruptShard, match="cannot be read"):
+        found.index(1)

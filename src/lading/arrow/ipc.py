@@ -424,8 +424,12 @@ def unpacked_bytes(message: Message, body: memoryview) -> int:
     return total
 
 
-def unpacked_sizes(file: pa.Buffer) -> list[int]:
+def unpacked_sizes(file: pa.Buffer, number: int | None = None) -> list[int]:
     """Return the unpacked bytes of each dictionary and record batch of an Arrow file, reading only heads.
+
+    Args:
+        file: the file.
+        number: of the only record batch that counts; None for all of them.
 
     Raises:
         CorruptShard: it is not an Arrow file, or its footer or a head is damaged.
@@ -435,7 +439,8 @@ def unpacked_sizes(file: pa.Buffer) -> list[int]:
     length = footer_bytes(bytes(view[max(end, 0) :]), end, START_BYTES)
     footer = footer_that_begins(bytes(view[end - length : end]), end - length)
     sizes = []
-    for at, meta_bytes, _, body_bytes in np.concatenate([footer.dictionaries, footer.batches]).tolist():
+    batches = footer.batches if number is None else footer.batches[number : number + 1]
+    for at, meta_bytes, _, body_bytes in np.concatenate([footer.dictionaries, batches]).tolist():
         block = view[at : at + meta_bytes + body_bytes]
         with errors_at(offset=at):
             prefix, head_bytes = prefix_of(bytes(block[:8]))

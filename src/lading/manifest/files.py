@@ -11,6 +11,7 @@ import errno
 import os
 import posixpath
 import shlex
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -51,6 +52,9 @@ __all__ = [
     "load_readable",
     "save_manifest",
 ]
+
+_OPEN_FILES = 64
+"""Files of indexes that stay open, without a descriptor: each holds the tables of some hundred shards."""
 
 
 def lading_folder(rank: int | None) -> str:
@@ -284,7 +288,7 @@ def _check_list(listed: pa.Buffer, expected: str | None, path: str) -> None:
 
 
 class ShardTables:
-    """Tables stored for each shard of a dataset. The last file stays open: it holds the next shards' tables too.
+    """Tables stored for each shard of a dataset. A file holds those of many shards. Mapped files stay open, else one.
 
     Args:
         store: store of the dataset.
@@ -309,7 +313,7 @@ class ShardTables:
     ) -> None:
         self.folder, self.shards = folder, shards
         self._store, self._limits, self._view = store, limits, view
-        self._files: dict[str, tuple[str, pa.ipc.RecordBatchFileReader]] = {}
+        self._files: OrderedDict[str, tuple[pa.Buffer, pa.ipc.RecordBatchFileReader]] = OrderedDict()
 
     def path(self, shard: int) -> str:
         """Return the path of a shard's own file."""
@@ -338,11 +342,11 @@ class ShardTables:
             return None
         path = f"{self.folder}/{name}"
         try:
-            known, file = self._files.get(what, ("", None))
-            if file is None or known != path:
-                file = _tables(_mapped(self._store, path, self._limits), path, self._limits)
-                self._files[what] = (path, file)
-            table = pa.Table.from_batches([file.get_batch(self.shards[f"{what}_batch"][shard].as_py())])
+            whole, file = self._opened(path)
+            number = self.shards[f"{what}_batch"][shard].as_py()
+            # pyarrow allocates whatever memory a table declares, and others may have made the file.
+            _refuse_large(path, sum(unpacked_sizes(whole, number)), self._limits)
+            table = pa.Table.from_batches([file.get_batch(number)])
             table.validate(full=True)  # reading an invalid array would crash the process
             table = with_refs(table)
             refuse(table)
@@ -353,17 +357,17 @@ class ShardTables:
                                advice="'lading salvage' does without it, and writes a new one.") from error  # fmt: skip
         return table
 
-
-def _tables(file: pa.Buffer, path: str, limits: Limits) -> pa.ipc.RecordBatchFileReader:
-    """Read the tables of a lading file, perhaps made by others: pyarrow allocates whatever memory they declare.
-
-    Raises:
-        CorruptShard: the file is invalid.
-        LimitExceeded: its tables unpack to more than `manifest_bytes`.
-    """
-    _refuse_large(path, sum(unpacked_sizes(file)), limits)
-    # Without threads: a process that forks may not have any.
-    return pa.ipc.open_file(file, options=pa.ipc.IpcReadOptions(use_threads=False))
+    def _opened(self, path: str) -> tuple[pa.Buffer, pa.ipc.RecordBatchFileReader]:
+        """Return a file, and its reader; the last ones are kept, of a store that cannot map only one."""
+        found = self._files.pop(path, None)
+        if found is None:
+            while len(self._files) >= (_OPEN_FILES if isinstance(self._store, Mapper) else 1):
+                self._files.popitem(last=False)
+            whole = _mapped(self._store, path, self._limits)
+            # Without threads: a process that forks may not have any.
+            found = whole, pa.ipc.open_file(whole, options=pa.ipc.IpcReadOptions(use_threads=False))
+        self._files[path] = found
+        return found
 
 
 def _refuse_no_index(index: pa.Table) -> None:
