@@ -16,7 +16,7 @@ import lading
 from lading.arrow.views import is_bytes, is_text
 from lading.content.digests import DatasetDigest, sample_digests
 from lading.dataset.writing.writer import DatasetWriter
-from lading.errors import Unrepresentable
+from lading.errors import DataError, Unrepresentable
 from lading.features.types import Array, with_feature
 from lading.storage.memory import MemoryStore
 from lading.storage.stores import Stores
@@ -183,7 +183,19 @@ def test_rows_come_back_from_tars(rows: pa.Table, compression: str | None, batch
                 assert _same(table[name], rows[name]), name
                 assert table[name].is_valid().equals(rows[name].is_valid()), name
         assert (sample_digests(found[0]) == sample_digests(rows)).all()
+        _check_single_samples(ds)
     assert lading.digest("memory://x/out", stores=stores).ordered == _digest(rows)
+
+
+def _check_single_samples(ds: lading.Dataset) -> None:
+    """Samples by number are those of iteration, unless Python cannot hold one."""
+    ds = ds.with_decode(False)
+    try:
+        samples = list(ds)
+    except DataError:
+        return
+    for i, sample in enumerate(samples):
+        assert repr(ds[i]) == repr(sample)
 
 
 _REFUSED = {"media"}

@@ -323,8 +323,11 @@ class ShardReader(ABC):
         """
         return None
 
-    def sample_getter(self) -> Callable[[int], dict[str, Any]] | None:
-        """Return what gives one row as `ds[i]` does, if that is faster than a table of one row."""
+    def sample_getter(self) -> Callable[[int], dict[str, Any] | None] | None:
+        """Return what gives one row as `ds[i]` does, if that is faster than a table of one row.
+
+        The function may return None: then the caller reads the row with `read`, which reports its errors.
+        """
         return None
 
     @property

@@ -112,6 +112,6 @@ class View(ABC):
         """Return the shard's reader, if each sample is contiguous in the file."""
         return None
 
-    def sample_getter(self) -> Callable[[int], dict[str, Any]] | None:
+    def sample_getter(self) -> Callable[[int], dict[str, Any] | None] | None:
         """Return a function from a row number to one row, if that is faster than reading a table."""
         return None

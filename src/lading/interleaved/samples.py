@@ -45,7 +45,7 @@ class SamplesView(View):
         """Return the reader, if each sample is contiguous in the file."""
         return self._reader.whole_samples
 
-    def sample_getter(self) -> Callable[[int], dict[str, Any]] | None:
+    def sample_getter(self) -> Callable[[int], dict[str, Any] | None] | None:
         """Return a function from a row number to one row, if the reader has a faster way than a table."""
         return self._reader.sample_getter()
 

@@ -184,3 +184,20 @@ def test_conversions_keep_nulls(compression: str | None, tmp_path: Path) -> None
     assert again.digest == lading.digest(tmp_path / "tar").ordered
     with pytest.raises(Unrepresentable, match="MDS cannot hold nulls"):
         lading.convert(tmp_path / "mds", tmp_path / "no", format="mds")
+
+
+@pytest.mark.parametrize("views", [False, True])
+@pytest.mark.parametrize("mmap", [False, True])
+def test_samples_by_number_are_those_of_batches(tmp_path: Path, *, views: bool, mmap: bool) -> None:
+    """Columns of every kind, marked nulls among them, out of one shard and out of several."""
+    table = _table(5)
+    _write(tmp_path / "one", table, nulls="mask")
+    _write(tmp_path / "many", table, nulls="mask", size_limit="2kb")
+    order = [7, 0, 9, 0, 2, 3]
+    for source in ("one", "many"):
+        with lading.open(tmp_path / source, options={"mmap": mmap}) as ds:
+            rows = pa.Table.from_batches(ds.batches()).to_pylist()
+            assert ds.take(order, views=views).to_pylist() == [rows[i] for i in order]
+            for name in ds.columns:
+                assert ds.take(order, [name], views=views)[name].to_pylist() == [rows[i][name] for i in order]
+            assert ds.take([1], ["bytes"], views=True).schema.field("bytes").type == pa.binary_view()

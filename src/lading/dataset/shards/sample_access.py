@@ -64,14 +64,14 @@ class SampleAccess:
         if known is None:
             view = self._shards.counted_shard(shard)
             get_sample = view.sample_getter() if self._shards.target is None else None
-            media = {} if get_sample is None or self._shards.view != "samples" else media_of(view.schema())
-            known = self._getters[shard] = Getter(view, get_sample, media, self._blank(view))
-        if known.get_sample is None:
+            known = self._getters[shard] = Getter(view, get_sample, self._blank(view))
+        sample = None if known.get_sample is None else known.get_sample(ordinal)
+        if sample is None:
             sample = self._one_of_table(shard, known.view, ordinal)
-        else:
-            sample = known.get_sample(ordinal)
-            if self._media and known.media:
-                sample = self._with_media(sample, known.media, shard, ordinal)
+        elif self._media:
+            if known.media is None:  # not before: the schema of a tar with a sidecar takes a walk over it
+                known.media = media_of(known.view.schema()) if self._shards.view == "samples" else {}
+            sample = self._with_media(sample, known.media, shard, ordinal)
         return {**known.blank, **sample} if known.blank else sample
 
     def _blank(self, view: View) -> dict[str, None]:
@@ -86,7 +86,7 @@ class SampleAccess:
         self, sample: dict[str, Any], media: Mapping[str, Feature], shard: int, ordinal: int
     ) -> dict[str, Any]:
         try:
-            return with_media(sample, media)
+            return with_media(sample, media) if media else sample
         except LadingError as error:
             raise error.at(file=self._shards.path(shard), row=ordinal) from None
 

@@ -95,21 +95,22 @@ class ReadPlan:
     stored_roots: StoredRoots = field(default_factory=StoredRoots)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Getter:
     """How single samples of an open shard are read.
 
     Attributes:
         view: the shard.
-        get_sample: gives one sample by its ordinal; None if samples are read as rows of a table.
-        media: features of the columns that hold media, by name, where `get_sample` is given.
+        get_sample: gives one sample by its ordinal, or None for a sample that is read as a row of a table; None if all
+            are.
         blank: nulls of all columns of the dataset, if the shard lacks some; else empty.
+        media: features of the columns that hold media, by name; None until a sample needs them.
     """
 
     view: View
-    get_sample: Callable[[int], dict[str, Any]] | None
-    media: Mapping[str, Feature]
+    get_sample: Callable[[int], dict[str, Any] | None] | None
     blank: Mapping[str, None]
+    media: Mapping[str, Feature] | None = None
 
 
 class Shards:

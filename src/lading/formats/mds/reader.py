@@ -18,7 +18,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from lading.arrow.byte_ranges import as_view, room_for
+from lading.arrow.column_slices import ColumnSlices
 from lading.arrow.references import FileEntry, RefType, is_ref, make_refs, with_files
+from lading.arrow.views import is_text
 from lading.codecs import WRAPS, new_hash, unpack_file
 from lading.errors import CorruptShard, LadingError, LimitExceeded, NotFound, SidecarMismatch, UsageError, errors_at
 from lading.features.items import split_rows
@@ -193,6 +195,7 @@ class MdsReader(SampleReader):
         config: common properties of the samples, from the index or the shard's header.
         raw_bytes: size of the shard's files without compression.
         zip_bytes: size of its compressed files; None if it has none.
+        slices_columns: whether the shard is mapped, so that values are found by their places.
         unsafe_columns: columns of pickles.
     """
 
@@ -214,6 +217,7 @@ class MdsReader(SampleReader):
         self._written = pa.schema([])
         self._place = memoryview(self._offset.data)
         self.raw_bytes, self.zip_bytes = self._sizes(entry, compression)
+        self.slices_columns = self._body.mapped is not None and self.config.format == "mds"
         self.unsafe_columns = [column.name for column in self.config.columns if column.encoding == "pkl"]
 
     def _walked(self, config: Config) -> tuple[NDArray[np.int64], Config]:
@@ -348,6 +352,31 @@ class MdsReader(SampleReader):
         wanted = np.arange(self.num_rows()) if rows is None else rows
         schema = self._schema(columns, views=False)
         return pa.Table.from_batches([self._batch(self._part(wanted, schema), schema)])
+
+    def column_slices(
+        self, rows: NDArray[np.int64], columns: Sequence[str] | None = None, *, views: bool = False, hold: bool = True
+    ) -> ColumnSlices | None:
+        """Return values of samples in place, in the given order; None for a shard that is not mapped.
+
+        Raises:
+            CorruptShard: as `read`.
+        """
+        mapped, layout = self._body.mapped, self._layout
+        names = [name for name in self._names if columns is None or name in columns]
+        if mapped is None or not names or not isinstance(layout, SampleLayout):
+            return None
+        given, stored = [], []
+        for name in names:
+            own, field = layout.field(name, refs=False, views=False), self._field(name, views=False)
+            field = field.with_type(own.type) if is_ref(field.type) else field
+            given.append(field)
+            if own.type == field.type or (is_text(own.type) and is_text(field.type)):
+                stored.append(name)
+        schema = pa.schema(given, metadata=self._written.metadata)
+        with errors_at(file=self._path):
+            found = layout.slices(self._part(rows, schema), stored, mapped, views=views and hold)
+        rest = [name for name in names if name not in found]
+        return ColumnSlices(schema, found, self.read(rows, rest) if rest else None)
 
     def batches(
         self,

@@ -17,14 +17,16 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from lading.arrow.column_slices import ColumnValues, Numbers
 from lading.arrow.references import RefType, make_refs
 from lading.arrow.views import from_ranges, join
 from lading.errors import CorruptShard, DataError, LadingError, errors_at
 from lading.features.mds_values import parse_array
 from lading.features.types import Array, Bytes, Encoded, Feature, Image, Json, Text, decode, feature_of, with_feature
+from lading.formats.local_values import local_values
 from lading.formats.mds.index import NUMBERS, Column
 from lading.formats.mds.nulls import marks_of
-from lading.storage.base import OpenFile
+from lading.storage.base import MappedFile, OpenFile
 from lading.storage.fetch_plan import plan_ranges
 from lading.storage.nearby_ranges import NearbyRanges
 from lading.storage.windows import BUFFER_BYTES, read_together
@@ -139,6 +141,30 @@ class SampleLayout:
         for name, feature in self._arrays:
             with errors_at(column=name):
                 sample[name] = decode(feature, sample[name])
+
+    def slices(self, part: Part, names: Sequence[str], file: MappedFile, *, views: bool) -> dict[str, ColumnValues]:
+        """Return numbers of samples, and the places of texts and bytes.
+
+        Args:
+            part: samples of the file.
+            names: columns.
+            file: the file.
+            views: whether bytes may stay in the map.
+
+        Raises:
+            CorruptShard: sizes of values that do not add up to the sample.
+        """
+        offset, length = self._places(part)
+        found: dict[str, ColumnValues] = {}
+        for name in names:
+            i = self._columns[name]
+            valid, encoding = self._valid(name, offset, part), self._all[i].encoding
+            if encoding in NUMBERS:
+                found[name] = Numbers(_numbers_at(part, offset[i], NUMBERS[encoding], 1)[:, 0], valid)
+            else:
+                shown = file.buffer if views or encoding in TEXTS else None
+                found[name] = local_values(file, shown, offset[i], length[i].astype(np.int64), valid)
+        return found
 
     def arrays(self, part: Part, fields: Sequence[pa.Field]) -> list[pa.Array]:
         """Return columns of samples.

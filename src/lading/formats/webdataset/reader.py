@@ -3,27 +3,30 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar, cast
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from lading.arrow.column_slices import ColumnSlices
 from lading.arrow.references import FileEntry, RefType, make_refs, unpack, with_files
-from lading.errors import CorruptShard, DataError, UsageError, errors_at
+from lading.errors import CorruptShard, DataError, LadingError, UsageError, errors_at
 from lading.features.items import split_rows
-from lading.features.types import tag_by_extension
+from lading.features.types import feature_of, tag_by_extension
 from lading.formats.base import MemberReader, Members, ShardFile, sparse_member
 from lading.formats.webdataset.header_walk import Pass
 from lading.formats.webdataset.headers import BLOCK, REGULAR, Headers, is_header
 from lading.formats.webdataset.index import read_idx, sidecar_mismatch
 from lading.formats.webdataset.keys import unescaped
+from lading.formats.webdataset.places import Places, find_places, parser_of, ranges_at, sample_reader
 from lading.formats.webdataset.samples import KEY, Rows, cut, join_rows, regroup, texts
 from lading.formats.webdataset.stored_types import TypedReader
 from lading.formats.webdataset.walk import OnConcatenated, TarFile, Walk, end_counts, open_tar
+from lading.storage.base import MappedFile
 from lading.storage.concurrent import is_remote
 from lading.storage.fetch import Fetcher
 from lading.storage.recent import SPARE_BYTES
@@ -95,11 +98,15 @@ class WebdatasetReader(MemberReader):
         counts: reports of the last complete pass, by a short phrase.
     """
 
+    slices_columns = True
+
     def __init__(self, tar: TarFile, options: ReadOptions) -> None:
         self._tar, self._options = tar, options
         self._fields: list[str] | None = None
         self._surveyed: tuple[Pass, list[Rows]] | None = None
         self._samples = 0
+        self._places: tuple[Places | None] | None = None
+        self._asked = 0
         self._entries: NDArray[np.int64] | None = None
         self._entries_read = options.sidecar == "ignore" or bool(tar.entry.wrap)
         given = tar.source.index
@@ -121,7 +128,8 @@ class WebdatasetReader(MemberReader):
     def as_written(self, rows: pa.Schema, fetcher: Fetcher) -> TypedReader:
         """Return a reader that makes values of members; it takes names in the case they were written in."""
         given = WebdatasetReader(self._tar, replace(self._options, lower_case=False))
-        return TypedReader(given, fetcher, rows, self._tar.path, holds_values=self.holds_values)
+        holds_values = self.holds_values
+        return TypedReader(given, fetcher, rows, self._tar.path, given.find_places, holds_values=holds_values)
 
     def detach(self) -> int | None:
         """Close the tar, and keep the members that `schema` found."""
@@ -132,7 +140,7 @@ class WebdatasetReader(MemberReader):
 
     def close(self) -> None:
         """Close the map; existing references and bytes stay valid."""
-        self._surveyed = None
+        self._surveyed, self._places = None, (None,)
         self._tar = replace(self._tar, file=None)
 
     def schema(self) -> pa.Schema:
@@ -208,6 +216,70 @@ class WebdatasetReader(MemberReader):
             table = table.append_column(name, nowhere)
         wanted = {*columns}
         return table.select([name for name in table.column_names if name in wanted])
+
+    def find_places(self, rows: int) -> Places | None:
+        """Return the places of all members of a plain tar of this machine; None if samples are read otherwise.
+
+        A tar with a sidecar and without an index is walked over only when many of its samples were read by the sidecar.
+
+        Args:
+            rows: number of samples that are read now.
+        """
+        if self._places is None:
+            entries = None if self._index is not None or self._options.regroup else self._sidecar()
+            self._asked += rows
+            if entries is not None and self._asked <= max(_FEW_ROWS, len(entries) // _FEW_ROWS):
+                return None
+            self._places = (self._found_places(),)
+        return self._places[0]
+
+    def _found_places(self) -> Places | None:
+        file = self._tar.file
+        if file is None:
+            return None
+        try:
+            self._index = self.index().combine_chunks()
+        except LadingError:  # `read` reports the error of an index, and does without one where it can
+            return None
+        keys = self._with_keys(self._index).column(KEY)
+        buffer = cast("MappedFile", file).buffer if self._options.mmap else None
+        return find_places(self._index, keys, file, buffer)
+
+    def sample_getter(self) -> Callable[[int], dict[str, Any] | None] | None:
+        """Return what reads the members of one sample by their places; None if the tar is compressed or remote."""
+        if self._tar.file is None:
+            return None
+        get: Callable[[int], dict[str, Any] | None] | None = None
+
+        def sample(row: int) -> dict[str, Any] | None:
+            nonlocal get
+            if get is None:
+                places = self.find_places(1)
+                if places is None:
+                    return None
+                cells = {f.name: (places.cells[f.name], parser_of(feature_of(f))) for f in places.fields}
+                get = sample_reader(places, cells, {}, keyed=True)
+            return get(row)
+
+        return sample
+
+    def column_slices(
+        self, rows: NDArray[np.int64], columns: Sequence[str] | None = None, *, views: bool = False, hold: bool = True
+    ) -> ColumnSlices | None:
+        """Return the places of members; None if samples are read otherwise. See `ShardReader.column_slices`."""
+        places = self.find_places(len(rows))
+        names = [] if places is None else [n for n in (KEY, *places.cells) if columns is None or n in columns]
+        if places is None or not names or not 0 <= int(rows.min()) <= int(rows.max()) < len(places):
+            return None
+        key = pa.field(KEY, pa.string())
+        schema = pa.schema([key if name == KEY else places.fields.field(name) for name in names])
+        found = {
+            name: places.key_ranges(rows)
+            if name == KEY
+            else ranges_at(places, places.cells[name], rows, views=views and hold)
+            for name in names
+        }
+        return ColumnSlices(schema, found, None)
 
     def batches(
         self,

@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from lading.arrow.column_slices import ColumnSlices, ColumnValues, as_array
 from lading.arrow.rebatch import split_samples
 from lading.arrow.references import RefType, is_ref, with_files
+from lading.arrow.views import is_text
+from lading.errors import DataError
 from lading.features.natural import member_name
 from lading.features.stored_values import is_payload, npy_head
+from lading.features.types import feature_of
 from lading.formats.base import MemberReader, ShardReader
+from lading.formats.webdataset.places import (
+    Cell,
+    Parse,
+    Places,
+    parser_of,
+    ranges_at,
+    sample_reader,
+    typed_parser,
+)
 from lading.formats.webdataset.samples import KEY, MAX_CELLS
 from lading.formats.webdataset.values import decode_column, payload_of, restored_schema
 from lading.storage.fetch import Fetcher
@@ -34,20 +48,30 @@ class TypedReader(ShardReader):
         fetcher: reads the values.
         schema: schema of the written rows.
         path: path of the tar, for errors.
+        find_places: gives the places of all members (`WebdatasetReader.find_places`).
         holds_values: whether batches of the reader hold values, not references.
 
     Attributes:
         counts: counts of the reader.
     """
 
+    slices_columns = True
+
     def __init__(
-        self, reader: MemberReader, fetcher: Fetcher, schema: pa.Schema, path: str, *, holds_values: bool
+        self,
+        reader: MemberReader,
+        fetcher: Fetcher,
+        schema: pa.Schema,
+        path: str,
+        find_places: Callable[[int], Places | None],
+        *,
+        holds_values: bool,
     ) -> None:
         self._reader, self._fetcher, self._path = reader, fetcher, path
-        self._holds_values = holds_values
+        self._holds_values, self._find_places = holds_values, find_places
         self._schema = restored_schema(schema)
         self._members = {KEY: KEY, **{field.name: member_name(field) for field in schema if field.name != KEY}}
-        self._headed = {field.name for field in self._schema if npy_head(field) is not None}
+        self._heads = {field.name: head for field in self._schema if (head := npy_head(field)) is not None}
 
     def schema(self) -> pa.Schema:
         """Return the columns as they were written: bytes as references, or `large_binary` in a compressed tar."""
@@ -82,6 +106,82 @@ class TypedReader(ShardReader):
                 for part in split_samples(batch, np.arange(len(batch)), len(batch), _COLUMN_BYTES)
             ]
         return pa.Table.from_batches([self._typed(part, columns) for part in parts])
+
+    def sample_getter(self) -> Callable[[int], dict[str, Any] | None] | None:
+        """Return what reads the members of one sample by their places; None where columns need `read`."""
+        if self._holds_values:
+            return None
+        get: Callable[[int], dict[str, Any] | None] | None = None
+
+        def sample(row: int) -> dict[str, Any] | None:
+            nonlocal get
+            if get is None:
+                places = self._find_places(1)
+                get = None if places is None else self._sample_reader(places)
+            return None if get is None else get(row)
+
+        return sample
+
+    def _sample_reader(self, places: Places) -> Callable[[int], dict[str, Any] | None]:
+        cells: dict[str, tuple[Cell, Parse | None]] = {}
+        for field in self._schema:
+            if isinstance(field.type, pa.BaseExtensionType) or (field.name == KEY and not is_text(field.type)):
+                return _no_sample
+            cell = None if field.name == KEY else self._cell(field, places)
+            if cell is not None:
+                cells[field.name] = (
+                    cell,
+                    (parser_of(feature_of(field)) if is_payload(field.type) else typed_parser(field, self._path)),
+                )
+            elif field.name != KEY:
+                return _no_sample
+        names = self._schema.names
+        return sample_reader(places, cells, dict.fromkeys(names), keyed=KEY in names)
+
+    def _cell(self, field: pa.Field, places: Places) -> Cell | None:
+        """Return the places of the values of a column; None if some value is not as the column says."""
+        none = np.zeros(len(places), np.int64)
+        cell = places.cells.get(self._members[field.name]) or Cell(none, none, none.astype(np.bool_))
+        if cell.there is not None and not field.nullable and not is_payload(field.type):
+            return None
+        head = self._heads.get(field.name)
+        if head is None:
+            return cell
+        wrong = cell.length != len(head[0]) + head[1]
+        return None if (wrong if cell.there is None else wrong & cell.there).any() else cell.behind(len(head[0]))
+
+    def column_slices(
+        self, rows: NDArray[np.int64], columns: Sequence[str] | None = None, *, views: bool = False, hold: bool = True
+    ) -> ColumnSlices | None:
+        """Return the places of bytes and texts, and other columns decoded. See `ShardReader.column_slices`."""
+        places = None if self._holds_values else self._find_places(len(rows))
+        if places is None or not 0 <= int(rows.min()) <= int(rows.max()) < len(places):
+            return None
+        fields = [field for field in self._schema if columns is None or field.name in columns]
+        if columns is not None and KEY in columns and KEY not in self._schema.names:
+            fields.insert(0, pa.field(KEY, pa.string()))
+        found: dict[str, ColumnValues] = {}
+        rest: dict[str, pa.Array] = {}
+        keys = places.key_ranges(rows)
+        for field in fields:
+            cell = None if field.name == KEY else self._cell(field, places)
+            if field.name == KEY and is_text(field.type):
+                found[KEY] = keys
+            elif cell is None:
+                return None
+            elif is_payload(field.type) or is_text(field.type):
+                found[field.name] = ranges_at(places, cell, rows, views=views and hold and is_payload(field.type))
+            else:
+                members = as_array(ranges_at(places, cell, rows, views=False), pa.large_binary())
+                try:
+                    rest[field.name] = decode_column(field, members, as_array(keys, pa.string()), self._path)
+                except DataError:
+                    return None  # `read` names the sample
+        if not fields:
+            return None
+        schema = pa.schema(fields, metadata=self._schema.metadata)
+        own = pa.schema([field for field in fields if field.name in rest])
+        return ColumnSlices(schema, found, pa.table([*rest.values()], own) if rest else None)
 
     def batches(
         self,
@@ -127,7 +227,7 @@ class TypedReader(ShardReader):
                 column = keys.cast(field.type)
             else:
                 column = batch.column(self._members[field.name])
-            if field.name in self._headed:
+            if field.name in self._heads:
                 column = payload_of(field, column, keys, self._path)
             arrays.append(column)
             given.append(field.with_type(column.type))
@@ -145,3 +245,8 @@ class TypedReader(ShardReader):
             count = batch.num_rows
             members.update({name: whole.slice(i * count, count) for i, name in enumerate(lazy)})
         return members
+
+
+def _no_sample(row: int) -> dict[str, Any] | None:  # noqa: ARG001 - as readers of samples are called
+    """Leave all samples to `read`."""
+    return None
