@@ -331,6 +331,11 @@ class ShardReader(ABC):
         return None
 
     @property
+    def held_bytes(self) -> int | None:
+        """Return the memory that the open shard takes between two reads, about; None if nothing counts it."""
+        return None
+
+    @property
     def whole_samples(self) -> SampleReader | None:
         """Return this reader, if each sample is contiguous in the file."""
         return None

@@ -108,6 +108,11 @@ class View(ABC):
         return options
 
     @property
+    def held_bytes(self) -> int | None:
+        """Return the memory that the open shard takes between two reads; see `ShardReader.held_bytes`."""
+        return None
+
+    @property
     def whole_samples(self) -> SampleReader | None:
         """Return the shard's reader, if each sample is contiguous in the file."""
         return None

@@ -41,6 +41,11 @@ class SamplesView(View):
         return self._reader.read_share
 
     @property
+    def held_bytes(self) -> int | None:
+        """Return the memory that the reader takes between two reads."""
+        return self._reader.held_bytes
+
+    @property
     def whole_samples(self) -> SampleReader | None:
         """Return the reader, if each sample is contiguous in the file."""
         return self._reader.whole_samples

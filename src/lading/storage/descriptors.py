@@ -18,6 +18,8 @@ __all__ = ["Descriptor", "Reopened", "allowed_files", "close_unused", "files_lim
 _MOST_FILES, _FEWEST_FILES = 64, 4
 _SHARE = 8
 _UNLIMITED = 1 << 20
+_MOST_READ = 512
+"""Files that are read by `Reopened`, at most: single samples of many shards are read by turns."""
 
 
 def files_limit() -> int:
@@ -95,12 +97,12 @@ _open: WeakSet[Reopened] = WeakSet()
 
 
 def _register(file: Reopened) -> None:
-    """Add an open file, and close the least recently used ones above the limit."""
+    """Add an open file, and close the least recently used ones above the limit: some together, to sort them rarely."""
     with _lock:
         _open.add(file)
-        over = len(_open) - allowed_files()
-        if over > 0:
-            for oldest in sorted(_open, key=lambda each: each.used)[:over]:
+        most = max(_FEWEST_FILES, min(_MOST_READ, files_limit() // _SHARE))
+        if len(_open) > most:
+            for oldest in sorted(_open, key=lambda each: each.used)[: len(_open) - most + most // _SHARE]:
                 _open.discard(oldest)
                 oldest.close()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 import lading
@@ -111,3 +112,27 @@ def test_a_file_that_is_cut_meanwhile_is_an_error(golden: Golden, tmp_path: Path
             file.truncate(200)
         with pytest.raises(DataError, match="shorter"):
             dataset[9]
+
+
+@pytest.mark.parametrize("name, most", [("webdataset", 80), ("mds", 80), ("arrow", 80), ("parquet", 64)])
+def test_shards_stay_open_where_they_take_little_memory(tmp_path: Path, name: str, most: int) -> None:
+    rows = pa.table({"txt": [str(i) for i in range(160)]})
+    with lading.writer(tmp_path / "out", format=name, rows_per_shard=2) as writer:
+        for batch in rows.to_batches():
+            writer.write_batch(batch)
+    with lading.open(tmp_path / "out") as ds:
+        for _ in range(2):
+            assert [ds[i]["txt"] for i in range(0, 160, 2)] == [str(i) for i in range(0, 160, 2)]
+        assert ds._shards.num_open == most
+        assert ds.take([*range(159, -1, -1)])["txt"].cast(pa.string()).to_pylist() == rows["txt"].to_pylist()[::-1]
+
+
+def test_shards_that_take_much_memory_do_not_all_stay_open(tmp_path: Path) -> None:
+    """Unpacked shards of 2.2 MB, of which 64 stay open as those of other formats do."""
+    batch = pa.record_batch({"data": [bytes(2_200_000)]})
+    with lading.writer(tmp_path / "out", format="mds", rows_per_shard=1, options={"compression": "zstd"}) as writer:
+        for _ in range(70):
+            writer.write_batch(batch)
+    with lading.open(tmp_path / "out") as ds:
+        assert {len(ds[i]["data"]) for i in range(70)} == {2_200_000}
+        assert ds._shards.num_open == 64

@@ -55,7 +55,8 @@ from lading.storage.stores import Stores, resolve
 
 __all__ = ["DETECT_SHARDS", "Getter", "ReadPlan", "Shards", "hold_few", "layout_findings", "options_like"]
 
-_OPEN_SHARDS = 64
+_OPEN_SHARDS, _OPEN_BYTES = 64, 128 << 20
+"""So many shards stay open, and more while all together take less memory."""
 _SHARE_OF_FILES = 4
 _HELD_SHARDS = 16
 _DETACHED_BYTES = 64 << 20
@@ -289,12 +290,19 @@ class Shards:
             is_new = view is None
             if view is None:
                 view = self._views[shard] = self.view_of(self.indexed(shard))
-                if len(self._views) > _OPEN_SHARDS:
+                while self._is_full():
                     self.drop_oldest()
             self._views.move_to_end(shard)
         if is_new:
             _bound_open_shards(self)
         return view
+
+    def _is_full(self) -> bool:
+        """Return whether open shards take more memory than they may: those that nobody counts, as much as 64 may."""
+        if len(self._views) <= _OPEN_SHARDS:
+            return False
+        most = _OPEN_BYTES // _OPEN_SHARDS
+        return sum(most if (n := view.held_bytes) is None else n for view in self._views.values()) > _OPEN_BYTES
 
     @property
     def num_open(self) -> int:

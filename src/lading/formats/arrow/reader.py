@@ -47,6 +47,8 @@ are released again: a consumer that merges batches touches the last ones late.""
 _TOUCH_BYTES = 2 << 20
 """Bytes of a map that one touch may read into memory."""
 _REPORTED_BYTES = 1 << 20
+_READER_BYTES, _HEAD_BYTES = 16 << 10, 256
+"""Memory of a reader, and of a column of a record batch in it, about."""
 _RUN_ROWS = 256
 _BATCHES_TOGETHER = 64
 """Record batches of a remote file whose heads are read together."""
@@ -139,6 +141,14 @@ class ArrowReader(ShardReader):
         self._places, self._placed, self._near = (None,), None, (0, 0, _no_row)
         self._decoder.close()
         self._body.close()
+
+    @property
+    def held_bytes(self) -> int | None:
+        """Return the memory of the places of values, if all columns are found by places."""
+        places = None if self._places is None else self._places[0]
+        if places is None or len(places.columns) < len(self._schema):
+            return None
+        return _READER_BYTES + _HEAD_BYTES * len(places.rows) * len(places.columns)
 
     def schema(self) -> pa.Schema:
         """Return the schema of the batches, from the head of the file."""

@@ -49,6 +49,8 @@ from lading.storage.unwrap import unwrapped
 __all__ = ["MdsReader", "ReadOptions", "meta_places", "parse_object", "read_meta", "same_bytes"]
 
 _MAX_REQUEST_BYTES = 64 << 20
+_READER_BYTES = 16 << 10
+"""Memory of a reader without the places of samples, about."""
 _READ_BYTES = 8 << 10
 """Neighbouring samples with a smaller average size are read together; of others, only what is wanted."""
 
@@ -285,6 +287,12 @@ class MdsReader(SampleReader):
         order = {name: i for i, name in enumerate(rows.names)}
         self._names.sort(key=lambda name: order.get(name, len(order)))
         return self
+
+    @property
+    def held_bytes(self) -> int:
+        """Return the bytes of the places of samples, and of a shard that is held in memory."""
+        whole = self._body.whole if self._body.file is None else None
+        return _READER_BYTES + self._offset.nbytes + (0 if whole is None else whole.size)
 
     def num_rows(self) -> int:
         """Return the number of samples: from the shard's header."""

@@ -34,6 +34,8 @@ Parse: TypeAlias = Callable[[bytes], Any]
 """Makes the Python value of the bytes of a member."""
 
 _BYTES = pa.large_binary()
+_PLACE_BYTES = 48
+"""Memory of a reference in an index, and of whether it is there."""
 _FAILURES = (LadingError, ValueError, KeyError, OverflowError, OSError, pa.ArrowException)
 """Errors of reading and decoding a sample. `ShardReader.read` reports them."""
 _WHOLE_NUMBER = re.compile(rb"-?(?:0|[1-9][0-9]{0,19})")
@@ -79,6 +81,11 @@ class Places:
     key_ends: NDArray[np.int32]
     fields: pa.Schema
     cells: Mapping[str, Cell]
+
+    @property
+    def nbytes(self) -> int:
+        """Return the memory of the places, as references in the index."""
+        return int(self.keys.size) + self.key_ends.nbytes + _PLACE_BYTES * len(self) * len(self.cells)
 
     def __len__(self) -> int:
         return len(self.key_ends) - 1

@@ -131,6 +131,12 @@ class WebdatasetReader(MemberReader):
         holds_values = self.holds_values
         return TypedReader(given, fetcher, rows, self._tar.path, given.find_places, holds_values=holds_values)
 
+    @property
+    def held_bytes(self) -> int | None:
+        """Return the bytes of the places of members, if they were found."""
+        places = None if self._places is None else self._places[0]
+        return None if places is None else _READER_BYTES + places.nbytes
+
     def detach(self) -> int | None:
         """Close the tar, and keep the members that `schema` found."""
         if self._surveyed is None:

@@ -79,6 +79,11 @@ class TypedReader(ShardReader):
         fields = [field.with_type(kind) if is_payload(field.type) else field for field in self._schema]
         return with_files(pa.schema(fields, metadata=self._schema.metadata), self._reader.files)
 
+    @property
+    def held_bytes(self) -> int | None:
+        """Return the memory of the reader of the tar."""
+        return self._reader.held_bytes
+
     def num_rows(self) -> int:
         """Return the number of samples."""
         return self._reader.num_rows()
