@@ -185,8 +185,12 @@ def _picker(shards: Shards, shard: int) -> ShardReader | None:
 
 def _are_alike(one: ColumnSlices, other: ColumnSlices) -> bool:
     """Whether rows of two shards are of the same columns, and fields tell the same, such as names of labels."""
+    if one.columns.keys() != other.columns.keys():
+        return False
+    if one.schema.equals(other.schema, check_metadata=True):
+        return True
     mine, its = one.schema.remove_metadata(), other.schema.remove_metadata()
-    return bool(mine.equals(its, check_metadata=True)) and one.columns.keys() == other.columns.keys()
+    return bool(mine.equals(its, check_metadata=True))
 
 
 def _put_together(

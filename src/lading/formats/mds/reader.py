@@ -217,6 +217,7 @@ class MdsReader(SampleReader):
         marks = marks_of(self.config.columns).values()
         self._names = [column.name for column in self.config.columns if column.name not in marks]
         self._written = pa.schema([])
+        self._sliced: tuple[Sequence[str] | None, pa.Schema, list[str]] | None = None
         self._place = memoryview(self._offset.data)
         self.raw_bytes, self.zip_bytes = self._sizes(entry, compression)
         self.slices_columns = self._body.mapped is not None and self.config.format == "mds"
@@ -282,7 +283,7 @@ class MdsReader(SampleReader):
 
     def as_written(self, rows: pa.Schema, fetcher: Fetcher) -> MdsReader:
         """Give the columns of these rows as they were, from now on: see `lading.formats.mds.stored_schema`."""
-        self._written = written_schema(rows)
+        self._written, self._sliced = written_schema(rows), None
         self._layout.as_written(self._written)
         order = {name: i for i, name in enumerate(rows.names)}
         self._names.sort(key=lambda name: order.get(name, len(order)))
@@ -370,21 +371,30 @@ class MdsReader(SampleReader):
             CorruptShard: as `read`.
         """
         mapped, layout = self._body.mapped, self._layout
-        names = [name for name in self._names if columns is None or name in columns]
-        if mapped is None or not names or not isinstance(layout, SampleLayout):
+        if mapped is None or not isinstance(layout, SampleLayout):
             return None
+        asked = None if columns is None else tuple(columns)
+        known = self._sliced  # another thread may ask for other columns
+        if known is None or known[0] != asked:
+            known = self._sliced = (asked, *self._slice_schema(layout, asked))
+        _, schema, stored = known
+        if not len(schema):
+            return None
+        with errors_at(file=self._path):
+            found = layout.slices(self._part(rows, schema), stored, mapped, views=views and hold)
+        rest = [name for name in schema.names if name not in found]
+        return ColumnSlices(schema, found, self.read(rows, rest) if rest else None)
+
+    def _slice_schema(self, layout: SampleLayout, columns: Sequence[str] | None) -> tuple[pa.Schema, list[str]]:
+        """Return the columns of slices, and which of them are found by their places."""
         given, stored = [], []
-        for name in names:
+        for name in (name for name in self._names if columns is None or name in columns):
             own, field = layout.field(name, refs=False, views=False), self._field(name, views=False)
             field = field.with_type(own.type) if is_ref(field.type) else field
             given.append(field)
             if own.type == field.type or (is_text(own.type) and is_text(field.type)):
                 stored.append(name)
-        schema = pa.schema(given, metadata=self._written.metadata)
-        with errors_at(file=self._path):
-            found = layout.slices(self._part(rows, schema), stored, mapped, views=views and hold)
-        rest = [name for name in names if name not in found]
-        return ColumnSlices(schema, found, self.read(rows, rest) if rest else None)
+        return pa.schema(given, metadata=self._written.metadata), stored
 
     def batches(
         self,
