@@ -14,6 +14,7 @@ from lading.arrow.references import FileEntry, files_of, is_ref, make_refs, unpa
 from lading.arrow.views import row_bytes
 from lading.dataset.shards.iteration import shard_batches
 from lading.dataset.source.open import open_shards
+from lading.formats.base import Scan
 
 
 def batches(count: int, rows: int, size: int) -> list[pa.RecordBatch]:
@@ -57,7 +58,7 @@ def test_references_keep_to_the_bytes_they_stand_for(tmp_path: Path) -> None:
         for i in range(300):
             writer.write({"__key__": f"{i:03d}", "bin": bytes([i % 251]) * 100_000})
     with open_shards(tmp_path / "out") as shards:
-        sizes = [int(row_bytes(b).sum()) for b in shard_batches(shards, 0, 65_536, 2_000_000, views=True)]
+        sizes = [int(row_bytes(b).sum()) for b in shard_batches(shards, 0, Scan(max_bytes=2_000_000, views=True))]
     assert len(sizes) >= 15
     assert max(sizes) <= 2_001_000  # keys are text of their own
 

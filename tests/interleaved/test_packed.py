@@ -20,7 +20,7 @@ from lading.arrow.references import files_of, is_ref, unpack
 from lading.dataset.dataset import Dataset
 from lading.errors import DataError, SchemaMismatch, Unrepresentable, UsageError
 from lading.features.types import Json, feature_of, with_feature
-from lading.formats.base import ShardFile
+from lading.formats.base import Scan, ShardFile
 from lading.formats.mds.format import FORMAT
 from lading.interleaved.packed import PACKED_SCHEMA, PackedView
 from lading.options import InterleavedOptions
@@ -223,7 +223,7 @@ def test_a_column_that_the_schema_kept_lacks_is_told(tmp_path: Path) -> None:
     store, path = resolve(str(out / "shard.00000.mds"), Stores())
     view = PackedView(FORMAT.open(ShardFile(store, path), FORMAT.read_options({})), path, InterleavedOptions(), _SCHEMA)
     with pytest.raises(SchemaMismatch) as caught:
-        list(view.batches(max_rows=10, max_bytes=1000))
+        list(view.batches(Scan(max_rows=10, max_bytes=1000)))
     assert (caught.value.column, caught.value.row, caught.value.file) == ("more", 1, path)
     view.close()
 

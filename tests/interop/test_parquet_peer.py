@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lading.formats.base import ShardFile
+from lading.formats.base import Scan, ShardFile
 from lading.formats.parquet.format import FORMAT
 from lading.storage.local import LocalStore
 
@@ -42,7 +42,7 @@ def test_features_and_values_survive(datasets: Any, tmp_path: Path) -> None:
     reader = FORMAT.open(ShardFile(store, str(tmp_path / "theirs.parquet")), FORMAT.read_options({}))
     sink = store.put_stream(str(tmp_path / "ours.parquet"))
     writer = FORMAT.create([sink], reader.schema(), FORMAT.write_options({"row_group_bytes": 20_000}))
-    for batch in reader.batches(max_rows=10, max_bytes=1 << 20):
+    for batch in reader.batches(Scan(max_rows=10, max_bytes=1 << 20)):
         writer.write(batch)
     writer.close()
     sink.close()

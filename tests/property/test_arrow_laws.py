@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lading.formats.arrow.format import FORMAT
-from lading.formats.base import ShardFile
+from lading.formats.base import Scan, ShardFile
 from lading.storage.memory import MemoryStore
 from lading.storage.wrappers import CountingStore
 
@@ -95,7 +95,7 @@ def test_what_is_written_is_read(
         ShardFile(CountingStore(MemoryStore({"x": written}), mapped=mapped), "x"), FORMAT.read_options({})
     )
     limit = data.draw(st.integers(1, 40))
-    batches = list(reader.batches(max_rows=limit, max_bytes=1 << 20))
+    batches = list(reader.batches(Scan(max_rows=limit, max_bytes=1 << 20)))
     assert [row for batch in batches for row in batch.to_pylist()] == expected
     assert all(batch.num_rows <= limit and batch.schema.equals(reader.schema()) for batch in batches)
     order = data.draw(st.lists(st.integers(0, len(expected) - 1), max_size=20)) if expected else []

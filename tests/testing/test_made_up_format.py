@@ -26,10 +26,12 @@ from lading.arrow.references import FileEntry, make_refs, with_files
 from lading.errors import CorruptShard, Unrepresentable, UsageError
 from lading.formats import registry
 from lading.formats.base import (
+    DEFAULT_SCAN,
     AnyFormat,
     Format,
     FormatInfo,
     NoOptions,
+    Scan,
     ShardFacts,
     ShardFile,
     ShardReader,
@@ -113,14 +115,9 @@ class ToyReader(ShardReader):
     def index(self) -> pa.Table:
         return self.read()
 
-    def read(
-        self,
-        rows: NDArray[np.int64] | None = None,
-        columns: Sequence[str] | None = None,
-        schema: pa.Schema | None = None,
-    ) -> pa.Table:
+    def read(self, rows: NDArray[np.int64] | None = None, scan: Scan = DEFAULT_SCAN) -> pa.Table:
         names = list(dict.fromkeys(name for row in self._rows for name in row)) or [_KEY]
-        wanted = names if columns is None else list(columns)
+        wanted = names if scan.columns is None else list(scan.columns)
         picked = self._rows if rows is None else [self._rows[row] for row in rows.tolist()]
         table = pa.table([self._column(name, picked) for name in wanted], names=wanted)
         return table.cast(with_files(table.schema, [self._file]))
@@ -137,24 +134,16 @@ class ToyReader(ShardReader):
                 raise CorruptShard("the file ends too early", file=self._file.url, offset=at)
         return make_refs(places[:, 0], places[:, 1], valid=np.array([name in row for row in rows], np.bool_))
 
-    def batches(
-        self,
-        *,
-        max_rows: int,
-        max_bytes: int,
-        columns: Sequence[str] | None = None,
-        views: bool = False,
-        schema: pa.Schema | None = None,
-    ) -> Iterator[pa.RecordBatch]:
+    def batches(self, scan: Scan = DEFAULT_SCAN) -> Iterator[pa.RecordBatch]:
         start = 0
         while start < len(self._rows):
             stop, total = start, 0
-            while stop < len(self._rows) and stop - start < max_rows:
+            while stop < len(self._rows) and stop - start < scan.max_rows:
                 total += sum(length for name, (_, length) in self._rows[stop].items() if name != _KEY)
-                if total > max_bytes and stop > start:
+                if total > scan.max_bytes and stop > start:
                     break
                 stop += 1
-            yield from self.read(np.arange(start, stop), columns).to_batches()
+            yield from self.read(np.arange(start, stop), scan).to_batches()
             start = stop
 
 
@@ -225,13 +214,8 @@ class _NoEnd(ToyReader):
 class _NoOrder(ToyReader):
     """Gives rows in file order whatever was asked for."""
 
-    def read(
-        self,
-        rows: NDArray[np.int64] | None = None,
-        columns: Sequence[str] | None = None,
-        schema: pa.Schema | None = None,
-    ) -> pa.Table:
-        return super().read(None if rows is None else np.sort(rows), columns)
+    def read(self, rows: NDArray[np.int64] | None = None, scan: Scan = DEFAULT_SCAN) -> pa.Table:
+        return super().read(None if rows is None else np.sort(rows), scan)
 
 
 @pytest.mark.parametrize(

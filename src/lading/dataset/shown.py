@@ -30,6 +30,7 @@ from lading.dataset.values.python_values import document_as_dict
 from lading.errors import LadingError
 from lading.features.items import sample_firsts
 from lading.features.types import ClassLabel, Feature, Json, Text, decode, feature_of
+from lading.formats.base import Scan
 from lading.units import format_bytes
 
 __all__ = ["FirstValues", "are_near", "as_html", "as_text", "column_names", "first_samples", "labels_of"]
@@ -101,7 +102,7 @@ def first_samples(
     if chosen is None:
         batches = (
             batch for number in range(min(len(shards.listing), DETECT_SHARDS))
-            for batch in shard_batches(shards, number, _PREVIEW_ROWS, _PREVIEW_BYTES)
+            for batch in shard_batches(shards, number, Scan(max_rows=_PREVIEW_ROWS, max_bytes=_PREVIEW_BYTES))
         )  # fmt: skip
     else:
         found = chosen.portions(max_rows=_PREVIEW_ROWS, max_bytes=_PREVIEW_BYTES, empty=True)
@@ -288,7 +289,8 @@ def _fields(shards: Shards, chosen: ChosenSamples | None) -> Iterator[pa.Field]:
         batches = (portion.batch for portion in found)
     else:
         numbers = range(len(shards.listing))
-        batches = (b for number in numbers for b in shard_batches(shards, number, _FIRST_ROWS, _FIRST_BYTES))
+        scan = Scan(max_rows=_FIRST_ROWS, max_bytes=_FIRST_BYTES)
+        batches = (batch for number in numbers for batch in shard_batches(shards, number, scan))
     first = next(batches, None)
     yield from first.schema if first is not None else ()
 

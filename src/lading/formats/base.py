@@ -39,6 +39,7 @@ from lading.storage.recent import RecentBytes
 from lading.storage.stores import Stores
 
 __all__ = [
+    "DEFAULT_SCAN",
     "AnyFormat",
     "DocumentReader",
     "Finding",
@@ -58,6 +59,7 @@ __all__ = [
     "Recovered",
     "RowFilter",
     "SampleReader",
+    "Scan",
     "ShardFacts",
     "ShardFile",
     "ShardReader",
@@ -72,7 +74,38 @@ __all__ = [
     "two_sinks",
 ]
 
-_MANY_ROWS, _MANY_BYTES = 65_536, 64 << 20
+_MANY_ROWS = 65_536
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """What to read of a shard, and in which portions.
+
+    Attributes:
+        columns: columns to read; None for all.
+        schema: columns and their types, for a file that declares none. Other files ignore it.
+        max_rows: rows a batch, at most.
+        max_bytes: payload a batch, at most; a single larger row comes alone.
+        views: payload may come as `binary_view`, or as references in some batches, where that saves a copy. A view
+            keeps its whole page in memory, so take it for a sink or for use at once.
+        drifting: batches of a view (`lading.interleaved`) may differ in columns and types, each by its own rows, where
+            a common schema would need a scan beforehand.
+    """
+
+    columns: Sequence[str] | None = None
+    schema: pa.Schema | None = None
+    max_rows: int = _MANY_ROWS
+    max_bytes: int = 64 << 20
+    views: bool = False
+    drifting: bool = False
+
+    def at_most(self, max_rows: int, max_bytes: int) -> Scan:
+        """Return the same with smaller limits, where these are smaller."""
+        return replace(self, max_rows=min(self.max_rows, max_rows), max_bytes=min(self.max_bytes, max_bytes))
+
+
+DEFAULT_SCAN = Scan()
+"""All columns, in batches of usual size."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,26 +290,10 @@ class ShardReader(ABC):
         """
 
     @abstractmethod
-    def batches(
-        self,
-        *,
-        max_rows: int,
-        max_bytes: int,
-        columns: Sequence[str] | None = None,
-        views: bool = False,
-        schema: pa.Schema | None = None,
-    ) -> Iterator[pa.RecordBatch]:
+    def batches(self, scan: Scan = DEFAULT_SCAN) -> Iterator[pa.RecordBatch]:
         """Yield all rows in order. Neither the shard nor an index of it is held in memory.
 
         A batch has the columns that its rows have, so it may lack columns of other rows.
-
-        Args:
-            max_rows: rows a batch, at most.
-            max_bytes: payload a batch, at most; a single larger row comes alone.
-            columns: columns to read; None for all.
-            views: payload may come as `binary_view`, or as references in some batches, where that saves a copy. A view
-                keeps its whole page in memory, so take it for a sink or for use at once.
-            schema: columns and their types, for a file that declares none. Other files ignore it.
 
         Raises:
             SchemaMismatch: a value does not fit `schema`; or all columns are wanted, and a row has another one.
@@ -288,7 +305,7 @@ class ShardReader(ABC):
 
     def num_rows(self) -> int:
         """Return the number of rows. By default all of them are read."""
-        return sum(batch.num_rows for batch in self.batches(max_rows=_MANY_ROWS, max_bytes=_MANY_BYTES))
+        return sum(batch.num_rows for batch in self.batches())
 
     def index(self) -> pa.Table:
         """Return the references to the rows, without payload; see `ShardFile.index`.
@@ -298,27 +315,21 @@ class ShardReader(ABC):
         """
         return pa.table({"num_rows": pa.array([self.num_rows()], pa.int64())})
 
-    def read(
-        self,
-        rows: NDArray[np.int64] | None = None,
-        columns: Sequence[str] | None = None,
-        schema: pa.Schema | None = None,
-    ) -> pa.Table:
+    def read(self, rows: NDArray[np.int64] | None = None, scan: Scan = DEFAULT_SCAN) -> pa.Table:
         """Return rows by ordinal, in the given order, repeats allowed; all rows for None. For random access.
 
-        By default the shard is read up to the last of these rows. `columns` and `schema` as for `batches`.
+        By default the shard is read up to the last of these rows. Only `columns` and `schema` of `scan` count.
         """
-        return read_rows(self, rows, columns, schema)
+        return read_rows(self, rows, scan)
 
     def column_slices(
-        self, rows: NDArray[np.int64], columns: Sequence[str] | None = None, *, views: bool = False, hold: bool = True
+        self, rows: NDArray[np.int64], scan: Scan = DEFAULT_SCAN, *, hold: bool = True
     ) -> ColumnSlices | None:
         """Return the places of values of rows in a local file, in the given order; None if that saves nothing.
 
         Args:
             rows: ordinals.
-            columns: columns to read; None for all.
-            views: leave bytes in memory, for a caller that uses them there.
+            scan: `columns` count, and `views`: leave bytes in memory, for a caller that uses them there.
             hold: the result may keep the file open. Rows of many shards must not.
         """
         return None
@@ -501,19 +512,15 @@ class DocumentReader(ShardReader):
         return self
 
     @abstractmethod
-    def located(
-        self, *, max_rows: int, max_bytes: int, columns: Sequence[str] | None = None, schema: pa.Schema | None = None
-    ) -> Iterator[pa.RecordBatch]:
+    def located(self, scan: Scan = DEFAULT_SCAN) -> Iterator[pa.RecordBatch]:
         """Yield all documents in order. Their media have no bytes, except inline bytes.
 
         With a schema, documents have its columns in its types.
         """
 
     @abstractmethod
-    def read_located(
-        self, rows: NDArray[np.int64], schema: pa.Schema | None = None, columns: Sequence[str] | None = None
-    ) -> pa.RecordBatch:
-        """Return documents by ordinal, as `located`."""
+    def read_located(self, rows: NDArray[np.int64], scan: Scan = DEFAULT_SCAN) -> pa.RecordBatch:
+        """Return documents by ordinal, as `located`. Only `columns` and `schema` of `scan` count."""
 
     @abstractmethod
     def filled(self, batch: pa.RecordBatch, max_bytes: int | None) -> Iterator[pa.RecordBatch]:
@@ -532,18 +539,14 @@ def sparse_member(path: str, start: int) -> Unrepresentable:
     )  # fmt: skip
 
 
-def read_rows(
-    reader: ShardReader,
-    rows: NDArray[np.int64] | None,
-    columns: Sequence[str] | None = None,
-    schema: pa.Schema | None = None,
-) -> pa.Table:
+def read_rows(reader: ShardReader, rows: NDArray[np.int64] | None, scan: Scan = DEFAULT_SCAN) -> pa.Table:
     """Return rows by ordinal out of the batches of a reader, which are read up to the last of them.
 
     Raises:
         UsageError: an ordinal is outside the shard.
     """
-    batches = reader.batches(max_rows=_MANY_ROWS, max_bytes=_MANY_BYTES, columns=columns, schema=schema)
+    columns, schema = scan.columns, scan.schema
+    batches = reader.batches(Scan(columns, schema))
     wanted = None if rows is None else np.unique(rows)
     parts, first = [], 0
     for batch in batches:

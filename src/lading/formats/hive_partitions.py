@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, TypeVar
 from urllib.parse import unquote_to_bytes
@@ -25,7 +26,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from lading.errors import DataError, SchemaMismatch
-from lading.formats.base import ShardReader
+from lading.formats.base import DEFAULT_SCAN, Scan, ShardReader
 
 __all__ = ["WITHOUT_PARTITIONS", "partitions_of", "values_of", "with_partition"]
 
@@ -157,40 +158,25 @@ class _Partitioned(ShardReader):
         """Return the reader's index."""
         return self._reader.index()
 
-    def read(
-        self,
-        rows: NDArray[np.int64] | None = None,
-        columns: Sequence[str] | None = None,
-        schema: pa.Schema | None = None,
-    ) -> pa.Table:
+    def read(self, rows: NDArray[np.int64] | None = None, scan: Scan = DEFAULT_SCAN) -> pa.Table:
         """Return rows by ordinal."""
-        asked = self._asked(columns)
+        asked = self._asked(scan.columns)
         if asked == []:
             count = self._reader.num_rows() if rows is None else len(rows)
-            return self._filled(pa.table({"none": pa.nulls(count)}), columns).select(self._wanted(columns))
-        return self._filled(self._reader.read(rows, asked, self._declared(schema)), columns)
+            return self._filled(pa.table({"none": pa.nulls(count)}), scan.columns).select(self._wanted(scan.columns))
+        return self._filled(self._reader.read(rows, Scan(asked, schema=self._declared(scan.schema))), scan.columns)
 
-    def batches(
-        self,
-        *,
-        max_rows: int,
-        max_bytes: int,
-        columns: Sequence[str] | None = None,
-        views: bool = False,
-        schema: pa.Schema | None = None,
-    ) -> Iterator[pa.RecordBatch]:
+    def batches(self, scan: Scan = DEFAULT_SCAN) -> Iterator[pa.RecordBatch]:
         """Yield all rows in order. For columns of the partition alone, the file is not read."""
-        asked = self._asked(columns)
+        asked = self._asked(scan.columns)
         if asked == []:
             count = self._reader.num_rows()
-            for start in range(0, count, max_rows):
-                rows = pa.record_batch([pa.nulls(min(max_rows, count - start))], ["none"])
-                yield self._filled(rows, columns).select(self._wanted(columns))
+            for start in range(0, count, scan.max_rows):
+                rows = pa.record_batch([pa.nulls(min(scan.max_rows, count - start))], ["none"])
+                yield self._filled(rows, scan.columns).select(self._wanted(scan.columns))
             return
-        for batch in self._reader.batches(
-            max_rows=max_rows, max_bytes=max_bytes, columns=asked, views=views, schema=self._declared(schema)
-        ):
-            yield self._filled(batch, columns)
+        for batch in self._reader.batches(replace(scan, columns=asked, schema=self._declared(scan.schema))):
+            yield self._filled(batch, scan.columns)
 
     def _wanted(self, columns: Sequence[str] | None) -> list[str]:
         """Return the columns of the partition that are asked for."""

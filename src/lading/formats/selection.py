@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
 import numpy as np
@@ -10,7 +10,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from lading.arrow.views import total_bytes
-from lading.formats.base import ShardReader
+from lading.formats.base import DEFAULT_SCAN, Scan, ShardReader
 
 __all__ = ["selected_rows"]
 
@@ -59,28 +59,15 @@ class _SelectedRows(ShardReader):
         """Return the reader's index, of all rows."""
         return self._reader.index()
 
-    def read(
-        self,
-        rows: NDArray[np.int64] | None = None,
-        columns: Sequence[str] | None = None,
-        schema: pa.Schema | None = None,
-    ) -> pa.Table:
+    def read(self, rows: NDArray[np.int64] | None = None, scan: Scan = DEFAULT_SCAN) -> pa.Table:
         """Return rows by their ordinal among the selected ones."""
-        return self._reader.read(self._rows if rows is None else self._rows[rows], columns, schema)
+        return self._reader.read(self._rows if rows is None else self._rows[rows], scan)
 
-    def batches(
-        self,
-        *,
-        max_rows: int,
-        max_bytes: int,
-        columns: Sequence[str] | None = None,
-        views: bool = False,
-        schema: pa.Schema | None = None,
-    ) -> Iterator[pa.RecordBatch]:
+    def batches(self, scan: Scan = DEFAULT_SCAN) -> Iterator[pa.RecordBatch]:
         """Yield all selected rows, in order: a few at a time, more as their sizes allow."""
-        window = max(max_rows, self._window_rows)
-        for table in self._parts(window, max_bytes, lambda rows: self._reader.read(rows, columns, schema)):
-            yield from table.combine_chunks().to_batches(max_chunksize=max_rows)
+        window = max(scan.max_rows, self._window_rows)
+        for table in self._parts(window, scan.max_bytes, lambda rows: self._reader.read(rows, scan)):
+            yield from table.combine_chunks().to_batches(max_chunksize=scan.max_rows)
         self.counts = self._reader.counts
 
     def _parts(self, max_rows: int, max_bytes: int, read: _Read) -> Iterator[pa.Table]:

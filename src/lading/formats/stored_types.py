@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 
 from lading.arrow.align import align_table
 from lading.errors import SchemaMismatch, errors_at
-from lading.formats.base import ShardReader
+from lading.formats.base import DEFAULT_SCAN, Scan, ShardReader
 
 __all__ = ["StoredTypes"]
 
@@ -43,41 +44,28 @@ class StoredTypes(ShardReader):
         """Return the reader's index."""
         return self._reader.index()
 
-    def read(
-        self,
-        rows: NDArray[np.int64] | None = None,
-        columns: Sequence[str] | None = None,
-        schema: pa.Schema | None = None,
-    ) -> pa.Table:
+    def read(self, rows: NDArray[np.int64] | None = None, scan: Scan = DEFAULT_SCAN) -> pa.Table:
         """Return rows by ordinal, in the given order. Raises as `batches`."""
-        target = self._chosen(columns)
+        target = self._chosen(scan.columns)
         with errors_at(file=self._path):
             if rows is not None and not self._reader.declares_types:
-                return self._reader.read(rows, None if columns is None else target.names, self._schema)
-            return align_table(self._reader.read(rows, target.names), target)
+                names = None if scan.columns is None else target.names
+                return self._reader.read(rows, Scan(names, self._schema))
+            return align_table(self._reader.read(rows, Scan(target.names)), target)
 
-    def batches(
-        self,
-        *,
-        max_rows: int,
-        max_bytes: int,
-        columns: Sequence[str] | None = None,
-        views: bool = False,
-        schema: pa.Schema | None = None,
-    ) -> Iterator[pa.RecordBatch]:
+    def batches(self, scan: Scan = DEFAULT_SCAN) -> Iterator[pa.RecordBatch]:
         """Yield all rows in order.
 
         Raises:
             SchemaMismatch: a value does not have its column's type, or the file has other columns than were written.
         """
-        target = self._chosen(columns)
+        target = self._chosen(scan.columns)
         reader = self._reader
         if not reader.declares_types:
-            names = None if columns is None else target.names
-            yield from reader.batches(max_rows=max_rows, max_bytes=max_bytes, columns=names, schema=self._schema)
+            names = None if scan.columns is None else target.names
+            yield from reader.batches(replace(scan, columns=names, schema=self._schema, views=False))
         else:
-            names = target.names
-            for batch in reader.batches(max_rows=max_rows, max_bytes=max_bytes, columns=names, views=views):
+            for batch in reader.batches(replace(scan, columns=target.names, schema=None)):
                 with errors_at(file=self._path):
                     yield align_table(batch, target)
         self.counts = self._reader.counts

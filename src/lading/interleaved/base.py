@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from lading.formats.base import Finding, SampleReader, ShardReader
+from lading.formats.base import DEFAULT_SCAN, Finding, SampleReader, Scan, ShardReader
 from lading.options import InterleavedOptions
 
 __all__ = ["View"]
@@ -65,27 +65,16 @@ class View(ABC):
         """Return the number of samples, by the cheapest means."""
 
     @abstractmethod
-    def batches(
-        self,
-        *,
-        max_rows: int,
-        max_bytes: int,
-        columns: Sequence[str] | None = None,
-        schema: pa.Schema | None = None,
-        views: bool = False,
-        drifting: bool = False,
-    ) -> Iterator[pa.RecordBatch]:
+    def batches(self, scan: Scan = DEFAULT_SCAN) -> Iterator[pa.RecordBatch]:
         """Yield all rows in order: whole samples, at most `max_rows` rows and `max_bytes` of payload a batch.
 
         A larger sample is a batch of its own. `schema` names column types where the view has a choice (JSON values).
-        Columns that a batch's rows do not have may be missing. With `views`, payload in memory may come as
-        `binary_view`, for immediate use by a sink or a consumer. With `drifting`, batches may differ in columns and
-        types, each by its own rows, where a common schema would need a scan beforehand.
+        Columns that a batch's rows do not have may be missing.
         """
 
     @abstractmethod
-    def read(self, samples: NDArray[np.int64], columns: Sequence[str] | None = None) -> pa.Table:
-        """Return the rows of samples by ordinal, in the given order."""
+    def read(self, samples: NDArray[np.int64], scan: Scan = DEFAULT_SCAN) -> pa.Table:
+        """Return the rows of samples by ordinal, in the given order. Only `columns` of `scan` count."""
 
     def detach(self) -> int | None:
         """Close files, and keep what `batches` would look up again; see `ShardReader.detach`."""

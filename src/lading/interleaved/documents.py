@@ -16,7 +16,7 @@ import warnings
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -38,7 +38,7 @@ from lading.features.items import (
     sample_starts,
 )
 from lading.features.types import Json, feature_of
-from lading.formats.base import DocumentReader, ShardReader
+from lading.formats.base import DEFAULT_SCAN, DocumentReader, Scan, ShardReader
 from lading.formats.documents import BYTES, FAILED, MEDIA, MISSING, PLACE, by_number, media_parts
 from lading.interleaved.absent_fields import warn_absent_fields
 from lading.interleaved.base import View
@@ -116,30 +116,22 @@ class DocumentsView(View):
         """Return the number of documents."""
         return self._reader.num_rows()
 
-    def batches(
-        self,
-        *,
-        max_rows: int,
-        max_bytes: int,
-        columns: Sequence[str] | None = None,
-        schema: pa.Schema | None = None,
-        views: bool = False,
-        drifting: bool = False,
-    ) -> Iterator[pa.RecordBatch]:
+    def batches(self, scan: Scan = DEFAULT_SCAN) -> Iterator[pa.RecordBatch]:
         """Yield all items in order, documents whole.
 
         Raises:
             DataError: two neighbouring documents with one id, a media of an unknown type, or an error of the reader.
         """
-        target = _chosen(schema or self.schema(), columns)
+        target = _chosen(scan.schema or self.schema(), scan.columns)
         before, self._missing = self._reader.media.stats, 0
         last: object = None
         row = 0
-        for documents in self._reader.located(max_rows=max_rows, max_bytes=max_bytes):
-            for items in self._items(documents, row + np.arange(len(documents)), max_bytes):
+        for documents in self._reader.located(replace(scan, columns=None, schema=None)):
+            for items in self._items(documents, row + np.arange(len(documents)), scan.max_bytes):
                 with errors_at(file=self._reader.path):
                     last = _refuse_neighbours(items, last)
-                for part in split_samples(items, sample_starts(items.column("sample_id")), max_rows, max_bytes):
+                starts = sample_starts(items.column("sample_id"))
+                for part in split_samples(items, starts, scan.max_rows, scan.max_bytes):
                     yield _aligned(part, target)
             row += len(documents)
         self.counts.update(self._reader.counts)
@@ -149,9 +141,9 @@ class DocumentsView(View):
                 [f.name for f in self.schema() if pa.types.is_null(f.type)], self._reader.path, self.counts
             )
 
-    def read(self, samples: NDArray[np.int64], columns: Sequence[str] | None = None) -> pa.Table:
+    def read(self, samples: NDArray[np.int64], scan: Scan = DEFAULT_SCAN) -> pa.Table:
         """Return the items of documents by ordinal, in the given order, with their bytes."""
-        target = _chosen(self.schema(), columns)
+        target = _chosen(self.schema(), scan.columns)
         documents = self._reader.read_located(samples)
         parts = [
             part
@@ -248,25 +240,13 @@ class FromDocuments(ShardReader):
         """Return the reader's index."""
         return self._reader.index()
 
-    def read(
-        self,
-        rows: NDArray[np.int64] | None = None,
-        columns: Sequence[str] | None = None,
-        schema: pa.Schema | None = None,
-    ) -> pa.Table:
+    def read(self, rows: NDArray[np.int64] | None = None, scan: Scan = DEFAULT_SCAN) -> pa.Table:
         """Return rows by ordinal, in the given order."""
         wanted = np.arange(self.num_rows()) if rows is None else rows
-        return pa.Table.from_batches(self._parts(self._reader.read_located(wanted, self._written), columns, None))
+        documents = self._reader.read_located(wanted, Scan(schema=self._written))
+        return pa.Table.from_batches(self._parts(documents, scan.columns, None))
 
-    def batches(
-        self,
-        *,
-        max_rows: int,
-        max_bytes: int,
-        columns: Sequence[str] | None = None,
-        views: bool = False,
-        schema: pa.Schema | None = None,
-    ) -> Iterator[pa.RecordBatch]:
+    def batches(self, scan: Scan = DEFAULT_SCAN) -> Iterator[pa.RecordBatch]:
         """Yield all rows in order.
 
         Raises:
@@ -274,8 +254,8 @@ class FromDocuments(ShardReader):
             DataError: the documents do not match their declared content.
         """
         before, self._missing = self._reader.media.stats, 0
-        for documents in self._reader.located(max_rows=max_rows, max_bytes=max_bytes, schema=self._written):
-            yield from self._parts(documents, columns, max_bytes)
+        for documents in self._reader.located(replace(scan, columns=None, schema=self._written)):
+            yield from self._parts(documents, scan.columns, scan.max_bytes)
         self.counts = Counter(self._reader.counts)
         _report_missing(self.counts, self._missing, before, self._reader.media.stats)
 

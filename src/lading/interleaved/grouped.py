@@ -9,12 +9,12 @@ from numpy.typing import NDArray
 
 from lading.arrow.hashing import hash_strings
 from lading.arrow.views import is_text, is_view, join
-from lading.formats.base import ShardReader
+from lading.formats.base import Scan, ShardReader
 from lading.formats.selection import selected_rows
 
 __all__ = ["grouped"]
 
-_ROWS, _BYTES = 65_536, 64 << 20
+_ROWS = 65_536
 
 
 def grouped(reader: ShardReader) -> ShardReader:
@@ -36,7 +36,7 @@ def _order(reader: ShardReader) -> NDArray[np.int64] | None:
     hashes, positions = [np.zeros(0, np.uint64)], [np.zeros(0, np.int64)]
     if not {*names} <= {*reader.schema().names}:
         return None
-    for batch in reader.batches(max_rows=_ROWS, max_bytes=_BYTES, columns=names):
+    for batch in reader.batches(Scan(names)):
         ids, position = batch.column("sample_id"), batch.column("position")
         if ids.null_count or not pa.types.is_integer(position.type) or not _is_name(ids.type):
             return None  # the view says what is wrong

@@ -16,6 +16,7 @@ from lading.formats.base import (
     Ranges,
     Recoverable,
     Recovered,
+    Scan,
     ShardFile,
     ShardReader,
     ShardWriter,
@@ -51,7 +52,6 @@ __all__ = [
 ]
 
 _MEMBERS = pa.schema([pa.field("__key__", pa.string())])
-_MAX_ROWS, _MAX_BYTES = 65_536, 64 << 20
 
 
 def open_view(  # noqa: PLR0913, PLR0917 - what a dataset knows of its shards
@@ -160,7 +160,7 @@ def stored_errors(view: View) -> set[int]:
     if not view.has_errors:
         return set()
     stored, at = set(), 0
-    for batch in view.batches(max_rows=_MAX_ROWS, max_bytes=_MAX_BYTES, columns=[ERROR_COLUMN]):
+    for batch in view.batches(Scan([ERROR_COLUMN])):
         stored |= {at + row for row in earlier_errors(batch)}
         at += len(batch)
     return stored

@@ -14,7 +14,7 @@ A format with lists of bytes gives the content as a list: a value for each item 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, pairwise
 from typing import Any
 
@@ -32,7 +32,7 @@ from lading.arrow.views import byte_lengths, from_ranges, is_bytes, is_text, joi
 from lading.errors import DataError, LadingError, SchemaMismatch, errors_at
 from lading.features.items import INTERLEAVED_SCHEMA, MEANT_NULLS_KEY, RESERVED, split_rows, without_source
 from lading.features.types import Bytes, Json, Text, feature_of, with_feature
-from lading.formats.base import ShardReader
+from lading.formats.base import DEFAULT_SCAN, Scan, ShardReader
 from lading.interleaved.absent_fields import warn_absent_fields
 from lading.interleaved.base import View
 from lading.options import InterleavedOptions
@@ -98,7 +98,7 @@ class PackedView(View):
         """Return reserved columns, then the others in order of appearance; without a stored schema, reads all JSON."""
         if self._known is None and self._natural is None:
             self._natural = {}
-            for row, packed in self._windows(["sample_id", ITEMS]):
+            for row, packed in self._windows(Scan(["sample_id", ITEMS])):
                 with errors_at(file=self._path):
                     parsed = _Items.of(packed, row)
                 for name, kinds in parsed.kinds().items():
@@ -131,27 +131,16 @@ class PackedView(View):
         """Return the number of rows."""
         return self._reader.num_rows()
 
-    def _windows(
-        self, columns: list[str] | None, max_rows: int = _WINDOW_SAMPLES, max_bytes: int = 64 << 20
-    ) -> Iterator[tuple[NDArray[np.int64], pa.RecordBatch]]:
+    def _windows(self, scan: Scan) -> Iterator[tuple[NDArray[np.int64], pa.RecordBatch]]:
         """Yield rows of the shard in order, few enough to be parsed at once, with their numbers."""
         row = 0
-        most = min(max_rows, _WINDOW_SAMPLES)
-        for batch in self._reader.batches(max_rows=most, max_bytes=max_bytes, columns=columns):
+        most = min(scan.max_rows, _WINDOW_SAMPLES)
+        for batch in self._reader.batches(Scan(scan.columns, max_rows=most, max_bytes=scan.max_bytes)):
             for part in _small_parts(batch):
                 yield np.arange(row, row + part.num_rows), part
                 row += part.num_rows
 
-    def batches(
-        self,
-        *,
-        max_rows: int,
-        max_bytes: int,
-        columns: Sequence[str] | None = None,
-        schema: pa.Schema | None = None,
-        views: bool = False,
-        drifting: bool = False,
-    ) -> Iterator[pa.RecordBatch]:
+    def batches(self, scan: Scan = DEFAULT_SCAN) -> Iterator[pa.RecordBatch]:
         """Yield all rows in order, samples whole; `binary_content` as references if the format gives references.
 
         Raises:
@@ -159,27 +148,28 @@ class PackedView(View):
                 content; a sample without items, or with the id of the one before it. Names file and row.
             SchemaMismatch: a value does not fit the type of its column.
         """
-        target = None if drifting and schema is None and self._known is None else self._chosen(schema, columns)
+        drifting = scan.drifting and scan.schema is None and self._known is None
+        target = None if drifting else self._chosen(scan.schema, scan.columns)
         absent = dict.fromkeys(self._options.fields or ())
         last = None
-        for row, packed in self._windows(self._columns_for(columns), max_rows, max_bytes):
+        for row, packed in self._windows(replace(scan, columns=self._columns_for(scan.columns))):
             with errors_at(file=self._path):
                 last = _refuse_neighbours(packed.column("sample_id"), row, last)
                 items = _Items.of(packed, row)
                 absent = {name: None for name in absent if name not in items.names}
-                fields = self._selected(self._schema(items.kinds()), columns) if target is None else target
-                batch = self._built(items, fields, views=views)
-            yield from split_samples(batch, items.starts, max_rows, max_bytes)
+                fields = self._selected(self._schema(items.kinds()), scan.columns) if target is None else target
+                batch = self._built(items, fields, views=scan.views)
+            yield from split_samples(batch, items.starts, scan.max_rows, scan.max_bytes)
         warn_absent_fields(absent, self._path, self.counts)
         self.counts.update(self._reader.counts)
 
-    def read(self, samples: NDArray[np.int64], columns: Sequence[str] | None = None) -> pa.Table:
+    def read(self, samples: NDArray[np.int64], scan: Scan = DEFAULT_SCAN) -> pa.Table:
         """Return the rows of samples by ordinal, in the given order."""
-        target = self._chosen(None, columns)
+        target = self._chosen(None, scan.columns)
         parts = []
         for first in range(0, len(samples), _WINDOW_SAMPLES):
             row = samples[first : first + _WINDOW_SAMPLES]
-            found = self._reader.read(row, self._columns_for(columns)).combine_chunks()
+            found = self._reader.read(row, Scan(self._columns_for(scan.columns))).combine_chunks()
             for batch in found.to_batches():
                 for part in _small_parts(batch):
                     with errors_at(file=self._path):

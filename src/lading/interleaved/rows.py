@@ -7,6 +7,7 @@ external bytes get a reference to them, resolved from their `source_ref`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -23,7 +24,7 @@ from lading.arrow.references import files_of, is_ref, with_files
 from lading.arrow.views import filled, is_text, is_view, join, present, row_bytes
 from lading.errors import DataError, LadingError, SchemaMismatch, errors_at
 from lading.features.items import INTERLEAVED_SCHEMA, RESERVED, WITHOUT_BYTES, sample_rows, sample_starts, split_rows
-from lading.formats.base import Finding, ShardReader
+from lading.formats.base import DEFAULT_SCAN, Finding, Scan, ShardReader
 from lading.interleaved.absent_fields import warn_absent_fields
 from lading.interleaved.base import View
 from lading.interleaved.references import Followed, Follower
@@ -35,8 +36,6 @@ if TYPE_CHECKING:
 
 __all__ = ["ItemsView", "texts_of_ids"]
 
-_ID_ROWS = 65_536
-_ID_BYTES = 64 << 20
 _MOST_BYTES = 1 << 62
 _PAYLOAD = "binary_content"
 _OF_SOURCES = ("modality", "source_ref", ERROR_COLUMN)
@@ -132,7 +131,7 @@ class ItemsView(View):
         return self._starts
 
     def _only_ids(self) -> Iterator[pa.RecordBatch]:
-        return self._reader.batches(max_rows=_ID_ROWS, max_bytes=_ID_BYTES, columns=["sample_id"])
+        return self._reader.batches(Scan(["sample_id"]))
 
     def _samples_of(self, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[pa.RecordBatch, NDArray[np.int64]]]:
         """Yield the batches with rows, each with the rows of the shard at which samples begin in it."""
@@ -152,16 +151,7 @@ class ItemsView(View):
                             row=row + int(np.argmin(present(ids))))  # fmt: skip
         return texts_of_ids(ids, self._path)
 
-    def batches(
-        self,
-        *,
-        max_rows: int,
-        max_bytes: int,
-        columns: Sequence[str] | None = None,
-        schema: pa.Schema | None = None,
-        views: bool = False,
-        drifting: bool = False,
-    ) -> Iterator[pa.RecordBatch]:
+    def batches(self, scan: Scan = DEFAULT_SCAN) -> Iterator[pa.RecordBatch]:
         """Yield all rows in order, samples whole, reserved columns canonical.
 
         If all payload of a batch is external, `binary_content` is a reference column. If some is, it is read at once,
@@ -170,29 +160,27 @@ class ItemsView(View):
         Raises:
             DataError: a null `sample_id`, or one that appears again after other samples; names both rows.
         """
-        asked, target = self._needed(schema or self.schema(), columns)
-        rows = self._rows(target, max_rows, max_bytes, typed=schema is not None, views=views)
-        held = max_bytes // HELD_BATCHES
-        rows = rebatched(rows, max_rows, held, held) if views else rows
+        asked, target = self._needed(scan.schema or self.schema(), scan.columns)
+        rows = self._rows(target, scan)
+        held = scan.max_bytes // HELD_BATCHES
+        rows = rebatched(rows, scan.max_rows, held, held) if scan.views else rows
         first = 0
-        for batch in self._whole_samples(self._checked(rows), max_rows, max_bytes):
+        for batch in self._whole_samples(self._checked(rows), scan.max_rows, scan.max_bytes):
             aligned = self._aligned(batch, target, range(first, first + batch.num_rows))
             first += batch.num_rows
-            for part in self._followed(aligned, max_bytes):
+            for part in self._followed(aligned, scan.max_bytes):
                 yield part if part.schema.names == asked else part.select(asked)
         warn_absent_fields(self._unknown(), self._path, self.counts)
         self.counts.update(self._reader.counts)
 
-    def _rows(
-        self, target: pa.Schema, max_rows: int, max_bytes: int, *, typed: bool, views: bool
-    ) -> Iterator[pa.RecordBatch]:
+    def _rows(self, target: pa.Schema, scan: Scan) -> Iterator[pa.RecordBatch]:
         """Yield the rows as the file has them; without declared types, further columns in the given types."""
         names, reader = self._present(target), self._reader
-        if typed and not reader.declares_types:
+        if scan.schema is not None and not reader.declares_types:
             own = reader.schema()
             wanted = pa.schema([(own if name in RESERVED else target).field(name) for name in names])
-            return reader.batches(max_rows=max_rows, max_bytes=max_bytes, columns=names, schema=wanted)
-        return reader.batches(max_rows=max_rows, max_bytes=max_bytes, columns=names, views=views)
+            return reader.batches(replace(scan, columns=names, schema=wanted, views=False))
+        return reader.batches(replace(scan, columns=names, schema=None))
 
     def _followed(self, batch: pa.RecordBatch, max_bytes: int) -> Iterator[pa.RecordBatch]:
         """Yield the batch with external bytes, or references to them; in parts, if it grows."""
@@ -358,11 +346,11 @@ class ItemsView(View):
             error.row = None if error.row is None else rows[error.row]
             raise error.at(file=self._path) from None
 
-    def read(self, samples: NDArray[np.int64], columns: Sequence[str] | None = None) -> pa.Table:
+    def read(self, samples: NDArray[np.int64], scan: Scan = DEFAULT_SCAN) -> pa.Table:
         """Return the rows of samples by ordinal, in the given order, with their bytes, also external ones."""
-        asked, target = self._needed(self.schema(), columns)
+        asked, target = self._needed(self.schema(), scan.columns)
         rows = sample_rows(self._bounds(), samples)
-        found = self._aligned(self._reader.read(rows, self._present(target)), target, rows.tolist())
+        found = self._aligned(self._reader.read(rows, Scan(self._present(target))), target, rows.tolist())
         parts = [
             part
             for batch in found.combine_chunks().to_batches()

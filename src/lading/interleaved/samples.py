@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from lading.arrow.rebatch import HELD_BATCHES, rebatched
-from lading.formats.base import SampleReader, ShardReader
+from lading.formats.base import DEFAULT_SCAN, SampleReader, Scan, ShardReader
 from lading.interleaved.base import View
 
 __all__ = ["SamplesView"]
@@ -66,24 +67,17 @@ class SamplesView(View):
         """Return the number of rows."""
         return self._reader.num_rows()
 
-    def batches(
-        self,
-        *,
-        max_rows: int,
-        max_bytes: int,
-        columns: Sequence[str] | None = None,
-        schema: pa.Schema | None = None,
-        views: bool = False,
-        drifting: bool = False,
-    ) -> Iterator[pa.RecordBatch]:
+    def batches(self, scan: Scan = DEFAULT_SCAN) -> Iterator[pa.RecordBatch]:
         """Yield all rows in order; `schema` is for files that declare no types, other formats have their own."""
-        held = max_bytes // HELD_BATCHES if views else max_bytes
-        batches = self._reader.batches(max_rows=max_rows, max_bytes=held, columns=columns, views=views, schema=schema)
-        return rebatched(batches, max_rows, held, max_bytes) if views else batches
+        if not scan.views:
+            return self._reader.batches(scan)
+        held = scan.max_bytes // HELD_BATCHES
+        batches = self._reader.batches(replace(scan, max_bytes=held))
+        return rebatched(batches, scan.max_rows, held, scan.max_bytes)
 
-    def read(self, samples: NDArray[np.int64], columns: Sequence[str] | None = None) -> pa.Table:
+    def read(self, samples: NDArray[np.int64], scan: Scan = DEFAULT_SCAN) -> pa.Table:
         """Return rows by ordinal, in the given order."""
-        return self._reader.read(samples, columns)
+        return self._reader.read(samples, scan)
 
     def declares_types(self) -> bool:
         """Return whether the column types come from the file, not from the values."""

@@ -34,7 +34,7 @@ from lading.features.items import (
     RESERVED,
     format_source_ref,
 )
-from lading.formats.base import MemberReader, ShardFile
+from lading.formats.base import DEFAULT_SCAN, MemberReader, Scan, ShardFile
 from lading.interleaved.absent_fields import warn_absent_fields, warn_absent_id_field
 from lading.interleaved.base import View
 from lading.interleaved.tar_members import TELLING_DOCUMENTS, Members, document_of, id_field_of, sample_ids
@@ -209,16 +209,7 @@ class TarDocuments(View):
 
     # Rows
 
-    def batches(
-        self,
-        *,
-        max_rows: int,
-        max_bytes: int,
-        columns: Sequence[str] | None = None,
-        schema: pa.Schema | None = None,
-        views: bool = False,
-        drifting: bool = False,
-    ) -> Iterator[pa.RecordBatch]:
+    def batches(self, scan: Scan = DEFAULT_SCAN) -> Iterator[pa.RecordBatch]:
         """Yield all rows in order, samples whole; `binary_content` as references.
 
         Neighbouring documents with one id each begin a batch: in one batch they would be one sample.
@@ -229,8 +220,8 @@ class TarDocuments(View):
         members = self._members()
         used = np.zeros(len(members.names), np.bool_)
         used[members.documents] = True
-        drifting = drifting and schema is None
-        target = None if drifting else schema or self._target(columns)
+        drifting = scan.drifting and scan.schema is None
+        target = None if drifting else scan.schema or self._target(scan.columns)
         wanted = dict.fromkeys(self._options.fields or ())
         id_field = self._field_of_ids()
         named = id_field is None
@@ -242,9 +233,9 @@ class TarDocuments(View):
             if left_out:
                 self.counts["samples whose JSON field 'sample_id' was left out, for the member's name"] += left_out
             fields = target if target is not None else self._schema(self._kinds_of([documents]))
-            batch = self._batch(ordinals, documents, fields, columns, used)
+            batch = self._batch(ordinals, documents, fields, scan.columns, used)
             for part in _apart(batch):
-                yield from split_samples(part, _documents_in(part), max_rows, max_bytes)
+                yield from split_samples(part, _documents_in(part), scan.max_rows, scan.max_bytes)
         self._account(used)
         warn_absent_fields(wanted, self._path, self.counts)
         if not named and len(members.documents):
@@ -264,12 +255,12 @@ class TarDocuments(View):
             )  # fmt: skip
         self.counts["members that no JSON names, dropped"] += len(unused)
 
-    def read(self, samples: NDArray[np.int64], columns: Sequence[str] | None = None) -> pa.Table:
+    def read(self, samples: NDArray[np.int64], scan: Scan = DEFAULT_SCAN) -> pa.Table:
         """Return the rows of samples by ordinal, in the given order."""
-        target = self._target(columns)
+        target = self._target(scan.columns)
         used = np.zeros(len(self._members().names), np.bool_)
-        parts = [self._batch(o, d, target, columns, used) for o, d in self._windows(samples)]
-        return pa.Table.from_batches(parts, self._chosen(target, columns))
+        parts = [self._batch(o, d, target, scan.columns, used) for o, d in self._windows(samples)]
+        return pa.Table.from_batches(parts, self._chosen(target, scan.columns))
 
     def _chosen(self, target: pa.Schema, columns: Sequence[str] | None) -> pa.Schema:
         """Return the schema with these columns, and those that identify samples and items."""

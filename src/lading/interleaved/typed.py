@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -18,7 +19,7 @@ from lading.errors import errors_at
 from lading.features.natural import is_meaning, known_feature
 from lading.features.stored_values import is_payload
 from lading.features.types import FEATURE_KEY, Json, feature_of
-from lading.formats.base import Finding
+from lading.formats.base import DEFAULT_SCAN, Finding, Scan
 from lading.interleaved.base import View
 from lading.options import InterleavedOptions
 from lading.storage.fetch import Fetcher
@@ -114,24 +115,13 @@ class TypedView(View):
         """Return the number of samples."""
         return self._view.num_samples()
 
-    def batches(
-        self,
-        *,
-        max_rows: int,
-        max_bytes: int,
-        columns: Sequence[str] | None = None,
-        schema: pa.Schema | None = None,
-        views: bool = False,
-        drifting: bool = False,
-    ) -> Iterator[pa.RecordBatch]:
+    def batches(self, scan: Scan = DEFAULT_SCAN) -> Iterator[pa.RecordBatch]:
         """Yield all rows in order, with their new types."""
-        more: dict[str, Any] = {"views": views, "drifting": drifting, "columns": self._present(columns)}
-        if schema is not None:
-            more["schema"] = self._as_stored(schema)
+        schema = None if scan.schema is None else self._as_stored(scan.schema)
         first = 0
-        for batch in self._view.batches(max_rows=max_rows, max_bytes=max_bytes, **more):
+        for batch in self._view.batches(replace(scan, columns=self._present(scan.columns), schema=schema)):
             with errors_at(file=self._path, first_row=first):
-                yield self._made(batch, columns)
+                yield self._made(batch, scan.columns)
             first += batch.num_rows
 
     def _present(self, columns: Sequence[str] | None) -> Sequence[str] | None:
@@ -149,10 +139,10 @@ class TypedView(View):
                   if f.name not in named or f.name in own.names]  # fmt: skip
         return pa.schema(fields, metadata=schema.metadata)
 
-    def read(self, samples: NDArray[Any], columns: Sequence[str] | None = None) -> pa.Table:
+    def read(self, samples: NDArray[Any], scan: Scan = DEFAULT_SCAN) -> pa.Table:
         """Return the rows of samples by ordinal, with their new types."""
         with errors_at(file=self._path, first_row=None):
-            return self._made(self._view.read(samples, self._present(columns)), columns)
+            return self._made(self._view.read(samples, Scan(self._present(scan.columns))), scan.columns)
 
     def _made(self, rows: _Rows, columns: Sequence[str] | None) -> _Rows:
         wanted = self._types

@@ -24,7 +24,7 @@ from lading.dataset.transform.row_filters import row_filter_of
 from lading.dataset.transform.transform import Transform
 from lading.dataset.writing.outcomes import Outcomes, failed_rows
 from lading.errors import SchemaMismatch
-from lading.formats.base import AnyFormat
+from lading.formats.base import AnyFormat, Scan
 from lading.formats.registry import get_format
 from lading.jobs.progress import Tally
 from lading.jobs.spec import Conversion
@@ -125,6 +125,7 @@ class Converter:
         columns = None if plan.columns is None else [*plan.columns, "__key__"]
         if schema is not None and not plan.whole:
             columns = schema.names
+        scan = Scan(columns, schema, self._max_rows, spec.max_batch_bytes, views=True, drifting=True)
         # If rows between two samples of one id were dropped, the two would become one.
         apart = spec.view == "interleaved" and not all(isinstance(step, Limit) for step in spec.steps)
         for number in shards:
@@ -132,7 +133,7 @@ class Converter:
                 return
             share = self._share_of(number, shards)
             found = scan_shard(
-                self._dataset, number, self._max_rows, spec.max_batch_bytes, columns, schema, views=True, drifting=True,
+                self._dataset, number, scan,
                 by_index=self._dataset.manifest is not None,  # a tar of others may hold members to be reported
                 row_filter=row_filter_of(spec.steps, spec.view, self._dataset.fetcher),
             )  # fmt: skip

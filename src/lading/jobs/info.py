@@ -16,6 +16,7 @@ from lading.dataset.source.open import chosen_samples, open_shards
 from lading.dataset.source.source import Source
 from lading.features.items import sample_firsts
 from lading.features.types import feature_of
+from lading.formats.base import Scan
 from lading.jobs.progress import OnProgress, Progress
 from lading.jobs.progress_bars import shown_progress
 
@@ -136,7 +137,7 @@ def _count_shard(dataset: Shards, number: int, counts: _Counts) -> None:
         dataset.counts.update(view.counts)
         counts.samples, counts.rows = counts.samples + count, counts.rows + count
         return
-    for batch in shard_batches(dataset, number, _MAX_ROWS, _MAX_BYTES, wanted):
+    for batch in shard_batches(dataset, number, Scan(wanted, max_rows=_MAX_ROWS, max_bytes=_MAX_BYTES)):
         counts.add(batch, dataset.view)
 
 

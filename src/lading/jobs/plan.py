@@ -29,7 +29,7 @@ from lading.features.natural import (
     whole_numbers,
 )
 from lading.features.stored_values import is_payload
-from lading.formats.base import AnyFormat
+from lading.formats.base import AnyFormat, Scan
 from lading.formats.registry import get_format
 from lading.interleaved.base import View
 from lading.interleaved.tar import column_name, field_name
@@ -161,7 +161,7 @@ def _first_values(dataset: Shards, names: Sequence[str]) -> Iterator[tuple[str, 
     """Give the first values of columns that are there, nulls left out."""
     for _, view in dataset.readable(range(len(dataset.listing))):
         there = [name for name in names if name in view.schema().names]
-        found = view.batches(max_rows=_LOOKED_AT_ROWS, max_bytes=_SCAN_BYTES, columns=[KEY, *there])
+        found = view.batches(Scan([KEY, *there], max_rows=_LOOKED_AT_ROWS, max_bytes=_SCAN_BYTES))
         for batch in islice(found, 1 if there else 0):
             rows = dataset.fetcher.materialise(batch.slice(0, _LOOKED_AT_ROWS), columns=there)
             yield from ((name, rows.column(name).drop_null()) for name in there if name in rows.schema.names)
@@ -231,7 +231,7 @@ def _roles(dataset: Shards, schema: pa.Schema, *, filtered: bool) -> dict[str, s
         for number in range(len(dataset.listing)):
             with dataset.bad.skipping(number, dataset.path(number)):
                 view = dataset.open_shard(number)
-                for batch in view.batches(max_rows=_SCAN_ROWS, max_bytes=_SCAN_BYTES, columns=wanted, schema=schema):
+                for batch in view.batches(Scan(wanted, schema=schema, max_rows=_SCAN_ROWS, max_bytes=_SCAN_BYTES)):
                     if not filtered:
                         with errors_at(file=dataset.path(number)):
                             refuse_modalities(batch)

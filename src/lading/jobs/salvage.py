@@ -24,7 +24,7 @@ from lading.dataset.source.source import Source, listed_once
 from lading.dataset.writing.writer import DatasetWriter
 from lading.errors import CorruptShard, DataError, LadingError, SidecarMismatch, StoreError, Unrepresentable
 from lading.features.items import sample_firsts
-from lading.formats.base import AnyFormat, ShardFile
+from lading.formats.base import AnyFormat, Scan, ShardFile
 from lading.formats.registry import get_format
 from lading.jobs.checksums import check_shard
 from lading.jobs.converter import bounded_options, refuse_unknown
@@ -464,7 +464,8 @@ def _write(
     samples = payload = 0
     total = len(dataset.listing)
     for number in range(total):
-        for batch in shard_batches(dataset, number, _MAX_ROWS, max_bytes, None, schema, views=True, drifting=True):
+        scan = Scan(schema=schema, max_rows=_MAX_ROWS, max_bytes=max_bytes, views=True, drifting=True)
+        for batch in shard_batches(dataset, number, scan):
             if schema is not None:
                 refuse_unknown(batch.schema, schema, dataset.path(number))
             fitted = batch if schema is None else align_table(batch, schema)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from lading.arrow.views import present
 from lading.errors import BadReference, CorruptShard, DataError, LadingError, SidecarMismatch, StoreError, UsageError
 from lading.features.items import METADATA_POSITION, sample_firsts, sample_starts, samples_with
-from lading.formats.base import AnyFormat, Level, Recoverable, Recovered, ShardFile, ShardReader
+from lading.formats.base import AnyFormat, Level, Recoverable, Recovered, Scan, ShardFile, ShardReader
 from lading.interleaved.base import View
 from lading.interleaved.open import detect_view, open_view, recover_shard, stored_errors
 from lading.interleaved.references import Follower
@@ -455,7 +455,7 @@ class _Search:
         return row if source.rows is None else int(source.rows[row])
 
     def _ids(self, source: ShardFile, rows: NDArray[np.int64]) -> pa.Array:
-        table = self._with_reader(source, lambda reader: reader.read(rows, ["sample_id"]))
+        table = self._with_reader(source, lambda reader: reader.read(rows, Scan(["sample_id"])))
         return texts_of_ids(table.column("sample_id").combine_chunks(), source.place)
 
     def _without_torn_samples(self, source: ShardFile, *, read: bool = True) -> ShardFile:
@@ -468,7 +468,7 @@ class _Search:
             return source
         count = self._count(source)
         rows = np.arange(count) if source.rows is None else source.rows
-        table = self._with_reader(source, lambda reader: reader.read(rows, ["sample_id", "position"]))
+        table = self._with_reader(source, lambda reader: reader.read(rows, Scan(["sample_id", "position"])))
         ids = texts_of_ids(table.column("sample_id").combine_chunks(), source.place)
         there = present(ids)
         if not there.all():
@@ -529,7 +529,7 @@ def _read_all(reading: Reading, view: View) -> _Read:
     missing: dict[int, tuple[str | None, str]] = {}
     earlier = reading.format.info.interleaved == "documents"  # errors of these rows were found just now
     try:
-        for batch in view.batches(max_rows=_MAX_ROWS, max_bytes=_MAX_BYTES, views=True):
+        for batch in view.batches(Scan(max_rows=_MAX_ROWS, max_bytes=_MAX_BYTES, views=True)):
             starts = sample_firsts(batch, reading.view)
             for part in reading.fetcher.materialise_parts(batch, starts, _MAX_BYTES, views=True, earlier=earlier):
                 with suppress(DataError):  # a feature of a later version is no damage of the shard

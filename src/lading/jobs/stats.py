@@ -13,6 +13,7 @@ from lading.dataset.shards.shards import Shards
 from lading.dataset.source.open import chosen_samples, open_shards, source_and_opening
 from lading.dataset.source.source import Source, listed_once
 from lading.errors import UsageError
+from lading.formats.base import Scan
 from lading.jobs.media_facts import MediaFacts
 from lading.jobs.pickled import decode_value, encode_value
 from lading.jobs.progress import OnProgress, Progress, reporting_passes
@@ -93,7 +94,7 @@ def begin_stats(dataset: Shards) -> Look:
     def look(shards: Iterable[int], on_read: OnRead) -> Iterator[dict[str, Any]]:
         for shard in shards:
             found, samples, size = Summaries(dataset.view, shard), 0, 0
-            batches = shard_batches(dataset, shard, _MAX_ROWS, _MAX_BYTES, views=True)
+            batches = shard_batches(dataset, shard, Scan(max_rows=_MAX_ROWS, max_bytes=_MAX_BYTES, views=True))
             for total in _add_all(dataset, batches, found):
                 on_read(NO_DIGESTS, found.samples - samples, total - size)
                 samples, size = found.samples, total

@@ -24,7 +24,7 @@ from lading.arrow import views
 from lading.arrow.references import CODECS, FileEntry, files_of, is_ref, unpack
 from lading.codecs import decode_range, stream_decoder
 from lading.errors import LadingError, NotFound, Unrepresentable, UsageError
-from lading.formats.base import AnyFormat, Level, ShardFacts, ShardFile, ShardReader
+from lading.formats.base import AnyFormat, Level, Scan, ShardFacts, ShardFile, ShardReader
 from lading.storage.base import Store
 from lading.storage.memory import MemoryStore
 from lading.storage.wrappers import CountingStore
@@ -218,7 +218,7 @@ class FormatTests:
             streamed, viewed = (
                 [
                     row
-                    for batch in reader.batches(max_rows=7, max_bytes=_ALL, views=views)
+                    for batch in reader.batches(Scan(max_rows=7, max_bytes=_ALL, views=views))
                     for row in read_rows(batch, written.store)
                 ]
                 for views in (False, True)
@@ -272,7 +272,7 @@ class FormatTests:
         reader = self.open(write_shard(self.fmt, table, self.options), mapped=mapped)
         schema = reader.schema()
         assert reader.read().schema.names == schema.names
-        for batch in reader.batches(max_rows=5, max_bytes=_ALL):
+        for batch in reader.batches(Scan(max_rows=5, max_bytes=_ALL)):
             for field in batch.schema:
                 assert schema.field(field.name).type == field.type
         reader.close()
@@ -352,7 +352,7 @@ class FormatTests:
             (1 << 20, _ALL),
         ):
             rows = []
-            for batch in reader.batches(max_rows=max_rows, max_bytes=max_bytes):
+            for batch in reader.batches(Scan(max_rows=max_rows, max_bytes=max_bytes)):
                 assert 1 <= batch.num_rows <= max_rows
                 assert batch.num_rows == 1 or _payload_bytes(batch) <= max_bytes
                 rows += read_rows(batch, written.store)
@@ -364,7 +364,7 @@ class FormatTests:
         table = self.fitted(_table(["a", "b", "c"], bin=[b"small", big, b"small"]))
         written = write_shard(self.fmt, table, self.options)
         reader = self.open(written, mapped=mapped)
-        batches = list(reader.batches(max_rows=100, max_bytes=1000))
+        batches = list(reader.batches(Scan(max_rows=100, max_bytes=1000)))
         assert [row for batch in batches for row in read_rows(batch, written.store)] == read_rows(table, written.store)
         assert max(batch.num_rows for batch in batches if _payload_bytes(batch) > 1000) == 1
         reader.close()
@@ -384,10 +384,10 @@ class FormatTests:
         reader = self.open(written)
         for name in reader.schema().names:
             expected = [{k: v for k, v in row.items() if k == name} for row in read_rows(table, written.store)]
-            assert reader.read(columns=[name]).column_names == [name]
-            assert read_rows(reader.read(columns=[name]), written.store) == expected
-            assert read_rows(reader.read(np.array([0]), columns=[name]), written.store) == expected[:1]
-            batches = list(reader.batches(max_rows=5, max_bytes=_ALL, columns=[name]))
+            assert reader.read(scan=Scan([name])).column_names == [name]
+            assert read_rows(reader.read(scan=Scan([name])), written.store) == expected
+            assert read_rows(reader.read(np.array([0]), Scan([name])), written.store) == expected[:1]
+            batches = list(reader.batches(Scan([name], max_rows=5, max_bytes=_ALL)))
             assert [row for batch in batches for row in read_rows(batch, written.store)] == expected
             assert all(set(batch.schema.names) <= {name} for batch in batches)
         reader.close()
@@ -430,7 +430,7 @@ class FormatTests:
         assert written.facts.num_samples == 0
         reader = self.open(written, mapped=mapped)
         assert (reader.num_rows(), reader.read().num_rows, reader.index().num_rows) == (0, 0, 0)
-        assert sum(batch.num_rows for batch in reader.batches(max_rows=10, max_bytes=_ALL)) == 0
+        assert sum(batch.num_rows for batch in reader.batches(Scan(max_rows=10, max_bytes=_ALL))) == 0
         reader.close()
 
     def test_a_file_that_is_not_there(self, mapped: bool) -> None:
@@ -479,7 +479,7 @@ class FormatTests:
         reader = self.fmt.open(ShardFile(store, written.path), self.fmt.read_options({}))
         reader.index()
         reader.read()
-        list(reader.batches(max_rows=2, max_bytes=_ALL))
+        list(reader.batches(Scan(max_rows=2, max_bytes=_ALL)))
         reader.close()
         assert set(store.requests) <= {"head", "get_ranges", "walk"}
         assert [info.path for info in written.store.walk("")] == [written.path]

@@ -9,7 +9,7 @@ import pytest
 
 from lading.errors import Unrepresentable
 from lading.formats.arrow.format import FORMAT
-from lading.formats.base import ShardFile
+from lading.formats.base import Scan, ShardFile
 from lading.limits import DEFAULT_LIMITS
 from lading.storage.memory import MemoryStore
 
@@ -24,7 +24,7 @@ def _written(table: pa.Table, **options: Any) -> int:
     writer.close()
     sink.close()
     reader = FORMAT.open(ShardFile(store, "a.arrow"), FORMAT.read_options({}))
-    return sum(batch.num_rows for batch in reader.batches(max_rows=1 << 20, max_bytes=1 << 30))
+    return sum(batch.num_rows for batch in reader.batches(Scan(max_rows=1 << 20, max_bytes=1 << 30)))
 
 
 @pytest.mark.parametrize("compression", ["zstd", "lz4"])

@@ -16,7 +16,7 @@ from lading.arrow.references import FILES_KEY, FileEntry, RefType, with_files
 from lading.errors import SchemaMismatch, Unrepresentable, UsageError
 from lading.features.types import ClassLabel, Image, with_feature
 from lading.formats.arrow.format import FORMAT, ArrowReader
-from lading.formats.base import AnyFormat, ShardFacts, ShardFile
+from lading.formats.base import AnyFormat, Scan, ShardFacts, ShardFile
 from lading.storage.memory import MemoryStore
 from lading.storage.wrappers import CountingStore
 from lading.testing.format import FormatTests
@@ -134,7 +134,7 @@ def opened(data: bytes, *, mapped: bool = True, **options: Any) -> ArrowReader:
 
 def rows_of(data: bytes, *, mapped: bool = True, max_rows: int = 1000, **options: Any) -> list[dict[str, Any]]:
     reader = opened(data, mapped=mapped, **options)
-    return [row for batch in reader.batches(max_rows=max_rows, max_bytes=1 << 20) for row in batch.to_pylist()]
+    return [row for batch in reader.batches(Scan(max_rows=max_rows, max_bytes=1 << 20)) for row in batch.to_pylist()]
 
 
 @pytest.mark.parametrize("name", VALUES)
@@ -161,8 +161,8 @@ def test_files_of_pyarrow_are_read(name: str, mapped: bool) -> None:
             assert rows_of(data, mapped=mapped) == expected
             reader = opened(data, mapped=mapped)
             assert reader.read(np.array([2, 0, 2, 1])).to_pylist() == [expected[i] for i in (2, 0, 2, 1)]
-            assert reader.read(np.array([1]), ["n"]).to_pylist() == [{"n": 2}]
-            for batch in reader.batches(max_rows=1, max_bytes=1, views=True):
+            assert reader.read(np.array([1]), Scan(["n"])).to_pylist() == [{"n": 2}]
+            for batch in reader.batches(Scan(max_rows=1, max_bytes=1, views=True)):
                 batch.validate(full=True)
 
 

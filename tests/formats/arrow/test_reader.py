@@ -34,7 +34,7 @@ from lading.errors import (
 )
 from lading.formats.arrow import blocks
 from lading.formats.arrow.format import FORMAT, ArrowReader
-from lading.formats.base import ShardFile
+from lading.formats.base import Scan, ShardFile
 from lading.limits import DEFAULT_LIMITS, Limits
 from lading.storage.local import LocalStore
 from lading.storage.memory import MemoryStore
@@ -61,7 +61,7 @@ def _open(
 
 def _read(data: bytes, *, mapped: bool = True, **options: Any) -> list[dict[str, Any]]:
     reader, _ = _open(data, mapped=mapped, **options)
-    found = [row for batch in reader.batches(max_rows=1000, max_bytes=1 << 30) for row in batch.to_pylist()]
+    found = [row for batch in reader.batches(Scan(max_rows=1000, max_bytes=1 << 30)) for row in batch.to_pylist()]
     assert reader.num_rows() == len(found)
     return found
 
@@ -70,7 +70,7 @@ def _read(data: bytes, *, mapped: bool = True, **options: Any) -> list[dict[str,
 def test_values_of_a_mapped_file_are_not_copied(make: Any) -> None:
     data = arrow_bytes(_table(), make)
     reader, store = _open(data)
-    for batch in reader.batches(max_rows=7, max_bytes=1 << 30):
+    for batch in reader.batches(Scan(max_rows=7, max_bytes=1 << 30)):
         column = batch.column("b")
         assert data.find(column[0].as_py()) >= 0
         assert column.buffers()[2].size >= 100_000  # of the whole record batch, where it lies
@@ -91,7 +91,7 @@ def test_only_record_batches_with_such_rows_are_fetched() -> None:
 def test_a_stream_is_walked_as_far_as_it_is_read() -> None:
     data = arrow_bytes(_table(), pa.ipc.new_stream)
     reader, store = _open(data, mapped=False)
-    next(reader.batches(max_rows=5, max_bytes=1 << 30))
+    next(reader.batches(Scan(max_rows=5, max_bytes=1 << 30)))
     assert store.bytes_read < 300_000
     assert reader.num_rows() == 100
 
@@ -112,20 +112,20 @@ def test_one_row_costs_its_record_batch_once() -> None:
 def test_a_large_record_batch_is_cut() -> None:
     data = arrow_bytes(_table(), max_rows=1000)
     reader, _ = _open(data)
-    sizes = [batch.num_rows for batch in reader.batches(max_rows=1000, max_bytes=35_000)]
+    sizes = [batch.num_rows for batch in reader.batches(Scan(max_rows=1000, max_bytes=35_000))]
     assert sizes == [3] * 33 + [1]
-    assert [batch.num_rows for batch in reader.batches(max_rows=30, max_bytes=1 << 30)] == [30, 30, 30, 10]
+    assert [batch.num_rows for batch in reader.batches(Scan(max_rows=30, max_bytes=1 << 30))] == [30, 30, 30, 10]
 
 
 def test_columns_come_in_the_order_asked_for() -> None:
     for data in (arrow_bytes(_table()), arrow_bytes(_table(), compression="zstd")):
         reader, _ = _open(data)
-        assert next(reader.batches(max_rows=1, max_bytes=1, columns=["t", "n"])).to_pydict() == {
+        assert next(reader.batches(Scan(["t", "n"], max_rows=1, max_bytes=1))).to_pydict() == {
             "t": ["row 0"],
             "n": [0],
         }
-        assert reader.read(np.array([3]), ["t", "nothing", "n"]).to_pydict() == {"t": ["row 3"], "n": [3]}
-        assert next(reader.batches(max_rows=7, max_bytes=1 << 30, columns=[])).num_rows == 7
+        assert reader.read(np.array([3]), Scan(["t", "nothing", "n"])).to_pydict() == {"t": ["row 3"], "n": [3]}
+        assert next(reader.batches(Scan([], max_rows=7, max_bytes=1 << 30))).num_rows == 7
 
 
 def test_the_index_lists_record_batches() -> None:
@@ -145,7 +145,7 @@ def test_files_without_columns_have_rows() -> None:
         writer.write_batch(batch)
     reader, _ = _open(sink.getvalue().to_pybytes())
     assert reader.num_rows() == 5
-    assert [found.num_rows for found in reader.batches(max_rows=3, max_bytes=1)] == [3, 2]
+    assert [found.num_rows for found in reader.batches(Scan(max_rows=3, max_bytes=1))] == [3, 2]
 
 
 @pytest.mark.parametrize("make", [pa.ipc.new_file, pa.ipc.new_stream])
@@ -153,7 +153,7 @@ def test_a_file_cut_meanwhile_is_an_error(make: Any, tmp_path: Path) -> None:
     path = tmp_path / "s.arrow"
     path.write_bytes(arrow_bytes(_table(), make))
     reader = FORMAT.open(ShardFile(LocalStore(), str(path)), FORMAT.read_options({}))
-    batches = reader.batches(max_rows=10, max_bytes=1 << 30)
+    batches = reader.batches(Scan(max_rows=10, max_bytes=1 << 30))
     next(batches)
     reader.get_sample(1)
     os.truncate(path, 50_000)
@@ -264,7 +264,7 @@ def test_a_batch_that_unpacks_to_far_more_is_refused(compression: str) -> None:
     with pytest.raises(LimitExceeded, match=r"s.arrow @ \d+: a compressed batch.*arrow_batch_bytes"):
         _read(data)
     reader, _ = _open(data, limits=Limits(arrow_batch_bytes=1 << 30))
-    assert sum(batch.num_rows for batch in reader.batches(max_rows=10, max_bytes=1 << 30)) == 300
+    assert sum(batch.num_rows for batch in reader.batches(Scan(max_rows=10, max_bytes=1 << 30))) == 300
     assert len(_read(arrow_bytes(zeros, max_rows=100, compression=compression))) == 300
 
 
@@ -301,7 +301,7 @@ def test_more_values_in_lists_than_bytes_are_refused(name: str, fixed: bool) -> 
     assert len(data) < 2000
     reader, _ = _open(data)
     with pytest.raises(LimitExceeded, match=r"more rows than the bytes of the batches can hold.*--max bare_rows="):
-        next(reader.batches(max_rows=10, max_bytes=1 << 30))
+        next(reader.batches(Scan(max_rows=10, max_bytes=1 << 30)))
 
 
 @pytest.mark.parametrize("compression", [None, "zstd", "lz4"])
@@ -312,7 +312,7 @@ def test_rows_without_columns_of_a_writer_that_compresses(compression: str | Non
         with make(sink, batch.schema, options=pa.ipc.IpcWriteOptions(compression=compression)) as writer:
             writer.write_batch(batch)
         reader, _ = _open(bytes(sink.getvalue().to_pybytes()))
-        assert [part.num_rows for part in reader.batches(max_rows=2, max_bytes=1 << 20)] == [2, 1]
+        assert [part.num_rows for part in reader.batches(Scan(max_rows=2, max_bytes=1 << 20))] == [2, 1]
 
 
 def test_rows_that_take_no_bytes_are_counted_over_all_batches_and_once_each() -> None:
@@ -514,10 +514,10 @@ def test_names_that_several_columns_have(make: Any, compression: str | None) -> 
         reader, _ = _open(arrow_bytes(table, make, compression=compression))
         assert reader.schema().names == ["a", "b", "c"]
         assert reader.num_rows() == 2
-        assert reader.read(np.array([1, 0]), ["c", "b"]).to_pylist() == [{"c": 6, "b": "y"}, {"c": 5, "b": "x"}]
-        [batch] = reader.batches(max_rows=9, max_bytes=99, columns=["b"])
+        assert reader.read(np.array([1, 0]), Scan(["c", "b"])).to_pylist() == [{"c": 6, "b": "y"}, {"c": 5, "b": "x"}]
+        [batch] = reader.batches(Scan(["b"], max_rows=9, max_bytes=99))
         assert batch.to_pydict() == {"b": ["x", "y"]}
-        for look in (reader.read, lambda r=reader: r.read(columns=["b", "a"]), lambda r=reader: r.get_sample(0)):
+        for look in (reader.read, lambda r=reader: r.read(scan=Scan(["b", "a"])), lambda r=reader: r.get_sample(0)):
             with pytest.raises(DuplicateField, match=rf"s.arrow column 'a': {message}.*ds.select\('b', 'c'\)"):
                 look()
 
@@ -569,7 +569,9 @@ def test_one_bit_of_a_footer_takes_no_rows_away_unsaid(bit: int) -> None:
         reader = None
         try:
             reader, _ = _open(damaged)
-            found = [row for batch in reader.batches(max_rows=1000, max_bytes=1 << 30) for row in batch.to_pylist()]
+            found = [
+                row for batch in reader.batches(Scan(max_rows=1000, max_bytes=1 << 30)) for row in batch.to_pylist()
+            ]
         except LadingError:
             refused += 1
         else:
@@ -940,14 +942,17 @@ def test_large_values_of_a_mapped_file_are_told_by_their_places(kind: pa.DataTyp
         path.write_bytes(arrow_bytes(table, **options))
         with open_shards(path) as shards:
             for views in (False, True):
-                batches = list(shard_batches(shards, 0, 30, 1 << 30, views=views))
+                batches = list(shard_batches(shards, 0, Scan(max_rows=30, max_bytes=1 << 30, views=views)))
                 assert all(is_ref(batch.schema.field("b").type) == (views and not number) for batch in batches)
                 assert not any(is_ref(batch.schema.field("small").type) for batch in batches)
                 found = [shards.fetcher.materialise(batch) for batch in batches]
                 assert [value for batch in found for value in batch.column("b").to_pylist()] == values
                 assert max(len(batch) for batch in batches) == (30 if views else 10)
     with open_shards(path, mmap=False) as shards:
-        assert not any(is_ref(b.schema.field("b").type) for b in shard_batches(shards, 0, 30, 1 << 30, views=True))
+        assert not any(
+            is_ref(b.schema.field("b").type)
+            for b in shard_batches(shards, 0, Scan(max_rows=30, max_bytes=1 << 30, views=True))
+        )
 
 
 COLLECTED = """

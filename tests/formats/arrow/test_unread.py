@@ -17,7 +17,7 @@ import lading.formats.registry
 from arrow_files import arrow_bytes
 from lading.errors import LadingError, Unrepresentable
 from lading.formats.arrow.format import FORMAT, ArrowReader
-from lading.formats.base import ShardFile
+from lading.formats.base import Scan, ShardFile
 from lading.storage.memory import MemoryStore
 
 _INTERVAL = pa.month_day_nano_interval()
@@ -73,8 +73,8 @@ def test_the_other_columns_are_read(make: Any, compression: str | None, unit: st
     reader = _open(data)
     assert reader.schema().names == ["a", "m", "z"]
     assert reader.num_rows() == 2
-    assert reader.read(np.array([1, 0]), ["z", "a"]).to_pylist() == [{"z": "y", "a": 2}, {"z": "x", "a": 1}]
-    for look in (reader.read, lambda: reader.read(columns=["a", "m"]), lambda: reader.get_sample(0)):
+    assert reader.read(np.array([1, 0]), Scan(["z", "a"])).to_pylist() == [{"z": "y", "a": 2}, {"z": "x", "a": 1}]
+    for look in (reader.read, lambda: reader.read(scan=Scan(["a", "m"])), lambda: reader.get_sample(0)):
         advice = r"lading convert and lading head read the other columns: ds.select\('a', 'z'\)"
         message = rf"s.arrow column 'm': .*found {unit}( in .*)?. {advice}"
         with pytest.raises(Unrepresentable, match=message):
@@ -112,7 +112,7 @@ def test_an_arrow_schema_in_parquet(unit: str) -> None:
         writer.add_key_value_metadata({b"ARROW:schema": told})
     fmt = lading.formats.registry.get_format("parquet")
     source = ShardFile(MemoryStore({"s.parquet": sink.getvalue()}), "s.parquet")
-    found = fmt.open(source, fmt.read_options({})).read(columns=["a"])
+    found = fmt.open(source, fmt.read_options({})).read(scan=Scan(["a"]))
     assert found.to_pylist() == [{"a": 1}]
     assert pq.read_table(sink, columns=["a"]).to_pylist() == [{"a": 1}]
     assert fmt.open(source, fmt.read_options({})).read().to_pylist() == pq.read_table(sink).to_pylist()

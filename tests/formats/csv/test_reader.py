@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from cost import costs_at_most
 from lading.errors import CorruptShard, DuplicateField, LadingError, LimitExceeded, SchemaMismatch, UsageError
 from lading.formats import text_lines
-from lading.formats.base import Level, ShardFile
+from lading.formats.base import Level, Scan, ShardFile
 from lading.formats.csv import recover
 from lading.formats.csv.format import FORMAT, CsvReader
 from lading.formats.csv.reader import OTHER_DELIMITER, UNENDED
@@ -41,7 +41,7 @@ def rows(data: bytes, path: str = "t.csv", **options: Any) -> list[list[Any]]:
     """All rows, streamed, read whole, and read at random, which must agree."""
     opened = reader(data, path, **options)
     schema = opened.schema()
-    streamed = pa.Table.from_batches(opened.batches(max_rows=3, max_bytes=_ALL), schema)
+    streamed = pa.Table.from_batches(opened.batches(Scan(max_rows=3, max_bytes=_ALL)), schema)
     assert opened.read() == streamed
     order = np.arange(opened.num_rows())[::-1]
     assert opened.read(order) == streamed.take(pa.array(order))
@@ -90,7 +90,9 @@ def test_text_stays_what_it_is() -> None:
 def test_a_mark_at_the_beginning_and_blank_lines_are_let_pass() -> None:
     data = b'\xef\xbb\xbf"a",b\r\n\r\n1,2\r\n\r\n'
     opened = reader(data)
-    assert [batch.to_pydict() for batch in opened.batches(max_rows=9, max_bytes=_ALL)] == [{"a": ["1"], "b": ["2"]}]
+    assert [batch.to_pydict() for batch in opened.batches(Scan(max_rows=9, max_bytes=_ALL))] == [
+        {"a": ["1"], "b": ["2"]}
+    ]
     assert opened.counts == {"blank lines, skipped": 2}
     assert rows(data) == [["1", "2"]]
 
@@ -212,11 +214,11 @@ def test_a_name_that_several_columns_have() -> None:
     found = reader(b"a,b,a,c\n1,x,2,u\n3,y,4,v\n")
     assert found.schema().names == ["a", "b", "c"]
     assert found.num_rows() == 2
-    assert found.read(columns=["c", "b"]).to_pylist() == [{"c": "u", "b": "x"}, {"c": "v", "b": "y"}]
-    assert found.read(np.array([1]), ["b"]).to_pylist() == [{"b": "y"}]
+    assert found.read(scan=Scan(["c", "b"])).to_pylist() == [{"c": "u", "b": "x"}, {"c": "v", "b": "y"}]
+    assert found.read(np.array([1]), Scan(["b"])).to_pylist() == [{"b": "y"}]
     for columns in (None, ["b", "a"]):
         with pytest.raises(DuplicateField, match=r"column 'a': .*columns 1 and 3 of 4. .*ds.select\('b', 'c'\)"):
-            found.read(columns=columns)
+            found.read(scan=Scan(columns))
 
 
 @pytest.mark.parametrize(
@@ -249,7 +251,7 @@ def test_columns_without_a_name_are_called_as_in_pandas(header: str, names: list
     opened = reader(f"{header}\n1,2,3\n".encode())
     assert opened.schema().names == names
     assert opened.read().to_pylist() == [dict(zip(names, "123", strict=True))]
-    assert opened.read(np.array([0]), names[:1]).to_pylist() == [{names[0]: "1"}]
+    assert opened.read(np.array([0]), Scan(names[:1])).to_pylist() == [{names[0]: "1"}]
 
 
 def test_a_header_with_another_delimiter_is_told_with_the_option() -> None:
@@ -415,7 +417,7 @@ def test_random_access_reads_what_lies_around_the_rows() -> None:
     again = FORMAT.open(ShardFile(store, "t.csv", index=index), FORMAT.read_options({"types": {"n": "int32"}}))
     again.schema()
     before = store.bytes_read
-    assert again.read(np.array([19_999, 5, 5]), ["n"]).column("n").to_pylist() == [19_999, 5, 5]
+    assert again.read(np.array([19_999, 5, 5]), Scan(["n"])).column("n").to_pylist() == [19_999, 5, 5]
     assert store.bytes_read - before < 600_000
     with pytest.raises(UsageError, match="no such row; expected 0 to 19999, found -1"):
         again.read(np.array([3, -1]))

@@ -16,7 +16,7 @@ import lading
 from cost import costs_at_most
 from lading.errors import CorruptShard, DataError, LadingError, LimitExceeded
 from lading.formats import text_lines
-from lading.formats.base import ShardFile
+from lading.formats.base import Scan, ShardFile
 from lading.formats.jsonl.format import FORMAT, JsonlReader
 from lading.limits import DEFAULT_LIMITS, Limits
 from lading.storage.memory import MemoryStore
@@ -34,7 +34,7 @@ def rows(data: bytes, path: str = "t.json") -> list[dict[str, Any]]:
     """All rows, streamed, read whole, and read one by one, which must agree."""
     opened = reader(data, path)
     schema = opened.schema()
-    streamed = pa.Table.from_batches(opened.batches(max_rows=3, max_bytes=_ALL), schema)
+    streamed = pa.Table.from_batches(opened.batches(Scan(max_rows=3, max_bytes=_ALL)), schema)
     assert opened.read() == streamed
     indexed = FORMAT.open(ShardFile(MemoryStore({path: data}), path, index=opened.index()), FORMAT.read_options({}))
     for again in (opened, indexed):
@@ -105,7 +105,7 @@ def test_rows_before_the_end_of_a_cut_array_are_given() -> None:
             opened.schema()
         found = []
         with pytest.raises(CorruptShard, match="the array has no end"):
-            found += list(opened.batches(max_rows=99, max_bytes=_ALL, schema=pa.schema([("a", pa.int64())])))
+            found += list(opened.batches(Scan(schema=pa.schema([("a", pa.int64())]), max_rows=99, max_bytes=_ALL)))
 
 
 def test_salvage_of_a_damaged_array(tmp_path: Path) -> None:

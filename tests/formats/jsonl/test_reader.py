@@ -26,7 +26,7 @@ from lading.errors import (
     UsageError,
 )
 from lading.features.types import Json, decode, feature_of
-from lading.formats.base import ShardFile
+from lading.formats.base import Scan, ShardFile
 from lading.formats.jsonl import reader as reader_module
 from lading.formats.jsonl.format import FORMAT, JsonlReader
 from lading.formats.text_lines import open_text
@@ -100,7 +100,7 @@ def decoded(table: pa.Table | pa.RecordBatch) -> list[dict[str, Any]]:
 
 def everything(data: bytes, **options: Any) -> list[dict[str, Any]]:
     opened = reader(data, **options)
-    rows = [row for batch in opened.batches(max_rows=3, max_bytes=_ALL) for row in decoded(batch)]
+    rows = [row for batch in opened.batches(Scan(max_rows=3, max_bytes=_ALL)) for row in decoded(batch)]
     assert decoded(opened.read()) == rows
     return rows
 
@@ -121,7 +121,7 @@ def test_any_documents_come_back_as_python_reads_them(
     texts = [json.dumps(d, separators=separators, ensure_ascii=ascii_only) for d in documents]
     data = lines(*(t.encode("utf-8", "surrogatepass") for t in texts), end=b"\r\n" if windows else b"\n")
     opened = reader(data)
-    streamed = [row for batch in opened.batches(max_rows=5, max_bytes=_ALL) for row in decoded(batch)]
+    streamed = [row for batch in opened.batches(Scan(max_rows=5, max_bytes=_ALL)) for row in decoded(batch)]
     expected = canonical([json.loads(text) for text in texts])
     assert canonical(streamed) == expected
     assert opened.num_rows() == len(documents)
@@ -161,7 +161,7 @@ def test_columns_stand_in_the_order_in_which_they_appear() -> None:
 def test_blank_lines_are_skipped_and_counted_and_a_mark_at_the_beginning_is_let_pass() -> None:
     data = b'\xef\xbb\xbf\n{"a": 1}\n\n \t\r\n{"a": 2}\n\n'
     opened = reader(data)
-    assert [row for batch in opened.batches(max_rows=9, max_bytes=_ALL) for row in decoded(batch)] == [
+    assert [row for batch in opened.batches(Scan(max_rows=9, max_bytes=_ALL)) for row in decoded(batch)] == [
         {"a": 1},
         {"a": 2},
     ]
@@ -184,7 +184,7 @@ def test_documents_of_many_levels(inner: str) -> None:
 
 
 def test_documents_without_fields_are_rows() -> None:
-    assert [batch.num_rows for batch in reader(lines("{}", "{}")).batches(max_rows=9, max_bytes=_ALL)] == [2]
+    assert [batch.num_rows for batch in reader(lines("{}", "{}")).batches(Scan(max_rows=9, max_bytes=_ALL))] == [2]
     assert everything(lines("{}", '{"a": 1}')) == [{}, {"a": 1}]
 
 
@@ -299,7 +299,7 @@ def test_random_access_reads_what_lies_around_the_rows() -> None:
     index = FORMAT.open(source, FORMAT.read_options({})).index()
     again = FORMAT.open(ShardFile(store, "d.jsonl", index=index), FORMAT.read_options({}))
     before = store.bytes_read
-    assert again.read(np.array([19_999, 5, 5]), ["n"]).column("n").to_pylist() == [19_999, 5, 5]
+    assert again.read(np.array([19_999, 5, 5]), Scan(["n"])).column("n").to_pylist() == [19_999, 5, 5]
     assert again.schema() == reader(data).schema()
     assert store.bytes_read - before < 600_000
     with pytest.raises(UsageError, match="no such row; expected 0 to 19999, found 20000"):
@@ -314,10 +314,10 @@ def test_rows_of_a_compressed_file_that_are_read_in_order_unpack_it_once() -> No
     assert opened.num_rows() == 20_000
     before = store.bytes_read
     for first in range(0, 20_000, 1000):
-        found = opened.read(np.arange(first, first + 1000, 2), ["n"])
+        found = opened.read(np.arange(first, first + 1000, 2), Scan(["n"]))
         assert found.column("n").to_pylist() == [*range(first, first + 1000, 2)]
     assert store.bytes_read - before < 1.1 * len(data)
-    assert opened.read(np.array([7]), ["n"]).column("n").to_pylist() == [7]
+    assert opened.read(np.array([7]), Scan(["n"])).column("n").to_pylist() == [7]
 
 
 def test_an_index_of_other_lines_is_an_error() -> None:
@@ -335,7 +335,7 @@ def test_a_file_that_changes_while_it_is_read() -> None:
     sink.write([b'{"b": 1}\n'])
     sink.close()
     with pytest.raises(SchemaMismatch, match=r"d\.jsonl column 'b': a line has a field that"):
-        list(FORMAT.open(source, FORMAT.read_options({})).batches(max_rows=9, max_bytes=_ALL))
+        list(FORMAT.open(source, FORMAT.read_options({})).batches(Scan(max_rows=9, max_bytes=_ALL)))
     for rows in (None, np.array([0])):
         with pytest.raises(SchemaMismatch, match="was not said to have"):
             FORMAT.open(source, FORMAT.read_options({})).read(rows)
@@ -345,13 +345,13 @@ def test_rows_come_in_the_types_asked_for() -> None:
     opened = reader(lines('{"a": 1}', '{"a": 2, "b": "x"}'))
     assert not opened.declares_types
     wanted = pa.schema([reader(lines('{"a": [1]}')).schema().field("a"), pa.field("c", pa.int64())])
-    [batch] = opened.batches(schema=wanted, max_rows=9, max_bytes=_ALL, columns=["a", "c"])
+    [batch] = opened.batches(Scan(["a", "c"], schema=wanted, max_rows=9, max_bytes=_ALL))
     assert batch.schema == wanted
     assert batch.to_pydict() == {"a": ["1", "2"], "c": [None, None]}
     with pytest.raises(SchemaMismatch, match=r"d\.jsonl column 'b'"):
-        list(opened.batches(schema=pa.schema([("b", pa.int64())]), max_rows=9, max_bytes=_ALL, columns=["b"]))
+        list(opened.batches(Scan(["b"], schema=pa.schema([("b", pa.int64())]), max_rows=9, max_bytes=_ALL)))
     with pytest.raises(SchemaMismatch, match=r"d\.jsonl column 'b': a line has a field"):
-        list(opened.batches(schema=wanted, max_rows=9, max_bytes=_ALL))
+        list(opened.batches(Scan(schema=wanted, max_rows=9, max_bytes=_ALL)))
 
 
 def test_the_first_rows_tell_a_schema_without_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,7 +22,7 @@ import lading
 from lading.content.digests import sample_digests
 from lading.errors import Unrepresentable, UsageError
 from lading.features.types import Array, ClassLabel, Feature, Image, Json, Text, Value, feature_of, with_feature
-from lading.formats.base import ShardFile
+from lading.formats.base import Scan, ShardFile
 from lading.formats.jsonl.format import FORMAT
 from lading.limits import DEFAULT_LIMITS
 from lading.storage.memory import MemoryStore
@@ -162,7 +162,7 @@ def test_types_that_somebody_registered_are_written_as_they_are_stored() -> None
     assert by_json(lines) == [{"p": [1, 2], "l": [[1, 2], None]}, {"p": None, "l": []}]
     reader = FORMAT.open(ShardFile(MemoryStore({"d.jsonl": lines}), "d.jsonl"), FORMAT.read_options({}))
     target = registered.select(["p", "l"])
-    [batch] = reader.batches(schema=target.schema, max_rows=9, max_bytes=1 << 20)
+    [batch] = reader.batches(Scan(schema=target.schema, max_rows=9, max_bytes=1 << 20))
     assert pa.Table.from_batches([batch]).equals(target)
 
 

@@ -19,7 +19,7 @@ import lading
 from lading.dataset.dataset import Dataset
 from lading.errors import CorruptShard, DataError, LimitExceeded, SidecarMismatch, Unrepresentable, UsageError
 from lading.features.types import Encoded, Json, Text, with_feature
-from lading.formats.base import ShardFile
+from lading.formats.base import Scan, ShardFile
 from lading.formats.mds import lines_writer
 from lading.formats.mds.format import FORMAT
 from lading.storage.memory import MemoryStore
@@ -425,7 +425,7 @@ def test_lines_of_json_are_those_of_pythons_json(rows: list[tuple[str, int, floa
     assert body.decode() == "".join(expected)
     assert np.frombuffer(meta, "<u4", len(rows) + 2).tolist() == [len(rows), 0, *np.cumsum([*map(len, expected)])]
     reader = FORMAT.open(ShardFile(store, "s.json", entry=facts.entry), FORMAT.read_options({}))
-    assert repr(reader.read(columns=[name, "n", "f"]).select(schema.names).to_pylist()) == repr(
+    assert repr(reader.read(scan=Scan([name, "n", "f"])).select(schema.names).to_pylist()) == repr(
         [dict(zip(schema.names, row, strict=True)) for row in rows]
     )
 

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import lading
-from lading.formats.base import ShardFile
+from lading.formats.base import Scan, ShardFile
 from lading.formats.parquet.format import FORMAT
 from lading.storage.base import Store
 from lading.storage.local import LocalStore
@@ -52,7 +52,7 @@ def test_pages_that_expand_too_much_are_stored_as_they_are(
     assert pq.read_table(pa.BufferReader(data)).equals(table)
     reader = FORMAT.open(ShardFile(store, path), FORMAT.read_options({}))
     for views in (False, True):
-        batches = reader.batches(max_rows=9, max_bytes=8 << 20, views=views)
+        batches = reader.batches(Scan(max_rows=9, max_bytes=8 << 20, views=views))
         found = [row for batch in batches for row in batch.to_pylist()]
         assert found == table.to_pylist()
     recovered = FORMAT.recover(ShardFile(store, path), FORMAT.read_options({}))

@@ -19,7 +19,7 @@ from lading.arrow.references import FILES_KEY, FileEntry, RefType, with_files
 from lading.arrow.views import from_ranges
 from lading.errors import SchemaMismatch, StoreError, Unrepresentable, UsageError
 from lading.features.types import Image, with_feature
-from lading.formats.base import AnyFormat, ShardFacts, ShardFile
+from lading.formats.base import AnyFormat, Scan, ShardFacts, ShardFile
 from lading.formats.parquet.format import FORMAT, ParquetReader
 from lading.storage.local import LocalStore
 from lading.storage.memory import MemoryStore
@@ -77,7 +77,7 @@ def _open(data: bytes, **options: Any) -> ParquetReader:
 
 def _all(data: bytes, columns: Sequence[str] | None = None, **options: Any) -> pa.Table:
     reader = _open(data, **options)
-    batches = list(reader.batches(max_rows=1000, max_bytes=_MB, columns=columns))
+    batches = list(reader.batches(Scan(columns, max_rows=1000, max_bytes=_MB)))
     return pa.Table.from_batches(batches, batches[0].schema if batches else reader.schema())
 
 

@@ -16,7 +16,7 @@ from golden_compare import compare_samples
 from hostile import judge_cases
 from lading.errors import DataError
 from lading.features.types import Array, ClassLabel, Image, feature_of
-from lading.formats.base import ShardFile
+from lading.formats.base import Scan, ShardFile
 from lading.formats.parquet.format import FORMAT
 from lading.storage.local import LocalStore
 
@@ -38,7 +38,7 @@ def _files(view: View) -> list[Path]:
 def _rows(files: list[Path]) -> Iterator[dict[str, Any]]:
     for file in files:
         reader = FORMAT.open(ShardFile(LocalStore(), str(file)), FORMAT.read_options({}))
-        for batch in reader.batches(max_rows=7, max_bytes=1 << 20):
+        for batch in reader.batches(Scan(max_rows=7, max_bytes=1 << 20)):
             yield from batch.to_pylist()
         reader.close()
 

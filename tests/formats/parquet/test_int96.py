@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from lading.errors import Unrepresentable, UsageError
-from lading.formats.base import ShardFile
+from lading.formats.base import Scan, ShardFile
 from lading.formats.parquet.format import FORMAT, ParquetReader
 from lading.storage.memory import MemoryStore
 
@@ -35,7 +35,7 @@ def _open(
 
 def _check(reader: ParquetReader, expected: pa.Table) -> None:
     assert reader.schema().types == expected.schema.types
-    batches = list(reader.batches(max_rows=2, max_bytes=1 << 20))
+    batches = list(reader.batches(Scan(max_rows=2, max_bytes=1 << 20)))
     assert pa.Table.from_batches(batches).equals(expected)
     assert reader.read(np.array([len(expected) - 1])).equals(expected.slice(len(expected) - 1))
 
@@ -136,13 +136,13 @@ def test_times_that_nanoseconds_do_not_hold_are_refused(nested: bool) -> None:
     if nested:
         column = pa.ListArray.from_arrays(pa.array([0, 1, 2, 3, 3, 5], pa.int32()), column)
     reader = _open(pa.table({"n": range(5), "t": column}), store_schema=False)
-    batches = reader.batches(max_rows=3, max_bytes=1 << 20)
+    batches = reader.batches(Scan(max_rows=3, max_bytes=1 << 20))
     assert next(batches).num_rows == 3
     with pytest.raises(Unrepresentable, match=r"s.parquet column 't': row groups? .*times in 96 bits.*64 bits of ns"):
         next(batches)
     with pytest.raises(Unrepresentable, match="column 't'"):
         reader.read(np.array([4]))
-    assert reader.read(columns=["n"]).column("n").to_pylist() == [*range(5)]
+    assert reader.read(scan=Scan(["n"])).column("n").to_pylist() == [*range(5)]
 
 
 def test_times_of_two_units_come_in_both_or_not_at_all() -> None:

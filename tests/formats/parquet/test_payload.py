@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from lading.arrow.views import join, row_bytes
 from lading.errors import CorruptShard, LadingError
-from lading.formats.base import ShardFile
+from lading.formats.base import Scan, ShardFile
 from lading.formats.parquet.footer import read_footer
 from lading.formats.parquet.format import FORMAT, ParquetReader
 from lading.formats.parquet.input import Input
@@ -50,7 +50,7 @@ def opened(data: bytes, **options: Any) -> ParquetReader:
 def taken(data: bytes, columns: list[str] | None = None, **limits: int) -> tuple[set[pa.DataType], list[Any]]:
     """In which types the values came, and the values."""
     limits = {"max_rows": 1000, "max_bytes": 1 << 30, **limits}
-    batches = list(opened(data).batches(**limits, columns=columns, views=True))
+    batches = list(opened(data).batches(Scan(columns, views=True, **limits)))
     for batch in batches:
         batch.validate(full=True)
     kinds = {batch.column("bin").type for batch in batches}
@@ -94,9 +94,9 @@ def test_the_values_are_those_that_were_written(
     kinds, found = taken(data, max_rows=max_rows)
     assert found == values
     assert kinds <= {pa.binary_view(), pa.large_binary()}
-    assert [r["a"] for b in opened(data).batches(max_rows=7, max_bytes=1 << 20, views=True) for r in b.to_pylist()] == [
-        *range(len(values))
-    ]
+    assert [
+        r["a"] for b in opened(data).batches(Scan(max_rows=7, max_bytes=1 << 20, views=True)) for r in b.to_pylist()
+    ] == [*range(len(values))]
     assert taken(data, ["z", "bin"])[1] == values
     assert taken(data, ["bin"])[1] == values
 
@@ -128,10 +128,10 @@ def test_a_filter_and_random_access_give_values_of_their_own() -> None:
     values: list[bytes | None] = [NOISE[i * 10 : i * 10 + 10_000] for i in range(20)]
     data = parquet(values)
     reader = opened(data, filter=pa.compute.field("a") > 14)
-    [batch] = reader.batches(max_rows=100, max_bytes=1 << 30, views=True)
+    [batch] = reader.batches(Scan(max_rows=100, max_bytes=1 << 30, views=True))
     assert batch.column("bin").type == pa.large_binary()
     assert batch.column("bin").to_pylist() == values[15:]
-    assert opened(data).read(np.array([3]), ["bin"]).schema.types == [pa.large_binary()]
+    assert opened(data).read(np.array([3]), Scan(["bin"])).schema.types == [pa.large_binary()]
 
 
 def test_runs_and_packed_groups_as_the_specification_has_them() -> None:
@@ -169,7 +169,7 @@ def test_flipped_bits_are_an_error_or_other_values_never_a_crash(
         path.write_bytes(broken)
         try:
             reader = FORMAT.open(ShardFile(LocalStore(), str(path)), FORMAT.read_options({}))
-            batches = reader.batches(max_rows=1000, max_bytes=1 << 30, columns=["bin"], views=True)
+            batches = reader.batches(Scan(["bin"], max_rows=1000, max_bytes=1 << 30, views=True))
             found = [value for batch in batches for value in join(batch.column("bin")).to_pylist()]
         except LadingError as error:
             said.append(str(error))
@@ -193,7 +193,7 @@ def test_a_file_cut_in_its_pages_is_an_error_that_names_the_place(tmp_path: Path
 def test_large_values_behind_small_ones_come_in_small_steps() -> None:
     values: list[bytes | None] = [*([b"x"] * 2000), *(NOISE * 5 for _ in range(60))]
     data = parquet(values, compression="none", use_dictionary=False, write_batch_size=1, row_group_size=1 << 20)
-    batches = list(opened(data).batches(max_rows=100_000, max_bytes=4 << 20, views=True))
+    batches = list(opened(data).batches(Scan(max_rows=100_000, max_bytes=4 << 20, views=True)))
     assert all(batch.column("bin").type == pa.binary_view() for batch in batches)
     assert max(batch.column("bin").get_total_buffer_size() for batch in batches) < 6 << 20
     assert [value for batch in batches for value in join(batch.column("bin")).to_pylist()] == values
@@ -204,7 +204,7 @@ def test_a_value_that_a_dictionary_repeats_counts_every_time() -> None:
     out = io.BytesIO()
     options = {"compression": "none", "store_schema": False, "dictionary_pagesize_limit": 1 << 30}
     pq.write_table(pa.table({"bin": repeated}), out, **options)
-    batches = list(opened(out.getvalue()).batches(max_rows=1000, max_bytes=2 << 20, views=True))
+    batches = list(opened(out.getvalue()).batches(Scan(max_rows=1000, max_bytes=2 << 20, views=True)))
     assert sum(batch.num_rows for batch in batches) == 200
     assert max(int(row_bytes(batch).sum()) for batch in batches) <= 2 << 20
 
@@ -215,7 +215,7 @@ def test_a_remote_file_is_fetched_once() -> None:
     for views in (False, True):
         store = CountingStore(MemoryStore({"s.parquet": data}))
         reader = FORMAT.open(ShardFile(store, "s.parquet"), FORMAT.read_options({}))
-        assert sum(b.num_rows for b in reader.batches(max_rows=1000, max_bytes=1 << 30, views=views)) == 20
+        assert sum(b.num_rows for b in reader.batches(Scan(max_rows=1000, max_bytes=1 << 30, views=views))) == 20
         read.append(store.bytes_read)
     assert read[0] == read[1]
 

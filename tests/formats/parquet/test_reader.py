@@ -32,7 +32,7 @@ from lading.errors import (
     UsageError,
 )
 from lading.formats.arrow.decode import damage as arrow_damage
-from lading.formats.base import ShardFile
+from lading.formats.base import Scan, ShardFile
 from lading.formats.parquet.footer import chunk_facts
 from lading.formats.parquet.format import FORMAT, ParquetReader
 from lading.formats.parquet.input import damage as parquet_damage
@@ -58,7 +58,7 @@ def _open(data: bytes, **options: Any) -> ParquetReader:
 
 
 def _batches(data: bytes, max_bytes: int = 64 * _MB, **options: Any) -> Iterator[pa.RecordBatch]:
-    return _open(data, **options).batches(max_rows=1 << 20, max_bytes=max_bytes)
+    return _open(data, **options).batches(Scan(max_rows=1 << 20, max_bytes=max_bytes))
 
 
 def _numbers(count: int) -> pa.Table:
@@ -157,7 +157,7 @@ _ORDINARY = {
 def test_ordinary_values_that_might_be_told_once_for_many_come_in_full_batches(name: str) -> None:
     """After some small steps, as they turn out to be what they seem."""
     column, options, max_rows = _ORDINARY[name]
-    found = list(_open(_file(pa.table({"c": column}), **options)).batches(max_rows=max_rows, max_bytes=64 * _MB))
+    found = list(_open(_file(pa.table({"c": column}), **options)).batches(Scan(max_rows=max_rows, max_bytes=64 * _MB)))
     assert pa.chunked_array([batch.column(0) for batch in found]).equals(pa.chunked_array([column]))
     assert len(found) <= len(column) // max_rows + 4
 
@@ -166,7 +166,7 @@ def test_large_values_by_prefixes_behind_small_ones_are_decoded_in_small_steps()
     """All but the first two steps that meet them."""
     texts = pa.array([*_PLAIN_TEXTS[:20_000], *[_NOISE[: _WIDE // 2].hex()] * 800], pa.large_string())
     options = {"use_dictionary": False, "column_encoding": "DELTA_BYTE_ARRAY", "write_batch_size": 16}
-    found = list(_open(_file(pa.table({"c": texts}), **options)).batches(max_rows=200, max_bytes=1 << 30))
+    found = list(_open(_file(pa.table({"c": texts}), **options)).batches(Scan(max_rows=200, max_bytes=1 << 30)))
     assert pa.chunked_array([batch.column(0) for batch in found]).equals(pa.chunked_array([texts]))
     assert sum(batch.nbytes > 17 * _MB for batch in found) <= 2
 
@@ -245,7 +245,7 @@ def test_a_row_group_without_rows_is_left_out_whatever_it_claims() -> None:
     damaged = pages + footer + len(footer).to_bytes(4, "little") + b"PAR1"
     for options in ({}, {"filter": pc.field("a") > 1}):
         reader = _open(damaged, **options)
-        assert (reader.num_rows(), list(reader.batches(max_rows=9, max_bytes=_MB))) == (0, [])
+        assert (reader.num_rows(), list(reader.batches(Scan(max_rows=9, max_bytes=_MB)))) == (0, [])
 
 
 def test_very_many_row_groups() -> None:
@@ -256,13 +256,13 @@ def test_very_many_row_groups() -> None:
 def test_limits_of_a_batch() -> None:
     data = _file(_numbers(1000), row_group_size=300)
     reader = _open(data)
-    assert [b.num_rows for b in reader.batches(max_rows=400, max_bytes=_MB)] == [400, 400, 200]
-    assert max(b.num_rows for b in reader.batches(max_rows=400, max_bytes=60)) <= 3
+    assert [b.num_rows for b in reader.batches(Scan(max_rows=400, max_bytes=_MB))] == [400, 400, 200]
+    assert max(b.num_rows for b in reader.batches(Scan(max_rows=400, max_bytes=60))) <= 3
 
 
 def test_batches_may_be_asked_for_twice_at_a_time() -> None:
     reader = _open(_file(_numbers(100)))
-    one, two = (reader.batches(max_rows=rows, max_bytes=_MB) for rows in (10, 7))
+    one, two = (reader.batches(Scan(max_rows=rows, max_bytes=_MB)) for rows in (10, 7))
     assert next(one).num_rows == 10
     assert next(two).num_rows == 7
     assert next(one).column("n")[0].as_py() == 10
@@ -306,12 +306,12 @@ def test_names_that_several_columns_have() -> None:
     for table, message in ((twice, "several columns have this name; found columns 1 and 3 of 4"), (nested, "a struct")):
         reader = _open(_file(table))
         assert reader.schema().names == ["a", "b", "c"]
-        assert reader.read(np.array([1, 0]), ["c", "b"]).to_pylist() == [{"c": 6, "b": "y"}, {"c": 5, "b": "x"}]
+        assert reader.read(np.array([1, 0]), Scan(["c", "b"])).to_pylist() == [{"c": 6, "b": "y"}, {"c": 5, "b": "x"}]
         for columns in (None, ["b", "a"]):
             with pytest.raises(DuplicateField, match=rf"s.parquet column 'a': {message}.*ds.select\('b', 'c'\)"):
-                reader.read(columns=columns)
+                reader.read(scan=Scan(columns))
     filtered = _open(_file(twice), filter=pc.field("c") > 5)
-    assert filtered.read(columns=["b"]).to_pylist() == [{"b": "y"}]
+    assert filtered.read(scan=Scan(["b"])).to_pylist() == [{"b": "y"}]
 
 
 class _Keys(encryption.KmsClient):  # type: ignore[misc]
@@ -339,15 +339,15 @@ def test_columns_that_are_encrypted() -> None:
     reader = _open(_encrypted(table, column_keys={"other": ["secret", "n.x"]}, plaintext_footer=True))
     assert reader.schema() == table.schema
     assert reader.num_rows() == 1
-    assert reader.read(columns=["z", "a"]).to_pylist() == [{"z": "t", "a": 1}]
+    assert reader.read(scan=Scan(["z", "a"])).to_pylist() == [{"z": "t", "a": 1}]
     for columns in (None, ["a", "secret"]):
         message = (
             r"s.parquet column 'secret': the column is encrypted; found secret. .*no keys. .*ds.select\('a', 'z'\)"
         )
         with pytest.raises(DataError, match=message):
-            reader.read(columns=columns)
+            reader.read(scan=Scan(columns))
     with pytest.raises(DataError, match=r"column 'n': the column is encrypted; found n.x"):
-        list(reader.batches(max_rows=1, max_bytes=1, columns=["n"]))
+        list(reader.batches(Scan(["n"], max_rows=1, max_bytes=1)))
     with pytest.raises(DataError, match=r"column 'a': the column is encrypted.*The file has no other column"):
         _open(_encrypted(table.select(["a"]), column_keys={"k": ["a"]}, plaintext_footer=True)).read()
 
@@ -398,7 +398,7 @@ def test_counts_of_rows_that_differ(place: str, count: int, tmp_path: Path) -> N
     expected = pq.read_table(path)
     reader = _open(path.read_bytes())
     assert reader.num_rows() == len(expected)
-    assert [row for batch in reader.batches(max_rows=4, max_bytes=_MB) for row in batch.to_pylist()] == (
+    assert [row for batch in reader.batches(Scan(max_rows=4, max_bytes=_MB)) for row in batch.to_pylist()] == (
         expected.to_pylist()
     )
     assert bool(reader.counts) == (place != "file" and (place, count) != ("values", 4))
@@ -410,10 +410,10 @@ def test_columns_come_in_the_order_asked_for() -> None:
     table = pa.table({"a": [1], "seg.png": [b"x"], "seg": [{"png": 2, "deep": [3]}], "z": [4]})
     reader = _open(_file(table))
     for names in (["z", "seg.png", "a"], ["seg"], ["seg", "seg.png"], [], ["absent", "a"]):
-        [batch] = reader.batches(max_rows=9, max_bytes=_MB, columns=names)
+        [batch] = reader.batches(Scan(names, max_rows=9, max_bytes=_MB))
         assert batch.schema.names == [name for name in names if name != "absent"]
         assert batch.num_rows == 1
-        assert reader.read(np.array([0, 0]), columns=names).num_rows == 2
+        assert reader.read(np.array([0, 0]), Scan(names)).num_rows == 2
         assert batch.to_pylist() == [{name: table.to_pylist()[0][name] for name in batch.schema.names}]
 
 
@@ -449,7 +449,7 @@ def test_row_groups_are_a_shard_of_their_own() -> None:
     expected = [*range(70, 80), *range(20, 30)]
     assert reader.num_rows() == 20
     assert reader.read().column("n").to_pylist() == expected
-    assert [n for b in reader.batches(max_rows=7, max_bytes=_MB) for n in b.column("n").to_pylist()] == expected
+    assert [n for b in reader.batches(Scan(max_rows=7, max_bytes=_MB)) for n in b.column("n").to_pylist()] == expected
     assert reader.read(np.array([19, 0])).column("n").to_pylist() == [29, 70]
     assert reader.index().select(["row_group", "first_row", "num_rows"]).to_pylist() == [
         {"row_group": 7, "first_row": 0, "num_rows": 10},
@@ -490,13 +490,15 @@ def test_a_filter_keeps_rows(expression: pc.Expression, expected: list[int], vie
     table = _numbers(100).append_column("z", pa.array([1 if i % 2 else None for i in range(100)]))
     data = _file(table, row_group_size=10, store_schema=False)
     reader = _open(data, filter=expression, views=views)
-    batches = list(reader.batches(max_rows=4, max_bytes=_MB, columns=["b", "n"]))
+    batches = list(reader.batches(Scan(["b", "n"], max_rows=4, max_bytes=_MB)))
     assert [n for batch in batches for n in batch.column("n").to_pylist()] == list(expected)
     assert [b for batch in batches for b in batch.column("b").to_pylist()] == [b"x%d" % n for n in expected]
     assert reader.num_rows() == len(list(expected))
     assert reader.read().column("n").to_pylist() == list(expected)
     if expected:
-        assert reader.read(np.array([len(list(expected)) - 1]), ["n"]).column("n").to_pylist() == [list(expected)[-1]]
+        assert reader.read(np.array([len(list(expected)) - 1]), Scan(["n"])).column("n").to_pylist() == [
+            list(expected)[-1]
+        ]
 
 
 def test_a_filter_spares_row_groups_and_payload() -> None:
@@ -506,11 +508,11 @@ def test_a_filter_spares_row_groups_and_payload() -> None:
     store = CountingStore(MemoryStore({"s.parquet": data}))
     source = ShardFile(store, "s.parquet")
     reader = FORMAT.open(source, FORMAT.read_options({"filter": (pc.field("n") > 33) & (pc.field("n") < 36)}))
-    assert sum(b.num_rows for b in reader.batches(max_rows=100, max_bytes=_MB)) == 2
+    assert sum(b.num_rows for b in reader.batches(Scan(max_rows=100, max_bytes=_MB))) == 2
     assert store.bytes_read < 1_800_000
     store.reset()
     reader = FORMAT.open(source, FORMAT.read_options({"filter": pc.field("odd") == 2}))
-    assert list(reader.batches(max_rows=100, max_bytes=_MB)) == []
+    assert list(reader.batches(Scan(max_rows=100, max_bytes=_MB))) == []
     assert store.bytes_read < 200_000
 
 
@@ -620,11 +622,11 @@ def test_a_remote_row_group_takes_few_requests() -> None:
     store = _Remote(data)
     reader = FORMAT.open(store.source, FORMAT.read_options({}))
     assert store.requests == {"get_ranges": 1}
-    assert sum(b.num_rows for b in reader.batches(max_rows=50, max_bytes=_MB)) == 400
+    assert sum(b.num_rows for b in reader.batches(Scan(max_rows=50, max_bytes=_MB))) == 400
     assert store.requests == {"get_ranges": 1 + 4}
     store.reset()
     columns = ["c0", "t"]
-    assert sum(b.num_rows for b in reader.batches(max_rows=50, max_bytes=_MB, columns=columns)) == 400
+    assert sum(b.num_rows for b in reader.batches(Scan(columns, max_rows=50, max_bytes=_MB))) == 400
     assert store.requests["get_ranges"] <= 2 * 4
     assert store.bytes_read < 100_000
 
@@ -643,7 +645,7 @@ def test_a_large_remote_row_group_is_read_in_windows() -> None:
     )
     store = _Remote(data)
     reader = FORMAT.open(store.source, FORMAT.read_options({}))
-    for i, batch in enumerate(reader.batches(max_rows=1000, max_bytes=4 * _MB)):
+    for i, batch in enumerate(reader.batches(Scan(max_rows=1000, max_bytes=4 * _MB))):
         assert batch.get_total_buffer_size() < 6 * _MB
         if i == 0:
             assert store.bytes_read < 70 * _MB
@@ -661,7 +663,7 @@ def test_a_local_file_that_shrinks_is_an_error(tmp_path: Path, mmap: bool) -> No
     path = tmp_path / "s.parquet"
     path.write_bytes(_file(pa.table({"b": payload}), use_dictionary=False, row_group_size=50))
     reader = FORMAT.open(ShardFile(LocalStore(), str(path)), FORMAT.read_options({"mmap": mmap}))
-    batches = reader.batches(max_rows=1000, max_bytes=_MB)
+    batches = reader.batches(Scan(max_rows=1000, max_bytes=_MB))
     next(batches)
     os.truncate(path, 4096)
     with pytest.raises(LadingError, match=r"s\.parquet"):
@@ -735,7 +737,7 @@ def test_bytes_changed_anywhere_end_in_data_or_our_errors(change: bytes, at: int
     data[place : place + len(change)] = change
     try:
         reader = _open(bytes(data))
-        for batch in reader.batches(max_rows=10, max_bytes=1000):
+        for batch in reader.batches(Scan(max_rows=10, max_bytes=1000)):
             batch.validate(full=True)
     except LadingError as error:
         message = str(error)
@@ -751,7 +753,7 @@ _READS_AND_WRITES = """
 import os, sys
 import pyarrow as pa, pyarrow.compute as pc
 from lading.formats.parquet.format import FORMAT
-from lading.formats.base import ShardFile
+from lading.formats.base import Scan, ShardFile
 from lading.storage.memory import MemoryStore
 
 def threads():
@@ -768,7 +770,7 @@ writer.close()
 sink.close()
 for options in ({}, {"filter": pc.field("n") > 5}, {"mmap": True}):
     reader = FORMAT.open(ShardFile(store, "s.parquet"), FORMAT.read_options(options))
-    list(reader.batches(max_rows=100, max_bytes=1 << 20))
+    list(reader.batches(Scan(max_rows=100, max_bytes=1 << 20)))
     reader.read([5, 3])
 print(threads() - before)
 """

@@ -15,7 +15,7 @@ import pytest
 import lading
 from golden_cases import Golden
 from lading.errors import CorruptShard, LimitExceeded, UsageError
-from lading.formats.base import ShardFile
+from lading.formats.base import Scan, ShardFile
 from lading.formats.registry import find_format
 from lading.formats.warc.format import FORMAT
 from lading.formats.warc.reader import WarcShardReader
@@ -54,11 +54,11 @@ def reader(data: bytes, path: str = "t.warc", limits: Limits = DEFAULT_LIMITS) -
 def rows(data: bytes, path: str = "t.warc") -> list[dict[str, Any]]:
     """All rows, streamed, read whole and read at random, which must agree."""
     opened = reader(data, path)
-    streamed = pa.Table.from_batches(opened.batches(max_rows=2, max_bytes=_ALL), opened.schema())
+    streamed = pa.Table.from_batches(opened.batches(Scan(max_rows=2, max_bytes=_ALL)), opened.schema())
     assert opened.read() == streamed
     order = np.arange(opened.num_rows())[::-1]
     assert opened.read(order) == streamed.take(pa.array(order))
-    assert opened.read(order, ["uri"]) == streamed.take(pa.array(order)).select(["uri"])
+    assert opened.read(order, Scan(["uri"])) == streamed.take(pa.array(order)).select(["uri"])
     return streamed.to_pylist()
 
 
@@ -82,7 +82,7 @@ def test_a_record_is_a_row(way: str) -> None:
     assert json.loads(found[0]["headers"]) == {"WARC-Type": "warcinfo", "X": ["1", "2", "3"], "Content-Length": "13"}
     assert [row["http_status"] for row in found] == [None, 200, 200, 200, 200, None]
     opened = reader(data, "t.warc.gz" if way == "gzip" else "t.warc")
-    list(opened.batches(max_rows=9, max_bytes=_ALL))
+    list(opened.batches(Scan(max_rows=9, max_bytes=_ALL)))
     assert opened.counts == {"responses that are not encoded as their headers say, kept as they were sent": 1}
 
 
@@ -97,7 +97,7 @@ def test_it_is_known_by_name_and_content() -> None:
 def test_a_cut_file_gives_the_records_before(packed: bool, size: int) -> None:
     parts = list(map(gzip.compress, RECORDS)) if packed else RECORDS
     data = b"".join(parts)[:-size] if size < 1000 else parts[0] + parts[1][:50]
-    batches = reader(data).batches(max_rows=1, max_bytes=_ALL)
+    batches = reader(data).batches(Scan(max_rows=1, max_bytes=_ALL))
     whole = 5 if size < 1000 else 1
     for _ in range(whole):
         next(batches)

@@ -33,7 +33,7 @@ from lading.errors import (
     UsageError,
 )
 from lading.features.types import Image, Json, feature_of
-from lading.formats.base import ShardFile
+from lading.formats.base import Scan, ShardFile
 from lading.formats.webdataset.format import FORMAT, WebdatasetReader
 from lading.formats.webdataset.samples import Rows, join_rows, split_name, split_names
 from lading.limits import DEFAULT_LIMITS, Limits
@@ -66,7 +66,7 @@ def without_nulls(batch: pa.RecordBatch | pa.Table) -> list[dict[str, Any]]:
 def samples(reader: WebdatasetReader, data: bytes, **limits: int) -> list[dict[str, Any]]:
     """Samples with their values, references looked up in these bytes."""
     found: list[dict[str, Any]] = []
-    for batch in reader.batches(max_rows=limits.get("max_rows", 3), max_bytes=limits.get("max_bytes", ALL)):
+    for batch in reader.batches(Scan(max_rows=limits.get("max_rows", 3), max_bytes=limits.get("max_bytes", ALL))):
         found += [{name: _value(v, data) for name, v in row.items()} for row in without_nulls(batch)]
     return found
 
@@ -87,7 +87,7 @@ def read_way(path: str, way: str) -> Iterator[pa.RecordBatch]:
         for row in range(count):
             yield from reader.read(np.array([row])).to_batches()
     else:
-        yield from reader.batches(max_rows=2, max_bytes=5000)
+        yield from reader.batches(Scan(max_rows=2, max_bytes=5000))
 
 
 def read_view(folder: Path, opened: Mapping[str, Any], way: str) -> Iterator[dict[str, Any]]:
@@ -118,7 +118,7 @@ def test_golden_duplicate_names_what_it_met(golden: Golden) -> None:
     spec = load_spec(folder)
     reader = open_tar(str(folder / "d.tar"))
     with pytest.raises(DuplicateField) as caught:
-        list(reader.batches(max_rows=1, max_bytes=ALL))
+        list(reader.batches(Scan(max_rows=1, max_bytes=ALL)))
     assert all(text in str(caught.value) for text in (*spec["error_names_any"], *spec["error_should_mention"]))
     assert (caught.value.offset, caught.value.sample, caught.value.column) == (3584, "b", "txt")
 
@@ -180,7 +180,7 @@ def test_fields_know_what_they_are() -> None:
     schema = in_memory(data).schema()
     assert isinstance(feature_of(schema.field("jpg")), Image)
     assert isinstance(feature_of(schema.field("json")), Json)
-    assert next(iter(in_memory(data).batches(max_rows=1, max_bytes=1))).schema.equals(schema, check_metadata=True)
+    assert next(iter(in_memory(data).batches(Scan(max_rows=1, max_bytes=1)))).schema.equals(schema, check_metadata=True)
 
 
 def test_what_is_no_sample_is_counted() -> None:
@@ -228,7 +228,7 @@ def test_fields_that_differ_from_sample_to_sample() -> None:
     reader = in_memory(data)
     with pytest.raises(LimitExceeded, match="differ too much"):
         reader.index()
-    batches = list(reader.batches(max_rows=1 << 20, max_bytes=ALL))
+    batches = list(reader.batches(Scan(max_rows=1 << 20, max_bytes=ALL)))
     assert sum(batch.num_rows for batch in batches) == 5000
     assert max(batch.num_rows * batch.num_columns for batch in batches) < 1 << 23
 
@@ -278,15 +278,15 @@ def test_batches_never_cut_a_sample() -> None:
 def test_columns_that_are_not_there_come_as_nulls() -> None:
     data = tar_of(("a.x", b"1"), ("b.y", b"2"))
     reader = in_memory(data)
-    found = list(reader.batches(max_rows=1, max_bytes=ALL, columns=["y", "__key__", "z"]))
+    found = list(reader.batches(Scan(["y", "__key__", "z"], max_rows=1, max_bytes=ALL)))
     assert [batch.schema.names for batch in found] == [["__key__", "y", "z"]] * 2
     assert [batch.column("y").null_count for batch in found] == [1, 0]
-    assert reader.read(np.array([1]), ["z"]).column("z").null_count == 1
+    assert reader.read(np.array([1]), Scan(["z"])).column("z").null_count == 1
 
 
 def test_only_payload_that_is_asked_for_counts() -> None:
     data = tar_of(*((f"{i}.{ext}", bytes(1000)) for i in range(10) for ext in ("big", "txt")))
-    batches = list(in_memory(data).batches(max_rows=100, max_bytes=4000, columns=["txt"]))
+    batches = list(in_memory(data).batches(Scan(["txt"], max_rows=100, max_bytes=4000)))
     assert [batch.num_rows for batch in batches] == [4, 4, 2]
 
 
@@ -306,7 +306,7 @@ def test_members_behind_a_lone_block_of_zeros_are_told_of(wrap: Callable[[bytes]
     data = tar_of(("a.x", b"1"), ("b.x", b"2"), ("c.x", b"3"))
     for body, told in ((data[:1024] + bytes(512) + data[1536:], 1), (data, 0), (data + data, 0)):
         reader = in_memory(wrap(body))
-        for walk in (lambda r: list(r.batches(max_rows=9, max_bytes=ALL)), lambda r: list(r.members())):
+        for walk in (lambda r: list(r.batches(Scan(max_rows=9, max_bytes=ALL))), lambda r: list(r.members())):
             walk(reader)
             assert reader.counts["tars that end with a lone block of zeros, with more behind it"] == told
 
@@ -321,7 +321,7 @@ def test_a_lone_block_of_zeros_is_an_error_where_all_members_are_wanted(
     body = wrap(data[:1024] + bytes(512) + data[1536:])
     reader = in_memory(body, on_concatenated=policy)
     with pytest.raises(CorruptShard, match="a lone block of zeros ends the tar") as caught:
-        list(reader.batches(max_rows=9, max_bytes=ALL))
+        list(reader.batches(Scan(max_rows=9, max_bytes=ALL)))
     assert (caught.value.offset, "salvage" in str(caught.value.advice)) == (1024, True)
 
 
@@ -346,7 +346,7 @@ def test_a_file_cut_while_it_is_open(tmp_path: Path) -> None:
     path.write_bytes(tar_of(*((f"{i:04d}.x", bytes(3000)) for i in range(3000))))
     for mmap in (True, False):
         reader = open_tar(str(path), mmap=mmap)
-        batches = reader.batches(max_rows=10, max_bytes=ALL)
+        batches = reader.batches(Scan(max_rows=10, max_bytes=ALL))
         next(batches)
         with path.open("rb+") as file:
             file.truncate(100_000)
@@ -383,7 +383,7 @@ def test_a_member_too_large_to_hold() -> None:
     reader = in_memory(data, limits=Limits(tar_member_bytes=2 << 20))
     assert reader.index().num_rows == 2
     with pytest.raises(LimitExceeded, match="too large") as caught:
-        list(reader.batches(max_rows=1, max_bytes=ALL))
+        list(reader.batches(Scan(max_rows=1, max_bytes=ALL)))
     assert caught.value.offset == 1024
 
 
@@ -392,7 +392,7 @@ def test_a_sample_too_large_to_hold() -> None:
     data = compressed(tar_of(*(("a.x", bytes(1 << 20)) for _ in range(40))))
     reader = in_memory(data, limits=Limits(tar_member_bytes=12 << 20), on_duplicate="keep_first")
     with pytest.raises(LimitExceeded, match="sample of a compressed tar"):
-        list(reader.batches(max_rows=1, max_bytes=ALL))
+        list(reader.batches(Scan(max_rows=1, max_bytes=ALL)))
 
 
 def test_the_end_of_a_cut_stream_is_seen_by_its_index() -> None:
@@ -435,7 +435,7 @@ def test_files_with_holes(tmp_path: Path, way: list[str]) -> None:
     path = str(tmp_path / "t.tar")
     assert Path(path).stat().st_size < 1_000_000
     for reader in (open_tar(path), open_tar(path, mmap=False)):
-        [batch] = reader.batches(max_rows=10, max_bytes=ALL)
+        [batch] = reader.batches(Scan(max_rows=10, max_bytes=ALL))
         assert (batch.schema.field("bin").type, is_ref(batch.schema.field("txt").type)) == (pa.large_binary(), True)
         assert batch.column("bin").to_pylist() == [b"plain", bytes(body)]
         with pytest.raises(Unrepresentable, match="sparse"):
@@ -471,7 +471,7 @@ def test_holes_without_end(tmp_path: Path) -> None:
         file.write(b"x")
     subprocess.run(["tar", "-S", "-cf", "t.tar", "c.bin"], cwd=tmp_path, check=True)
     with pytest.raises(LimitExceeded, match="sparse member is too large"):
-        list(open_tar(str(tmp_path / "t.tar")).batches(max_rows=1, max_bytes=ALL))
+        list(open_tar(str(tmp_path / "t.tar")).batches(Scan(max_rows=1, max_bytes=ALL)))
 
 
 def with_holes(name: str, size_bytes: object, body: bytes) -> bytes:
@@ -496,11 +496,11 @@ def test_holes_count_as_what_they_fill_in_a_batch(pack: Callable[[bytes], bytes]
     store = MemoryStore(
         {"t.tar": pack(b"".join([*members[:2], tar_of(("x.txt", b"alone"))[:1024], *members[2:]]) + END)}
     )
-    batches = list(open_tar("t.tar", store).batches(max_rows=10, max_bytes=MILLION * 5 // 2))
+    batches = list(open_tar("t.tar", store).batches(Scan(max_rows=10, max_bytes=MILLION * 5 // 2)))
     assert [len(batch) for batch in batches] == [3, 2, 1]
     values = [value for batch in batches for value in batch.column("bin").to_pylist()]
     assert values == [MILLION_BYTES, MILLION_BYTES, None, *[MILLION_BYTES] * 3]
-    texts = open_tar("t.tar", store).batches(max_rows=10, max_bytes=MILLION * 5 // 2, columns=["__key__", "txt"])
+    texts = open_tar("t.tar", store).batches(Scan(["__key__", "txt"], max_rows=10, max_bytes=MILLION * 5 // 2))
     assert [len(batch) for batch in texts] == [6]
 
 
@@ -508,15 +508,19 @@ def test_the_limit_of_holes_holds_for_what_is_read_of_a_sample() -> None:
     data = b"".join(with_holes(f"a.{field}", MILLION, ONE_PART) for field in ("f", "g", "h")) + END
     reader = open_tar("t.tar", MemoryStore({"t.tar": data}), Limits(tar_sparse_bytes=2 * MILLION))
     with pytest.raises(LimitExceeded, match=r"sparse member is too large.*found 3000000"):
-        list(reader.batches(max_rows=1, max_bytes=ALL))
-    [batch] = reader.batches(max_rows=1, max_bytes=ALL, columns=["f", "h"])
+        list(reader.batches(Scan(max_rows=1, max_bytes=ALL)))
+    [batch] = reader.batches(Scan(["f", "h"], max_rows=1, max_bytes=ALL))
     assert batch.to_pydict() == {"f": [MILLION_BYTES], "h": [MILLION_BYTES]}
 
 
 def test_what_is_stored_of_a_sparse_member_has_the_limit_before_it_is_read() -> None:
     store = CountingStore(MemoryStore({"t.tar": with_holes("a.bin", 10, bytes(MILLION)) + END}))
     with pytest.raises(LimitExceeded, match=r"sparse member is too large.*found 1000000"):
-        list(open_tar("t.tar", store, Limits(tar_sparse_bytes=10_000), mmap=False).batches(max_rows=1, max_bytes=ALL))
+        list(
+            open_tar("t.tar", store, Limits(tar_sparse_bytes=10_000), mmap=False).batches(
+                Scan(max_rows=1, max_bytes=ALL)
+            )
+        )
     assert store.bytes_read < MILLION / 5
 
 
@@ -535,7 +539,7 @@ def test_sparse_members_that_are_refused(size: object, body: bytes, message: str
     store = MemoryStore({"t.tar": with_holes("a.bin", size, body) + END})
     reader = open_tar("t.tar", store, Limits(tar_map_blocks=10))
     with pytest.raises((CorruptShard, LimitExceeded), match=message):
-        list(reader.batches(max_rows=1, max_bytes=ALL))
+        list(reader.batches(Scan(max_rows=1, max_bytes=ALL)))
 
 
 # The reader
@@ -556,11 +560,11 @@ def test_keys_that_have_to_be_held_together_have_a_limit() -> None:
     store = MemoryStore({"t.tar": tar_of(*(("k" * 80 + f"{i}.x", b"1") for i in range(100)))})
     limits = Limits(tar_keys_bytes=8000)
     reader = open_tar("t.tar", store, limits)
-    assert (reader.num_rows(), sum(map(len, reader.batches(max_rows=10, max_bytes=ALL)))) == (100, 100)
+    assert (reader.num_rows(), sum(map(len, reader.batches(Scan(max_rows=10, max_bytes=ALL))))) == (100, 100)
     with pytest.raises(LimitExceeded, match=r"t\.tar @ .*keys.*at most 8000 bytes"):
         reader.index()
     with pytest.raises(LimitExceeded, match=r"t\.tar @ .*keys.*at most 8000 bytes"):
-        list(open_tar("t.tar", store, limits, regroup=True).batches(max_rows=10, max_bytes=ALL))
+        list(open_tar("t.tar", store, limits, regroup=True).batches(Scan(max_rows=10, max_bytes=ALL)))
 
 
 def test_keys_that_no_array_holds_are_refused() -> None:
@@ -637,12 +641,12 @@ def test_sidecars_that_disagree(entries: list[int]) -> None:
     """The tar has samples at 0 and 2048 and ends at 3072."""
     data = tar_of(("a.x", b"1"), ("a.y", b"2"), ("b.x", b"3"))
     for read in (
-        lambda r: list(r.batches(max_rows=1, max_bytes=ALL)),
+        lambda r: list(r.batches(Scan(max_rows=1, max_bytes=ALL))),
         lambda r: r.index(),
         lambda r: [
             r.num_rows(),
             *(r.read(np.array([i])) for i in range(r.num_rows())),
-            list(r.batches(max_rows=9, max_bytes=ALL)),
+            list(r.batches(Scan(max_rows=9, max_bytes=ALL))),
         ],
     ):
         with pytest.raises(SidecarMismatch, match=r"t\.tar\.idx.*t\.tar"):

@@ -19,7 +19,7 @@ from lading.arrow import views
 from lading.arrow.byte_ranges import ByteRanges
 from lading.arrow.references import files_of, unpack
 from lading.errors import Unrepresentable, UsageError
-from lading.formats.base import ShardFacts, ShardFile
+from lading.formats.base import Scan, ShardFacts, ShardFile
 from lading.formats.webdataset import writer
 from lading.formats.webdataset.format import FORMAT
 from lading.storage.local import LocalStore
@@ -110,9 +110,9 @@ def test_escaped_keys_stand_in_the_tar_and_come_back(names: list[str]) -> None:
     assert [row["__key__"].decode() for row in read_back(data)] == [escape(name) for name in names]
     assert refs.column("__key__").to_pylist() == [escape(name) for name in names]
     undone = FORMAT.open(ShardFile(MemoryStore({"t.tar": data}), "t.tar"), FORMAT.read_options({"escape": "percent"}))
-    assert [key for b in undone.batches(max_rows=2, max_bytes=1) for key in b["__key__"].to_pylist()] == names
+    assert [key for b in undone.batches(Scan(max_rows=2, max_bytes=1)) for key in b["__key__"].to_pylist()] == names
     if names:
-        assert undone.read(columns=["__key__"]).column("__key__").to_pylist() == names
+        assert undone.read(scan=Scan(["__key__"])).column("__key__").to_pylist() == names
 
 
 @pytest.mark.parametrize("key", ["a.b", "dir/.hidden", ".", "", "a\0b", "__meta__/x", "v1.0/.h"])

@@ -56,6 +56,7 @@ from lading.dataset.values.sample_values import sample_values
 from lading.dataset.writing.outcomes import Outcomes
 from lading.errors import UsageError
 from lading.features.items import KEY, sample_firsts, sample_rows, without_source
+from lading.formats.base import Scan
 
 __all__ = ["MOST_FIRST_ROWS", "ChosenSamples", "has_map", "has_open_types", "in_order", "split_at_list"]
 
@@ -170,7 +171,8 @@ class ChosenSamples:
         if not before:
             every = shards or range(len(self._shards.listing))
             wanted = range(max(first, every.start), every.stop)
-            read = self._source.read(wanted, rest, columns, max_rows, max_bytes, views=views)
+            scan = Scan(columns, max_rows=max_rows, max_bytes=max_bytes, views=views)
+            read = self._source.read(wanted, rest, scan)
             found = transform.portions(read, outcomes, of_source=True)
             yield from (portion for portion in found if empty or portion.batch.num_rows)
             if outcomes is not None and shards is None:

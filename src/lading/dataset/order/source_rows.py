@@ -29,6 +29,7 @@ from lading.dataset.transform.transform import Portion, Transform
 from lading.dataset.values.field_values import advice_about
 from lading.errors import UsageError
 from lading.features.items import KEY, duplicate_id_bounds, sample_firsts, sample_rows
+from lading.formats.base import Scan
 
 __all__ = [
     "COLUMN_STEPS",
@@ -77,26 +78,22 @@ class SourceRows:
             self._fields[name] = next(there, None)
         return self._fields[name]
 
-    def read(
-        self, wanted: range, steps: Sequence[Step], columns: Sequence[str] | None, max_rows: int, max_bytes: int, *,
-        views: bool,
-    ) -> Iterator[pa.RecordBatch]:  # fmt: skip
+    def read(self, wanted: range, steps: Sequence[Step], scan: Scan) -> Iterator[pa.RecordBatch]:
         """Batches of some shards, with the columns that the steps need."""
         shards = self._shards
         row_filter = row_filter_of(steps, self._view, shards.fetcher)
         for number in wanted:
             names = None
             with shards.bad.skipping(number, shards.path(number)):
-                names = self._to_read(steps, columns, number)
-            found = shard_batches(
-                shards, number, max_rows, max_bytes, names, views=views, by_index=True, row_filter=row_filter
-            )
+                names = self._to_read(steps, scan.columns, number)
+            named = replace(scan, columns=names)
+            found = shard_batches(shards, number, named, by_index=True, row_filter=row_filter)
             for batch in found:
                 # If rows between two samples of one id were dropped, the two would become one.
                 apart = self._view == "interleaved"
                 bounds = duplicate_id_bounds(batch.column("sample_id")) if apart else [0, batch.num_rows]
                 for start, stop in pairwise(bounds):
-                    yield self._with_asked(batch.slice(start, stop - start), steps, columns)
+                    yield self._with_asked(batch.slice(start, stop - start), steps, scan.columns)
         if len(wanted) == len(shards.listing):
             shards.bad.refuse_all(len(shards.listing))
 
@@ -162,7 +159,7 @@ class SourceRows:
         if scattered:
             return
         seen = begin
-        for batch in self.read(range(shard, shard + 1), steps, columns, PASS_ROWS, max_bytes, views=False):
+        for batch in self.read(range(shard, shard + 1), steps, Scan(columns, max_rows=PASS_ROWS, max_bytes=max_bytes)):
             starts = np.append(sample_firsts(batch, self._view), batch.num_rows)
             some = numbers[slice(*np.searchsorted(numbers, (seen, seen + len(starts) - 1)))]
             if len(some):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from operator import index as as_int
 from typing import Any
@@ -19,7 +19,7 @@ from lading.dataset.shards.shards import Shards
 from lading.dataset.writing.outcomes import Outcomes, failed_rows
 from lading.errors import DataError, UsageError, errors_at
 from lading.features.items import INTERLEAVED_SCHEMA, LINEAGE_KEY
-from lading.formats.base import RowFilter
+from lading.formats.base import RowFilter, Scan
 from lading.interleaved.base import View
 from lading.options import OnError
 from lading.pipeline.batch import Batch
@@ -90,8 +90,8 @@ def batches(shards: Shards, how: Batching, outcomes: Outcomes) -> Iterator[pa.Re
         wanted = columns if columns is None else [*columns, *hidden]
         for number in range(len(shards.listing)):
             row = 0
-            found = shard_batches(shards, number, how.max_rows, how.most_bytes, wanted, views=how.views, by_index=True)
-            for batch in found:
+            scan = Scan(wanted, max_rows=how.max_rows, max_bytes=how.most_bytes, views=how.views)
+            for batch in shard_batches(shards, number, scan, by_index=True):
                 yield batch
                 row += batch.num_rows
         shards.bad.refuse_all(len(shards.listing))
@@ -186,33 +186,20 @@ def _refusing_unknown(
     yield from found
 
 
-def shard_batches(
-    shards: Shards,
-    shard: int,
-    max_rows: int,
-    max_bytes: int,
-    columns: Sequence[str] | None = None,
-    schema: pa.Schema | None = None,
-    **more: Any,
-) -> Iterator[pa.RecordBatch]:
+def shard_batches(shards: Shards, shard: int, scan: Scan, **more: Any) -> Iterator[pa.RecordBatch]:
     """Rows of `scan_shard`, as record batches; arguments as there."""
-    for batch in scan_shard(shards, shard, max_rows, max_bytes, columns, schema, **more):
+    for batch in scan_shard(shards, shard, scan, **more):
         if shards.passes.is_on:
             shards.passes.add(shard, batch.num_samples)
         yield batch.rows
     shards.passes.add(shard + 1)
 
 
-def scan_shard(  # noqa: PLR0913 - limits, columns and flags of one read
+def scan_shard(
     shards: Shards,
     shard: int,
-    max_rows: int,
-    max_bytes: int,
-    columns: Sequence[str] | None = None,
-    schema: pa.Schema | None = None,
+    scan: Scan,
     *,
-    views: bool = False,
-    drifting: bool = False,
     by_index: bool = False,
     row_filter: RowFilter | None = None,
     range_hasher: RangeHasher | None = None,
@@ -226,19 +213,16 @@ def scan_shard(  # noqa: PLR0913 - limits, columns and flags of one read
     rows that fail may be null, and large values of a remote shard may be references. Where bad shards are skipped, a
     shard is read to its end before its first batch is given.
     """
-    scan = partial(
-        _scanned, shards, shard, max_rows, max_bytes, columns, schema, views=views, drifting=drifting,
-        by_index=by_index, row_filter=row_filter,
-    )  # fmt: skip
+    scanned = partial(_scanned, shards, shard, scan, by_index=by_index, row_filter=row_filter)
     if shards.bad.policy == "error":
-        yield from scan(range_hasher=range_hasher)
+        yield from scanned(range_hasher=range_hasher)
         return
     held: list[Batch] | None = []
     counts, size, path = Counter(shards.counts), 0, shards.path(shard)
     with shards.bad.skipping(shard, path):
         if shard in shards.bad.skipped:
             return
-        for batch in scan():
+        for batch in scanned():
             size += batch.rows.nbytes
             if size > _HELD_BYTES:
                 held = None
@@ -252,35 +236,28 @@ def scan_shard(  # noqa: PLR0913 - limits, columns and flags of one read
         return
     shards.counts.clear()
     shards.counts.update(counts)
-    yield from scan(range_hasher=range_hasher)
+    yield from scanned(range_hasher=range_hasher)
 
 
-def _scanned(  # noqa: PLR0913 - as of `scan_shard`
+def _scanned(
     shards: Shards,
     shard: int,
-    max_rows: int,
-    max_bytes: int,
-    columns: Sequence[str] | None,
-    schema: pa.Schema | None,
+    scan: Scan,
     *,
-    views: bool,
-    drifting: bool,
     by_index: bool,
     row_filter: RowFilter | None,
     range_hasher: RangeHasher | None = None,
 ) -> Iterator[Batch]:
     """Batches of one shard, as they are read; see `scan_shard`."""
-    target = aligned_to(shards, columns)
+    target = aligned_to(shards, scan.columns)
     if target is not None:
-        columns, schema, drifting = _columns_of(shards, target), None, False
+        scan = replace(scan, columns=_columns_of(shards, target), schema=None, drifting=False)
     files = [shards.path_in_rows(shard)]
     lineage = {LINEAGE_KEY: orjson.dumps(files)}
     samples = first = 0
     last: str | None = None
     with shards.bad.advising(), shards.one_pass(shard, range_hasher, by_index=by_index, row_filter=row_filter) as view:
-        for found in view.batches(
-            max_rows=max_rows, max_bytes=max_bytes, columns=columns, schema=schema, views=views, drifting=drifting
-        ):
+        for found in view.batches(scan):
             rows = found if target is None else align_table(found, target)
             if shards.view == "interleaved" and rows.num_rows:
                 ids = rows.column("sample_id")

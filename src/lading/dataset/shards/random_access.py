@@ -20,7 +20,7 @@ from lading.arrow.views import is_bytes, is_text, is_view, reorder, share
 from lading.dataset.shards.shards import Shards
 from lading.errors import DataError, UsageError
 from lading.features.items import sample_firsts, sample_rows, without_source
-from lading.formats.base import ShardReader
+from lading.formats.base import Scan, ShardReader
 from lading.manifest.values import lookup
 from lading.units import count
 
@@ -121,13 +121,15 @@ def _picked_rows(
         lookup(ends, wanted)
     threads = min(pa.cpu_count(), len(wanted)) if len(wanted) >= _SHARED_ROWS else 1
 
+    scan = Scan(columns, views=views)
+
     def put_together(rows: NDArray[np.int64]) -> pa.Table | None:
         asked = _by_shard(rows, ends)
         hold = len(asked) <= _HELD_SHARDS // threads
         slices: list[ColumnSlices] = []
         for each in asked:
             reader = _picker(shards, each.shard)
-            found = None if reader is None else reader.column_slices(each.rows, columns, views=views, hold=hold)
+            found = None if reader is None else reader.column_slices(each.rows, scan, hold=hold)
             if found is None or (slices and not _are_alike(found, slices[0])):
                 return None
             slices.append(found)
@@ -301,7 +303,7 @@ def _taken(
         # A table without columns would forget how many rows it has.
         rows = pa.table({columns[0]: pa.nulls(len(ordinals))})
     else:
-        rows = view.read(ordinals, columns)
+        rows = view.read(ordinals, Scan(columns))
     firsts = sample_firsts(rows, shards.view)
     if len(firsts) != len(ordinals):
         raise DataError("samples of one id stand in this shard, and nothing tells their rows apart",

@@ -19,6 +19,7 @@ from lading.dataset.values.python_values import media_of, samples_as_dicts, with
 from lading.errors import LadingError, UsageError, errors_at
 from lading.features.items import sample_starts
 from lading.features.types import Feature
+from lading.formats.base import Scan
 from lading.interleaved.base import View
 
 __all__ = ["SampleAccess", "ordinals"]
@@ -123,7 +124,7 @@ class SampleAccess:
         column = "sample_id" if shards.view == "interleaved" else "__key__"
         for number, view in shards.readable(range(len(shards.listing))):
             at = 0
-            for batch in view.batches(max_rows=_KEY_ROWS, max_bytes=MAX_BYTES, columns=[column]):
+            for batch in view.batches(Scan([column], max_rows=_KEY_ROWS, max_bytes=MAX_BYTES)):
                 keys = batch.column(column)
                 if pa.types.is_dictionary(keys.type):
                     keys = keys.dictionary_decode()

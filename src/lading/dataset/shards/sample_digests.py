@@ -32,6 +32,7 @@ from lading.dataset.shards.iteration import materialise_parts, shard_batches
 from lading.dataset.shards.shards import Shards
 from lading.features.items import KEY, sample_firsts
 from lading.features.types import Feature, Json, feature_of
+from lading.formats.base import Scan
 from lading.pipeline.batch import Batch
 from lading.pipeline.join import join
 from lading.storage.range_hasher import HashedValues, RangeHasher
@@ -186,7 +187,8 @@ def _shard_batches(
     dataset: Shards, shard: int, max_rows: int = DIGEST_ROWS, range_hasher: RangeHasher | None = None
 ) -> Iterator[pa.RecordBatch]:
     # Types may differ from batch to batch: to settle them, all JSON would be read once before.
-    return shard_batches(dataset, shard, max_rows, DIGEST_BYTES, views=True, drifting=True, range_hasher=range_hasher)
+    scan = Scan(max_rows=max_rows, max_bytes=DIGEST_BYTES, views=True, drifting=True)
+    return shard_batches(dataset, shard, scan, range_hasher=range_hasher)
 
 
 def _with_forms(dataset: Shards, batch: pa.RecordBatch, range_hasher: RangeHasher) -> pa.RecordBatch:

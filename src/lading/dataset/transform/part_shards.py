@@ -23,7 +23,7 @@ from lading.dataset.steps.step import Map, Step
 from lading.dataset.transform.part_columns import columns_of_parts
 from lading.dataset.transform.part_views import Columns, PartView, StepsView
 from lading.features.items import without_source
-from lading.formats.base import Format, FormatInfo, ShardFile, ShardReader
+from lading.formats.base import Format, FormatInfo, Scan, ShardFile, ShardReader
 from lading.formats.registry import find_format, get_format, register
 from lading.interleaved.base import View
 from lading.limits import Limits
@@ -110,7 +110,7 @@ class Part:
             opened = (view for _, view in shards.readable(range(len(shards.listing))))
             batches = (
                 batch for view in opened if {*columns} <= {*view.schema().names}
-                for batch in view.batches(max_rows=count, max_bytes=_KEY_BYTES, columns=columns)
+                for batch in view.batches(Scan(columns, max_rows=count, max_bytes=_KEY_BYTES))
             )  # fmt: skip
         first = next((batch for batch in batches if batch.num_rows), None)
         return None if first is None else shards.fetcher.materialise(first.slice(0, count), earlier=False)

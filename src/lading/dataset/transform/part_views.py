@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -23,6 +23,7 @@ from lading.dataset.writing.outcomes import Outcomes
 from lading.errors import errors_at
 from lading.features.items import KEY
 from lading.features.natural import in_natural_type
+from lading.formats.base import DEFAULT_SCAN, Scan
 from lading.interleaved.base import View
 from lading.interleaved.typed import cast_values
 from lading.storage.fetch import Fetcher
@@ -67,30 +68,21 @@ class StepsView(View):
         """Return the number of samples; behind a condition, one pass counts them."""
         return len(self._numbers())
 
-    def batches(
-        self,
-        *,
-        max_rows: int,
-        max_bytes: int,
-        columns: Sequence[str] | None = None,
-        schema: pa.Schema | None = None,  # noqa: ARG002 - the steps decide
-        views: bool = False,
-        drifting: bool = False,  # noqa: ARG002 - the steps decide
-    ) -> Iterator[pa.RecordBatch]:
+    def batches(self, scan: Scan = DEFAULT_SCAN) -> Iterator[pa.RecordBatch]:
         """Yield the rows behind the steps."""
         outcomes = Outcomes()
         self._chosen.note_before_list(outcomes)
         for portion in self._chosen.portions(
-            columns, max_rows, max_bytes, views=views, shards=self._read, outcomes=outcomes
+            scan.columns, scan.max_rows, scan.max_bytes, views=scan.views, shards=self._read, outcomes=outcomes
         ):
             yield portion.batch
         self._counts.update((self._shards.counts | self._chosen.reported) + outcomes.counts)
         self._shards.counts.clear()
 
-    def read(self, samples: NDArray[np.int64], columns: Sequence[str] | None = None) -> pa.Table:
+    def read(self, samples: NDArray[np.int64], scan: Scan = DEFAULT_SCAN) -> pa.Table:
         """Return the rows of samples by ordinal behind the steps."""
         numbers = np.asarray(self._numbers(), np.int64)[samples]
-        return self._chosen.made(numbers, self._chosen.steps, columns)
+        return self._chosen.made(numbers, self._chosen.steps, scan.columns)
 
     def close(self) -> None:
         """Leave the shards open: they are the part's."""
@@ -191,34 +183,22 @@ class PartView(View):
         """Return the number of samples."""
         return self._view.num_samples()
 
-    def batches(
-        self,
-        *,
-        max_rows: int,
-        max_bytes: int,
-        columns: Sequence[str] | None = None,
-        schema: pa.Schema | None = None,  # noqa: ARG002 - the parts decide
-        views: bool = False,
-        drifting: bool = False,
-    ) -> Iterator[pa.RecordBatch]:
+    def batches(self, scan: Scan = DEFAULT_SCAN) -> Iterator[pa.RecordBatch]:
         """Yield all rows in order, with their new types and keys."""
         own = None if self._view.declares_types() else self._columns.own
         first = 0
-        for batch in self._view.batches(
-            max_rows=max_rows, max_bytes=max_bytes, columns=self._present(columns), schema=own, views=views,
-            drifting=drifting,
-        ):  # fmt: skip
+        for batch in self._view.batches(replace(scan, columns=self._present(scan.columns), schema=own)):
             with errors_at(file=self._path, first_row=first):
-                yield self._made(batch, columns, np.arange(first, first + batch.num_rows))
+                yield self._made(batch, scan.columns, np.arange(first, first + batch.num_rows))
             first += batch.num_rows
 
-    def read(self, samples: NDArray[np.int64], columns: Sequence[str] | None = None) -> pa.Table:
+    def read(self, samples: NDArray[np.int64], scan: Scan = DEFAULT_SCAN) -> pa.Table:
         """Return the rows of samples by ordinal, with their new types and keys."""
         with errors_at(file=self._path, first_row=None):
-            rows = self._view.read(samples, self._present(columns))
+            rows = self._view.read(samples, Scan(self._present(scan.columns)))
             if not self._view.declares_types():
                 rows = fit_json(rows, self._columns.own)
-            return self._made(rows, columns, samples)
+            return self._made(rows, scan.columns, samples)
 
     def _present(self, columns: Sequence[str] | None) -> Sequence[str] | None:
         """The columns to ask of the shard, at least one."""

@@ -18,6 +18,7 @@ from lading.dataset.transform.transform import Portion
 from lading.dataset.values.field_values import read_fields
 from lading.dataset.writing.outcomes import ALONG, Outcomes
 from lading.errors import DataError, UsageError
+from lading.formats.base import Scan
 
 __all__ = ["AbsentFields", "no_sample_has", "refuse_absent_fields", "refusing_absent_columns"]
 
@@ -122,7 +123,7 @@ def _names_inside(shards: Shards, path: FieldPath) -> list[str]:
     if path.column not in shards.schema.names:
         return []  # a step makes the column
     for number in range(len(shards.listing)):
-        for batch in shard_batches(shards, number, _LOOKED_AT, MAX_BYTES, [path.column]):
+        for batch in shard_batches(shards, number, Scan([path.column], max_rows=_LOOKED_AT, max_bytes=MAX_BYTES)):
             if batch.num_rows:
                 return _names_of(shards, batch, path)
     return []

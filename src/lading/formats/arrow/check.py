@@ -41,7 +41,7 @@ from lading.formats.arrow.index import (
 from lading.formats.arrow.listed import check_footer
 from lading.formats.arrow.places import arrays_of
 from lading.formats.arrow.reader import ArrowReader, ReadOptions
-from lading.formats.base import Finding, Level, ShardFile
+from lading.formats.base import Finding, Level, Scan, ShardFile
 from lading.formats.index_json import as_text
 from lading.formats.layout_findings import NEAR_BYTES, large_strings, large_unit
 from lading.limits import Limits
@@ -82,7 +82,7 @@ def _check_videos(file: ShardFile, options: ReadOptions, *, deep: bool) -> Itera
         names, first = with_assets(reader.schema()), 0
         if names:
             yield Finding("", checked="videos")
-            for batch in reader.batches(max_rows=_VIDEO_ROWS, max_bytes=_VIDEO_BYTES, columns=names):
+            for batch in reader.batches(Scan(names, max_rows=_VIDEO_ROWS, max_bytes=_VIDEO_BYTES)):
                 yield from map(Finding.of, wrong_assets(file, batch, first, deep=deep))
                 first += len(batch)
 

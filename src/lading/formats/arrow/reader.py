@@ -34,7 +34,7 @@ from lading.formats.arrow.listed import unlisted_messages
 from lading.formats.arrow.places import Places, find_places
 from lading.formats.arrow.rows import MISPLACED, PlacedRow, Row, placed_rows, row_reader
 from lading.formats.arrow.schema import given_schema, schema_hash
-from lading.formats.base import ShardFile, ShardReader
+from lading.formats.base import DEFAULT_SCAN, Scan, ShardFile, ShardReader
 from lading.formats.refused import first_of_each, refuse_columns, unread_columns
 
 __all__ = ["ArrowReader", "ReadOptions"]
@@ -182,12 +182,7 @@ class ArrowReader(ShardReader):
         """Return whether this is a stream with the features of Hugging Face's datasets."""
         return self._blocks.is_stream and HUGGINGFACE_KEY in (self._decoder.schema.metadata or {})
 
-    def read(
-        self,
-        rows: NDArray[np.int64] | None = None,
-        columns: Sequence[str] | None = None,
-        schema: pa.Schema | None = None,
-    ) -> pa.Table:
+    def read(self, rows: NDArray[np.int64] | None = None, scan: Scan = DEFAULT_SCAN) -> pa.Table:
         """Return rows by ordinal; only record batches with such rows are read.
 
         A `string` or `binary` column of more than 2 GiB may come as its large variant. Peak memory: twice the requested
@@ -197,7 +192,7 @@ class ArrowReader(ShardReader):
             UsageError: an ordinal is outside the shard.
             CorruptShard: a record batch is damaged.
         """
-        chosen = self._chosen(columns)
+        chosen = self._chosen(scan.columns)
         schema = self._subschema(chosen)
         ends = np.array(self._row_ends(), np.int64)
         wanted = np.arange(self.num_rows()) if rows is None else np.asarray(rows, np.int64)
@@ -219,7 +214,7 @@ class ArrowReader(ShardReader):
         return binary_views.reorder(table, place)
 
     def column_slices(
-        self, rows: NDArray[np.int64], columns: Sequence[str] | None = None, *, views: bool = False, hold: bool = True
+        self, rows: NDArray[np.int64], scan: Scan = DEFAULT_SCAN, *, hold: bool = True
     ) -> ColumnSlices | None:
         """Return values of rows in place, in the given order; None if that saves nothing.
 
@@ -229,13 +224,13 @@ class ArrowReader(ShardReader):
         Raises:
             UsageError, CorruptShard: as `read`.
         """
-        chosen = self._chosen(columns)
+        chosen = self._chosen(scan.columns)
         self._refuse_outside(rows)
-        found = self._plain_slices(rows, chosen, views=views, hold=hold)
+        found = self._plain_slices(rows, chosen, views=scan.views, hold=hold)
         if found is None:
             return None
         rest = [self._schema.field(i).name for i in chosen if self._schema.field(i).name not in found]
-        read = self.read(rows, rest) if rest else None
+        read = self.read(rows, Scan(rest)) if rest else None
         return ColumnSlices(self._subschema(chosen), found, read if hold or read is None else copied(read))
 
     def _plain_slices(
@@ -307,15 +302,7 @@ class ArrowReader(ShardReader):
             yield at, batch, rows[begin:stop] - (ends[at] - batch.num_rows)
             self._body.touched(min(touched_bytes(batch, self._body), (stop - begin) * _TOUCH_BYTES))
 
-    def batches(
-        self,
-        *,
-        max_rows: int,
-        max_bytes: int,
-        columns: Sequence[str] | None = None,
-        views: bool = False,
-        schema: pa.Schema | None = None,
-    ) -> Iterator[pa.RecordBatch]:
+    def batches(self, scan: Scan = DEFAULT_SCAN) -> Iterator[pa.RecordBatch]:
         """Yield all rows in order, by record batch, cut at the limits; columns that the file lacks are left out.
 
         With `views`, large values of a local file come as references, other payload as `binary_view` of the same
@@ -327,11 +314,11 @@ class ArrowReader(ShardReader):
             CorruptShard: a message is damaged.
             LimitExceeded: it declares more than it can have.
         """
-        chosen = self._chosen(columns)
+        chosen = self._chosen(scan.columns)
         schema = self._subschema(chosen)
         self._count_unlisted()
         in_part = self._is_read_in_part(schema)
-        views = views or (in_part and self._filtered)
+        views = scan.views or (in_part and self._filtered)
         left = [self._assets is None and views and binary_views.is_bytes(kind) for kind in schema.types]
         number = released = 0
         self._read_next(number, in_part=in_part)
@@ -343,7 +330,7 @@ class ArrowReader(ShardReader):
                 self._read_next(number, in_part=False)
             batch, unread = found or (self._decoder.load(number, chosen, keep=False).batch, [])
             self._read_to = block.offset + block.size_bytes
-            for part in self._cut(batch, max_rows, max_bytes):
+            for part in self._cut(batch, scan.max_rows, scan.max_bytes):
                 given = self._given(part, schema, number)
                 if self._left_alone is not None:
                     self.counts[_LEFT] += self._left_alone.count(part)

@@ -18,7 +18,7 @@ from lading.arrow.casts import first_refused
 from lading.arrow.types import arrow_type
 from lading.errors import CorruptShard, DataError, LimitExceeded, SchemaMismatch, UsageError
 from lading.features.items import split_rows
-from lading.formats.base import Recovered, ShardReader
+from lading.formats.base import DEFAULT_SCAN, Recovered, Scan, ShardReader
 from lading.formats.csv.header import column_names, delimiter_advice, other_delimiter
 from lading.formats.csv.recover import next_line, recover_records
 from lading.formats.csv.scan import Records, record_blocks, scan
@@ -120,15 +120,7 @@ class CsvReader(ShardReader):
             self._index = pa.table([pa.array(column) for column in columns], schema=_INDEX_SCHEMA)
         return self._index
 
-    def batches(
-        self,
-        *,
-        max_rows: int,
-        max_bytes: int,
-        columns: Sequence[str] | None = None,
-        views: bool = False,
-        schema: pa.Schema | None = None,
-    ) -> Iterator[pa.RecordBatch]:
+    def batches(self, scan: Scan = DEFAULT_SCAN) -> Iterator[pa.RecordBatch]:
         """Yield all rows in order, some MiB at a time. Limits apply to the bytes of records.
 
         Peak memory: some ten times a block of 4 MiB, or of the longest record.
@@ -137,20 +129,15 @@ class CsvReader(ShardReader):
             CorruptShard: a record is invalid; the message names its line.
             SchemaMismatch: a value does not fit the given type.
         """
-        chosen, before = self._chosen(columns), 0.0
+        chosen, before = self._chosen(scan.columns), 0.0
         for records in self._records():
             here = self._file.read_share - before
-            for start, stop in _slices(records, max_rows, max_bytes):
+            for start, stop in _slices(records, scan.max_rows, scan.max_bytes):
                 self._read_share = before + here * stop / len(records)
                 yield self._batch(records, chosen, start, stop)
             before += here
 
-    def read(
-        self,
-        rows: NDArray[np.int64] | None = None,
-        columns: Sequence[str] | None = None,
-        schema: pa.Schema | None = None,
-    ) -> pa.Table:
+    def read(self, rows: NDArray[np.int64] | None = None, scan: Scan = DEFAULT_SCAN) -> pa.Table:
         """Return rows by ordinal; reads the parts of the file that hold them.
 
         For a compressed file, everything before them is decompressed. Peak memory: the requested rows, and 16 MiB.
@@ -158,10 +145,10 @@ class CsvReader(ShardReader):
         Raises:
             UsageError: an ordinal is outside the shard.
         """
-        chosen = self._chosen(columns)
+        chosen = self._chosen(scan.columns)
         schema = pa.schema([self._columns().field(column) for column in chosen])
         if rows is None:
-            parts = list(self.batches(max_rows=_FEW_ROWS, max_bytes=_UNIT_BYTES, columns=schema.names))
+            parts = list(self.batches(Scan(schema.names, max_rows=_FEW_ROWS, max_bytes=_UNIT_BYTES)))
             return pa.Table.from_batches(parts, schema)
         wanted = np.asarray(rows, np.int64)
         count = self.num_rows()

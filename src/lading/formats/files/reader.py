@@ -17,7 +17,7 @@ from lading.arrow.references import FileEntry, RefType, make_refs, with_files
 from lading.errors import DuplicateField, UsageError, errors_at
 from lading.features.items import KEY, split_rows
 from lading.features.types import Audio, ClassLabel, Feature, Image, Video, tag_by_extension, with_feature
-from lading.formats.base import ShardFile, ShardReader
+from lading.formats.base import DEFAULT_SCAN, Scan, ShardFile, ShardReader
 from lading.formats.files.listing import LABEL, Entry
 from lading.formats.files.metadata import Metadata, read_metadata
 
@@ -104,29 +104,16 @@ class FilesReader(ShardReader):
         """Return the number of samples."""
         return len(self._entry.keys)
 
-    def read(
-        self,
-        rows: NDArray[np.int64] | None = None,
-        columns: Sequence[str] | None = None,
-        schema: pa.Schema | None = None,
-    ) -> pa.Table:
+    def read(self, rows: NDArray[np.int64] | None = None, scan: Scan = DEFAULT_SCAN) -> pa.Table:
         """Return samples by ordinal, in the given order, as references."""
-        return pa.Table.from_batches([self._rows(np.arange(self.num_rows()) if rows is None else rows, columns)])
+        return pa.Table.from_batches([self._rows(np.arange(self.num_rows()) if rows is None else rows, scan.columns)])
 
-    def batches(
-        self,
-        *,
-        max_rows: int,
-        max_bytes: int,
-        columns: Sequence[str] | None = None,
-        views: bool = False,
-        schema: pa.Schema | None = None,
-    ) -> Iterator[pa.RecordBatch]:
+    def batches(self, scan: Scan = DEFAULT_SCAN) -> Iterator[pa.RecordBatch]:
         """Yield all samples in order, as references; no file is opened."""
         sizes = np.bincount(self._sample, self._size, minlength=self.num_rows()).astype(np.int64)
-        bounds = split_rows(np.arange(len(sizes)), sizes, max_bytes=max_bytes, max_rows=max_rows)
+        bounds = split_rows(np.arange(len(sizes)), sizes, max_bytes=scan.max_bytes, max_rows=scan.max_rows)
         for first, stop in pairwise(bounds.tolist()):
-            yield self._rows(np.arange(first, stop), columns)
+            yield self._rows(np.arange(first, stop), scan.columns)
 
     def _rows(self, rows: NDArray[np.int64], columns: Sequence[str] | None) -> pa.RecordBatch:
         """Return samples by ordinal."""

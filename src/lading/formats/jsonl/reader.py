@@ -30,7 +30,7 @@ from lading.errors import (
     without_frames,
 )
 from lading.features.items import split_rows
-from lading.formats.base import Recovered, ShardReader
+from lading.formats.base import DEFAULT_SCAN, Recovered, Scan, ShardReader
 from lading.formats.jsonl.array import array_blocks, begins_array, elements
 from lading.formats.text_lines import (
     BOM,
@@ -236,15 +236,7 @@ class JsonlReader(ShardReader):
             self._index = survey.index(is_array=self._is_array)
         return self._index
 
-    def batches(
-        self,
-        *,
-        max_rows: int,
-        max_bytes: int,
-        columns: Sequence[str] | None = None,
-        views: bool = False,
-        schema: pa.Schema | None = None,
-    ) -> Iterator[pa.RecordBatch]:
+    def batches(self, scan: Scan = DEFAULT_SCAN) -> Iterator[pa.RecordBatch]:
         """Yield all rows in order, some MiB at a time, each batch with all columns.
 
         With a schema, no extra pass is needed. Limits apply to the bytes of lines. Peak memory: some ten times a block
@@ -255,17 +247,12 @@ class JsonlReader(ShardReader):
             LimitExceeded: a line is too long, or there are too many fields.
             SchemaMismatch: a value does not fit the schema; or all columns are wanted, and a line has another field.
         """
-        complete = schema is None or columns is None
-        schema = schema or self.schema()
-        for rows in self._streamed(max_rows, max_bytes, schema, complete=complete):
-            yield self._batch(rows, _chosen(schema, columns))
+        complete = scan.schema is None or scan.columns is None
+        schema = scan.schema or self.schema()
+        for rows in self._streamed(scan.max_rows, scan.max_bytes, schema, complete=complete):
+            yield self._batch(rows, _chosen(schema, scan.columns))
 
-    def read(
-        self,
-        rows: NDArray[np.int64] | None = None,
-        columns: Sequence[str] | None = None,
-        schema: pa.Schema | None = None,
-    ) -> pa.Table:
+    def read(self, rows: NDArray[np.int64] | None = None, scan: Scan = DEFAULT_SCAN) -> pa.Table:
         """Return rows by ordinal; reads the parts of the file that hold them, and parses only their lines.
 
         For a compressed file, everything before them is decompressed. Peak memory: the requested rows, and 16 MiB.
@@ -274,11 +261,11 @@ class JsonlReader(ShardReader):
             UsageError: an ordinal is outside the shard.
             SchemaMismatch: as `batches`.
         """
-        complete = schema is None or columns is None
-        schema = schema or self.schema()
+        complete = scan.schema is None or scan.columns is None
+        schema = scan.schema or self.schema()
         if rows is not None:
-            return self._read(schema, rows, columns, complete=complete)
-        chosen = _chosen(schema, columns)
+            return self._read(schema, rows, scan.columns, complete=complete)
+        chosen = _chosen(schema, scan.columns)
         found = self._streamed(_FEW_ROWS, _UNIT_BYTES, schema, complete=complete)
         return _table([self._batch(part, chosen) for part in found], chosen)
 

@@ -24,7 +24,7 @@ from lading.arrow.views import is_text
 from lading.codecs import WRAPS, new_hash, unpack_file
 from lading.errors import CorruptShard, LadingError, LimitExceeded, NotFound, SidecarMismatch, UsageError, errors_at
 from lading.features.items import split_rows
-from lading.formats.base import SampleReader, ShardFile
+from lading.formats.base import DEFAULT_SCAN, SampleReader, Scan, ShardFile
 from lading.formats.mds.index import (
     COMPRESSIONS,
     Config,
@@ -351,19 +351,14 @@ class MdsReader(SampleReader):
         whole = make_refs(np.array([start]), np.array([stop - start]))
         return pa.table([pa.array([count]), whole], schema=schema).slice(0, min(count, 1))
 
-    def read(
-        self,
-        rows: NDArray[np.int64] | None = None,
-        columns: Sequence[str] | None = None,
-        schema: pa.Schema | None = None,
-    ) -> pa.Table:
+    def read(self, rows: NDArray[np.int64] | None = None, scan: Scan = DEFAULT_SCAN) -> pa.Table:
         """Return samples by ordinal, in the given order. Requests only these samples from a store."""
         wanted = np.arange(self.num_rows()) if rows is None else rows
-        schema = self._schema(columns, views=False)
+        schema = self._schema(scan.columns, views=False)
         return pa.Table.from_batches([self._batch(self._part(wanted, schema), schema)])
 
     def column_slices(
-        self, rows: NDArray[np.int64], columns: Sequence[str] | None = None, *, views: bool = False, hold: bool = True
+        self, rows: NDArray[np.int64], scan: Scan = DEFAULT_SCAN, *, hold: bool = True
     ) -> ColumnSlices | None:
         """Return values of samples in place, in the given order; None for a shard that is not mapped.
 
@@ -373,7 +368,7 @@ class MdsReader(SampleReader):
         mapped, layout = self._body.mapped, self._layout
         if mapped is None or not isinstance(layout, SampleLayout):
             return None
-        asked = None if columns is None else tuple(columns)
+        asked = None if scan.columns is None else tuple(scan.columns)
         known = self._sliced  # another thread may ask for other columns
         if known is None or known[0] != asked:
             known = self._sliced = (asked, *self._slice_schema(layout, asked))
@@ -381,9 +376,9 @@ class MdsReader(SampleReader):
         if not len(schema):
             return None
         with errors_at(file=self._path):
-            found = layout.slices(self._part(rows, schema), stored, mapped, views=views and hold)
+            found = layout.slices(self._part(rows, schema), stored, mapped, views=scan.views and hold)
         rest = [name for name in schema.names if name not in found]
-        return ColumnSlices(schema, found, self.read(rows, rest) if rest else None)
+        return ColumnSlices(schema, found, self.read(rows, Scan(rest)) if rest else None)
 
     def _slice_schema(self, layout: SampleLayout, columns: Sequence[str] | None) -> tuple[pa.Schema, list[str]]:
         """Return the columns of slices, and which of them are found by their places."""
@@ -396,24 +391,16 @@ class MdsReader(SampleReader):
                 stored.append(name)
         return pa.schema(given, metadata=self._written.metadata), stored
 
-    def batches(
-        self,
-        *,
-        max_rows: int,
-        max_bytes: int,
-        columns: Sequence[str] | None = None,
-        views: bool = False,
-        schema: pa.Schema | None = None,
-    ) -> Iterator[pa.RecordBatch]:
+    def batches(self, scan: Scan = DEFAULT_SCAN) -> Iterator[pa.RecordBatch]:
         """Yield all samples in order. Peak memory: numbers and text of a batch; all of it if nothing is mapped.
 
         Of a remote shard whole samples are read; but only the wanted columns, and bytes near them, where payload is not
         wanted or rows are filtered.
         """
-        schema = self._schema(columns, views=views)
+        schema = self._schema(scan.columns, views=scan.views)
         ends = self._offset.astype(np.int64)
         sizes = ends[1:] - ends[:-1]
-        bounds = split_rows(np.arange(len(sizes)), sizes, max_rows=max_rows, max_bytes=max_bytes).tolist()
+        bounds = split_rows(np.arange(len(sizes)), sizes, max_rows=scan.max_rows, max_bytes=scan.max_bytes).tolist()
         for first, stop in pairwise(bounds):
             part = self._part(np.arange(first, stop), schema)
             yield self._batch(part, schema)

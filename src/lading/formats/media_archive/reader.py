@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from lading.arrow.views import present, row_bytes
 from lading.errors import LadingError, UsageError, errors_at
-from lading.formats.base import DocumentReader, ShardFile, ShardReader
+from lading.formats.base import DEFAULT_SCAN, DocumentReader, Scan, ShardFile, ShardReader
 from lading.formats.documents import (
     BYTES,
     FAILED,
@@ -126,30 +126,17 @@ class MediaArchiveReader(DocumentReader):
         """Return that of the documents' file: the documents hold the locations of records."""
         return self._documents.index()
 
-    def read(
-        self,
-        rows: NDArray[np.int64] | None = None,
-        columns: Sequence[str] | None = None,
-        schema: pa.Schema | None = None,
-    ) -> pa.Table:
+    def read(self, rows: NDArray[np.int64] | None = None, scan: Scan = DEFAULT_SCAN) -> pa.Table:
         """Return documents by ordinal with their media; only their records are read."""
-        if rows is not None and schema is not None and not self.declares_types:
-            found = list(self.filled(self.read_located(rows, schema, columns), None))
-            return pa.Table.from_batches(found, _chosen(schema, columns))
-        batches = self._documents.read(rows, self._stored(columns)).combine_chunks().to_batches()
-        schema = _chosen(self.schema(), columns)
+        if rows is not None and scan.schema is not None and not self.declares_types:
+            found = list(self.filled(self.read_located(rows, scan), None))
+            return pa.Table.from_batches(found, _chosen(scan.schema, scan.columns))
+        batches = self._documents.read(rows, Scan(self._stored(scan.columns))).combine_chunks().to_batches()
+        schema = _chosen(self.schema(), scan.columns)
         found = [part for batch in self._shaped(batches, schema, rows) for part in self.filled(batch, None)]
         return pa.Table.from_batches(found, schema)
 
-    def batches(
-        self,
-        *,
-        max_rows: int,
-        max_bytes: int,
-        columns: Sequence[str] | None = None,
-        views: bool = False,
-        schema: pa.Schema | None = None,
-    ) -> Iterator[pa.RecordBatch]:
+    def batches(self, scan: Scan = DEFAULT_SCAN) -> Iterator[pa.RecordBatch]:
         """Yield all documents in order with the bytes of their media; without the column `media`, no record is read.
 
         Peak memory: `max_bytes` of media twice, and of 2 × `workers` documents.
@@ -158,9 +145,8 @@ class MediaArchiveReader(DocumentReader):
             CorruptShard, DuplicateField: a line, or its media, are invalid.
             BadReference, CorruptShard, LimitExceeded: a record is unavailable; not with `on_error="warn"`.
         """
-        given = None if self.declares_types else schema
-        located = self.located(max_rows=max_rows, max_bytes=max_bytes, columns=columns, schema=given)
-        yield from self._all(located, max_bytes)
+        given = None if self.declares_types else scan.schema
+        yield from self._all(self.located(replace(scan, schema=given)), scan.max_bytes)
 
     def _all(self, located: Iterator[pa.RecordBatch], max_bytes: int) -> Iterator[pa.RecordBatch]:
         before = self.media.stats
@@ -172,27 +158,24 @@ class MediaArchiveReader(DocumentReader):
         if failed := after.failed - before.failed:
             self.counts[FAILED] += failed
 
-    def located(
-        self, *, max_rows: int, max_bytes: int, columns: Sequence[str] | None = None, schema: pa.Schema | None = None
-    ) -> Iterator[pa.RecordBatch]:
+    def located(self, scan: Scan = DEFAULT_SCAN) -> Iterator[pa.RecordBatch]:
         """Yield all documents in order, their media without bytes except inline ones.
 
         With a schema, they have its columns in its types.
         """
-        most_rows, most_bytes = min(max_rows, _LOCATED_ROWS), min(max_bytes, _LOCATED_BYTES)
-        typed = None if schema is None or self.declares_types else stored_columns(schema)
-        stored = self._stored(columns) if typed is None else columns
-        batches = self._documents.batches(max_rows=most_rows, max_bytes=most_bytes, columns=stored, schema=typed)
-        yield from self._shaped(batches, _chosen(self.schema() if schema is None else schema, columns), None)
+        typed = None if scan.schema is None or self.declares_types else stored_columns(scan.schema)
+        stored = self._stored(scan.columns) if typed is None else scan.columns
+        inner = replace(scan.at_most(_LOCATED_ROWS, _LOCATED_BYTES), columns=stored, schema=typed, views=False)
+        chosen = _chosen(self.schema() if scan.schema is None else scan.schema, scan.columns)
+        yield from self._shaped(self._documents.batches(inner), chosen, None)
         self.counts = Counter(self._documents.counts)
 
-    def read_located(
-        self, rows: NDArray[np.int64], schema: pa.Schema | None = None, columns: Sequence[str] | None = None
-    ) -> pa.RecordBatch:
+    def read_located(self, rows: NDArray[np.int64], scan: Scan = DEFAULT_SCAN) -> pa.RecordBatch:
         """Return documents by ordinal, as `located` yields them."""
-        typed = None if schema is None or self.declares_types else stored_columns(schema)
-        table = self._documents.read(rows, self._stored(columns) if typed is None else columns, typed)
-        found, chosen = table.combine_chunks().to_batches(), _chosen(schema or self.schema(), columns)
+        typed = None if scan.schema is None or self.declares_types else stored_columns(scan.schema)
+        stored = self._stored(scan.columns) if typed is None else scan.columns
+        table = self._documents.read(rows, Scan(stored, typed))
+        found, chosen = table.combine_chunks().to_batches(), _chosen(scan.schema or self.schema(), scan.columns)
         return (
             next(self._shaped(found, chosen, rows))
             if found

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lading.errors import CorruptShard, DataError, LadingError
+from lading.formats.base import Scan
 from lading.formats.documents import PLACE, media_parts
 from lading.formats.media_archive.reader import MediaArchiveReader
 
@@ -48,7 +49,7 @@ def _records(reader: MediaArchiveReader) -> dict[str, NDArray[np.int64]]:
     """Return, by archive, row of the document, offset and length of all records that have both."""
     found: dict[str, list[NDArray[np.int64]]] = {}
     first = 0
-    for batch in reader.located(max_rows=_MAX_ROWS, max_bytes=_MAX_BYTES, columns=["media"]):
+    for batch in reader.located(Scan(["media"], max_rows=_MAX_ROWS, max_bytes=_MAX_BYTES)):
         if "media" in batch.schema.names:
             items, bounds = media_parts(batch.column("media"))
             row = first + np.repeat(np.arange(batch.num_rows), np.diff(bounds))

@@ -13,7 +13,7 @@ from lading.arrow.views import is_bytes, join, reorder, take_rows
 from lading.errors import DataError, UsageError, errors_at
 from lading.features.huggingface import unwrapped, unwrapped_schema
 from lading.features.items import KEY
-from lading.formats.base import RowFilter, ShardReader
+from lading.formats.base import DEFAULT_SCAN, RowFilter, Scan, ShardReader
 from lading.formats.parquet.decode import STEP_BYTES, STEP_ROWS, Decoder, cut
 from lading.formats.parquet.footer import Footer
 from lading.formats.parquet.holes import OffsetIndexes, find_holes
@@ -99,15 +99,7 @@ class ParquetReader(ShardReader):
         arrays = [pa.array(column).cast(field.type) for column, field in zip(columns, _INDEX_SCHEMA, strict=True)]
         return pa.table(arrays, schema=_INDEX_SCHEMA)
 
-    def batches(
-        self,
-        *,
-        max_rows: int,
-        max_bytes: int,
-        columns: Sequence[str] | None = None,
-        views: bool = False,
-        schema: pa.Schema | None = None,
-    ) -> Iterator[pa.RecordBatch]:
+    def batches(self, scan: Scan = DEFAULT_SCAN) -> Iterator[pa.RecordBatch]:
         """Yield all rows in order, about 8 MB a batch at most; columns that the file lacks are left out.
 
         For a `row_filter`, its columns are read first. Pages without a row that passes are then left out
@@ -123,26 +115,21 @@ class ParquetReader(ShardReader):
         Raises:
             CorruptShard: pages are damaged; the message names row group and column.
         """
-        chosen = self._chosen(columns)
+        chosen = self._chosen(scan.columns)
         self._count_left_out()
-        for run in self._decoder.runs(self._groups, self._leaves_of(chosen), max_bytes):
+        for run in self._decoder.runs(self._groups, self._leaves_of(chosen), scan.max_bytes):
             keep = None if self._filter is None else self._kept(run)
             if keep is not None and not keep.any():
                 continue
             self._leave_out(run)
             at = 0
-            for batch in self._decode(run, chosen, max_rows, max_bytes, views=views and keep is None):
+            for batch in self._decode(run, chosen, scan.max_rows, scan.max_bytes, views=scan.views and keep is None):
                 mine = None if keep is None else np.flatnonzero(keep[at : at + batch.num_rows])
                 at += batch.num_rows
-                yield from cut(batch if mine is None else take_rows(batch, mine), max_rows, max_bytes)
+                yield from cut(batch if mine is None else take_rows(batch, mine), scan.max_rows, scan.max_bytes)
         self._file.leave_out([])
 
-    def read(
-        self,
-        rows: NDArray[np.int64] | None = None,
-        columns: Sequence[str] | None = None,
-        schema: pa.Schema | None = None,
-    ) -> pa.Table:
+    def read(self, rows: NDArray[np.int64] | None = None, scan: Scan = DEFAULT_SCAN) -> pa.Table:
         """Return rows by ordinal; in each row group, pages are decoded up to the last requested row.
 
         A `string` column of more than 2 GiB may come as `large_string`. Peak memory: twice the requested rows.
@@ -151,7 +138,7 @@ class ParquetReader(ShardReader):
             UsageError: an ordinal is outside the shard.
             CorruptShard: pages are damaged.
         """
-        chosen = self._chosen(columns)
+        chosen = self._chosen(scan.columns)
         wanted = np.arange(self.num_rows()) if rows is None else np.asarray(rows, np.int64)
         ordinals, place = np.unique(self._ordinals_of(wanted), return_inverse=True)
         parts: list[pa.RecordBatch] = []

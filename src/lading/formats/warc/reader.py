@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from lading.errors import CorruptShard, LadingError, UsageError, errors_at
 from lading.features.types import Json, with_feature
-from lading.formats.base import ShardFile, ShardReader
+from lading.formats.base import DEFAULT_SCAN, Scan, ShardFile, ShardReader
 from lading.limits import raised_by
 from lading.media.warc import RecordSource, WarcRecord, header_lines, http_parts, payload_of, read_record
 
@@ -88,15 +88,7 @@ class WarcShardReader(ShardReader):
             self._index = pa.table({"record_offset": places, "num_rows": np.ones(len(places), np.int64)})
         return self._index
 
-    def batches(
-        self,
-        *,
-        max_rows: int,
-        max_bytes: int,
-        columns: Sequence[str] | None = None,
-        views: bool = False,
-        schema: pa.Schema | None = None,
-    ) -> Iterator[pa.RecordBatch]:
+    def batches(self, scan: Scan = DEFAULT_SCAN) -> Iterator[pa.RecordBatch]:
         """Yield all records in order. Peak memory: `max_bytes`, or the largest record, and 4 MiB.
 
         Raises:
@@ -114,23 +106,18 @@ class WarcShardReader(ShardReader):
             if row is None:
                 break
             more = len(row["content"]) + len(row["headers"]) + len(row["http_headers"] or "")
-            if rows and (len(rows) == max_rows or size + more > max_bytes):
-                yield _batch(rows, columns)
+            if rows and (len(rows) == scan.max_rows or size + more > scan.max_bytes):
+                yield _batch(rows, scan.columns)
                 rows, size = [], 0
             rows.append(row)
             size += more
         if rows:
-            yield _batch(rows, columns)
+            yield _batch(rows, scan.columns)
         if broken is not None:
             raise broken
         self.counts = found
 
-    def read(
-        self,
-        rows: NDArray[np.int64] | None = None,
-        columns: Sequence[str] | None = None,
-        schema: pa.Schema | None = None,
-    ) -> pa.Table:
+    def read(self, rows: NDArray[np.int64] | None = None, scan: Scan = DEFAULT_SCAN) -> pa.Table:
         """Return records by ordinal, in the given order; each is read by its place in the file.
 
         Raises:
@@ -144,7 +131,7 @@ class WarcShardReader(ShardReader):
                              found=int(wanted[outside[0]]))  # fmt: skip
         window, found = _Window(self._file, _NEAR_BYTES), Counter[str]()
         made = [self._row(self._record(window, at)[0], found) for at in places[wanted].tolist()]
-        return pa.Table.from_batches([_batch(made, columns)])
+        return pa.Table.from_batches([_batch(made, scan.columns)])
 
     def _records(self) -> Iterator[tuple[int, WarcRecord]]:
         """Yield all records, and where each begins."""

@@ -17,7 +17,7 @@ from lading.arrow.references import FileEntry, RefType, make_refs, unpack, with_
 from lading.errors import CorruptShard, DataError, LadingError, UsageError, errors_at
 from lading.features.items import split_rows
 from lading.features.types import feature_of, tag_by_extension
-from lading.formats.base import MemberReader, Members, ShardFile, sparse_member
+from lading.formats.base import DEFAULT_SCAN, MemberReader, Members, Scan, ShardFile, sparse_member
 from lading.formats.webdataset.header_walk import Pass
 from lading.formats.webdataset.headers import BLOCK, REGULAR, Headers, is_header
 from lading.formats.webdataset.index import read_idx, sidecar_mismatch
@@ -193,12 +193,7 @@ class WebdatasetReader(MemberReader):
             self._index = pa.Table.from_batches(batches, batches[0].schema if batches else empty)
         return self._index
 
-    def read(
-        self,
-        rows: NDArray[np.int64] | None = None,
-        columns: Sequence[str] | None = None,
-        schema: pa.Schema | None = None,
-    ) -> pa.Table:
+    def read(self, rows: NDArray[np.int64] | None = None, scan: Scan = DEFAULT_SCAN) -> pa.Table:
         """Return samples by ordinal as references, in the given order; with a sidecar, few of them need no walk.
 
         A column that these rows lack is null if it is requested by name, or known: with a sidecar, after `schema` was
@@ -211,16 +206,16 @@ class WebdatasetReader(MemberReader):
         """
         entries = None if self._index is not None or self._options.regroup else self._sidecar()
         if entries is not None and rows is not None and 0 < len(rows) <= _FEW_ROWS:
-            return self._with_keys(self._read_few(rows, columns, entries))
+            return self._with_keys(self._read_few(rows, scan.columns, entries))
         table = self.index() if rows is None else self.index().take(pa.array(rows))
         table = self._with_keys(table)
-        if columns is None:
+        if scan.columns is None:
             return table
         known = {*table.column_names}
-        for name in [name for name in columns if name not in known]:
+        for name in [name for name in scan.columns if name not in known]:
             nowhere = make_refs(*np.zeros((2, len(table)), np.int64), valid=np.zeros(len(table), np.bool_))
             table = table.append_column(name, nowhere)
-        wanted = {*columns}
+        wanted = {*scan.columns}
         return table.select([name for name in table.column_names if name in wanted])
 
     def find_places(self, rows: int) -> Places | None:
@@ -270,11 +265,11 @@ class WebdatasetReader(MemberReader):
         return sample
 
     def column_slices(
-        self, rows: NDArray[np.int64], columns: Sequence[str] | None = None, *, views: bool = False, hold: bool = True
+        self, rows: NDArray[np.int64], scan: Scan = DEFAULT_SCAN, *, hold: bool = True
     ) -> ColumnSlices | None:
         """Return the places of members; None if samples are read otherwise. See `ShardReader.column_slices`."""
         places = self.find_places(len(rows))
-        names = [] if places is None else [n for n in (KEY, *places.cells) if columns is None or n in columns]
+        names = [] if places is None else [n for n in (KEY, *places.cells) if scan.columns is None or n in scan.columns]
         if places is None or not names or not 0 <= int(rows.min()) <= int(rows.max()) < len(places):
             return None
         key = pa.field(KEY, pa.string())
@@ -282,20 +277,12 @@ class WebdatasetReader(MemberReader):
         found = {
             name: places.key_ranges(rows)
             if name == KEY
-            else ranges_at(places, places.cells[name], rows, views=views and hold)
+            else ranges_at(places, places.cells[name], rows, views=scan.views and hold)
             for name in names
         }
         return ColumnSlices(schema, found, None)
 
-    def batches(
-        self,
-        *,
-        max_rows: int,
-        max_bytes: int,
-        columns: Sequence[str] | None = None,
-        views: bool = False,
-        schema: pa.Schema | None = None,
-    ) -> Iterator[pa.RecordBatch]:
+    def batches(self, scan: Scan = DEFAULT_SCAN) -> Iterator[pa.RecordBatch]:
         """Yield all samples in order, none of them cut: references for plain tars, values for compressed ones.
 
         Peak memory: 35 MB; for compressed tars also twice `max_bytes`, or twice the largest sample; with sparse
@@ -306,19 +293,19 @@ class WebdatasetReader(MemberReader):
             DuplicateField, LimitExceeded, SidecarMismatch: see `ReadOptions`.
         """
         if self._tar.source.by_index and self._index is not None and not self.holds_values:
-            yield from self._by_index(self._index, max_rows, max_bytes, columns)
+            yield from self._by_index(self._index, scan.max_rows, scan.max_bytes, scan.columns)
             return
         if self._tar.source.recent is not None:
-            self._tar.source.recent.most_bytes = max_bytes + SPARE_BYTES
+            self._tar.source.recent.most_bytes = scan.max_bytes + SPARE_BYTES
         surveyed, self._surveyed = self._surveyed, None
         walk = self._pass() if surveyed is None else surveyed[0]
         if self.holds_values:
-            batches = walk.stream_batches(max_rows=max_rows, max_bytes=max_bytes, columns=columns)
+            batches = walk.stream_batches(max_rows=scan.max_rows, max_bytes=scan.max_bytes, columns=scan.columns)
         else:
             held = surveyed[1] if surveyed is not None else walk.held_rows() if self._options.regroup else None
             parts = walk.rows() if held is None else iter(held)
-            found = self._samples_of(parts, walk, max_rows, max_bytes, columns)
-            batches = (walk.batch(rows, columns) for rows in found)
+            found = self._samples_of(parts, walk, scan.max_rows, scan.max_bytes, scan.columns)
+            batches = (walk.batch(rows, scan.columns) for rows in found)
         yield from batches if self._options.escape == "none" else map(self._with_keys, batches)
         self._note(walk)
 
@@ -333,7 +320,7 @@ class WebdatasetReader(MemberReader):
                 size += np.where(refs.valid, refs.length, 0)
         bounds = split_rows(np.arange(len(index)), size, max_bytes=max_bytes, max_rows=max_rows)
         for first, stop in pairwise(bounds.tolist()):
-            rows = self.read(np.arange(first, stop), columns)
+            rows = self.read(np.arange(first, stop), Scan(columns))
             if columns is None:  # as a walk gives them
                 rows = rows.select([n for n in rows.column_names if n == KEY or rows.column(n).null_count < len(rows)])
             fields = [f.with_metadata(tag_by_extension(f.name) or None) if f.name != KEY else f for f in rows.schema]

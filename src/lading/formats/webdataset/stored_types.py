@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from lading.errors import DataError
 from lading.features.natural import member_name
 from lading.features.stored_values import is_payload, npy_head
 from lading.features.types import feature_of
-from lading.formats.base import MemberReader, ShardReader
+from lading.formats.base import DEFAULT_SCAN, MemberReader, Scan, ShardReader
 from lading.formats.webdataset.places import (
     Cell,
     Parse,
@@ -92,17 +93,12 @@ class TypedReader(ShardReader):
         """Return `__key__` and a reference column a member, as for any tar."""
         return self._reader.index()
 
-    def read(
-        self,
-        rows: NDArray[np.int64] | None = None,
-        columns: Sequence[str] | None = None,
-        schema: pa.Schema | None = None,
-    ) -> pa.Table:
+    def read(self, rows: NDArray[np.int64] | None = None, scan: Scan = DEFAULT_SCAN) -> pa.Table:
         """Return samples by ordinal, in the given order. Raises as `batches`."""
-        found = self._reader.read(rows, self._wanted(columns)).combine_chunks()
+        found = self._reader.read(rows, Scan(self._wanted(scan.columns))).combine_chunks()
         if not found.num_rows:
             none = pa.record_batch([column.combine_chunks() for column in found.columns], found.schema)
-            return pa.Table.from_batches([self._typed(none, columns)])
+            return pa.Table.from_batches([self._typed(none, scan.columns)])
         parts = found.to_batches()
         if found.num_rows > 1:
             parts = [
@@ -110,7 +106,7 @@ class TypedReader(ShardReader):
                 for batch in parts
                 for part in split_samples(batch, np.arange(len(batch)), len(batch), _COLUMN_BYTES)
             ]
-        return pa.Table.from_batches([self._typed(part, columns) for part in parts])
+        return pa.Table.from_batches([self._typed(part, scan.columns) for part in parts])
 
     def sample_getter(self) -> Callable[[int], dict[str, Any] | None] | None:
         """Return what reads the members of one sample by their places; None where columns need `read`."""
@@ -156,14 +152,14 @@ class TypedReader(ShardReader):
         return None if (wrong if cell.there is None else wrong & cell.there).any() else cell.behind(len(head[0]))
 
     def column_slices(
-        self, rows: NDArray[np.int64], columns: Sequence[str] | None = None, *, views: bool = False, hold: bool = True
+        self, rows: NDArray[np.int64], scan: Scan = DEFAULT_SCAN, *, hold: bool = True
     ) -> ColumnSlices | None:
         """Return the places of bytes and texts, and other columns decoded. See `ShardReader.column_slices`."""
         places = None if self._holds_values else self._find_places(len(rows))
         if places is None or not 0 <= int(rows.min()) <= int(rows.max()) < len(places):
             return None
-        fields = [field for field in self._schema if columns is None or field.name in columns]
-        if columns is not None and KEY in columns and KEY not in self._schema.names:
+        fields = [field for field in self._schema if scan.columns is None or field.name in scan.columns]
+        if scan.columns is not None and KEY in scan.columns and KEY not in self._schema.names:
             fields.insert(0, pa.field(KEY, pa.string()))
         found: dict[str, ColumnValues] = {}
         rest: dict[str, pa.Array] = {}
@@ -175,7 +171,7 @@ class TypedReader(ShardReader):
             elif cell is None:
                 return None
             elif is_payload(field.type) or is_text(field.type):
-                found[field.name] = ranges_at(places, cell, rows, views=views and hold and is_payload(field.type))
+                found[field.name] = ranges_at(places, cell, rows, views=scan.views and hold and is_payload(field.type))
             else:
                 members = as_array(ranges_at(places, cell, rows, views=False), pa.large_binary())
                 try:
@@ -188,25 +184,16 @@ class TypedReader(ShardReader):
         own = pa.schema([field for field in fields if field.name in rest])
         return ColumnSlices(schema, found, pa.table([*rest.values()], own) if rest else None)
 
-    def batches(
-        self,
-        *,
-        max_rows: int,
-        max_bytes: int,
-        columns: Sequence[str] | None = None,
-        views: bool = False,
-        schema: pa.Schema | None = None,
-    ) -> Iterator[pa.RecordBatch]:
+    def batches(self, scan: Scan = DEFAULT_SCAN) -> Iterator[pa.RecordBatch]:
         """Yield all samples in order, none of them cut.
 
         Raises:
             DataError: a member does not fit its column; names the tar, the sample and the column.
         """
-        wanted = self._wanted(columns)
-        max_rows = max(1, min(max_rows, MAX_CELLS // len(wanted)))  # rows that lack a column are null there
-        max_bytes = min(max_bytes, _COLUMN_BYTES)
-        for batch in self._reader.batches(max_rows=max_rows, max_bytes=max_bytes, columns=wanted, views=views):
-            yield self._typed(batch, columns)
+        wanted = self._wanted(scan.columns)
+        few = max(1, MAX_CELLS // len(wanted))  # rows that lack a column are null there
+        for batch in self._reader.batches(replace(scan.at_most(few, _COLUMN_BYTES), columns=wanted, schema=None)):
+            yield self._typed(batch, scan.columns)
         self.counts = self._reader.counts
 
     def close(self) -> None:
