@@ -381,6 +381,7 @@ def test_a_dataset_shows_what_it_is(plain: Path) -> None:
 
 
 _NAMES = [
+    "as_samples",
     "batches",
     "by_key",
     "cast",
@@ -398,10 +399,13 @@ _NAMES = [
     "head",
     "image_bounds",
     "join",
+    "layout",
     "limit",
+    "loader",
     "map",
     "map_batches",
     "materialise",
+    "place_of",
     "read",
     "rename",
     "repartition",
