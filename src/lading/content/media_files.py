@@ -21,9 +21,18 @@ from lading.features.encode import STORED
 from lading.features.types import Audio, Feature, Image, Sequence, Struct, Video
 from lading.units import format_bytes
 
-__all__ = ["AudioFile", "BrokenFile", "VideoFile", "media_features", "open_image", "open_media"]
+__all__ = [
+    "BROKEN",
+    "AudioFile",
+    "BrokenFile",
+    "VideoFile",
+    "media_features",
+    "open_image",
+    "open_media",
+    "with_soundfile",
+]
 
-_BROKEN = (
+BROKEN = (
     OSError,
     EOFError,
     LookupError,
@@ -37,7 +46,7 @@ _BROKEN = (
     MemoryError,
     struct.error,
 )
-"""Errors of Pillow's readers for bytes that are no image of theirs."""
+"""Errors of Pillow's readers, and of other decoders, for bytes that are no file of theirs."""
 
 _AS_BYTES = "Read the bytes instead: ds.with_decode(False)."
 
@@ -70,12 +79,12 @@ class AudioFile(_MediaFile):
             DataError: the bytes are no audio that soundfile reads.
             MissingExtra: soundfile is not installed.
         """
-        found = _sound(lambda soundfile: soundfile.read(io.BytesIO(self), dtype="float32")[0])
+        found = with_soundfile(lambda soundfile: soundfile.read(io.BytesIO(self), dtype="float32")[0])
         return np.ascontiguousarray(found.T)
 
     @cached_property
     def _sound_info(self) -> Any:
-        return _sound(lambda soundfile: soundfile.info(io.BytesIO(self)))
+        return with_soundfile(lambda soundfile: soundfile.info(io.BytesIO(self)))
 
     @property
     def sample_rate(self) -> int:
@@ -97,7 +106,8 @@ class AudioFile(_MediaFile):
         return f"<AudioFile {_shown(self)}>"
 
 
-def _sound(read: Callable[[Any], Any]) -> Any:
+def with_soundfile(read: Callable[[Any], Any]) -> Any:
+    """Return what a function of the module `soundfile` returns. Raises DataError and MissingExtra."""
     try:
         import soundfile
     except (ImportError, OSError) as error:  # OSError: the package is there, and the library behind it is not
@@ -189,10 +199,10 @@ def open_image(data: bytes | memoryview) -> Any:
     stored = data if isinstance(data, bytes) else bytes(data)
     try:
         image = Pillow.open(io.BytesIO(stored))
-    except Pillow.DecompressionBombError as error:
+    except (Pillow.DecompressionBombError, Pillow.DecompressionBombWarning) as error:
         raise DataError("the image has more pixels than Pillow allows", found=str(error)[:200],
                         advice=f"Raise PIL.Image.MAX_IMAGE_PIXELS. {_AS_BYTES}") from error  # fmt: skip
-    except _BROKEN as error:
+    except BROKEN as error:
         raise DataError("the image cannot be opened", expected="an image that Pillow reads",
                         found=f"{len(stored):,} bytes that begin with {stored[:12]!r}",
                         advice=_AS_BYTES) from error  # fmt: skip

@@ -1,36 +1,62 @@
-"""Rows of samples as the columns of a batch: decoded, transformed, collated.
+"""Rows of samples as the columns of a batch: decoded and transformed.
 
-A column of numbers is an array; values of one shape are stacked; everything else is a list with an entry a sample.
+How a column is decoded depends on its type, and not on the values of a batch. So arrays of a column have one type in
+all batches. A null among floats is NaN. A null of another column makes the column a list with None, in that batch.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
 
-from lading.arrow.types import uncut_values
-from lading.arrow.views import is_bytes, is_text
-from lading.content.media_files import media_features, open_image, open_media
-from lading.errors import DataError, FunctionError, LadingError, MissingExtra, UsageError
+from lading.arrow import json_text
+from lading.arrow.types import arrow_type, uncut_getter, uncut_values
+from lading.arrow.views import LIST_TYPES, is_bytes, is_text, present, without_runs
+from lading.errors import DataError, LadingError, UsageError
+from lading.features import types as features
 from lading.features.items import KEY
-from lading.features.types import Audio, Bytes, Feature, Image, Text, Video, decode, feature_of
+from lading.features.mds_values import parse_array
+from lading.features.types import (
+    FEATURE_KEY,
+    Array,
+    Audio,
+    Bytes,
+    ClassLabel,
+    Encoded,
+    Feature,
+    Image,
+    Json,
+    Text,
+    Value,
+    Video,
+    decode,
+    feature_of,
+)
+from lading.train.collate import PYTHON_TYPES, Columns, collated, samples_of
+from lading.train.decode import Decode, Way, decoder_of, holds_media, of_function
 
-__all__ = ["Collate", "Columns", "Decode", "Recipe"]
-
-Decode: TypeAlias = Literal["pil", "numpy", "torch"] | Callable[[Any], Any] | None
-"""What the value of a column becomes: an image of Pillow's, an array, a tensor, what a function makes of the bytes; or
-the bytes themselves for None."""
+__all__ = ["Collate", "ColumnMaker", "Recipe"]
 
 Collate: TypeAlias = Literal["numpy", "torch", "list", "arrow"] | Callable[[list[dict[str, Any]]], Any]
 """What a batch is: a dict of columns of arrays, or of tensors; a list of samples; an Arrow table; or what a function
 makes of the list of samples."""
 
-Columns: TypeAlias = dict[str, Any]
+Failed: TypeAlias = dict[int, LadingError]
+"""Errors of samples, by place."""
+
+_Reader: TypeAlias = Callable[[pa.Array, Failed], Any]
+"""Makes values of a column: a list with an entry a sample, or an array; and adds errors of samples."""
+
+_ITEM = "binary_content"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +91,11 @@ class ColumnMaker:
 
     def __init__(self, recipe: Recipe, as_samples: Callable[[pa.Table], list[dict[str, Any]]] | None) -> None:
         self._recipe, self._as_samples = recipe, as_samples
-        _refuse_unknown(recipe)
+        _refuse_wrong(recipe)
         self._size = (recipe.image_size, recipe.image_size) if isinstance(recipe.image_size, int) else recipe.image_size
+        self._makes_arrays = recipe.collate in ("numpy", "torch")
+        self._readers: dict[Any, _Reader] = {}
+        self._lists = {name for name, way in (recipe.decode or {}).items() if way is None}
 
     @property
     def decodes(self) -> bool:
@@ -80,14 +109,15 @@ class ColumnMaker:
         functions = recipe.transform is not None or recipe.batch_transform is not None
         return functions or (self.decodes and recipe.decode is not False)
 
-    def decoded(self, rows: pa.Table, count: int) -> tuple[Columns, dict[int, LadingError]]:
+    def decoded(self, rows: pa.Table, count: int) -> tuple[Columns, Failed]:
         """The columns of some samples, decoded and transformed, and the errors of those that could not be."""
-        failed: dict[int, LadingError] = {}
+        failed: Failed = {}
         if self._as_samples is not None:
-            samples = self._as_samples(rows)
-            columns: Columns = {name: [each.get(name) for each in samples] for name in _names(samples)}
+            columns = self._documents(self._as_samples(rows), failed)
         else:
             columns = {field.name: self._values(field, rows.column(i), failed) for i, field in enumerate(rows.schema)}
+        for i, error in failed.items():
+            error.at(sample=None if (keys := columns.get(KEY)) is None or keys[i] is None else str(keys[i]))
         if self._recipe.transform is not None:
             columns = self._transformed(columns, count, failed)
         return columns, failed
@@ -100,43 +130,77 @@ class ColumnMaker:
             found = samples_of(columns)
             found = collate(found) if callable(collate) else found
         elif isinstance(columns, dict):
-            found = {name: _collated(values, str(collate)) for name, values in columns.items()}
+            torch = collate == "torch"
+            found = {
+                name: values if name in self._lists else collated(values, torch=torch)
+                for name, values in columns.items()
+            }
         return found if self._recipe.batch_transform is None else self._recipe.batch_transform(found)
 
-    def _values(self, field: pa.Field, column: pa.ChunkedArray, failed: dict[int, LadingError]) -> Any:
-        kind, feature = field.type, feature_of(field)
-        if (pa.types.is_integer(kind) or pa.types.is_floating(kind)) and not column.null_count:
-            return np.array(column.to_numpy())
-        values = [value for chunk in column.chunks for value in uncut_values(_stored(chunk))]
-        function = self._function(field, feature)
-        if function is None:
-            return values
-        for i, value in enumerate(values):
-            try:
-                values[i] = None if value is None else function(value)
-            except LadingError as error:
-                failed.setdefault(i, error.at(column=field.name))
-                values[i] = None
-        return values
+    def _way(self, name: str, feature: Feature) -> Decode:
+        """What the values of a column become."""
+        given = self._recipe.decode
+        if given is not None and given is not False and name in given:
+            return given[name]
+        if given is False or not holds_media(name, feature):
+            return None
+        return self._default
 
-    def _function(self, field: pa.Field, feature: Feature) -> Callable[[Any], Any] | None:
-        given, collate, name = self._recipe.decode, self._recipe.collate, field.name
-        media = media_features({name: feature})
-        plain = None if _is_stored_as_given(field.type, feature) else partial(decode, feature)
-        if given is False or (not media and name not in (given or {})):
-            return plain
-        how: Decode = "torch" if collate == "torch" else "numpy"
-        if given is not None and name in given:
-            how = given[name]
-        if how is None:
-            return plain
-        if callable(how):
-            return partial(_called, how)
-        if not isinstance(feature, Image):
-            return lambda value: open_media(feature, decode(feature, value))
-        return lambda value: as_pixels(decode(feature, value), how, self._size)
+    @property
+    def _default(self) -> Way:
+        return "torch" if self._recipe.collate == "torch" else "numpy"
 
-    def _transformed(self, columns: Columns, count: int, failed: dict[int, LadingError]) -> Columns:
+    # Columns of samples
+
+    def _values(self, field: pa.Field, column: pa.ChunkedArray, failed: Failed) -> Any:
+        key = (field.name, field.type, (field.metadata or {}).get(FEATURE_KEY))
+        read = self._readers.get(key)
+        if read is None:
+            read = self._readers[key] = self._reader(field)
+        chunk = column.chunk(0) if column.num_chunks == 1 else None
+        errors: Failed = {}
+        found = read(_plain(column.combine_chunks() if chunk is None else chunk), errors)
+        for i, error in errors.items():
+            failed.setdefault(i, error.at(column=field.name))
+        return found
+
+    def _reader(self, field: pa.Field) -> _Reader:
+        """How a column is read."""
+        name, feature, kind = field.name, feature_of(field), _plain(pa.nulls(0, field.type)).type
+        way = self._way(name, feature)
+        arrays = self._makes_arrays and self._recipe.transform is None and name not in self._lists
+        if way is None and arrays and (read := _array_reader(feature, kind)) is not None:
+            return read
+        if way is None and name not in self._lists and _is_list_of_numbers(feature, kind):
+            return _list_values
+        is_image = isinstance(feature, Image) or (isinstance(feature, Bytes) and not holds_media(name, feature))
+        if arrays and self._size is not None and way in ("numpy", "torch") and is_image:
+            return partial(_pixels, size=self._size, channels_first=way == "torch")
+        if way is None:
+            if _is_number(kind) and name not in self._lists:
+                return _scalars
+            if self._recipe.transform is None and not isinstance(feature, (Array, Encoded)):
+                self._lists.add(name)
+            return _as_stored(feature, kind)
+        return partial(_each, function=decoder_of(name, feature, way, self._size))
+
+    # Documents
+
+    def _documents(self, samples: list[dict[str, Any]], failed: Failed) -> Columns:
+        way = self._way(_ITEM, Image())
+        if way is not None:
+            function = decoder_of(_ITEM, Image(), way, self._size)
+            for i, sample in enumerate(samples):
+                try:
+                    for item in sample["items"]:
+                        if item.get(_ITEM) is not None and (callable(way) or item.get("modality") == "image"):
+                            item[_ITEM] = function(item[_ITEM])
+                except LadingError as error:
+                    failed[i] = error.at(column=_ITEM, sample=sample.get("sample_id"))
+        self._lists |= {"items", "sample_id"}
+        return {name: [each.get(name) for each in samples] for name in _names(samples)}
+
+    def _transformed(self, columns: Columns, count: int, failed: Failed) -> Columns:
         transform = self._recipe.transform
         assert transform is not None, "the caller has looked"
         made: list[dict[str, Any]] = []
@@ -146,106 +210,220 @@ class ColumnMaker:
                     made.append(_as_dict(transform(sample)))
                     continue
                 except Exception as error:  # noqa: BLE001 - whatever the user's function raises
-                    failed[i] = _of_function("transform", error, sample.get(KEY))
+                    failed[i] = of_function("transform", error, sample.get(KEY))
             made.append({})
         return {name: [each.get(name) for each in made] for name in _names(made)}
 
 
-def samples_of(columns: Columns) -> list[dict[str, Any]]:
-    """The samples of a batch, a dict each."""
-    lists = [
-        values.tolist() if type(values) is np.ndarray and values.ndim == 1 else values for values in columns.values()
-    ]
-    return [dict(zip(columns, values, strict=True)) for values in zip(*lists, strict=True)]
+def _plain(column: pa.Array) -> pa.Array:
+    """Return a column without extension type, dictionary and runs."""
+    while True:
+        if isinstance(column.type, pa.BaseExtensionType):
+            column = column.storage
+        elif pa.types.is_dictionary(column.type):
+            column = column.dictionary_decode()
+        elif pa.types.is_run_end_encoded(column.type):
+            column = without_runs(column)
+        else:
+            return column
 
 
-def as_pixels(data: bytes, how: Literal["pil", "numpy", "torch"], size: tuple[int, int] | None = None) -> Any:
-    """An image in RGB: Pillow's, or `uint8` pixels: (height, width, 3) of numpy, (3, height, width) of torch.
-
-    A JPEG that is to become smaller is decoded at the nearest larger eighth of its size, which is several times faster.
-
-    Args:
-        data: the file.
-        how: what is given.
-        size: height and width; None for those of the image.
-
-    Raises:
-        DataError: the image is damaged.
-        MissingExtra: Pillow, or torch, is not installed.
-    """
-    image = open_image(data)
-    try:
-        if size is not None:
-            image.draft("RGB", size[::-1])
-        image = image if image.mode == "RGB" else image.convert("RGB")
-        if size is not None and image.size != size[::-1]:
-            image = image.resize(size[::-1], resample=2, reducing_gap=2.0)
-        image.load()
-    except (OSError, ValueError, SyntaxError, IndexError, EOFError, ArithmeticError, MemoryError) as error:
-        raise DataError("the image cannot be decoded", found=str(error)[:200]) from error
-    if how == "pil":
-        return image
-    pixels = np.array(image)
-    return pixels if how == "numpy" else _torch().from_numpy(pixels).permute(2, 0, 1).contiguous()
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind))
 
 
-def _collated(values: Any, collate: str) -> Any:
-    first = values[0] if len(values) else None
-    if isinstance(values, list) and _are_tensors(first):
-        return _torch().stack(values) if len({getattr(value, "shape", None) for value in values}) == 1 else values
-    if isinstance(values, list):
-        if (
-            isinstance(first, np.ndarray)
-            and len({(value.shape, value.dtype) for value in values if value is not None}) == 1
-        ):
-            values = values if any(value is None for value in values) else np.stack(values)
-        elif isinstance(first, (int, float, np.generic)) and all(type(value) is type(first) for value in values):
-            values = np.array(values)
-    if collate == "torch" and isinstance(values, np.ndarray) and values.dtype.kind in "biuf":
-        return _torch().from_numpy(values)
+def _is_list_of_numbers(feature: Feature, kind: pa.DataType) -> bool:
+    if not isinstance(kind, LIST_TYPES) or not _is_number(kind.value_type):
+        return False
+    return isinstance(feature, Value) or (
+        isinstance(feature, features.Sequence) and isinstance(feature.feature, (Value, ClassLabel))
+    )
+
+
+def _array_reader(feature: Feature, kind: pa.DataType) -> _Reader | None:
+    """How a column is read whose values are an array in every batch without nulls; None for another column."""
+    if isinstance(feature, (Value, ClassLabel)):
+        if _is_number(kind):
+            return _numbers
+        dtype = arrow_type(feature.dtype) if isinstance(feature, Value) and is_bytes(kind) else pa.int64()
+        if is_bytes(kind) and (pa.types.is_integer(dtype) or pa.types.is_floating(dtype)):
+            return partial(_parsed_numbers, feature=feature, dtype=np.dtype(dtype.to_pandas_dtype()))
+    shape = _array_of(feature)
+    return None if shape is None else partial(_stacked, feature=feature, dtype=shape[0], shape=shape[1])
+
+
+def _array_of(feature: Feature) -> tuple[np.dtype[Any], tuple[int, ...]] | None:
+    """Return type and shape of a column of arrays, if its feature says both."""
+    dtype: str | None = None
+    shape: Any = None
+    if isinstance(feature, Array):
+        dtype, shape = feature.dtype, feature.shape
+    elif isinstance(feature, Encoded):
+        dtype, shape = parse_array(feature.encoding) or (None, None)
+    return None if dtype is None or shape is None or None in shape else (np.dtype(dtype), tuple(shape))
+
+
+# Readers of columns
+
+
+def _numbers(column: pa.Array, failed: Failed) -> Any:
+    """Numbers and bools as an array; with nulls as `_scalars`, but NaN among floats."""
+    if column.null_count and not pa.types.is_floating(column.type):
+        return _scalars(column, failed)
+    return np.array(column.to_numpy(zero_copy_only=False))
+
+
+def _scalars(column: pa.Array, _: Failed) -> Any:
+    """Numbers and bools for samples: an array; with nulls a list of numbers as `samples_of` gives them."""
+    if not column.null_count:
+        return np.array(column.to_numpy(zero_copy_only=False))
+    dtype = np.dtype(column.type.to_pandas_dtype())
+    values: list[Any] = column.to_pylist()
+    return values if dtype.name in PYTHON_TYPES else [None if each is None else dtype.type(each) for each in values]
+
+
+def _parsed_numbers(column: pa.Array, failed: Failed, *, feature: Feature, dtype: np.dtype[Any]) -> Any:
+    """Numbers in decimal text, as `_numbers`."""
+    values = column.to_pylist()
+    with suppress(ValueError, TypeError, OverflowError):  # a null, or a text that is no number
+        return np.array([*map(int if dtype.kind in "iu" else float, values)], dtype)
+    found = np.full(len(values), 0 if dtype.kind in "iu" else np.nan, dtype)
+    for i, value in enumerate(_each(column, failed, function=partial(decode, feature))):
+        try:
+            if value is not None:
+                found[i] = value
+        except OverflowError:
+            failed[i] = DataError(f"a number that {dtype.name} cannot hold", found=repr(values[i][:40]))
+    return found if dtype.kind == "f" else _with_nulls(found, present(column))
+
+
+def _stacked(
+    column: pa.Array, failed: Failed, *, feature: Feature, dtype: np.dtype[Any], shape: tuple[int, ...]
+) -> Any:
+    """Arrays of one type and shape, as one array with a row a sample; with nulls a list."""
+    if not column.null_count and is_bytes(column.type):
+        values = column.to_pylist()
+        if {*map(len, values)} == {dtype.itemsize * math.prod(shape)}:
+            found = np.frombuffer(bytearray().join(values), dtype.newbyteorder("<")).reshape(len(values), *shape)
+            return found.astype(dtype, copy=False)
+    made = np.zeros((len(column), *shape), dtype)
+    for i, value in enumerate(_each(column, failed, function=partial(decode, feature))):
+        if value is not None and (value.shape, value.dtype) == (shape, dtype):
+            made[i] = value
+        elif value is not None:
+            failed[i] = DataError("another array than the column's feature says", expected=f"{dtype} of {shape}",
+                                  found=f"{value.dtype} of {value.shape}")  # fmt: skip
+    return _with_nulls(made, present(column))
+
+
+def _list_values(column: pa.Array, _: Failed) -> Any:
+    """Lists of numbers as arrays: one array if the lists have a fixed size, else a list of arrays."""
+    if not column.null_count:
+        flat = column.flatten()
+        if not flat.null_count:
+            numbers = np.array(flat.to_numpy(zero_copy_only=False))
+            if isinstance(column.type, pa.FixedSizeListType):
+                return numbers.reshape(len(column), column.type.list_size)
+            return np.split(numbers, np.cumsum(pc.list_value_length(column).to_numpy()[:-1])) if len(column) else []
+    return [_list_value(value) for value in column]
+
+
+def _list_value(value: pa.Scalar) -> Any:
+    if not value.is_valid:
+        return None
+    numbers = value.values
+    if numbers.null_count and not pa.types.is_floating(numbers.type):
+        return numbers.to_pylist()
+    return np.array(numbers.to_numpy(zero_copy_only=False))
+
+
+def _pixels(column: pa.Array, failed: Failed, *, size: tuple[int, int], channels_first: bool) -> Any:
+    """Images of one size as one array, channels last or first: (samples, height, width, 3). Nulls make a list."""
+    made = np.zeros((len(column), 3, *size) if channels_first else (len(column), *size, 3), np.uint8)
+    there = np.ones(len(column), bool)
+    function = decoder_of("", Image(), "pil", size)
+    for i, value in enumerate(_python(column, failed)):
+        try:
+            image = None if value is None else function(value)
+        except LadingError as error:
+            failed[i] = error
+            continue
+        there[i] = image is not None or i in failed
+        if image is not None:
+            pixels = np.asarray(image)
+            made[i] = pixels.transpose(2, 0, 1) if channels_first else pixels
+    return _with_nulls(made, there)
+
+
+def _with_nulls(made: NDArray[Any], there: NDArray[np.bool_]) -> Any:
+    """Return an array of values; if some are not there, a list with None in their places."""
+    if there.all():
+        return made
+    rows = made.tolist() if made.ndim == 1 else made
+    return [row if exists else None for row, exists in zip(rows, there.tolist(), strict=True)]
+
+
+def _as_stored(feature: Feature, kind: pa.DataType) -> _Reader:
+    """How a column is read whose values are those of `ds.with_decode(False)[i]`."""
+    stored = is_bytes(kind) or is_text(kind)
+    if isinstance(feature, Text) and is_bytes(kind):
+        return partial(_batchwise, function=_texts, feature=feature)
+    if isinstance(feature, Json) and stored:
+        return partial(_batchwise, function=_parsed, feature=feature)
+    if isinstance(feature, (Bytes, Text)) or (isinstance(feature, (Image, Audio, Video)) and is_bytes(kind)):
+        return lambda column, _: column.to_pylist()
+    if isinstance(feature, (Value, ClassLabel)) and not stored:
+        return partial(_each, function=None)
+    return partial(_each, function=partial(decode, feature))
+
+
+def _texts(values: list[bytes]) -> list[str]:
+    return [*map(bytes.decode, values)]
+
+
+def _parsed(values: list[Any]) -> list[Any] | None:
+    return json_text.loads_plain([*map(str.encode, values)] if isinstance(values[0], str) else values)
+
+
+def _batchwise(
+    column: pa.Array, failed: Failed, *, function: Callable[[list[Any]], list[Any] | None], feature: Feature
+) -> list[Any]:
+    """Values by a function of the whole batch; one by one where there are nulls, or it refuses a value."""
+    if len(column) and not column.null_count:
+        try:
+            found = function(column.to_pylist())
+        except ValueError:  # of Unicode
+            found = None
+        if found is not None:
+            return found
+    return _each(column, failed, function=partial(decode, feature))
+
+
+def _each(column: pa.Array, failed: Failed, *, function: Callable[[Any], Any] | None) -> list[Any]:
+    """Values, by a function of each that is not null; None where it raises an error of lading's."""
+    values = _python(column, failed)
+    if function is not None:
+        for i, value in enumerate(values):
+            try:
+                values[i] = None if value is None else function(value)
+            except LadingError as error:
+                failed[i], values[i] = error, None
     return values
 
 
-def _are_tensors(value: Any) -> bool:
-    return type(value).__module__.partition(".")[0] == "torch" and hasattr(value, "shape")
-
-
-def _torch() -> Any:
+def _python(column: pa.Array, failed: Failed) -> list[Any]:
     try:
-        import torch
-    except ImportError as error:
-        advice = 'Install it: pip install torch. Or take arrays: collate="numpy".'
-        raise MissingExtra("tensors need PyTorch, which is not installed", advice=advice) from error
-    return torch
-
-
-def _stored(chunk: pa.Array) -> pa.Array:
-    return chunk.storage if isinstance(chunk.type, pa.ExtensionType) else chunk
-
-
-def _is_stored_as_given(kind: pa.DataType, feature: Feature) -> bool:
-    """Whether values of a column are what `decode` makes of them."""
-    if isinstance(feature, Text):
-        return is_text(kind)
-    return isinstance(feature, (Bytes, Image, Audio, Video)) and is_bytes(kind)
-
-
-def _called(function: Callable[[Any], Any], value: Any) -> Any:
-    try:
-        return function(value)
-    except Exception as error:
-        raise _of_function("decode", error, None) from error
-
-
-def _of_function(verb: str, error: Exception, key: Any) -> LadingError:
-    if isinstance(error, LadingError):
-        return error
-    made = FunctionError(
-        f"the function of {verb} raised an error", sample=key, found=f"{type(error).__name__}: {error}",
-        advice='Correct the function, or take other samples in their place with on_error="skip".',
-    )  # fmt: skip
-    made.__cause__ = error
-    return made
+        return uncut_values(column)
+    except (ValueError, OverflowError, pa.ArrowException):
+        pass
+    get, values = uncut_getter(column), list[Any]()
+    for i in range(len(column)):
+        try:
+            values.append(get(i))
+        except (ValueError, OverflowError, pa.ArrowException) as error:
+            failed[i] = DataError("Python cannot hold this value", found=str(error)[:200])
+            values.append(None)
+    return values
 
 
 def _as_dict(sample: Any) -> dict[str, Any]:
@@ -258,11 +436,15 @@ def _names(samples: Sequence[Mapping[str, Any]]) -> list[str]:
     return list(dict.fromkeys(name for sample in samples for name in sample))
 
 
-def _refuse_unknown(recipe: Recipe) -> None:
+def _refuse_wrong(recipe: Recipe) -> None:
     kinds = get_args(get_args(Collate)[0])
     if not callable(recipe.collate) and recipe.collate not in kinds:
         raise UsageError("no such collate", expected=f"{', '.join(kinds)} or a function", found=repr(recipe.collate))
     for name, how in (recipe.decode or {}).items():
-        if how is not None and not callable(how) and how not in ("pil", "numpy", "torch"):
+        if how is not None and not callable(how) and how not in get_args(Way):
             raise UsageError(f"no such way to decode {name!r}", expected="pil, numpy, torch, None or a function",
                              found=repr(how))  # fmt: skip
+    size = recipe.image_size
+    numbers = (size, size) if isinstance(size, int) else size
+    if numbers is not None and (len(numbers) != 2 or any(type(each) is not int or each < 1 for each in numbers)):  # noqa: PLR2004 - height, width
+        raise UsageError("image_size is a number of at least 1, or height and width", found=repr(size))

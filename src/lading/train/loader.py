@@ -10,7 +10,8 @@ from lading.dataset.dataset import Dataset
 from lading.dataset.source.open import open_dataset
 from lading.dataset.source.source import Source
 from lading.errors import UsageError
-from lading.train.columns import Collate, ColumnMaker, Decode, Recipe
+from lading.train.columns import Collate, ColumnMaker, Recipe
+from lading.train.decode import Decode
 from lading.train.feed import DatasetFeed, Feed, Mixture, MixtureFeed
 from lading.train.mixing import ENDLESS
 from lading.train.order import Kind, Shuffle
@@ -63,9 +64,11 @@ def loader(  # noqa: PLR0913 - one argument a decision of the user; all but two 
         seed: of the shuffle.
         columns: columns to read; None for all.
         decode: what becomes of columns, such as `{"jpg": "pil"}`: `pil`, `numpy` (height, width, 3), `torch`
-            (3, height, width), None for the bytes, or a function of the bytes. By default images are arrays or tensors,
-            as `collate` says. False decodes no media.
-        image_size: height and width of images, one number for both; None leaves them as they are.
+            (3, height, width), None for a list of values as `ds.with_decode(False)[i]` has them, such as bytes, or a
+            function of such a value. By default images and audio are arrays or tensors, as `collate` says. False
+            decodes no media. `lading.train.decode.frames` is the function for videos.
+        image_size: height and width of images, one number for both: they are stretched to it, and a column of them is
+            one array. None leaves them as they are.
         transform: is given every sample, a dict of decoded values, and returns one.
         batch_transform: is given every batch, and returns one.
         collate: `numpy` or `torch` for a dict of columns, `list` for a list of samples, `arrow` for an Arrow table of

@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 
 from lading.errors import LadingError
 from lading.features.items import sample_firsts
-from lading.train.columns import ColumnMaker, Columns
+from lading.train.collate import Columns, put_sample
+from lading.train.columns import ColumnMaker
 from lading.train.feed import EpochOrder, Feed
 from lading.train.share import Share
 
@@ -139,13 +140,14 @@ class EpochReader:
             return self.maker.batch(rows.append_column(PADDING, pa.array(padding)) if self.share.pads else rows)
         columns, failed = self.maker.decoded(rows, len(positions))
         for place, error in failed.items():
-            self._replace(columns, place, int(positions[place]), error)
+            self._replace(columns, (place, len(positions)), int(positions[place]), error)
         if self.share.pads:
             columns[PADDING] = padding
         return self.maker.batch(columns)
 
-    def _replace(self, columns: Columns, place: int, position: int, error: LadingError) -> None:
-        """Put the next sound sample of the order in the place of one that is broken."""
+    def _replace(self, columns: Columns, at: tuple[int, int], position: int, error: LadingError) -> None:
+        """Put the next sound sample of the order in the place, of so many, of one that is broken."""
+        place, count = at
         if self.reading.on_error == "error":
             raise self._placed(error, position)
         for further in range(position + 1, position + 1 + min(_MOST_REPLACED, self.share.num_samples - 1)):
@@ -153,8 +155,7 @@ class EpochReader:
             found, failed = self.maker.decoded(rows, 1)
             if not failed:
                 self.counts["samples that could not be decoded, replaced"] += 1
-                for name in columns:
-                    columns[name][place] = found[name][0] if name in found else None
+                put_sample(columns, count, place, found)
                 return
         raise self._placed(error, position)
 
