@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from lading.storage.fetch import materialise
     from lading.train.feed import mix
     from lading.train.loader import loader
+    from lading.train.packing import pack
 
 __all__ = [
     "Dataset",
@@ -48,6 +49,7 @@ __all__ = [
     "merge",
     "mix",
     "open",
+    "pack",
     "salvage",
     "stats",
     "verify",
@@ -73,6 +75,7 @@ _HOMES = {
     "merge": ("lading.jobs.merge", "merge"),
     "mix": ("lading.train.feed", "mix"),
     "open": ("lading.dataset.source.open", "open_dataset"),
+    "pack": ("lading.train.packing", "pack"),
     "salvage": ("lading.jobs.salvage", "salvage"),
     "stats": ("lading.jobs.stats", "dataset_stats"),
     "verify": ("lading.jobs.verify", "verify"),

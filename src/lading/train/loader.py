@@ -112,12 +112,27 @@ class Loader:
         self, feed: Feed, batch_size: int, last: Last, ranks: tuple[int, int], recipe: Recipe, reading: Reading
     ) -> None:
         _refuse_wrong(batch_size, last, reading)
-        self._feed, self._reading = feed, reading
+        self._feed, self._reading, self._collate = feed, reading, recipe.collate
         self._share = Share(feed.order(0).num_samples, batch_size, last, *ranks)
         documents = feed.dataset.view == "interleaved"
         self._maker = ColumnMaker(recipe, feed.dataset.as_samples if documents else None)
         self.epoch, self._position, self._resumed = 0, 0, False
         self.counts: Counter[str] = Counter()
+
+    @property
+    def dataset(self) -> Dataset:
+        """The samples; of a mixture those of all datasets."""
+        return self._feed.dataset
+
+    @property
+    def share(self) -> Share:
+        """What this rank reads of an epoch."""
+        return self._share
+
+    @property
+    def collate(self) -> Collate:
+        """What a batch is, as `lading.loader` was told."""
+        return self._collate
 
     def __len__(self) -> int:
         """Batches of a whole epoch, the same on every rank. Raises TypeError for a mixture that never stops."""
@@ -129,6 +144,9 @@ class Loader:
         if not self._resumed:
             self._position = 0
         self._resumed = False
+        return self._batches()
+
+    def _batches(self) -> Iterator[Any]:
         share = self._share
         reader = EpochReader(self._feed, share, self._feed.order(self.epoch), self._maker, self._reading, self.counts)
         for batch in reader.batches(self._position):

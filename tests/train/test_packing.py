@@ -1,0 +1,303 @@
+"""Packed sequences hold the tokens of an epoch, each once, wherever training stops."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import lading
+from lading.errors import DataError, FunctionError, UsageError
+from lading.train.packing import Packer
+
+_COUNT, _END = 60, 9999
+_METHODS = ("split", "best-fit")
+_LENGTHS = [int(n) for n in np.random.default_rng(5).choice([0, 1, 2, 3, 5, 8, 13, 40], _COUNT)]
+_DOCUMENTS = [[100 * i + j for j in range(length)] for i, length in enumerate(_LENGTHS)]
+"""No token is in two documents."""
+
+
+def _words(ids: list[int]) -> str:
+    return " ".join(map(str, ids))
+
+
+def _tokens(text: str) -> list[int]:
+    return [int(word) for word in text.split()]
+
+
+@pytest.fixture(scope="module")
+def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("texts")
+    for name in ("parquet", "webdataset"):
+        with lading.writer(folder / name, format=name, rows_per_shard=7) as writer:
+            for i, ids in enumerate(_DOCUMENTS):
+                writer.write({"__key__": f"{i:03}", "txt": _words(ids)})
+    with lading.writer(folder / "ids", format="parquet", rows_per_shard=7) as writer:
+        for ids in _DOCUMENTS:
+            writer.write({"input_ids": np.array(ids, np.int32)})
+    (folder / "lists").mkdir()
+    pq.write_table(pa.table({"input_ids": pa.array(_DOCUMENTS, pa.list_(pa.int32()))}), folder / "lists/a.parquet")
+    return folder
+
+
+def _flat(batches: list[dict[str, Any]], name: str = "input_ids") -> list[int]:
+    return [value for batch in batches for value in batch[name].ravel().tolist()]
+
+
+def _pieces(batches: list[dict[str, Any]]) -> list[list[int]]:
+    """The tokens of each document of each sequence."""
+    found = []
+    for batch in batches:
+        for tokens, segments in zip(batch["input_ids"], batch["segment_ids"], strict=True):
+            found += [tokens[segments == number].tolist() for number in range(1, segments.max() + 1)]
+    return found
+
+
+def _packed(source: Path, method: Any, *, batch: int = 4, rank: int = 0, world: int = 1, **options: Any) -> Packer:
+    shuffle, seed = options.pop("shuffle", "global"), options.pop("seed", 3)
+    loader = lading.loader(source, batch, shuffle=shuffle, seed=seed, rank=rank, world_size=world)
+    options = {"tokenizer": _tokens, "end": _END, "batch_size": 2, "window": 2, **options}
+    return lading.pack(loader, options.pop("length", 16), method=method, **options)
+
+
+def _order(source: Path, **options: Any) -> list[int]:
+    """The documents of an epoch, in the order of its loader."""
+    return [int(key) for batch in lading.loader(source, 7, **options) for key in batch["__key__"]]
+
+
+@pytest.mark.parametrize("length", [1, 16, 1000])
+@pytest.mark.parametrize("end", [None, _END])
+def test_split_cuts_the_stream_of_all_documents(texts: Path, length: int, end: int | None) -> None:
+    batches = [*_packed(texts / "parquet", "split", length=length, end=end, pad=-7)]
+    order = _order(texts / "parquet", shuffle="global", seed=3)
+    stream = [token for i in order for token in _DOCUMENTS[i] + ([] if end is None else [end])]
+    found, segments = _flat(batches), _flat(batches, "segment_ids")
+    assert found[: len(stream)] == stream
+    assert len(found) == -(-len(stream) // length) * length
+    assert set(found[len(stream) :]) <= {-7}
+    assert [segment == 0 for segment in segments] == [at >= len(stream) for at in range(len(found))]
+    assert all(batch["input_ids"].shape == (2, length) for batch in batches[:-1])
+
+
+@pytest.mark.parametrize("method", _METHODS)
+def test_segments_and_positions_begin_again_with_each_document(texts: Path, method: str) -> None:
+    for batch in _packed(texts / "webdataset", method):
+        shapes = {(values.shape, values.dtype) for values in batch.values()}
+        assert len(shapes) == 1
+        for tokens, positions, segments in zip(*batch.values(), strict=True):
+            number, place = 0, 0
+            for i, token in enumerate(tokens.tolist()):
+                if segments[i] == 0:
+                    assert (token, positions[i], set(segments[i:])) == (0, 0, {0})
+                    break
+                begins = i == 0 or tokens[i - 1] == _END
+                number, place = (number + 1, 0) if begins else (number, place + 1)
+                assert (segments[i], positions[i]) == (number, place)
+
+
+@pytest.mark.parametrize("length", [4, 16, 64])
+@pytest.mark.parametrize("window", [1, 3, 100])
+def test_best_fit_keeps_documents_whole(texts: Path, length: int, window: int) -> None:
+    batches = [*_packed(texts / "parquet", "best-fit", length=length, window=window)]
+    whole = [[*ids, _END] for ids in _DOCUMENTS]
+    cut = [ids[begin : begin + length] for ids in whole for begin in range(0, len(ids), length)]
+    assert sorted(_pieces(batches)) == sorted(cut)
+    sequences = sum(len(batch["input_ids"]) for batch in batches)
+    alone = len(cut)
+    assert sequences < alone
+    assert sequences >= -(-sum(map(len, whole)) // length)
+
+
+def test_best_fit_places_the_longest_first_where_room_is_least(tmp_path: Path) -> None:
+    """Lengths 6, 5, 4, 3, 2 fill two sequences of 10: 6 + 4 and 5 + 3 + 2."""
+    with lading.writer(tmp_path / "d", format="parquet") as writer:
+        for length in (2, 3, 6, 5, 4):
+            writer.write({"txt": _words([length] * length)})
+    [batch] = _packed(tmp_path / "d", "best-fit", length=10, end=None, shuffle=False)
+    assert batch["input_ids"].tolist() == [[2] * 2 + [3] * 3 + [5] * 5, [6] * 6 + [4] * 4]
+    assert batch["segment_ids"].tolist() == [[1] * 2 + [2] * 3 + [3] * 5, [1] * 6 + [2] * 4]
+
+
+@given(data=st.data())
+def test_packing_goes_on_at_the_next_sequence(texts: Path, data: st.DataObject) -> None:
+    """Stopped anywhere, and resumed with other batches, an epoch is what it is undisturbed; and so is the next one."""
+    method, source = data.draw(st.sampled_from(_METHODS)), texts / data.draw(st.sampled_from(["parquet", "webdataset"]))
+    world = data.draw(st.integers(1, 3))
+    options: dict[str, Any] = {
+        "length": data.draw(st.sampled_from([1, 7, 16, 200])),
+        "window": data.draw(st.integers(1, 4)),
+        "end": data.draw(st.sampled_from([None, _END])),
+        "shuffle": data.draw(st.sampled_from([False, "global", "block"])),
+        "world": world,
+        "rank": data.draw(st.integers(0, world - 1)),
+    }
+
+    def packer() -> Packer:
+        return _packed(source, method, batch=data.draw(st.integers(1, 9)),
+                       batch_size=data.draw(st.integers(1, 3)), **options)  # fmt: skip
+
+    def sequences(batches: Any) -> list[list[list[int]]]:
+        return [[*map(np.ndarray.tolist, row)] for batch in batches for row in zip(*batch.values(), strict=True)]
+
+    undisturbed = packer()
+    epochs = [sequences(undisturbed), sequences(undisturbed)]
+    running, before, loops = packer(), list[Any](), data.draw(st.integers(1, 3))
+    for _ in range(loops):
+        state = json.loads(json.dumps(running.state_dict()))
+        again = packer()
+        again.load_state_dict(state)
+        assert again.state_dict() == state
+        running, stop, iterator = again, data.draw(st.integers(0, 12)), iter(again)
+        for batch in [batch for _, batch in zip(range(stop), iterator, strict=False)]:
+            before += sequences([batch])
+    last = packer()
+    last.load_state_dict(json.loads(json.dumps(running.state_dict())))
+    while len(before) < len(epochs[0]) + len(epochs[1]):
+        before += sequences(last)
+    assert before[: len(epochs[0] + epochs[1])] == epochs[0] + epochs[1]
+
+
+@pytest.mark.parametrize("method", _METHODS)
+def test_ranks_share_the_documents(texts: Path, method: str) -> None:
+    found = [sorted(_pieces([*_packed(texts / "parquet", method, length=64, rank=i, world=3)])) for i in range(3)]
+    ends = sorted([*ids, _END] for ids in _DOCUMENTS)
+    if method == "best-fit":
+        assert sorted(found[0] + found[1] + found[2]) == ends
+    tokens = sorted(token for pieces in found for piece in pieces for token in piece)
+    assert tokens == sorted(token for ids in ends for token in ids)
+
+
+@pytest.mark.parametrize("method", _METHODS)
+def test_a_loop_that_ends_early_starts_its_epoch_again(texts: Path, method: str) -> None:
+    packer = _packed(texts / "parquet", method)
+    count = len([*_packed(texts / "parquet", method)])
+    for stop in (1, count):
+        batches = iter(packer)
+        first, *_ = (next(batches) for _ in range(stop))
+        assert packer.epoch == 0
+        again = next(iter(packer))
+        assert np.array_equal(again["input_ids"], first["input_ids"])
+    assert len([*packer]) == count
+    assert packer.epoch == 1
+    packer.set_epoch(0)
+    assert np.array_equal(next(iter(packer))["input_ids"], first["input_ids"])
+
+
+def test_epochs_differ(texts: Path) -> None:
+    packer = _packed(texts / "parquet", "split")
+    epochs = [_flat([*packer]) for _ in range(3)]
+    assert all(one != other for one, other in pairwise(epochs))
+
+
+@pytest.mark.parametrize("collate", ["numpy", "list", "arrow", "torch"])
+@pytest.mark.parametrize("source", ["ids", "lists"])
+def test_token_ids_need_no_tokenizer(texts: Path, source: str, collate: Any) -> None:
+    if collate == "torch":
+        torch = pytest.importorskip("torch")
+    packed = lading.pack(lading.loader(texts / source, 9, collate=collate), 16, batch_size=4)
+    batches = [*packed]
+    if collate == "torch":
+        assert {values.dtype for batch in batches for values in batch.values()} == {torch.int64}
+    stream = [token for ids in _DOCUMENTS for token in ids]
+    assert _flat(batches)[: len(stream)] == stream
+
+
+@pytest.mark.parametrize("collate", ["numpy", "arrow"])
+@pytest.mark.parametrize("source", ["parquet", "webdataset"])
+def test_texts_of_any_batch(texts: Path, source: str, collate: Any) -> None:
+    packed = lading.pack(lading.loader(texts / source, 9, collate=collate), 16, tokenizer=_tokens)
+    stream = [token for ids in _DOCUMENTS for token in ids]
+    assert _flat([*packed])[: len(stream)] == stream
+
+
+def test_texts_are_tokenized_by_the_batch_where_the_tokenizer_can(texts: Path) -> None:
+    tokenizers = pytest.importorskip("tokenizers")
+    words = {str(token): token for ids in _DOCUMENTS for token in ids}
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token="0"))
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    for method in _METHODS:
+        one, other = (_packed(texts / "parquet", method, tokenizer=each) for each in (tokenizer, _tokens))
+        assert _flat([*one]) == _flat([*other])
+
+
+def test_nulls_are_no_documents_and_are_counted(tmp_path: Path) -> None:
+    with lading.writer(tmp_path / "d", format="jsonl") as writer:
+        for text in ("1 2", None, "3"):
+            writer.write({"text": text})
+    packer = _packed(tmp_path / "d", "split", length=5, shuffle=False)
+    assert _flat([*packer]) == [1, 2, _END, 3, _END]
+    assert packer.counts["samples without text, left out"] == 1
+
+
+@pytest.mark.parametrize(
+    "change, words",
+    [
+        ({"length": 8}, "length differs; expected 8, found 16"),
+        ({"method": "best-fit"}, "method differs"),
+        ({"end": None}, "end differs"),
+        ({"rank": 1, "world": 2}, "rank differs"),
+        ({"world": 2}, "world_size differs"),
+        ({"seed": 4}, "the seed differs"),
+    ],
+)
+def test_a_state_of_other_sequences_is_refused(texts: Path, change: dict[str, Any], words: str) -> None:
+    state = _packed(texts / "parquet", "split").state_dict()
+    other = _packed(texts / "parquet", **{"method": "split", **change})
+    with pytest.raises(UsageError, match=words):
+        other.load_state_dict(state)
+
+
+@pytest.mark.parametrize("change", [{"given": -1}, {"documents": "1"}, None])
+def test_what_is_no_state_is_refused(texts: Path, change: Any) -> None:
+    packer = _packed(texts / "parquet", "split")
+    with pytest.raises(UsageError, match=r"of the state|no state of packed"):
+        packer.load_state_dict({} if change is None else {**packer.state_dict(), **change})
+
+
+@pytest.mark.parametrize(
+    "options, words",
+    [
+        ({"length": 0}, "length must be"),
+        ({"batch_size": 0}, "batch_size must be"),
+        ({"method": "greedy"}, "split or best-fit"),
+        ({"tokenizer": "gpt2"}, "no tokenizer"),
+        ({"column": "caption"}, "no column of texts to pack; expected 'caption', found __key__, txt"),
+        ({"tokenizer": None}, "no column of token ids to pack; expected input_ids or tokens"),
+    ],
+)
+def test_wrong_arguments_are_refused(texts: Path, options: dict[str, Any], words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        [*_packed(texts / "parquet", **{"method": "split", **options})]
+
+
+def test_what_a_tokenizer_does_wrong_is_an_error(texts: Path) -> None:
+    with pytest.raises(FunctionError, match=r"the tokenizer raised an error.*KeyError"):
+        [*_packed(texts / "parquet", "split", tokenizer=lambda text: {}[text])]
+    with pytest.raises(DataError, match="list of whole numbers"):
+        [*_packed(texts / "parquet", "split", tokenizer=lambda text: [0.5, 1.5])]
+    with pytest.raises(UsageError, match=r"has no texts; expected str, found (ndarray|bytes|list)"):
+        [*_packed(texts / "ids", "split", column="input_ids")]
+
+
+def test_other_loaders_and_documents_with_media_are_refused(golden_documents: Path) -> None:
+    with pytest.raises(UsageError, match="takes a loader"):
+        lading.pack([], 16)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="documents with media cannot be packed"):
+        lading.pack(lading.loader(golden_documents, 2), 16)
+
+
+@pytest.fixture
+def golden_documents(tmp_path: Path) -> Path:
+    from importlib import resources
+
+    path = tmp_path / "docs.tar"
+    path.write_bytes((resources.files("lading.data") / "docs-00000.tar").read_bytes())
+    return path
