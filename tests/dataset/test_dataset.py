@@ -777,3 +777,33 @@ def test_chosen_samples_count_the_shards_that_they_come_from(numbers: Any, shard
     pq.write_table(pa.table({"__key__": ["d"], "n": [4]}), tmp_path / "in" / "b.parquet")
     done = lading.open(tmp_path / "in")[numbers].write(tmp_path / "out", format="jsonl")
     assert done.source_shards == shards
+
+
+@pytest.mark.parametrize("name", ["webdataset", "parquet", "mds", "arrow", "jsonl"])
+def test_many_samples_at_once_are_those_one_by_one(name: str, tmp_path: Path) -> None:
+    with lading.writer(tmp_path / "out", format=name, rows_per_shard=7) as writer:
+        for i in range(20):
+            writer.write({"__key__": f"{i:03}", "txt": f"text {i}", "json": {"i": i}, "number": i})
+    ds = lading.open(tmp_path / "out")
+    for each in (ds, ds[::-2], ds.with_decode(False), ds.map(lambda sample: {**sample, "number": 7})):
+        numbers = [3, 0, 9, 9, len(each) - 1, -1]
+        assert each.__getitems__(numbers) == [each[i] for i in numbers]
+    assert ds.__getitems__([]) == []
+    with pytest.raises(IndexError):
+        ds.__getitems__([0, 20])
+
+
+def test_many_samples_at_once_of_tars_and_documents(docs: Path, tmp_path: Path) -> None:
+    tar = tar_of(("a.txt", b"one"), ("a.json", b"1"), ("b.txt", b"two"))
+    (tmp_path / "plain.tar").write_bytes(tar)
+    for ds in (lading.open(tmp_path / "plain.tar"), lading.open(docs)):
+        numbers = [1, 0, 1]
+        assert ds.__getitems__(numbers) == [ds[i] for i in numbers]
+
+
+def test_a_broken_sample_among_many_names_its_place(tmp_path: Path) -> None:
+    with lading.writer(tmp_path / "out", format="webdataset", rows_per_shard=2) as writer:
+        for i in range(4):
+            writer.write({"__key__": str(i), "jpg": b"no image"})
+    with pytest.raises(DataError, match=r"shard-000001\.tar row 1 .*'jpg'"):
+        lading.open(tmp_path / "out").__getitems__([3, 1])

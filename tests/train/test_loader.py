@@ -248,3 +248,28 @@ def test_an_error_of_a_function_names_the_sample(images: Path) -> None:
 def test_wrong_arguments_are_refused(images: Path, options: dict[str, Any], words: str) -> None:
     with pytest.raises(UsageError, match=words):
         lading.loader(images, **{"batch_size": 4, **options})
+
+
+def test_to_set_the_epoch_that_was_resumed_goes_on_in_it(texts: Path) -> None:
+    """Scripts call `set_epoch` before every loop, as samplers of PyTorch need it."""
+    loader = lading.loader(texts / "mds", 10, shuffle=True)
+    batches = [batch["__key__"] for batch in loader]
+    state = {**loader.state_dict(), "epoch": 0, "position": 20}
+    for epoch, expected in ((0, batches[2:]), (1, None), (0, batches)):
+        loader.load_state_dict(state)
+        if epoch != 0 or expected is batches:
+            loader.set_epoch(1)
+        loader.set_epoch(epoch)
+        found = [batch["__key__"] for batch in loader]
+        assert found == expected if expected is not None else len(found) == 6
+
+
+def test_ranks_that_are_known_too_late_are_an_error(texts: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    early, given = lading.loader(texts / "mds", 10), lading.loader(texts / "mds", 10, rank=0, world_size=1)
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    for use in (lambda: next(iter(early)), early.to_torch):
+        with pytest.raises(UsageError, match=r"before the ranks were known; expected rank 0 of 1, found rank 1 of 2"):
+            use()
+    assert len([*given]) == 6
+    assert len([*lading.loader(texts / "mds", 10)]) == 3

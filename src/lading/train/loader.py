@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Literal
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Literal
 
 from lading.dataset.dataset import Dataset
 from lading.dataset.source.open import open_dataset
 from lading.dataset.source.source import Source
-from lading.errors import UsageError
+from lading.errors import MissingExtra, UsageError
 from lading.train.columns import Collate, ColumnMaker, Recipe
 from lading.train.decode import Decode
 from lading.train.feed import DatasetFeed, Feed, Mixture, MixtureFeed
@@ -18,8 +19,11 @@ from lading.train.order import Kind, Shuffle
 from lading.train.ranks import rank_and_world_size
 from lading.train.reading import EpochReader, OnSampleError, Reading
 from lading.train.share import Last, Share
-from lading.train.state import VERSION, refuse_other_state
+from lading.train.state import VERSION, earliest_state, refuse_other_state
 from lading.units import parse_bytes
+
+if TYPE_CHECKING:
+    from lading.train.torch_dataset import TorchBatches
 
 __all__ = ["Loader", "loader"]
 
@@ -88,7 +92,7 @@ def loader(  # noqa: PLR0913 - one argument a decision of the user; all but two 
     """
     recipe = Recipe(decode, image_size, transform, batch_transform, collate)
     reading = Reading(None if columns is None else tuple(columns), threads, parse_bytes(ahead_bytes), on_error)
-    ranks = rank_and_world_size(rank, world_size)
+    ranks = None if rank is world_size is None else rank_and_world_size(rank, world_size)
     return Loader(_feed(source, shuffle, seed), batch_size, last, ranks, recipe, reading)
 
 
@@ -109,11 +113,11 @@ class Loader:
     """
 
     def __init__(
-        self, feed: Feed, batch_size: int, last: Last, ranks: tuple[int, int], recipe: Recipe, reading: Reading
+        self, feed: Feed, batch_size: int, last: Last, ranks: tuple[int, int] | None, recipe: Recipe, reading: Reading
     ) -> None:
         _refuse_wrong(batch_size, last, reading)
-        self._feed, self._reading, self._collate = feed, reading, recipe.collate
-        self._share = Share(feed.order(0).num_samples, batch_size, last, *ranks)
+        self._feed, self._reading, self._collate, self._given_ranks = feed, reading, recipe.collate, ranks
+        self._share = Share(feed.order(0).num_samples, batch_size, last, *(ranks or rank_and_world_size()))
         documents = feed.dataset.view == "interleaved"
         self._maker = ColumnMaker(recipe, feed.dataset.as_samples if documents else None)
         self.epoch, self._position, self._resumed = 0, 0, False
@@ -141,52 +145,104 @@ class Loader:
         return self._share.num_batches()
 
     def __iter__(self) -> Iterator[Any]:
+        self._refuse_other_ranks()
         if not self._resumed:
             self._position = 0
         self._resumed = False
-        return self._batches()
+        return self._epoch()
 
-    def _batches(self) -> Iterator[Any]:
-        share = self._share
-        reader = EpochReader(self._feed, share, self._feed.order(self.epoch), self._maker, self._reading, self.counts)
-        for batch in reader.batches(self._position):
-            self._position = share.after(self._position)
+    def _epoch(self) -> Iterator[Any]:
+        for batch in self.batches(self.epoch, self._position):
+            self._position = self.position_after(self._position)
             yield batch
         self.epoch, self._position = self.epoch + 1, 0
 
     def set_epoch(self, epoch: int) -> None:
-        """Make the next loop give the begin of this epoch."""
-        self.epoch, self._position, self._resumed = epoch, 0, False
+        """Make the next loop give this epoch from its begin, or from where `load_state_dict` has it go on."""
+        if not self._resumed or epoch != self.epoch:
+            self.epoch, self._position, self._resumed = epoch, 0, False
 
     def state_dict(self) -> dict[str, Any]:
         """Where the next sample is: a small dict of what JSON has. The same on every rank.
 
         Inside of a loop, the batch that the loop was given last counts as used.
         """
-        at_end = self._position and not self._share.num_batches(self._position)
-        position = 0 if at_end else self._position
-        seen = self._feed.seen(position)
-        return {
-            "version": VERSION,
-            "epoch": self.epoch + bool(at_end),
-            "position": position,
-            **self._feed.settings,
-            **({} if seen is None else {"seen": seen}),
-        }
+        return self.state_at(*self._begin(self.epoch, self._position))
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Make the next loop go on where `state_dict` was made.
 
+        The state of a `StatefulDataLoader` that reads `to_torch()` does as well, with any number of workers.
+
         Raises:
             UsageError: it is no state, or one of other data or of another order; the error names what differs.
         """
-        refuse_other_state(state, self.state_dict(), self._share.num_samples)
+        state, more = earliest_state(state)
+        self.refuse_other_state(state)
+        position = min(state["position"] + more, self._share.num_samples)
+        (self.epoch, self._position), self._resumed = self._begin(state["epoch"], position), True
+
+    def to_torch(self) -> TorchBatches:
+        """The batches as a `torch.utils.data.IterableDataset`: worker processes of a `DataLoader` make them.
+
+        They come in the order of this loader with any number of workers, from where this loader stands, and each loop
+        gives the next epoch. That pays where a function of the user is heavy Python. Else the threads of the loader
+        are as fast, without processes. With a block shuffle each worker reads all blocks.
+
+        Example:
+            workers = DataLoader(loader.to_torch(), batch_size=None, num_workers=4)
+            for batch in workers: ...
+
+        Raises:
+            MissingExtra: PyTorch is not installed.
+        """
+        self._refuse_other_ranks()
+        try:
+            from lading.train.torch_dataset import TorchBatches
+        except ImportError as error:
+            raise MissingExtra("PyTorch is not installed", advice="Install it: pip install torch.") from error
+        return TorchBatches(self)
+
+    # For those who read parts of an epoch elsewhere
+
+    def batches(self, epoch: int, position: int, every: int = 1) -> Iterator[Any]:
+        """The batches of an epoch from a position on, or one of so many where other processes make those between."""
+        share, reading = replace(self._share, every=every), self._reading.shared_by(every)
+        reader = EpochReader(self._feed, share, self._feed.order(epoch), self._maker, reading, self.counts)
+        return reader.batches(position)
+
+    def position_after(self, position: int, batches: int = 1) -> int:
+        """The position behind so many batches of every rank."""
+        return self._share.after(position, batches)
+
+    def state_at(self, epoch: int, position: int) -> dict[str, Any]:
+        """The state of a loader that goes on at a position of an epoch."""
+        seen = self._feed.seen(position)
+        place = {"version": VERSION, "epoch": epoch, "position": position}
+        return {**place, **self._feed.settings, **({} if seen is None else {"seen": seen})}
+
+    def refuse_other_state(self, state: Mapping[str, Any]) -> None:
+        """Raise UsageError if a state is none, or one of other data or of another order."""
+        refuse_other_state(state, self.state_at(0, 0), self._share.num_samples)
         seen = self._feed.seen(state["position"])
         if seen is not None and seen != state["seen"]:
             raise UsageError("the weights before the position of the state differ", expected=str(seen),
                              found=str(state["seen"]),
                              advice="Change weights with schedule=, from this position on.")  # fmt: skip
-        self.epoch, self._position, self._resumed = state["epoch"], state["position"], True
+
+    def _refuse_other_ranks(self) -> None:
+        """Raise UsageError if the program has set up `torch.distributed` since: ranks would read the same samples."""
+        rank, world_size = self._given_ranks or rank_and_world_size()
+        if world_size > 1 and (rank, world_size) != (self._share.rank, self._share.world_size):
+            raise UsageError(
+                "the loader was made before the ranks were known", found=f"rank {rank} of {world_size}",
+                expected=f"rank {self._share.rank} of {self._share.world_size}",
+                advice="Make it after torch.distributed.init_process_group, or give it rank= and world_size=.",
+            )  # fmt: skip
+
+    def _begin(self, epoch: int, position: int) -> tuple[int, int]:
+        """An epoch and a position; of the next epoch where this one has no batch left."""
+        return (epoch + 1, 0) if position and not self._share.num_batches(position) else (epoch, position)
 
     def __repr__(self) -> str:
         share = self._share

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 from typing import Any, Final, Literal, TypeAlias
@@ -53,6 +53,11 @@ class Reading:
     threads: int | None = None
     ahead_bytes: int = 256 << 20
     on_error: OnSampleError = "error"
+
+    def shared_by(self, processes: int) -> Reading:
+        """How each of some processes reads: all together take the memory of one, and by default its threads."""
+        threads = self.threads if self.threads or processes == 1 else max(pa.cpu_count() // processes, 1)
+        return replace(self, threads=threads, ahead_bytes=max(self.ahead_bytes // processes, 1))
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,7 @@ class Share:
         last: what is done with the last step.
         rank: of this process.
         world_size: number of ranks.
+        every: one batch of so many of the rank is read, where worker processes take turns.
     """
 
     num_samples: int
@@ -35,11 +36,12 @@ class Share:
     last: Last = "short"
     rank: int = 0
     world_size: int = 1
+    every: int = 1
 
     @property
     def step_samples(self) -> int:
-        """Samples of a step of all ranks."""
-        return self.batch_size * self.world_size
+        """Positions from the begin of a batch to that of the next."""
+        return self.batch_size * self.world_size * self.every
 
     @property
     def pads(self) -> bool:
@@ -48,8 +50,9 @@ class Share:
 
     def num_batches(self, position: int = 0) -> int:
         """Batches of every rank from a position on."""
-        left = max(self.num_samples - position, 0)
-        return left // self.step_samples if self.last == "drop" else -(-left // self.step_samples)
+        left, step = max(self.num_samples - position, 0), self.batch_size * self.world_size
+        of_rank = left // step if self.last == "drop" else -(-left // step)
+        return -(-of_rank // self.every)
 
     def after(self, position: int, steps: int = 1) -> int:
         """The position behind so many steps."""

@@ -7,12 +7,12 @@ samples, and are refused.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from lading.errors import UsageError
 
-__all__ = ["VERSION", "refuse_other_state"]
+__all__ = ["VERSION", "earliest_state", "refuse_other_state"]
 
 VERSION: Final = 1
 
@@ -49,3 +49,25 @@ def refuse_other_state(state: Mapping[str, Any], mine: Mapping[str, Any], num_po
         value = state[name]
         if type(value) is not int or value < 0 or (most is not None and value > most):
             raise UsageError(f"the {name} of the state is no such number", found=repr(value))
+
+
+def earliest_state(state: Mapping[str, Any]) -> tuple[Mapping[str, Any], int]:
+    """The state of a loader in that of a `StatefulDataLoader`, and how many samples were used since it was made.
+
+    Each worker has a state, of its next batch. That of the batch that comes first is given. A state of a loader, or
+    something else, is given as it is.
+    """
+    found = [*_states_in(state)]
+    if not found or state is found[0]:
+        return state, 0
+    first = min(found, key=lambda each: (each["epoch"], each["position"]))
+    return first, state.get("_steps_since_snapshot", 0) * first.get("step_samples", 0)
+
+
+def _states_in(value: Any) -> Iterator[Mapping[str, Any]]:
+    if isinstance(value, Mapping):
+        if {"version", "epoch", "position", *_NAMES} <= value.keys():
+            yield value
+        else:
+            for inner in value.values():
+                yield from _states_in(inner)
