@@ -28,6 +28,8 @@ OUTPUT = ("--json", "--debug")
 GROUPS = {"reading": READING, "choosing": CHOOSING, "writing": WRITING}
 UNNEEDED = {"--on-bad-shard"}
 """Options of a group that `verify` and `salvage` do not take: they report bad shards by themselves."""
+REPLACED = {"plan": {"--shuffle", "--seed"}}
+"""Options of a group for which a command has an option of its own with the same name."""
 STEPS = {
     "where": "ds.where",
     "filter": "ds.filter",
@@ -92,7 +94,9 @@ def table(name: str) -> str:
     if name in COMMANDS:
         groups = groups_of(name)
         shared = {flag for group in groups for flag in flags_of(group)}
-        own = [row(option) for flag, option in options_of(name).items() if flag not in shared]
+        own = [
+            row(option) for flag, option in options_of(name).items() if flag not in shared - REPLACED.get(name, set())
+        ]
         links = ", ".join(f"[{group}](#{group}-options)" for group in groups)
         lacks = sorted(UNNEEDED - options_of(name).keys()) if "reading" in groups else []
         without = f", without `{'`, `'.join(lacks)}`" if lacks else ""

@@ -21,6 +21,7 @@ from lading.cli.info import info
 from lading.cli.merge import merge
 from lading.cli.options import CHOOSING, flag_aliases
 from lading.cli.output import MISUSE, command_line, prepare_streams
+from lading.cli.plan import plan
 from lading.cli.salvage import salvage
 from lading.cli.stats import stats
 from lading.cli.verify import verify
@@ -111,7 +112,23 @@ def _add(verb: Callable[..., None]) -> None:
     app.command(cls=_Verb, context_settings={"token_normalize_func": shown})(verb)
 
 
-for _verb in (demo, info, head, stats, convert, export, verify, salvage, doctor, digest, diff, merge, index, formats):
+for _verb in (
+    demo,
+    info,
+    head,
+    stats,
+    convert,
+    export,
+    verify,
+    salvage,
+    doctor,
+    digest,
+    diff,
+    merge,
+    index,
+    plan,
+    formats,
+):
     _add(_verb)
 
 

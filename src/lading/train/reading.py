@@ -24,7 +24,7 @@ from lading.train.columns import ColumnMaker
 from lading.train.feed import EpochOrder, Feed
 from lading.train.share import Share
 
-__all__ = ["PADDING", "EpochReader", "OnSampleError", "Reading"]
+__all__ = ["PADDING", "Chunk", "EpochReader", "OnSampleError", "Reading"]
 
 OnSampleError: TypeAlias = Literal["error", "skip"]
 """For a sample that cannot be decoded, or for which a function raises: raise; or take the next sound one, counted."""
@@ -61,7 +61,7 @@ class Reading:
 
 
 @dataclass(frozen=True, slots=True)
-class _Chunk:
+class Chunk:
     """Consecutive batches of the rank, to be read at once.
 
     Attributes:
@@ -98,8 +98,8 @@ class EpochReader:
         threads = self.reading.threads or pa.cpu_count()
         most = threads + 2 if self.maker.is_costly else 1
         with _Pool(1, "lading-read") as readers, _Pool(threads, "lading-decode") as makers:
-            chunks, ahead = self._chunks(position), 0
-            read: deque[tuple[Future[list[pa.Table]], int, _Chunk]] = deque()
+            chunks, ahead = self.chunks(position), 0
+            read: deque[tuple[Future[list[pa.Table]], int, Chunk]] = deque()
             making: deque[tuple[Callable[[], Any], int]] = deque()
             while True:
                 while ahead < self.reading.ahead_bytes and (chunk := next(chunks, None)) is not None:
@@ -117,7 +117,7 @@ class EpochReader:
                 yield take()
                 ahead -= size
 
-    def _chunks(self, position: int) -> Iterator[_Chunk]:
+    def chunks(self, position: int) -> Iterator[Chunk]:
         """The next batches of this rank, in groups that are read at once: at first small ones."""
         share, steps = self.share, _FIRST_BATCHES
         batch_bytes = max(self.feed.sample_bytes * share.batch_size, 1)
@@ -127,7 +127,7 @@ class EpochReader:
             if self.order.reads_rounds and steps > _FIRST_BATCHES:
                 until = self.order.round_end(position) - position
                 count = min(max(-(-until // share.step_samples), 1), left)
-            yield _Chunk(share.positions(position, count), count * batch_bytes)
+            yield Chunk(share.positions(position, count), count * batch_bytes)
             position, steps = share.after(position, count), steps * 2
 
     def _tables(self, steps: list[NDArray[np.int64]]) -> list[pa.Table]:

@@ -1,0 +1,110 @@
+"""`lading plan`: what training with a dataset will cost, and how well it is shuffled."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from lading.cli.options import CHOOSING, READING, Debug, Json, Sources, Values, takes
+from lading.cli.output import Output
+from lading.cli.progress import watching
+from lading.cli.source import open_chosen
+from lading.cli.text import facts
+from lading.units import format_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rich.console import RenderableType
+
+    from lading.train.plan import Plan
+
+__all__ = ["plan"]
+
+_STEPS = replace(CHOOSING, without=("shuffle", "seed"))
+
+
+class _Shuffling(StrEnum):
+    """Kinds of shuffle, as the command line spells them."""
+
+    AUTO = "auto"
+    GLOBAL = "global"
+    BLOCK = "block"
+    NONE = "none"
+
+
+@takes(_STEPS, READING)
+def plan(  # noqa: PLR0913 - one argument an option
+    *,
+    sources: Sources,
+    world_size: Annotated[int, typer.Option("--world-size", min=1, metavar="N", help="Ranks of the job.")] = 1,
+    batch_size: Annotated[int, typer.Option("--batch-size", min=1, metavar="N", help="Samples a batch of a rank.")] = 1,
+    shuffle: Annotated[
+        _Shuffling,
+        typer.Option(
+            "--shuffle",
+            metavar="KIND",
+            help="How the loader shuffles: auto, global, block or none, as in lading.loader.",
+        ),
+    ] = _Shuffling.AUTO,
+    lanes: Annotated[
+        int | None,
+        typer.Option(
+            "--lanes",
+            min=1,
+            metavar="N",
+            help="Lanes of a block shuffle: as many ranks read blocks of their own.",
+            show_default=False,
+        ),
+    ] = None,
+    seed: Annotated[int, typer.Option("--seed", metavar="N", help="Seed of the loader's shuffle.")] = 0,
+    ahead: Annotated[
+        str, typer.Option("--ahead-bytes", metavar="SIZE", help="What the loader reads ahead, at most.")
+    ] = "256MB",
+    as_json: Json = False,
+    debug: Debug = False,
+    choosing: Values,
+    reading: Values,
+) -> None:
+    """Show what training will read, keep in memory and shuffle.
+
+    Computed from the order of the loader and from the layout of the data. Reads
+    headers and footers, no payload. Says what to type where a choice is bad.
+
+    Example: lading plan 'mint/*.tar' --world-size 64 --batch-size 32
+    """
+    with Output(as_json=as_json, debug=debug) as out:
+        from lading.train import plan as planning
+        from lading.train.feed import resolved
+
+        kinds: dict[str, Any] = {"auto": True, "none": False}
+        kind = kinds.get(shuffle.value, shuffle.value)
+        with open_chosen(sources, reading(), choosing()) as dataset, watching(out.err, "looking"):
+            if lanes is not None and (found := resolved(kind, dataset.layout)).kind == "block":
+                kind = replace(found, lanes=lanes)
+            made = planning.plan(dataset, batch_size, world_size=world_size, shuffle=kind, seed=seed, ahead_bytes=ahead)
+        out.show(made.to_dict(), _text(made))
+
+
+def _text(made: Plan) -> Iterator[RenderableType]:
+    from rich.text import Text
+
+    shuffle = made.shuffle
+    blocks = f", blocks of {shuffle.block:,} samples, window {shuffle.window}, lanes {shuffle.lanes}"
+    own = f"{format_bytes(made.read_bytes)} for samples of {format_bytes(made.rank_bytes)}"
+    rows = [
+        ("shuffle", shuffle.kind + (blocks if shuffle.kind == "block" else "")),
+        ("epoch", f"{made.samples:,} samples"),
+        ("a rank", f"{made.batches:,} batches, {made.rank_samples:,} samples"),
+        ("reads", own + ("" if made.requests is None else f", in at least {made.requests:,} requests a column")),
+        ("at once", f"{format_bytes(made.chunk_bytes)}, from {made.shards_at_once:,} shards"),
+        ("memory", f"{format_bytes(made.memory_bytes)} read ahead, before it is decoded"),
+        ("neighbours", f"{made.neighbours:.2%} in the same step (random order: {made.random_neighbours:.2%})"),
+        ("shards", f"{made.shards_a_batch:.1f} in a batch (random order: {made.random_shards_a_batch:.1f})"),
+        ("correlation", f"{made.correlation:+.3f} of position and number (random order: 0)"),
+        *(("advice", text) for text in made.advice),
+    ]
+    yield facts((name, Text(value)) for name, value in rows)

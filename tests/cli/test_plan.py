@@ -1,0 +1,52 @@
+"""`lading plan` shows what `lading.train.plan.plan` says."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+import lading
+from lading.cli.main import app
+from lading.train.order import Shuffle
+from lading.train.plan import plan
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder = tmp_path_factory.mktemp("plan") / "d"
+    with lading.writer(folder, format="parquet", rows_per_shard=25) as writer:
+        for i in range(100):
+            writer.write({"txt": f"text {i}", "number": i})
+    return str(folder)
+
+
+def _run(*args: str, status: int = 0) -> str:
+    found = CliRunner().invoke(app, ["plan", *args])
+    assert found.exit_code == status, found.output
+    return found.output
+
+
+def test_json_is_the_plan(source: str) -> None:
+    options = ["--world-size", "4", "--batch-size", "8", "--shuffle", "global", "--seed", "3", "--json"]
+    expected = plan(source, 8, world_size=4, shuffle="global", seed=3)
+    assert json.loads(_run(source, *options)) == json.loads(json.dumps(expected.to_dict()))
+    lanes = json.loads(_run(source, "--shuffle", "block", "--lanes", "16", "--json"))["shuffle"]
+    assert lanes == Shuffle("block", lanes["block"], lanes=16).as_dict()
+
+
+def test_steps_come_before(source: str) -> None:
+    assert json.loads(_run(source, "--where", "number < 40", "--json"))["samples"] == 40
+    assert json.loads(_run(source, "--sample", "0.5", "--json"))["samples"] == 50
+
+
+def test_text_shows_batches_and_advice(source: str) -> None:
+    shown = " ".join(_run(source, "--world-size", "64", "--batch-size", "32").split())
+    assert "1 batches, 2 samples" in shown
+    assert "a step of all ranks takes 2,048 samples, and the dataset has 100" in shown
+
+
+def test_wrong_sizes_are_misuse(source: str) -> None:
+    _run(source, "--ahead-bytes", "many", status=2)
+    _run(source, "--shuffle", "py1e", status=2)

@@ -1,0 +1,145 @@
+"""A plan says what a loader then does: its requests and bytes are counted at the store."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lading
+from lading.dataset.layout import Layout
+from lading.errors import UsageError
+from lading.storage.memory import MemoryStore
+from lading.storage.stores import Stores
+from lading.storage.wrappers import CountingStore
+from lading.train.columns import ColumnMaker, Recipe
+from lading.train.feed import DatasetFeed, resolved
+from lading.train.order import Shuffle
+from lading.train.plan import _planned, plan
+from lading.train.reading import EpochReader, Reading
+from lading.train.share import Share
+
+_COUNT, _BYTES, _SHARDS = 600, 20_000, 6
+
+
+class _Remote(MemoryStore):
+    request_bytes = 1 << 20
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder, random = tmp_path_factory.mktemp("plan"), np.random.default_rng(0)
+    for name in ("webdataset", "parquet"):
+        with lading.writer(folder / name, format=name, rows_per_shard=_COUNT // _SHARDS) as writer:
+            for i in range(_COUNT):
+                writer.write({"__key__": f"{i:04}", "jpg": random.bytes(_BYTES), "cls": i})
+    return folder
+
+
+def _remote(folder: Path) -> tuple[lading.Dataset, CountingStore]:
+    names = [os.path.relpath(each, folder) for each in folder.rglob("*") if each.is_file()]
+    store = CountingStore(_Remote({f"box://d/{name}": (folder / name).read_bytes() for name in names}))
+    return lading.open("box://d", stores=Stores({"box://": store})), store
+
+
+@pytest.mark.parametrize("shuffle", [False, "global", "block"])
+@pytest.mark.parametrize("world, batch", [(1, 16), (3, 8), (64, 2)])
+@pytest.mark.parametrize("name", ["webdataset", "parquet"])
+def test_requests_and_bytes_are_those_of_the_loader(
+    folder: Path, name: str, shuffle: Any, world: int, batch: int
+) -> None:
+    dataset, store = _remote(folder / name)
+    len(dataset)
+    store.reset()
+    made = plan(dataset, batch, world_size=world, shuffle=shuffle)
+    assert store.bytes_read < _SHARDS * (256 << 10)
+    [*lading.loader(dataset, 50, columns=["cls"])]  # opens the shards
+    store.reset()
+    loader = lading.loader(dataset, batch, shuffle=shuffle, rank=0, world_size=world, columns=["jpg"], decode=False)
+    batches = [*loader]
+    counted, requests = store.bytes_read, store.requests["get_ranges"]
+    assert made.batches == len(loader) == len(batches)
+    assert made.rank_samples == sum(
+        np.count_nonzero(~b.get("__padding__", np.zeros(len(b["jpg"]), bool))) for b in batches
+    )
+    assert made.requests is not None
+    if name == "webdataset":
+        assert abs(requests - made.requests) <= 3 + made.requests // 10
+        assert abs(counted - made.read_bytes) <= made.read_bytes // 10 + 4 * _BYTES
+    else:  # a reader keeps what it has read of a small file: each row group comes once at least, and every time at most
+        assert made.rank_bytes * 0.9 <= counted <= made.read_bytes * 1.05
+
+
+def _order(folder: Path, step: int, **options: Any) -> list[list[int]]:
+    return [[int(key) for key in b["__key__"]] for b in lading.loader(folder, step, columns=["__key__"], **options)]
+
+
+@pytest.mark.parametrize("shuffle", [False, "global", "block"])
+def test_quality_is_that_of_the_order(folder: Path, shuffle: Any) -> None:
+    made = plan(folder / "webdataset", 50, world_size=2, shuffle=shuffle)
+    steps = _order(folder / "webdataset", 100, shuffle=shuffle)
+    near = np.mean([sum(number + 1 in step for number in step) / len(step) for step in steps])
+    shards = np.mean([len({number // 100 for number in step[::2]}) for step in steps])
+    numbers = [number for step in steps for number in step]
+    assert made.neighbours == pytest.approx(near)
+    assert made.shards_a_batch == pytest.approx(shards)
+    assert made.correlation == pytest.approx(np.corrcoef(np.arange(_COUNT), numbers)[0, 1])
+
+
+def test_memory_is_at_most_what_is_read_ahead_and_once_more(folder: Path) -> None:
+    small, large = (plan(folder / "webdataset", 4, ahead_bytes=size) for size in ("1MB", "1GB"))
+    assert small.memory_bytes == (1 << 20) + small.chunk_bytes
+    assert large.memory_bytes == large.rank_bytes
+    assert small.requests is None
+
+
+@pytest.mark.parametrize("shuffle", ["global", "block"])
+def test_a_billion_samples_are_planned_by_some_stretches(folder: Path, shuffle: Any) -> None:
+    ends = np.arange(1, 1001) * 1_000_000
+    layout = Layout(ends, sample_bytes=_BYTES, unit_samples=1, remote=True, fingerprint="")
+    feed = DatasetFeed(lading.open(folder / "parquet"), layout, resolved(shuffle, layout), 0)
+    share = Share(10**9, 32, "short", 0, 8)
+    reader = EpochReader(feed, share, feed.order(0), ColumnMaker(Recipe(), None), Reading(), Counter())
+    made = _planned(feed, share, reader)
+    assert made.rank_samples == 125_000_000
+    assert abs(made.correlation) < 0.05
+    assert made.random_neighbours == pytest.approx(255e-9)
+    if shuffle == "global":  # each sample is a range of its own
+        assert made.read_bytes == pytest.approx(made.rank_bytes, rel=0.01)
+        assert made.requests == pytest.approx(made.rank_samples, rel=0.01)
+        assert made.shards_a_batch == pytest.approx(made.random_shards_a_batch, rel=0.05)
+    else:  # a rank reads the eight blocks of its lane's window, or parts of them
+        assert made.read_bytes == pytest.approx(made.rank_bytes, rel=0.2)
+        assert made.requests < made.rank_samples / 50
+        assert 4 <= made.shards_a_batch <= 9
+
+
+@pytest.mark.parametrize(
+    "options, words",
+    [
+        ({"batch_size": 20, "world_size": 64}, "takes 1,280 samples, and the dataset has 600: use batch_size=9 "),
+        ({"batch_size": 1, "world_size": 16, "shuffle": "block"}, "16 ranks share 8 lanes"),
+        ({"batch_size": 4, "world_size": 4, "shuffle": "global"}, 'use shuffle="block" (--shuffle block)'),
+    ],
+)  # fmt: skip
+def test_bad_choices_have_advice(folder: Path, options: dict[str, Any], words: str) -> None:
+    [said] = plan(folder / "parquet", **options).advice
+    assert words in said
+
+
+def test_good_choices_have_none(folder: Path) -> None:
+    assert plan(folder / "webdataset", 4, world_size=4, shuffle=True).advice == ()
+    lanes = Shuffle("block", 10, lanes=16)
+    assert plan(folder / "webdataset", 1, world_size=16, shuffle=lanes).advice == ()
+
+
+@pytest.mark.parametrize("options", [{"batch_size": 0}, {"batch_size": 1, "world_size": 0}])
+def test_wrong_arguments_are_refused(folder: Path, options: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match="must be a whole number"):
+        plan(folder / "parquet", **options)
+    with pytest.raises(UsageError, match="no samples"):
+        plan(lading.open(folder / "parquet").where("cls < 0"))
