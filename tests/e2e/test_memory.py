@@ -420,11 +420,13 @@ def test_compressed_texts_that_are_open_do_not_all_keep_what_was_unpacked(tmp_pa
 
 
 OVER_NUMBERS = """
-import sys, lading
+import os, sys, lading
 _, step, source, table, out = sys.argv
+more = os.path.join(os.path.dirname(source), "more")
 ds = lading.open(source)
 made = {
     "shuffle": lambda: ds.shuffle(1), "sort": lambda: ds.sort("__key__", descending=True),
+    "sort by txt": lambda: lading.open(more).sort("txt", descending=True).limit(1000),
     "dedup": lambda: ds.dedup("txt"), "content": lambda: ds.dedup(), "join": lambda: ds.join(table, on="__key__"),
 }[step]()
 made.write(out, format="parquet", max_batch_bytes="32mb", workers=1)
@@ -435,17 +437,20 @@ print(int(peak.split()[1]) * 1024 / 1e6)
 
 @pytest.fixture(scope="module")
 def many_texts(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """110 MB of short texts, and a table with a row for each."""
+    """110 MB of short texts, and a table with a row for each; next to them a folder with the same texts four times."""
     folder, count = tmp_path_factory.mktemp("many"), 1_000_000 if SOAK else 500_000
     keys = pa.array([f"{i:08d}" for i in range(count)])
     texts = pc.binary_join_element_wise(keys, "word " * (22_000_000 // count), " ")
     pq.write_table(pa.table({"__key__": keys, "txt": texts}), folder / "a.parquet", row_group_size=100_000)
     pq.write_table(pa.table({"key": keys, "n": pa.array(range(count))}), folder / "n.parquet")
+    (folder / "more").mkdir()
+    for name in "0123":
+        (folder / "more" / f"{name}.parquet").symlink_to(folder / "a.parquet")
     return folder / "a.parquet", folder / "n.parquet"
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("step", some("shuffle", "join", "sort", "dedup", "content"))
+@pytest.mark.parametrize("step", some("sort by txt", "shuffle", "join", "sort", "dedup", "content"))
 def test_steps_over_numbers_keep_to_the_limit(step: str, many_texts: tuple[Path, Path], tmp_path: Path) -> None:
     command = [sys.executable, "-c", OVER_NUMBERS, step, *map(str, many_texts), str(tmp_path / "out")]
     done = subprocess.run(command, capture_output=True, text=True, check=True)

@@ -118,12 +118,12 @@ class _Keys:
 
 @contextmanager
 def _run(rows: pa.Table, path: str) -> Iterator[pa.ipc.RecordBatchFileReader]:
-    """Write sorted rows to a file, and open it."""
+    """Write sorted rows to a file, and open it; not as a map, whose pages would count as memory of the process."""
     with writing(os.path.dirname(path)), pa.ipc.new_file(path, rows.schema) as file:
         file.write_table(rows, max_chunksize=max(len(rows) * _BLOCK_BYTES // max(rows.nbytes, 1), 1))
     del rows
     release_freed()
-    with pa.memory_map(path) as file, pa.ipc.open_file(file) as reader:
+    with pa.OSFile(path) as file, pa.ipc.open_file(file) as reader:
         yield reader
 
 
