@@ -110,7 +110,7 @@ def plain(column: pa.Array) -> pa.Array:
 
 
 def value_at(column: pa.Array, path: FieldPath) -> pa.Array:
-    """Return the values at a path of structs, maps and lists; null where a row has none.
+    """Return the values at a path of structs, maps and lists; null where a row has none, as in a column of nulls.
 
     Raises:
         UsageError: the type has no such field.
@@ -118,6 +118,8 @@ def value_at(column: pa.Array, path: FieldPath) -> pa.Array:
     column = plain(column)
     for i, part in enumerate(path.path):
         here = FieldPath(path.column, path.path[: i + 1])
+        if pa.types.is_null(column.type):
+            return column
         if pa.types.is_map(column.type) and isinstance(part, str):
             column = pc.map_lookup(column, pa.scalar(part, column.type.key_type), "first")
         elif pa.types.is_struct(column.type) and isinstance(part, str):

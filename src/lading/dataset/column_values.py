@@ -43,13 +43,17 @@ class Column:
         self._name, self._column, self._dataset, self._first = name, column, dataset.select(column), first
 
     @classmethod
-    def of(cls, dataset: Dataset, name: str, known: Sequence[str], first: Callable[[], FirstValues]) -> Column:
+    def of(
+        cls, dataset: Dataset, name: str, known: Sequence[str], every: Callable[[Sequence[str]], pa.Schema],
+        first: Callable[[], FirstValues],
+    ) -> Column:  # fmt: skip
         """Return the column of this name.
 
         Args:
             dataset: the dataset.
             name: a column, or a field inside one.
             known: columns that the first samples show.
+            every: gives the schema with those of some columns that any shard has.
             first: finds the values that are shown.
 
         Raises:
@@ -60,10 +64,11 @@ class Column:
                              advice=f"Read items: ds.batches(columns=[{name!r}]).")  # fmt: skip
         path = parse_field(name, known)
         if path.column not in known:  # other shards may have it
-            path = parse_field(name, dataset.columns)
-            if path.column not in dataset.columns:
-                raise UsageError("no such column", column=path.column, expected=", ".join(dataset.columns),
-                                 advice=close_to(path.column, dataset.columns))  # fmt: skip
+            there = every([name, path.column]).names
+            path = parse_field(name, there)
+            if path.column not in there:
+                raise UsageError("no such column", column=path.column, expected=", ".join(there),
+                                 advice=close_to(path.column, there))  # fmt: skip
         return cls(dataset, name, path.column, first)
 
     def __len__(self) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from lading.content.field_paths import parse_field
-from lading.content.nested import empty_batch
+from lading.content.field_paths import FieldPath, parse_field
+from lading.content.nested import empty_batch, field_named
 from lading.dataset import shown
 from lading.dataset.column_values import Column
 from lading.dataset.key_verbs import KeyVerbs
@@ -41,7 +41,7 @@ from lading.dataset.steps.key_steps import Join
 from lading.dataset.steps.repartition import Repartition
 from lading.dataset.steps.step import Rows, Step
 from lading.dataset.values.absent_fields import AbsentFields
-from lading.dataset.values.field_values import columns_of, field_values
+from lading.dataset.values.field_values import columns_of, field_type, field_values, lacks_child
 from lading.dataset.values.python_values import rows_as_dicts, samples_as_dicts
 from lading.dataset.values.sample_values import sample_values
 from lading.dataset.writing.outcomes import Outcomes
@@ -115,14 +115,21 @@ class Dataset(StepVerbs, OrderVerbs, KeyVerbs, LayoutVerbs):
         names = self._shards.schema.names
         return "key" if name == "key" and "key" in names and KEY not in names else KEY
 
-    def _refuse_absent(self, names: Sequence[str]) -> None:
-        columns = self.schema.names
-        inside = [name for name in names if parse_field(name, columns).path]
-        absent = AbsentFields(inside)
-        if not inside:
+    def _refuse_absent(self, names: Sequence[str], schema: pa.Schema | None = None) -> None:
+        schema = self.schema if schema is None else schema
+        if not {*columns_of(names, schema)} <= {*schema.names}:
+            schema = self._schema_with([*names, *columns_of(names)])
+        paths = {name: path for name in names if (path := parse_field(name, schema.names)).path}
+        if not paths:
             return
-        for batch in self._looked_at(_TYPED_ROWS, columns_of(inside, self.schema)):
-            absent.see(batch.schema.names, field_values(batch, inside, self._shards.fetcher))
+        absent, whole = AbsentFields([*paths]), dict[str, pa.Schema]()
+        for batch in self._looked_at(_TYPED_ROWS, columns_of(paths, schema)):
+            lacking = {name for name, path in paths.items() if _lacks(batch, path)}
+            for name in lacking - {*whole}:
+                whole[name] = self._schema_with([paths[name].column], whole=True)
+                field_type(field_named(whole[name], paths[name]), paths[name].path)  # raises if no shard has the field
+            found = field_values(batch, [name for name in paths if name not in lacking], self._shards.fetcher)
+            absent.see(batch.schema.names, [pa.nulls(batch.num_rows) if n in lacking else found.pop(0) for n in paths])
             if not absent.left:
                 return
         absent.refuse(self._shards)
@@ -146,21 +153,42 @@ class Dataset(StepVerbs, OrderVerbs, KeyVerbs, LayoutVerbs):
         if found:
             raise join.table.no_match(join.on, found)
 
+    def _schema_with(self, names: Sequence[str] | None, *, whole: bool = False) -> pa.Schema:
+        chosen = ChosenSamples(self._fitting, ()) if self._chosen is None else self._chosen
+        return chosen.schema_with(names, whole=whole)
+
     def _fields(self, columns: Sequence[str]) -> Fields | None:
-        if not any(isinstance(name, str) and ("." in name or "[" in name) for name in columns):
+        names = [name for name in columns if isinstance(name, str) and ("." in name or "[" in name)]
+        if not names:
             return None
         schema = self.schema
+        if not {*columns_of(names, schema)} <= {*schema.names}:
+            schema = self._schema_with([*names, *columns_of(names)])
         wanted = fields_among(columns, schema)
         if not wanted:
             return None
-        sources = list(dict.fromkeys(path.column for path in wanted.values()))
-        first = next((batch for batch in self._looked_at(_TYPED_ROWS, sources) if batch.num_rows), None)
-        step = typed_fields(wanted, empty_batch(schema) if first is None else first, self._shards.fetcher)
-        self._refuse_absent(list(wanted))
+        firsts = self._first_rows(wanted, schema)
+        step = typed_fields(wanted, firsts, self._shards.fetcher)
+        self._refuse_absent(list(wanted), schema)
         return step
 
+    def _first_rows(self, wanted: Mapping[str, FieldPath], schema: pa.Schema) -> dict[str, pa.RecordBatch]:
+        """Rows with values of each column that holds these fields; none where all shards must be asked for its type."""
+        columns = list(dict.fromkeys(path.column for path in wanted.values()))
+        found: dict[str, pa.RecordBatch] = {}
+        for batch in self._looked_at(_TYPED_ROWS, columns):
+            there = (name for name in columns if name in batch.schema.names and name not in found)
+            found |= {name: batch for name in there if batch.column(name).null_count < batch.num_rows}
+            if len(found) == len(columns):
+                break
+        found = {name: found.get(name, empty_batch(schema)) for name in columns}
+        if lacking := [path.column for path in wanted.values() if _lacks(found[path.column], path)]:
+            whole = empty_batch(self._schema_with(lacking, whole=True))
+            found |= dict.fromkeys(lacking, whole)
+        return found
+
     def _flat(self, columns: Sequence[str]) -> dict[str, Fields]:
-        schema = self.schema
+        schema = self._schema_with(columns or None, whole=True)
         names = columns or [each.name for each in schema if pa.types.is_struct(each.type)]
         absent = next((name for name in names if name not in schema.names), None)
         if absent is not None:
@@ -455,7 +483,7 @@ class Dataset(StepVerbs, OrderVerbs, KeyVerbs, LayoutVerbs):
             return self._with(Rows(index.start, index.stop, index.step))
         if isinstance(index, str):
             known = shown.column_names(self._shards, self._chosen)
-            return Column.of(self, index, known, partial(self._first_values, index))
+            return Column.of(self, index, known, self._schema_with, partial(self._first_values, index))
         if isinstance(index, (list, tuple, np.ndarray)):
             return self._with(Rows(numbers=tuple(ordinals(index).tolist())))
         return self._sample(index)
@@ -610,3 +638,8 @@ def _reopened(
 ) -> Dataset:
     """A dataset in another process."""
     return reopen(source, read, steps).with_decode(decode)
+
+
+def _lacks(batch: pa.RecordBatch, path: FieldPath) -> bool:
+    """Whether rows lack the column of a field, or have structs without the field."""
+    return path.column not in batch.schema.names or lacks_child(field_named(batch.schema, path), path)

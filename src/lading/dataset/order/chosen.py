@@ -283,6 +283,29 @@ class ChosenSamples:
         """The same, where the source has these columns."""
         return self._schema_of(self.steps, schema)
 
+    def schema_with(self, names: Sequence[str] | None, *, whole: bool = False) -> pa.Schema:
+        """The columns behind the steps, with those that the first shard lacks and another shard has.
+
+        Behind a function of `map`, and where the rows are given a schema, these are the columns of `schema`.
+
+        Args:
+            names: the columns that are wanted behind the steps; None for those of all shards.
+            whole: give structs the fields that they have in any shard.
+        """
+        shards, schema = self._shards, self._shards.schema
+        if shards.target is not None or has_map(self.steps):
+            return self.schema
+        for name in self._source.names() if names is None else columns_asked(self.steps, names):
+            place = schema.get_field_index(name)
+            field = schema.field(place) if place >= 0 else self._source.field(name)
+            if field is None:
+                continue
+            kind = field.type
+            if shards.manifest is None and (pa.types.is_null(kind) or (whole and pa.types.is_struct(kind))):
+                field = self._source.whole_field(name) or field
+            schema = schema.append(field) if place < 0 else schema.set(place, field)
+        return self.schema_from(schema)
+
     def _schema_of(self, steps: Sequence[Step], schema: pa.Schema) -> pa.Schema:
         self._find_map_schemas(sum(isinstance(step, Map) for step in steps))
         known = iter(self._map_schemas)

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from lading.arrow.align import union_schema
 from lading.arrow.references import files_of
 from lading.arrow.types import unread_type
 from lading.arrow.views import reorder, take_rows
@@ -77,6 +78,26 @@ class SourceRows:
             there = (schema.field(name) for schema in chain([shards.schema], opened) if name in schema.names)
             self._fields[name] = next(there, None)
         return self._fields[name]
+
+    def whole_field(self, name: str) -> pa.Field | None:
+        """A column of the source, with the type that holds the values of all shards; None if no shard has it.
+
+        Raises:
+            SchemaMismatch: no type holds the values of two shards.
+        """
+        opened = ((shard, view.schema()) for shard, view in self._shards.readable(range(len(self._shards.listing))))
+        found = [
+            (self._shards.path(shard), pa.schema([schema.field(name)]))
+            for shard, schema in opened if name in schema.names
+        ]  # fmt: skip
+        typed = [each for each in found if not pa.types.is_null(each[1].field(0).type)]
+        return union_schema(typed or found)[0].field(0) if found else None
+
+    def names(self) -> list[str]:
+        """The columns of all shards, where each shard has the same columns in all of its rows."""
+        shards = self._shards
+        opened = shards.readable(range(len(shards.listing) if shards.fixed_schema and shards.manifest is None else 0))
+        return list(dict.fromkeys(chain(shards.schema.names, *(view.schema().names for _, view in opened))))
 
     def read(self, wanted: range, steps: Sequence[Step], scan: Scan) -> Iterator[pa.RecordBatch]:
         """Batches of some shards, with the columns that the steps need."""

@@ -162,7 +162,8 @@ def flat_fields(name: str, field: pa.Field, batches: Iterable[pa.RecordBatch]) -
                          advice="Flatten another column.")  # fmt: skip
     kinds_seen = Kinds()
     for batch in batches:
-        _look(name, batch, kinds_seen)
+        if name in batch.schema.names:  # else only other shards have the column
+            _look(name, batch, kinds_seen)
     columns = []
     for child in kinds_seen.names:
         kinds_of_child = kinds_seen.of(child, per_item=False)

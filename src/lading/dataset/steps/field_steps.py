@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,7 +13,7 @@ from lading.arrow import json_text
 from lading.arrow.views import LIST_TYPES, present
 from lading.content.field_paths import FieldPath, Use, Wanted, parse_field
 from lading.content.nested import field_named
-from lading.dataset.values.field_values import field_type, read_fields
+from lading.dataset.values.field_values import field_type, lacks_child, read_fields
 from lading.dataset.values.json_values import FieldColumn
 from lading.errors import DataError, UsageError, errors_at
 from lading.features.items import lineage_of
@@ -57,13 +57,14 @@ def fields_among(names: Sequence[str], schema: pa.Schema) -> dict[str, FieldPath
     }
 
 
-def typed_fields(wanted: dict[str, FieldPath], first: pa.RecordBatch, fetcher: Fetcher) -> Fields:
-    """Return the step that adds these fields, with the types that they have in a first batch of rows.
+def typed_fields(wanted: Mapping[str, FieldPath], firsts: Mapping[str, pa.RecordBatch], fetcher: Fetcher) -> Fields:
+    """Return the step that adds these fields, with the types that they have in a first batch of rows of each column.
 
     A field whose values the first rows lack, or that holds objects or values of several kinds, becomes JSON text.
     """
     columns = []
     for name, path in wanted.items():
+        first = firsts[path.column]
         source = field_named(first.schema, path)
         kind = field_type(source, path.path)
         if kind is None:
@@ -90,15 +91,20 @@ def _refuse_twice(name: str, names: Collection[str]) -> None:
 
 
 def with_fields(step: Fields, batch: pa.RecordBatch, fetcher: Fetcher) -> pa.RecordBatch:
-    """Return the batch with the columns of the step.
+    """Return the batch with the columns of the step; null where a struct lacks the field, and other shards have it.
 
     Raises:
         DataError: a value does not fit the type of its column; names the sample.
     """
     here = [each for each in step.fields if each[1].name not in batch.schema.names]
-    wanted = [Wanted(path, _use(column)) for path, column in here]
-    found = read_fields(batch, wanted, fetcher)
-    columns = [_fitted(values, column, batch) for values, (_, column) in zip(found, here, strict=True)]
+    there = {
+        c.name: Wanted(path, _use(c)) for path, c in here if not lacks_child(field_named(batch.schema, path), path)
+    }
+    found = dict(zip(there, read_fields(batch, list(there.values()), fetcher), strict=True))
+    columns = [
+        _fitted(found[column.name], column, batch) if column.name in found else pa.nulls(batch.num_rows, column.type)
+        for _, column in here
+    ]
     schema = pa.schema([*batch.schema, *(column for _, column in here)], metadata=batch.schema.metadata)
     return pa.RecordBatch.from_arrays([*batch.columns, *columns], schema=schema)
 

@@ -52,6 +52,7 @@ __all__ = [
     "columns_of",
     "field_type",
     "field_values",
+    "lacks_child",
     "read_fields",
     "refuse_absent",
 ]
@@ -123,6 +124,27 @@ def field_type(field: pa.Field, path: Sequence[Part] = ()) -> pa.DataType | None
         return read_fields(empty_batch(pa.schema([field])), [wanted], fetcher)[0].values.type
 
 
+def lacks_child(field: pa.Field, path: FieldPath) -> bool:
+    """Return whether a column has structs without this field, or only nulls; other shards may have the field."""
+    if pa.types.is_null(field.type):
+        return True
+    if _way(field, path) != "nested":
+        return False
+    kind = field.type
+    for part in path.path:
+        kind = plain_type(kind)
+        if pa.types.is_struct(kind) and isinstance(part, str):
+            place = kind.get_field_index(part)
+            if place < 0:
+                return True
+            kind = kind.field(place).type
+        elif pa.types.is_map(kind):
+            kind = kind.item_type
+        elif isinstance(kind, LIST_TYPES):
+            kind = kind.value_type
+    return False
+
+
 def refuse_absent(schema: pa.Schema, path: FieldPath) -> None:
     """Raise UsageError if the columns cannot have such a field."""
     path = path.among(schema.names)
@@ -179,6 +201,8 @@ def _way(field: pa.Field, path: FieldPath) -> _Way:
 
 def _way_inside(kind: pa.DataType, feature: Feature, path: FieldPath) -> _Way:
     first, packed = path.path[0], is_ref(kind) or is_bytes(kind)
+    if pa.types.is_null(kind):  # the rows of other shards may have fields
+        return "nested"
     if isinstance(feature, (Json, Text)) or is_text(kind):
         return "json"
     is_media = isinstance(feature, (Image, Audio, Video))
