@@ -40,6 +40,7 @@ from lading.dataset.steps.field_steps import Fields, fields_among, typed_fields
 from lading.dataset.steps.key_steps import Join
 from lading.dataset.steps.repartition import Repartition
 from lading.dataset.steps.step import Rows, Step
+from lading.dataset.transform.concat import Parts
 from lading.dataset.values.absent_fields import AbsentFields
 from lading.dataset.values.field_values import columns_of, field_type, field_values, lacks_child
 from lading.dataset.values.python_values import rows_as_dicts, samples_as_dicts
@@ -105,6 +106,8 @@ class Dataset(StepVerbs, OrderVerbs, KeyVerbs, LayoutVerbs):
         return type(self)(self._reopen, self.source, self.read, self._shards, steps, decode=self._decodes)
 
     def _open_other(self, source: Source, view: str) -> Dataset:
+        if isinstance(self.source, Parts):
+            return self.source.datasets[0]._open_other(source, view)  # noqa: SLF001 - of the same class
         return self._reopen(listed_once(source), ReadOptions(view=view, stores=self.read.stores), ())
 
     def _field(self, name: str) -> str:

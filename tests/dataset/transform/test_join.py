@@ -258,3 +258,10 @@ def test_keys_behind_a_function_are_only_counted(plain: lading.Dataset) -> None:
 
 def _with_folder(sample: Any) -> Any:
     return {"__key__": f"a/{sample['__key__']}"}
+
+
+def test_concatenated_datasets_are_joined_with_a_file(plain: lading.Dataset, tmp_path: Path) -> None:
+    pd.DataFrame({"n": range(COUNT), "score": np.arange(COUNT) / 4}).to_csv(tmp_path / "scores.csv", index=False)
+    twice = lading.concat([lading.concat([plain]), plain.limit(3)])
+    joined = twice.cast({"n": "int64"}).join(tmp_path / "scores.csv", on="n")
+    assert [row["score"] for row in joined] == [n / 4 for n in [*range(COUNT), 0, 1, 2]]
