@@ -920,3 +920,12 @@ def test_head_shows_facts_of_audio_and_video(place: Path) -> None:
     assert "mp4 64×48, 0.60 s" in shown
     told = run_json("head", "s.tar")
     assert (told["m4a"]["sample_rate"], told["mp4"]["fps"]) == (44_100, 25)
+
+
+def test_export_says_which_rows_are_filtered(place: Path) -> None:
+    pq.write_table(pa.table({"txt": ["a", "b", None]}), place / "in.parquet")
+    shown = run("export", "in.parquet", "out", "--where", "txt == 'a'").output
+    assert ["filtered", "2 rows: not where txt == 'a'"] in [
+        [part.strip() for part in line.split(maxsplit=1)] for line in shown.splitlines()
+    ]
+    assert "warning" not in shown

@@ -14,7 +14,7 @@ from lading.cli.options import CHOOSING, READING, SPLITTING, WRITING, Debug, Jso
 from lading.cli.output import Output
 from lading.cli.progress import watching
 from lading.cli.source import are_mixed, names_fields, open_chosen
-from lading.cli.text import count, facts, visible
+from lading.cli.text import by_outcome, count, facts, visible
 from lading.errors import SeveralSplits
 from lading.options import RowOptions
 from lading.units import format_bytes
@@ -110,26 +110,13 @@ def _chosen(
     }
 
 
-_FILTERED = ("filtered", "filtered with their samples")
-_LOST = ("dropped", "dropped with their samples", "kept without payload")
-"""Outcomes of rows, as `ConvertSummary.counts` names them behind the reason."""
-
-
 def _outcomes(done: ConvertSummary) -> Iterator[tuple[str, str]]:
     """Give the counts of a conversion, and the first rows that are filtered or lost: a label and a line."""
-    rows, others = {"filtered": list[str](), "lost": list[str]()}, []
-    for what, number in done.counts.items():
-        reason, _, outcome = what.rpartition(", ")
-        if outcome in _FILTERED:
-            rows["filtered"].append(f"{count(number, 'row')}: {reason}{outcome.removeprefix('filtered')}")
-        elif outcome in _LOST:
-            rows["lost"].append(f"{count(number, 'row')}: {reason}, {outcome}")
-        else:
-            others.append(f"{number:,} {what}")
+    rows = by_outcome(done.counts)
     for label, first in (("filtered", done.filtered), ("lost", done.lost)):
         yield from ((label if i == 0 else "", line) for i, line in enumerate(rows[label]))
         yield from (("", f"  {_row(entry, tells_reason=len(rows[label]) > 1)}") for entry in first)
-    yield from (("warning", line) for line in others)
+    yield from (("warning", line) for line in rows["warning"])
 
 
 def _row(entry: Mapping[str, Any], *, tells_reason: bool) -> str:

@@ -11,7 +11,7 @@ from lading.cli.options import CHOOSING, READING, Debug, Json, Sources, Values, 
 from lading.cli.output import Output
 from lading.cli.progress import watching
 from lading.cli.source import open_chosen
-from lading.cli.text import count, facts, visible
+from lading.cli.text import by_outcome, count, facts, visible
 from lading.units import format_bytes
 
 __all__ = ["export"]
@@ -45,5 +45,6 @@ def export(
             done = job(dataset, destination, overwrite=overwrite, on_progress=report)
         wrote = f"{visible(destination)}: {count(done.files, 'file')}, {format_bytes(done.size_bytes)}"
         rows = [("read", count(done.samples, "sample")), ("wrote", wrote), ("took", f"{done.seconds:.1f} s")]
-        rows += [("warning", f"{number:,} {what}") for what, number in done.counts.items()]
+        for label, lines in by_outcome(done.counts).items():
+            rows += [(label if i == 0 else "", visible(line)) for i, line in enumerate(lines)]
         out.show({"destination": destination, **asdict(done)}, [facts(rows)])

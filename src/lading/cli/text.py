@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 from lading.units import count
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
     from rich.table import Table
 
-__all__ = ["ESCAPED", "Excerpt", "columns", "count", "facts", "plain", "visible", "whole_lines"]
+__all__ = ["ESCAPED", "Excerpt", "by_outcome", "columns", "count", "facts", "plain", "visible", "whole_lines"]
 
 ESCAPED = re.compile(
     r"[\x00-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b\u200e\u200f\u2028-\u202e"
@@ -102,6 +102,25 @@ def facts(rows: Iterable[tuple[str, RenderableType]]) -> Table:
     for name, value in rows:
         table.add_row(name, value)
     return table
+
+
+_FILTERED = ("filtered", "filtered with their samples")
+_LOST = ("dropped", "dropped with their samples", "kept without payload")
+"""Outcomes of rows, as the counts of a job name them behind the reason."""
+
+
+def by_outcome(counts: Mapping[str, int]) -> dict[str, list[str]]:
+    """Return the counts of a job as lines: of rows that are `filtered`, of rows that are `lost`, and others."""
+    lines: dict[str, list[str]] = {"filtered": [], "lost": [], "warning": []}
+    for what, number in counts.items():
+        reason, _, outcome = what.rpartition(", ")
+        if outcome in _FILTERED:
+            lines["filtered"].append(f"{count(number, 'row')}: {reason}{outcome.removeprefix('filtered')}")
+        elif outcome in _LOST:
+            lines["lost"].append(f"{count(number, 'row')}: {reason}, {outcome}")
+        else:
+            lines["warning"].append(f"{number:,} {what}")
+    return lines
 
 
 def columns(heads: Sequence[str], rows: Iterable[Sequence[RenderableType]]) -> Table:
