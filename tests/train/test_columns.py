@@ -29,7 +29,7 @@ def _column(values: Any, kind: pa.DataType, feature: Feature | None = None) -> p
 
 
 def _made(table: pa.Table, **recipe: Any) -> tuple[Any, dict[int, str]]:
-    maker = ColumnMaker(Recipe(**recipe), None)
+    maker = ColumnMaker(Recipe(**recipe), None, lambda: table.schema.names)
     columns, failed = maker.decoded(table, table.num_rows)
     return maker.batch(columns), {i: error.problem for i, error in failed.items()}
 
@@ -276,7 +276,14 @@ def test_a_way_that_does_not_suit_the_column_is_refused(way: Any, feature: Featu
 @pytest.mark.parametrize("size", [0, -1, (1,), (1, 2, 3), (2.5, 1), "224", True])
 def test_a_wrong_image_size_is_refused(size: Any) -> None:
     with pytest.raises(UsageError, match="image_size"):
-        ColumnMaker(Recipe(image_size=size), None)
+        ColumnMaker(Recipe(image_size=size), None, list)
+
+
+def test_a_column_that_is_not_there_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"decode names a column that is not there: 'y'; expected x"):
+        _made(_column([b"1"], pa.binary()), decode={"y": None, "x": None})
+    maker = ColumnMaker(Recipe(decode={"y": len}), None, lambda: ["x", "y"])  # only these samples lack it
+    assert maker.decoded(_column([b"1"], pa.binary()), 1) == ({"x": [b"1"]}, {})
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import struct
 import warnings
@@ -137,6 +138,48 @@ def test_sound_is_that_of_soundfile() -> None:
         as_sound(b"no sound", "numpy")
     with pytest.raises(UsageError, match="no image of Pillow"):
         decoder_of("flac", Audio(), "pil", None)
+
+
+@pytest.mark.parametrize("kind", ["WAV", "FLAC"])
+def test_sound_that_is_cut_is_an_error(kind: str) -> None:
+    soundfile = pytest.importorskip("soundfile")
+    data = io.BytesIO()
+    soundfile.write(data, _RNG.uniform(-1, 1, (8000, 2)), 16000, "PCM_16", format=kind)
+    for end in (-1, len(data.getvalue()) // 2):
+        with pytest.raises(DataError, match=r"the audio (file is cut|cannot be decoded)"):
+            as_sound(data.getvalue()[:end], "numpy")
+
+
+def test_a_header_that_claims_more_sound_takes_no_memory() -> None:
+    soundfile = pytest.importorskip("soundfile")
+    data = io.BytesIO()
+    soundfile.write(data, np.zeros((8000, 1)), 16000, "PCM_16", format="FLAC")
+    claimed = bytearray(data.getvalue())
+    claimed[21] |= 0x0F  # the upper bits of the number of frames (RFC 9639, 8.2)
+    with pytest.raises(DataError, match=r"the audio (file is cut|cannot be decoded)"):
+        as_sound(bytes(claimed), "numpy")
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP", "TIFF", "GIF", "BMP", "PPM", "WAV", "FLAC", "OGG", "mp4"])
+def test_damaged_files_give_values_or_our_errors(kind: str) -> None:
+    if kind == "mp4":
+        data, function = _video(12), frames(count=3)
+    elif kind in ("WAV", "FLAC", "OGG"):
+        soundfile, stored = pytest.importorskip("soundfile"), io.BytesIO()
+        soundfile.write(stored, _RNG.uniform(-1, 1, (2000, 2)), 16000, format=kind)
+        data, function = stored.getvalue(), lambda file: as_sound(file, "numpy")
+    else:
+        data, function = _file(Pillow.fromarray(_PIXELS), kind), lambda file: as_pixels(file, "numpy", (9, 9))
+    sound = 0
+    for _ in range(300):
+        damaged = np.frombuffer(bytearray(data), np.uint8)
+        places = _RNG.integers(0, _RNG.choice([40, 400, len(data)]), _RNG.integers(1, 5)) % len(data)
+        damaged[places] = _RNG.integers(0, 256, len(places))
+        with warnings.catch_warnings(), contextlib.suppress(DataError):
+            warnings.simplefilter("ignore")
+            function(damaged.tobytes()[: _RNG.choice([len(data), _RNG.integers(len(data))])])
+            sound += 1
+    assert 0 < sound < 300
 
 
 def test_safetensors() -> None:

@@ -29,7 +29,7 @@ __all__ = [
     "media_features",
     "open_image",
     "open_media",
-    "with_soundfile",
+    "read_sound",
 ]
 
 BROKEN = (
@@ -76,15 +76,15 @@ class AudioFile(_MediaFile):
         """The samples as float32 from -1 to 1: `(time,)` of one channel, `(channels, time)` of several.
 
         Raises:
-            DataError: the bytes are no audio that soundfile reads.
+            DataError: the bytes are no audio that soundfile reads, or a WAV or FLAC file that is cut.
             MissingExtra: soundfile is not installed.
         """
-        found = with_soundfile(lambda soundfile: soundfile.read(io.BytesIO(self), dtype="float32")[0])
-        return np.ascontiguousarray(found.T)
+        found = read_sound(self)[0].T
+        return np.ascontiguousarray(found[0] if len(found) == 1 else found)
 
     @cached_property
     def _sound_info(self) -> Any:
-        return with_soundfile(lambda soundfile: soundfile.info(io.BytesIO(self)))
+        return _sound(lambda soundfile: soundfile.info(io.BytesIO(self)))
 
     @property
     def sample_rate(self) -> int:
@@ -106,8 +106,37 @@ class AudioFile(_MediaFile):
         return f"<AudioFile {_shown(self)}>"
 
 
-def with_soundfile(read: Callable[[Any], Any]) -> Any:
-    """Return what a function of the module `soundfile` returns. Raises DataError and MissingExtra."""
+def read_sound(data: bytes) -> tuple[NDArray[np.float32], int]:
+    """Return what an audio file holds, float32 from -1 to 1 of (frames, channels), and the frames a second.
+
+    Memory grows with the frames that are there, and not with those that a header claims.
+
+    Raises:
+        DataError: the bytes are no audio that soundfile reads, or a WAV or FLAC file that is cut.
+        MissingExtra: soundfile is not installed.
+    """
+
+    def read(soundfile: Any) -> tuple[list[NDArray[np.float32]], int, int]:
+        with soundfile.SoundFile(io.BytesIO(data)) as file:
+            frames, blocks = max(_BLOCK_NUMBERS // file.channels, 1), list[NDArray[np.float32]]()
+            while len(block := file.read(frames, "float32", always_2d=True)):
+                blocks.append(block)
+            return blocks, file.channels, file.samplerate
+
+    blocks, channels, rate = _sound(read)
+    found = blocks[0] if len(blocks) == 1 else np.concatenate([np.zeros((0, channels), np.float32), *blocks])
+    info = media_info(data)
+    if info is not None and info.duration_s and (info.format == "flac" or info.codec in ("pcm", "float")):
+        expected = round(info.duration_s * (info.sample_rate or rate))
+        if len(found) < expected:
+            raise DataError("the audio file is cut", expected=f"{expected:,} frames", found=f"{len(found):,}")
+    return found, int(rate)
+
+
+_BLOCK_NUMBERS = 1 << 20
+
+
+def _sound(read: Callable[[Any], Any]) -> Any:
     try:
         import soundfile
     except (ImportError, OSError) as error:  # OSError: the package is there, and the library behind it is not

@@ -84,13 +84,20 @@ class ColumnMaker:
     Args:
         recipe: what is made.
         as_samples: gives the rows of documents as samples (`Dataset.as_samples`); None where a row is a sample.
+        known: gives the names of all columns; asked if the first rows lack a column that the recipe names.
 
     Raises:
         UsageError: a name in the recipe is unknown.
     """
 
-    def __init__(self, recipe: Recipe, as_samples: Callable[[pa.Table], list[dict[str, Any]]] | None) -> None:
-        self._recipe, self._as_samples = recipe, as_samples
+    def __init__(
+        self,
+        recipe: Recipe,
+        as_samples: Callable[[pa.Table], list[dict[str, Any]]] | None,
+        known: Callable[[], Sequence[str]] = list,
+    ) -> None:
+        self._recipe, self._as_samples, self._known = recipe, as_samples, known
+        self._unseen = {*(recipe.decode or {})}
         _refuse_wrong(recipe)
         self._size = (recipe.image_size, recipe.image_size) if isinstance(recipe.image_size, int) else recipe.image_size
         self._makes_arrays = recipe.collate in ("numpy", "torch")
@@ -112,6 +119,8 @@ class ColumnMaker:
     def decoded(self, rows: pa.Table, count: int) -> tuple[Columns, Failed]:
         """The columns of some samples, decoded and transformed, and the errors of those that could not be."""
         failed: Failed = {}
+        if self._unseen:
+            self._refuse_unknown(rows.schema.names)
         if self._as_samples is not None:
             columns = self._documents(self._as_samples(rows), failed)
         else:
@@ -136,6 +145,12 @@ class ColumnMaker:
                 for name, values in columns.items()
             }
         return found if self._recipe.batch_transform is None else self._recipe.batch_transform(found)
+
+    def _refuse_unknown(self, names: Sequence[str]) -> None:
+        unseen, self._unseen = self._unseen - {*names}, set()
+        known = self._known() if unseen else []
+        if unknown := sorted(unseen - {*known}):
+            raise UsageError(f"decode names a column that is not there: {unknown[0]!r}", expected=", ".join(known))
 
     def _way(self, name: str, feature: Feature) -> Decode:
         """What the values of a column become."""

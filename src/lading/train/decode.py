@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from lading.content.media_files import BROKEN, VideoFile, open_image, with_soundfile
+from lading.content.media_files import BROKEN, VideoFile, open_image, read_sound
 from lading.errors import DataError, FunctionError, LadingError, MissingExtra, UsageError
 from lading.features.types import Array, Audio, Bytes, Encoded, Feature, Image, Sequence, Struct, Video, decode
 
@@ -206,11 +206,11 @@ def as_sound(data: bytes, way: Way) -> dict[str, Any]:
     """Return `{"array", "sample_rate"}`: float32 of -1 to 1, (frames, channels) of numpy, (channels, frames) of torch.
 
     Raises:
-        DataError: the bytes are no audio that soundfile reads.
+        DataError: the bytes are no audio that soundfile reads, or a WAV or FLAC file that is cut.
         MissingExtra: soundfile, or torch, is not installed.
     """
-    array, rate = with_soundfile(lambda soundfile: soundfile.read(io.BytesIO(data), dtype="float32", always_2d=True))
-    return {"array": torch_here().from_numpy(array.T.copy()) if way == "torch" else array, "sample_rate": int(rate)}
+    array, rate = read_sound(data)
+    return {"array": torch_here().from_numpy(array.T.copy()) if way == "torch" else array, "sample_rate": rate}
 
 
 def as_tensors(data: bytes, way: Way) -> dict[str, Any]:

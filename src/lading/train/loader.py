@@ -119,7 +119,8 @@ class Loader:
         self._feed, self._reading, self._collate, self._given_ranks = feed, reading, recipe.collate, ranks
         self._share = Share(feed.order(0).num_samples, batch_size, last, *(ranks or rank_and_world_size()))
         documents = feed.dataset.view == "interleaved"
-        self._maker = ColumnMaker(recipe, feed.dataset.as_samples if documents else None)
+        as_samples = feed.dataset.as_samples if documents else None
+        self._maker = ColumnMaker(recipe, as_samples, lambda: feed.dataset.schema.names)
         self.epoch, self._position, self._resumed = 0, 0, False
         self.counts: Counter[str] = Counter()
 
