@@ -151,7 +151,7 @@ def _sound(read: Callable[[Any], Any]) -> Any:
 
 
 class VideoFile(_MediaFile):
-    """The bytes of a video file. lading decodes no videos: give `io.BytesIO(video)` to the decoder of your choice.
+    """The bytes of a video file; `lading.train.decode.frames` decodes frames, or a decoder of your choice.
 
     Example: `ds[0]["mp4"].duration_s`
     """
