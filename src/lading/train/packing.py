@@ -171,9 +171,10 @@ class Packer:
         return self._loader.epoch if self._looping is None else self._looping
 
     def set_epoch(self, epoch: int) -> None:
-        """Make the next loop give the begin of this epoch."""
-        self._loader.set_epoch(epoch)
-        self._origin = self._resumed = self._looping = None
+        """Make the next loop give this epoch from its begin, or from where `load_state_dict` has it go on."""
+        if self._resumed is None or epoch != self.epoch:
+            self._loader.set_epoch(epoch)
+            self._origin = self._resumed = self._looping = None
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         begin, self._resumed = self._resumed, None
