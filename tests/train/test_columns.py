@@ -327,6 +327,13 @@ def test_a_sample_that_replaces_another_is_whole(tmp_path: Path, batch_size: int
     assert [ids.tolist() for batch in batches for ids in batch["ids"]] == [[1, 1], [1, 1], [1, 1], [3, 3, 3], [4]]
 
 
+def test_a_wrong_call_is_an_error_and_replaces_no_sample(tmp_path: Path) -> None:
+    (tmp_path / "set").mkdir()
+    pq.write_table(pa.table({"x": [0, 1]}), tmp_path / "set/0.parquet")
+    with pytest.raises(UsageError, match=r"0\.parquet row 1: transform must return a dict"):
+        [*lading.loader(tmp_path / "set", 2, on_error="skip", transform=lambda s: s["x"] or {})]
+
+
 def test_collate_of_torch(tmp_path: Path) -> None:
     data = pytest.importorskip("torch.utils.data")
     (tmp_path / "set").mkdir()

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from lading.errors import LadingError
+from lading.errors import LadingError, UsageError
 from lading.features.items import sample_firsts
 from lading.train.collate import Columns, put_sample
 from lading.train.columns import ColumnMaker
@@ -153,7 +153,7 @@ class EpochReader:
     def _replace(self, columns: Columns, at: tuple[int, int], position: int, error: LadingError) -> None:
         """Put the next sound sample of the order in the place, of so many, of one that is broken."""
         place, count = at
-        if self.reading.on_error == "error":
+        if self.reading.on_error == "error" or isinstance(error, UsageError):
             raise self._placed(error, position)
         for further in range(position + 1, position + 1 + min(_MOST_REPLACED, self.share.num_samples - 1)):
             [rows] = self._tables([np.array([further])])
