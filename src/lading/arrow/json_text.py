@@ -37,6 +37,7 @@ __all__ = [
     "joined_runs",
     "loads",
     "loads_plain",
+    "refuse_too_deep",
 ]
 
 MAX_LEVELS = 200
@@ -70,8 +71,7 @@ def loads(data: bytes | bytearray | memoryview | str, *, base: int | None = None
         DataError: the text is invalid JSON, invalid UTF-8, or nested deeper than `MAX_LEVELS`.
     """
     text = _as_bytes(data)
-    if _is_too_deep(text):
-        raise _too_deep(base)
+    refuse_too_deep(text, base)
     if _LONG_INTEGER not in text.translate(_SHAPE):
         try:
             return orjson.loads(text)
@@ -282,6 +282,12 @@ def _is_too_deep(text: bytes) -> bool:
         return False
     codes = np.frombuffer(_STRING.sub(b"", text), np.uint8)
     return bool(np.cumsum(_STEPS[codes], dtype=np.int64).max(initial=0) > MAX_LEVELS)
+
+
+def refuse_too_deep(text: bytes, base: int | None = None) -> None:
+    """Raise DataError for a JSON text that is nested deeper than `MAX_LEVELS`; `base` is its start in its file."""
+    if _is_too_deep(text):
+        raise _too_deep(base)
 
 
 def _too_deep(base: int | None) -> DataError:

@@ -82,11 +82,14 @@ def _ends_behind(ends: NDArray[np.int64], chosen: ChosenSamples) -> NDArray[np.i
     return np.searchsorted(numbers, ends)
 
 
-def _fingerprint(shards: Shards, ends: NDArray[np.int64], chosen: ChosenSamples | None) -> str:
+def _fingerprint(shards: Shards, sample_ends: NDArray[np.int64], chosen: ChosenSamples | None) -> str:
     """A hash of the names of the shards below their common folder, their sizes where a list says them, and steps."""
     paths = shards.listing.table.column("path").to_pylist()
-    shared = len(os.path.commonpath(paths)) if len(paths) > 1 and len({p[:1] for p in paths}) == 1 else 0
+    # What the first and the last of sorted texts begin with, all others begin with.
+    ends = (min(paths), max(paths)) if paths else ("", "")
+    shared = len(os.path.commonpath(ends)) if len(paths) > 1 and ends[0][:1] == ends[1][:1] else 0
     names = [path[shared:] for path in paths] if shared else [path.rsplit("/", 1)[-1] for path in paths]
     told = "\0".join([shards.view, *map(str, () if chosen is None else chosen.steps), *names])
     sizes = np.array([size or 0 for size in shards.listing.table.column("size_bytes").to_pylist()], np.int64)
-    return xxhash.xxh3_64_hexdigest(told.encode() + ends.astype("<i8").tobytes() + sizes.astype("<i8").tobytes())
+    numbers = np.concatenate((sample_ends, sizes)).astype("<i8")
+    return xxhash.xxh3_64_hexdigest(told.encode() + numbers.tobytes())

@@ -73,7 +73,7 @@ def as_text(part: Any) -> str:
         text = orjson.dumps(part)
     except orjson.JSONEncodeError as error:
         raise DataError("JSON is nested too deeply", found=str(error)) from None
-    json_text.loads(text)
+    json_text.refuse_too_deep(text)
     return text.decode()
 
 

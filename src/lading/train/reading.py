@@ -34,7 +34,7 @@ PADDING: Final = "__padding__"
 
 _CHUNK_BYTES: Final = 16 << 20
 _CHUNK_SAMPLES: Final = 1 << 16
-_FIRST_BATCHES: Final = 2
+_FIRST_BATCHES: Final = 1
 _MOST_REPLACED: Final = 1000
 
 

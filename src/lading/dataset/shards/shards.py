@@ -6,7 +6,7 @@ or in the cache of indexes.
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -20,6 +20,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from lading.dataset.shards.bad_shards import BadShards
+from lading.dataset.shards.open_views import OpenViews
 from lading.dataset.shards.passes import Passes
 from lading.dataset.shards.shard_indexes import ShardIndexes, index_kind
 from lading.dataset.source.identity import SourceIdentity
@@ -55,7 +56,7 @@ from lading.storage.stores import Stores, resolve
 
 __all__ = ["DETECT_SHARDS", "Getter", "ReadPlan", "Shards", "hold_few", "layout_findings", "options_like"]
 
-_OPEN_SHARDS, _OPEN_BYTES = 64, 128 << 20
+_MOST_DROPPED = 64
 """So many shards stay open, and more while all together take less memory."""
 _SHARE_OF_FILES = 4
 _HELD_SHARDS = 16
@@ -174,7 +175,7 @@ class Shards:
         self.passes = Passes()
         self.replacements: dict[int, ShardFile] = {}
         self.getters: dict[int, Getter] = {}
-        self._views: OrderedDict[int, View] = OrderedDict()
+        self._views = OpenViews()
         self._detached: dict[int, tuple[View, FileInfo | None]] = {}
         self._detached_bytes = 0
         self._lock = RLock()
@@ -289,20 +290,13 @@ class Shards:
             view = self._views.get(shard)
             is_new = view is None
             if view is None:
-                view = self._views[shard] = self.view_of(self.indexed(shard))
-                while self._is_full():
+                view = self.view_of(self.indexed(shard))
+                self._views.add(shard, view)
+                while self._views.is_full:
                     self.drop_oldest()
-            self._views.move_to_end(shard)
         if is_new:
             _bound_open_shards(self)
         return view
-
-    def _is_full(self) -> bool:
-        """Return whether open shards take more memory than they may: those that nobody counts, as much as 64 may."""
-        if len(self._views) <= _OPEN_SHARDS:
-            return False
-        most = _OPEN_BYTES // _OPEN_SHARDS
-        return sum(most if (n := view.held_bytes) is None else n for view in self._views.values()) > _OPEN_BYTES
 
     @property
     def num_open(self) -> int:
@@ -314,8 +308,7 @@ class Shards:
         with self._lock:
             if len(self._views) > 1:
                 # Not closed: another thread may be reading from it, and the last one to let go of it closes it.
-                oldest, _ = self._views.popitem(last=False)
-                self.getters.pop(oldest, None)
+                self.getters.pop(self._views.pop_oldest(), None)
 
     def readable(self, shards: Iterable[int]) -> Iterator[tuple[int, View]]:
         """Give the number and the view of each of these shards; bad shards are an error, or left out."""
@@ -378,7 +371,8 @@ class Shards:
                 self._source = None
             return
         self.getters.pop(shard, None)
-        view = opened = self._views.pop(shard, None)  # by now another file may be in its place
+        with self._lock:
+            view = opened = self._views.pop(shard)  # by now another file may be in its place
         if view is None and range_hasher is None:
             view = self._take_detached(shard)
         if view is None:
@@ -409,12 +403,13 @@ class Shards:
     def detach(self, shard: int) -> None:
         """Keep an open shard for its next pass, without its file, while all such take less than 64 MiB."""
         with self._lock:
-            view = self._views.get(shard)
+            view = self._views.peek(shard)
             if shard in self.replacements or self._detached_bytes >= _DETACHED_BYTES:
                 return
             size = None if view is None else view.detach()
             if view is not None and size is not None:
-                self._detached[shard] = self._views.pop(shard), self.source(shard).info
+                self._views.pop(shard)
+                self._detached[shard] = view, self.source(shard).info
                 self._detached_bytes += size
                 self.getters.pop(shard, None)
 
@@ -466,9 +461,7 @@ class Shards:
 
     def _close_views(self) -> None:
         with self._lock:
-            for view in self._views.values():
-                view.close()
-            self._views.clear()
+            self._views.close()
             self._detached.clear()
             self._detached_bytes = 0
             self.getters.clear()
@@ -546,7 +539,7 @@ def _bound_open_shards(latest: Shards) -> None:
     An open Parquet file takes one of the process's descriptors (`ulimit -n`). Called without a lock held.
     """
     _datasets.add(latest)
-    for _ in range(_OPEN_SHARDS):
+    for _ in range(_MOST_DROPPED):
         every = list(_datasets)
         if sum(each.num_open for each in every) <= files_limit() // _SHARE_OF_FILES:
             return

@@ -13,6 +13,7 @@ Source: mosaicml-streaming 0.13.0, base/format/*/writer.py and reader.py, base/f
 from __future__ import annotations
 
 import posixpath
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -72,6 +73,8 @@ _VERSION = 2
 _MAX_SHARD_BYTES = 1 << 32
 _MAX_NAME_BYTES = 255
 """Length of a file or folder name that every file system accepts."""
+_USUAL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+"""Names of files in the folder of the index; others are checked part by part."""
 _VARIABLE = ("bytes", "str", "json", "png", "jpeg")
 _OF_TEXT = ("str", "int", "float")
 
@@ -208,6 +211,8 @@ def _listed(entry: Any, folder: str, names: Mapping[str, int]) -> ListedShard:
     if not isinstance(entry, dict):
         raise DataError("a shard of the index must be an object", found=type(entry).__name__)
     raw, packed, meta, samples = _files_and_count(entry)
+    if packed is None and meta is None:
+        return ListedShard(folder + raw.name, samples, raw.size_bytes, raw.hashes, as_text(entry))
     # An incomplete decompressed copy is ignored.
     unpacked = all(file is None or names.get(file.name) == file.size_bytes for file in (raw, meta))
     chosen = raw if packed is None or unpacked else packed
@@ -259,6 +264,8 @@ def _file(entry: Mapping[str, Any], key: str) -> EntryFile:
         raise DataError("not a file of a shard", column=key, expected="basename, bytes, hashes", found=repr(file)[:80])
     if not 0 <= size < _MAX_SHARD_BYTES:
         raise DataError("not the size of a shard", column=key, expected="less than 4 GiB", found=size)
+    if _USUAL_NAME.fullmatch(name) and name != INDEX_NAME:
+        return EntryFile(name, size, hashes)
     if name.startswith("/") or "://" in name or ".." in name.split("/") or not name or "\0" in name:
         raise BadReference("the index names a file outside its folder", column=key, found=repr(name)[:80])
     parts = name.encode("utf-8", "surrogatepass").split(b"/")
