@@ -2,11 +2,12 @@
 
     images/*.tar         20,000 samples: a picture of about 100 KB that does not compress, and a small JSON
     texts/*.tar          500,000 samples: a text of about 300 bytes and a class number
+    photos/*.tar         2,000 real JPEGs of 640 × 480 pixels, about 65 KB each
     documents/*.tar      4,000 interleaved documents of about 250 KB: five texts and four pictures in turn
     documents/*.parquet  the same, made of the tars by NeMo Curator
     references/*.parquet the same without bytes: source_ref texts that lead into the tars
-    images-mds/, texts-mds/  the samples of the first two as MDS, made by mosaicml-streaming
-    images-arrow/, texts-arrow/  the same as Arrow streams, saved by datasets
+    images-mds/, texts-mds/, photos-mds/  the samples of the first three as MDS, made by mosaicml-streaming
+    images-arrow/, texts-arrow/, photos-arrow/  the same as Arrow streams, saved by datasets
     texts-cache/         the texts as a cache of lading's
     media/contents.bin   4,000 media of about 100 KB, every second of which compresses to half
     media/archive/*      the same as zstd records, made by datatrove; media/places.json says where each lies
@@ -19,6 +20,7 @@ from __future__ import annotations
 
 import argparse
 import glob
+import io
 import json
 import os
 import shutil
@@ -30,9 +32,9 @@ from typing import Any
 
 import numpy as np
 
-_SHARDS = {"images": 20, "texts": 20, "documents": 40}
-_MDS = {"images": {"jpg": "bytes", "json": "bytes"}, "texts": {"cls": "int", "txt": "str"}}
-_PER_SHARD = {"images": 1000, "texts": 25_000, "documents": 100}
+_SHARDS = {"images": 20, "texts": 20, "documents": 40, "photos": 20}
+_MDS = {"images": {"jpg": "bytes", "json": "bytes"}, "texts": {"cls": "int", "txt": "str"}, "photos": {"jpg": "bytes"}}
+_PER_SHARD = {"images": 1000, "texts": 25_000, "documents": 100, "photos": 100}
 
 
 def main() -> None:
@@ -41,7 +43,8 @@ def main() -> None:
     parser.add_argument("--full", action="store_true", help="the large corpora")
     args = parser.parse_args()
     facts = {}
-    for seed, (name, make) in enumerate({"images": _image, "texts": _text, "documents": _document}.items()):
+    makers = {"images": _image, "texts": _text, "documents": _document, "photos": _photo}
+    for seed, (name, make) in enumerate(makers.items()):
         shards = _SHARDS[name] if args.full else _SHARDS[name] // 10
         facts[name] = _corpus(os.path.join(args.data, name), seed, shards, _PER_SHARD[name], make)
     facts["media"] = _media(os.path.join(args.data, "media"), 4000 if args.full else 1000)
@@ -130,6 +133,17 @@ def _picture(random, mean_bytes: int) -> bytes:
     frame = struct.pack(">HHBHH", 0xFFC0, 17, 8, height, width) + bytes.fromhex("03012200021101031101")
     scan = bytes.fromhex("ffda000c03010002110311003f00")
     return start + frame + scan + random.bytes(size - len(start + frame + scan))
+
+
+def _photo(random, _: str, i: int) -> Iterator[tuple[str, bytes]]:
+    """Soft shapes and some grain, as a JPEG."""
+    from PIL import Image
+
+    shapes = Image.fromarray(random.integers(0, 256, (12, 16, 3), np.uint8)).resize((640, 480), resample=3)
+    grain = random.integers(-12, 13, (480, 640, 3), np.int16)
+    out = io.BytesIO()
+    Image.fromarray(np.clip(np.asarray(shapes) + grain, 0, 255).astype(np.uint8)).save(out, "JPEG", quality=85)
+    yield f"{i:08d}.jpg", out.getvalue()
 
 
 def _words(random, size: int) -> str:

@@ -21,6 +21,7 @@ import cond_cases
 import digest_cases
 import interleaved_cases
 import keys_cases
+import loader_cases
 import look_cases
 import maps_cases
 import mds_cases
@@ -44,6 +45,7 @@ _GROUPS = (
     look_cases,
     order_cases,
     maps_cases,
+    loader_cases,
 )
 _CASES = {case.name: case for group in _GROUPS for case in group.CASES}
 _PACKAGES = ("lading", "pyarrow", "numpy", "webdataset", "nemo-curator", "mosaicml-streaming", "datasets", "datatrove")
