@@ -273,3 +273,14 @@ def test_ranks_that_are_known_too_late_are_an_error(texts: Path, monkeypatch: py
             use()
     assert len([*given]) == 6
     assert len([*lading.loader(texts / "mds", 10)]) == 3
+
+
+def test_a_loop_that_was_given_all_batches_is_over(texts: Path) -> None:
+    """Lightning takes as many batches as the length says, and does not ask for one more."""
+    loader = lading.loader(texts / "mds", 10, shuffle=True)
+    epochs = [[batch["number"].tolist() for batch in loader] for _ in range(2)]
+    loader.set_epoch(0)
+    for epoch in epochs:
+        loop = iter(loader)
+        assert [next(loop)["number"].tolist() for _ in range(len(loader))] == epoch
+    assert loader.state_dict()["epoch"] == 2

@@ -147,16 +147,17 @@ class Loader:
 
     def __iter__(self) -> Iterator[Any]:
         self._refuse_other_ranks()
-        if not self._resumed:
-            self._position = 0
+        if not self._resumed:  # a loop that was given all batches is over, also if it never asked for more
+            self.epoch, self._position = self._begin(self.epoch, self._position)[0], 0
         self._resumed = False
         return self._epoch()
 
     def _epoch(self) -> Iterator[Any]:
-        for batch in self.batches(self.epoch, self._position):
+        epoch = self.epoch
+        for batch in self.batches(epoch, self._position):
             self._position = self.position_after(self._position)
             yield batch
-        self.epoch, self._position = self.epoch + 1, 0
+        self.epoch, self._position = epoch + 1, 0
 
     def set_epoch(self, epoch: int) -> None:
         """Make the next loop give this epoch from its begin, or from where `load_state_dict` has it go on."""

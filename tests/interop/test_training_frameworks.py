@@ -1,0 +1,206 @@
+"""PyTorch's DataLoader, Lightning, accelerate, Hugging Face's Trainer and JAX train from lading, and resume exactly."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lading
+from lading.train.loader import Loader
+
+torch = pytest.importorskip("torch")
+pytestmark = [pytest.mark.interop, pytest.mark.filterwarnings("ignore")]  # the frameworks warn about each other
+
+_COUNT = 53
+_BATCHES = 11
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("samples") / "mds"
+    with lading.writer(folder, format="mds", rows_per_shard=10) as writer:
+        for i in range(_COUNT):
+            writer.write({"number": i, "txt": f"text {i}"})
+    return folder
+
+
+def _loader(folder: Path, **options: Any) -> Loader:
+    return lading.loader(
+        folder, 5, **{"shuffle": True, "seed": 3, "collate": "torch", "columns": ["number"], **options}
+    )
+
+
+@pytest.fixture(scope="module")
+def numbers(folder: Path) -> list[list[int]]:
+    """The batches of three epochs, one after the other."""
+    loader = _loader(folder)
+    return [batch["number"].tolist() for _ in range(3) for batch in loader]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"num_workers": 0},
+        {"num_workers": 2},
+        {"num_workers": 2, "persistent_workers": True},
+        pytest.param({"num_workers": 1, "multiprocessing_context": "spawn"}, marks=pytest.mark.slow),
+        pytest.param({"num_workers": 1, "multiprocessing_context": "forkserver"}, marks=pytest.mark.slow),
+    ],
+)
+def test_a_data_loader_over_a_dataset(folder: Path, options: dict[str, Any]) -> None:
+    loader = torch.utils.data.DataLoader(lading.open(folder), batch_size=8, shuffle=True, **options)
+    for _ in range(2):
+        batches = [*loader]
+        pairs = [pair for each in batches for pair in zip(each["number"].tolist(), each["txt"], strict=True)]
+        assert sorted(pairs) == [(i, f"text {i}") for i in range(_COUNT)]
+        assert [len(each["txt"]) for each in batches] == [8] * 6 + [5]
+
+
+def test_subsets_and_samplers_of_pytorch(folder: Path) -> None:
+    ds = lading.open(folder)
+    parts = torch.utils.data.random_split(ds, [40, 13])
+    found = [
+        [n for b in torch.utils.data.DataLoader(part, batch_size=8) for n in b["number"].tolist()] for part in parts
+    ]
+    assert ([*map(len, found)], sorted(found[0] + found[1])) == ([40, 13], [*range(_COUNT)])
+    sampler = torch.utils.data.DistributedSampler(ds, num_replicas=2, rank=1, shuffle=False)
+    [batch] = torch.utils.data.DataLoader(ds, batch_size=100, sampler=sampler)
+    assert batch["number"].tolist() == [*range(1, _COUNT, 2), 0]
+
+
+@pytest.mark.parametrize("stop", [4, _BATCHES, _BATCHES + 2])
+def test_lightning(folder: Path, numbers: list[list[int]], stop: int, tmp_path: Path) -> None:
+    lightning = pytest.importorskip("lightning.pytorch")
+    model = _lightning_model(lightning)
+    quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False, "accelerator": "cpu"}
+    options: dict[str, Any] = {"max_epochs": 3, "default_root_dir": tmp_path, **quiet}
+    checkpoints = lightning.callbacks.ModelCheckpoint(dirpath=tmp_path, every_n_train_steps=stop, save_top_k=-1)
+    trainer = lightning.Trainer(max_steps=stop, callbacks=[checkpoints], **options)
+    trainer.fit(first := model(), train_dataloaders=_loader(folder))
+    assert first.seen == numbers[:stop]
+    [path] = tmp_path.glob(f"*step={stop}.ckpt")
+    trainer = lightning.Trainer(enable_checkpointing=False, **options)
+    trainer.fit(second := model(), train_dataloaders=_loader(folder), ckpt_path=path)
+    assert second.seen == numbers[stop:]
+
+
+def _lightning_model(lightning: Any) -> Any:
+    class Model(lightning.LightningModule):  # type: ignore[name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer, self.seen = torch.nn.Linear(1, 1), list[list[int]]()
+
+        def training_step(self, batch: dict[str, Any], index: int) -> Any:
+            self.seen.append(batch["number"].tolist())
+            return self.layer(batch["number"].float()[:, None]).mean()
+
+        def configure_optimizers(self) -> Any:
+            return torch.optim.SGD(self.parameters(), 1e-6)
+
+    return Model
+
+
+def test_the_trainer_of_hugging_face(folder: Path, numbers: list[list[int]], tmp_path: Path) -> None:
+    pytest.importorskip("accelerate")
+    pytest.importorskip("sympy")
+    transformers = pytest.importorskip("transformers")
+
+    class Model(torch.nn.Module):  # type: ignore[name-defined, misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer, self.seen = torch.nn.Linear(1, 1), list[list[int]]()
+
+        def forward(self, number: Any, **_: Any) -> dict[str, Any]:
+            self.seen.append(number.tolist())
+            return {"loss": self.layer(number.float()[:, None]).mean()}
+
+    class Trainer(transformers.Trainer):  # type: ignore[name-defined, misc]
+        def get_train_dataloader(self) -> Loader:
+            return loader
+
+    class Save(transformers.TrainerCallback):  # type: ignore[name-defined, misc]
+        def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            (tmp_path / f"{state.global_step}.json").write_text(json.dumps(loader.state_dict()))
+
+    args = transformers.TrainingArguments(
+        tmp_path / "out", num_train_epochs=3, save_steps=13, use_cpu=True, report_to=[], disable_tqdm=True
+    )
+    loader, model = _loader(folder), Model()
+    Trainer(model=model, args=args, callbacks=[Save()]).train()
+    assert model.seen == numbers
+    loader, model, args.ignore_data_skip = _loader(folder), Model(), True
+    loader.load_state_dict(json.loads((tmp_path / "13.json").read_text()))
+    Trainer(model=model, args=args).train(resume_from_checkpoint=str(tmp_path / "out" / "checkpoint-13"))
+    assert model.seen == numbers[13:]
+    model = Model()
+    ds = lading.open(folder).select("number")
+    args.per_device_train_batch_size = 5
+    transformers.Trainer(model=model, args=args, train_dataset=ds).train()
+    assert sorted(number for batch in model.seen[:_BATCHES] for number in batch) == [*range(_COUNT)]
+
+
+_RANK = """
+import json, sys
+import lading
+import torch
+if sys.argv[2] == "accelerate":
+    from accelerate import Accelerator
+    prepare = Accelerator(cpu=True).prepare
+else:
+    torch.distributed.init_process_group("gloo")
+    prepare = lambda loader: loader
+loader = prepare(lading.loader(sys.argv[1], 5, shuffle=True, seed=3, collate="torch"))
+found = [[batch["number"].tolist(), batch["__padding__"].tolist()] for batch in loader]
+everything = [None, None]
+torch.distributed.all_gather_object(everything, found)
+if torch.distributed.get_rank() == 0:
+    print(json.dumps(everything))
+torch.distributed.destroy_process_group()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", ["torch", "accelerate"])
+def test_two_ranks_share_an_epoch(folder: Path, numbers: list[list[int]], way: str) -> None:
+    """Real processes under gloo; accelerate does not shard the loader a second time."""
+    if way == "accelerate":
+        pytest.importorskip("accelerate")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, "-W", "ignore", "-c", _RANK, str(folder), way], stdout=subprocess.PIPE, text=True,
+            env={"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "RANK": str(rank), "LOCAL_RANK": str(rank),
+                 "WORLD_SIZE": "2", "PYTHONPATH": ":".join(sys.path), "ACCELERATE_USE_CPU": "true"},
+        )
+        for rank in range(2)
+    ]  # fmt: skip
+    outputs = [rank.communicate(timeout=300)[0] for rank in ranks]
+    assert [rank.returncode for rank in ranks] == [0, 0]
+    steps = [*zip(*json.loads(outputs[0]), strict=True)]
+    assert len(steps) == 6
+    turns = [turn for step in steps for turn in zip_longest(*(zip(*each, strict=True) for each in step))]
+    epoch = [number for turn in turns for number, padding in filter(None, turn) if not padding]
+    assert epoch == [number for batch in numbers[:_BATCHES] for number in batch]
+
+
+@pytest.mark.parametrize("last", ["pad", "drop"])
+def test_jax_sees_one_shape(folder: Path, last: Any) -> None:
+    jax = pytest.importorskip("jax")
+    step = jax.jit(lambda total, batch: total + batch.sum())
+    total = jax.numpy.zeros((), "int32")
+    for batch in _loader(folder, collate="numpy", last=last):
+        real = batch["number"] * ~batch["__padding__"] if last == "pad" else batch["number"]
+        total = step(total, jax.device_put(real.astype(np.int32)))
+    assert step._cache_size() == 1
+    if last == "pad":
+        assert int(total) == sum(range(_COUNT))
