@@ -52,3 +52,12 @@ def test_neighbours_do_not_stay_neighbours() -> None:
     found = Permutation(100_000, derived_key(5)).at(np.arange(100_000))
     assert abs(np.corrcoef(found, np.arange(100_000))[0, 1]) < 0.02
     assert np.count_nonzero(np.abs(np.diff(found)) == 1) < 12  # 2 of a random order
+
+
+@given(count=st.integers(1, 5000), key=st.integers(0, 2**64 - 1))
+def test_places_are_the_inverse(count: int, key: int) -> None:
+    order = Permutation(count, key)
+    numbers = np.arange(count)
+    assert np.array_equal(order.at(order.places(numbers)), numbers)
+    with pytest.raises(IndexError):
+        order.places(np.array([count]))

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from lading.storage.base import Store
+from lading.storage.threads import Threads
 
 __all__ = ["concurrent_map", "is_remote"]
 
@@ -24,10 +24,17 @@ def is_remote(store: Store) -> bool:
 def concurrent_map(calls: Sequence[Callable[[], _T]], *, remote: bool) -> Iterator[_T]:
     """Return the results of the calls, in order; up to 16 at once in threads if `remote`, else one by one.
 
-    Raises the error of the first failing call, after the others have ended.
+    Raises the error of the first failing call, after those that run have ended; further ones do not begin. Ctrl-C does
+    not wait for any.
     """
     if not remote or len(calls) == 1:
         yield from (call() for call in calls)
         return
-    with ThreadPoolExecutor(_THREADS, "lading-request") as pool:
-        yield from pool.map(lambda call: call(), calls)
+    with Threads(_THREADS, "lading-request") as threads:
+        results = [threads.submit(call) for call in calls]
+        try:
+            yield from (result.result() for result in results)
+        except Exception:
+            threads.stop()
+            threads.wait()
+            raise

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from lading.arrow import json_text
 from lading.arrow.types import arrow_type, uncut_getter, uncut_values
 from lading.arrow.views import LIST_TYPES, is_bytes, is_text, present, without_runs
-from lading.errors import DataError, LadingError, UsageError
+from lading.errors import DataError, FunctionError, LadingError, UsageError
 from lading.features import types as features
 from lading.features.items import KEY
 from lading.features.mds_values import parse_array
@@ -104,6 +104,9 @@ class ColumnMaker:
         self._readers: dict[Any, _Reader] = {}
         self._lists = {name for name, way in (recipe.decode or {}).items() if way is None}
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_readers": {}}
+
     @property
     def decodes(self) -> bool:
         """Whether batches are made of decoded columns, and not of the Arrow tables themselves."""
@@ -137,14 +140,15 @@ class ColumnMaker:
         found: Any = columns
         if isinstance(columns, dict) and (collate == "list" or callable(collate)):
             found = samples_of(columns)
-            found = collate(found) if callable(collate) else found
+            found = _called_for_batch("collate", collate, found) if callable(collate) else found
         elif isinstance(columns, dict):
             torch = collate == "torch"
             found = {
                 name: values if name in self._lists else collated(values, torch=torch)
                 for name, values in columns.items()
             }
-        return found if self._recipe.batch_transform is None else self._recipe.batch_transform(found)
+        last = self._recipe.batch_transform
+        return found if last is None else _called_for_batch("batch_transform", last, found)
 
     def _refuse_unknown(self, names: Sequence[str]) -> None:
         unseen, self._unseen = self._unseen - {*names}, set()
@@ -228,6 +232,18 @@ class ColumnMaker:
                     failed[i] = of_function("transform", error, sample.get(KEY))
             made.append({})
         return {name: [each.get(name) for each in made] for name in _names(made)}
+
+
+def _called_for_batch(verb: str, function: Callable[[Any], Any], batch: Any) -> Any:
+    try:
+        return function(batch)
+    except LadingError:
+        raise
+    except Exception as error:
+        raise FunctionError(
+            f"the function of {verb} raised an error for the batch that begins with this sample",
+            found=f"{type(error).__name__}: {error}", advice="Correct the function.",
+        ) from error  # fmt: skip
 
 
 def _plain(column: pa.Array) -> pa.Array:

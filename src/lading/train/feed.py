@@ -30,7 +30,6 @@ USUAL_BYTES: Final = 64 << 10
 """Of a sample, where no list says the sizes of files."""
 
 _BLOCK_BYTES: Final = 4 << 20
-_MOST_BLOCKS: Final = 1 << 20
 
 
 class EpochOrder(Protocol):
@@ -60,6 +59,7 @@ class Feed(Protocol):
     Attributes:
         dataset: the samples.
         sample_bytes: of a sample in its file, on average.
+        remote: whether files are in a store of high latency.
     """
 
     @property
@@ -69,6 +69,10 @@ class Feed(Protocol):
     @property
     def sample_bytes(self) -> int:
         """Bytes of a sample in its file, on average."""
+
+    @property
+    def remote(self) -> bool:
+        """Whether files are in a store of high latency."""
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -107,6 +111,11 @@ class DatasetFeed:
     def sample_bytes(self) -> int:
         """Bytes of a sample in its file, on average."""
         return self.layout.sample_bytes or USUAL_BYTES
+
+    @property
+    def remote(self) -> bool:
+        """Whether files are in a store of high latency."""
+        return self.layout.remote
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -204,6 +213,7 @@ class MixtureFeed:
         self._mixture = mixture
         self.dataset = concat([*mixture.datasets.values()])
         self._layouts = [each.layout for each in mixture.datasets.values()]
+        self.remote = any(layout.remote for layout in self._layouts)
         self._shuffles = [resolved(shuffle, layout) for layout in self._layouts]
         for name, layout in zip(mixture.datasets, self._layouts, strict=True):
             if not layout.num_samples:
@@ -293,7 +303,7 @@ def resolved(shuffle: bool | Kind | Shuffle, layout: Layout) -> Shuffle:
     if kind != "block":
         return Shuffle(kind)
     by_bytes = _BLOCK_BYTES // (layout.sample_bytes or USUAL_BYTES)
-    return Shuffle("block", max(by_bytes, layout.unit_samples, layout.num_samples // _MOST_BLOCKS, 1))
+    return Shuffle("block", max(by_bytes, layout.unit_samples, 1))
 
 
 def _refuse_wrong_weights(begin: int, row: Mapping[str, float], known: Mapping[str, float]) -> None:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from functools import partial
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Literal
 
 from lading.dataset.dataset import Dataset
@@ -46,6 +50,7 @@ def loader(  # noqa: PLR0913 - one argument a decision of the user; all but two 
     threads: int | None = None,
     ahead_bytes: int | str = "256MB",
     on_error: OnSampleError = "error",
+    timeout: float = 300,
 ) -> Loader:
     """Batches of a dataset for training, one epoch after the other.
 
@@ -86,12 +91,15 @@ def loader(  # noqa: PLR0913 - one argument a decision of the user; all but two 
         threads: that decode; by default one a core.
         ahead_bytes: what is read ahead of the loop, at most, by the sizes of files.
         on_error: for a sample that cannot be decoded: `error`, or `skip`, which takes the next sound one of the order.
+        timeout: seconds that a loop waits for samples to be read: a store that does not answer is an error then.
 
     Raises:
-        UsageError: an argument is wrong, or the dataset has steps whose samples are not known by number.
+        UsageError: an argument is wrong, the dataset has steps whose samples are not known by number, or there is no
+            batch: no sample, or with `last="drop"` fewer than a step of all ranks.
     """
     recipe = Recipe(decode, image_size, transform, batch_transform, collate)
-    reading = Reading(None if columns is None else tuple(columns), threads, parse_bytes(ahead_bytes), on_error)
+    names = None if columns is None else tuple(columns)
+    reading = Reading(names, threads, parse_bytes(ahead_bytes), on_error, timeout)
     ranks = None if rank is world_size is None else rank_and_world_size(rank, world_size)
     return Loader(_feed(source, shuffle, seed), batch_size, last, ranks, recipe, reading)
 
@@ -105,7 +113,9 @@ def _feed(source: Source | Dataset | Mixture, shuffle: bool | Kind | Shuffle, se
 class Loader:
     """Gives batches; made by `lading.loader`. A `for` loop is one epoch, or what is left of it after `load_state_dict`.
 
-    A loop that ends early (`break`) starts its epoch again, unless `load_state_dict` says otherwise.
+    A loop that ends early (`break`) starts its epoch again, unless `load_state_dict` says otherwise. One loop runs at a
+    time: the state is that of the last one that began, and an earlier one raises UsageError when it goes on. A forked
+    process begins a loop of its own. A copy made by pickle has the same epoch, and no loop.
 
     Attributes:
         epoch: number of the epoch that the next loop gives.
@@ -120,9 +130,14 @@ class Loader:
         self._share = Share(feed.order(0).num_samples, batch_size, last, *(ranks or rank_and_world_size()))
         documents = feed.dataset.view == "interleaved"
         as_samples = feed.dataset.as_samples if documents else None
-        self._maker = ColumnMaker(recipe, as_samples, lambda: feed.dataset.schema.names)
+        self._maker = ColumnMaker(recipe, as_samples, partial(attrgetter("columns"), feed.dataset))
+        _refuse_no_batch(self._share)
         self.epoch, self._position, self._resumed = 0, 0, False
+        self._loop: Generator[Any] | None = None
         self.counts: Counter[str] = Counter()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_loop": None}
 
     @property
     def dataset(self) -> Dataset:
@@ -147,20 +162,43 @@ class Loader:
 
     def __iter__(self) -> Iterator[Any]:
         self._refuse_other_ranks()
+        self._end_loop()
         if not self._resumed:  # a loop that was given all batches is over, also if it never asked for more
             self.epoch, self._position = self._begin(self.epoch, self._position)[0], 0
-        self._resumed = False
-        return self._epoch()
+        self._loop = self.batches(self.epoch, self._position)
+        return self._epoch(self._loop, self._position, os.getpid())
 
-    def _epoch(self) -> Iterator[Any]:
-        epoch = self.epoch
-        for batch in self.batches(epoch, self._position):
-            self._position = self.position_after(self._position)
-            yield batch
-        self.epoch, self._position = epoch + 1, 0
+    def _epoch(self, loop: Generator[Any], position: int, process: int) -> Iterator[Any]:
+        """The batches of a loop from a position on, while no other loop has begun."""
+        epoch, left = self.epoch, self._share.num_batches(position)
+        try:
+            while True:
+                if self._loop is loop and os.getpid() == process:
+                    batch = next(loop, None) if left else None
+                elif left:
+                    raise _no_more(forked=os.getpid() != process)
+                else:
+                    return
+                if not left:
+                    break
+                left -= 1
+                self._position = position = self._share.after(position)
+                self._resumed = False
+                yield batch
+                del batch
+        finally:
+            loop.close()
+        self.epoch, self._position, self._loop = epoch + 1, 0, None
+
+    def _end_loop(self) -> None:
+        loop, self._loop = self._loop, None
+        if loop is not None:
+            with suppress(ValueError):  # it is being advanced at this moment, by another thread
+                loop.close()
 
     def set_epoch(self, epoch: int) -> None:
         """Make the next loop give this epoch from its begin, or from where `load_state_dict` has it go on."""
+        self._end_loop()
         if not self._resumed or epoch != self.epoch:
             self.epoch, self._position, self._resumed = epoch, 0, False
 
@@ -181,6 +219,7 @@ class Loader:
         """
         state, more = earliest_state(state)
         self.refuse_other_state(state)
+        self._end_loop()
         position = min(state["position"] + more, self._share.num_samples)
         (self.epoch, self._position), self._resumed = self._begin(state["epoch"], position), True
 
@@ -207,7 +246,7 @@ class Loader:
 
     # For those who read parts of an epoch elsewhere
 
-    def batches(self, epoch: int, position: int, every: int = 1) -> Iterator[Any]:
+    def batches(self, epoch: int, position: int, every: int = 1) -> Generator[Any]:
         """The batches of an epoch from a position on, or one of so many where other processes make those between."""
         share, reading = replace(self._share, every=every), self._reading.shared_by(every)
         reader = EpochReader(self._feed, share, self._feed.order(epoch), self._maker, reading, self.counts)
@@ -261,3 +300,26 @@ def _refuse_wrong(batch_size: int, last: str, reading: Reading) -> None:
         raise UsageError("no such way to end an epoch", expected="short, pad or drop", found=repr(last))
     if reading.on_error not in ("error", "skip"):
         raise UsageError("no such policy", expected="error or skip", found=repr(reading.on_error))
+    if reading.threads is not None and (type(reading.threads) is not int or reading.threads < 1):
+        raise UsageError("threads must be a whole number of at least 1", found=repr(reading.threads))
+    if not reading.timeout_s > 0:
+        raise UsageError("timeout must be more than 0 seconds", found=repr(reading.timeout_s))
+
+
+def _refuse_no_batch(share: Share) -> None:
+    if not share.num_samples:
+        raise UsageError("there are no samples to train on", advice="Look at the source, and at its steps.")
+    if not share.num_batches():
+        raise UsageError(
+            'no batch is left with last="drop"', expected=f"at least {share.step_samples} samples, a step of all ranks",
+            found=share.num_samples, advice='Make batches smaller, or use last="short" or last="pad".',
+        )  # fmt: skip
+
+
+def _no_more(*, forked: bool) -> UsageError:
+    if forked:
+        return UsageError("this loop began in another process", advice="Begin a loop in each process.")
+    return UsageError(
+        "this loop over the loader has ended: another one began, or set_epoch or load_state_dict was called",
+        advice="Call them between loops. Loops at the same time take a loader each.",
+    )

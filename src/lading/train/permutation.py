@@ -7,6 +7,7 @@ Example:
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
 
 import numpy as np
@@ -54,12 +55,25 @@ class Permutation:
         Raises:
             IndexError: a place outside of the order.
         """
-        if len(places) and not (places.min() >= 0 and int(places.max()) < self.count):
-            raise IndexError(f"places {places.min()} to {places.max()} of {self.count}")
-        found = self._permuted(places.astype(np.uint64))
+        return self._walked(places, self._permuted)
+
+    def places(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The places of some numbers in the order: the inverse of `at`, which costs as much.
+
+        Raises:
+            IndexError: a number outside of the order.
+        """
+        return self._walked(numbers, self._unpermuted)
+
+    def _walked(
+        self, given: NDArray[np.int64], once: Callable[[NDArray[np.uint64]], NDArray[np.uint64]]
+    ) -> NDArray[np.int64]:
+        if len(given) and not (given.min() >= 0 and int(given.max()) < self.count):
+            raise IndexError(f"places {given.min()} to {given.max()} of {self.count}")
+        found = once(given.astype(np.uint64))
         outside = np.flatnonzero(found >= self.count)
         while len(outside):
-            again = self._permuted(found[outside])
+            again = once(found[outside])
             found[outside] = again
             outside = outside[again >= self.count]
         return found.astype(np.int64)
@@ -69,6 +83,13 @@ class Permutation:
         left, right = numbers >> bits, numbers & mask
         for key in self._keys:
             left, right = right, left ^ (_mixed(right + key) & mask)
+        return (left << bits) | right
+
+    def _unpermuted(self, numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
+        bits, mask = np.uint64(self._half_bits), np.uint64((1 << self._half_bits) - 1)
+        left, right = numbers >> bits, numbers & mask
+        for key in reversed(self._keys):
+            left, right = right ^ (_mixed(left + key) & mask), left
         return (left << bits) | right
 
 

@@ -144,7 +144,7 @@ def _planned(feed: DatasetFeed, share: Share, reader: EpochReader) -> Plan:
         "requests": round(sum(read.requests for read in reads) * times) if layout.remote else None,
         "chunk_bytes": largest,
         "shards_at_once": max((read.shards for read in reads), default=0),
-        "memory_bytes": min(reader.reading.ahead_bytes + largest, of_rank * size) + max(most_read - largest, 0),
+        "memory_bytes": min(max(reader.reading.ahead_bytes, largest), of_rank * size) + max(most_read - largest, 0),
         **_quality(order, share, layout),
     }
     return Plan(**found, advice=tuple(_advice(found, feed, share, reader.reading)))

@@ -1,24 +1,30 @@
 """Read a rank's share of an epoch: chunks of its next samples are read ahead by a thread, and made into batches.
 
-What is read ahead is bounded in bytes, what is decoded ahead in batches.
+What is read ahead is bounded in bytes, what is decoded ahead in batches. The threads are those of one loop, and end
+with it. A read that a loop left is ended, and its result forgotten.
 """
 
 from __future__ import annotations
 
+import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Generator, Iterator
+from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
+from math import inf
 from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from lading.errors import LadingError, UsageError
+from lading.arrow.views import total_bytes
+from lading.errors import FunctionError, LadingError, StoreError, UsageError
 from lading.features.items import sample_firsts
+from lading.storage.threads import Threads
 from lading.train.collate import Columns, put_sample
 from lading.train.columns import ColumnMaker
 from lading.train.feed import EpochOrder, Feed
@@ -34,7 +40,11 @@ PADDING: Final = "__padding__"
 
 _CHUNK_BYTES: Final = 16 << 20
 _CHUNK_SAMPLES: Final = 1 << 16
+_SHARE_OF_AHEAD: Final = 4
+"""A chunk takes a quarter of what is read ahead, at most, so that one is read while others are used; a round a half."""
 _FIRST_BATCHES: Final = 1
+_NAMED_FILES: Final = 3
+_WAIT_S: Final = 0.5
 _MOST_REPLACED: Final = 1000
 
 
@@ -47,12 +57,14 @@ class Reading:
         threads: that decode; None for one a core.
         ahead_bytes: what is read ahead, at most.
         on_error: what is done with a sample that cannot be decoded.
+        timeout_s: seconds that the loop waits for samples to be read.
     """
 
     columns: tuple[str, ...] | None = None
     threads: int | None = None
     ahead_bytes: int = 256 << 20
     on_error: OnSampleError = "error"
+    timeout_s: float = 300.0
 
     def shared_by(self, processes: int) -> Reading:
         """How each of some processes reads: all together take the memory of one, and by default its threads."""
@@ -60,17 +72,63 @@ class Reading:
         return replace(self, threads=threads, ahead_bytes=max(self.ahead_bytes // processes, 1))
 
 
-@dataclass(frozen=True, slots=True)
 class Chunk:
-    """Consecutive batches of the rank, to be read at once.
+    """Consecutive batches of the rank, read at once.
 
     Attributes:
         steps: positions of each batch in the order.
-        size_bytes: of their samples, by the sizes of files.
+        size_bytes: of their samples: by the samples before, until they are read.
+        tables: the rows of each batch.
     """
 
-    steps: list[NDArray[np.int64]]
-    size_bytes: int
+    __slots__ = ("size_bytes", "steps", "tables")
+
+    def __init__(self, steps: list[NDArray[np.int64]], size_bytes: int) -> None:
+        self.steps, self.size_bytes = steps, size_bytes
+        self.tables: Future[list[pa.Table]] = Future()
+
+
+class _Ahead:
+    """The batches of a rank, in order, of which chunks are read ahead as far as the bytes allow.
+
+    Args:
+        reader: what is read.
+        position: where in the epoch.
+        threads: that read.
+    """
+
+    def __init__(self, reader: EpochReader, position: int, threads: Threads) -> None:
+        self._reader, self._threads = reader, threads
+        self._sample_bytes = float(reader.feed.sample_bytes)
+        self._chunks = reader.chunks(position, lambda: self._sample_bytes)
+        self._coming = next(self._chunks, None)
+        self._held: deque[Chunk] = deque()
+        self._next: deque[tuple[Chunk, int]] = deque()
+
+    def next(self) -> tuple[Chunk, int] | None:
+        """The chunk of the next batch, and the batch's place in it; None at the end of the epoch."""
+        while self._coming is not None and self._may_hold(self._coming.size_bytes):
+            chunk, self._coming = self._coming, next(self._chunks, None)
+            chunk.tables = self._threads.submit(partial(self._read, chunk))
+            self._held.append(chunk)
+            self._next.extend((chunk, i) for i in range(len(chunk.steps)))
+        return self._next.popleft() if self._next else None
+
+    def used(self, chunk: Chunk) -> None:
+        """Take note that the loop has the last batch of a chunk, which is the first that is held."""
+        assert self._held[0] is chunk, "batches are used in order"
+        self._held.popleft()
+
+    def _may_hold(self, size: int) -> bool:
+        """Whether so much more may be read; always if nothing else is held: a batch is never cut."""
+        held = sum(chunk.size_bytes for chunk in self._held)
+        return not self._held or held + size <= self._reader.reading.ahead_bytes
+
+    def _read(self, chunk: Chunk) -> list[pa.Table]:
+        tables = self._reader.tables(chunk.steps)
+        chunk.size_bytes = sum(total_bytes(batch) for table in tables for batch in table.to_batches())
+        self._sample_bytes = max(chunk.size_bytes / max(sum(map(len, chunk.steps)), 1), 1)
+        return tables
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,62 +151,97 @@ class EpochReader:
     reading: Reading
     counts: Counter[str]
 
-    def batches(self, position: int) -> Iterator[Any]:
+    def batches(self, position: int) -> Generator[Any]:
         """The batches from a position on, in order."""
-        threads = self.reading.threads or pa.cpu_count()
-        most = threads + 2 if self.maker.is_costly else 1
-        with _Pool(1, "lading-read") as readers, _Pool(threads, "lading-decode") as makers:
-            chunks, ahead = self.chunks(position), 0
-            read: deque[tuple[Future[list[pa.Table]], int, Chunk]] = deque()
-            making: deque[tuple[Callable[[], Any], int]] = deque()
+        count = self.reading.threads or pa.cpu_count()
+        most = count + 2 if self.maker.is_costly else 1
+        with Threads(1, "lading-read") as readers, Threads(count, "lading-decode") as makers:
+            ahead = _Ahead(self, position, readers)
+            making: deque[tuple[Chunk, int, Future[Any] | None]] = deque()
             while True:
-                while ahead < self.reading.ahead_bytes and (chunk := next(chunks, None)) is not None:
-                    ahead += chunk.size_bytes
-                    future = readers.submit(self._tables, chunk.steps)
-                    read.extend((future, i, chunk) for i in range(len(chunk.steps)))
-                while read and len(making) < most:
-                    future, i, chunk = read.popleft()
-                    size = chunk.size_bytes // len(chunk.steps)
-                    make = partial(self._made, future, i, chunk.steps[i])
-                    making.append((makers.submit(make).result if self.maker.is_costly else make, size))
+                while len(making) < most and (found := ahead.next()) is not None:
+                    chunk, i = found
+                    make = partial(self._made, chunk, i)
+                    making.append((chunk, i, makers.submit(make) if self.maker.is_costly else None))
                 if not making:
                     return
-                take, size = making.popleft()
-                yield take()
-                ahead -= size
+                chunk, i, made = making.popleft()
+                self._wait_for(chunk)
+                if made is not None:
+                    _is_done(made)
+                batch = self._made(chunk, i) if made is None else made.result()
+                if i == len(chunk.steps) - 1:
+                    ahead.used(chunk)
+                del chunk, made, found  # a chunk is in memory as long as somebody has it
+                yield batch
+                del batch
 
-    def chunks(self, position: int) -> Iterator[Chunk]:
-        """The next batches of this rank, in groups that are read at once: at first small ones."""
-        share, steps = self.share, _FIRST_BATCHES
-        batch_bytes = max(self.feed.sample_bytes * share.batch_size, 1)
-        most = max(min(_CHUNK_BYTES // batch_bytes, _CHUNK_SAMPLES // share.batch_size), 1)
+    def chunks(self, position: int, sample_bytes: Callable[[], float] | None = None) -> Iterator[Chunk]:
+        """The next batches of this rank, in groups that are read at once: at first small ones.
+
+        A group has as many batches as its bytes allow; with rounds it is the rest of one.
+
+        Args:
+            position: where in the epoch.
+            sample_bytes: of a sample, as far as is known when a chunk is made; by default as the files say.
+        """
+        share, order, most, steps = self.share, self.order, self.reading.ahead_bytes, _FIRST_BATCHES
         while left := share.num_batches(position):
-            count = min(steps, most, left)
-            if self.order.reads_rounds and steps > _FIRST_BATCHES:
-                until = self.order.round_end(position) - position
-                count = min(max(-(-until // share.step_samples), 1), left)
+            batch_bytes = (
+                int(share.batch_size * (self.feed.sample_bytes if sample_bytes is None else sample_bytes())) + 1
+            )
+            if order.reads_rounds and steps > _FIRST_BATCHES:
+                until = order.round_end(position) - position
+                count = min(-(-until // share.step_samples), most // 2 // batch_bytes)
+            else:
+                by_bytes = min(_CHUNK_BYTES, most // _SHARE_OF_AHEAD) // batch_bytes
+                count = min(steps, by_bytes, _CHUNK_SAMPLES // share.batch_size)
+            count = min(max(count, 1), left)
             yield Chunk(share.positions(position, count), count * batch_bytes)
             position, steps = share.after(position, count), steps * 2
 
-    def _tables(self, steps: list[NDArray[np.int64]]) -> list[pa.Table]:
-        """The rows of each of these batches."""
+    def _wait_for(self, chunk: Chunk) -> None:
+        """Wait until a chunk is read. Raises StoreError when that takes too long."""
+        if _is_done(chunk.tables, self.reading.timeout_s):
+            return
+        numbers = self.order.at(chunk.steps[0] % self.share.num_samples)
+        files = list(dict.fromkeys(self.feed.dataset.place_of(int(number))[0] for number in numbers))
+        more = f" and {len(files) - _NAMED_FILES} more shards" if len(files) > _NAMED_FILES else ""
+        raise StoreError(
+            "samples were not read in time", file=", ".join(files[:_NAMED_FILES]) + more,
+            expected=f"an answer within {self.reading.timeout_s:g} s", found="none",
+            advice="Look at the store. If it is only slow, give the loader a larger timeout.",
+        )  # fmt: skip
+
+    def tables(self, steps: list[NDArray[np.int64]]) -> list[pa.Table]:
+        """The rows of each batch of some positions."""
         positions = np.concatenate(steps) % self.share.num_samples
-        rows = self.feed.dataset.take(self.order.at(positions), self.reading.columns, views=True)
+        # Views of the answers of a remote store would keep the gaps between samples in memory.
+        rows = self.feed.dataset.take(self.order.at(positions), self.reading.columns, views=not self.feed.remote)
         bounds = np.cumsum([0, *map(len, steps)])
         if self.feed.dataset.view == "interleaved":
             bounds = np.append(sample_firsts(rows, self.feed.dataset.view), rows.num_rows)[bounds]
         return [rows.slice(begin, end - begin) for begin, end in pairwise(bounds.tolist())]
 
-    def _made(self, tables: Future[list[pa.Table]], i: int, positions: NDArray[np.int64]) -> Any:
-        rows, padding = tables.result()[i], positions >= self.share.num_samples
+    def _made(self, chunk: Chunk, i: int) -> Any:
+        rows, positions = chunk.tables.result()[i], chunk.steps[i]
+        padding = positions >= self.share.num_samples
         if not self.maker.decodes:
-            return self.maker.batch(rows.append_column(PADDING, pa.array(padding)) if self.share.pads else rows)
+            table = rows.append_column(PADDING, pa.array(padding)) if self.share.pads else rows
+            return self._batch(table, positions)
         columns, failed = self.maker.decoded(rows, len(positions))
         for place, error in failed.items():
             self._replace(columns, (place, len(positions)), int(positions[place]), error)
         if self.share.pads:
             columns[PADDING] = padding
-        return self.maker.batch(columns)
+        return self._batch(columns, positions)
+
+    def _batch(self, found: Columns | pa.Table, positions: NDArray[np.int64]) -> Any:
+        try:
+            return self.maker.batch(found)
+        except FunctionError as error:
+            self._placed(error, int(positions[0]))
+            raise
 
     def _replace(self, columns: Columns, at: tuple[int, int], position: int, error: LadingError) -> None:
         """Put the next sound sample of the order in the place, of so many, of one that is broken."""
@@ -156,7 +249,7 @@ class EpochReader:
         if self.reading.on_error == "error" or isinstance(error, UsageError):
             raise self._placed(error, position)
         for further in range(position + 1, position + 1 + min(_MOST_REPLACED, self.share.num_samples - 1)):
-            [rows] = self._tables([np.array([further])])
+            [rows] = self.tables([np.array([further])])
             found, failed = self.maker.decoded(rows, 1)
             if not failed:
                 self.counts["samples that could not be decoded, replaced"] += 1
@@ -171,8 +264,13 @@ class EpochReader:
         return error.at(file=file, row=row)
 
 
-class _Pool(ThreadPoolExecutor):
-    """Threads that are told to stop, and not waited for, when a loop ends."""
+def _is_done(future: Future[Any], timeout_s: float = inf) -> bool:
+    """Wait for a result; False if there is none in time.
 
-    def __exit__(self, *_: object) -> None:
-        self.shutdown(wait=False, cancel_futures=True)
+    Python looks at signals before a wait. So a wait is cut, or Ctrl-C at that moment would count at its end.
+    """
+    until = time.monotonic() + timeout_s
+    while not future.done() and (left := until - time.monotonic()) > 0:
+        with suppress(TimeoutError):
+            future.exception(min(left, _WAIT_S))
+    return future.done()

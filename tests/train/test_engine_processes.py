@@ -1,0 +1,254 @@
+"""Loaders in several processes: real ranks, a job that is killed and starts again, Ctrl-C, forks."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import lading
+from processes import children, wait_until_gone
+
+_COUNT = 240
+_KEYS = [f"{i:05}" for i in range(_COUNT)]
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("processes") / "tars"
+    with lading.writer(folder, format="webdataset", rows_per_shard=50) as writer:
+        for i, key in enumerate(_KEYS):
+            writer.write({"__key__": key, "txt": f"text {i}"})
+    return folder
+
+
+def _run(script: str, *arguments: object, env: dict[str, str] | None = None) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", script, *map(str, arguments)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env)
+
+
+# One script starts all ranks by forks, so that torch is imported once.
+_RANKS = """
+import json, os, sys
+import torch.distributed as dist
+import lading
+
+source, folder = sys.argv[1:]
+
+def train(rank, world_size, batch_size, steps, state, name):
+    dist.init_process_group("gloo", init_method=f"file://{folder}/{name}.rendezvous", rank=rank, world_size=world_size)
+    loader = lading.loader(source, batch_size, shuffle=True, seed=3)
+    if state is not None:
+        loader.load_state_dict(state)
+    seen = []
+    for batch in loader:
+        again = batch.get("__padding__", [False] * len(batch["__key__"]))
+        seen.append([key for key, padding in zip(batch["__key__"], again) if not padding])
+        steps -= 1
+        if not steps:
+            break
+    states = [None] * world_size
+    dist.all_gather_object(states, loader.state_dict())
+    assert all(each == states[0] for each in states), states
+    with open(f"{folder}/{name}-{rank}.json", "w") as file:
+        json.dump({"seen": seen, "state": states[0]}, file)
+    dist.barrier()
+    dist.destroy_process_group()
+
+def job(world_size, batch_size, steps, state, name):
+    pids = []
+    for rank in range(world_size):
+        pid = os.fork()
+        if not pid:
+            try:
+                train(rank, world_size, batch_size, steps, state, name)
+            except BaseException:
+                import traceback
+                traceback.print_exc()
+                os._exit(1)
+            os._exit(0)
+        pids.append(pid)
+    assert [os.waitpid(pid, 0)[1] for pid in pids] == [0] * world_size
+    found = [json.load(open(f"{folder}/{name}-{rank}.json")) for rank in range(world_size)]
+    return [each["seen"] for each in found], found[0]["state"]
+
+first, state = job(2, 7, 6, None, "two")
+second, end = job(3, 5, -1, state, "three")
+print(json.dumps([first, second, state, end]))
+"""
+
+
+def test_two_real_processes_then_three(data: Path, tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    process = _run(_RANKS, data, tmp_path)
+    out, err = process.communicate(timeout=300)
+    assert process.returncode == 0, err
+    first, second, state, end = json.loads(out)
+    assert (state["position"], end["epoch"], end["position"]) == (2 * 7 * 6, 1, 0)
+    assert {len(rank) for rank in first} == {6}
+    assert len({len(rank) for rank in second}) == 1
+    epoch = [batch["__key__"][0] for batch in lading.loader(data, 1, shuffle=True, seed=3)]
+    for ranks, expected in ((first, epoch[:84]), (second, epoch[84:])):
+        assert sorted(key for rank in ranks for batch in rank for key in batch) == sorted(expected)
+    assert sorted(epoch) == _KEYS
+
+
+# A line is a step that is done, with the state that was saved after it.
+_TRAIN = """
+import json, sys
+import lading
+
+source, log = sys.argv[1:]
+loader = lading.loader(source, 3, shuffle="block", seed=9)
+lines = open(log).read().split("\\n")[:-1]
+if lines:
+    loader.load_state_dict(json.loads(lines[-1])["state"])
+with open(log, "r+") as file:
+    file.truncate(sum(len(line) + 1 for line in lines))
+    file.seek(0, 2)
+    for batch in loader:
+        file.write(json.dumps({"keys": batch["__key__"], "state": loader.state_dict()}) + "\\n")
+        file.flush()
+        print(len(batch), flush=True)
+print("epoch", loader.epoch, flush=True)
+"""
+
+
+def test_a_killed_job_starts_again_at_once(data: Path, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.touch()
+    for steps in (1, 17):
+        with _run(_TRAIN, data, log) as process:
+            assert process.stdout is not None
+            for _ in range(steps):
+                assert process.stdout.readline()
+            process.kill()
+    process = _run(_TRAIN, data, log)
+    out, err = process.communicate(timeout=120)
+    assert (out.splitlines()[-1:], err) == (["epoch 1"], "")
+    seen = [key for line in log.read_text().splitlines() for key in json.loads(line)["keys"]]
+    assert seen == [key for batch in lading.loader(data, 7, shuffle="block", seed=9) for key in batch["__key__"]]
+    assert sorted(seen) == _KEYS
+
+
+_READ = """
+import os, sys, tempfile, threading
+from pathlib import Path
+import lading
+from lading.storage.memory import MemoryStore
+from lading.storage.stores import Stores
+from lading.storage.wrappers import WrappedStore
+
+class Silent(WrappedStore):
+    request_bytes = 1 << 20
+    silent = False
+    def __init__(self, inner):
+        super().__init__(inner, mapped=False)
+        self.request_bytes = 1 << 20
+    def get_ranges(self, path, ranges):
+        if self.silent:
+            os.write(1, b"waiting\\n")
+            threading.Event().wait()
+        return super().get_ranges(path, ranges)
+
+folder = Path(sys.argv[1])
+files = {f"far://{p.relative_to(folder)}": p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+store = Silent(MemoryStore(files))
+loader = lading.loader(lading.open("far://", stores=Stores({"far://": store})), 8, shuffle=sys.argv[2], ahead_bytes=1)
+for i, batch in enumerate(loader):
+    store.silent = i == 2
+"""
+
+
+@pytest.mark.parametrize("shuffle", ["global", "block"])
+def test_ctrl_c_ends_at_once_while_a_store_is_silent(data: Path, tmp_path: Path, shuffle: str) -> None:
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    with _run(_READ, data, shuffle, env=environment) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "waiting\n"
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=60)
+    assert err.splitlines()[-1] == "KeyboardInterrupt"
+    assert process.returncode == -signal.SIGINT
+    assert [*tmp_path.iterdir()] == []
+
+
+def test_a_forked_process_begins_a_loop_of_its_own(data: Path) -> None:
+    """While the threads of the parent read: a lock that one of them holds is never free in the child."""
+    loader = lading.loader(data, 4, shuffle=True, transform=lambda sample: sample)
+    whole = [key for batch in loader for key in batch["__key__"]]
+    loader.set_epoch(0)
+    loop = iter(loader)
+    seen = next(loop)["__key__"]
+    for _ in range(8):
+        read, write = os.pipe()
+        child = os.fork()
+        if not child:
+            found: Any = "nothing"
+            try:
+                try:
+                    next(loop)
+                except lading.LadingError as error:
+                    found = str(error)
+                mine = [key for batch in loader for key in batch["__key__"]]
+                os.write(write, pickle.dumps((found, mine == whole, threading.active_count())))
+            finally:
+                os._exit(0)
+        os.close(write)
+        with os.fdopen(read, "rb") as answer:
+            error, same, _ = pickle.loads(answer.read())
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        assert "this loop began in another process" in error
+        assert same
+        seen += next(loop)["__key__"]
+    assert seen + [key for batch in loop for key in batch["__key__"]] == whole
+
+
+def test_workers_of_torch(data: Path) -> None:
+    """A loader in an iterable dataset, of which each worker is a rank."""
+    torch = pytest.importorskip("torch")
+
+    class Batches(torch.utils.data.IterableDataset):  # type: ignore[misc, name-defined]
+        def __iter__(self) -> Any:
+            worker = torch.utils.data.get_worker_info()
+            mine = lading.loader(data, 8, shuffle=True, rank=worker.id, world_size=worker.num_workers)
+            for batch in mine:
+                again = batch["__padding__"]
+                yield [key for key, padding in zip(batch["__key__"], again, strict=True) if not padding]
+
+    loop = torch.utils.data.DataLoader(Batches(), batch_size=None, num_workers=2, multiprocessing_context="fork")
+    before = children(os.getpid())
+    assert sorted(key for batch in loop for key in batch) == _KEYS
+    wait_until_gone([pid for pid in children(os.getpid()) if pid not in before])
+
+
+_TRUNCATE = """
+import os, sys
+import lading
+
+loader = lading.loader(lading.open(sys.argv[1], mmap=False), 4, shuffle="global", ahead_bytes=10_000)
+for i, batch in enumerate(loader):
+    if i == 2:
+        for name in os.listdir(sys.argv[1]):
+            if "." in name:
+                os.truncate(os.path.join(sys.argv[1], name), 1000)
+"""
+
+
+@pytest.mark.parametrize("name", ["webdataset", "mds", "arrow", "parquet"])
+def test_truncated_files_do_not_end_the_process_without_maps(tmp_path: Path, name: str) -> None:
+    with lading.writer(tmp_path / "data", format=name, rows_per_shard=60) as writer:
+        for i, key in enumerate(_KEYS):
+            writer.write({"__key__": key, "bin": os.urandom(2000), "n": i})
+    process = _run(_TRUNCATE, tmp_path / "data")
+    _, err = process.communicate(timeout=120)
+    assert process.returncode in (0, 1), err
+    assert process.returncode == 0 or "lading.errors." in err.splitlines()[-1]
