@@ -14,7 +14,7 @@ from lading.arrow.references import files_of, is_ref, with_files
 from lading.content.field_paths import parse_field
 from lading.content.nested import close_to
 from lading.dataset.values.field_values import field_values
-from lading.errors import UsageError
+from lading.errors import UsageError, errors_at
 from lading.storage.fetch import Fetcher
 
 if TYPE_CHECKING:
@@ -122,7 +122,8 @@ class Column:
         """The values batch by batch: text as text, numbers as numbers, media as bytes."""
         with Fetcher(self._dataset.read.stores, limits=self._dataset.read.limits) as fetcher:
             for batch in self._dataset.batches(lazy=True):
-                [values] = field_values(batch, [self._name], fetcher)
+                with errors_at(first_row=None):
+                    [values] = field_values(batch, [self._name], fetcher)
                 if is_ref(values.type):
                     schema = with_files(pa.schema([pa.field(self._name, values.type)]), files_of(batch.schema))
                     values = fetcher.materialise(pa.record_batch([values], schema)).column(0)

@@ -51,6 +51,7 @@ from lading.features.items import KEY
 from lading.formats.registry import format_of_name
 from lading.manifest.values import lookup
 from lading.options import OnError, ReadOptions
+from lading.units import parse_bytes
 
 if TYPE_CHECKING:
     from lading.jobs.convert_summary import ConvertSummary
@@ -126,12 +127,16 @@ class Dataset(StepVerbs, OrderVerbs, KeyVerbs, LayoutVerbs):
         if not paths:
             return
         absent, whole = AbsentFields([*paths]), dict[str, pa.Schema]()
-        for batch in self._looked_at(_TYPED_ROWS, columns_of(paths, schema)):
+        looked = self._behind_steps
+        columns = columns_of(paths, schema)
+        for portion in looked.portions(columns, _TYPED_ROWS, self._most_bytes, steps=looked.steps):
+            batch = portion.batch
             lacking = {name for name, path in paths.items() if _lacks(batch, path)}
             for name in lacking - {*whole}:
                 whole[name] = self._schema_with([paths[name].column], whole=True)
                 field_type(field_named(whole[name], paths[name]), paths[name].path)  # raises if no shard has the field
-            found = field_values(batch, [name for name in paths if name not in lacking], self._shards.fetcher)
+            with portion.naming_rows():
+                found = field_values(batch, [name for name in paths if name not in lacking], self._shards.fetcher)
             absent.see(batch.schema.names, [pa.nulls(batch.num_rows) if n in lacking else found.pop(0) for n in paths])
             if not absent.left:
                 return
@@ -149,7 +154,8 @@ class Dataset(StepVerbs, OrderVerbs, KeyVerbs, LayoutVerbs):
         chosen, found = ChosenSamples(self._shards, steps), list[object]()
         columns = chosen.columns_behind([join.on], steps)
         for portion in chosen.portions(columns, _TYPED_ROWS, steps=steps):
-            [keys] = sample_values(portion.batch, [join.on], self.view, self._shards.fetcher)
+            with portion.naming_rows():
+                [keys] = sample_values(portion.batch, [join.on], self.view, self._shards.fetcher)
             if (join.table.find(keys, join.on) >= 0).any():
                 return
             found = found or keys.slice(0, _SHOWN_KEYS).to_pylist()
@@ -197,7 +203,11 @@ class Dataset(StepVerbs, OrderVerbs, KeyVerbs, LayoutVerbs):
         if absent is not None:
             raise UsageError("no such column", expected=", ".join(schema.names), found=repr(absent))
         key = [KEY] if KEY in schema.names else []
-        looks = {name: self._looked_at(iteration.MAX_ROWS, [*key, name], lazy=False) for name in names}
+        looked = self._behind_steps
+        looks = {
+            name: looked.portions_with_bytes([*key, name], iteration.MAX_ROWS, self._most_bytes, self._policy)
+            for name in names
+        }
         return {name: flat_fields(name, schema.field(name), found) for name, found in looks.items()}
 
     def __reduce__(self) -> tuple[Callable[..., Dataset], tuple[object, ...]]:
@@ -391,6 +401,10 @@ class Dataset(StepVerbs, OrderVerbs, KeyVerbs, LayoutVerbs):
             return iteration.batches(self._shards, how, outcomes)
         return self._chosen.batches(how, outcomes)
 
+    @property
+    def _behind_steps(self) -> ChosenSamples:
+        return self._chosen or ChosenSamples(self._fitting, ())
+
     def _looked_at(
         self, max_rows: int, columns: Sequence[str] | None, *, lazy: bool = True, on_error: OnError | None = None
     ) -> Iterator[pa.RecordBatch]:
@@ -399,9 +413,9 @@ class Dataset(StepVerbs, OrderVerbs, KeyVerbs, LayoutVerbs):
         return self._in_order(how, Outcomes())
 
     @property
-    def _most_bytes(self) -> int | str:
+    def _most_bytes(self) -> int:
         most = self.read.max_batch_bytes
-        return iteration.MAX_BYTES if most is None else most
+        return iteration.MAX_BYTES if most is None else parse_bytes(most)
 
     @property
     def _policy(self) -> OnError:

@@ -20,6 +20,7 @@ from lading.dataset.shards.iteration import scan_shard
 from lading.dataset.shards.sample_digests import batch_digests
 from lading.dataset.shards.shards import Shards
 from lading.dataset.steps.step import Limit
+from lading.dataset.transform.portion import rows_of_file
 from lading.dataset.transform.row_filters import row_filter_of
 from lading.dataset.transform.transform import Transform
 from lading.dataset.writing.outcomes import Outcomes, failed_rows
@@ -115,7 +116,7 @@ class Converter:
     def rows(self, shards: range) -> Iterator[Batch]:
         """Give the rows of some shards behind the steps, payload as references or views."""
         batches = self._scan(shards) if self._arranged is None else self._in_order(self._arranged, shards)
-        return self._transform(batches) if self._spec.steps else batches
+        return self._transform(batches, shards.start) if self._spec.steps else batches
 
     # Stages
 
@@ -176,11 +177,18 @@ class Converter:
             yield batch
             self._on_batch()
 
-    def _transform(self, batches: Iterator[Batch]) -> Iterator[Batch]:
-        """Give the rows that the steps leave, as they make them; rows behind a limit are not counted."""
+    def _transform(self, batches: Iterator[Batch], first: int) -> Iterator[Batch]:
+        """Give the rows that the steps leave, as they make them; rows behind a limit are not counted.
+
+        In a new order, `first` is the place of the first sample.
+        """
         for batch in batches:
-            portion = self.transform.apply(batch.rows)
-            numbers = batch.row_numbers
+            numbers, arranged = batch.row_numbers, self._arranged
+            in_file = rows_of_file(batch.rows, numbers)
+            portion = self.transform.apply(
+                batch.rows, in_file if arranged is None else arranged.origin.places(batch.rows, first)
+            )
+            first += batch.num_samples
             for placed, outcome in portion.outcomes:
                 known = None if numbers is None or placed is None else numbers[placed]
                 self.losses.add(replace(outcome, numbers=known))

@@ -20,6 +20,7 @@ from lading.arrow.references import FileEntry, concat, files_of, make_refs, unpa
 from lading.dataset.order import arranged
 from lading.dataset.order.arranged import Arranged, Spool
 from lading.dataset.order.order import random_order
+from lading.dataset.transform.portion import Origin
 from lading.storage.memory import MemoryStore
 from lading.storage.stores import Stores
 from lading.storage.wrappers import CountingStore
@@ -28,6 +29,10 @@ from tars import tar_of
 
 def _unite(parts: Sequence[pa.Table]) -> pa.Table:
     return concat(parts)
+
+
+def _origin(count: int) -> Origin:
+    return Origin(range(count), np.array([count]), ["a"].__getitem__, "samples")
 
 
 @given(
@@ -42,7 +47,7 @@ def test_ranges_of_places_hold_the_samples_in_order(
     places = rng.permutation(count)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(arranged, "HELD_BYTES", held)
-        with Spool(count, "interleaved", _unite, to_file=to_file) as spool:
+        with Spool(count, "interleaved", _unite, _origin(count), to_file=to_file) as spool:
             for at in range(0, count, size):
                 part = range(at, min(at + size, count))
                 ids = np.repeat(part, counts[part.start : part.stop])
@@ -71,7 +76,7 @@ def test_ranges_of_places_hold_the_samples_in_order(
 
 
 def test_samples_of_one_id_stay_two() -> None:
-    with Spool(3, "interleaved", _unite) as spool:
+    with Spool(3, "interleaved", _unite, _origin(3)) as spool:
         batch = pa.record_batch({"sample_id": ["a", "a", "b"], "n": [1, 2, 3]})
         spool.add(batch, np.array([0, 1, 2]), np.array([1, 2, 0]))
         found = [part.column("n").to_pylist() for part in spool.finish().batches(0, 3, 100, 1 << 20)]
@@ -116,7 +121,7 @@ def test_references_take_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None
     places[order] = np.arange(count)
     offset, length = np.arange(each) * 60_000, np.full(each, 60_000)
     before, most, at = pa.total_allocated_bytes(), 0, 0
-    with Spool(count, "samples", _unite) as spool:
+    with Spool(count, "samples", _unite, _origin(count)) as spool:
         for file in range(count // each):
             schema = with_files(pa.schema([("jpg", make_refs(offset, length).type)]), [FileEntry(f"{file}.tar")])
             batch = pa.record_batch([make_refs(offset, length)], schema=schema)
@@ -175,7 +180,7 @@ def test_batches_are_the_same_in_memory_and_in_the_temporary_file(monkeypatch: p
     monkeypatch.setattr(arranged, "_BUCKET_BYTES", 300)
     ends = []
     for to_file in (False, True):
-        with Spool(100, "samples", _unite, to_file=to_file) as spool:
+        with Spool(100, "samples", _unite, _origin(100), to_file=to_file) as spool:
             spool.add(pa.record_batch({"n": np.arange(100)}), np.arange(100), np.arange(100))
             ends.append([batch.num_rows for batch in spool.finish().batches(0, 100, 1000, 1 << 20)])
     assert ends[0] == ends[1]

@@ -275,7 +275,7 @@ def test_a_lone_surrogate_names_its_sample_and_column(column: str, tmp_path: Pat
     with pytest.raises(Unrepresentable, match="a text with a lone surrogate") as caught:
         list(dataset.map(lambda sample: {column: "\ud800" if sample["txt"] == "b" else "x"}))
     error = caught.value
-    assert (error.file, error.sample, error.column, error.row) == (str(tmp_path / "a.tar"), "2", column, None)
+    assert (error.file, error.sample, error.column, error.row) == (str(tmp_path / "a.tar"), "2", column, 1)
 
 
 def test_numbers_with_line_ends_stay_text_behind_a_function(tmp_path: Path) -> None:

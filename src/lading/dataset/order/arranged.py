@@ -20,12 +20,14 @@ from itertools import pairwise
 from typing import Self, TypeAlias
 
 import numpy as np
+import orjson
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from lading.arrow.free_memory import release_freed
 from lading.arrow.references import FileEntry, files_of, is_ref, renumbered, unpack, with_files, with_refs
 from lading.arrow.views import reorder, row_bytes, without_views
+from lading.dataset.transform.portion import Origin
 from lading.features.items import duplicate_id_bounds, sample_rows, split_rows, without_source
 from lading.storage.temporary import temporary_folder, writing
 
@@ -41,7 +43,7 @@ _BUCKET_BYTES, _BUCKET_PAYLOAD, _MOST_BUCKETS = 16 << 20, 128 << 20, 4096
 _MOST_BLOCKS = 1 << 16
 _FLUSH_PARTS = 8
 """Rows go to the temporary file in so many parts, because those in their new order are copies."""
-_ROWS, _FACTS = "rows", "arranged.npz"
+_ROWS, _FACTS, _NUMBERS = "rows", "arranged.npz", "numbers.npy"
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +109,7 @@ class Arranged:
         sizes: payload and other bytes of each block: conversions cut tasks at blocks.
         view: how rows are taken.
         unite: makes one table of rows of several shards.
+        origin: where the samples are in the source.
         files: the files table of all references.
         bucket: places of a bucket; 0 if there are no rows.
         chunks: of the temporary file, a row a run and bucket: bucket, first byte, samples, byte behind.
@@ -119,6 +122,7 @@ class Arranged:
     sizes: NDArray[np.int64]
     view: str
     unite: Unite
+    origin: Origin
     files: Sequence[FileEntry]
     bucket: int = 0
     chunks: NDArray[np.int64] = field(default_factory=lambda: np.zeros((0, 4), np.int64))
@@ -210,9 +214,11 @@ class Arranged:
     def save(self) -> None:
         """Write next to the temporary file what other processes need to read it."""
         with writing(self.folder):
+            np.save(os.path.join(self.folder, _NUMBERS), np.asarray(self.origin.numbers, np.int64))
             np.savez(
                 os.path.join(self.folder, _FACTS), sizes=self.sizes, chunks=self.chunks,
-                numbers=[self.count, self.block, self.bucket],
+                numbers=[self.count, self.block, self.bucket], ends=self.origin.ends,
+                paths=np.frombuffer(orjson.dumps([*map(self.origin.path_of, range(len(self.origin.ends)))]), np.uint8),
                 files=np.frombuffer(with_files(pa.schema([]), self.files).serialize(), np.uint8),
             )  # fmt: skip
 
@@ -222,7 +228,10 @@ class Arranged:
         with np.load(os.path.join(folder, _FACTS)) as facts:
             count, block, bucket = facts["numbers"].tolist()
             files = files_of(pa.ipc.read_schema(pa.py_buffer(facts["files"].tobytes())))
-            return cls(count, block, facts["sizes"], view, unite, files, bucket, facts["chunks"], folder)
+            numbers = np.load(os.path.join(folder, _NUMBERS), mmap_mode="r")
+            paths = orjson.loads(facts["paths"].tobytes())
+            origin = Origin(numbers, facts["ends"], paths.__getitem__, view)
+            return cls(count, block, facts["sizes"], view, unite, origin, files, bucket, facts["chunks"], folder)
 
 
 class Spool:
@@ -232,13 +241,15 @@ class Spool:
         count: number of places.
         view: how rows are taken.
         unite: makes one table of rows of several shards.
+        origin: where the samples are in the source, by their places.
         to_file: put all rows into the temporary file, for other processes.
 
     Leaving a `with` removes the temporary file.
     """
 
-    def __init__(self, count: int, view: str, unite: Unite, *, to_file: bool = False) -> None:
+    def __init__(self, count: int, view: str, unite: Unite, origin: Origin, *, to_file: bool = False) -> None:
         self._count, self._view, self._unite, self._to_file = count, view, unite, to_file
+        self._origin = origin
         self._block = max(-(-count // _MOST_BLOCKS), 1)
         self._sizes = np.zeros(-(-count // self._block), np.int64)
         self._files: dict[FileEntry, int] = {}
@@ -277,7 +288,7 @@ class Spool:
             self._held = [_sorted(self._unite, [*self._files], self._held)]
         chunks = np.array(self._chunks, np.int64).reshape(-1, 4)
         made = Arranged(
-            self._count, self._block, self._sizes, self._view, self._unite, list(self._files),
+            self._count, self._block, self._sizes, self._view, self._unite, self._origin, list(self._files),
             self._bucket, chunks, self._folder, self._held,
         )  # fmt: skip
         if self._to_file:

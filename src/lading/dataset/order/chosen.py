@@ -35,6 +35,7 @@ from lading.dataset.shards.iteration import (
     Batching,
     finished,
     hidden_columns,
+    materialise_parts,
     padded,
 )
 from lading.dataset.shards.random_access import uniting
@@ -49,7 +50,8 @@ from lading.dataset.transform.columns import (
     columns_to_read,
     refuse_lost_columns,
 )
-from lading.dataset.transform.transform import Portion, Transform
+from lading.dataset.transform.portion import Portion
+from lading.dataset.transform.transform import Transform
 from lading.dataset.values.absent_fields import AbsentFields, no_sample_has, refusing_absent_columns
 from lading.dataset.values.field_values import columns_of
 from lading.dataset.values.sample_values import sample_values
@@ -57,6 +59,7 @@ from lading.dataset.writing.outcomes import Outcomes
 from lading.errors import UsageError
 from lading.features.items import KEY, sample_firsts, sample_rows, without_source
 from lading.formats.base import Scan
+from lading.options import OnError
 
 __all__ = ["MOST_FIRST_ROWS", "ChosenSamples", "has_map", "has_open_types", "in_order", "split_at_list"]
 
@@ -172,8 +175,7 @@ class ChosenSamples:
             every = shards or range(len(self._shards.listing))
             wanted = range(max(first, every.start), every.stop)
             scan = Scan(columns, max_rows=max_rows, max_bytes=max_bytes, views=views)
-            read = self._source.read(wanted, rest, scan)
-            found = transform.portions(read, outcomes, of_source=True)
+            found = transform.portions(self._source.read(wanted, rest, scan), outcomes)
             yield from (portion for portion in found if empty or portion.batch.num_rows)
             if outcomes is not None and shards is None:
                 outcomes.counts.update(transform.unmatched)
@@ -183,13 +185,26 @@ class ChosenSamples:
             return
         numbers = self._numbers(before)
         needed = self.columns_needed(rest, columns)
-        for portion in transform.portions(self._listed(numbers, before, needed, max_rows, max_bytes), outcomes):
+        listed = self._listed(numbers, before, needed, max_rows, max_bytes)
+        for portion in transform.portions(listed, outcomes, self._source.origin(numbers).places):
             if not empty and not portion.batch.num_rows:
                 continue
             places = portion.samples
             yield replace(portion, samples=None if places is None else numbers_at(numbers, places))
         if outcomes is not None:
             outcomes.counts.update(transform.unmatched)
+
+    def portions_with_bytes(
+        self, columns: Sequence[str], max_rows: int, max_bytes: int, on_error: OnError
+    ) -> Iterator[Portion]:
+        """The same with payload, in parts of up to `max_bytes`; for a look, which `Shards.counts` do not show."""
+        for portion in self.portions(columns, max_rows, max_bytes, steps=self.steps):
+            first, rows = 0, portion.rows if on_error == "error" else None
+            with portion.naming_rows():
+                for part in materialise_parts(self._shards, portion.batch, max_bytes, on_error=on_error):
+                    stop = first + part.num_rows
+                    yield replace(portion, batch=part, samples=None, rows=None if rows is None else rows[first:stop])
+                    first = stop
 
     def columns_needed(self, rest: Sequence[Step], columns: Sequence[str] | None = None) -> list[str] | None:
         """Columns that steps behind a list need of its rows; None for all."""
@@ -239,7 +254,8 @@ class ChosenSamples:
         rising = listed[order]
         release_freed()  # of steps that looked at all samples
         self._find_map_schemas(sum(isinstance(step, Map) for step in steps))
-        with Spool(len(listed), self._view, uniting(shards), to_file=to_file) as spool:
+        origin = self._source.origin(listed)
+        with Spool(len(listed), self._view, uniting(shards), origin, to_file=to_file) as spool:
             with shards.passes.during("reading for the new order"):
                 for portion in self._source.rising(rising, steps, columns, max_bytes, self._map_schemas):
                     self._spool(spool, portion, rising, order)
@@ -449,9 +465,10 @@ class _Look:
         view = self._shards.view
         columns = self._chosen.columns_behind(names, self._steps)
         absent = AbsentFields(names)
-        for batch in self.rows(columns):
-            values = sample_values(batch, names, view, self._shards.fetcher)
-            absent.see(batch.schema.names, values)
+        for portion in self._chosen.portions(columns, steps=self._steps):
+            with portion.naming_rows():
+                values = sample_values(portion.batch, names, view, self._shards.fetcher)
+            absent.see(portion.batch.schema.names, values)
             yield values
         absent.refuse(self._shards)
 

@@ -16,7 +16,7 @@ from lading.arrow.references import files_of
 from lading.arrow.types import unread_type
 from lading.arrow.views import reorder, take_rows
 from lading.content.field_paths import FieldPath
-from lading.dataset.order.order import is_over_numbers
+from lading.dataset.order.order import Numbers, is_over_numbers
 from lading.dataset.shards.iteration import aligned_to, materialise_parts, shard_batches
 from lading.dataset.shards.random_access import unfetched_rows
 from lading.dataset.shards.shards import Shards
@@ -25,8 +25,9 @@ from lading.dataset.steps.field_steps import Fields
 from lading.dataset.steps.key_steps import Join, SplitByGroup
 from lading.dataset.steps.step import Drop, Filter, ImageBounds, Rename, Select, Step, Where
 from lading.dataset.transform.columns import columns_asked, columns_to_read
+from lading.dataset.transform.portion import Origin, Portion
 from lading.dataset.transform.row_filters import row_filter_of
-from lading.dataset.transform.transform import Portion, Transform
+from lading.dataset.transform.transform import Transform
 from lading.dataset.values.field_values import advice_about
 from lading.errors import UsageError
 from lading.features.items import KEY, duplicate_id_bounds, sample_firsts, sample_rows
@@ -69,6 +70,10 @@ class SourceRows:
         """Whether samples have keys."""
         shards = self._shards
         return KEY in shards.schema.names or (shards.manifest is None and self.field(KEY) is not None)
+
+    def origin(self, numbers: Numbers) -> Origin:
+        """Where samples are, by their number in the source."""
+        return Origin(numbers, self._shards.sample_ends(), self._shards.path_in_rows, self._view)
 
     def field(self, name: str) -> pa.Field | None:
         """A column of the source, as the first shard has it that has it; None if no shard has it."""
@@ -152,13 +157,13 @@ class SourceRows:
             begin = int(ends[shard - 1]) if shard else 0
             mine = distinct[int(bounds[shard - 1]) if shard else 0 : int(bounds[shard])]
             for found, batch in self._of_shard(shard, mine, begin, again, columns, max_bytes):
-                portion = transform.apply(batch)
+                portion = transform.apply(batch, self.origin(found).places(batch))
                 if portion.samples is None or len(portion.samples) != len(found):
                     raise other_count()
                 at = 0
                 for part in self._unwrapped(portion.batch, max_bytes):
                     stop = at + len(sample_firsts(part, view))
-                    yield replace(portion, batch=part, samples=found[at:stop])
+                    yield replace(portion, batch=part, samples=found[at:stop], rows=None)
                     at = stop
 
     def _of_shard(
@@ -245,7 +250,8 @@ class SourceRows:
         transform = Transform(
             again, view, shards.fetcher, map_schemas=map_schemas, counts=counts, any_members=shards.takes_any_fields
         )
-        portion = transform.apply(self._with_asked(rows, again, columns))
+        whole = self._with_asked(rows, again, columns)
+        portion = transform.apply(whole, self.origin(rising).places(whole))
         if portion.samples is None or len(portion.samples) != len(rising):
             raise other_count()
         table = pa.Table.from_batches([portion.batch])

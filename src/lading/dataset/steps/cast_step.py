@@ -18,6 +18,7 @@ from lading.arrow.views import byte_lengths, is_bytes, is_text, present
 from lading.content.field_paths import FieldPath
 from lading.content.nested import plain
 from lading.dataset.steps.field_steps import Fields
+from lading.dataset.transform.portion import Portion
 from lading.dataset.values.field_values import field_type, field_values
 from lading.errors import DataError, LadingError, SchemaMismatch, UsageError, errors_at
 from lading.features.items import KEY, lineage_of
@@ -85,11 +86,10 @@ def cast_rows(step: Cast, batch: pa.RecordBatch, fetcher: Fetcher) -> pa.RecordB
 
 
 def _placed(error: LadingError, batch: pa.RecordBatch, name: str) -> LadingError:
-    """The error with the file and the sample of its row."""
+    """The error with the file and the key of its row."""
     files = lineage_of(batch.schema)
     if error.row is not None and KEY in batch.schema.names:
         error.at(sample=str(batch.column(KEY)[error.row].as_py()))
-        error.row = None
     return error.at(file=files[0] if len(files) == 1 else None, column=name)
 
 
@@ -138,13 +138,13 @@ def _refuse_first(wrong: pa.Array, values: pa.Array, expected: str) -> None:
         raise SchemaMismatch("not a label of the feature", row=row, expected=expected, found=repr(values[row].as_py()))
 
 
-def flat_fields(name: str, field: pa.Field, batches: Iterable[pa.RecordBatch]) -> Fields:
+def flat_fields(name: str, field: pa.Field, portions: Iterable[Portion]) -> Fields:
     """Return the step that makes a column of each field of a column's structs or JSON objects.
 
     Args:
         name: name of the column.
         field: the column.
-        batches: all rows of it, with payload; read only where the column holds JSON.
+        portions: all rows of it, with payload; read only where the column holds JSON.
 
     Raises:
         UsageError: the column holds neither.
@@ -161,9 +161,10 @@ def flat_fields(name: str, field: pa.Field, batches: Iterable[pa.RecordBatch]) -
                          found="bytes of files" if is_ref(field.type) else str(field.type),
                          advice="Flatten another column.")  # fmt: skip
     kinds_seen = Kinds()
-    for batch in batches:
-        if name in batch.schema.names:  # else only other shards have the column
-            _look(name, batch, kinds_seen)
+    for portion in portions:
+        if name in portion.batch.schema.names:  # else only other shards have the column
+            with portion.naming_rows():
+                _look(name, portion.batch, kinds_seen)
     columns = []
     for child in kinds_seen.names:
         kinds_of_child = kinds_seen.of(child, per_item=False)

@@ -159,6 +159,6 @@ def _misfit(column: pa.Field, batch: pa.RecordBatch, row: int) -> DataError:
     with errors_at(
         file=files[0] if len(files) == 1 else None,
         sample=None if key is None else str(batch.column(key)[row].as_py()),
-        row=row if key is None else None,
+        row=row,
     ):
         raise error

@@ -96,7 +96,7 @@ class Documents:
         raise UsageError("an item of a document is a dict", found=f"{type(item).__name__} {item!r:.80}")
 
     def place(self, document: int) -> dict[str, Any]:
-        """Where a document is: its file and its id, as far as they are known."""
+        """Where a document is: its first row in the batch, its file and its id, as far as they are known."""
         return self._own.place(self.rows(document)[0])
 
     def rows_made(self, document: int, changes: Mapping[str, Any]) -> list[ItemRow]:

@@ -51,7 +51,7 @@ class Values(Protocol):
         """Whether a value that a function looked at is another one now."""
 
     def place(self, row: int) -> dict[str, Any]:
-        """Where a sample is: its file and its key, as far as they are known."""
+        """Where a sample is: its row in the batch, its file and its key, as far as they are known."""
 
 
 class Sample(MutableMapping[str, Any]):
@@ -209,11 +209,11 @@ class Columns:
         return not _equal(fresh, value)
 
     def place(self, row: int) -> dict[str, Any]:
-        """Where a row is: its file and its key, as far as they are known."""
+        """Where a row is: its number in the batch, its file and its key, as far as they are known."""
         files = lineage_of(self.batch.schema)
         name = next((name for name in (KEY, "sample_id") if name in self._places), None)
         key = None if name is None else self.stored(name, row)
-        known = {"file": files[0] if len(files) == 1 else None, "sample": key}
+        known = {"file": files[0] if len(files) == 1 else None, "sample": key, "row": row}
         return {name: value for name, value in known.items() if value is not None}
 
 

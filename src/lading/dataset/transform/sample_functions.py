@@ -188,8 +188,9 @@ class SampleMap(_Called):
         try:
             made = self._merged(before, columns, rows, encoders)
         except LadingError as error:
-            if error.row is not None:  # of the batch
-                error.at(**columns.place(error.row)).row = None
+            if error.row is not None:  # of the rows that were made
+                source = sources[error.row]
+                error.at(**columns.place(error.row)).row = None if source < 0 else source
             raise
         if isinstance(values, Documents):
             refuse_merged(batch, made)

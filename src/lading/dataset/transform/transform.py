@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from typing import TypeAlias
 
@@ -28,6 +28,7 @@ from lading.dataset.steps.key_steps import Join, SplitByGroup
 from lading.dataset.steps.step import Drop, Filter, Function, ImageBounds, Limit, Map, Rename, Rows, Select, Step, Where
 from lading.dataset.transform.columns import after_columns, choose_columns
 from lading.dataset.transform.joined import Joiner
+from lading.dataset.transform.portion import Place, Portion, rows_of_file
 from lading.dataset.transform.row_filters import FailsCondition, Rejects, check_types, left_rows, rejects_of
 from lading.dataset.transform.sample_functions import SampleFilter, SampleMap, of_batch
 from lading.dataset.writing.outcomes import ALONG, DROPPED, FILTERED, FILTERED_ALONG, Outcomes, RowOutcome
@@ -35,27 +36,11 @@ from lading.errors import UsageError
 from lading.features.items import lineage_of, sample_firsts, sample_rows, without_source
 from lading.storage.fetch import Fetcher
 
-__all__ = ["Portion", "Transform"]
+__all__ = ["Places", "Transform"]
 
 
-@dataclass(frozen=True, slots=True)
-class Portion:
-    """A batch on its way through the steps.
-
-    Attributes:
-        batch: the rows, of whole samples.
-        samples: the number of each sample in the source; None once a function changed how many samples there are.
-        rows: the number of each row in the batch that was read; None once a function replaced the rows.
-        ends: the number of rows up to the end of each sample of the batch that was read.
-        outcomes: rows that were left out, each with its numbers in the batch that was read, where they are known.
-    """
-
-    batch: pa.RecordBatch
-    samples: NDArray[np.int64] | None
-    rows: NDArray[np.int64] | None
-    ends: NDArray[np.int64]
-    outcomes: tuple[tuple[NDArray[np.int64] | None, RowOutcome], ...] = field(default=())
-
+Places: TypeAlias = Callable[[pa.RecordBatch, int], Place]
+"""Gives the places of the rows of a batch, and is told the number of samples in the batches before it."""
 
 _Apply: TypeAlias = Callable[[Portion], Portion]
 
@@ -177,8 +162,12 @@ class Transform:
                 schema = known
         return schema
 
-    def apply(self, batch: pa.RecordBatch) -> Portion:
+    def apply(self, batch: pa.RecordBatch, place: Place | None = None) -> Portion:
         """The rows of one batch that are left, as the steps make them, and the outcomes of the others.
+
+        Args:
+            batch: the rows.
+            place: gives the place of a row of the batch, for errors.
 
         Raises:
             UsageError: a condition or a function does not fit the columns.
@@ -186,9 +175,10 @@ class Transform:
         ends = np.append(sample_firsts(batch, self.view)[1:], batch.num_rows)[: batch.num_rows]
         samples = np.arange(self._first, self._first + len(ends))
         self._first += len(ends)
-        portion = Portion(batch, samples, np.arange(batch.num_rows), ends)
+        portion = Portion(batch, samples, np.arange(batch.num_rows), ends, place or rows_of_file(batch, None))
         for apply in self._applied:
-            portion = apply(portion)
+            with portion.naming_rows():
+                portion = apply(portion)
         left = [(rows, each) for rows, each in portion.outcomes if len(each.rows)]
         return replace(portion, outcomes=tuple(left))
 
@@ -208,7 +198,7 @@ class Transform:
         return replace(portion, batch=joiner.joined(portion.batch, places))
 
     def portions(
-        self, batches: Iterable[pa.RecordBatch], outcomes: Outcomes | None = None, *, of_source: bool = False
+        self, batches: Iterable[pa.RecordBatch], outcomes: Outcomes | None = None, places: Places | None = None
     ) -> Iterator[Portion]:
         """The rows that are left of batches, in portions; reads no further than is needed.
 
@@ -217,17 +207,19 @@ class Transform:
         Args:
             batches: the rows.
             outcomes: takes the rows that are left out.
-            of_source: whether the batches are all rows of shards, in order: then outcomes have the numbers of rows.
+            places: gives the places of rows. Without it, the batches are all rows of shards, in order: then outcomes
+                have the numbers of rows.
         """
-        waiting, file, row = iter(batches), [""], 0
+        waiting, file, row, samples = iter(batches), [""], 0, 0
         while not self.is_done() and (batch := next(waiting, None)) is not None:
-            portion = self.apply(batch)
+            before, file = file, lineage_of(batch.schema)
+            row = row if file == before else 0
+            of_file = rows_of_file(batch, range(row, row + batch.num_rows))
+            portion = self.apply(batch, of_file if places is None else places(batch, samples))
             if outcomes is not None:
-                before, file = file, lineage_of(batch.schema)
-                row = row if file == before else 0
                 for placed, each in portion.outcomes:
-                    outcomes.add(each if placed is None or not of_source else replace(each, numbers=row + placed))
-                row += batch.num_rows
+                    outcomes.add(each if placed is None or places is not None else replace(each, numbers=row + placed))
+            row, samples = row + batch.num_rows, samples + len(portion.ends)
             if portion.batch.num_rows or portion.samples is None:
                 yield portion
 

@@ -13,8 +13,8 @@ from lading.content.nested import close_to
 from lading.dataset.shards.iteration import MAX_BYTES, shard_batches
 from lading.dataset.shards.shards import Shards
 from lading.dataset.steps.step import Select, Step, Where
+from lading.dataset.transform.portion import Portion
 from lading.dataset.transform.row_filters import of_other_kind, without
-from lading.dataset.transform.transform import Portion
 from lading.dataset.values.field_values import read_fields
 from lading.dataset.writing.outcomes import ALONG, Outcomes
 from lading.errors import DataError, UsageError

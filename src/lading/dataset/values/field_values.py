@@ -250,7 +250,7 @@ class _Values:
         return error.at(
             file=files[0] if len(files) == 1 else None,
             sample=None if key is None else str(self.batch.column(key)[row].as_py()),
-            row=row if key is None else None,
+            row=row,
             column=self.field.name,
         )
 
