@@ -192,13 +192,17 @@ def _slices(corpus: str) -> Way:
     """Slices of maps, in lists of 64: places are known, and taken on trust."""
 
     def way(place: Place) -> Callable[[], Done]:
-        values, make = _values(place, corpus), (lambda view: str(view, "utf-8")) if corpus == "texts" else bytes
+        values = _values(place, corpus)
 
         def batches() -> Iterator[list[dict[str, Any]]]:
             for begin in range(0, len(values), _BATCH):
-                yield [dict(enumerate(map(make, sample))) for sample in values[begin : begin + _BATCH]]
+                some = values[begin : begin + _BATCH]
+                if corpus == "texts":
+                    yield [{"cls": number, "txt": str(text, "utf-8")} for number, text in some]
+                else:
+                    yield [{"jpg": bytes(picture), "json": bytes(meta)} for picture, meta in some]
 
-        return lambda: _epoch_of_samples(batches(), tuple(range(len(_COUNTED[corpus]))))
+        return lambda: _epoch_of_samples(batches(), _COUNTED[corpus])
 
     return way
 
