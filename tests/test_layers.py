@@ -18,7 +18,7 @@ _ROOT = Path(lading.__file__).parent
 
 LAYERS = (
     "errors spelling units limits options arrow features",
-    "content codecs",
+    "content codecs processes",
     "storage",
     "media caches",
     "formats",

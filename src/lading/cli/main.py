@@ -155,7 +155,7 @@ def lading(
 
 
 def _prepare() -> None:
-    from lading.jobs.child_process import leave_pandas_out
+    from lading.processes.child_process import leave_pandas_out
 
     leave_pandas_out()
 

@@ -1,9 +1,7 @@
 """Worker processes of a job, and their results in order.
 
-Each worker is a program of its own (`lading.jobs.worker`), so that no state of this process is forked, and a notebook
-needs nothing special. Workers have their own process group: an interrupt from the terminal reaches this process alone,
-which ends them. They inherit the lock on the folder in which the dataset is built: while one lives, no other job takes
-that folder for abandoned.
+Each worker is a program of its own (`lading.jobs.worker`). Workers inherit the lock on the folder in which the dataset
+is built: while one lives, no other job takes that folder for abandoned.
 """
 
 from __future__ import annotations
@@ -12,7 +10,6 @@ import os
 import selectors
 import signal
 import subprocess
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -21,9 +18,10 @@ from typing import Any, Protocol, Self, TypeVar
 import orjson
 import pyarrow as pa
 
-from lading.errors import CorruptShard, LadingError, StoreError, UsageError
+from lading.errors import CorruptShard, LadingError, StoreError
 from lading.jobs.messages import decode_error, repeat_warning, write_message
 from lading.jobs.progress import Tally
+from lading.processes.program import how_it_ended, start_program
 
 __all__ = ["Numbered", "Order", "Workers"]
 
@@ -186,21 +184,8 @@ class Workers:
 
 
 def _start(lock: int | None) -> subprocess.Popen[bytes]:
-    if not sys.executable:
-        raise UsageError(
-            "this Python cannot start worker processes: sys.executable is empty", advice="Work with --workers 1."
-        )
-    # The modules that this process finds, in the same order; `-P` keeps those of the current folder out otherwise.
-    path = [entry or os.getcwd() for entry in sys.path if os.pathsep not in entry]
-    return subprocess.Popen(
-        [sys.executable, "-P", "-m", "lading.jobs.worker"],
-        bufsize=0,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(path)},
-        pass_fds=() if lock is None else (lock,),
-        process_group=0,
-    )
+    fds = () if lock is None else (lock,)
+    return start_program("lading.jobs.worker", stdin=subprocess.PIPE, stdout=subprocess.PIPE, fds=fds)
 
 
 def _send(worker: _Worker, message: Mapping[str, Any], tables: Sequence[pa.Table | None] = ()) -> None:
@@ -221,7 +206,7 @@ def _died(worker: _Worker) -> LadingError:
         )  # fmt: skip
     return StoreError(
         "a worker process died", file=" to ".join(dict.fromkeys(paths[:1] + paths[-1:])) or None,
-        found=f"signal {-status} ({_signal_name(-status)})" if status < 0 else f"exit status {status}",
+        found=how_it_ended(status),
         advice="If memory ran out, use fewer workers or smaller batches (--max-batch-bytes).",
     )  # fmt: skip
 
@@ -233,10 +218,3 @@ def _cut_file(orders: Sequence[Order]) -> str | None:
             if shard["size_bytes"] is not None and os.stat(shard["path"]).st_size < shard["size_bytes"]:
                 return str(shard["path"])
     return None
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return "of real time"

@@ -20,11 +20,11 @@ from lading.dataset.source.source import Source
 from lading.errors import StoreError, UsageError
 from lading.formats.registry import is_installed
 from lading.jobs.messages import decode_skipped, encode_skipped, plain_value
-from lading.jobs.pickled import decode_value, encode_value
 from lading.jobs.pool import Order, Workers
 from lading.jobs.progress import OnProgress, Progress, Speed, Tally
 from lading.jobs.tasks import shard_sizes
 from lading.jobs.threads import threads_each
+from lading.processes.pickled import decode_value, encode_value
 from lading.storage.base import store_errors
 from lading.storage.memory import MemoryStore
 from lading.storage.stores import Stores, resolve

@@ -10,10 +10,10 @@ import pyarrow as pa
 from lading.arrow.references import is_ref, ref_field
 from lading.dataset.shards.shards import ReadPlan
 from lading.dataset.steps.step import Filter, Map, Step, Where
-from lading.jobs.pickled import decode_value, encode_value
 from lading.jobs.plan import Plan
 from lading.limits import DEFAULT_LIMITS, Limits
 from lading.options import WriteOptions
+from lading.processes.pickled import decode_value, encode_value
 from lading.units import parse_bytes
 
 __all__ = ["Conversion", "decode_schema", "encode_schema"]

@@ -15,12 +15,12 @@ from lading.dataset.source.source import Source, listed_once
 from lading.errors import UsageError
 from lading.formats.base import Scan
 from lading.jobs.media_facts import MediaFacts
-from lading.jobs.pickled import decode_value, encode_value
 from lading.jobs.progress import OnProgress, Progress, reporting_passes
 from lading.jobs.progress_bars import shown_progress
 from lading.jobs.reading import NO_DIGESTS, Look, OnRead, Reading, look_at_shards
 from lading.jobs.stats_values import Stats, stats_of
 from lading.jobs.summaries import Summaries, is_read
+from lading.processes.pickled import decode_value, encode_value
 
 __all__ = ["begin_stats", "dataset_stats"]
 

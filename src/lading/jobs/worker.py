@@ -33,7 +33,6 @@ from lading.dataset.transform.part_shards import planned_shards
 from lading.dataset.writing.outcomes import LEDGER_NAME
 from lading.formats.registry import all_formats, get_format
 from lading.interleaved.tar_writer import Roles
-from lading.jobs.child_process import end_with_parent, leave_pandas_out
 from lading.jobs.converter import Converter
 from lading.jobs.messages import (
     DIGESTS_NAME,
@@ -55,6 +54,7 @@ from lading.pipeline.open_shard import BuildFolder
 from lading.pipeline.pack import KeyNumbers
 from lading.pipeline.shard_kind import ShardKind
 from lading.pipeline.write import PartWriter
+from lading.processes.child_process import end_with_parent, leave_pandas_out
 from lading.storage.background import Background
 from lading.storage.base import write_file
 from lading.storage.fetch import Fetcher

@@ -6,7 +6,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Literal
@@ -20,6 +20,7 @@ from lading.train.decode import Decode
 from lading.train.feed import DatasetFeed, Feed, Mixture, MixtureFeed
 from lading.train.mixing import ENDLESS
 from lading.train.order import Kind, Shuffle
+from lading.train.processes import Processes
 from lading.train.ranks import rank_and_world_size
 from lading.train.reading import EpochReader, OnSampleError, Reading
 from lading.train.share import Last, Share
@@ -48,6 +49,7 @@ def loader(  # noqa: PLR0913 - one argument a decision of the user; all but two 
     rank: int | None = None,
     world_size: int | None = None,
     threads: int | None = None,
+    workers: int = 0,
     ahead_bytes: int | str = "256MB",
     on_error: OnSampleError = "error",
     timeout: float = 300,
@@ -88,7 +90,11 @@ def loader(  # noqa: PLR0913 - one argument a decision of the user; all but two 
         rank: of this process; by default that of `torch.distributed` if it is initialised, else of the variable `RANK`
             or of Slurm, else 0.
         world_size: number of ranks; by default from where the rank is, else 1.
-        threads: that decode; by default one a core.
+        threads: that decode; by default one a core. Each worker has so many; by default they share the cores.
+        workers: processes that make the batches. They pay where functions of the user are heavy Python; media are
+            decoded as fast by threads, which is the default, 0. The batches, the state, errors and counts are the same
+            with any number. A script needs no `if __name__ == "__main__"`. cloudpickle sends functions to workers;
+            what a function changes there stays there. A worker that dies is an error. Not on Windows.
         ahead_bytes: what is read ahead of the loop, at most, by the sizes of files.
         on_error: for a sample that cannot be decoded: `error`, or `skip`, which takes the next sound one of the order.
         timeout: seconds that a loop waits for samples to be read: a store that does not answer is an error then.
@@ -99,7 +105,7 @@ def loader(  # noqa: PLR0913 - one argument a decision of the user; all but two 
     """
     recipe = Recipe(decode, image_size, transform, batch_transform, collate)
     names = None if columns is None else tuple(columns)
-    reading = Reading(names, threads, parse_bytes(ahead_bytes), on_error, timeout)
+    reading = Reading(names, threads, parse_bytes(ahead_bytes), on_error, timeout, workers)
     ranks = None if rank is world_size is None else rank_and_world_size(rank, world_size)
     return Loader(_feed(source, shuffle, seed), batch_size, last, ranks, recipe, reading)
 
@@ -126,7 +132,7 @@ class Loader:
         self, feed: Feed, batch_size: int, last: Last, ranks: tuple[int, int] | None, recipe: Recipe, reading: Reading
     ) -> None:
         _refuse_wrong(batch_size, last, reading)
-        self._feed, self._reading, self._collate, self._given_ranks = feed, reading, recipe.collate, ranks
+        self._feed, self._reading, self._recipe, self._given_ranks = feed, reading, recipe, ranks
         self._share = Share(feed.order(0).num_samples, batch_size, last, *(ranks or rank_and_world_size()))
         documents = feed.dataset.view == "interleaved"
         as_samples = feed.dataset.as_samples if documents else None
@@ -134,6 +140,7 @@ class Loader:
         _refuse_no_batch(self._share)
         self.epoch, self._position, self._resumed = 0, 0, False
         self._loop: Generator[Any] | None = None
+        self._processes = Processes(reading.workers) if reading.workers else None
         self.counts: Counter[str] = Counter()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -152,7 +159,7 @@ class Loader:
     @property
     def collate(self) -> Collate:
         """What a batch is, as `lading.loader` was told."""
-        return self._collate
+        return self._recipe.collate
 
     def __len__(self) -> int:
         """Batches of a whole epoch, the same on every rank. Raises TypeError for a mixture that never stops."""
@@ -165,7 +172,7 @@ class Loader:
         self._end_loop()
         if not self._resumed:  # a loop that was given all batches is over, also if it never asked for more
             self.epoch, self._position = self._begin(self.epoch, self._position)[0], 0
-        self._loop = self.batches(self.epoch, self._position)
+        self._loop = self._batches_from(self._position)
         return self._epoch(self._loop, self._position, os.getpid())
 
     def _epoch(self, loop: Generator[Any], position: int, process: int) -> Iterator[Any]:
@@ -195,6 +202,11 @@ class Loader:
         if loop is not None:
             with suppress(ValueError):  # it is being advanced at this moment, by another thread
                 loop.close()
+
+    def _batches_from(self, position: int) -> Generator[Any]:
+        if self._processes is None:
+            return self.batches(self.epoch, position)
+        return self._processes.batches(self, self.epoch, position)
 
     def set_epoch(self, epoch: int) -> None:
         """Make the next loop give this epoch from its begin, or from where `load_state_dict` has it go on."""
@@ -252,6 +264,11 @@ class Loader:
         reader = EpochReader(self._feed, share, self._feed.order(epoch), self._maker, reading, self.counts)
         return reader.batches(position)
 
+    @property
+    def given(self) -> dict[str, Any]:
+        """What the user gave that other processes need: the data and the functions, by the names of arguments."""
+        return {"source": self.dataset, **{each.name: getattr(self._recipe, each.name) for each in fields(Recipe)}}
+
     def position_after(self, position: int, batches: int = 1) -> int:
         """The position behind so many batches of every rank."""
         return self._share.after(position, batches)
@@ -302,6 +319,8 @@ def _refuse_wrong(batch_size: int, last: str, reading: Reading) -> None:
         raise UsageError("no such policy", expected="error or skip", found=repr(reading.on_error))
     if reading.threads is not None and (type(reading.threads) is not int or reading.threads < 1):
         raise UsageError("threads must be a whole number of at least 1", found=repr(reading.threads))
+    if type(reading.workers) is not int or reading.workers < 0:
+        raise UsageError("workers must be a whole number of at least 0", found=repr(reading.workers))
     if not reading.timeout_s > 0:
         raise UsageError("timeout must be more than 0 seconds", found=repr(reading.timeout_s))
 

@@ -58,6 +58,7 @@ class Reading:
         ahead_bytes: what is read ahead, at most.
         on_error: what is done with a sample that cannot be decoded.
         timeout_s: seconds that the loop waits for samples to be read.
+        workers: processes that make the batches; 0 for threads of this one.
     """
 
     columns: tuple[str, ...] | None = None
@@ -65,6 +66,7 @@ class Reading:
     ahead_bytes: int = 256 << 20
     on_error: OnSampleError = "error"
     timeout_s: float = 300.0
+    workers: int = 0
 
     def shared_by(self, processes: int) -> Reading:
         """How each of some processes reads: all together take the memory of one, and by default its threads."""

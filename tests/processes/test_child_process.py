@@ -47,6 +47,6 @@ def test_to_import_lading_imports_no_pandas(tmp_path: Path, environment: dict[st
 
 
 def test_whoever_asks_for_pandas_later_gets_it(tmp_path: Path, environment: dict[str, str]) -> None:
-    code = "from lading.jobs.child_process import *; leave_pandas_out(); import pandas; print(pandas.__version__)"
+    code = "from lading.processes.child_process import *; leave_pandas_out(); import pandas; print(pandas.__version__)"
     assert run(code, environment) == "3.0.0\n"
     assert (tmp_path / "seen").exists()
