@@ -97,9 +97,9 @@ def main() -> None:
     ways: dict[str, Callable[[], np.ndarray]] = {
         "lading, none": lambda: of_lading("none", ends),
         "lading, global": lambda: of_lading("global", ends),
-        "lading, block of 40": lambda: of_lading("block", ends, block=40),
-        "lading, block of 200": lambda: of_lading("block", ends, block=200),
-        "lading, block of 1,000 (a shard)": lambda: of_lading("block", ends, block=1000),
+        "lading, 256 blocks of 16": lambda: of_lading("block", ends, block=16, window=32),
+        "lading, 256 blocks of 200": lambda: of_lading("block", ends, block=200, window=32),
+        "lading, 64 blocks of 1,000 (a shard)": lambda: of_lading("block", ends, block=1000, window=8),
         "webdataset, shards and 1,000": lambda: of_webdataset(ends),
         "datasets, shards and 1,000": lambda: of_datasets(ends),
         "streaming, py1e": lambda: of_mosaicml("py1e", ends),

@@ -33,7 +33,7 @@ def test_json_is_the_plan(source: str) -> None:
     expected = plan(source, 8, world_size=4, shuffle="global", seed=3)
     assert json.loads(_run(source, *options)) == json.loads(json.dumps(expected.to_dict()))
     lanes = json.loads(_run(source, "--shuffle", "block", "--lanes", "16", "--json"))["shuffle"]
-    assert lanes == Shuffle("block", lanes["block"], lanes=16).as_dict()
+    assert lanes == Shuffle("block", lanes["block"], window=32, lanes=16).as_dict()
 
 
 def test_steps_come_before(source: str) -> None:

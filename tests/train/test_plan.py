@@ -112,10 +112,10 @@ def test_a_billion_samples_are_planned_by_some_stretches(folder: Path, shuffle: 
         assert made.read_bytes == pytest.approx(made.rank_bytes, rel=0.01)
         assert made.requests == pytest.approx(made.rank_samples, rel=0.01)
         assert made.shards_a_batch == pytest.approx(made.random_shards_a_batch, rel=0.05)
-    else:  # a rank reads the eight blocks of its lane's window, or parts of them
+    else:  # a rank reads the 32 blocks of 26 samples of its lane's window, or parts of them
         assert made.read_bytes == pytest.approx(made.rank_bytes, rel=0.2)
-        assert made.requests < made.rank_samples / 50
-        assert 4 <= made.shards_a_batch <= 9
+        assert made.requests < made.rank_samples / 15
+        assert made.shards_a_batch == pytest.approx(32 * (1 - (1 - 1 / 32) ** 32), rel=0.1)
 
 
 @pytest.mark.parametrize(

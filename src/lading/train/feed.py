@@ -21,7 +21,7 @@ from lading.dataset.layout import Layout
 from lading.dataset.transform.concat import concat
 from lading.errors import UsageError
 from lading.train.mixing import ENDLESS, Proportions, Stop
-from lading.train.order import Kind, Order, Shuffle
+from lading.train.order import LANES, Kind, Order, Shuffle
 from lading.train.permutation import derived_key
 
 __all__ = ["USUAL_BYTES", "DatasetFeed", "EpochOrder", "Feed", "Mixture", "MixtureFeed", "mix"]
@@ -29,7 +29,9 @@ __all__ = ["USUAL_BYTES", "DatasetFeed", "EpochOrder", "Feed", "Mixture", "Mixtu
 USUAL_BYTES: Final = 64 << 10
 """Of a sample, where no list says the sizes of files."""
 
-_BLOCK_BYTES: Final = 4 << 20
+_BLOCK_BYTES: Final = 512 << 10
+_ROUND_BYTES: Final = 128 << 20
+_MOST_WINDOW: Final = 32
 
 
 class EpochOrder(Protocol):
@@ -302,8 +304,10 @@ def resolved(shuffle: bool | Kind | Shuffle, layout: Layout) -> Shuffle:
     kind = usual if shuffle is True else shuffle
     if kind != "block":
         return Shuffle(kind)
-    by_bytes = _BLOCK_BYTES // (layout.sample_bytes or USUAL_BYTES)
-    return Shuffle("block", max(by_bytes, layout.unit_samples, 1))
+    sample_bytes = layout.sample_bytes or USUAL_BYTES
+    block = max(_BLOCK_BYTES // sample_bytes, layout.unit_samples, 1)
+    window = _ROUND_BYTES // (LANES * block * sample_bytes)
+    return Shuffle("block", block, min(max(window, 1), _MOST_WINDOW))
 
 
 def _refuse_wrong_weights(begin: int, row: Mapping[str, float], known: Mapping[str, float]) -> None:

@@ -71,7 +71,7 @@ def loader(  # noqa: PLR0913 - one argument a decision of the user; all but two 
         batch_size: samples a batch.
         shuffle: True for `global`, which is any order, where samples are byte ranges of local files, and `block` where
             the store is remote or files are compressed: blocks of neighbours in random order, shuffled within a round
-            of 64 blocks, and read once. False for the order of the source.
+            of about 128 MB, and read once. False for the order of the source.
         seed: of the shuffle.
         columns: columns to read; None for all.
         decode: what becomes of columns, such as `{"jpg": "pil"}`: `pil`, `numpy` (height, width, 3), `torch`

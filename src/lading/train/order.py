@@ -7,8 +7,8 @@ Kinds of shuffle:
 
 - `none`: the order of the source.
 - `global`: any order of all samples is equally near. Every batch reads from everywhere.
-- `block`: for data of which neighbours are read together. Blocks of neighbours are put in a random order; 64 of them
-  at a time make a round. The samples of a round are dealt out to lanes, each of which shuffles its own. Position `q` of
+- `block`: for data of which neighbours are read together. Blocks of neighbours are put in a random order; a number of
+  them make a round. The samples of a round are dealt out to lanes, each of which shuffles its own. Position `q` of
   a round is of lane `q % lanes`: ranks that take every n-th position read blocks of their own.
 
 Example:
@@ -29,12 +29,13 @@ from numpy.typing import NDArray
 from lading.errors import UsageError
 from lading.train.permutation import Permutation, derived_key
 
-__all__ = ["Kind", "Order", "Shuffle"]
+__all__ = ["LANES", "Kind", "Order", "Shuffle"]
 
 Kind: TypeAlias = Literal["none", "global", "block"]
 
 _WINDOW: Final = 8
-_LANES: Final = 8
+LANES: Final = 8
+"""Of a round, unless the user says otherwise: ranks of a machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,7 @@ class Shuffle:
     kind: Kind
     block: int = 0
     window: int = _WINDOW
-    lanes: int = _LANES
+    lanes: int = LANES
 
     def __post_init__(self) -> None:
         """Refuse other kinds, and sizes that are no sizes."""
