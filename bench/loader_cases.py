@@ -346,10 +346,10 @@ def _bytes_case(name: str, corpus: str, workers: int) -> Case:
 
 CASES = (
     _bytes_case("loader images", "images", 0),
-    _bytes_case("loader images, 2 workers", "images", 2),
+    _bytes_case("loader images with 2 workers", "images", 2),
     _bytes_case("loader texts", "texts", 0),
     Case(
-        "loader photos decoded, 2 workers",
+        "loader photos decoded with 2 workers",
         "photos*/*",
         peer="datasets",
         limit="Pillow, 2 threads",
