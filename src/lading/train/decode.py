@@ -6,6 +6,7 @@ import io
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from importlib import import_module
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -220,15 +221,14 @@ def as_tensors(data: bytes, way: Way) -> dict[str, Any]:
         DataError: the bytes are no safetensors file, or numpy lacks the type of an array.
         MissingExtra: safetensors, or torch, is not installed.
     """
+    if way == "torch":
+        torch_here()
     try:
-        import safetensors.numpy as files
+        files: Any = import_module("safetensors.torch" if way == "torch" else "safetensors.numpy")
     except ImportError as error:
         raise MissingExtra("safetensors files are read with safetensors, which is not installed",
                            advice="Install it: pip install 'lading[safetensors]'. Or take the bytes: decode=False."
                            ) from error  # fmt: skip
-    if way == "torch":
-        torch_here()
-        import safetensors.torch as files
     try:
         found: dict[str, Any] = files.load(bytes(data))
     except Exception as error:
