@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 import lading
@@ -24,6 +25,7 @@ from lading.storage.stores import Stores
 from lading.storage.wrappers import WrappedStore
 from lading.train.loader import Loader
 from lading.train.order import Order, Shuffle
+from lading.train.reading import Chunk, EpochReader
 from lading.train.share import Share
 
 _COUNT = 240
@@ -411,3 +413,21 @@ def test_a_changed_file_of_a_loader_with_maps_is_noticed(folders: Path, tmp_path
         file.write(b"more")
     with pytest.raises(CorruptShard, match="the file changed while it was open"):
         _keys(loop)
+
+
+def test_tiny_samples_are_not_planned_far_ahead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bytes would allow millions of samples, for which the first batch must not wait."""
+    with lading.writer(tmp_path / "tiny", format="arrow") as writer:
+        writer.write_batch(pa.record_batch({"number": np.arange(3_000_000)}))
+    planned, chunks = list[int](), EpochReader.chunks
+
+    def counted(*args: Any) -> Iterator[Chunk]:
+        for chunk in chunks(*args):
+            planned.append(sum(map(len, chunk.steps)))
+            yield chunk
+
+    monkeypatch.setattr(EpochReader, "chunks", counted)
+    batches = iter(lading.loader(tmp_path / "tiny", 8, shuffle=True))
+    next(batches)
+    assert 8 <= sum(planned) <= 8 * 2**9
+    batches.close()

@@ -42,6 +42,8 @@ _CHUNK_BYTES: Final = 16 << 20
 _CHUNK_SAMPLES: Final = 1 << 16
 _SHARE_OF_AHEAD: Final = 4
 """A chunk takes a quarter of what is read ahead, at most, so that one is read while others are used; a round a half."""
+_MOST_CHUNKS: Final = 8
+"""That are held at once: of tiny samples, those that the bytes allow would take seconds to plan."""
 _FIRST_BATCHES: Final = 1
 _NAMED_FILES: Final = 3
 _WAIT_S: Final = 0.5
@@ -124,7 +126,8 @@ class _Ahead:
     def _may_hold(self, size: int) -> bool:
         """Whether so much more may be read; always if nothing else is held: a batch is never cut."""
         held = sum(chunk.size_bytes for chunk in self._held)
-        return not self._held or held + size <= self._reader.reading.ahead_bytes
+        allowed = held + size <= self._reader.reading.ahead_bytes and len(self._held) < _MOST_CHUNKS
+        return allowed or not self._held
 
     def _read(self, chunk: Chunk) -> list[pa.Table]:
         tables = self._reader.tables(chunk.steps)
