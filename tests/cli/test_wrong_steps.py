@@ -81,13 +81,13 @@ _TAR = "convert in.tar out.parquet"
 _ROWS = "convert rows.parquet out.parquet"
 _SPLIT = "convert in.tar out --to parquet --split-into"
 WRONG: list[tuple[str, list[str], int, str]] = [
-    (_TAR, ["--map", "f.py:raises"], 1, "in.tar sample '00'.*ValueError: no luck.*--on-error drop_sample"),
-    (_TAR, ["--map", "f.py:leaves"], 1, "in.tar sample '00'.*SystemExit: 5.*--on-error drop_sample"),
-    (_TAR, ["--filter", "f.py:leaves"], 1, "in.tar sample '00'.*SystemExit: 5"),
-    (_TAR, ["--map", "f.py:number"], 2, "in.tar sample '00'.*must return a dict.*found int"),
+    (_TAR, ["--map", "f.py:raises"], 1, "in.tar row 0 sample '00'.*ValueError: no luck.*--on-error drop_sample"),
+    (_TAR, ["--map", "f.py:leaves"], 1, "in.tar row 0 sample '00'.*SystemExit: 5.*--on-error drop_sample"),
+    (_TAR, ["--filter", "f.py:leaves"], 1, "in.tar row 0 sample '00'.*SystemExit: 5"),
+    (_TAR, ["--map", "f.py:number"], 2, "in.tar row 0 sample '00'.*must return a dict.*found int"),
     (_TAR, ["--map", "f.py:mixed"], 2, "sample '05' column 'new'.*expected a number.*Return one kind of value"),
-    (_TAR, ["--map", "f.py:lone"], 1, "in.tar sample '05' column 'new'.*lone surrogate.*found '.ud800'"),
-    (_TAR, ["--map", "f.py:lone_in_txt"], 1, "in.tar sample '05' column 'txt'.*lone surrogate.*found '.ud800'"),
+    (_TAR, ["--map", "f.py:lone"], 1, "in.tar row 5 sample '05' column 'new'.*lone surrogate.*found '.ud800'"),
+    (_TAR, ["--map", "f.py:lone_in_txt"], 1, "in.tar row 5 sample '05' column 'txt'.*lone surrogate.*found '.ud800'"),
     (_TAR, ["--map", "f.py:gone"], 2, "f.py: --map: no such function.*expected raises"),
     (_TAR, ["--map", "f.py"], 2, "FILE.py:FUNCTION"),
     (_TAR, ["--map", "broken.py:f"], 2, "broken.py: --map: the code cannot be loaded.*line 1"),
@@ -181,9 +181,11 @@ WRONG: list[tuple[str, list[str], int, str]] = [
         for options in (["--columns", "nope"], ["--drop-columns", "nope"], ["--columns", "nope,__key__"])
     ),
     (_ROWS, ["--flatten", "n"], 2, "neither JSON objects nor structs"),
-    (_ROWS, ["--cast", "n=int8"], 1, "rows.parquet sample '00' column 'n'.*expected int8, found int64 300"),
+    (_ROWS, ["--cast", "n=int8"], 1, "rows.parquet row 0 sample '00' column 'n'.*expected int8, found int64 300"),
     (_ROWS, ["--cast", "n=nope"], 2, "not the name of a type"),
     (_ROWS, ["--cast", "n"], 2, "--cast NAME=TYPE"),
+    (_ROWS, ["--cast", "n=int8,s=string"], 2, "--cast n=int8 --cast s=string"),
+    (_ROWS, ["--cast", "n=timestamp[us,tz=UTC]"], 2, "not the name of a type"),
     (_ROWS, ["--cast", "gone=int8"], 2, "no such column; expected __key__, n, s"),
     (_ROWS, ["--rename", "n=s"], 2, "has this name already.*found 's'.*Give another name"),
     (_ROWS, ["--rename", "gone=a"], 2, "no such column; expected __key__, n, s"),

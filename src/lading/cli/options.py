@@ -310,6 +310,12 @@ def _new_types(pairs: Sequence[str]) -> dict[str, str]:
     if found is None:
         raise UsageError("not a new type of a column", expected="--cast NAME=TYPE, once for a column",
                          found=", ".join(map(repr, pairs)))  # fmt: skip
+    for name, kind in found.items():
+        first, comma, more = kind.partition(",")
+        if comma and "=" in more and not any(bracket in first for bracket in "[(<"):
+            raise UsageError("the new types of several columns in one --cast", found=repr(f"{name}={kind}"),
+                             advice=f"Repeat --cast for each column: --cast {name}={first} --cast {more.strip()}"
+                             )  # fmt: skip
     return found
 
 

@@ -323,3 +323,20 @@ def test_samples_of_a_tar_without_a_manifest_have_the_members_that_are_there(tmp
         assert [list(s) for s in ds] == [list(ds[i]) for i in (0, 1)] == expected
         names = ds.map(lambda s: {"names": sorted(s), "has": "jpg" in s})
         assert [(s["names"], s["has"]) for s in names] == [(sorted(each), "jpg" in each) for each in expected]
+
+
+def test_a_field_that_some_samples_lack(tmp_path: Path) -> None:
+    """The error says how to read a field that a sample may lack; other wrong keys are errors of the function."""
+    members = [("0.txt", b"a"), ("0.cls", b"0"), ("1.cls", b"1")]
+    (tmp_path / "a.tar").write_bytes(tar_of(*members))
+    with lading.open(tmp_path / "a.tar") as ds:
+        with pytest.raises(FunctionError, match=r"sample '1'.*KeyError: 'txt'") as lacks:
+            list(ds.filter(lambda sample: bool(sample["txt"])))
+        assert lacks.value.advice is not None
+        assert "has the fields __key__, cls. " in lacks.value.advice
+        assert ".get('txt')" in lacks.value.advice
+        assert [sample["__key__"] for sample in ds.filter(lambda sample: bool(sample.get("txt")))] == ["0"]
+        with pytest.raises(FunctionError, match=r"KeyError: 'gone'") as gone:
+            list(ds.filter(lambda sample: {}["gone"]))
+        assert gone.value.advice is not None
+        assert ".get(" not in gone.value.advice

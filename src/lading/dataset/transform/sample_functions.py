@@ -75,12 +75,24 @@ class _Called(ABC):
         sample = "a sample" if number is None else f"sample {number:,} of the dataset"
         return FunctionError(
             f"the function of {self._verb}() raised an error for {sample}", **place, found=_trace(error),
-            advice="Correct the function, or leave such samples out with --on-error drop_sample.",
+            advice=_lacking(error, values, row)
+            or "Correct the function, or leave such samples out with --on-error drop_sample.",
         )  # fmt: skip
 
 
 _MOST, _FRAMES = 500, 5
 _OWN = os.path.dirname(os.path.abspath(__file__))
+
+
+def _lacking(error: Exception | SystemExit, values: Values, row: int) -> str | None:
+    """Return what to do if the function looked at a field that the sample lacks."""
+    if not isinstance(error, KeyError) or not isinstance(name := error.args[0] if error.args else None, str):
+        return None
+    raised_in = traceback.extract_tb(error.__traceback__)[-1].filename
+    if not raised_in.startswith(_OWN) or values.has(name, row):
+        return None  # the key of another dict
+    return (f"The sample has the fields {', '.join(Sample(values, row))}. If samples may lack {name!r}, read the field "
+            f"with .get({name!r}), or leave them out with --on-error drop_sample.")  # fmt: skip
 
 
 def _trace(error: Exception | SystemExit) -> str:
