@@ -19,7 +19,7 @@ settings.register_profile(
     "lading",
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
-    max_examples=300 if SOAK else 40,
+    max_examples=300 if SOAK else 30,
 )
 settings.load_profile("lading")
 
