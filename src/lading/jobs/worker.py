@@ -12,15 +12,13 @@ it does.
 from __future__ import annotations
 
 import os
-import signal
 import threading
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from queue import SimpleQueue
 from types import TracebackType
-from typing import Any, Self, TextIO
+from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
@@ -54,7 +52,7 @@ from lading.pipeline.open_shard import BuildFolder
 from lading.pipeline.pack import KeyNumbers
 from lading.pipeline.shard_kind import ShardKind
 from lading.pipeline.write import PartWriter
-from lading.processes.child_process import end_with_parent, leave_pandas_out
+from lading.processes.child_process import end_with_parent, hand_on_warnings, leave_pandas_out, leave_signals
 from lading.storage.background import Background
 from lading.storage.base import write_file
 from lading.storage.fetch import Fetcher
@@ -109,23 +107,10 @@ def main() -> None:
     """Do tasks until standard input ends."""
     leave_pandas_out()
     end_with_parent()
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # the other process's business: it ends this one
-        signal.signal(number, signal.SIG_IGN)
+    leave_signals()
     with _Parent() as parent:
-
-        def show(
-            message: Warning | str,
-            category: type[Warning],
-            filename: str,
-            lineno: int,
-            file: TextIO | None = None,  # noqa: ARG001 - `warnings` gives it
-            line: str | None = None,  # noqa: ARG001 - `warnings` gives it
-        ) -> None:
-            parent.tell(warning=encode_warning(message, category, filename, lineno))
-
         list(all_formats())  # import them while the other process is still planning
-        warnings.simplefilter("always")  # whether it is shown, the other process says
-        warnings.showwarning = show
+        hand_on_warnings(lambda *warning: parent.tell(warning=encode_warning(*warning)))
         opening, _ = parent.hear()
         closing = Background("lading-close")
         with using_threads(opening["threads"]):

@@ -5,12 +5,14 @@ from __future__ import annotations
 import ctypes
 import signal
 import sys
-from collections.abc import Sequence
+import warnings
+from collections.abc import Callable, Sequence
 from types import ModuleType
+from typing import TextIO
 
 import pyarrow as pa
 
-__all__ = ["end_with_parent", "leave_pandas_out"]
+__all__ = ["end_with_parent", "hand_on_warnings", "leave_pandas_out", "leave_signals"]
 
 _PR_SET_PDEATHSIG = 1
 
@@ -25,6 +27,33 @@ def end_with_parent() -> None:
         prctl(
             _PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGKILL), ctypes.c_ulong(0), ctypes.c_ulong(0), ctypes.c_ulong(0)
         )
+
+
+def leave_signals() -> None:
+    """Let an interrupt or a hang-up be the business of the process that started this one: it ends this one."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+
+
+def hand_on_warnings(take: Callable[[Warning | str, type[Warning], str, int], None]) -> None:
+    """Give every warning from now on to a function, and show none: whether it is shown, the other process says.
+
+    Args:
+        take: is given the message, the category, the file and the line.
+    """
+
+    def hand_on(
+        message: Warning | str,
+        category: type[Warning],
+        filename: str,
+        lineno: int,
+        file: TextIO | None = None,  # noqa: ARG001 - `warnings` gives it
+        line: str | None = None,  # noqa: ARG001 - `warnings` gives it
+    ) -> None:
+        take(message, category, filename, lineno)
+
+    warnings.simplefilter("always")
+    warnings.showwarning = hand_on
 
 
 def leave_pandas_out() -> None:

@@ -9,18 +9,16 @@ from __future__ import annotations
 
 import os
 import select
-import signal
 import socket
 import sys
 import threading
-import warnings
 from collections import Counter, deque
 from io import TextIOWrapper
 from queue import SimpleQueue
-from typing import Any, Final, TextIO
+from typing import Any, Final
 
 from lading.errors import UsageError
-from lading.processes.child_process import leave_pandas_out
+from lading.processes.child_process import hand_on_warnings, leave_pandas_out, leave_signals
 from lading.processes.pickled import from_bytes
 from lading.processes.shared_files import receive_value, send_value
 from lading.train.processes import ADVICE, Epoch, Failed, Made, More, Warned
@@ -78,8 +76,7 @@ class _Parent:
 def main() -> None:
     """Make batches until the socket ends."""
     leave_pandas_out()
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # the other process's business: it ends this one
-        signal.signal(number, signal.SIG_IGN)
+    leave_signals()
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(line_buffering=True)  # this process may end at any time
     parent = _Parent(int(sys.argv[1]), int(sys.argv[2]))
@@ -91,21 +88,9 @@ def main() -> None:
 
 
 def _noted_warnings() -> deque[Warned]:
-    """From now on, warnings are noted and not shown: whether they are, the other process says."""
+    """From now on, warnings are noted and not shown."""
     noted: deque[Warned] = deque()
-
-    def note(
-        message: Warning | str,
-        category: type[Warning],
-        filename: str,
-        lineno: int,
-        file: TextIO | None = None,  # noqa: ARG001 - `warnings` gives it
-        line: str | None = None,  # noqa: ARG001 - `warnings` gives it
-    ) -> None:
-        noted.append(Warned(str(message), category, filename, lineno))
-
-    warnings.simplefilter("always")
-    warnings.showwarning = note
+    hand_on_warnings(lambda message, *place: noted.append(Warned(str(message), *place)))
     return noted
 
 
