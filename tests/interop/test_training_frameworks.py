@@ -15,21 +15,17 @@ import pytest
 
 import lading
 from lading.train.loader import Loader
+from numbered import COUNT, write_numbered
 
 torch = pytest.importorskip("torch")
 pytestmark = [pytest.mark.interop, pytest.mark.filterwarnings("ignore")]  # the frameworks warn about each other
 
-_COUNT = 53
 _BATCHES = 11
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("samples") / "mds"
-    with lading.writer(folder, format="mds", rows_per_shard=10) as writer:
-        for i in range(_COUNT):
-            writer.write({"number": i, "txt": f"text {i}"})
-    return folder
+    return write_numbered(tmp_path_factory.mktemp("samples") / "mds")
 
 
 def _loader(folder: Path, **options: Any) -> Loader:
@@ -60,7 +56,7 @@ def test_a_data_loader_over_a_dataset(folder: Path, options: dict[str, Any]) -> 
     for _ in range(2):
         batches = [*loader]
         pairs = [pair for each in batches for pair in zip(each["number"].tolist(), each["txt"], strict=True)]
-        assert sorted(pairs) == [(i, f"text {i}") for i in range(_COUNT)]
+        assert sorted(pairs) == [(i, f"text {i}") for i in range(COUNT)]
         assert [len(each["txt"]) for each in batches] == [8] * 6 + [5]
 
 
@@ -70,10 +66,10 @@ def test_subsets_and_samplers_of_pytorch(folder: Path) -> None:
     found = [
         [n for b in torch.utils.data.DataLoader(part, batch_size=8) for n in b["number"].tolist()] for part in parts
     ]
-    assert ([*map(len, found)], sorted(found[0] + found[1])) == ([40, 13], [*range(_COUNT)])
+    assert ([*map(len, found)], sorted(found[0] + found[1])) == ([40, 13], [*range(COUNT)])
     sampler = torch.utils.data.DistributedSampler(ds, num_replicas=2, rank=1, shuffle=False)
     [batch] = torch.utils.data.DataLoader(ds, batch_size=100, sampler=sampler)
-    assert batch["number"].tolist() == [*range(1, _COUNT, 2), 0]
+    assert batch["number"].tolist() == [*range(1, COUNT, 2), 0]
 
 
 @pytest.mark.parametrize("stop", [4, _BATCHES, _BATCHES + 2])
@@ -144,7 +140,7 @@ def test_the_trainer_of_hugging_face(folder: Path, numbers: list[list[int]], tmp
     ds = lading.open(folder).select("number")
     args.per_device_train_batch_size = 5
     transformers.Trainer(model=model, args=args, train_dataset=ds).train()
-    assert sorted(number for batch in model.seen[:_BATCHES] for number in batch) == [*range(_COUNT)]
+    assert sorted(number for batch in model.seen[:_BATCHES] for number in batch) == [*range(COUNT)]
 
 
 _RANK = """
@@ -203,4 +199,4 @@ def test_jax_sees_one_shape(folder: Path, last: Any) -> None:
         total = step(total, jax.device_put(real.astype(np.int32)))
     assert step._cache_size() == 1
     if last == "pad":
-        assert int(total) == sum(range(_COUNT))
+        assert int(total) == sum(range(COUNT))

@@ -12,6 +12,7 @@ import pytest
 import lading
 from lading.errors import UsageError
 from lading.train.loader import Loader
+from numbered import write_numbered
 
 torch = pytest.importorskip("torch")
 DataLoader = torch.utils.data.DataLoader
@@ -20,17 +21,12 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:'set_vital' is deprecated"),  # of torchdata's
 ]
 
-_COUNT = 53
 _BATCHES = 11
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("samples") / "mds"
-    with lading.writer(folder, format="mds", rows_per_shard=10) as writer:
-        for i in range(_COUNT):
-            writer.write({"number": i, "txt": f"text {i}"})
-    return folder
+    return write_numbered(tmp_path_factory.mktemp("samples") / "mds")
 
 
 def _loader(folder: Path, batch_size: int = 5, **options: Any) -> Loader:
