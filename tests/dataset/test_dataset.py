@@ -789,21 +789,23 @@ def test_many_samples_at_once_are_those_one_by_one(name: str, tmp_path: Path) ->
         numbers = [3, 0, 9, 9, len(each) - 1, -1]
         assert each.__getitems__(numbers) == [each[i] for i in numbers]
     assert ds.__getitems__([]) == []
-    with pytest.raises(IndexError):
-        ds.__getitems__([0, 20])
+    for wrong in ([0, 20], [0, -21], [20, 3, -1]):
+        with pytest.raises(IndexError, match=f"sample {next(i for i in wrong if abs(i) > 19)} of 20"):
+            ds.__getitems__(wrong)
 
 
 def test_many_samples_at_once_of_tars_and_documents(docs: Path, tmp_path: Path) -> None:
     tar = tar_of(("a.txt", b"one"), ("a.json", b"1"), ("b.txt", b"two"))
     (tmp_path / "plain.tar").write_bytes(tar)
     for ds in (lading.open(tmp_path / "plain.tar"), lading.open(docs)):
-        numbers = [1, 0, 1]
-        assert ds.__getitems__(numbers) == [ds[i] for i in numbers]
+        for numbers in ([1, 0, 1], [1, 1], [0]):
+            for each in (ds, ds[::-1], ds.map(dict)):
+                assert each.__getitems__(numbers) == [each[i] for i in numbers]
 
 
 def test_a_broken_sample_among_many_names_its_place(tmp_path: Path) -> None:
     with lading.writer(tmp_path / "out", format="webdataset", rows_per_shard=2) as writer:
         for i in range(4):
             writer.write({"__key__": str(i), "jpg": b"no image"})
-    with pytest.raises(DataError, match=r"shard-000001\.tar row 1 .*'jpg'"):
-        lading.open(tmp_path / "out").__getitems__([3, 1])
+    with pytest.raises(DataError, match=r"shard-000001\.tar row 0 .*'jpg'"):  # the first of them in the files
+        lading.open(tmp_path / "out").__getitems__([3, 2])

@@ -537,10 +537,7 @@ class Dataset(StepVerbs, OrderVerbs, KeyVerbs, LayoutVerbs):
 
     def __getitems__(self, indices: Sequence[int]) -> list[dict[str, Any]]:
         """Samples by number, each as `ds[i]` gives it, read at once: PyTorch's `DataLoader` asks for batches so."""
-        try:
-            return samples_as_dicts(self._shards, self.take(indices, views=True), media=self._decodes)
-        except LadingError:
-            return [self[int(index)] for index in indices]  # the error of a sample names its place
+        return self._access.samples(indices)
 
     def as_samples(self, rows: pa.Table) -> list[dict[str, Any]]:
         """The samples of rows that `take` gave, each a dict as `ds[i]` gives it; media are bytes.

@@ -341,3 +341,13 @@ def test_a_ledger_names_rows_that_were_left_unread(far: CountingStore, store: Me
     assert far.bytes_read <= size / 7  # the keys are read
     lines = [json.loads(line) for line in ledger.read_text().splitlines()]
     assert [line["__key__"] for line in lines] == [key for i, key in enumerate(keys) if i != 7]
+
+
+@pytest.mark.parametrize("name", ["mds", "arrow"])
+def test_samples_of_a_batch_are_read_at_once(far: CountingStore, name: str) -> None:
+    _open(far, "own").select("__key__", "txt").write("far://texts", format=name, progress=False)
+    dataset, numbers = _open(far, "texts"), [*range(0, COUNT, 3)]
+    expected = [dataset[i] for i in numbers]
+    far.reset()
+    assert dataset.__getitems__(numbers) == expected
+    assert far.requests["get_ranges"] <= 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from operator import index as as_int
 from typing import Any
 
@@ -18,6 +19,7 @@ from lading.dataset.shards.random_access import materialised
 from lading.dataset.shards.sample_access import SampleAccess, ordinals
 from lading.dataset.shards.shards import Shards
 from lading.dataset.values.python_values import samples_as_dicts
+from lading.errors import LadingError
 from lading.features.items import sample_firsts
 
 __all__ = ["ChosenAccess", "access_to"]
@@ -45,6 +47,19 @@ class ChosenAccess:
         """One sample by its number; numbers below 0 count from the end. Raises IndexError."""
         [number] = numbers_at(self._chosen.numbers, np.array([as_int(index)]))
         return self._of_source(int(number))
+
+    def samples(self, indices: Sequence[int] | NDArray[np.int64]) -> list[dict[str, Any]]:
+        """Samples by number, each as `sample` gives it. Raises IndexError."""
+        numbers = numbers_at(self._chosen.numbers, ordinals(indices))
+        if self._as_they_are:
+            return self._source.samples(numbers)
+        once, place = np.unique(numbers, return_inverse=True)
+        if len(once) == len(numbers):  # repeats of a document could not be told apart
+            with suppress(LadingError):  # the error of a sample names its place
+                rows = self._taken(once, None, views=True)
+                found = samples_as_dicts(self._shards, rows, media=self._media)
+                return [found[i] for i in place.tolist()]
+        return [self._of_source(number) for number in numbers.tolist()]
 
     def _of_source(self, number: int) -> dict[str, Any]:
         if self._as_they_are:

@@ -21,6 +21,8 @@ from lading.features.items import sample_starts
 from lading.features.types import Feature
 from lading.formats.base import Scan
 from lading.interleaved.base import View
+from lading.storage.concurrent import is_remote
+from lading.storage.stores import resolve
 
 __all__ = ["SampleAccess", "ordinals"]
 
@@ -59,17 +61,61 @@ class SampleAccess:
         self._last = self._shards.sample_ends().tolist() or [0]
         return self._last
 
+    def samples(self, indices: Sequence[int] | NDArray[np.int64]) -> list[dict[str, Any]]:
+        """Samples by number, each as `sample` gives it. Raises IndexError.
+
+        In the order of the files, so that a shard is opened once. Those that no reader gives alone are read at once.
+        """
+        ends = self._last or self._ends()
+        wanted = [number + ends[-1] if number < 0 else number for number in map(as_int, indices)]
+        order, left = sorted(range(len(wanted)), key=wanted.__getitem__), list[int]()
+        if order and not 0 <= wanted[order[0]] <= wanted[order[-1]] < ends[-1]:
+            raise IndexError(f"sample {next(i for i in indices if not -ends[-1] <= i < ends[-1])} of {ends[-1]}")
+        found, end = list[Any]([None]) * len(wanted), 0
+        for place in order:
+            number = wanted[place]
+            if number >= end:
+                shard = bisect_right(ends, number)
+                known = self._getters.get(shard) or self._new_getter(shard)
+                begin, end = ends[shard - 1] if shard else 0, ends[shard]
+                get = known.get_sample if known.is_near else None
+                is_whole = not (self._media or known.blank)
+            sample = None if get is None else get(number - begin)
+            if sample is None:
+                left.append(place)
+            else:
+                found[place] = sample if is_whole else self._finished(known, sample, shard, number - begin)
+        once = {wanted[place]: place for place in left}  # repeats of a document could not be told apart
+        for place, sample in zip(once.values(), self._of_table([*once]) if once else [], strict=True):
+            found[place] = sample
+        return [self.sample(wanted[i]) if sample is None else sample for i, sample in enumerate(found)]
+
+    def _of_table(self, wanted: list[int]) -> list[dict[str, Any]]:
+        try:
+            return samples_as_dicts(self._shards, self.take(wanted, views=True), media=self._media)
+        except LadingError:
+            return [self.sample(number) for number in wanted]  # the error of a sample names its place
+
     def one(self, shard: int, ordinal: int) -> dict[str, Any]:
         """One sample of a shard."""
-        known = self._getters.get(shard)
-        if known is None:
-            view = self._shards.counted_shard(shard)
-            get_sample = view.sample_getter() if self._shards.target is None else None
-            known = self._getters[shard] = Getter(view, get_sample, self._blank(view))
+        known = self._getters.get(shard) or self._new_getter(shard)
         sample = None if known.get_sample is None else known.get_sample(ordinal)
-        if sample is None:
-            sample = self._one_of_table(shard, known.view, ordinal)
-        elif self._media:
+        if sample is not None:
+            return self._finished(known, sample, shard, ordinal)
+        sample = self._one_of_table(shard, known.view, ordinal)
+        return {**known.blank, **sample} if known.blank else sample
+
+    def _new_getter(self, shard: int) -> Getter:
+        shards = self._shards
+        view = shards.counted_shard(shard)
+        get_sample = view.sample_getter() if shards.target is None else None
+        near = not is_remote(resolve(shards.path(shard), shards.stores)[0])
+        known = self._getters[shard] = Getter(view, get_sample, self._blank(view), near)
+        return known
+
+    def _finished(self, known: Getter, sample: dict[str, Any], shard: int, ordinal: int) -> dict[str, Any]:
+        """A sample of the reader, with its media opened and the columns that its shard lacks."""
+        if self._media:
             if known.media is None:  # not before: the schema of a tar with a sidecar takes a walk over it
                 known.media = media_of(known.view.schema()) if self._shards.view == "samples" else {}
             sample = self._with_media(sample, known.media, shard, ordinal)
@@ -110,13 +156,15 @@ class SampleAccess:
         if target is not None:
             # Where rows are samples, a column that a shard lacks may not be asked for.
             columns = target.names if shards.view == "interleaved" else None
-        wanted = ordinals(indices)
-        if len(wanted) and wanted.min() < 0:
-            wanted = _from_start(wanted, len(self))
+        wanted = self._counted(ordinals(indices))
         found = taken_rows(shards, wanted, columns, target, views=views)
         if target is None:
             return found
         return align_table(found, pa.schema([field for field in target if field.name not in hidden]))
+
+    def _counted(self, wanted: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Numbers of samples counted from the start. Raises IndexError."""
+        return _from_start(wanted, len(self)) if len(wanted) and wanted.min() < 0 else wanted
 
     def by_key(self, key: str) -> dict[str, Any]:
         """The first sample with this key; see `Dataset.by_key`."""

@@ -106,12 +106,14 @@ class Getter:
         get_sample: gives one sample by its ordinal, or None for a sample that is read as a row of a table; None if all
             are.
         blank: nulls of all columns of the dataset, if the shard lacks some; else empty.
+        is_near: whether its file is on this machine, where samples need not be read at once.
         media: features of the columns that hold media, by name; None until a sample needs them.
     """
 
     view: View
     get_sample: Callable[[int], dict[str, Any] | None] | None
     blank: Mapping[str, None]
+    is_near: bool
     media: Mapping[str, Feature] | None = None
 
 
