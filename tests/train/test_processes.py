@@ -183,18 +183,27 @@ def test_what_cannot_be_pickled_is_refused(numbers: Path) -> None:
         lading.loader(numbers, 4, workers=-1)
 
 
+def test_a_python_without_a_program_is_advised_to_use_threads(numbers: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", "")
+    with pytest.raises(UsageError, match=r"sys\.executable is empty.*workers=0"):
+        next(iter(lading.loader(numbers, 4, workers=1)))
+
+
 _SCRIPT = """
 import os, sys, time
 import lading
 
+def say(*words):  # in one piece: workers write to the same pipe
+    os.write(1, (" ".join(map(str, words)) + "\\n").encode())
+
 def transform(sample):
     if sample["number"] == 20:
-        print("slow", os.getpid(), flush=True)
+        say("slow", os.getpid())
         time.sleep(1000)
     return sample
 
 for batch in lading.loader(sys.argv[1], 4, workers=2, transform=transform):
-    print("batch", batch["number"].tolist(), flush=True)
+    say("batch", batch["number"].tolist())
 """
 
 

@@ -12,12 +12,13 @@ from typing import Any, Final
 
 from lading.errors import UsageError
 
-__all__ = ["decode_value", "encode_value", "from_bytes", "to_bytes"]
+__all__ = ["ALONE", "decode_value", "encode_value", "from_bytes", "to_bytes"]
 
-_ALONE: Final = "Work with --workers 1."
+ALONE: Final = "Work with --workers 1."
+"""Advice for those who need no worker processes, unless they say another one."""
 
 
-def to_bytes(value: object, parts: Mapping[str, object], advice: str = _ALONE) -> bytes:
+def to_bytes(value: object, parts: Mapping[str, object], advice: str = ALONE) -> bytes:
     """Return a value as bytes, from which a worker process makes an equal one.
 
     Args:
@@ -38,7 +39,7 @@ def to_bytes(value: object, parts: Mapping[str, object], advice: str = _ALONE) -
         raise UsageError("worker processes cannot be sent this job", found=str(error)[:200], advice=advice) from error
 
 
-def from_bytes(data: bytes, advice: str = _ALONE) -> Any:
+def from_bytes(data: bytes, advice: str = ALONE) -> Any:
     """Return the value that `to_bytes` was given.
 
     Raises:

@@ -14,13 +14,14 @@ import sys
 from collections.abc import Mapping, Sequence
 
 from lading.errors import UsageError
+from lading.processes.pickled import ALONE
 
 __all__ = ["how_it_ended", "start_program"]
 
 
 def start_program(
     module: str, *words: str, stdin: int, stdout: int | None, fds: Sequence[int] = (),
-    environment: Mapping[str, str] | None = None,
+    environment: Mapping[str, str] | None = None, advice: str = ALONE,
 ) -> subprocess.Popen[bytes]:  # fmt: skip
     """Start a module of lading as a process that finds the modules that this one finds.
 
@@ -31,14 +32,13 @@ def start_program(
         stdout: what its standard output is; None for that of this process.
         fds: descriptors that it inherits, by the same number.
         environment: more variables.
+        advice: what to do where no process can be started.
 
     Raises:
         UsageError: this Python does not know its own program.
     """
     if not sys.executable:
-        raise UsageError(
-            "this Python cannot start worker processes: sys.executable is empty", advice="Work with --workers 1."
-        )
+        raise UsageError("this Python cannot start worker processes: sys.executable is empty", advice=advice)
     # The modules that this process finds, in the same order; `-P` keeps those of the current folder out otherwise.
     path = [entry or os.getcwd() for entry in sys.path if os.pathsep not in entry]
     return subprocess.Popen(  # noqa: S603 - the program of this Python itself

@@ -224,11 +224,15 @@ class _Worker:
     def start(cls, name: str, threads: int) -> _Worker:
         ours, theirs = socket.socketpair()
         environment: Mapping[str, str] = {} if "OMP_NUM_THREADS" in os.environ else {"OMP_NUM_THREADS": str(threads)}
-        with theirs:
-            process = start_program(
-                "lading.train.worker", str(theirs.fileno()), str(os.getpid()), stdin=subprocess.DEVNULL, stdout=None,
-                fds=(theirs.fileno(),), environment=environment,
-            )  # fmt: skip
+        try:
+            with theirs:
+                process = start_program(
+                    "lading.train.worker", str(theirs.fileno()), str(os.getpid()), stdin=subprocess.DEVNULL,
+                    stdout=None, fds=(theirs.fileno(),), environment=environment, advice=ADVICE,
+                )  # fmt: skip
+        except BaseException:
+            ours.close()
+            raise
         made = cls(f"{name} (process {process.pid})", process, ours)
         made.poll.register(ours, select.POLLIN)
         return made
