@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import io
+import weakref
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -284,6 +285,50 @@ def test_a_column_that_is_not_there_is_refused() -> None:
         _made(_column([b"1"], pa.binary()), decode={"y": None, "x": None})
     maker = ColumnMaker(Recipe(decode={"y": len}), None, lambda: ["x", "y"])  # only these samples lack it
     assert maker.decoded(_column([b"1"], pa.binary()), 1) == ({"x": [b"1"]}, {})
+
+
+class _Pixels:
+    """Something large that a file becomes."""
+
+    def __init__(self, data: bytes) -> None:
+        self.size = len(data)
+
+
+def test_few_files_are_decoded_before_a_transform_is_given_them() -> None:
+    alive: weakref.WeakSet[_Pixels] = weakref.WeakSet()
+    most = 0
+
+    def decoded(data: bytes) -> _Pixels:
+        alive.add(pixels := _Pixels(data))
+        return pixels
+
+    def transform(sample: dict[str, Any]) -> dict[str, Any]:
+        nonlocal most
+        most = max(most, len(alive))
+        return {"size": sample["x"].size, "n": sample["n"]}
+
+    sizes = [200_000 + i for i in range(40)]  # 8 MB
+    table = pa.table({"n": np.arange(40), "x": [bytes(size) for size in sizes]})
+    maker = ColumnMaker(Recipe(decode={"x": decoded}, transform=transform), None)
+    columns, failed = maker.decoded(table, 40)
+    assert (columns, failed) == ({"size": sizes, "n": [*range(40)]}, {})
+    assert most <= 10
+    documents = [{"items": [{"binary_content": bytes(size), "modality": "image"}]} for size in sizes]
+    recipe = Recipe(
+        decode={"binary_content": decoded},
+        transform=lambda sample: transform({"x": sample["items"][0]["binary_content"], "n": 0}),
+    )
+    most = 0
+    columns, failed = ColumnMaker(recipe, lambda _: documents, lambda: ["binary_content"]).decoded(table, 40)
+    assert (columns, failed) == ({"size": sizes, "n": [0] * 40}, {})
+    assert most <= 10
+
+
+def test_errors_of_a_transform_have_the_place_of_their_sample() -> None:
+    table = pa.table({"n": np.arange(40), "x": [bytes(200_000)] * 40})
+    found, failed = _made(table, transform=lambda sample: {"y": 1 // (sample["n"] % 13)})
+    assert [*failed] == [0, 13, 26, 39]
+    assert found["y"][:3] == [None, 1, 0]
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Final, Literal, TypeAlias, get_args
 
 import numpy as np
 import pyarrow as pa
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from lading.arrow import json_text
 from lading.arrow.types import arrow_type, uncut_getter, uncut_values
-from lading.arrow.views import LIST_TYPES, is_bytes, is_text, present, without_runs
+from lading.arrow.views import LIST_TYPES, is_bytes, is_text, present, total_bytes, without_runs
 from lading.errors import DataError, FunctionError, LadingError, UsageError
 from lading.features import types as features
 from lading.features.items import KEY
@@ -57,6 +57,8 @@ _Reader: TypeAlias = Callable[[pa.Array, Failed], Any]
 """Makes values of a column: a list with an entry a sample, or an array; and adds errors of samples."""
 
 _ITEM = "binary_content"
+_AT_ONCE_BYTES: Final = 1 << 20
+"""Of files that are decoded before `transform` is given the samples: pixels take ten times as much, or more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,15 +126,17 @@ class ColumnMaker:
         failed: Failed = {}
         if self._unseen:
             self._refuse_unknown(rows.schema.names)
-        if self._as_samples is not None:
-            columns = self._documents(self._as_samples(rows), failed)
-        else:
-            columns = {field.name: self._values(field, rows.column(i), failed) for i, field in enumerate(rows.schema)}
-        for i, error in failed.items():
-            error.at(sample=None if (keys := columns.get(KEY)) is None or keys[i] is None else str(keys[i]))
-        if self._recipe.transform is not None:
-            columns = self._transformed(columns, count, failed)
-        return columns, failed
+        samples = rows if self._as_samples is None else self._as_samples(rows)
+        if self._recipe.transform is None:
+            return self._columns(samples, failed), failed
+        made: list[dict[str, Any]] = []
+        at_once = max(count * _AT_ONCE_BYTES // max(sum(map(total_bytes, rows.to_batches())), 1), 1)
+        for begin in range(0, count, at_once):
+            errors: Failed = {}
+            columns = self._columns(samples[begin : begin + at_once], errors)
+            made += self._transformed(columns, min(at_once, count - begin), errors)
+            failed |= {begin + i: error for i, error in errors.items()}
+        return {name: [each.get(name) for each in made] for name in _names(made)}, failed
 
     def batch(self, columns: Columns | pa.Table) -> Any:
         """The batch that a loop is given, of decoded columns; or of a table, if nothing is decoded."""
@@ -170,6 +174,16 @@ class ColumnMaker:
         return "torch" if self._recipe.collate == "torch" else "numpy"
 
     # Columns of samples
+
+    def _columns(self, rows: pa.Table | list[dict[str, Any]], failed: Failed) -> Columns:
+        """Decoded columns of rows, or of documents."""
+        if isinstance(rows, list):
+            columns = self._documents(rows, failed)
+        else:
+            columns = {field.name: self._values(field, rows.column(i), failed) for i, field in enumerate(rows.schema)}
+        for i, error in failed.items():
+            error.at(sample=None if (keys := columns.get(KEY)) is None or keys[i] is None else str(keys[i]))
+        return columns
 
     def _values(self, field: pa.Field, column: pa.ChunkedArray, failed: Failed) -> Any:
         key = (field.name, field.type, (field.metadata or {}).get(FEATURE_KEY))
@@ -209,17 +223,22 @@ class ColumnMaker:
         way = self._way(_ITEM, Image())
         if way is not None:
             function = decoder_of(_ITEM, Image(), way, self._size)
+
+            def decoded(item: dict[str, Any]) -> dict[str, Any]:
+                named = item.get(_ITEM) is not None and (callable(way) or item.get("modality") == "image")
+                return {**item, _ITEM: function(item[_ITEM])} if named else item
+
+            samples = [*samples]
             for i, sample in enumerate(samples):
                 try:
-                    for item in sample["items"]:
-                        if item.get(_ITEM) is not None and (callable(way) or item.get("modality") == "image"):
-                            item[_ITEM] = function(item[_ITEM])
+                    samples[i] = {**sample, "items": [decoded(item) for item in sample["items"]]}
                 except LadingError as error:
                     failed[i] = error.at(column=_ITEM, sample=sample.get("sample_id"))
         self._lists |= {"items", "sample_id"}
         return {name: [each.get(name) for each in samples] for name in _names(samples)}
 
-    def _transformed(self, columns: Columns, count: int, failed: Failed) -> Columns:
+    def _transformed(self, columns: Columns, count: int, failed: Failed) -> list[dict[str, Any]]:
+        """What `transform` makes of each sample; an empty dict for one that failed."""
         transform = self._recipe.transform
         assert transform is not None, "the caller has looked"
         made: list[dict[str, Any]] = []
@@ -231,7 +250,7 @@ class ColumnMaker:
                 except Exception as error:  # noqa: BLE001 - whatever the user's function raises
                     failed[i] = of_function("transform", error, sample.get(KEY))
             made.append({})
-        return {name: [each.get(name) for each in made] for name in _names(made)}
+        return made
 
 
 def _called_for_batch(verb: str, function: Callable[[Any], Any], batch: Any) -> Any:
