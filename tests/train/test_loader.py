@@ -216,6 +216,18 @@ def test_a_broken_image_is_an_error_with_its_place(damaged: Path) -> None:
         [*lading.loader(damaged, 8)]
 
 
+def test_an_error_of_a_sample_says_what_to_type(damaged: Path) -> None:
+    with pytest.raises(DataError, match=r'Read the bytes instead: .*\. Or replace .*: on_error="skip"\.$'):
+        list(lading.loader(damaged, 10))
+    with pytest.raises(FunctionError, match=r'Correct the function\. .* on_error="skip"\.$'):
+        list(lading.loader(damaged, 10, columns=["cls"], transform=lambda _: {}["x"]))
+    with pytest.raises(FunctionError, match=r"Correct the function\. .* the next 52 are broken too\.$"):
+        list(lading.loader(damaged, 10, columns=["cls"], transform=lambda _: {}["x"], on_error="skip"))
+    for wrong in (None, (1, 2)):
+        with pytest.raises(UsageError, match=r"transform must return a dict; found .* batch_transform.*where"):
+            list(lading.loader(damaged, 10, columns=["cls"], transform=lambda _, wrong=wrong: wrong, on_error="skip"))
+
+
 @pytest.mark.parametrize("shuffle", [False, True])
 def test_a_broken_image_is_replaced_by_the_next_sound_one(damaged: Path, shuffle: bool) -> None:
     whole = _keys([lading.loader(damaged, 8, shuffle=shuffle, decode=False)])

@@ -478,7 +478,11 @@ def _python(column: pa.Array, failed: Failed) -> list[Any]:
 
 def _as_dict(sample: Any) -> dict[str, Any]:
     if not isinstance(sample, dict):
-        raise UsageError("transform must return a dict", found=type(sample).__name__)
+        raise UsageError(
+            "transform must return a dict", found=type(sample).__name__,
+            advice='Return columns by name: {"image": image, "label": label}. To make a tuple of each batch, use '
+            "batch_transform. To leave samples out, open them with lading.open(…).where(…).",
+        )  # fmt: skip
     return sample
 
 

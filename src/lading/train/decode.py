@@ -346,7 +346,7 @@ def of_function(verb: str, error: Exception, key: Any = None) -> LadingError:
         return error
     made = FunctionError(
         f"the function of {verb} raised an error", sample=key, found=f"{type(error).__name__}: {error}",
-        advice='Correct the function, or take other samples in their place with on_error="skip".',
+        advice="Correct the function.",
     )  # fmt: skip
     made.__cause__ = error
     return made

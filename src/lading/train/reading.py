@@ -251,15 +251,22 @@ class EpochReader:
     def _replace(self, columns: Columns, at: tuple[int, int], position: int, error: LadingError) -> None:
         """Put the next sound sample of the order in the place, of so many, of one that is broken."""
         place, count = at
-        if self.reading.on_error == "error" or isinstance(error, UsageError):
+        if isinstance(error, UsageError):
             raise self._placed(error, position)
-        for further in range(position + 1, position + 1 + min(_MOST_REPLACED, self.share.num_samples - 1)):
+        others = min(_MOST_REPLACED, self.share.num_samples - 1)
+        if self.reading.on_error == "error":
+            mend = error.advice or "Mend the sample."
+            error.advice = f'{mend} Or replace broken samples by the next sound ones: on_error="skip".'
+            raise self._placed(error, position)
+        for further in range(position + 1, position + 1 + others):
             [rows] = self.tables([np.array([further])])
             found, failed = self.maker.decoded(rows, 1)
             if not failed:
                 self.counts["samples that could not be decoded, replaced"] += 1
                 put_sample(columns, count, place, found)
                 return
+        mend = error.advice or "Look at the data."
+        error.advice = f'{mend} on_error="skip" found no sample to take instead: the next {others:,} are broken too.'
         raise self._placed(error, position)
 
     def _placed(self, error: LadingError, position: int) -> LadingError:
