@@ -30,7 +30,7 @@ def _column(values: Any, kind: pa.DataType, feature: Feature | None = None) -> p
 
 
 def _made(table: pa.Table, **recipe: Any) -> tuple[Any, dict[int, str]]:
-    maker = ColumnMaker(Recipe(**recipe), None, lambda: table.schema.names)
+    maker = ColumnMaker(Recipe(**recipe), lambda: table.schema.names)
     columns, failed = maker.decoded(table, table.num_rows)
     return maker.batch(columns), {i: error.problem for i, error in failed.items()}
 
@@ -277,13 +277,13 @@ def test_a_way_that_does_not_suit_the_column_is_refused(way: Any, feature: Featu
 @pytest.mark.parametrize("size", [0, -1, (1,), (1, 2, 3), (2.5, 1), "224", True])
 def test_a_wrong_image_size_is_refused(size: Any) -> None:
     with pytest.raises(UsageError, match="image_size"):
-        ColumnMaker(Recipe(image_size=size), None, list)
+        ColumnMaker(Recipe(image_size=size))
 
 
 def test_a_column_that_is_not_there_is_refused() -> None:
     with pytest.raises(UsageError, match=r"decode names a column that is not there: 'y'; expected x"):
         _made(_column([b"1"], pa.binary()), decode={"y": None, "x": None})
-    maker = ColumnMaker(Recipe(decode={"y": len}), None, lambda: ["x", "y"])  # only these samples lack it
+    maker = ColumnMaker(Recipe(decode={"y": len}), lambda: ["x", "y"])  # only these samples lack it
     assert maker.decoded(_column([b"1"], pa.binary()), 1) == ({"x": [b"1"]}, {})
 
 
@@ -309,7 +309,7 @@ def test_few_files_are_decoded_before_a_transform_is_given_them() -> None:
 
     sizes = [200_000 + i for i in range(40)]  # 8 MB
     table = pa.table({"n": np.arange(40), "x": [bytes(size) for size in sizes]})
-    maker = ColumnMaker(Recipe(decode={"x": decoded}, transform=transform), None)
+    maker = ColumnMaker(Recipe(decode={"x": decoded}, transform=transform))
     columns, failed = maker.decoded(table, 40)
     assert (columns, failed) == ({"size": sizes, "n": [*range(40)]}, {})
     assert most <= 10
@@ -319,7 +319,7 @@ def test_few_files_are_decoded_before_a_transform_is_given_them() -> None:
         transform=lambda sample: transform({"x": sample["items"][0]["binary_content"], "n": 0}),
     )
     most = 0
-    columns, failed = ColumnMaker(recipe, lambda _: documents, lambda: ["binary_content"]).decoded(table, 40)
+    columns, failed = ColumnMaker(recipe, lambda: ["binary_content"]).decoded(table, 40, lambda _: documents)
     assert (columns, failed) == ({"size": sizes, "n": [0] * 40}, {})
     assert most <= 10
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from importlib import resources
 from itertools import pairwise, zip_longest
 from pathlib import Path
 from typing import Any
@@ -296,3 +297,22 @@ def test_a_loop_that_was_given_all_batches_is_over(texts: Path) -> None:
         loop = iter(loader)
         assert [next(loop)["number"].tolist() for _ in range(len(loader))] == epoch
     assert loader.state_dict()["epoch"] == 2
+
+
+def test_columns_of_documents_are_their_fields_and_items() -> None:
+    documents = lading.open(str(resources.files("lading.data") / "docs-00000.tar"))
+
+    def batch(*names: str) -> Any:
+        return next(iter(lading.loader(documents, 6, columns=names, decode=False)))
+
+    whole = [*documents]
+    assert batch("title")["title"] == [each["title"] for each in whole]
+    assert batch("items")["items"] == [each["items"] for each in whole]
+    some = batch("n_words", "text_content")
+    assert {*some} == {"sample_id", "n_words", "items"}
+    names = ("position", "modality", "text_content")
+    assert some["items"] == [
+        [{name: item[name] for name in names if name in item} for item in each["items"]] for each in whole
+    ]
+    with pytest.raises(UsageError, match=r"no such column; expected sample_id, .*items, found 'nope'"):
+        batch("nope")

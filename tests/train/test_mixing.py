@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
+from importlib import resources
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,7 +15,7 @@ from hypothesis import strategies as st
 
 import lading
 from lading.dataset.dataset import Dataset
-from lading.errors import UsageError
+from lading.errors import DataError, UsageError
 from lading.train.mixing import Proportions
 
 _WEIGHTS = st.lists(st.one_of(st.just(0.0), st.floats(0.01, 9)), min_size=1, max_size=6).filter(any)
@@ -141,6 +143,76 @@ def test_columns_that_a_source_lacks_are_none(sources: dict[str, Dataset]) -> No
         name, number = key.split("-")
         assert text == f"{name} {int(number)}"
         assert stars == (int(number) if name == "code" else None)
+
+
+@pytest.fixture(scope="module")
+def documents() -> Dataset:
+    return lading.open(str(resources.files("lading.data") / "docs-00000.tar"))
+
+
+def _plain(sample: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in sample.items() if value is not None}
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_documents_are_mixed_with_samples(
+    sources: dict[str, Dataset], documents: Dataset, shuffle: bool, workers: int
+) -> None:
+    """Batches hold the samples of each dataset in the proportions, as the dataset itself has them."""
+    mixed = lading.mix({"docs": (documents, 0.4), "web": (sources["web"], 0.4), "code": (sources["code"], 0.2)})
+    options: dict[str, Any] = {"shuffle": shuffle, "decode": False, "collate": "list", "workers": workers}
+    loader = lading.loader(mixed, 5, **options)
+    batches = [*loader]
+    assert [sum("items" in _plain(sample) for sample in batch) for batch in batches] == [2] * 3
+    samples = [_plain(sample) for batch in batches for sample in batch]
+    known = {sample["sample_id"]: sample for sample in documents}
+    known |= {sample["__key__"]: sample for name in ("web", "code") for sample in sources[name].with_decode(False)}
+    assert len({sample.get("sample_id") or sample["__key__"] for sample in samples}) == len(samples)
+    assert samples == [_plain(known[sample.get("sample_id") or sample["__key__"]]) for sample in samples]
+    half = lading.loader(mixed, 5, **options)
+    half.load_state_dict(loader.state_at(0, 10))
+    assert [*half] == batches[2:]
+
+
+def test_a_mixture_with_documents_takes_columns_transforms_and_errors(
+    sources: dict[str, Dataset], documents: Dataset, tmp_path: Path
+) -> None:
+    mixed = lading.mix({"docs": (documents, 0.5), "web": (sources["web"], 0.5)})
+    batch = next(iter(lading.loader(mixed, 4, columns=["txt", "url"])))
+    assert {*batch} == {"txt", "sample_id", "url", "items"}
+    assert [url is None for url in batch["url"]] == [text is not None for text in batch["txt"]]
+    lengths = lading.loader(mixed, 4, decode=False, transform=lambda each: {"n": len(each.get("items") or each["txt"])})
+    assert next(iter(lengths))["n"].dtype == np.int64
+    with pytest.raises(UsageError, match=r"no such column; expected __key__, txt, .*items, found 'nope'"):
+        lading.loader(mixed, 4, columns=["nope"])
+    with pytest.raises(UsageError, match="a table holds samples or documents"):
+        lading.loader(mixed, 4, collate="arrow")
+    with lading.writer(tmp_path / "broken", format="webdataset") as writer:
+        writer.write({"__key__": "bad", "jpg": b"no image"})
+    mixed = lading.mix({"docs": (documents, 0.5), "bad": (lading.open(tmp_path / "broken"), 0.5)}, stop="all")
+    with pytest.raises(DataError, match=r"broken/shard-000000.tar row 0 sample 'bad' column 'jpg'"):
+        next(iter(lading.loader(mixed, 4)))
+    skipping = lading.loader(mixed, 4, on_error="skip", collate="list")
+    assert all("items" in sample for sample in next(iter(skipping)))
+
+
+@pytest.mark.parametrize("collate", ["list", "arrow"])
+def test_documents_of_one_id_that_are_neighbours_stay_apart(documents: Dataset, collate: Any) -> None:
+    one, other = documents[:1], documents[1:2]
+    again = lading.concat([one, one, other])
+    loader = lading.loader(again, 4, decode=False, collate=collate, last="pad")
+    [batch] = [*loader]
+    if collate == "list":
+        expected = [one[0], one[0], other[0], one[0]]
+        assert [{name: sample[name] for name in one[0]} for sample in batch] == expected
+        for dataset in (again, again.where("n_words > 0")):
+            assert dataset.__getitems__([0, 2, 1, 0]) == [dataset[i] for i in (0, 2, 1, 0)]
+    else:
+        rows = again.take([0, 1, 2, 0])
+        assert batch.column("position").to_pylist() == rows.column("position").to_pylist()
+        padding = [False] * (2 * one.take([0]).num_rows + other.take([0]).num_rows) + [True] * one.take([0]).num_rows
+        assert batch.column("__padding__").to_pylist() == padding
 
 
 def test_ranks_share_a_mixture(sources: dict[str, Dataset]) -> None:

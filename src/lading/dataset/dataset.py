@@ -542,6 +542,8 @@ class Dataset(StepVerbs, OrderVerbs, KeyVerbs, LayoutVerbs):
     def as_samples(self, rows: pa.Table) -> list[dict[str, Any]]:
         """The samples of rows that `take` gave, each a dict as `ds[i]` gives it; media are bytes.
 
+        Neighbours of one `sample_id` are one document.
+
         Example: `ds.as_samples(ds.take([7, 0]))`
         """
         return samples_as_dicts(self._shards, rows)

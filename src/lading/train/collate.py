@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from lading.train.decode import torch_here
 
-__all__ = ["PYTHON_TYPES", "Columns", "collated", "put_sample", "samples_of"]
+__all__ = ["PYTHON_TYPES", "Columns", "collated", "columns_of", "put_sample", "samples_of"]
 
 Columns = dict[str, Any]
 """Values of samples by column: a list with an entry a sample, or an array with a row a sample."""
@@ -87,6 +88,12 @@ def samples_of(columns: Columns) -> list[dict[str, Any]]:
         for values in columns.values()
     ]  # fmt: skip
     return [dict(zip(columns, values, strict=True)) for values in zip(*lists, strict=True)]
+
+
+def columns_of(samples: Sequence[Mapping[str, Any]]) -> Columns:
+    """Return the columns of samples: lists, with None where a sample lacks a column."""
+    names = dict.fromkeys(name for sample in samples for name in sample)
+    return {name: [sample.get(name) for sample in samples] for name in names}
 
 
 def put_sample(columns: Columns, count: int, place: int, sample: Columns) -> None:

@@ -41,10 +41,10 @@ from lading.features.types import (
     decode,
     feature_of,
 )
-from lading.train.collate import PYTHON_TYPES, Columns, collated, samples_of
+from lading.train.collate import PYTHON_TYPES, Columns, collated, columns_of, samples_of
 from lading.train.decode import Decode, Way, decoder_of, holds_media, of_function
 
-__all__ = ["Collate", "ColumnMaker", "Recipe"]
+__all__ = ["Collate", "ColumnMaker", "Failed", "Recipe"]
 
 Collate: TypeAlias = Literal["numpy", "torch", "list", "arrow"] | Callable[[list[dict[str, Any]]], Any]
 """What a batch is: a dict of columns of arrays, or of tensors; a list of samples; an Arrow table; or what a function
@@ -85,20 +85,14 @@ class ColumnMaker:
 
     Args:
         recipe: what is made.
-        as_samples: gives the rows of documents as samples (`Dataset.as_samples`); None where a row is a sample.
         known: gives the names of all columns; asked if the first rows lack a column that the recipe names.
 
     Raises:
         UsageError: a name in the recipe is unknown.
     """
 
-    def __init__(
-        self,
-        recipe: Recipe,
-        as_samples: Callable[[pa.Table], list[dict[str, Any]]] | None,
-        known: Callable[[], Sequence[str]] = list,
-    ) -> None:
-        self._recipe, self._as_samples, self._known = recipe, as_samples, known
+    def __init__(self, recipe: Recipe, known: Callable[[], Sequence[str]] = list) -> None:
+        self._recipe, self._known = recipe, known
         self._unseen = {*(recipe.decode or {})}
         _refuse_wrong(recipe)
         self._size = (recipe.image_size, recipe.image_size) if isinstance(recipe.image_size, int) else recipe.image_size
@@ -121,12 +115,20 @@ class ColumnMaker:
         functions = recipe.transform is not None or recipe.batch_transform is not None
         return functions or (self.decodes and recipe.decode is not False)
 
-    def decoded(self, rows: pa.Table, count: int) -> tuple[Columns, Failed]:
-        """The columns of some samples, decoded and transformed, and the errors of those that could not be."""
+    def decoded(
+        self, rows: pa.Table, count: int, as_samples: Callable[[pa.Table], list[dict[str, Any]]] | None = None
+    ) -> tuple[Columns, Failed]:
+        """The columns of some samples, decoded and transformed, and the errors of those that could not be.
+
+        Args:
+            rows: of the samples.
+            count: number of samples.
+            as_samples: gives the rows of documents as samples (`Dataset.as_samples`); None where a row is a sample.
+        """
         failed: Failed = {}
         if self._unseen:
             self._refuse_unknown(rows.schema.names)
-        samples = rows if self._as_samples is None else self._as_samples(rows)
+        samples = rows if as_samples is None else as_samples(rows)
         if self._recipe.transform is None:
             return self._columns(samples, failed), failed
         made: list[dict[str, Any]] = []
@@ -136,7 +138,7 @@ class ColumnMaker:
             columns = self._columns(samples[begin : begin + at_once], errors)
             made += self._transformed(columns, min(at_once, count - begin), errors)
             failed |= {begin + i: error for i, error in errors.items()}
-        return {name: [each.get(name) for each in made] for name in _names(made)}, failed
+        return columns_of(made), failed
 
     def batch(self, columns: Columns | pa.Table) -> Any:
         """The batch that a loop is given, of decoded columns; or of a table, if nothing is decoded."""
@@ -235,7 +237,7 @@ class ColumnMaker:
                 except LadingError as error:
                     failed[i] = error.at(column=_ITEM, sample=sample.get("sample_id"))
         self._lists |= {"items", "sample_id"}
-        return {name: [each.get(name) for each in samples] for name in _names(samples)}
+        return columns_of(samples)
 
     def _transformed(self, columns: Columns, count: int, failed: Failed) -> list[dict[str, Any]]:
         """What `transform` makes of each sample; an empty dict for one that failed."""
@@ -484,10 +486,6 @@ def _as_dict(sample: Any) -> dict[str, Any]:
             "batch_transform. To leave samples out, open them with lading.open(…).where(…).",
         )  # fmt: skip
     return sample
-
-
-def _names(samples: Sequence[Mapping[str, Any]]) -> list[str]:
-    return list(dict.fromkeys(name for sample in samples for name in sample))
 
 
 def _refuse_wrong(recipe: Recipe) -> None:

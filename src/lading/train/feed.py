@@ -2,15 +2,15 @@
 
 Example:
     feed = Feed.of(lading.open("train/*.tar"), shuffle=True, seed=7)
-    feed.order(epoch=0).at(np.arange(64))    # numbers of samples in feed.dataset
+    feed.order(epoch=0).at(np.arange(64))    # numbers of samples in feed.parts
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final, Protocol, Self
+from typing import Any, Final, Protocol, Self, TypeAlias
 
 import numpy as np
 import xxhash
@@ -24,7 +24,7 @@ from lading.train.mixing import ENDLESS, Proportions, Stop
 from lading.train.order import LANES, Kind, Order, Shuffle
 from lading.train.permutation import derived_key
 
-__all__ = ["USUAL_BYTES", "DatasetFeed", "EpochOrder", "Feed", "Mixture", "MixtureFeed", "mix"]
+__all__ = ["USUAL_BYTES", "DatasetFeed", "EpochOrder", "Feed", "Mixture", "MixtureFeed", "Parts", "mix"]
 
 USUAL_BYTES: Final = 64 << 10
 """Of a sample, where no list says the sizes of files."""
@@ -32,6 +32,10 @@ USUAL_BYTES: Final = 64 << 10
 _BLOCK_BYTES: Final = 512 << 10
 _ROUND_BYTES: Final = 128 << 20
 _MOST_WINDOW: Final = 32
+
+
+Parts: TypeAlias = tuple[tuple[int, Dataset], ...]
+"""Datasets whose samples are numbered one after another, and the number of the first sample of each."""
 
 
 class EpochOrder(Protocol):
@@ -59,14 +63,14 @@ class Feed(Protocol):
     """Samples, and their order in each epoch.
 
     Attributes:
-        dataset: the samples.
+        parts: the samples: datasets of samples or of documents, and the number of the first sample of each.
         sample_bytes: of a sample in its file, on average.
         remote: whether files are in a store of high latency.
     """
 
     @property
-    def dataset(self) -> Dataset:
-        """The samples."""
+    def parts(self) -> Parts:
+        """Datasets of samples or of documents, and the number of the first sample of each."""
 
     @property
     def sample_bytes(self) -> int:
@@ -108,6 +112,11 @@ class DatasetFeed:
         """The feed of a dataset. Raises UsageError for an unknown shuffle."""
         layout = dataset.layout
         return cls(dataset, layout, resolved(shuffle, layout), seed)
+
+    @property
+    def parts(self) -> Parts:
+        """The dataset."""
+        return ((0, self.dataset),)
 
     @property
     def sample_bytes(self) -> int:
@@ -168,8 +177,8 @@ def mix(
     """Mix datasets in exact proportions, for `lading.loader`.
 
     Among any number of neighbours each dataset has its share, within one sample for each dataset. Each dataset is
-    shuffled by itself, and begins again where it has no sample left. The datasets may have different formats; a column
-    that a dataset lacks is null in its samples.
+    shuffled by itself, and begins again where it has no sample left. The datasets may have different formats, and some
+    may be documents with items. A column that a dataset lacks is null in its samples.
 
     Example:
         both = lading.mix({"web": (web, 0.7), "books": (books, 0.3)}, seed=7)
@@ -185,8 +194,7 @@ def mix(
             `{1_000_000: {"web": 0.2, "books": 0.8}}`. A name that is left out has the weight 0.
 
     Raises:
-        UsageError: no dataset, an empty one, a weight that is no weight, a name that is unknown, or samples together
-            with documents.
+        UsageError: no dataset, an empty one, a weight that is no weight, or a name that is unknown.
     """
     schedule = schedule or {}
     if stop not in ("first", "all", "never"):
@@ -213,7 +221,6 @@ class MixtureFeed:
 
     def __init__(self, mixture: Mixture, shuffle: bool | Kind | Shuffle) -> None:
         self._mixture = mixture
-        self.dataset = concat([*mixture.datasets.values()])
         self._layouts = [each.layout for each in mixture.datasets.values()]
         self.remote = any(layout.remote for layout in self._layouts)
         self._shuffles = [resolved(shuffle, layout) for layout in self._layouts]
@@ -223,8 +230,20 @@ class MixtureFeed:
         counts, sizes = (
             np.array([getattr(layout, name) for layout in self._layouts]) for name in ("num_samples", "sample_bytes")
         )
-        self._counts, self._firsts = counts, np.cumsum(counts) - counts
+        self._counts, self._firsts = counts, np.zeros(len(counts), np.int64)
+        self.parts = tuple(self._numbered([*mixture.datasets.values()]))
         self.sample_bytes = int(np.average(np.where(sizes, sizes, USUAL_BYTES), weights=mixture.proportions.weights[0]))
+
+    def _numbered(self, datasets: Sequence[Dataset]) -> Iterator[tuple[int, Dataset]]:
+        """Number the samples of all datasets: those of datasets of samples, then documents."""
+        begin = 0
+        for view in ("samples", "interleaved"):
+            mine = [i for i, each in enumerate(datasets) if each.view == view]
+            ends = begin + np.cumsum(self._counts[mine])
+            self._firsts[mine] = ends - self._counts[mine]
+            if mine:
+                yield begin, concat([datasets[i] for i in mine])
+                begin = int(ends[-1])
 
     @cached_property
     def num_positions(self) -> int:
@@ -262,7 +281,7 @@ class MixtureFeed:
         return _MixedOrder(self, epoch)
 
     def numbers(self, epoch: int, positions: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The numbers in the dataset of the samples at some positions of an epoch."""
+        """The numbers, as of `parts`, of the samples at some positions of an epoch."""
         source, sample = self._mixture.proportions.at(positions)
         sample += epoch * self._of_epoch[source]
         passes, places = np.divmod(sample, self._counts[source])

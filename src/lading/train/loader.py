@@ -8,7 +8,6 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import fields, replace
 from functools import partial
-from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Literal
 
 from lading.dataset.dataset import Dataset
@@ -17,7 +16,7 @@ from lading.dataset.source.source import Source
 from lading.errors import MissingExtra, UsageError
 from lading.train.columns import Collate, ColumnMaker, Recipe
 from lading.train.decode import Decode
-from lading.train.feed import DatasetFeed, Feed, Mixture, MixtureFeed
+from lading.train.feed import DatasetFeed, Feed, Mixture, MixtureFeed, Parts
 from lading.train.mixing import ENDLESS
 from lading.train.order import Kind, Shuffle
 from lading.train.processes import Processes
@@ -73,7 +72,7 @@ def loader(  # noqa: PLR0913 - one argument a decision of the user; all but two 
             the store is remote or files are compressed: blocks of neighbours in random order, shuffled within a round
             of about 128 MB, and read once. False for the order of the source.
         seed: of the shuffle.
-        columns: columns to read; None for all.
+        columns: columns to read; None for all. Of documents, `items` stands for all columns of items.
         decode: what becomes of columns, such as `{"jpg": "pil"}`: `pil`, `numpy` (height, width, 3), `torch`
             (3, height, width), None for a list of values as `ds.with_decode(False)[i]` has them, such as bytes, or a
             function of such a value. By default images and audio are arrays or tensors, as `collate` says. False
@@ -134,9 +133,9 @@ class Loader:
         _refuse_wrong(batch_size, last, reading)
         self._feed, self._reading, self._recipe, self._given_ranks = feed, reading, recipe, ranks
         self._share = Share(feed.order(0).num_samples, batch_size, last, *(ranks or rank_and_world_size()))
-        documents = feed.dataset.view == "interleaved"
-        as_samples = feed.dataset.as_samples if documents else None
-        self._maker = ColumnMaker(recipe, as_samples, partial(attrgetter("columns"), feed.dataset))
+        self._maker = ColumnMaker(recipe, partial(_columns_of, feed.parts))
+        if any(each.view == "interleaved" for each in self.datasets):
+            _refuse_of_samples_alone(self._maker, reading, feed.parts)
         _refuse_no_batch(self._share)
         self.epoch, self._position, self._resumed = 0, 0, False
         self._loop: Generator[Any] | None = None
@@ -147,9 +146,9 @@ class Loader:
         return {**self.__dict__, "_loop": None}
 
     @property
-    def dataset(self) -> Dataset:
-        """The samples; of a mixture those of all datasets."""
-        return self._feed.dataset
+    def datasets(self) -> tuple[Dataset, ...]:
+        """The samples; of a mixture one dataset of all samples, and one of all documents."""
+        return tuple(dataset for _, dataset in self._feed.parts)
 
     @property
     def share(self) -> Share:
@@ -267,7 +266,7 @@ class Loader:
     @property
     def given(self) -> dict[str, Any]:
         """What the user gave that other processes need: the data and the functions, by the names of arguments."""
-        return {"source": self.dataset, **{each.name: getattr(self._recipe, each.name) for each in fields(Recipe)}}
+        return {"source": self.datasets, **{each.name: getattr(self._recipe, each.name) for each in fields(Recipe)}}
 
     def position_after(self, position: int, batches: int = 1) -> int:
         """The position behind so many batches of every rank."""
@@ -308,6 +307,22 @@ class Loader:
         settings = self._feed.settings
         samples = f"{settings['num_samples']:,} samples, batches of {share.batch_size:,}{ranks}"
         return f"Loader({samples}, shuffle {settings['shuffle']}, epoch {self.epoch})"
+
+
+def _columns_of(parts: Parts) -> list[str]:
+    return list(dict.fromkeys(name for _, dataset in parts for name in dataset.columns))
+
+
+def _refuse_of_samples_alone(maker: ColumnMaker, reading: Reading, parts: Parts) -> None:
+    """Raise UsageError for columns that documents lack, and for tables of documents together with samples."""
+    if len(parts) > 1 and not maker.decodes:
+        raise UsageError("a table holds samples or documents, and the mixture has both", found='collate="arrow"',
+                         advice='Use collate="numpy", "torch" or "list".')  # fmt: skip
+    asked = reading.columns or ()
+    known = [*_columns_of(parts), "items"] if asked else []
+    for name in asked:
+        if name not in known:
+            raise UsageError("no such column", expected=", ".join(known), found=repr(name))
 
 
 def _refuse_wrong(batch_size: int, last: str, reading: Reading) -> None:

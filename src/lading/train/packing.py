@@ -133,7 +133,7 @@ def pack(  # noqa: PLR0913 - one argument a decision of the user; all but two by
     """
     if not isinstance(loader, Loader):
         raise UsageError("pack takes a loader of lading's", expected="lading.loader(…)", found=type(loader).__name__)
-    if loader.dataset.view == "interleaved":
+    if any(each.view == "interleaved" for each in loader.datasets):
         raise UsageError(
             "documents with media cannot be packed: a sequence has tokens of text alone",
             advice="Write the texts by themselves first, and pack those: ds.map(…).write(…).",

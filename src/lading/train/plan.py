@@ -122,7 +122,7 @@ def plan(
         raise UsageError("the dataset has no samples to plan for")
     share = Share(feed.layout.num_samples, batch_size, last, 0, world_size)
     reading = Reading(ahead_bytes=parse_bytes(ahead_bytes))
-    reader = EpochReader(feed, share, feed.order(0), ColumnMaker(Recipe(), None), reading, Counter())
+    reader = EpochReader(feed, share, feed.order(0), ColumnMaker(Recipe()), reading, Counter())
     return _planned(feed, share, reader)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -22,15 +22,16 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from lading.arrow.views import total_bytes
+from lading.dataset.dataset import Dataset
 from lading.errors import FunctionError, LadingError, StoreError, UsageError
-from lading.features.items import sample_firsts
+from lading.features.items import RESERVED, sample_firsts
 from lading.storage.threads import Threads
-from lading.train.collate import Columns, put_sample
-from lading.train.columns import ColumnMaker
+from lading.train.collate import Columns, columns_of, put_sample, samples_of
+from lading.train.columns import ColumnMaker, Failed
 from lading.train.feed import EpochOrder, Feed
 from lading.train.share import Share
 
-__all__ = ["PADDING", "Chunk", "EpochReader", "OnSampleError", "Reading"]
+__all__ = ["PADDING", "Chunk", "EpochReader", "OnSampleError", "Reading", "Rows"]
 
 OnSampleError: TypeAlias = Literal["error", "skip"]
 """For a sample that cannot be decoded, or for which a function raises: raise; or take the next sound one, counted."""
@@ -76,20 +77,40 @@ class Reading:
         return replace(self, threads=threads, ahead_bytes=max(self.ahead_bytes // processes, 1))
 
 
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Rows of those samples of a batch that one dataset has.
+
+    Attributes:
+        dataset: of the samples.
+        table: the rows.
+        places: of the samples in the batch.
+    """
+
+    dataset: Dataset
+    table: pa.Table
+    places: NDArray[np.int64]
+
+    def padded(self, padding: NDArray[np.bool_]) -> pa.Table:
+        """The rows with the column that says which are of samples that fill up the batch."""
+        bounds = np.append(sample_firsts(self.table, self.dataset.view), self.table.num_rows)
+        return self.table.append_column(PADDING, pa.array(np.repeat(padding[self.places], np.diff(bounds))))
+
+
 class Chunk:
     """Consecutive batches of the rank, read at once.
 
     Attributes:
         steps: positions of each batch in the order.
         size_bytes: of their samples: by the samples before, until they are read.
-        tables: the rows of each batch.
+        rows: of each batch, by dataset.
     """
 
-    __slots__ = ("size_bytes", "steps", "tables")
+    __slots__ = ("rows", "size_bytes", "steps")
 
     def __init__(self, steps: list[NDArray[np.int64]], size_bytes: int) -> None:
         self.steps, self.size_bytes = steps, size_bytes
-        self.tables: Future[list[pa.Table]] = Future()
+        self.rows: Future[list[list[Rows]]] = Future()
 
 
 class _Ahead:
@@ -113,7 +134,7 @@ class _Ahead:
         """The chunk of the next batch, and the batch's place in it; None at the end of the epoch."""
         while self._coming is not None and self._may_hold(self._coming.size_bytes):
             chunk, self._coming = self._coming, next(self._chunks, None)
-            chunk.tables = self._threads.submit(partial(self._read, chunk))
+            chunk.rows = self._threads.submit(partial(self._read, chunk))
             self._held.append(chunk)
             self._next.extend((chunk, i) for i in range(len(chunk.steps)))
         return self._next.popleft() if self._next else None
@@ -129,11 +150,12 @@ class _Ahead:
         allowed = held + size <= self._reader.reading.ahead_bytes and len(self._held) < _MOST_CHUNKS
         return allowed or not self._held
 
-    def _read(self, chunk: Chunk) -> list[pa.Table]:
-        tables = self._reader.tables(chunk.steps)
+    def _read(self, chunk: Chunk) -> list[list[Rows]]:
+        rows = self._reader.rows(chunk.steps)
+        tables = [each.table for batch in rows for each in batch]
         chunk.size_bytes = sum(total_bytes(batch) for table in tables for batch in table.to_batches())
         self._sample_bytes = max(chunk.size_bytes / max(sum(map(len, chunk.steps)), 1), 1)
-        return tables
+        return rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,10 +229,10 @@ class EpochReader:
 
     def _wait_for(self, chunk: Chunk) -> None:
         """Wait until a chunk is read. Raises StoreError when that takes too long."""
-        if _is_done(chunk.tables, self.reading.timeout_s):
+        if _is_done(chunk.rows, self.reading.timeout_s):
             return
         numbers = self.order.at(chunk.steps[0] % self.share.num_samples)
-        files = list(dict.fromkeys(self.feed.dataset.place_of(int(number))[0] for number in numbers))
+        files = list(dict.fromkeys(self._place_of(int(number))[0] for number in numbers))
         more = f" and {len(files) - _NAMED_FILES} more shards" if len(files) > _NAMED_FILES else ""
         raise StoreError(
             "samples were not read in time", file=", ".join(files[:_NAMED_FILES]) + more,
@@ -218,23 +240,73 @@ class EpochReader:
             advice="Look at the store. If it is only slow, give the loader a larger timeout.",
         )  # fmt: skip
 
-    def tables(self, steps: list[NDArray[np.int64]]) -> list[pa.Table]:
-        """The rows of each batch of some positions."""
-        positions = np.concatenate(steps) % self.share.num_samples
+    def rows(self, steps: list[NDArray[np.int64]]) -> list[list[Rows]]:
+        """The rows of each batch of some positions, by dataset."""
+        numbers = self.order.at(np.concatenate(steps) % self.share.num_samples)
+        bounds, found = np.cumsum([0, *map(len, steps)]), [list[Rows]() for _ in steps]
+        firsts = [first for first, _ in self.feed.parts]
+        part = np.searchsorted(firsts, numbers, "right") - 1
+        for i in np.unique(part).tolist():
+            first, dataset = self.feed.parts[i]
+            mine = np.flatnonzero(part == i)
+            for table, row in self._taken(dataset, numbers[mine] - first):
+                places, mine = np.split(mine, [len(row) - 1])
+                for batch, (begin, end) in enumerate(pairwise(np.searchsorted(places, bounds).tolist())):
+                    if begin < end:
+                        rows = table.slice(row[begin], row[end] - row[begin])
+                        found[batch].append(Rows(dataset, rows, places[begin:end] - bounds[batch]))
+        return found
+
+    def _taken(self, dataset: Dataset, numbers: NDArray[np.int64]) -> Iterator[tuple[pa.Table, NDArray[np.int64]]]:
+        """Rows of samples in tables, with the first row of each sample and the end of the last one.
+
+        One table, unless documents of one id are neighbours: only tables of their own tell these apart.
+        """
         # Views of the answers of a remote store would keep the gaps between samples in memory.
-        rows = self.feed.dataset.take(self.order.at(positions), self.reading.columns, views=not self.feed.remote)
-        bounds = np.cumsum([0, *map(len, steps)])
-        if self.feed.dataset.view == "interleaved":
-            bounds = np.append(sample_firsts(rows, self.feed.dataset.view), rows.num_rows)[bounds]
-        return [rows.slice(begin, end - begin) for begin, end in pairwise(bounds.tolist())]
+        table = dataset.take(numbers, self._columns_of(dataset), views=not self.feed.remote)
+        row = np.append(sample_firsts(table, dataset.view), table.num_rows)
+        if len(row) == len(numbers) + 1:
+            yield table, row
+        else:
+            for half in np.array_split(numbers, 2):
+                yield from self._taken(dataset, half)
+
+    def _columns_of(self, dataset: Dataset) -> Sequence[str] | None:
+        """The columns that are read of a dataset: of several, those that it has, or one; of documents whole items."""
+        names = self.reading.columns
+        if names is None:
+            return None
+        if dataset.view == "interleaved":
+            asked = {*names, *(RESERVED if "items" in names else ("sample_id", "position", "modality"))}
+            return [name for name in dataset.columns if name in asked]
+        if len(self.feed.parts) == 1:
+            return names
+        return [name for name in names if name in dataset.columns] or dataset.columns[:1]
+
+    def _decoded(self, rows: Sequence[Rows], count: int) -> tuple[Columns, Failed]:
+        """The columns of a batch, and the errors of samples, by place."""
+        made = [
+            (each, *self.maker.decoded(
+                each.table, len(each.places), each.dataset.as_samples if each.dataset.view == "interleaved" else None
+            )) for each in rows
+        ]  # fmt: skip
+        if len(made) == 1:
+            return made[0][1:]
+        samples, failed = [dict[str, Any]() for _ in range(count)], dict[int, LadingError]()
+        for each, columns, errors in made:
+            places = each.places.tolist()
+            failed |= {places[i]: error for i, error in errors.items()}
+            for place, sample in zip(places, samples_of(columns), strict=False):  # a transform may leave no column
+                samples[place] = sample
+        return columns_of(samples), failed
 
     def _made(self, chunk: Chunk, i: int) -> Any:
-        rows, positions = chunk.tables.result()[i], chunk.steps[i]
+        rows, positions = chunk.rows.result()[i], chunk.steps[i]
         padding = positions >= self.share.num_samples
         if not self.maker.decodes:
-            table = rows.append_column(PADDING, pa.array(padding)) if self.share.pads else rows
-            return self._batch(table, positions)
-        columns, failed = self.maker.decoded(rows, len(positions))
+            tables = [each.padded(padding) if self.share.pads else each.table for each in rows]
+            return self._batch(tables[0] if len(tables) == 1 else pa.concat_tables(tables), positions)
+        columns, failed = self._decoded(rows, len(positions))
         for place, error in failed.items():
             self._replace(columns, (place, len(positions)), int(positions[place]), error)
         if self.share.pads:
@@ -259,8 +331,8 @@ class EpochReader:
             error.advice = f'{mend} Or replace broken samples by the next sound ones: on_error="skip".'
             raise self._placed(error, position)
         for further in range(position + 1, position + 1 + others):
-            [rows] = self.tables([np.array([further])])
-            found, failed = self.maker.decoded(rows, 1)
+            [rows] = self.rows([np.array([further])])
+            found, failed = self._decoded(rows, 1)
             if not failed:
                 self.counts["samples that could not be decoded, replaced"] += 1
                 put_sample(columns, count, place, found)
@@ -271,9 +343,14 @@ class EpochReader:
 
     def _placed(self, error: LadingError, position: int) -> LadingError:
         number = int(self.order.at(np.array([position % self.share.num_samples]))[0])
-        file, row = self.feed.dataset.place_of(number)
+        file, row = self._place_of(number)
         error.row = None
         return error.at(file=file, row=row)
+
+    def _place_of(self, number: int) -> tuple[str, int]:
+        """The file of a sample, and its number in that file."""
+        first, dataset = next(part for part in reversed(self.feed.parts) if part[0] <= number)
+        return dataset.place_of(number - first)
 
 
 def _is_done(future: Future[Any], timeout_s: float = inf) -> bool:

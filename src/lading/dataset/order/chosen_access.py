@@ -54,10 +54,10 @@ class ChosenAccess:
         if self._as_they_are:
             return self._source.samples(numbers)
         once, place = np.unique(numbers, return_inverse=True)
-        if len(once) == len(numbers):  # repeats of a document could not be told apart
-            with suppress(LadingError):  # the error of a sample names its place
-                rows = self._taken(once, None, views=True)
-                found = samples_as_dicts(self._shards, rows, media=self._media)
+        with suppress(LadingError):  # the error of a sample names its place
+            rows = self._taken(once, None, views=True)
+            found = samples_as_dicts(self._shards, rows, media=self._media)
+            if len(found) == len(once) == len(numbers):  # neighbours of one id could not be told apart
                 return [found[i] for i in place.tolist()]
         return [self._of_source(number) for number in numbers.tolist()]
 

@@ -85,9 +85,11 @@ class SampleAccess:
                 left.append(place)
             else:
                 found[place] = sample if is_whole else self._finished(known, sample, shard, number - begin)
-        once = {wanted[place]: place for place in left}  # repeats of a document could not be told apart
-        for place, sample in zip(once.values(), self._of_table([*once]) if once else [], strict=True):
-            found[place] = sample
+        once = {wanted[place]: place for place in left}
+        read = self._of_table([*once]) if once else []
+        if len(read) == len(once):  # else documents of one id are neighbours, which cannot be told apart
+            for place, sample in zip(once.values(), read, strict=True):
+                found[place] = sample
         return [self.sample(wanted[i]) if sample is None else sample for i, sample in enumerate(found)]
 
     def _of_table(self, wanted: list[int]) -> list[dict[str, Any]]:
