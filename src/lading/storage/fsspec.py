@@ -25,12 +25,11 @@ from lading.storage.base import (
     Buffer,
     FileInfo,
     check_inside,
-    has_file,
-    name_taken,
     store_errors,
     temporary_name,
     unfinished,
 )
+from lading.storage.publish import publish_by_moves
 
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
@@ -47,7 +46,6 @@ _UNCHECKED_BYTES = 64 << 20
 """A longer range is checked against the file's size first: some backends allocate its memory whatever the file holds.
 """
 _VERSION_KEYS = ("ETag", "etag", "generation", "mtime", "LastModified", "last_modified", "updated", "created")
-_MANIFEST = "_lading/manifest.json"
 _GLOB = re.compile(r"[*?\[]")
 _EXTRAS = {"s3fs": "s3", "gcsfs": "gcs", "adlfs": "azure", "huggingface_hub": "hf"}
 """Extras of lading by the package that they install."""
@@ -149,36 +147,13 @@ class FsspecStore:
         return FsspecSink(self, path)
 
     def publish(self, source: str, target: str, *, replace: bool = True) -> None:
-        """Give a file or folder its final name, one file at a time.
+        """Give a file or folder its final name, one file at a time (`publish_by_moves`)."""
 
-        For a folder, the target's old manifest is deleted first, and the new manifest is moved last. A reader that
-        opens by manifest therefore never sees a half-moved folder as complete. Files of the old folder that the new one
-        lacks are deleted. Without `replace`, files that appear after the check are not noticed.
+        def move_all(moves: Sequence[tuple[str, str]]) -> None:
+            for old, new in moves:
+                self.move(old, new)
 
-        Raises:
-            NotFound: the source does not exist.
-            DestinationExists: the target exists, and `replace` is not set.
-        """
-        old, new = source.rstrip("/"), target.rstrip("/")
-        there = [info.path.removeprefix(new + "/") for info in self.walk(new)]
-        names = [info.path.removeprefix(old + "/") for info in self.walk(old)]
-        if not replace and (there or has_file(self, new)):
-            raise name_taken(target)
-        if not names:
-            self.head(old)
-            if there:
-                self.delete(new)
-            self.move(old, new)
-            return
-        self.delete(f"{new}/{_MANIFEST}" if there else new)
-        for name in names:
-            if name != _MANIFEST:
-                self.move(f"{old}/{name}", f"{new}/{name}")
-        for name in set(there).difference(names, [_MANIFEST]):
-            self.delete(f"{new}/{name}")
-        if _MANIFEST in names:
-            self.move(f"{old}/{_MANIFEST}", f"{new}/{_MANIFEST}")
-        self.delete(old)
+        publish_by_moves(self, move_all, source, target, replace=replace)
 
     def move(self, source: str, target: str) -> None:
         """Rename one file; copy and delete it if the backend has no rename."""
