@@ -35,10 +35,10 @@ demo: $(VENV)/.lading
 	$(BIN)/lading demo
 
 # A module's tests stay with one worker: what its fixtures make is made once.
-test: $(VENV)/.peers lint docs
+test: $(VENV)/.peers $(VENV)/.servers lint docs
 	$(BIN)/python -m pytest -n 2 --dist loadscope --no-loadscope-reorder
 
-soak: $(VENV)/.peers
+soak: $(VENV)/.peers $(VENV)/.servers
 	LADING_FUZZ=$(FUZZ) LADING_FUZZ_SEED=$(SEED) $(BIN)/python -m pytest -n 2 $(SOAKED)
 
 lint: $(VENV)/.dev
@@ -79,4 +79,10 @@ $(VENV)/.docs: $(VENV)/.dev
 # gigabytes that nothing here needs.
 $(VENV)/.peers: tests/interop/requirements.txt $(VENV)/.dev
 	$(PIP) --no-deps --requirement $<
+	touch $@
+
+# The server of object stores that tests start: its packages and those of the peers do not agree on versions.
+$(VENV)/.servers: tests/support/servers.txt | $(BIN)/python
+	$(PYTHON) -m venv $(VENV)/servers
+	$(VENV)/servers/bin/python -m pip install --quiet --disable-pip-version-check --no-compile --requirement $<
 	touch $@

@@ -314,7 +314,8 @@ def test_roots_that_the_caller_adds(tmp_path: Path) -> None:
 def test_a_folder_that_nothing_here_reads_is_no_fault_of_the_documents(
     folder: str, error: type[UsageError], told: str, on_error: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, "s3fs", None)
+    for package in ("obstore", "s3fs"):
+        monkeypatch.setitem(sys.modules, package, None)
     reader = MediaReader(folder, on_error=on_error)
     with pytest.raises(error, match=told):
         list(reader.run([{"id": "d", "media": [medium(path="a.zst", offset=0, length=3)]}]))

@@ -45,11 +45,11 @@ def test_memory_is_one_store_for_the_process() -> None:
 
 
 def test_remote_stores_are_one_a_place_and_connect_to_nothing() -> None:
-    store, path = resolve("s3://bucket/a/b")
+    store, path = resolve("hf://datasets/a/b")
     assert isinstance(store, FsspecStore)
-    assert store is resolve("s3://bucket/other")[0]
-    assert store is not resolve("s3://other/a/b")[0]
-    assert path == "s3://bucket/a/b"
+    assert store is resolve("hf://datasets/other")[0]
+    assert store is not resolve("hf://buckets/a/b")[0]
+    assert path == "hf://datasets/a/b"
 
 
 @pytest.mark.parametrize("url", ["pipe:cat x", "zip://x::file:///etc/passwd", "s3://a::b"])
@@ -78,7 +78,7 @@ def test_a_caller_may_say_otherwise() -> None:
     stores = Stores({"s3://bucket/": mine, "s3://bucket/deep/": deeper})
     assert resolve("s3://bucket/x", stores) == (mine, "s3://bucket/x")
     assert resolve("s3://bucket/deep/x", stores) == (deeper, "s3://bucket/deep/x")
-    assert isinstance(resolve("s3://other/x", stores)[0], FsspecStore)
+    assert isinstance(resolve("hf://other/x", stores)[0], FsspecStore)
     assert resolve("anything", Stores({"": rest})) == (rest, "anything")
     assert resolve("pipe:x", Stores({"": rest}))[0] is rest
     assert isinstance(resolve("x", Stores())[0], LocalStore)
@@ -93,7 +93,8 @@ def test_what_is_local_stays_so_when_it_is_wrapped() -> None:
 def test_opening_imports_no_backend_and_starts_no_thread() -> None:
     code = (
         "import sys, threading; from lading.storage.stores import resolve; resolve('s3://b/x'); resolve('memory://x');"
-        "assert threading.active_count() == 1; assert not {'fsspec.asyn', 's3fs', 'aiohttp'} & set(sys.modules)"
+        "assert threading.active_count() == 1;"
+        "assert not {'fsspec.asyn', 's3fs', 'aiohttp', 'obstore'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
 

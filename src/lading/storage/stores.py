@@ -2,7 +2,8 @@
 
     no scheme, file://      the file system (one store for all)
     memory://               files in memory (one store for the process)
-    s3:// gs:// https:// …  fsspec, with the package for the scheme
+    s3:// gs:// az:// …     obstore where it is installed, else fsspec with the package for the scheme
+    https:// hf:// …        fsspec, with the package for the scheme
     pipe:, a::b             refused: data must not run programs, nor open one file through another
 
 Callers may assign other stores to URL prefixes: pass `Stores`.
@@ -20,6 +21,7 @@ from lading.storage.base import Store
 from lading.storage.fsspec import FsspecStore
 from lading.storage.local import LocalStore
 from lading.storage.memory import MemoryStore
+from lading.storage.objects import ObjectStore, is_usable, serves
 from lading.storage.wrappers import WrappedStore
 
 __all__ = ["Stores", "is_local", "named_folder", "resolve", "without_query"]
@@ -68,7 +70,8 @@ def resolve(url: str, stores: Stores | None = None) -> tuple[Store, str]:
     if scheme[1].lower() == "memory":
         return _MEMORY, url
     host = url[scheme.end() :].partition("/")[0]
-    return _remote(f"{scheme[0]}{host}"), url
+    place = f"{scheme[0]}{host}"
+    return (_by_obstore(place) if is_usable() and serves(scheme[1].lower()) else _by_fsspec(place)), url
 
 
 def without_query(path: str) -> str:
@@ -97,5 +100,10 @@ def is_local(store: Store) -> bool:
 
 
 @lru_cache(maxsize=256)
-def _remote(place: str) -> FsspecStore:
+def _by_obstore(place: str) -> ObjectStore:
+    return ObjectStore(place)
+
+
+@lru_cache(maxsize=256)
+def _by_fsspec(place: str) -> FsspecStore:
     return FsspecStore(place)

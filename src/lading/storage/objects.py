@@ -1,0 +1,331 @@
+"""Object stores through obstore: S3 and what speaks like it, Google Cloud Storage, and Azure.
+
+Paths are full URLs. Requests run in threads of their own, so that many are under way at once and Ctrl-C ends a wait.
+obstore repeats what failed in a transient way, with growing random waits, until `retry_s`.
+
+Its runtime does not survive a fork: in a child of a process that has used it, every request would wait for ever. A
+store refuses that, and a child that opens a URL itself gets fsspec (`lading.storage.stores`).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from datetime import timedelta
+from functools import cached_property, partial
+from importlib.util import find_spec
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+from urllib.parse import urlsplit
+
+from lading.errors import DestinationExists, LadingError, MissingExtra, ShortRead, StoreError, UsageError
+from lading.storage.base import Buffer, FileInfo, check_inside, store_errors, unfinished
+from lading.storage.credentials import profile_options
+from lading.storage.publish import publish_by_moves
+from lading.storage.threads import Threads
+
+if TYPE_CHECKING:
+    import obstore.store
+
+__all__ = ["ObjectSink", "ObjectStore", "is_usable", "serves"]
+
+_T = TypeVar("_T")
+
+_EXTRAS: Final = {
+    "s3": "s3",
+    "s3a": "s3",
+    "gs": "gcs",
+    "gcs": "gcs",
+    "az": "azure",
+    "abfs": "azure",
+    "abfss": "azure",
+}
+"""Extras of lading by scheme that obstore serves."""
+_ENDPOINTS: Final = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT")
+"""Variables with the URL of a server."""
+_REQUESTS: Final = 32
+"""Requests under way at once, of a store."""
+_PART_BYTES: Final = 8 << 20
+"""Of an upload. S3 takes 10,000 parts, so 80 GB."""
+_PARTS: Final = 4
+"""Parts of an upload under way at once."""
+_DELETED: Final = 1000
+"""Files deleted by one request."""
+_RETRY_S: Final = 180.0
+_RETRIES: Final = 10
+_STATUS: Final = re.compile(r"status code: (\d{3} [A-Za-z ]*)")
+_OUTSIDE: Final = "416 Range Not Satisfiable"
+
+_used_in: int | None = None
+"""The process that used obstore first: its children cannot."""
+
+
+def serves(scheme: str) -> bool:
+    """Return whether obstore has stores of this scheme, and is installed."""
+    return scheme in _EXTRAS and find_spec("obstore") is not None
+
+
+def is_usable() -> bool:
+    """Return whether this process may use obstore: it is not the forked child of one that has."""
+    return _used_in is None or _used_in == os.getpid()
+
+
+class ObjectStore:
+    """Files of one bucket or container.
+
+    Args:
+        place: its URL: `s3://bucket`, `gs://bucket`, `az://container`, or
+            `abfss://container@account.dfs.core.windows.net`.
+        options: of obstore's store, such as `endpoint`, `region` or `access_key_id`. By default the environment says.
+        retry_s: how long a failing request is repeated, in seconds.
+        timeout_s: how long a single request may take, in seconds.
+    """
+
+    request_bytes = 1 << 20
+
+    def __init__(
+        self,
+        place: str,
+        *,
+        options: Mapping[str, Any] = MappingProxyType({}),
+        retry_s: float = _RETRY_S,
+        timeout_s: float = 60.0,
+    ) -> None:
+        self.place = place.rstrip("/")
+        self._options, self._retry_s, self._timeout_s = dict(options), retry_s, timeout_s
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name not in ("_objects", "_threads")}
+
+    @cached_property
+    def _objects(self) -> obstore.store.ObjectStore:
+        return _opened(self.place, self._options, self._retry_s, self._timeout_s)
+
+    @cached_property
+    def _threads(self) -> Threads:
+        return Threads(_REQUESTS, "lading-request")
+
+    def head(self, path: str) -> FileInfo:
+        """Return size, and the etag or the time of the last change as the version. Raises NotFound."""
+        with _errors(path):
+            [found] = self._each([partial(_obstore().head, self._objects, self._key(path))])
+        return _info(path, found)
+
+    def walk(self, prefix: str) -> Iterator[FileInfo]:
+        """Yield every file below a folder, by path in code-point order.
+
+        Holds the listing; leaves unfinished files out.
+        """
+        folder = self._key(prefix).rstrip("/")
+        with _errors(prefix):
+            [found] = self._each([lambda: _obstore().list(self._objects, folder or None).collect()])
+        lead = f"{self.place}/"
+        inside = len(folder) + 1 if folder else 0
+        folders = {each["path"].rpartition("/")[0] for each in found}
+        infos = [
+            _info(lead + each["path"], each)
+            for each in found
+            if len(each["path"]) > inside
+            and not any(map(unfinished, each["path"][inside:].split("/")))
+            and (each["size"] or each["path"] not in folders)  # an empty object may stand for a folder
+        ]
+        yield from sorted(infos, key=lambda info: info.path)
+
+    def get_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[Buffer]:
+        """Return one buffer per range, requested concurrently."""
+        objects, key, get = self._objects, self._key(path), _obstore().get_range
+        for offset, length in ranges:
+            if offset < 0 or length < 0:
+                raise ShortRead("not a range of a file", file=path, offset=offset, found=f"{length} bytes")
+        calls = [partial(get, objects, key, start=offset, length=length) for offset, length in ranges if length]
+        try:
+            with _errors(path):
+                answers = iter(self._each(calls))
+        except StoreError as error:
+            if _OUTSIDE in str(error):
+                check_inside(path, ranges, self.head(path).size_bytes)
+            raise
+        return [_exactly(path, offset, length, next(answers)) if length else b"" for offset, length in ranges]
+
+    def put_stream(self, path: str) -> ObjectSink:
+        """Return a sink for a new file, uploaded in parts. It holds up to five parts of 8 MB."""
+        return ObjectSink(self, path)
+
+    def publish(self, source: str, target: str, *, replace: bool = True) -> None:
+        """Give a file or folder its final name, file by file (`publish_by_moves`), many at once."""
+        publish_by_moves(self, self._move_all, source, target, replace=replace)
+
+    def delete(self, path: str) -> None:
+        """Remove a file, or a folder with everything below it."""
+        key = self._key(path).rstrip("/")
+        with _errors(path):
+            [found] = self._each([lambda: _obstore().list(self._objects, key or None).collect()])
+            self._delete_all([key, *(each["path"] for each in found)] if key else [each["path"] for each in found])
+
+    def writer(self, path: str) -> Any:
+        """The writer of a new file, from obstore."""
+        with _errors(path):
+            return _obstore().open_writer(
+                self._objects, self._key(path), buffer_size=_PART_BYTES, max_concurrency=_PARTS
+            )
+
+    def _move_all(self, moves: Sequence[tuple[str, str]]) -> None:
+        """Copy files inside of the store, and delete those that were copied."""
+        copy, keys = _obstore().copy, [(self._key(old), self._key(new)) for old, new in moves]
+        with _errors(moves[0][0] if len(moves) == 1 else self.place):
+            self._each([partial(copy, self._objects, old, new) for old, new in keys])
+            self._delete_all([old for old, _ in keys])
+
+    def _delete_all(self, keys: Sequence[str]) -> None:
+        groups = [keys[first : first + _DELETED] for first in range(0, len(keys), _DELETED)]
+
+        def delete(group: Sequence[str]) -> None:
+            with suppress(FileNotFoundError):
+                _obstore().delete(self._objects, group if len(group) > 1 else group[0])
+
+        self._each([partial(delete, group) for group in groups])
+
+    def _each(self, calls: Sequence[Callable[[], _T]]) -> list[_T]:
+        """The results of calls that run at once. The first error stops those that have not begun."""
+        results = [self._threads.submit(call) for call in calls]
+        try:
+            return [result.result() for result in results]
+        finally:
+            for result in results:
+                result.cancel()
+
+    def _key(self, path: str) -> str:
+        return path[len(self.place) + 1 :]
+
+
+class ObjectSink:
+    """A file being uploaded. Nothing of it is visible before `close`."""
+
+    __slots__ = ("_file", "_store", "_written", "path")
+
+    def __init__(self, store: ObjectStore, path: str) -> None:
+        self.path = path
+        self._store, self._written = store, 0
+        self._file: Any = store.writer(path)
+
+    def write(self, buffers: Sequence[Buffer]) -> None:
+        """Append the buffers in order."""
+        with _errors(self.path):
+            for buffer in buffers:
+                view = memoryview(buffer)
+                view = view.cast("B") if view.nbytes else view
+                for at in range(0, view.nbytes, _PART_BYTES):
+                    self._file.write(bytes(view[at : at + _PART_BYTES]))  # obstore keeps what it is given
+                self._written += view.nbytes
+
+    def tell(self) -> int:
+        """Return the number of bytes written so far."""
+        return self._written
+
+    def close(self) -> FileInfo:
+        """Complete the upload; leave nothing on failure."""
+        with _errors(self.path):
+            self._file.close()
+        self._file = None
+        info = self._store.head(self.path)
+        if info.size_bytes != self._written:
+            raise StoreError("the store holds another file than was written", file=self.path,
+                             expected=f"{self._written} bytes", found=f"{info.size_bytes} bytes")  # fmt: skip
+        return info
+
+    def abort(self) -> None:
+        """Drop the written bytes."""
+        file, self._file = self._file, None
+        if file is not None:
+            with _errors(self.path):
+                file.__exit__(_Aborted, _Aborted(), None)
+
+
+class _Aborted(Exception):
+    """Tells a writer of obstore to drop an upload."""
+
+
+@contextmanager
+def _errors(path: str) -> Iterator[None]:
+    """Convert errors of obstore into lading's own."""
+    with store_errors(path):
+        try:
+            yield
+        except (OSError, LadingError):
+            raise
+        except Exception as error:
+            raise _own(error, path) from error
+
+
+def _obstore() -> Any:
+    global _used_in  # noqa: PLW0603 - a fact of the process
+    if not is_usable():
+        raise UsageError(
+            "a forked process cannot go on with the object store of its parent",
+            advice='Start processes otherwise: DataLoader(..., multiprocessing_context="forkserver").',
+        )
+    import obstore
+
+    _used_in = os.getpid()
+    return obstore
+
+
+def _opened(place: str, options: Mapping[str, Any], retry_s: float, timeout_s: float) -> obstore.store.ObjectStore:
+    """The store of a place."""
+    url = urlsplit(place)
+    try:
+        _obstore()
+        from obstore import store as stores
+    except ImportError as error:
+        extra = _EXTRAS[url.scheme]
+        raise MissingExtra(f"{url.scheme}:// needs a package that is not installed", file=place, found=str(error),
+                           advice=f"Run: pip install 'lading[{extra}]'.") from error  # fmt: skip
+    if url.scheme in ("s3", "s3a") and not options.get("skip_signature"):
+        options = {**profile_options(), **options}
+    endpoint = options.get("endpoint") or next((v for v in map(os.environ.get, _ENDPOINTS) if v), place)
+    client: Any = {"timeout": timedelta(seconds=timeout_s), "allow_http": endpoint.startswith("http://")}
+    retry: Any = {"max_retries": _RETRIES, "retry_timeout": timedelta(seconds=retry_s)}
+    settings: Any = {"client_options": client, "retry_config": retry, **options}
+    if url.scheme in ("s3", "s3a"):
+        return stores.S3Store(url.netloc, **settings)
+    if url.scheme in ("gs", "gcs"):
+        return stores.GCSStore(url.netloc, **settings)
+    container, _, account = url.netloc.partition("@")
+    if account:
+        settings = {"account_name": account.partition(".")[0], **settings}
+    return stores.AzureStore(container, **settings)
+
+
+def _own(error: Exception, path: str) -> LadingError:
+    """An error of obstore's as lading's own."""
+    kind, text = type(error).__name__, str(error)
+    if kind == "AlreadyExistsError":
+        return DestinationExists("something is there already", file=path)
+    if kind in ("PermissionDeniedError", "UnauthenticatedError") or _status(text).startswith(("401", "403")):
+        return StoreError("the store refuses access", file=path, found=_status(text),
+                          advice="Check the credentials, and what they allow.")  # fmt: skip
+    if kind == "PreconditionError":
+        return StoreError("the file has changed", file=path, found=_status(text))
+    if isinstance(error, ValueError):
+        return UsageError("not a name of an object", file=path, found=text.splitlines()[0])
+    return StoreError(_status(text), file=path, advice="Check the network, and that the URL is right.")
+
+
+def _status(text: str) -> str:
+    """What an error of obstore's says: the status of the answer, else its first line."""
+    status = _STATUS.search(text)
+    return status[1].strip() if status else text.splitlines()[0].strip()
+
+
+def _info(path: str, found: Mapping[str, Any]) -> FileInfo:
+    version = found["e_tag"] or found["version"] or found["last_modified"].timestamp()
+    return FileInfo(path, found["size"], str(version))
+
+
+def _exactly(path: str, offset: int, length: int, answer: Any) -> Buffer:
+    if len(answer) != length:
+        raise ShortRead("the store gave too few bytes", file=path, offset=offset, expected=length, found=len(answer),
+                        advice="The file was cut or replaced since its index was made.")  # fmt: skip
+    return memoryview(answer)

@@ -1,0 +1,204 @@
+"""Object stores through obstore, against a server: the contract of stores, forks, errors, credentials."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import secrets
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import obstore
+import pytest
+from obstore.store import S3Store
+
+import lading
+from lading.errors import NotFound, StoreError, UsageError
+from lading.storage.base import Store
+from lading.storage.credentials import profile_options
+from lading.storage.fsspec import FsspecStore
+from lading.storage.objects import ObjectStore
+from lading.storage.stores import resolve
+from lading.testing import StoreTests
+from object_server import BUCKET, environment, object_server, options
+
+_LEAD = f"s3://{BUCKET}/"
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[str]:
+    with object_server() as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def raw(server: str) -> S3Store:
+    return S3Store(BUCKET, client_options={"allow_http": True}, **options(server))
+
+
+def _program(code: str, server: str, **more: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, **environment(server), **more},
+        check=False, capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+
+
+class TestObjectStore(StoreTests):
+    @pytest.fixture
+    def store(self, server: str, raw: S3Store) -> Store:
+        self.raw = raw
+        return ObjectStore(f"s3://{BUCKET}", options=options(server))
+
+    @pytest.fixture
+    def root(self) -> str:
+        return f"{_LEAD}{secrets.token_hex(8)}"
+
+    def put_raw(self, store: Store, path: str, data: bytes) -> None:
+        obstore.put(self.raw, path.removeprefix(_LEAD), data)
+
+    def get_raw(self, store: Store, path: str) -> bytes | None:
+        try:
+            return bytes(obstore.get(self.raw, path.removeprefix(_LEAD)).bytes())
+        except FileNotFoundError:
+            return None
+
+    def list_raw(self, store: Store, root: str) -> list[str]:
+        return sorted(_LEAD + each["path"] for each in obstore.list(self.raw, root.removeprefix(_LEAD)).collect())
+
+    def test_files_larger_than_a_part_arrive_whole(self, store: Store, root: str) -> None:
+        data = os.urandom((8 << 20) + 5)
+        sink = store.put_stream(f"{root}/large")
+        sink.write([data[:100], data[100:]])
+        assert sink.close().size_bytes == len(data)
+        assert self.get_raw(store, f"{root}/large") == data
+
+    def test_an_empty_object_may_stand_for_a_folder(self, store: Store, root: str, server: str) -> None:
+        """As consoles of object stores make them: a key with a slash at its end."""
+        import urllib.request
+
+        self.put_raw(store, f"{root}/folder/a", b"x")
+        key = f"{root.removeprefix(_LEAD)}/folder/"
+        urllib.request.urlopen(urllib.request.Request(f"{server}/{BUCKET}/{key}", data=b"", method="PUT")).close()
+        assert [info.path for info in store.walk(root)] == [f"{root}/folder/a"]
+
+    def test_names_that_no_object_store_has(self, store: Store, root: str) -> None:
+        for name in ("a/../b", "a//b"):
+            with pytest.raises(UsageError, match="not a name of an object"):
+                store.head(f"{root}/{name}")
+
+    def test_a_copy_by_pickle_is_as_good(self, store: Store, root: str) -> None:
+        self.put_raw(store, f"{root}/a", b"bytes")
+        store.head(f"{root}/a")
+        assert pickle.loads(pickle.dumps(store)).head(f"{root}/a") == store.head(f"{root}/a")
+
+
+def test_urls_of_buckets_are_served_by_obstore() -> None:
+    store, path = resolve("s3://bucket/a/b")
+    assert isinstance(store, ObjectStore)
+    assert store is resolve("s3://bucket/other")[0]
+    assert store is not resolve("s3://other/a/b")[0]
+    assert path == "s3://bucket/a/b"
+    assert isinstance(resolve("gs://bucket/a")[0], ObjectStore)
+    assert isinstance(resolve("abfss://container@account.dfs.core.windows.net/a")[0], ObjectStore)
+    assert isinstance(resolve("hf://datasets/a")[0], FsspecStore)
+
+
+def test_a_dataset_goes_there_and_back(server: str, tmp_path: Path) -> None:
+    code = f"""
+import lading
+rows = lading.open({str(tmp_path / "a.jsonl")!r})
+rows.write("{_LEAD}there", format="mds")
+print(lading.digest("{_LEAD}there") == lading.digest(rows), len(lading.open("{_LEAD}there")))
+print(lading.open("{_LEAD}there")[2])
+"""
+    (tmp_path / "a.jsonl").write_text("".join(f'{{"n": {n}, "text": "t{n}"}}\n' for n in range(5)))
+    done = _program(code, server)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[0] == "True 5"
+    assert "t2" in done.stdout.splitlines()[1]
+
+
+_FORK = f"""
+import os, sys
+from lading.storage.stores import resolve
+store, path = resolve("{_LEAD}forked")
+BEFORE
+if (child := os.fork()) == 0:
+    try:
+        print(store.head(path).size_bytes, flush=True)
+    except Exception as error:
+        print(type(error).__name__, error, flush=True)
+    try:
+        print(type(resolve(path)[0]).__name__, flush=True)
+    finally:
+        os._exit(0)
+os.waitpid(child, 0)
+"""
+
+
+def test_a_forked_child_of_a_user_of_obstore_is_told_and_never_hangs(server: str, raw: S3Store) -> None:
+    obstore.put(raw, "forked", b"four")
+    used = _program(_FORK.replace("BEFORE", "store.head(path)"), server)
+    assert "UsageError a forked process cannot go on" in used.stdout
+    assert "forkserver" in used.stdout
+    assert used.stdout.splitlines()[-1] == "FsspecStore"
+    unused = _program(_FORK.replace("BEFORE", ""), server)
+    assert unused.stdout.split() == ["4", "ObjectStore"]
+
+
+def test_what_a_server_refuses_is_told_in_a_line(server: str) -> None:
+    store = ObjectStore("s3://no-such-bucket", options=options(server))
+    with pytest.raises(NotFound):
+        store.head("s3://no-such-bucket/a")
+    gone = ObjectStore(f"s3://{BUCKET}", options={**options(server), "endpoint": "http://127.0.0.1:9"}, retry_s=0.1)
+    with pytest.raises(StoreError) as caught:
+        gone.head(f"{_LEAD}a")
+    assert caught.value.file == f"{_LEAD}a"
+    assert "\n" not in str(caught.value.message)
+
+
+class TestProfiles:
+    """Profiles of the AWS command line."""
+
+    @pytest.fixture(autouse=True)
+    def _home(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        for name in [name for name in os.environ if name.startswith("AWS_")]:
+            monkeypatch.delenv(name)
+        monkeypatch.setenv("HOME", str(tmp_path))
+        (tmp_path / ".aws").mkdir()
+        (tmp_path / ".aws" / "credentials").write_text(
+            "[default]\naws_access_key_id = D\naws_secret_access_key = ds\n"
+            "[work]\naws_access_key_id = W\naws_secret_access_key = w%s\naws_session_token = t\n"
+        )
+        (tmp_path / ".aws" / "config").write_text(
+            "[default]\nregion = eu-north-1\n[profile work]\nregion = us-west-2\nendpoint_url = http://store:9000\n"
+            "[profile role]\nrole_arn = arn:aws:iam::1:role/x\nsource_profile = work\n"
+        )
+
+    def test_of_the_default_profile(self) -> None:
+        expected = {"region": "eu-north-1", "access_key_id": "D", "secret_access_key": "ds"}
+        assert profile_options() == expected
+
+    def test_of_a_named_profile(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("AWS_PROFILE", "work")
+        keys: dict[str, Any] = {"access_key_id": "W", "secret_access_key": "w%s", "session_token": "t"}
+        assert profile_options() == {"region": "us-west-2", "endpoint": "http://store:9000", **keys}
+
+    def test_keys_of_the_environment_come_first(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", "E")
+        assert profile_options() == {}
+
+    def test_a_profile_that_is_not_there(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("AWS_PROFILE", "wrok")
+        with pytest.raises(UsageError, match="AWS_PROFILE=wrok"):
+            profile_options()
+
+    def test_a_role_takes_boto3(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("AWS_PROFILE", "role")
+        monkeypatch.setitem(sys.modules, "boto3", None)
+        with pytest.raises(lading.errors.MissingExtra, match="pip install boto3"):
+            profile_options()
