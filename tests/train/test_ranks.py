@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 
 import pytest
 
+import lading
 from lading.errors import UsageError
-from lading.train.ranks import rank_and_world_size
+from lading.train.ranks import cores_of_rank, rank_and_world_size
+from lading.train.reading import Reading
 
 
 @pytest.mark.parametrize(
@@ -53,3 +57,49 @@ def test_nothing_is_imported_or_initialised() -> None:
         "import sys; from lading.train.ranks import rank_and_world_size as f; f(); assert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", script], check=True)
+
+
+@pytest.mark.parametrize(
+    "environment, cores",
+    [
+        ({}, 16),
+        ({"OMP_NUM_THREADS": "1"}, 16),  # torchrun sets it in every rank
+        ({"OMP_NUM_THREADS": "1", "LOCAL_WORLD_SIZE": "8"}, 2),
+        ({"LOCAL_WORLD_SIZE": "3"}, 5),
+        ({"LOCAL_WORLD_SIZE": "32"}, 1),
+        ({"LOCAL_WORLD_SIZE": ""}, 16),
+    ],
+)
+def test_ranks_of_torchrun_share_the_cores(
+    environment: Mapping[str, str], cores: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {*range(16)}, raising=False)
+    assert cores_of_rank(environment) == cores
+
+
+def test_workers_share_the_cores_of_their_rank(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {*range(16)}, raising=False)
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")  # as in a worker
+    assert [Reading().shared_by(workers).threads for workers in (1, 4, 100)] == [8, 2, 1]
+    assert [Reading(threads=3).shared_by(workers).threads for workers in (1, 4)] == [3, 3]
+
+
+def test_a_local_world_size_that_is_no_number_is_refused() -> None:
+    with pytest.raises(UsageError, match="the variable LOCAL_WORLD_SIZE must be a whole number; found 'x'"):
+        cores_of_rank({"LOCAL_WORLD_SIZE": "x"})
+
+
+def test_ranks_of_torchrun_decode_in_several_threads(tmp_path: Path) -> None:
+    """torchrun gives each rank one thread of OpenMP, by which pyarrow counts cores."""
+    with lading.writer(tmp_path / "samples", format="webdataset") as writer:
+        for number in range(63):
+            writer.write({"__key__": f"{number:02}", "cls": number})
+    script = (
+        "import os, sys, threading, lading; os.sched_getaffinity = lambda _: {0, 1, 2}; both = threading.Barrier(3)\n"
+        "def meet(sample): both.wait(60); return sample\n"
+        "print(sum(len(batch) for batch in lading.loader(sys.argv[1], 1, collate='list', transform=meet, timeout=90)))"
+    )
+    command = [sys.executable, "-c", script, str(tmp_path / "samples")]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    assert subprocess.run(command, check=True, env=environment, capture_output=True, text=True).stdout == "63\n"

@@ -89,7 +89,9 @@ def loader(  # noqa: PLR0913 - one argument a decision of the user; all but two 
         rank: of this process; by default that of `torch.distributed` if it is initialised, else of the variable `RANK`
             or of Slurm, else 0.
         world_size: number of ranks; by default from where the rank is, else 1.
-        threads: that decode; by default one a core. Each worker has so many; by default they share the cores.
+        threads: that decode; by default one a core, of those that this process may use. The ranks that torchrun starts
+            on a machine share its cores; with another launcher, give a number. Each worker has so many; by default the
+            workers share those of their rank.
         workers: processes that make the batches. They pay where functions of the user are heavy Python; media are
             decoded as fast by threads, which is the default, 0. The batches, the state, errors and counts are the same
             with any number. A script needs no `if __name__ == "__main__"`. cloudpickle sends functions to workers;

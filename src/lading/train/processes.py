@@ -21,12 +21,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-import pyarrow as pa
-
 from lading.errors import CorruptShard, LadingError, StoreError, UsageError
 from lading.processes.pickled import to_bytes
 from lading.processes.program import how_it_ended, start_program
 from lading.processes.shared_files import receive_value, send_value
+from lading.train.ranks import cores_of_rank
 
 if TYPE_CHECKING:
     from lading.train.loader import Loader
@@ -192,7 +191,7 @@ class _Group:
         self.close = weakref.finalize(self, _end, self.workers, self.process)
         try:
             for number in range(count):
-                self.workers.append(_Worker.start(f"worker {number} of {count}", max(pa.cpu_count() // count, 1)))
+                self.workers.append(_Worker.start(f"worker {number} of {count}", max(cores_of_rank() // count, 1)))
             for worker in self.workers:
                 worker.send(sent)
         except BaseException:

@@ -1,4 +1,4 @@
-"""Which part of a job this process is: its rank, and how many ranks there are.
+"""Which part of a job this process is: its rank, how many ranks there are, and its part of the machine's cores.
 
 Nothing is initialised, and no package is imported: `torch.distributed` is asked only where the program has set it up.
 """
@@ -12,7 +12,7 @@ from typing import Final
 
 from lading.errors import UsageError
 
-__all__ = ["rank_and_world_size"]
+__all__ = ["cores_of_rank", "rank_and_world_size"]
 
 _VARIABLES: Final[tuple[tuple[str, str], ...]] = (("RANK", "WORLD_SIZE"), ("SLURM_PROCID", "SLURM_NTASKS"))
 
@@ -44,6 +44,22 @@ def rank_and_world_size(
     return rank, world_size
 
 
+def cores_of_rank(environment: Mapping[str, str] | None = None) -> int:
+    """The cores for this process: those that it may use, shared by the ranks that torchrun started on this machine.
+
+    `OMP_NUM_THREADS` is not asked, and so neither is pyarrow: torchrun sets it to 1 in every rank.
+
+    Args:
+        environment: variables to look at; by default those of the process.
+
+    Raises:
+        UsageError: `LOCAL_WORLD_SIZE` is no number.
+    """
+    text = (os.environ if environment is None else environment).get("LOCAL_WORLD_SIZE") or "1"
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(cores // max(_whole_number("LOCAL_WORLD_SIZE", text), 1), 1)
+
+
 def _of_torch() -> tuple[int, int] | None:
     distributed = sys.modules.get("torch.distributed")
     if distributed is None or not distributed.is_available() or not distributed.is_initialized():
@@ -58,8 +74,12 @@ def _of_environment(environment: Mapping[str, str]) -> tuple[int, int] | None:
             continue
         if names[0] == "SLURM_PROCID" and "SLURM_STEP_ID" not in environment:
             continue  # a batch script itself is no rank of its allocation
-        for name, text in zip(names, texts, strict=True):
-            if not text.isdecimal():
-                raise UsageError(f"the variable {name} must be a whole number", found=repr(text))
-        return int(texts[0]), int(texts[1])
+        rank, world_size = map(_whole_number, names, texts)
+        return rank, world_size
     return None
+
+
+def _whole_number(name: str, text: str) -> int:
+    if not text.isdecimal():
+        raise UsageError(f"the variable {name} must be a whole number", found=repr(text))
+    return int(text)

@@ -29,6 +29,7 @@ from lading.storage.threads import Threads
 from lading.train.collate import Columns, columns_of, put_sample, samples_of
 from lading.train.columns import ColumnMaker, Failed
 from lading.train.feed import EpochOrder, Feed
+from lading.train.ranks import cores_of_rank
 from lading.train.share import Share
 
 __all__ = ["PADDING", "Chunk", "EpochReader", "OnSampleError", "Reading", "Rows"]
@@ -57,7 +58,7 @@ class Reading:
 
     Attributes:
         columns: columns to read; None for all.
-        threads: that decode; None for one a core.
+        threads: that decode; None for one a core of this rank.
         ahead_bytes: what is read ahead, at most.
         on_error: what is done with a sample that cannot be decoded.
         timeout_s: seconds that the loop waits for samples to be read.
@@ -73,7 +74,7 @@ class Reading:
 
     def shared_by(self, processes: int) -> Reading:
         """How each of some processes reads: all together take the memory of one, and by default its threads."""
-        threads = self.threads if self.threads or processes == 1 else max(pa.cpu_count() // processes, 1)
+        threads = self.threads or max(cores_of_rank() // processes, 1)
         return replace(self, threads=threads, ahead_bytes=max(self.ahead_bytes // processes, 1))
 
 
@@ -180,7 +181,7 @@ class EpochReader:
 
     def batches(self, position: int) -> Generator[Any]:
         """The batches from a position on, in order."""
-        count = self.reading.threads or pa.cpu_count()
+        count = self.reading.threads or cores_of_rank()
         most = count + 2 if self.maker.is_costly else 1
         with Threads(1, "lading-read") as readers, Threads(count, "lading-decode") as makers:
             ahead = _Ahead(self, position, readers)
