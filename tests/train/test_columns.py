@@ -274,7 +274,7 @@ def test_a_way_that_does_not_suit_the_column_is_refused(way: Any, feature: Featu
         _made(_column(["1"], pa.string(), feature), decode={"x": way})
 
 
-@pytest.mark.parametrize("size", [0, -1, (1,), (1, 2, 3), (2.5, 1), "224", True])
+@pytest.mark.parametrize("size", [0, -1, (1,), (1, 2, 3), (2.5, 1), "224", "22", 2.0, True])
 def test_a_wrong_image_size_is_refused(size: Any) -> None:
     with pytest.raises(UsageError, match="image_size"):
         ColumnMaker(Recipe(image_size=size))

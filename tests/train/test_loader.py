@@ -256,11 +256,38 @@ def test_an_error_of_a_function_names_the_sample(images: Path) -> None:
         ({"shuffle": "py1e"}, "no such shuffle"),
         ({"on_error": "ignore"}, "error or skip"),
         ({"rank": 1}, "both rank and world_size"),
+        ({"batch_size": 8.0}, "batch_size must be a whole number of at least 1; found 8.0"),
+        ({"seed": "a"}, "seed must be a whole number; found 'a'"),
+        ({"seed": None}, "seed must be a whole number; found None"),
+        ({"threads": 0}, "threads must be a whole number of at least 1; found 0"),
+        ({"workers": True}, "workers must be a whole number of at least 0; found True"),
+        ({"columns": "jpg"}, r"columns must be a list of names; found 'jpg'. columns=\['jpg'\]"),
+        ({"decode": "pil"}, "decode must say what each column becomes; expected a dict .*, found 'pil'"),
+        ({"decode": True}, "decode must say what each column becomes"),
+        ({"transform": "flip"}, "transform must be a function; found 'flip'"),
+        ({"batch_transform": 3}, "batch_transform must be a function; found 3"),
     ],
 )
 def test_wrong_arguments_are_refused(images: Path, options: dict[str, Any], words: str) -> None:
     with pytest.raises(UsageError, match=words):
         lading.loader(images, **{"batch_size": 4, **options})
+
+
+def test_numbers_of_numpy_are_numbers(texts: Path) -> None:
+    loader = lading.loader(texts / "mds", np.int64(10), shuffle=True, seed=np.int32(7))  # type: ignore[arg-type]
+    loader.set_epoch(np.int64(3))  # type: ignore[arg-type] # a framework's
+    plain = lading.loader(texts / "mds", 10, shuffle=True, seed=7)
+    plain.load_state_dict(json.loads(json.dumps(loader.state_dict())))
+    assert _keys([plain]) == _keys([loader])
+    for wrong in (-1, "3", 1.0):
+        with pytest.raises(UsageError, match="epoch must be a whole number of at least 0"):
+            loader.set_epoch(wrong)  # type: ignore[arg-type]
+
+
+def test_a_value_inside_a_column_is_a_column_of_select(images: Path) -> None:
+    with pytest.raises(UsageError, match=r"no such column .* found 'json.i'. .* ds.select\('json.i'\)"):
+        next(iter(lading.loader(images, 4, columns=["json.i"])))
+    assert next(iter(lading.open(images).select("json.i").loader(4)))["json.i"].tolist() == [0, 1, 2, 3]
 
 
 def test_to_set_the_epoch_that_was_resumed_goes_on_in_it(texts: Path) -> None:

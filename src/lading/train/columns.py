@@ -93,8 +93,8 @@ class ColumnMaker:
 
     def __init__(self, recipe: Recipe, known: Callable[[], Sequence[str]] = list) -> None:
         self._recipe, self._known = recipe, known
-        self._unseen = {*(recipe.decode or {})}
         _refuse_wrong(recipe)
+        self._unseen = {*(recipe.decode or {})}
         self._size = (recipe.image_size, recipe.image_size) if isinstance(recipe.image_size, int) else recipe.image_size
         self._makes_arrays = recipe.collate in ("numpy", "torch")
         self._readers: dict[Any, _Reader] = {}
@@ -492,11 +492,17 @@ def _refuse_wrong(recipe: Recipe) -> None:
     kinds = get_args(get_args(Collate)[0])
     if not callable(recipe.collate) and recipe.collate not in kinds:
         raise UsageError("no such collate", expected=f"{', '.join(kinds)} or a function", found=repr(recipe.collate))
+    for name in ("transform", "batch_transform"):
+        if (function := getattr(recipe, name)) is not None and not callable(function):
+            raise UsageError(f"{name} must be a function", found=repr(function))
+    if recipe.decode not in (None, False) and not isinstance(recipe.decode, Mapping):
+        raise UsageError("decode must say what each column becomes", expected='a dict such as {"jpg": "pil"}, or False',
+                         found=repr(recipe.decode))  # fmt: skip
     for name, how in (recipe.decode or {}).items():
         if how is not None and not callable(how) and how not in get_args(Way):
             raise UsageError(f"no such way to decode {name!r}", expected="pil, numpy, torch, None or a function",
                              found=repr(how))  # fmt: skip
     size = recipe.image_size
-    numbers = (size, size) if isinstance(size, int) else size
-    if numbers is not None and (len(numbers) != 2 or any(type(each) is not int or each < 1 for each in numbers)):  # noqa: PLR2004 - height, width
+    numbers = size if isinstance(size, (tuple, list)) else (size, size)
+    if size is not None and (len(numbers) != 2 or any(type(each) is not int or each < 1 for each in numbers)):  # noqa: PLR2004 - height, width
         raise UsageError("image_size is a number of at least 1, or height and width", found=repr(size))

@@ -8,7 +8,10 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import fields, replace
 from functools import partial
+from operator import index
 from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
 
 from lading.dataset.dataset import Dataset
 from lading.dataset.source.open import open_dataset
@@ -105,10 +108,19 @@ def loader(  # noqa: PLR0913 - one argument a decision of the user; all but two 
             batch: no sample, or with `last="drop"` fewer than a step of all ranks.
     """
     recipe = Recipe(decode, image_size, transform, batch_transform, collate)
-    names = None if columns is None else tuple(columns)
-    reading = Reading(names, threads, parse_bytes(ahead_bytes), on_error, timeout, workers)
+    if isinstance(columns, str):
+        raise UsageError("columns must be a list of names", found=repr(columns), advice=f"columns=[{columns!r}]")
+    reading = Reading(
+        columns=None if columns is None else tuple(columns),
+        threads=None if threads is None else _whole_number("threads", threads, 1),
+        ahead_bytes=parse_bytes(ahead_bytes),
+        on_error=on_error,
+        timeout_s=timeout,
+        workers=_whole_number("workers", workers, 0),
+    )
     ranks = None if rank is world_size is None else rank_and_world_size(rank, world_size)
-    return Loader(_feed(source, shuffle, seed), batch_size, last, ranks, recipe, reading)
+    feed = _feed(source, shuffle, _whole_number("seed", seed))
+    return Loader(feed, _whole_number("batch_size", batch_size, 1), last, ranks, recipe, reading)
 
 
 def _feed(source: Source | Dataset | Mixture, shuffle: bool | Kind | Shuffle, seed: int) -> Feed:
@@ -132,7 +144,7 @@ class Loader:
     def __init__(
         self, feed: Feed, batch_size: int, last: Last, ranks: tuple[int, int] | None, recipe: Recipe, reading: Reading
     ) -> None:
-        _refuse_wrong(batch_size, last, reading)
+        _refuse_wrong(last, reading)
         self._feed, self._reading, self._recipe, self._given_ranks = feed, reading, recipe, ranks
         self._share = Share(feed.order(0).num_samples, batch_size, last, *(ranks or rank_and_world_size()))
         self._maker = ColumnMaker(recipe, partial(_columns_of, feed.parts))
@@ -211,6 +223,7 @@ class Loader:
 
     def set_epoch(self, epoch: int) -> None:
         """Make the next loop give this epoch from its begin, or from where `load_state_dict` has it go on."""
+        epoch = _whole_number("epoch", epoch, 0)
         self._end_loop()
         if not self._resumed or epoch != self.epoch:
             self.epoch, self._position, self._resumed = epoch, 0, False
@@ -327,17 +340,20 @@ def _refuse_of_samples_alone(maker: ColumnMaker, reading: Reading, parts: Parts)
             raise UsageError("no such column", expected=", ".join(known), found=repr(name))
 
 
-def _refuse_wrong(batch_size: int, last: str, reading: Reading) -> None:
-    if type(batch_size) is not int or batch_size < 1:
-        raise UsageError("batch_size must be a whole number of at least 1", found=repr(batch_size))
+def _whole_number(name: str, value: Any, least: int | None = None) -> int:
+    """Return a number of Python's for one of Python's or numpy's, so that JSON can hold the state."""
+    number = index(value) if hasattr(value, "__index__") and not isinstance(value, (bool, np.bool_)) else None
+    if number is None or (least is not None and number < least):
+        bound = "" if least is None else f" of at least {least}"
+        raise UsageError(f"{name} must be a whole number{bound}", found=repr(value))
+    return number
+
+
+def _refuse_wrong(last: str, reading: Reading) -> None:
     if last not in ("short", "pad", "drop"):
         raise UsageError("no such way to end an epoch", expected="short, pad or drop", found=repr(last))
     if reading.on_error not in ("error", "skip"):
         raise UsageError("no such policy", expected="error or skip", found=repr(reading.on_error))
-    if reading.threads is not None and (type(reading.threads) is not int or reading.threads < 1):
-        raise UsageError("threads must be a whole number of at least 1", found=repr(reading.threads))
-    if type(reading.workers) is not int or reading.workers < 0:
-        raise UsageError("workers must be a whole number of at least 0", found=repr(reading.workers))
     if not reading.timeout_s > 0:
         raise UsageError("timeout must be more than 0 seconds", found=repr(reading.timeout_s))
 
