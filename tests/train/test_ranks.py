@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,9 +23,22 @@ from lading.train.reading import Reading
         ({}, (0, 1)),
         ({"RANK": "3", "WORLD_SIZE": "8"}, (3, 8)),
         ({"RANK": "3"}, (0, 1)),
-        ({"SLURM_PROCID": "5", "SLURM_NTASKS": "6", "SLURM_STEP_ID": "0"}, (5, 6)),
+        ({"SLURM_PROCID": "5", "SLURM_STEP_NUM_TASKS": "6"}, (5, 6)),
         ({"SLURM_PROCID": "0", "SLURM_NTASKS": "6"}, (0, 1)),  # a batch script, which no srun started
-        ({"RANK": "1", "WORLD_SIZE": "2", "SLURM_PROCID": "5", "SLURM_NTASKS": "6", "SLURM_STEP_ID": "0"}, (1, 2)),
+        ({"SLURM_PROCID": "0", "SLURM_NTASKS": "6", "SLURM_STEP_NUM_TASKS": "1"}, (0, 1)),  # a shell of salloc -n 6
+        ({"RANK": "1", "WORLD_SIZE": "2", "SLURM_PROCID": "5", "SLURM_STEP_NUM_TASKS": "6"}, (1, 2)),
+        ({"OMPI_COMM_WORLD_RANK": "3", "OMPI_COMM_WORLD_SIZE": "8"}, (3, 8)),
+        ({"PMI_RANK": "3", "PMI_SIZE": "8"}, (3, 8)),
+        # mpirun starts a task of Slurm on each machine, and that one the ranks
+        (
+            {
+                "OMPI_COMM_WORLD_RANK": "3",
+                "OMPI_COMM_WORLD_SIZE": "8",
+                "SLURM_PROCID": "0",
+                "SLURM_STEP_NUM_TASKS": "2",
+            },
+            (3, 8),
+        ),
     ],
 )
 def test_the_environment_tells(environment: Mapping[str, str], expected: tuple[int, int]) -> None:
@@ -40,14 +54,19 @@ def test_arguments_come_first() -> None:
     [
         (1, None, {}, "both rank and world_size"),
         (2, 2, {}, "expected 0 to 1, found 2"),
+        ("0", 2, {}, "expected two whole numbers, found rank='0', world_size=2"),
+        (0, 2.0, {}, "expected two whole numbers, found rank=0, world_size=2.0"),
         (-1, 2, {}, "no such rank"),
         (None, None, {"RANK": "x", "WORLD_SIZE": "2"}, "the variable RANK must be a whole number; found 'x'"),
-        (None, None, {"RANK": "2", "WORLD_SIZE": "2"}, "no such rank"),
+        (
+            None,
+            None,
+            {"RANK": "2", "WORLD_SIZE": "2"},
+            "RANK is no rank; expected less than WORLD_SIZE=2, found 2. Unset",
+        ),
     ],
 )
-def test_what_is_no_rank_is_refused(
-    rank: int | None, world: int | None, environment: Mapping[str, str], words: str
-) -> None:
+def test_what_is_no_rank_is_refused(rank: Any, world: Any, environment: Mapping[str, str], words: str) -> None:
     with pytest.raises(UsageError, match=words):
         rank_and_world_size(rank, world, environment)
 

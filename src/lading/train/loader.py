@@ -89,8 +89,8 @@ def loader(  # noqa: PLR0913 - one argument a decision of the user; all but two 
         last: where the samples do not fill the last step of all ranks: `short` for shorter batches, `pad` for samples
             of the epoch again, `drop` to leave them out. All ranks have the same number of batches. Where samples may
             come again, the column `__padding__` says which do.
-        rank: of this process; by default that of `torch.distributed` if it is initialised, else of the variable `RANK`
-            or of Slurm, else 0.
+        rank: of this process; by default that of `torch.distributed` if it is initialised, else that of torchrun,
+            `mpirun` or a step of Slurm, else 0. Processes with one rank see the same samples. Rank 0 of 1 sees all.
         world_size: number of ranks; by default from where the rank is, else 1.
         threads: that decode; by default one a core, of those that this process may use. The ranks that torchrun starts
             on a machine share its cores; with another launcher, give a number. Each worker has so many; by default the

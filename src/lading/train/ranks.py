@@ -14,7 +14,13 @@ from lading.errors import UsageError
 
 __all__ = ["cores_of_rank", "rank_and_world_size"]
 
-_VARIABLES: Final[tuple[tuple[str, str], ...]] = (("RANK", "WORLD_SIZE"), ("SLURM_PROCID", "SLURM_NTASKS"))
+_VARIABLES: Final = (
+    ("RANK", "WORLD_SIZE"),  # torchrun
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),  # mpirun of Open MPI, which may start one task of Slurm a machine
+    ("PMI_RANK", "PMI_SIZE"),  # mpirun of MPICH
+    # `srun`. SLURM_NTASKS is of the allocation, in a batch script and in the shell that `salloc` opens.
+    ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
+)
 
 
 def rank_and_world_size(
@@ -22,8 +28,8 @@ def rank_and_world_size(
 ) -> tuple[int, int]:
     """The rank of this process and the number of ranks.
 
-    From the arguments, else from `torch.distributed` where it is initialised, else from `RANK` and `WORLD_SIZE`
-    (torchrun), else from `SLURM_PROCID` and `SLURM_NTASKS` (a step of `srun`), else 0 and 1.
+    From the arguments, else from `torch.distributed` where it is initialised, else from the variables of torchrun
+    (`RANK`, `WORLD_SIZE`), of `mpirun`, or of a step of Slurm, else 0 and 1.
 
     Args:
         rank: of this process, from 0; with `world_size`.
@@ -33,12 +39,12 @@ def rank_and_world_size(
     Raises:
         UsageError: only one of the two is given, they are no such numbers, or the rank is not below the world size.
     """
-    if (rank is None) != (world_size is None):
-        given = f"rank={rank}, world_size={world_size}"
-        raise UsageError("give both rank and world_size, or neither", found=given)
-    if rank is None or world_size is None:
+    if rank is world_size is None:
         found = _of_torch() or _of_environment(os.environ if environment is None else environment)
-        rank, world_size = found or (0, 1)
+        return found or (0, 1)
+    if type(rank) is not int or type(world_size) is not int:
+        given = f"rank={rank!r}, world_size={world_size!r}"
+        raise UsageError("give both rank and world_size, or neither", expected="two whole numbers", found=given)
     if not 0 <= rank < world_size:
         raise UsageError("no such rank", expected=f"0 to {world_size - 1}", found=str(rank))
     return rank, world_size
@@ -72,9 +78,12 @@ def _of_environment(environment: Mapping[str, str]) -> tuple[int, int] | None:
         texts = [environment.get(name, "") for name in names]
         if not all(texts):
             continue
-        if names[0] == "SLURM_PROCID" and "SLURM_STEP_ID" not in environment:
-            continue  # a batch script itself is no rank of its allocation
         rank, world_size = map(_whole_number, names, texts)
+        if rank >= world_size:
+            raise UsageError(
+                f"the variable {names[0]} is no rank", expected=f"less than {names[1]}={world_size}", found=rank,
+                advice=f"Unset {names[0]} and {names[1]}, or give rank= and world_size=.",
+            )  # fmt: skip
         return rank, world_size
     return None
 
