@@ -273,6 +273,28 @@ def test_wrong_arguments_are_refused(images: Path, options: dict[str, Any], word
         lading.loader(images, **{"batch_size": 4, **options})
 
 
+def test_what_a_loader_shows(damaged: Path) -> None:
+    loader = lading.loader(damaged, 10, shuffle=True, seed=7, on_error="skip")
+    assert repr(loader) == "Loader(53 samples, 6 batches of 10, shuffle global, seed 7, epoch 0)"
+    for _ in zip(range(2), loader, strict=False):
+        pass
+    assert repr(loader).startswith("Loader(53 samples, 6 batches of 10, shuffle global, seed 7, epoch 0 from sample 20")
+    list(loader)
+    assert "epoch 1, " in repr(loader)
+    assert "samples that could not be decoded, replaced)" in repr(loader)
+    both = lading.mix({"a": (lading.open(damaged), 1), "b": (lading.open(damaged), 1)}, stop="never")
+    shown = "Loader(106 samples, batches of 4, rank 1 of 2, shuffle none, seed 0, epoch 0)"
+    assert repr(lading.loader(both, 4, rank=1, world_size=2)) == shown
+
+
+def test_a_loader_in_a_data_loader_says_what_to_type(texts: Path) -> None:
+    torch_data = pytest.importorskip("torch.utils.data")
+    loader = lading.loader(texts / "parquet", 4)
+    for options in ({"batch_size": None}, {"batch_size": 4, "shuffle": True}):
+        with pytest.raises(UsageError, match=r"DataLoader\(loader\.to_torch\(\), batch_size=None, num_workers=2\)"):
+            next(iter(torch_data.DataLoader(loader, **options)))
+
+
 def test_numbers_of_numpy_are_numbers(texts: Path) -> None:
     loader = lading.loader(texts / "mds", np.int64(10), shuffle=True, seed=np.int32(7))  # type: ignore[arg-type]
     loader.set_epoch(np.int64(3))  # type: ignore[arg-type] # a framework's

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import fields, replace
 from functools import partial
 from operator import index
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 import numpy as np
 
@@ -82,25 +82,27 @@ def loader(  # noqa: PLR0913 - one argument a decision of the user; all but two 
             decodes no media. `lading.train.decode.frames` is the function for videos.
         image_size: height and width of images, one number for both: they are stretched to it, and a column of them is
             one array. None leaves them as they are.
-        transform: is given every sample, a dict of decoded values, and returns one.
-        batch_transform: is given every batch, and returns one.
+        transform: is given every sample, a dict of decoded values, and returns one: for augmentation, tokenizing.
+        batch_transform: is given every batch, and returns one: for tuples, pinned memory. Threads call both functions.
         collate: `numpy` or `torch` for a dict of columns, `list` for a list of samples, `arrow` for an Arrow table of
-            bytes, or a function of the list of samples.
+            bytes, or a function of the list of samples. It is given arrays; with `decode={"jpg": "torch"}` tensors.
         last: where the samples do not fill the last step of all ranks: `short` for shorter batches, `pad` for samples
             of the epoch again, `drop` to leave them out. All ranks have the same number of batches. Where samples may
             come again, the column `__padding__` says which do.
         rank: of this process; by default that of `torch.distributed` if it is initialised, else that of torchrun,
             `mpirun` or a step of Slurm, else 0. Processes with one rank see the same samples. Rank 0 of 1 sees all.
         world_size: number of ranks; by default from where the rank is, else 1.
-        threads: that decode; by default one a core, of those that this process may use. The ranks that torchrun starts
-            on a machine share its cores; with another launcher, give a number. Each worker has so many; by default the
-            workers share those of their rank.
+        threads: that decode, each a batch of its own: up to three batches more than threads are in memory. By default
+            one a core, of those that this process may use. The ranks that torchrun starts on a machine share its
+            cores; with another launcher, give a number. Each worker has so many; by default the workers share those of
+            their rank.
         workers: processes that make the batches. They pay where functions of the user are heavy Python; media are
             decoded as fast by threads, which is the default, 0. The batches, the state, errors and counts are the same
             with any number. A script needs no `if __name__ == "__main__"`. cloudpickle sends functions to workers;
             what a function changes there stays there. A worker that dies is an error. Not on Windows.
         ahead_bytes: what is read ahead of the loop, at most, by the sizes of files.
-        on_error: for a sample that cannot be decoded: `error`, or `skip`, which takes the next sound one of the order.
+        on_error: for a sample that cannot be decoded, or for which a function raises: `error`, or `skip`, which takes
+            the next sound one of the order. `loader.counts` says how many.
         timeout: seconds that a loop waits for samples to be read: a store that does not answer is an error then.
 
     Raises:
@@ -138,7 +140,7 @@ class Loader:
 
     Attributes:
         epoch: number of the epoch that the next loop gives.
-        counts: what was reported so far, by a short phrase.
+        counts: samples that were replaced so far (`on_error="skip"`), by a short phrase.
     """
 
     def __init__(
@@ -316,12 +318,28 @@ class Loader:
         """An epoch and a position; of the next epoch where this one has no batch left."""
         return (epoch + 1, 0) if position and not self._share.num_batches(position) else (epoch, position)
 
+    def __getitem__(self, index: object) -> NoReturn:
+        """Raise UsageError: `DataLoader(loader)` asks for samples by number."""
+        raise UsageError(
+            "a loader gives whole batches, in its order", found=f"loader[{index!r}]",
+            advice="Loop over it, without a DataLoader. Or let the processes of a DataLoader make the batches: "
+            "DataLoader(loader.to_torch(), batch_size=None, num_workers=2).",
+        )  # fmt: skip
+
     def __repr__(self) -> str:
-        share = self._share
-        ranks = f", rank {share.rank} of {share.world_size}" if share.world_size > 1 else ""
-        settings = self._feed.settings
-        samples = f"{settings['num_samples']:,} samples, batches of {share.batch_size:,}{ranks}"
-        return f"Loader({samples}, shuffle {settings['shuffle']}, epoch {self.epoch})"
+        share, settings = self._share, self._feed.settings
+        batches = "" if share.num_samples == ENDLESS else f"{len(self):,} "
+        shuffles = settings["shuffle"] if isinstance(settings["shuffle"], list) else [settings["shuffle"]]
+        facts = [
+            f"{settings['num_samples']:,} samples",
+            f"{batches}batches of {share.batch_size:,}",
+            *([f"rank {share.rank} of {share.world_size}"] if share.world_size > 1 else []),
+            f"shuffle {' and '.join(dict.fromkeys(each['kind'] for each in shuffles))}",
+            f"seed {settings['seed']}",
+            f"epoch {self.epoch}" + (f" from sample {self._position:,}" if self._position else ""),
+            *(f"{count:,} {what}" for what, count in self.counts.items()),
+        ]
+        return f"Loader({', '.join(facts)})"
 
 
 def _columns_of(parts: Parts) -> list[str]:
