@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from importlib import resources
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -288,17 +289,74 @@ def test_what_a_tokenizer_does_wrong_is_an_error(texts: Path) -> None:
         [*_packed(texts / "ids", "split", column="input_ids")]
 
 
-def test_other_loaders_and_documents_with_media_are_refused(golden_documents: Path) -> None:
+def test_other_loaders_are_refused() -> None:
     with pytest.raises(UsageError, match="takes a loader"):
         lading.pack([], 16)  # type: ignore[arg-type]
-    with pytest.raises(UsageError, match="documents with media cannot be packed"):
-        lading.pack(lading.loader(golden_documents, 2), 16)
 
 
-@pytest.fixture
-def golden_documents(tmp_path: Path) -> Path:
-    from importlib import resources
+_IMAGE = -5
+"""Stands for an image."""
 
-    path = tmp_path / "docs.tar"
-    path.write_bytes((resources.files("lading.data") / "docs-00000.tar").read_bytes())
-    return path
+
+def _prompt(sample: dict[str, Any]) -> dict[str, Any]:
+    ids, images = list[int](), list[bytes]()
+    for item in sample["items"]:
+        if item["modality"] == "image":
+            ids += [_IMAGE] * 3
+            images.append(item["binary_content"])
+        else:
+            ids += item["text_content"].encode()[:60]
+    return {"input_ids": ids, "images": images, "id": sample["sample_id"]}
+
+
+@pytest.fixture(scope="module")
+def documents() -> lading.Dataset:
+    folder = str(resources.files("lading.data"))
+    return lading.open([f"{folder}/docs-00000.tar", f"{folder}/docs-00001.tar"])
+
+
+def _prompts(documents: lading.Dataset, length: int = 1200, **options: Any) -> Packer:
+    loader = lading.loader(documents, 4, shuffle=True, decode=False, transform=_prompt)
+    return lading.pack(loader, length, **{"method": "best-fit", "keep": ["id", "images"], "window": 2, **options})
+
+
+def test_images_stay_with_their_documents(documents: lading.Dataset) -> None:
+    expected = {each["sample_id"]: _prompt(each) for each in documents}
+    seen = []
+    batches = [*_prompts(documents)]
+    for batch in batches:
+        for tokens, segments, ids, images in zip(
+            batch["input_ids"], batch["segment_ids"], batch["id"], batch["images"], strict=True
+        ):
+            seen += ids
+            for number, (name, pictures) in enumerate(zip(ids, images, strict=True), 1):
+                mine = tokens[segments == number]
+                assert mine.tolist() == expected[name]["input_ids"]
+                assert pictures == expected[name]["images"]
+                assert len(pictures) == np.count_nonzero(mine == _IMAGE) / 3
+    assert sorted(seen) == sorted(expected)
+    assert len(batches) < len(seen)
+    running, again = _prompts(documents), _prompts(documents)
+    next(iter(running))
+    again.load_state_dict(json.loads(json.dumps(running.state_dict())))
+    assert [batch["images"] for batch in again] == [batch["images"] for batch in batches[1:]]
+
+
+def test_kept_columns_that_cannot_be_are_refused(documents: lading.Dataset) -> None:
+    with pytest.raises(DataError, match=r"a document is longer than a sequence.*expected at most 10 tokens"):
+        [*_prompts(documents, 10)]
+    with pytest.raises(UsageError, match=r"no such column to keep; expected input_ids, images, id, found 'pixels'"):
+        [*_prompts(documents, keep=["pixels"])]
+    for options in ({"method": "split"}, {"keep": "id"}, {"keep": ["input_ids"]}):
+        with pytest.raises(UsageError, match=r"columns are kept of whole documents|keep is a list of other columns"):
+            _prompts(documents, **options)
+    with pytest.raises(UsageError, match=r"no column of texts.*Make one column of the items of a document"):
+        [*lading.pack(lading.loader(documents, 2, decode=False), 16, tokenizer=_tokens)]
+
+
+def test_two_columns_of_texts_get_one_name_by_advice(texts: Path, tmp_path: Path) -> None:
+    with lading.writer(tmp_path / "d", format="jsonl") as writer:
+        writer.write({"text": "1 2"})
+    both = lading.mix({"a": (lading.open(texts / "webdataset"), 1), "b": (lading.open(tmp_path / "d"), 1)})
+    with pytest.raises(UsageError, match=r"several columns of texts.*ds.rename\(\{'txt': 'text'\}\)"):
+        [*lading.pack(lading.loader(both, 2), 16, tokenizer=_tokens)]

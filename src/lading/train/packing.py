@@ -13,19 +13,19 @@ Python handles documents; numpy handles tokens.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import islice, zip_longest
 from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from lading.errors import DataError, FunctionError, UsageError
-from lading.features.types import decode, feature_of
-from lading.train.collate import collated
+from lading.train.collate import Columns, collated, columns_of
+from lading.train.columns import ColumnMaker, Recipe
 from lading.train.loader import Loader
 from lading.train.reading import PADDING
 
@@ -38,8 +38,7 @@ _Ids: TypeAlias = NDArray[np.int64]
 _VERSION: Final = 1
 _TEXTS: Final = ("text", "txt")
 _TOKENS: Final = ("input_ids", "tokens")
-_EMPTY: Final = -1
-"""The document of a place that is padding."""
+_MADE: Final = ("input_ids", "position_ids", "segment_ids")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,20 +70,28 @@ class _Origin:
 
     loader: dict[str, Any]
     documents: int
-    given: int
+    given: int = 0
 
 
 @dataclass(frozen=True, slots=True)
-class _Documents:
-    """Documents of a batch of the loader.
+class _Document:
+    """A document with tokens.
 
     Attributes:
-        origin: where the first one is.
-        ids: the tokens of each.
+        ids: the tokens.
+        kept: its values of the columns that are kept.
+        origin: where it begins.
+        after: where the next one begins.
     """
 
+    ids: _Ids
+    kept: tuple[Any, ...]
     origin: _Origin
-    ids: list[_Ids]
+    after: _Origin
+
+
+_Sequence: TypeAlias = tuple[list[_Ids], list[tuple[Any, ...]], _Origin]
+"""The pieces of documents in a sequence, the kept values of each, and where the next sequence begins."""
 
 
 def pack(  # noqa: PLR0913 - one argument a decision of the user; all but two by keyword
@@ -98,6 +105,7 @@ def pack(  # noqa: PLR0913 - one argument a decision of the user; all but two by
     pad: int = 0,
     batch_size: int = 1,
     window: int = 128,
+    keep: Sequence[str] = (),
 ) -> Packer:
     """Pack the documents of a loader into sequences of exactly `length` tokens, by the batch.
 
@@ -115,6 +123,9 @@ def pack(  # noqa: PLR0913 - one argument a decision of the user; all but two by
     A rank packs the documents of its own share, so ranks may have different numbers of batches: train for a number of
     steps that all of them reach. The state of each rank is its own.
 
+    Documents with images become token ids, with ids that stand for images, in the loader's `transform`. `keep` gives
+    the images of the documents in each sequence.
+
     Args:
         loader: gives texts, or lists of token ids.
         length: tokens of a sequence.
@@ -127,23 +138,25 @@ def pack(  # noqa: PLR0913 - one argument a decision of the user; all but two by
         pad: id of padding.
         batch_size: sequences a batch.
         window: of `best-fit`: documents are placed when they make up so many sequences.
+        keep: of `best-fit`: columns of the loader that a batch has too, such as images or keys: for each sequence the
+            list of the values of its documents, in the order of their segments. A document that is longer than a
+            sequence is an error then.
 
     Raises:
-        UsageError: an argument is wrong, or the loader gives interleaved documents.
+        UsageError: an argument is wrong, or a batch of the loader lacks the column.
     """
     if not isinstance(loader, Loader):
         raise UsageError("pack takes a loader of lading's", expected="lading.loader(…)", found=type(loader).__name__)
-    if any(each.view == "interleaved" for each in loader.datasets):
-        raise UsageError(
-            "documents with media cannot be packed: a sequence has tokens of text alone",
-            advice="Write the texts by themselves first, and pack those: ds.map(…).write(…).",
-        )
     if method not in ("split", "best-fit"):
         raise UsageError("no such way to pack", expected="split or best-fit", found=repr(method))
     for name, size in (("length", length), ("batch_size", batch_size), ("window", window)):
         if type(size) is not int or size < 1:
             raise UsageError(f"{name} must be a whole number of at least 1", found=repr(size))
-    texts = _Texts(tokenizer, column, end)
+    if isinstance(keep, str) or {*keep} & {*_MADE}:
+        raise UsageError("keep is a list of other columns than those that are made", found=repr(keep))
+    if keep and method == "split":
+        raise UsageError("columns are kept of whole documents", expected='method="best-fit"', found='method="split"')
+    texts = _Texts(tokenizer, column, end, keep)
     return Packer(loader, _Settings(method, length, end, window), texts, pad, batch_size)
 
 
@@ -181,16 +194,15 @@ class Packer:
         if begin is None and self._looping is not None:
             self._loader.set_epoch(self._looping)
         self._looping = self._loader.epoch
-        begin = begin or _Origin(self._loader.state_dict(), 0, 0)
-        settings = self._settings
-        rows = (_SplitRows if settings.method == "split" else _FittedRows)(settings, begin.given)
-        for documents in self._documents(begin.documents):
-            rows.add(documents)
-            while (batch := rows.take(self._batch_size)) is not None:
-                yield self._given(batch, rows.origin)
-        rows.finish()
-        while (batch := rows.take(self._batch_size)) is not None:
-            yield self._given(batch, rows.origin)
+        begin = begin or _Origin(self._loader.state_dict(), 0)
+        settings, documents = self._settings, self._documents(begin.documents)
+        if settings.method == "split":
+            sequences = _split(documents, settings.length, begin.given)
+        else:
+            sequences = _fitted(documents, settings, begin.given, whole=bool(self._texts.keep))
+        while batch := [*islice(sequences, self._batch_size)]:
+            self._origin = batch[-1][2]
+            yield self._made(batch)
         self._origin = self._looping = None
 
     def state_dict(self) -> dict[str, Any]:
@@ -199,7 +211,7 @@ class Packer:
         It holds the state of the loader before the first document that is not yet packed as a whole. Inside of a loop,
         the batch that the loop was given last counts as used.
         """
-        origin = self._origin or self._resumed or _Origin(self._loader.state_dict(), 0, 0)
+        origin = self._origin or self._resumed or _Origin(self._loader.state_dict(), 0)
         return {
             **self._fixed_state(),
             "documents": origin.documents,
@@ -245,217 +257,105 @@ class Packer:
             "world_size": share.world_size,
         }
 
-    def _documents(self, skipped: int) -> Iterator[_Documents]:
-        """The documents of the loader by its batches, without the first ones."""
+    def _documents(self, skipped: int) -> Iterator[_Document]:
+        """The documents of the loader that have tokens, without the first ones."""
         batches = iter(self._loader)
-        state = self._loader.state_dict()
+        after = self._loader.state_dict()
         for batch in batches:
-            ids = self._texts.ids(batch, self.counts)
-            before, skipped = min(skipped, len(ids)), max(skipped - len(ids), 0)
-            yield _Documents(_Origin(state, before, 0), ids[before:])
-            state = self._loader.state_dict()
+            before, after = after, self._loader.state_dict()
+            found = self._texts.documents(batch, self.counts)
+            places = [i for i in range(skipped, len(found)) if len(found[i][0])]
+            skipped = max(skipped - len(found), 0)
+            for i, following in zip_longest(places, places[1:]):
+                next_one = _Origin(after, 0) if following is None else _Origin(before, following)
+                yield _Document(*found[i], _Origin(before, i), next_one)
 
-    def _given(self, rows: tuple[_Ids, _Ids], origin: _Origin | None) -> dict[str, Any]:
-        self._origin = origin or _Origin(self._loader.state_dict(), 0, 0)
-        found = _columns(*rows, self._pad)
-        return {name: collated(values, torch=self._torch) for name, values in found.items()}
+    def _made(self, batch: list[_Sequence]) -> dict[str, Any]:
+        """The columns of a batch."""
+        shape = (len(batch), self._settings.length)
+        tokens, positions, segments = np.full(shape, self._pad), np.zeros(shape, np.int64), np.zeros(shape, np.int64)
+        for row, (pieces, _, _) in enumerate(batch):
+            sizes = np.array([len(ids) for ids in pieces])
+            end = int(sizes.sum())
+            tokens[row, :end] = np.concatenate(pieces)
+            positions[row, :end] = np.arange(end) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+            segments[row, :end] = np.repeat(np.arange(1, len(sizes) + 1), sizes)
+        made = zip(_MADE, (tokens, positions, segments), strict=True)
+        kept = {name: [[each[i] for each in row[1]] for row in batch] for i, name in enumerate(self._texts.keep)}
+        return {name: collated(values, torch=self._torch) for name, values in made} | kept
 
     def __repr__(self) -> str:
         return f"Packer({self._settings.method}, length {self._settings.length:,}, of {self._loader!r})"
 
 
-def _columns(tokens: _Ids, documents: _Ids, pad: int) -> dict[str, Any]:
-    """The columns of a batch: (sequences, length) of tokens, and the document of each."""
-    empty = documents == _EMPTY
-    begins = np.zeros(documents.shape, bool)
-    begins[:, 0] = True
-    begins[:, 1:] = documents[:, 1:] != documents[:, :-1]
-    places = np.broadcast_to(np.arange(documents.shape[1]), documents.shape)
-    positions = places - np.maximum.accumulate(np.where(begins, places, 0), axis=1)
-    return {
-        "input_ids": np.where(empty, pad, tokens),
-        "position_ids": np.where(empty, 0, positions),
-        "segment_ids": np.where(empty, 0, np.cumsum(begins, axis=1)),
-    }
+def _split(documents: Iterator[_Document], length: int, used: int) -> Iterator[_Sequence]:
+    """Cut documents, one after the other, into sequences; the first tokens were used before."""
+    pieces, room = list[_Ids](), length
+    for document in documents:
+        ids, begin = document.ids, min(used, len(document.ids))
+        used -= begin
+        while begin < len(ids):
+            pieces.append(ids[begin : begin + room])
+            begin += len(pieces[-1])
+            room -= len(pieces[-1])
+            if not room:
+                yield pieces, [], document.after if begin == len(ids) else replace(document.origin, given=begin)
+                pieces, room = [], length
+    if pieces:
+        yield pieces, [], document.after
 
 
-class _SplitRows:
-    """Cuts documents, one after the other, into rows.
+def _fitted(documents: Iterator[_Document], settings: _Settings, given: int, *, whole: bool) -> Iterator[_Sequence]:
+    """Place documents into sequences, a window at a time; the first sequences were given before.
 
-    Args:
-        settings: how they are cut.
-        given: tokens of the first documents that were given before.
+    Raises:
+        DataError: a document is longer than a sequence, and must stay whole.
     """
-
-    def __init__(self, settings: _Settings, given: int) -> None:
-        self._length, self._used = settings.length, given
-        self._held: deque[tuple[_Origin, _Ids, _Ids]] = deque()
-        self._tokens, self._number, self._finished = 0, 0, False
-
-    def add(self, documents: _Documents) -> None:
-        """Take documents."""
-        lengths = [len(ids) for ids in documents.ids]
-        numbers = np.repeat(np.arange(self._number, self._number + len(lengths)), lengths)
-        tokens = np.concatenate(documents.ids) if lengths else np.zeros(0, np.int64)
-        self._held.append((documents.origin, tokens, numbers))
-        self._tokens += len(tokens)
-        self._number += len(lengths)
-        self._forget()
-
-    def finish(self) -> None:
-        """Say that no document follows."""
-        self._finished = True
-
-    def take(self, count: int) -> tuple[_Ids, _Ids] | None:
-        """The next rows, and the document of each token; None before there are as many."""
-        there = self._tokens - self._used
-        if there <= 0 or (there < count * self._length and not self._finished):
-            return None
-        rows = min(count, -(-there // self._length))
-        size = min(rows * self._length, there)
-        parts, found, begin, end = [], [], self._used, self._used + size
-        for _, tokens, numbers in self._held:
-            parts.append((tokens[begin:end], numbers[begin:end]))
-            begin, end = 0, end - len(tokens)
-            if end <= 0:
-                break
-        for column in (0, 1):
-            values = np.full(rows * self._length, _EMPTY, np.int64)
-            values[:size] = np.concatenate([part[column] for part in parts])
-            found.append(values.reshape(rows, self._length))
-        self._used += size
-        self._forget()
-        return found[0], found[1]
-
-    @property
-    def origin(self) -> _Origin | None:
-        """Where the first document is of which tokens are left; None if none is."""
-        if not self._held:
-            return None
-        first = self._held[0][0]
-        return _Origin(first.loader, first.documents, self._used)
-
-    def _forget(self) -> None:
-        while self._held and self._used >= len(self._held[0][1]):
-            _, tokens, _ = self._held.popleft()
-            self._used -= len(tokens)
-            self._tokens -= len(tokens)
+    length, most = settings.length, settings.window * settings.length
+    while held := [*_window(documents, most)]:
+        longest = max(len(each.ids) for each in held)
+        if whole and longest > length:
+            raise DataError(
+                "a document is longer than a sequence, and its kept values cannot be cut",
+                expected=f"at most {length:,} tokens", found=f"{longest:,}",
+                advice="Cut the document in the loader's transform=, or pack longer sequences.",
+            )  # fmt: skip
+        pieces = [(each, begin) for each in held for begin in range(0, len(each.ids), length)]
+        rows = _placed([min(len(each.ids) - begin, length) for each, begin in pieces], length)
+        for number, row in enumerate(rows[given:], given + 1):
+            after = held[-1].after if number == len(rows) else replace(held[0].origin, given=number)
+            mine = [pieces[i] for i in row]
+            yield [each.ids[begin : begin + length] for each, begin in mine], [each.kept for each, _ in mine], after
+        given = 0
 
 
-@dataclass(slots=True)
-class _Window:
-    """Sequences of documents that were placed at once.
-
-    Attributes:
-        origin: where the first document is.
-        rows: the pieces of documents in each sequence.
-        given: how many of the sequences were given.
-    """
-
-    origin: _Origin
-    rows: list[list[tuple[int, _Ids]]]
-    given: int
+def _window(documents: Iterator[_Document], most: int) -> Iterator[_Document]:
+    """The next documents, until they have so many tokens."""
+    while most > 0 and (document := next(documents, None)) is not None:
+        yield document
+        most -= len(document.ids)
 
 
-class _FittedRows:
-    """Places whole documents into rows, a window at a time.
+def _placed(sizes: Sequence[int], length: int) -> list[list[int]]:
+    """The pieces of each sequence, by number; sequences in the order of their first pieces.
 
-    Args:
-        settings: how they are placed.
-        given: rows of the first window that were given before.
-    """
-
-    def __init__(self, settings: _Settings, given: int) -> None:
-        self._settings, self._given = settings, given
-        self._windows: deque[_Window] = deque()
-        self._open: list[_Ids] = []
-        self._begin: _Origin | None = None
-        self._tokens, self._ready, self._finished = 0, 0, False
-
-    def add(self, documents: _Documents) -> None:
-        """Take documents."""
-        most = self._settings.window * self._settings.length
-        for place, ids in enumerate(documents.ids):
-            if self._begin is None:
-                self._begin = _Origin(documents.origin.loader, documents.origin.documents + place, 0)
-            self._open.append(ids)
-            self._tokens += len(ids)
-            if self._tokens >= most:
-                self._close()
-
-    def finish(self) -> None:
-        """Say that no document follows."""
-        self._finished = True
-        if self._begin is not None:
-            self._close()
-
-    def _close(self) -> None:
-        """Place the documents of the window."""
-        assert self._begin is not None, "the caller has looked"
-        rows = fitted(self._open, self._settings.length)
-        self._windows.append(_Window(self._begin, rows, self._given))
-        self._ready += max(len(rows) - self._given, 0)
-        self._open, self._begin, self._tokens, self._given = [], None, 0, 0
-        self._forget()
-
-    def take(self, count: int) -> tuple[_Ids, _Ids] | None:
-        """The next rows, and the document of each token; None before there are as many."""
-        if not self._ready or (self._ready < count and not self._finished):
-            return None
-        count = min(count, self._ready)
-        tokens = np.zeros((count, self._settings.length), np.int64)
-        documents = np.full((count, self._settings.length), _EMPTY, np.int64)
-        for i in range(count):
-            window, at = self._windows[0], 0
-            for number, ids in window.rows[window.given]:
-                tokens[i, at : at + len(ids)] = ids
-                documents[i, at : at + len(ids)] = number
-                at += len(ids)
-            window.given += 1
-            self._forget()
-        self._ready -= count
-        return tokens, documents
-
-    @property
-    def origin(self) -> _Origin | None:
-        """Where the first document of the first window is of which rows are left; None if none are."""
-        if not self._windows:
-            return self._begin
-        first = self._windows[0]
-        return _Origin(first.origin.loader, first.origin.documents, first.given)
-
-    def _forget(self) -> None:
-        while self._windows and self._windows[0].given >= len(self._windows[0].rows):
-            self._windows.popleft()
-
-
-def fitted(documents: Sequence[_Ids], length: int) -> list[list[tuple[int, _Ids]]]:
-    """Sequences of documents: for each, the number and the tokens of every piece; in the order of their first pieces.
-
-    A document that is longer than a sequence is cut: pieces of a whole sequence, and the rest. Pieces are placed from
-    the longest to the shortest, each into the sequence with the least room that is enough.
+    Pieces are placed from the longest to the shortest, each into the sequence with the least room that is enough.
 
     Source: H. Ding et al., "Fewer Truncations Improve Language Modeling" (2024).
     """
-    pieces = [
-        (number, ids[begin : begin + length])
-        for number, ids in enumerate(documents)
-        for begin in range(0, len(ids), length)
-    ]
     rows: list[list[int]] = []
     rooms: list[tuple[int, int]] = []
-    for piece in sorted(range(len(pieces)), key=lambda i: (-len(pieces[i][1]), i)):
-        size = len(pieces[piece][1])
-        place = bisect_left(rooms, (size, -1))
+    for piece in sorted(range(len(sizes)), key=lambda i: (-sizes[i], i)):
+        place = bisect_left(rooms, (sizes[piece], -1))
         if place == len(rooms):
             room, row = length, len(rows)
             rows.append([])
         else:
             room, row = rooms.pop(place)
         rows[row].append(piece)
-        if room > size:
-            insort(rooms, (room - size, row))
-    return [[pieces[i] for i in sorted(row)] for row in sorted(rows, key=min)]
+        if room > sizes[piece]:
+            insort(rooms, (room - sizes[piece], row))
+    return sorted(map(sorted, rows))
 
 
 class _Texts:
@@ -465,84 +365,74 @@ class _Texts:
         tokenizer: as `pack` takes it.
         column: of the texts or ids; None for one of the usual names.
         end: put behind every document.
+        keep: columns whose values go with the ids.
     """
 
-    def __init__(self, tokenizer: Any, column: str | None, end: int | None) -> None:
-        self._tokenizer, self._column = tokenizer, column
+    def __init__(self, tokenizer: Any, column: str | None, end: int | None, keep: Sequence[str]) -> None:
+        self._tokenizer, self._column, self.keep = tokenizer, column, tuple(keep)
         self._end = np.array([] if end is None else [end], np.int64)
         self._tokenized = None if tokenizer is None else _by_batch(tokenizer)
 
-    def ids(self, batch: Any, counts: Counter[str]) -> list[_Ids]:
-        """The tokens of each document, without padding of the loader; nulls are no documents, and are counted."""
-        names = _names(batch)
-        name = self._name(names)
-        values = _values(batch, name)
-        if PADDING in names:
-            again = _values(batch, PADDING)
-            values = [value for value, padding in zip(values, again, strict=True) if not padding]
-        there = [value for value in values if value is not None]
-        if len(there) < len(values):
-            counts[f"samples without {name}, left out"] += len(values) - len(there)
-        if self._tokenized is None:
-            found: Sequence[Any] = there
-        else:
-            wrong = next((value for value in there if not isinstance(value, str)), None)
+    def documents(self, batch: Any, counts: Counter[str]) -> list[tuple[_Ids, tuple[Any, ...]]]:
+        """The tokens and kept values of each document, without padding of the loader; nulls are counted."""
+        columns = _columns_in(batch)
+        name = self._name([*columns])
+        values = columns[name]
+        real = [i for i in range(len(values)) if not (PADDING in columns and columns[PADDING][i])]
+        places = [i for i in real if values[i] is not None]
+        if len(places) < len(real):
+            counts[f"samples without {name}, left out"] += len(real) - len(places)
+        found: Sequence[Any] = [values[i] for i in places]
+        if self._tokenized is not None:
+            wrong = next((value for value in found if not isinstance(value, str)), None)
             if wrong is not None:
                 raise UsageError(f"the column {name!r} has no texts", expected="str", found=type(wrong).__name__,
                                  advice="Name the column of texts: column=…; or leave the tokenizer out.")  # fmt: skip
             try:
-                found = self._tokenized(there)
+                found = self._tokenized([*found])
             except Exception as error:
                 raise FunctionError("the tokenizer raised an error", column=name,
                                     found=f"{type(error).__name__}: {error}") from error  # fmt: skip
-        return [np.concatenate([_as_ids(ids, name), self._end]) for ids in found]
+        kept = [tuple(columns[each][i] for each in self.keep) for i in places]
+        return [(np.concatenate([_as_ids(ids, name), self._end]), k) for ids, k in zip(found, kept, strict=True)]
 
     def _name(self, columns: Sequence[str]) -> str:
+        """The column of texts or ids."""
+        for each in self.keep:
+            if each not in columns:
+                raise UsageError("no such column to keep", expected=", ".join(columns), found=repr(each))
         usual = _TOKENS if self._tokenizer is None else _TEXTS
         if self._column is not None and self._column in columns:
             return self._column
         found = [name for name in usual if name in columns]
-        if self._column is not None or len(found) != 1:
-            what = "of token ids" if self._tokenizer is None else "of texts"
-            raise UsageError(
-                f"several columns {what} to pack" if len(found) > 1 else f"no column {what} to pack",
-                expected=" or ".join(usual) if self._column is None else repr(self._column),
-                found=", ".join(columns), advice='Name the column: lading.pack(…, column="…").',
-            )  # fmt: skip
-        return found[0]
+        if self._column is None and len(found) == 1:
+            return found[0]
+        what = "of token ids" if self._tokenizer is None else "of texts"
+        advice = 'Name the column: lading.pack(…, column="…").'
+        if len(found) > 1:
+            advice += f" Or give it one name in all datasets: ds.rename({{{found[1]!r}: {found[0]!r}}})."
+        elif "items" in columns:
+            advice = "Make one column of the items of a document: lading.loader(…, transform=…)."
+        raise UsageError(
+            f"several columns {what} to pack" if len(found) > 1 else f"no column {what} to pack",
+            expected=" or ".join(usual) if self._column is None else repr(self._column),
+            found=", ".join(columns), advice=advice,
+        )  # fmt: skip
 
 
-def _names(batch: Any) -> list[str]:
+def _columns_in(batch: Any) -> Columns:
     """The columns of a batch of a loader, however it collates."""
-    if isinstance(batch, pa.Table):
-        return list(batch.column_names)
-    if isinstance(batch, list) and all(isinstance(sample, dict) for sample in batch):
-        return list(dict.fromkeys(name for sample in batch for name in sample))
     if isinstance(batch, dict):
-        return list(batch)
+        return batch
+    if isinstance(batch, list) and all(isinstance(sample, dict) for sample in batch):
+        return columns_of(batch)
+    if isinstance(batch, pa.Table):
+        columns, failed = ColumnMaker(Recipe(decode=False)).decoded(batch, batch.num_rows)
+        for error in failed.values():
+            raise error
+        return columns
     raise UsageError("a batch of the loader has no columns", found=type(batch).__name__,
                      advice='Use collate="numpy", "torch", "list" or "arrow".')  # fmt: skip
-
-
-def _values(batch: Any, name: str) -> Sequence[Any]:
-    """The values of a column of a batch."""
-    if isinstance(batch, list):
-        return [sample.get(name) for sample in batch]
-    if not isinstance(batch, pa.Table):
-        return batch[name]  # type: ignore[no-any-return] # a list, an array or a tensor
-    field, column = batch.schema.field(name), batch.column(name)
-    if pa.types.is_list(field.type) or pa.types.is_large_list(field.type):
-        return [part for chunk in column.chunks for part in _lists(chunk)]
-    feature = feature_of(field)
-    return [None if value is None else decode(feature, value) for value in column.to_pylist()]
-
-
-def _lists(chunk: pa.Array) -> Iterator[Any]:
-    """Lists of numbers as slices of one array."""
-    lengths = pc.fill_null(pc.list_value_length(chunk), 0).to_numpy(zero_copy_only=False)
-    parts = np.split(chunk.flatten().to_numpy(zero_copy_only=False), np.cumsum(lengths))
-    for part, valid in zip(parts, chunk.is_valid().to_pylist(), strict=False):
-        yield part if valid else None
 
 
 def _as_ids(values: Any, name: str) -> _Ids:
