@@ -18,7 +18,7 @@ from PIL import Image as Pillow
 
 import lading
 from lading.errors import DataError, UsageError
-from lading.features import Array, ClassLabel, Image, Json, Sequence, Struct, Text, Value
+from lading.features import Array, ClassLabel, Image, Json, Sequence, Struct, Text, Value, Video
 from lading.features.types import Encoded, Feature, with_feature
 from lading.train.columns import ColumnMaker, Recipe
 
@@ -278,6 +278,14 @@ def test_a_way_that_does_not_suit_the_column_is_refused(way: Any, feature: Featu
 def test_a_wrong_image_size_is_refused(size: Any) -> None:
     with pytest.raises(UsageError, match="image_size"):
         ColumnMaker(Recipe(image_size=size))
+
+
+@pytest.mark.parametrize("way", ["pil", "numpy", "torch"])
+def test_a_video_becomes_frames_by_a_function(way: Any) -> None:
+    clip = _column([b"no video"], pa.binary(), Video())
+    with pytest.raises(UsageError, match=r"a video becomes frames by a function; expected .*frames\(count=8\)"):
+        _made(clip, decode={"x": way})
+    assert _made(clip, decode={"x": None}) == ({"x": [b"no video"]}, {})
 
 
 def test_a_column_that_is_not_there_is_refused() -> None:

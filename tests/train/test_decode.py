@@ -287,6 +287,13 @@ def test_wrong_numbers_of_frames_are_refused(options: dict[str, int]) -> None:
         frames(**options)
 
 
+@pytest.mark.parametrize("options", [{"count": 2.5}, {"every": "8"}, {"count": 2, "image_size": 0},
+                                     {"count": 2, "image_size": (2,)}])  # fmt: skip
+def test_wrong_values_of_frames_are_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match="a number of at least 1"):
+        frames(**options)
+
+
 def test_exif_transpose_of_pillow_agrees_on_all_turns() -> None:
     for turn in range(1, 9):
         exif = Pillow.Exif()

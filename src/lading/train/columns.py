@@ -42,7 +42,7 @@ from lading.features.types import (
     feature_of,
 )
 from lading.train.collate import PYTHON_TYPES, Columns, collated, columns_of, samples_of
-from lading.train.decode import Decode, Way, decoder_of, holds_media, of_function
+from lading.train.decode import Decode, Way, decoder_of, holds_media, of_function, size_of
 
 __all__ = ["Collate", "ColumnMaker", "Failed", "Recipe"]
 
@@ -95,7 +95,7 @@ class ColumnMaker:
         self._recipe, self._known = recipe, known
         _refuse_wrong(recipe)
         self._unseen = {*(recipe.decode or {})}
-        self._size = (recipe.image_size, recipe.image_size) if isinstance(recipe.image_size, int) else recipe.image_size
+        self._size = size_of(recipe.image_size)
         self._makes_arrays = recipe.collate in ("numpy", "torch")
         self._readers: dict[Any, _Reader] = {}
         self._lists = {name for name, way in (recipe.decode or {}).items() if way is None}
@@ -203,6 +203,9 @@ class ColumnMaker:
         """How a column is read."""
         name, feature, kind = field.name, feature_of(field), _plain(pa.nulls(0, field.type)).type
         way = self._way(name, feature)
+        if isinstance(feature, Video) and name in (self._recipe.decode or {}) and way in get_args(Way):
+            raise UsageError("a video becomes frames by a function", found=f"decode={{{name!r}: {way!r}}}",
+                             expected="such as lading.train.decode.frames(count=8), or None")  # fmt: skip
         arrays = self._makes_arrays and self._recipe.transform is None and name not in self._lists
         if way is None and arrays and (read := _array_reader(feature, kind)) is not None:
             return read
@@ -502,7 +505,3 @@ def _refuse_wrong(recipe: Recipe) -> None:
         if how is not None and not callable(how) and how not in get_args(Way):
             raise UsageError(f"no such way to decode {name!r}", expected="pil, numpy, torch, None or a function",
                              found=repr(how))  # fmt: skip
-    size = recipe.image_size
-    numbers = size if isinstance(size, (tuple, list)) else (size, size)
-    if size is not None and (len(numbers) != 2 or any(type(each) is not int or each < 1 for each in numbers)):  # noqa: PLR2004 - height, width
-        raise UsageError("image_size is a number of at least 1, or height and width", found=repr(size))

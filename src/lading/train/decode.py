@@ -26,6 +26,7 @@ __all__ = [
     "frames",
     "holds_media",
     "of_function",
+    "size_of",
     "torch_here",
 ]
 
@@ -125,6 +126,16 @@ def _stored(value: Any) -> Any:
 
 
 # Images
+
+
+def size_of(image_size: int | tuple[int, int] | None) -> tuple[int, int] | None:
+    """Return height and width, for which one number may stand. Raises UsageError for other values."""
+    if image_size is None:
+        return None
+    size = image_size if isinstance(image_size, (tuple, list)) else (image_size, image_size)
+    if len(size) != 2 or any(type(each) is not int or each < 1 for each in size):  # noqa: PLR2004 - height, width
+        raise UsageError("image_size is a number of at least 1, or height and width", found=repr(image_size))
+    return size[0], size[1]
 
 
 def as_pixels(data: Any, way: Way, size: tuple[int, int] | None = None) -> Any:
@@ -257,12 +268,13 @@ def frames(
         image_size: height and width, one number for both; None leaves frames as they are.
 
     Raises:
-        UsageError: not one of `count` and `every`, or a number below 1. The function raises DataError for a video that
+        UsageError: not one of `count` and `every`, or no number of at least 1. The function raises DataError for a video that
             cannot be decoded, and MissingExtra where PyAV is not installed (`lading[video]`).
     """
-    if (count is None) == (every is None) or min(1 if count is None else count, 1 if every is None else every) < 1:
+    numbers = [each for each in (count, every) if each is not None]
+    if len(numbers) != 1 or type(numbers[0]) is not int or numbers[0] < 1:
         raise UsageError("frames takes count or every, a number of at least 1", found=f"count={count}, every={every}")
-    return _Frames(count, every, (image_size, image_size) if isinstance(image_size, int) else image_size)
+    return _Frames(count, every, size_of(image_size))
 
 
 @dataclass(frozen=True, slots=True)

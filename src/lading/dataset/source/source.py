@@ -265,7 +265,9 @@ def _text(name: object) -> str:
     except TypeError:
         text = None
     if not isinstance(text, str):
-        raise UsageError("a source is named by a text or a path", found=repr(name)[:200])
+        raise UsageError("a source is named by a text or a path", found=repr(name)[:200],
+                         advice="Samples in memory are written first: by lading.writer, or by save_to_disk of "
+                         "Hugging Face's datasets.")  # fmt: skip
     return text
 
 
