@@ -268,8 +268,8 @@ def frames(
         image_size: height and width, one number for both; None leaves frames as they are.
 
     Raises:
-        UsageError: not one of `count` and `every`, or no number of at least 1. The function raises DataError for a video that
-            cannot be decoded, and MissingExtra where PyAV is not installed (`lading[video]`).
+        UsageError: not one of `count` and `every`, or no number of at least 1. The function raises DataError for a
+            video that cannot be decoded, and MissingExtra where PyAV is not installed (`lading[video]`).
     """
     numbers = [each for each in (count, every) if each is not None]
     if len(numbers) != 1 or type(numbers[0]) is not int or numbers[0] < 1:
