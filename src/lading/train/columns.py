@@ -6,6 +6,7 @@ all batches. A null among floats is NaN. A null of another column makes the colu
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -68,14 +69,14 @@ class Recipe:
     Attributes:
         decode: by column; other columns are decoded as `ds[i]` does. False decodes no media.
         image_size: height and width of images; a number stands for both. None leaves them as they are.
-        transform: is given every sample, a dict, and returns one.
+        transform: is given every sample, a dict, and returns one; also a generator, if it has an argument `rng`.
         batch_transform: is given every batch, and returns one.
         collate: what a batch is.
     """
 
     decode: Mapping[str, Decode] | Literal[False] | None = None
     image_size: int | tuple[int, int] | None = None
-    transform: Callable[[dict[str, Any]], dict[str, Any]] | None = None
+    transform: Callable[..., dict[str, Any]] | None = None
     batch_transform: Callable[[Any], Any] | None = None
     collate: Collate = "numpy"
 
@@ -99,6 +100,7 @@ class ColumnMaker:
         self._makes_arrays = recipe.collate in ("numpy", "torch")
         self._readers: dict[Any, _Reader] = {}
         self._lists = {name for name, way in (recipe.decode or {}).items() if way is None}
+        self._draws = _takes_rng(recipe.transform)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_readers": {}}
@@ -116,7 +118,11 @@ class ColumnMaker:
         return functions or (self.decodes and recipe.decode is not False)
 
     def decoded(
-        self, rows: pa.Table, count: int, as_samples: Callable[[pa.Table], list[dict[str, Any]]] | None = None
+        self,
+        rows: pa.Table,
+        count: int,
+        as_samples: Callable[[pa.Table], list[dict[str, Any]]] | None = None,
+        rng_of: Callable[[int], np.random.Generator] = np.random.default_rng,
     ) -> tuple[Columns, Failed]:
         """The columns of some samples, decoded and transformed, and the errors of those that could not be.
 
@@ -124,6 +130,7 @@ class ColumnMaker:
             rows: of the samples.
             count: number of samples.
             as_samples: gives the rows of documents as samples (`Dataset.as_samples`); None where a row is a sample.
+            rng_of: makes the generator of the sample at a place, for a transform that takes one.
         """
         failed: Failed = {}
         if self._unseen:
@@ -136,7 +143,7 @@ class ColumnMaker:
         for begin in range(0, count, at_once):
             errors: Failed = {}
             columns = self._columns(samples[begin : begin + at_once], errors)
-            made += self._transformed(columns, min(at_once, count - begin), errors)
+            made += self._transformed(columns, range(begin, min(begin + at_once, count)), errors, rng_of)
             failed |= {begin + i: error for i, error in errors.items()}
         return columns_of(made), failed
 
@@ -242,20 +249,32 @@ class ColumnMaker:
         self._lists |= {"items", "sample_id"}
         return columns_of(samples)
 
-    def _transformed(self, columns: Columns, count: int, failed: Failed) -> list[dict[str, Any]]:
-        """What `transform` makes of each sample; an empty dict for one that failed."""
+    def _transformed(
+        self, columns: Columns, places: range, failed: Failed, rng_of: Callable[[int], np.random.Generator]
+    ) -> list[dict[str, Any]]:
+        """What `transform` makes of the sample at each place; an empty dict for one that failed."""
         transform = self._recipe.transform
         assert transform is not None, "the caller has looked"
         made: list[dict[str, Any]] = []
-        for i, sample in enumerate(samples_of(columns) if columns else [{} for _ in range(count)]):
+        for i, sample in enumerate(samples_of(columns) if columns else [{} for _ in places]):
             if i not in failed:
                 try:
-                    made.append(_as_dict(transform(sample)))
+                    more = {"rng": rng_of(places[i])} if self._draws else {}
+                    made.append(_as_dict(transform(sample, **more)))
                     continue
                 except Exception as error:  # noqa: BLE001 - whatever the user's function raises
                     failed[i] = of_function("transform", error, sample.get(KEY))
             made.append({})
         return made
+
+
+def _takes_rng(transform: Callable[..., Any] | None) -> bool:
+    """Whether a function has an argument `rng` that nobody has set."""
+    try:
+        argument = None if transform is None else inspect.signature(transform).parameters.get("rng")
+    except (TypeError, ValueError):  # a function of C has no signature
+        return False
+    return argument is not None and argument.default is argument.empty and argument.kind is not argument.VAR_KEYWORD
 
 
 def _called_for_batch(verb: str, function: Callable[[Any], Any], batch: Any) -> Any:

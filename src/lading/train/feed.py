@@ -66,6 +66,7 @@ class Feed(Protocol):
         parts: the samples: datasets of samples or of documents, and the number of the first sample of each.
         sample_bytes: of a sample in its file, on average.
         remote: whether files are in a store of high latency.
+        seed: of the user.
     """
 
     @property
@@ -79,6 +80,10 @@ class Feed(Protocol):
     @property
     def remote(self) -> bool:
         """Whether files are in a store of high latency."""
+
+    @property
+    def seed(self) -> int:
+        """Of the user."""
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -220,7 +225,7 @@ class MixtureFeed:
     """
 
     def __init__(self, mixture: Mixture, shuffle: bool | Kind | Shuffle) -> None:
-        self._mixture = mixture
+        self._mixture, self.seed = mixture, mixture.seed
         self._layouts = [each.layout for each in mixture.datasets.values()]
         self.remote = any(layout.remote for layout in self._layouts)
         self._shuffles = [resolved(shuffle, layout) for layout in self._layouts]
@@ -266,7 +271,7 @@ class MixtureFeed:
         told = "\0".join([self._mixture.stop, *self._mixture.datasets, *(each.fingerprint for each in self._layouts)])
         return {
             "num_samples": int(self._counts.sum()),
-            "seed": self._mixture.seed,
+            "seed": self.seed,
             "shuffle": [shuffle.as_dict() for shuffle in self._shuffles],
             "fingerprint": xxhash.xxh3_64_hexdigest(told.encode()),
         }
@@ -293,7 +298,7 @@ class MixtureFeed:
 
     def _order_of(self, source: int, number: int) -> Order:
         name = [*self._mixture.datasets][source]
-        seed = derived_key(self._mixture.seed, "source", name)
+        seed = derived_key(self.seed, "source", name)
         return Order(self._layouts[source].shard_ends, self._shuffles[source], seed, number)
 
 

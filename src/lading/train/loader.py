@@ -44,7 +44,7 @@ def loader(  # noqa: PLR0913 - one argument a decision of the user; all but two 
     columns: Sequence[str] | None = None,
     decode: Mapping[str, Decode] | Literal[False] | None = None,
     image_size: int | tuple[int, int] | None = None,
-    transform: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
+    transform: Callable[..., dict[str, Any]] | None = None,
     batch_transform: Callable[[Any], Any] | None = None,
     collate: Collate = "numpy",
     last: Last = "short",
@@ -74,7 +74,7 @@ def loader(  # noqa: PLR0913 - one argument a decision of the user; all but two 
         shuffle: True for `global`, which is any order, where samples are byte ranges of local files, and `block` where
             the store is remote or files are compressed: blocks of neighbours in random order, shuffled within a round
             of about 128 MB, and read once. False for the order of the source.
-        seed: of the shuffle.
+        seed: of the shuffle, and of `rng` in `transform`.
         columns: columns to read; None for all. Of documents, `items` stands for all columns of items.
         decode: what becomes of columns, such as `{"jpg": "pil"}`: `pil`, `numpy` (height, width, 3), `torch`
             (3, height, width), None for a list of values as `ds.with_decode(False)[i]` has them, such as bytes, or a
@@ -82,7 +82,9 @@ def loader(  # noqa: PLR0913 - one argument a decision of the user; all but two 
             decodes no media. `lading.train.decode.frames` is the function for videos.
         image_size: height and width of images, one number for both: they are stretched to it, and a column of them is
             one array. None leaves them as they are.
-        transform: is given every sample, a dict of decoded values, and returns one: for augmentation, tokenizing.
+        transform: is given every sample, a dict of decoded values, and returns one: for augmentation, tokenizing. With
+            an argument `rng` it is given a `numpy.random.Generator` too, of the seed, the epoch and the place of the
+            sample in the order: a resumed job draws the same numbers, with any ranks and workers.
         batch_transform: is given every batch, and returns one: for tuples, pinned memory. Threads call both functions.
         collate: `numpy` or `torch` for a dict of columns, `list` for a list of samples, `arrow` for an Arrow table of
             bytes, or a function of the list of samples. It is given arrays; with `decode={"jpg": "torch"}` tensors.
@@ -277,7 +279,7 @@ class Loader:
     def batches(self, epoch: int, position: int, every: int = 1) -> Generator[Any]:
         """The batches of an epoch from a position on, or one of so many where other processes make those between."""
         share, reading = replace(self._share, every=every), self._reading.shared_by(every)
-        reader = EpochReader(self._feed, share, self._feed.order(epoch), self._maker, reading, self.counts)
+        reader = EpochReader(self._feed, share, self._feed.order(epoch), self._maker, reading, self.counts, epoch)
         return reader.batches(position)
 
     @property

@@ -29,6 +29,7 @@ from lading.storage.threads import Threads
 from lading.train.collate import Columns, columns_of, put_sample, samples_of
 from lading.train.columns import ColumnMaker, Failed
 from lading.train.feed import EpochOrder, Feed
+from lading.train.permutation import derived_key
 from lading.train.ranks import cores_of_rank
 from lading.train.share import Share
 
@@ -170,6 +171,7 @@ class EpochReader:
         maker: makes batches of rows.
         reading: how samples are read.
         counts: takes what is to be reported.
+        epoch: its number.
     """
 
     feed: Feed
@@ -178,6 +180,7 @@ class EpochReader:
     maker: ColumnMaker
     reading: Reading
     counts: Counter[str]
+    epoch: int = 0
 
     def batches(self, position: int) -> Generator[Any]:
         """The batches from a position on, in order."""
@@ -284,16 +287,17 @@ class EpochReader:
             return names
         return [name for name in names if name in dataset.columns] or dataset.columns[:1]
 
-    def _decoded(self, rows: Sequence[Rows], count: int) -> tuple[Columns, Failed]:
-        """The columns of a batch, and the errors of samples, by place."""
+    def _decoded(self, rows: Sequence[Rows], positions: NDArray[np.int64]) -> tuple[Columns, Failed]:
+        """The columns of the batch at some positions, and the errors of samples, by place."""
         made = [
             (each, *self.maker.decoded(
-                each.table, len(each.places), each.dataset.as_samples if each.dataset.view == "interleaved" else None
+                each.table, len(each.places), each.dataset.as_samples if each.dataset.view == "interleaved" else None,
+                partial(self._rng_of, positions[each.places]),
             )) for each in rows
         ]  # fmt: skip
         if len(made) == 1:
             return made[0][1:]
-        samples, failed = [dict[str, Any]() for _ in range(count)], dict[int, LadingError]()
+        samples, failed = [dict[str, Any]() for _ in positions], dict[int, LadingError]()
         for each, columns, errors in made:
             places = each.places.tolist()
             failed |= {places[i]: error for i, error in errors.items()}
@@ -301,13 +305,18 @@ class EpochReader:
                 samples[place] = sample
         return columns_of(samples), failed
 
+    def _rng_of(self, positions: NDArray[np.int64], i: int) -> np.random.Generator:
+        """The generator of the i-th sample: the same in this epoch on any rank, in any thread, after any stop."""
+        position = int(positions[i]) % self.share.num_samples
+        return np.random.default_rng(derived_key(self.feed.seed, self.epoch, "transform", position))
+
     def _made(self, chunk: Chunk, i: int) -> Any:
         rows, positions = chunk.rows.result()[i], chunk.steps[i]
         padding = positions >= self.share.num_samples
         if not self.maker.decodes:
             tables = [each.padded(padding) if self.share.pads else each.table for each in rows]
             return self._batch(tables[0] if len(tables) == 1 else pa.concat_tables(tables), positions)
-        columns, failed = self._decoded(rows, len(positions))
+        columns, failed = self._decoded(rows, positions)
         for place, error in failed.items():
             self._replace(columns, (place, len(positions)), int(positions[place]), error)
         if self.share.pads:
@@ -333,7 +342,7 @@ class EpochReader:
             raise self._placed(error, position)
         for further in range(position + 1, position + 1 + others):
             [rows] = self.rows([np.array([further])])
-            found, failed = self._decoded(rows, 1)
+            found, failed = self._decoded(rows, np.array([further]))
             if not failed:
                 self.counts["samples that could not be decoded, replaced"] += 1
                 put_sample(columns, count, place, found)
