@@ -295,6 +295,19 @@ def test_a_column_that_is_not_there_is_refused() -> None:
     assert maker.decoded(_column([b"1"], pa.binary()), 1) == ({"x": [b"1"]}, {})
 
 
+@pytest.mark.parametrize("decode", [{"x": None}, False])
+def test_a_transform_that_decodes_by_itself_makes_arrays(decode: Any) -> None:
+    torch = pytest.importorskip("torch")
+    table = _column([_png((6, 4)), _png((6, 4))], pa.binary(), Image())
+    options = {"decode": decode, "transform": lambda s: {"x": np.asarray(Pillow.open(io.BytesIO(s["x"])))}}
+    expected = np.full((2, 4, 6, 3), [9, 8, 7], np.uint8)
+    assert np.array_equal(_made(table, **options)[0]["x"], expected)
+    assert torch.equal(_made(table, collate="torch", **options)[0]["x"], torch.from_numpy(expected))
+    lists = _column([[1, 2], [3, 4]], pa.list_(pa.int64()))
+    found, _ = _made(lists, decode={"x": None}, transform=lambda s: {"x": s["x"], "n": sum(s["x"])})
+    assert (found["x"], found["n"].tolist()) == ([[1, 2], [3, 4]], [3, 7])
+
+
 class _Pixels:
     """Something large that a file becomes."""
 

@@ -156,9 +156,9 @@ class ColumnMaker:
             found = _called_for_batch("collate", collate, found) if callable(collate) else found
         elif isinstance(columns, dict):
             torch = collate == "torch"
+            lists = self._lists if self._recipe.transform is None else ()  # a transform may make arrays of such columns
             found = {
-                name: values if name in self._lists else collated(values, torch=torch)
-                for name, values in columns.items()
+                name: values if name in lists else collated(values, torch=torch) for name, values in columns.items()
             }
         last = self._recipe.batch_transform
         return found if last is None else _called_for_batch("batch_transform", last, found)
