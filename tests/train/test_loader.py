@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import shutil
 from importlib import resources
 from itertools import pairwise, zip_longest
 from pathlib import Path
@@ -293,6 +294,21 @@ def test_a_loader_in_a_data_loader_says_what_to_type(texts: Path) -> None:
     for options in ({"batch_size": None}, {"batch_size": 4, "shuffle": True}):
         with pytest.raises(UsageError, match=r"DataLoader\(loader\.to_torch\(\), batch_size=None, num_workers=2\)"):
             next(iter(torch_data.DataLoader(loader, **options)))
+
+
+def test_a_field_of_later_shards_alone(tmp_path: Path) -> None:
+    """A plain tar says nothing about the fields of other tars."""
+    for name, fields in (("a", {"txt": "a"}), ("b", {"txt": "b", "cls": 7})):
+        with lading.writer(tmp_path / "new", format="webdataset") as writer:
+            writer.write({"__key__": name, **fields})
+        next((tmp_path / "new").glob("*.tar")).rename(tmp_path / f"{name}.tar")
+        shutil.rmtree(tmp_path / "new")
+    found = lading.open(tmp_path)
+    for options in ({"columns": ["cls"]}, {"decode": {"cls": str}}):
+        with pytest.raises(UsageError, match=r"use ds\.select\('cls'\)|in ds\.select\(…\)"):
+            list(found.loader(1, **options))
+    batches = list(found.select("txt", "cls").loader(1, decode={"cls": str}))
+    assert [(batch["txt"], batch["cls"]) for batch in batches] == [(["a"], [None]), (["b"], ["7"])]
 
 
 def test_numbers_of_numpy_are_numbers(texts: Path) -> None:

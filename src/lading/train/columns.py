@@ -167,7 +167,9 @@ class ColumnMaker:
         unseen, self._unseen = self._unseen - {*names}, set()
         known = self._known() if unseen else []
         if unknown := sorted(unseen - {*known}):
-            raise UsageError(f"decode names a column that is not there: {unknown[0]!r}", expected=", ".join(known))
+            raise UsageError(f"decode names a column that is not there: {unknown[0]!r}", expected=", ".join(known),
+                             advice="If only other shards have it, name the columns that you use in ds.select(…)."
+                             )  # fmt: skip
 
     def _way(self, name: str, feature: Feature) -> Decode:
         """What the values of a column become."""

@@ -78,9 +78,9 @@ def _refuse_unknown(shards: Shards, wanted: NDArray[np.int64], columns: Sequence
     for name in unknown:
         if name not in there:
             known = dict.fromkeys([*shards.schema.names, *sorted(there)])
-            inside = f"A value inside a column is a column of ds.select({name!r})."
             raise UsageError("no such column in the shards of these rows", expected=", ".join(known), found=repr(name),
-                             advice=inside if name.partition(".")[0] in known else None)  # fmt: skip
+                             advice=f"If other shards have it, or a column has it inside, use ds.select({name!r})."
+                             )  # fmt: skip
 
 
 def _with_all(table: pa.Table, columns: Sequence[str], schema: pa.Schema) -> pa.Table:
