@@ -20,7 +20,7 @@ from faults import file_size_limit
 from lading.arrow.views import from_ranges
 from lading.errors import CorruptShard, NotFound, ShortRead, StoreError
 from lading.storage.base import Mapper, NativePath, Seals
-from lading.storage.local import LocalStore
+from lading.storage.local import LocalStore, maps_of
 
 STORE = LocalStore()
 
@@ -317,6 +317,25 @@ def test_a_map_that_nobody_holds_is_closed(tmp_path: Path) -> None:
     held = STORE.map(str(file))
     del held
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_buffers_lead_to_their_maps(tmp_path: Path) -> None:
+    store, names = LocalStore(), [tmp_path / str(i) for i in range(200)]
+    for i, name in enumerate(names):
+        name.write_bytes(bytes([i]) * 5000)
+    kept = [store.map(str(name)) for name in names]
+    del kept[::2]
+    kept += [store.map(str(name)) for name in names[:10:2]]
+    gc.collect()
+    parts = [mapped.buffer.slice(4000, 1000) for mapped in kept]
+    assert [maps_of([part]) for part in parts] == [[mapped] for mapped in kept]
+    assert maps_of([*parts[:3], *parts[:3], pa.py_buffer(b"memory")]) == kept[:3]
+    status = names[1].stat()
+    names[1].write_bytes(bytes(5000))
+    os.utime(names[1], ns=(0, status.st_mtime_ns + 1))
+    with pytest.raises(CorruptShard, match=r"changed while it was open; expected the time .*Z, found .*Z\."):
+        kept[0].check()
+    assert store.map(str(names[1])) is not kept[0]
 
 
 def test_a_map_says_when_its_file_was_cut(tmp_path: Path) -> None:

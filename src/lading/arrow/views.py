@@ -34,6 +34,7 @@ __all__ = [
     "flattened",
     "from_ranges",
     "gather",
+    "held_buffers",
     "holds_bytes",
     "holds_dictionary",
     "is_bytes",
@@ -359,6 +360,19 @@ def byte_lengths(column: pa.Array | pa.ChunkedArray) -> NDArray[np.int64]:
 def _items(buffer: pa.Buffer, kind: type[np.signedinteger[Any]], first: int, count: int) -> NDArray[Any]:
     """Return the numbers in a buffer, which may end with an incomplete one."""
     return np.frombuffer(buffer, kind, count, first * np.dtype(kind).itemsize)
+
+
+def held_buffers(column: pa.ChunkedArray) -> list[pa.Buffer]:
+    """Return the buffers of the values of a column: of views, those that its rows refer to."""
+    found: list[pa.Buffer | None] = []
+    for chunk in column.chunks:
+        buffers = chunk.buffers()
+        if is_view(chunk.type):
+            view = np.frombuffer(buffers[1], np.int32).reshape(-1, 4)[chunk.offset : chunk.offset + len(chunk)]
+            used = {*view[view[:, 0] > _INLINE_BYTES, 2].tolist()}
+            buffers = [*buffers[:2], *(buffers[2 + each] for each in used)]
+        found += buffers
+    return [buffer for buffer in found if buffer is not None]
 
 
 def row_bytes(batch: pa.RecordBatch, each: int = 0) -> NDArray[np.int64]:

@@ -16,10 +16,13 @@ import mmap
 import os
 import shutil
 import stat
-from collections.abc import Callable, Iterator, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from functools import partial
 from itertools import repeat
+from threading import Lock
 from weakref import WeakValueDictionary
 
 import pyarrow as pa
@@ -44,7 +47,7 @@ from lading.storage.descriptors import Descriptor, Reopened, close_unused
 from lading.storage.extents import ExtentSums
 from lading.storage.lock import lock_file
 
-__all__ = ["LocalFile", "LocalMap", "LocalSink", "LocalStore"]
+__all__ = ["LocalFile", "LocalMap", "LocalSink", "LocalStore", "maps_of"]
 
 _MOST_HELD_BYTES = 96 << 20
 """Bytes in memory that may wait to be written while the next are produced."""
@@ -120,22 +123,23 @@ class LocalStore:
 
     def open_file(self, path: str) -> LocalFile:
         """Return the file, open for reading."""
-        with _open_file(path) as (fd, size), store_errors(path):
+        with _open_file(path) as (fd, _), store_errors(path):
             status = os.fstat(fd)
-            return LocalFile(path, size, (status.st_dev, status.st_ino), os.dup(fd))
+            return LocalFile(path, status, os.dup(fd))
 
     def map(self, path: str) -> LocalMap:
         """Return the file as one read-only buffer over its pages. Nothing is read until it is touched.
 
-        If the same file is already mapped under this name, the same map is returned.
+        If the same file is already mapped under this name, and has not changed, the same map is returned.
         """
-        with _open_file(path) as (fd, size), store_errors(path):
+        with _open_file(path) as (fd, _), store_errors(path):
             status = os.fstat(fd)
-            key = (path, status.st_dev, status.st_ino, size)
+            key = (path, status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
             found = _mapped.get(key)
             if found is None:
-                buffer = _map_pages(fd, size) if size else pa.py_buffer(b"")
-                found = _mapped[key] = LocalMap(path, buffer, (status.st_dev, status.st_ino), os.dup(fd))
+                buffer = _map_pages(fd, status.st_size) if status.st_size else pa.py_buffer(b"")
+                found = _mapped[key] = LocalMap(path, buffer, status, os.dup(fd))
+                _note_place(found)
             return found
 
     def put_stream(self, path: str) -> LocalSink:
@@ -216,24 +220,28 @@ class LocalFile:
         size_bytes: size when the file was opened.
     """
 
-    __slots__ = ("__weakref__", "_file", "path", "size_bytes")
+    __slots__ = ("__weakref__", "_file", "_mtime_ns", "path", "size_bytes")
 
-    def __init__(self, path: str, size_bytes: int, identity: tuple[int, int], fd: int) -> None:
-        self.path, self.size_bytes = path, size_bytes
-        self._file = Reopened(fd, partial(_same_file, path, identity))
+    def __init__(self, path: str, status: os.stat_result, fd: int) -> None:
+        self.path, self.size_bytes, self._mtime_ns = path, status.st_size, status.st_mtime_ns
+        self._file = Reopened(fd, partial(_same_file, path, (status.st_dev, status.st_ino)))
 
     def check(self) -> None:
-        """Raise CorruptShard if the file's size has changed."""
+        """Raise CorruptShard if somebody wrote to the file: its size or its time has changed."""
         opened = self._file.get()
-        now = self.size_bytes if opened is None else os.fstat(opened.fd).st_size
-        if now != self.size_bytes:
-            raise CorruptShard(
-                "the file changed while it was open",
-                file=self.path,
-                expected=f"{self.size_bytes} bytes",
-                found=f"{now} bytes",
-                advice="Do not write to data that is being read; write a new file, and rename it.",
-            )
+        if opened is None:
+            return  # its name is gone, and nobody writes to it by that name
+        now = os.fstat(opened.fd)
+        if now.st_size == self.size_bytes and now.st_mtime_ns == self._mtime_ns:
+            return
+        is_cut = now.st_size != self.size_bytes
+        raise CorruptShard(
+            "the file changed while it was open",
+            file=self.path,
+            expected=f"{self.size_bytes} bytes" if is_cut else f"the time {_as_time(self._mtime_ns)}",
+            found=f"{now.st_size} bytes" if is_cut else _as_time(now.st_mtime_ns),
+            advice="Do not write to data that is being read; write a new file, and rename it.",
+        )
 
     def read(self, offset: int, length: int) -> bytes:
         """Return the bytes of a range; fewer at the end of the file."""
@@ -289,8 +297,8 @@ class LocalMap(LocalFile):
 
     __slots__ = ("buffer",)
 
-    def __init__(self, path: str, buffer: pa.Buffer, identity: tuple[int, int], fd: int) -> None:
-        super().__init__(path, buffer.size, identity, fd)
+    def __init__(self, path: str, buffer: pa.Buffer, status: os.stat_result, fd: int) -> None:
+        super().__init__(path, status, fd)
         self.buffer = buffer
 
     def _from_map(self, offset: int, length: int) -> bytes:
@@ -328,9 +336,40 @@ def _same_file(path: str, identity: tuple[int, int]) -> int | None:
         return None
 
 
-_mapped: WeakValueDictionary[tuple[str, int, int, int], LocalMap] = WeakValueDictionary()
-"""Live maps, by path, device, inode and size. Page faults cost as much as copying the pages, so a reader and the
+_mapped: WeakValueDictionary[tuple[str, int, int, int, int], LocalMap] = WeakValueDictionary()
+"""Live maps, by path, device, inode, size and time. Page faults cost as much as copying the pages, so a reader and the
 resolver of its references share one map. The map keeps the file's inode, so no other file gets its number."""
+_maps_at: WeakValueDictionary[int, LocalMap] = WeakValueDictionary()
+"""Live maps, by their address."""
+_addresses: list[int] = []
+"""Of maps, ascending; some of them may be gone."""
+_places_lock = Lock()
+
+
+def maps_of(buffers: Iterable[pa.Buffer]) -> list[LocalMap]:
+    """Return the maps that some buffers are parts of, each once."""
+    found: dict[int, LocalMap] = {}
+    for buffer in buffers:
+        at = bisect_right(_addresses, buffer.address) - 1
+        mapped = _maps_at.get(_addresses[at]) if at >= 0 else None
+        if mapped is not None and buffer.address < mapped.buffer.address + mapped.size_bytes:
+            found[mapped.buffer.address] = mapped
+    return [*found.values()]
+
+
+def _note_place(mapped: LocalMap) -> None:
+    global _addresses  # noqa: PLW0603 - readers have one list or the other
+    with _places_lock:
+        _maps_at[mapped.buffer.address] = mapped
+        _addresses = sorted({*_maps_at.keys()}) if len(_addresses) > 2 * len(_maps_at) else _addresses
+        at = bisect_left(_addresses, mapped.buffer.address)
+        if _addresses[at : at + 1] != [mapped.buffer.address]:
+            _addresses.insert(at, mapped.buffer.address)
+
+
+def _as_time(time_ns: int) -> str:
+    seconds, rest = divmod(time_ns, 1_000_000_000)
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{rest:09}Z"
 
 
 class LocalSink:

@@ -21,10 +21,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from lading.arrow.views import total_bytes
+from lading.arrow.views import held_buffers, total_bytes
 from lading.dataset.dataset import Dataset
-from lading.errors import FunctionError, LadingError, StoreError, UsageError
+from lading.errors import CorruptShard, FunctionError, LadingError, StoreError, UsageError
 from lading.features.items import RESERVED, sample_firsts
+from lading.storage.local import maps_of
 from lading.storage.threads import Threads
 from lading.train.collate import Columns, columns_of, put_sample, samples_of
 from lading.train.columns import ColumnMaker, Failed
@@ -87,11 +88,13 @@ class Rows:
         dataset: of the samples.
         table: the rows.
         places: of the samples in the batch.
+        mapped: numbers of the columns whose values are left in maps of files.
     """
 
     dataset: Dataset
     table: pa.Table
     places: NDArray[np.int64]
+    mapped: Sequence[int] = ()
 
     def padded(self, padding: NDArray[np.bool_]) -> pa.Table:
         """The rows with the column that says which are of samples that fill up the batch."""
@@ -255,10 +258,11 @@ class EpochReader:
             mine = np.flatnonzero(part == i)
             for table, row in self._taken(dataset, numbers[mine] - first):
                 places, mine = np.split(mine, [len(row) - 1])
+                mapped = [i for i, column in enumerate(table.columns) if maps_of(held_buffers(column))]
                 for batch, (begin, end) in enumerate(pairwise(np.searchsorted(places, bounds).tolist())):
                     if begin < end:
                         rows = table.slice(row[begin], row[end] - row[begin])
-                        found[batch].append(Rows(dataset, rows, places[begin:end] - bounds[batch]))
+                        found[batch].append(Rows(dataset, rows, places[begin:end] - bounds[batch], mapped))
         return found
 
     def _taken(self, dataset: Dataset, numbers: NDArray[np.int64]) -> Iterator[tuple[pa.Table, NDArray[np.int64]]]:
@@ -312,6 +316,7 @@ class EpochReader:
 
     def _made(self, chunk: Chunk, i: int) -> Any:
         rows, positions = chunk.rows.result()[i], chunk.steps[i]
+        self._refuse_changed(rows, positions)
         padding = positions >= self.share.num_samples
         if not self.maker.decodes:
             tables = [each.padded(padding) if self.share.pads else each.table for each in rows]
@@ -322,6 +327,19 @@ class EpochReader:
         if self.share.pads:
             columns[PADDING] = padding
         return self._batch(columns, positions)
+
+    def _refuse_changed(self, rows: Sequence[Rows], positions: NDArray[np.int64]) -> None:
+        """Raise CorruptShard if somebody wrote to a file since its samples were read ahead.
+
+        Values are left in its map until now. To touch pages that a file has lost would end the process.
+        """
+        try:
+            for each in rows:
+                for mapped in maps_of(buffer for i in each.mapped for buffer in held_buffers(each.table.column(i))):
+                    mapped.check()
+        except CorruptShard as error:
+            places = map(self._place, positions.tolist())
+            raise error.at(row=next((row for file, row in places if file == error.file), None)) from None
 
     def _batch(self, found: Columns | pa.Table, positions: NDArray[np.int64]) -> Any:
         try:
@@ -352,10 +370,13 @@ class EpochReader:
         raise self._placed(error, position)
 
     def _placed(self, error: LadingError, position: int) -> LadingError:
-        number = int(self.order.at(np.array([position % self.share.num_samples]))[0])
-        file, row = self._place_of(number)
+        file, row = self._place(position)
         error.row = None
         return error.at(file=file, row=row)
+
+    def _place(self, position: int) -> tuple[str, int]:
+        """The file of a sample, and its number in that file, by its position in the order."""
+        return self._place_of(int(self.order.at(np.array([position % self.share.num_samples]))[0]))
 
     def _place_of(self, number: int) -> tuple[str, int]:
         """The file of a sample, and its number in that file."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pyarrow as pa
@@ -9,7 +10,7 @@ import pytest
 
 import lading
 from golden_cases import Golden
-from lading.errors import DataError, UsageError
+from lading.errors import CorruptShard, DataError, UsageError
 
 
 @pytest.mark.parametrize("case", ["comp-none", "comp-zstd3", "text-json", "text-xsv-zstd"])
@@ -136,3 +137,19 @@ def test_shards_that_take_much_memory_do_not_all_stay_open(tmp_path: Path) -> No
     with lading.open(tmp_path / "out") as ds:
         assert {len(ds[i]["data"]) for i in range(70)} == {2_200_000}
         assert ds._shards.num_open == 64
+
+
+def test_a_shard_that_is_replaced_between_two_readings_is_an_error(tmp_path: Path) -> None:
+    for folder, values in (("in", "ab"), ("other", "cd")):
+        with lading.writer(tmp_path / folder, format="mds", rows_per_shard=1) as writer:
+            for value in values:
+                writer.write({"txt": value})
+    dataset = lading.open(tmp_path / "in")
+    assert [dataset[0], dataset[1]] == [{"txt": "a"}, {"txt": "b"}]
+    dataset._shards.drop_oldest()
+    first = tmp_path / "in" / "shard.00000.mds"
+    other = (tmp_path / "other" / first.name).rename(first)
+    os.utime(other, ns=(0, 1))
+    with pytest.raises(CorruptShard, match=r"shard\.00000\.mds: the file was replaced since it was read first"):
+        dataset[0]
+    assert lading.open(tmp_path / "in")[0] == {"txt": "c"}

@@ -26,7 +26,7 @@ from lading.dataset.shards.shard_indexes import ShardIndexes, index_kind
 from lading.dataset.source.identity import SourceIdentity
 from lading.dataset.source.manifest_options import manifest_options, schema_as_read
 from lading.dataset.source.source import Listing
-from lading.errors import LadingError, NotFound, SidecarMismatch
+from lading.errors import CorruptShard, LadingError, NotFound, SidecarMismatch
 from lading.features.items import INTERLEAVED_SCHEMA
 from lading.features.types import Feature
 from lading.formats.base import (
@@ -183,6 +183,7 @@ class Shards:
         self._lock = RLock()
         self._source: tuple[int, ShardFile] | None = None
         self._ends: NDArray[np.int64] | None = None
+        self._versions: NDArray[np.uint64] | None = None  # hashes, 0 where a shard was not opened
         self.read_samples: dict[int, int] = {}
         self._schema: pa.Schema | None = None
 
@@ -292,13 +293,27 @@ class Shards:
             view = self._views.get(shard)
             is_new = view is None
             if view is None:
-                view = self.view_of(self.indexed(shard))
+                source = self.indexed(shard)
+                self._refuse_replaced(shard, source)
+                view = self.view_of(source)
                 self._views.add(shard, view)
                 while self._views.is_full:
                     self.drop_oldest()
         if is_new:
             _bound_open_shards(self)
         return view
+
+    def _refuse_replaced(self, shard: int, source: ShardFile) -> None:
+        """Raise CorruptShard if a shard was opened before, and its file is another one now, by its time or etag."""
+        if source.info is None or not source.info.version or shard in self.replacements:
+            return
+        if self._versions is None:
+            self._versions = np.zeros(len(self.listing), np.uint64)
+        known, now = self._versions[shard], np.uint64(xxhash.xxh3_64_intdigest(source.info.version.encode()) | 1)
+        if known and known != now:
+            raise CorruptShard("the file was replaced since it was read first", file=source.path,
+                               advice="Open the dataset again.")  # fmt: skip
+        self._versions[shard] = now
 
     @property
     def num_open(self) -> int:

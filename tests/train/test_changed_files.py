@@ -1,0 +1,69 @@
+"""Files that somebody writes to while a loader reads them: an error that names file and sample, and no other data."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import lading
+
+_SAMPLES, _BYTES = 40, 20_000
+
+# The second and the third batch are read at once. The file changes when the second one is made.
+_SCRIPT = """
+import json, os, sys
+import lading
+
+source, path, how, workers = sys.argv[1:]
+
+def transform(sample):
+    if sample["__key__"] == "004":
+        status = os.stat(path)
+        if how == "cut":
+            os.truncate(path, 4096)
+        else:
+            with open(path, "r+b") as file:
+                file.seek(status.st_size // 2)
+                file.write(b"other")
+            os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns + 1))
+    return sample
+
+loader = lading.loader(source, 4, transform=transform, threads=1, workers=int(workers), decode=False)
+seen = []
+try:
+    for batch in loader:
+        seen += [[key, value == bytes([int(key)]) * 20000] for key, value in zip(batch["__key__"], batch["bin"])]
+except lading.errors.CorruptShard as error:
+    print(json.dumps([seen, error.message, error.file, error.row, error.found]))
+"""
+
+
+@pytest.mark.parametrize(
+    "name, how, workers",
+    [
+        ("webdataset", "cut", 0),
+        ("webdataset", "changed", 0),
+        ("mds", "cut", 0),
+        ("mds", "changed", 1),
+        ("arrow", "cut", 0),
+        ("arrow", "changed", 0),
+    ],
+)
+def test_a_file_that_changes_is_an_error_of_its_next_sample(name: str, how: str, workers: int, tmp_path: Path) -> None:
+    with lading.writer(tmp_path / "in", format=name) as writer:
+        for i in range(_SAMPLES):
+            writer.write({"__key__": f"{i:03}", "bin": bytes([i]) * _BYTES})
+    [path] = [path for path in (tmp_path / "in").iterdir() if path.suffix in (".tar", ".mds", ".arrow")]
+    done = subprocess.run(
+        [sys.executable, "-c", _SCRIPT, str(tmp_path / "in"), str(path), how, str(workers)],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done
+    seen, message, file, row, found = json.loads(done.stdout)
+    assert seen == [[f"{i:03}", True] for i in range(8)]
+    assert (message, file, row) == ("the file changed while it was open", str(path), 8)
+    assert found == "4096 bytes" if how == "cut" else found.startswith("20")
