@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -90,3 +91,23 @@ def test_samples_are_written_with_a_ledger_and_split_then(place: Path) -> None:
         "a",
         "b",
     ]
+
+
+def test_info_lists_the_splits_and_what_shows_one(place: Path) -> None:
+    done = CliRunner().invoke(app, ["info", "in"])
+    lines = [line.split() for line in done.output.splitlines()]
+    assert [line[:4] for line in lines if line[:1] and line[0] in _ROWS] == [
+        [name, "parquet", "1", str(rows)] for name, rows in _ROWS.items()
+    ]
+    assert lines[-1] == ["One", "of", "them:", "lading", "info", "in", "--split", next(iter(_ROWS))]
+    one = CliRunner().invoke(app, ["info", "in", "--split", next(iter(_ROWS)), "--json"])
+    told = json.loads(CliRunner().invoke(app, ["info", "in", "--json"]).output)
+    assert told["splits"][next(iter(_ROWS))] == json.loads(one.output)
+    assert done.exit_code == 0
+
+
+def test_head_has_keys_where_there_are_some(place: Path) -> None:
+    with lading.writer(place / "tars", format="webdataset") as writer:
+        writer.write({"__key__": "a", "txt": "x", "n": 1})
+    assert "0  a ─" in CliRunner().invoke(app, ["head", "tars", "--columns", "txt"]).output
+    assert "0 ─" in CliRunner().invoke(app, ["head", "in", "--split", "train", "-n", "1"]).output

@@ -243,7 +243,8 @@ def test_head_looks_for_a_column_in_every_shard(place: Path) -> None:
     write_tar(place / "a.tar", {"0.txt": b"x", "1.txt": b"x"})
     write_tar(place / "b.tar", {"2.cls": b"1"})
     pq.write_table(pa.table({"a": [None, 1], "b": [1, 2]}), place / "c.parquet")
-    for source, column, found in (("[ab].tar", "cls", [{}, {}, {"cls": 1}]), ("c.parquet", "a", [{}, {"a": 1}])):
+    keyed = [{"__key__": "0"}, {"__key__": "1"}, {"__key__": "2", "cls": 1}]
+    for source, column, found in (("[ab].tar", "cls", keyed), ("c.parquet", "a", [{}, {"a": 1}])):
         shown = run("head", source, "--columns", column, "--json").stdout.splitlines()
         assert [json.loads(line) for line in shown] == found
     error = run_json("head", "[ab].tar", "--columns", "png", status=2)

@@ -253,3 +253,52 @@ def test_few_bytes_are_read_where_few_samples_stay(tmp_path: Path, condition: st
     store.reset()
     assert sum(batch.num_rows for batch in ds.where(condition).batches()) == 5
     assert store.bytes_read <= (tmp_path / "a.tar").stat().st_size / 10
+
+
+@pytest.fixture(scope="module")
+def pets(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Images in folders that name their labels: 3 cats, 2 dogs; also as Parquet and MDS."""
+    folder = tmp_path_factory.mktemp("labels")
+    for name, count in (("cat", 3), ("dog", 2)):
+        (folder / "files" / name).mkdir(parents=True)
+        for i in range(count):
+            (folder / "files" / name / f"{i}.jpg").write_bytes(_jpeg(10 + i, 10))
+    for target in ("parquet", "mds", "webdataset"):
+        lading.convert(folder / "files", folder / target, format=target)
+    return folder
+
+
+@pytest.mark.parametrize("name", ["files", "parquet", "mds", "webdataset"])
+@pytest.mark.parametrize(
+    "condition, labels",
+    [
+        ("label == 'dog'", [1, 1]),
+        ("label != 'dog'", [0, 0, 0]),
+        ("label in ('cat', 'dog')", [0, 0, 0, 1, 1]),
+        ("startswith(label, 'd')", [1, 1]),
+        ("label == 0 and image.width > 10", [0, 0]),
+    ],
+)
+def test_labels_are_compared_by_name_and_by_number(pets: Path, name: str, condition: str, labels: list[int]) -> None:
+    assert [sample["label"] for sample in lading.open(pets / name).where(condition)] == labels
+
+
+def test_a_label_that_is_none_is_refused(pets: Path) -> None:
+    for condition in ("label == 'dgo'", "label != 'dgo'", "image.width > 1 and not label in ('cat', 'dgo')"):
+        with pytest.raises(UsageError, match=r"no such label; expected cat, dog, found 'dgo'. Did you mean dog\?"):
+            len(lading.open(pets / "parquet").where(condition))
+
+
+def test_names_are_found_in_later_samples_and_behind_steps(tmp_path: Path) -> None:
+    with lading.writer(tmp_path / "late", format="webdataset") as writer:
+        for i in range(600):
+            writer.write({"__key__": f"{i:03}", "txt": "x", **({"json": {"a": i}} if i > 500 else {})})
+    late = lading.open(tmp_path / "late")
+    for dataset, field in ((late, "json"), (late.rename({"json": "meta"}), "meta")):
+        with pytest.raises(UsageError, match=rf"no sample has this field; expected {field}.a, found '{field}.b'"):
+            len(dataset.where(f"{field}.b == 1"))
+    with pytest.raises(UsageError, match=r"found 'more.b'. A step makes the column. ds.head\(1\)"):
+        len(late.map(lambda sample: {"more": {"a": 1}}).where("more.b == 1"))
+    pq.write_table(pa.table({"j": ['{"x": 1}', '{"x": 2}']}), tmp_path / "texts.parquet")
+    with pytest.raises(UsageError, match=r"no sample has this field; expected j.x, found 'j.y'"):
+        len(lading.open(tmp_path / "texts.parquet").where("j.y == 1"))

@@ -110,6 +110,10 @@ def test_a_writer_of_a_file(tmp_path: Path) -> None:
     with lading.writer(tmp_path / "o.parquet", format="parquet") as writer:
         writer.write({"n": 1})
     assert pq.read_table(tmp_path / "o.parquet").to_pylist() == [{"n": 1}]
+    with lading.writer(tmp_path / "o.jsonl") as writer:
+        writer.write({"n": 1})
+    assert (tmp_path / "o.jsonl").read_text() == '{"n":1}\n'
+    (tmp_path / "o.jsonl").unlink()
     writer = lading.writer(tmp_path / "p.tar")
     writer.write({"__key__": "a", "txt": "x"})
     writer.abort()

@@ -215,6 +215,13 @@ def test_documents_of_one_id_that_are_neighbours_stay_apart(documents: Dataset, 
         assert batch.column("__padding__").to_pylist() == padding
 
 
+def test_sources_are_opened(sources: dict[str, Dataset]) -> None:
+    paths = {name: (str(each.source), 1) for name, each in sources.items()}
+    datasets = {name: (each, 1) for name, each in sources.items()}
+    one, other = (_keys(lading.loader(lading.mix(each), 6, decode=False)) for each in (paths, datasets))
+    assert one == other
+
+
 def test_ranks_share_a_mixture(sources: dict[str, Dataset]) -> None:
     mixture = _mixed(sources)
     alone = _keys(lading.loader(mixture, 1, shuffle=True))
@@ -228,7 +235,8 @@ def test_ranks_share_a_mixture(sources: dict[str, Dataset]) -> None:
     [
         (lambda s: {}, {}, "no dataset to mix"),
         (lambda s: {"a": s["web"]}, {}, "the source 'a' is no pair"),
-        (lambda s: {"a": ("web/*.tar", 1)}, {}, "the source 'a' is no pair"),
+        (lambda s: {"a": ("web", 1, 2)}, {}, "the source 'a' is no pair"),
+        (lambda s: {"a": (s["web"], "1")}, {}, "weights must be numbers"),
         (lambda s: {"a": (s["web"], -1)}, {}, "weights must be numbers"),
         (lambda s: {"a": (s["web"], 0)}, {}, "weights must be numbers"),
         (lambda s: {"a": (s["web"], float("nan"))}, {}, "weights must be numbers"),

@@ -79,7 +79,7 @@ def head(
         how = _Showing(**showing())
         pictures = how.pictures(out.out)
         rows = choosing()
-        names = rows.get("columns")  # exactly these columns, without keys
+        names = rows.get("columns")  # of a tar, these fields of these samples
         if not names_fields(names):
             rows.pop("columns", None)
         with open_chosen(sources, reading(), rows) as dataset:

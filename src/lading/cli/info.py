@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -10,10 +11,11 @@ from lading.cli.output import Output, finding_text
 from lading.cli.progress import watching
 from lading.cli.source import open_chosen
 from lading.cli.text import columns, count, facts, visible
+from lading.errors import SeveralSplits
 from lading.units import format_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from rich.console import RenderableType
 
@@ -35,21 +37,58 @@ def info(
 
     Reads headers and footers, no payload. Counts items of interleaved documents
     by modality. With steps such as --where, samples and columns are those behind
-    the steps. Shards and size are those of the source.
+    the steps. Shards and size are those of the source. Of a source with several
+    splits, lists the splits.
 
     Example: lading info 'mint/*.tar'
     """
     with Output(as_json=as_json, debug=debug) as out:
         from lading.jobs import info as job
 
-        read = reading()
-        with open_chosen(sources, read, choosing()) as dataset, watching(out.err, "looking") as report:
+        read, rows = reading(), choosing()
+
+        def fails(found: Info) -> bool:
+            return bool(found.bad_shards) and read.get("on_bad_shard") != "skip"
+
+        try:
+            dataset = open_chosen(sources, read, rows)
+        except SeveralSplits as error:
+            if len(sources) > 1:
+                raise
+            found_of = {}
+            for split in error.splits:
+                chosen = open_chosen(sources, {**read, "split": split}, rows)
+                with chosen, watching(out.err, split) as report:
+                    found_of[split] = job.info(chosen, on_progress=report)
+            out.status = int(any(map(fails, found_of.values())))
+            values = {split: _value(found) for split, found in found_of.items()}
+            out.show({"splits": values}, _splits(sources[0], found_of))
+            return
+        with dataset, watching(out.err, "looking") as report:
             found = job.info(dataset, on_progress=report)
-        if found.bad_shards and read.get("on_bad_shard") != "skip":
-            out.status = 1
-        value: dict[str, Any] = asdict(found)
-        value["columns"] = [dict(zip(("name", "type", "feature"), c, strict=True)) for c in found.columns]
-        out.show(value, _text(sources, found))
+        out.status = int(fails(found))
+        out.show(_value(found), _text(sources, found))
+
+
+def _value(found: Info) -> dict[str, Any]:
+    named = [dict(zip(("name", "type", "feature"), column, strict=True)) for column in found.columns]
+    return {**asdict(found), "columns": named}
+
+
+def _splits(source: str, found: Mapping[str, Info]) -> Iterator[RenderableType]:
+    """A source of several splits: a line each, and what shows more of one."""
+    from rich.text import Text
+
+    yield Text(visible(source), "bold")
+    yield columns(
+        (count(len(found), "split"), "format", "shards", "samples", "size"),
+        [
+            (Text(visible(name), "cyan"), each.format, f"{each.shards:,}", _samples(each),
+             format_bytes(each.size_bytes))
+            for name, each in found.items()
+        ],
+    )  # fmt: skip
+    yield f"One of them: lading info {shlex.quote(source)} --split {shlex.quote(next(iter(found)))}"
 
 
 def _text(sources: Sequence[str], found: Info) -> Iterator[RenderableType]:
@@ -82,6 +121,11 @@ def _text(sources: Sequence[str], found: Info) -> Iterator[RenderableType]:
             for name, kind, feature in found.columns
         ],
     )
+
+
+def _samples(found: Info) -> str:
+    bad = f", without {count(len(found.bad_shards), 'bad shard')}" if found.bad_shards else ""
+    return f"{found.samples:,}{bad}"
 
 
 def _type(kind: str) -> str:

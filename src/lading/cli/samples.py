@@ -76,12 +76,14 @@ def read_samples(dataset: Dataset, number: int, start: int = 0, names: Sequence[
         dataset: the dataset.
         number: samples, at most.
         start: the first one.
-        names: columns to read; None for all.
+        names: columns to read, besides keys; None for all.
 
     Raises:
         UsageError: a column that no shard has.
     """
     number = min(number, sys.maxsize)
+    if names is not None and dataset.view == "samples" and "__key__" in dataset.columns:
+        names = list(dict.fromkeys(["__key__", *names]))
     if start:
         last = min(start + number, len(dataset))
         batches: Iterator[Any] = (dataset.take([i], names) for i in range(start, last))
@@ -195,8 +197,8 @@ def as_text(sample: Sample, *, full: bool = False, pictures: str | None = None) 
     from rich.rule import Rule
     from rich.text import Text
 
-    name = visible(sample.key) if sample.key is not None else "(no key)"
-    title = Text.assemble((f"{sample.number:,}", "dim"), "  ", (name, "bold"), overflow="ellipsis", no_wrap=True)
+    name = "" if sample.key is None else f"  {visible(sample.key)}"
+    title = Text.assemble((f"{sample.number:,}", "dim"), (name, "bold"), overflow="ellipsis", no_wrap=True)
     yield Rule(title, align="left", style="dim")
     if sample.fields:
         yield from _tables([_field_row(s, full=full, pictures=pictures) for s in sample.fields], full=full)

@@ -119,6 +119,11 @@ class Where:
         at = None if node is None else node.at
         return _usage_error(self.text, _Wrong(error.message, at, error.column, error.advice))
 
+    @property
+    def texts(self) -> list[tuple[Wanted, str]]:
+        """Columns and fields that are compared with a text for equality, and the text."""
+        return [] if isinstance(self._condition, pc.Expression) else [*_texts(self._condition)]
+
     def rejects(self, values: pa.RecordBatch) -> bool:
         """Return whether no row with these values fits, whatever its other columns hold.
 
@@ -210,6 +215,16 @@ def _wanted(node: _Node) -> Iterator[Wanted]:
 
 def _node_of(node: _Node, wanted: Wanted) -> _Column | None:
     return next((each for each in _column_nodes(node) if each.wanted == wanted), None)
+
+
+def _texts(node: _Node) -> Iterator[tuple[Wanted, str]]:
+    if not isinstance(node, _Call):
+        return
+    if node.function in ("==", "!=", "in"):
+        column = next((each for each in node.args if isinstance(each, _Column)), None)
+        yield from ((column.wanted, each) for each in node.args if column is not None and isinstance(each, str))
+    for each in node.args:
+        yield from _texts(each)
 
 
 def _column_nodes(node: _Node) -> Iterator[_Column]:

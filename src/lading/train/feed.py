@@ -18,6 +18,8 @@ from numpy.typing import NDArray
 
 from lading.dataset.dataset import Dataset
 from lading.dataset.layout import Layout
+from lading.dataset.source.open import open_dataset
+from lading.dataset.source.source import Source
 from lading.dataset.transform.concat import concat
 from lading.errors import UsageError
 from lading.train.mixing import ENDLESS, Proportions, Stop
@@ -172,8 +174,11 @@ class Mixture:
         return f"Mixture({', '.join(f'{name} {100 * share:.4g} %' for name, share in shares)}, stop {self.stop})"
 
 
+_EXAMPLE: Final = 'lading.mix({"a": (ds_a, 0.7), "b": (ds_b, 0.3)})'
+
+
 def mix(
-    sources: Mapping[str, tuple[Dataset, float]],
+    sources: Mapping[str, tuple[Source | Dataset, float]],
     *,
     seed: int = 0,
     stop: Stop = "first",
@@ -191,7 +196,7 @@ def mix(
         loader.state_dict()["seen"]    # {"web": 4480, "books": 1920}
 
     Args:
-        sources: each dataset and its weight, by name; weights need not have the sum 1.
+        sources: each dataset, or what `lading.open` opens, and its weight, by name; weights need not have the sum 1.
         seed: of the shuffles of the datasets.
         stop: when an epoch ends: `first`, before a dataset would begin again; `all`, when every sample was given once;
             `never`.
@@ -205,15 +210,16 @@ def mix(
     if stop not in ("first", "all", "never"):
         raise UsageError("no such way to end an epoch", expected="first, all or never", found=repr(stop))
     if not isinstance(sources, Mapping) or not sources:
-        raise UsageError("no dataset to mix", advice='Give datasets and weights: lading.mix({"a": (ds_a, 0.7), …}).')
+        raise UsageError("no dataset to mix", found=type(sources).__name__, advice=f"Give {_EXAMPLE}.")
     for name, pair in sources.items():
-        if not isinstance(pair, tuple) or [isinstance(each, Dataset) for each in pair] != [True, False]:
-            raise UsageError(f"the source {name!r} is no pair of a dataset and a weight", found=repr(pair)[:80],
-                             advice="Open it with lading.open.")  # fmt: skip
+        if not isinstance(pair, tuple) or len(pair) != 2:  # noqa: PLR2004 - a pair
+            raise UsageError(f"the source {name!r} is no pair of a dataset and a weight", expected=_EXAMPLE,
+                             found=type(pair).__name__)  # fmt: skip
     weights = {name: weight for name, (_, weight) in sources.items()}
     for begin, row in {0: weights, **schedule}.items():
         _refuse_wrong_weights(begin, row, weights)
-    return Mixture({name: pair[0] for name, pair in sources.items()}, Proportions.of(weights, schedule), seed, stop)
+    datasets = {name: each if isinstance(each, Dataset) else open_dataset(each) for name, (each, _) in sources.items()}
+    return Mixture(datasets, Proportions.of(weights, schedule), seed, stop)
 
 
 class MixtureFeed:

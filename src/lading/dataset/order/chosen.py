@@ -181,7 +181,7 @@ class ChosenSamples:
                 outcomes.counts.update(transform.unmatched)
             absent = transform.absent_field()
             if absent is not None and len(wanted) == len(self._shards.listing):
-                raise no_sample_has(self._shards, absent)
+                raise no_sample_has(self._shards, absent, rest)
             return
         numbers = self._numbers(before)
         needed = self.columns_needed(rest, columns)

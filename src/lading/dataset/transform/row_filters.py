@@ -24,14 +24,14 @@ from lading.content.conditions import Where as Condition
 from lading.content.conditions import as_where
 from lading.content.field_paths import FieldPath, Wanted
 from lading.content.image import image_info, is_image, usual_sizes
-from lading.content.nested import empty_batch, plain, value_at
+from lading.content.nested import close_to, empty_batch, plain, value_at
 from lading.dataset.steps.step import Drop, Filter, ImageBounds, Limit, Rename, Rows, Select, Step, Where
 from lading.dataset.transform.sample_functions import of_batch
 from lading.dataset.values.field_values import read_fields, refuse_absent
 from lading.dataset.values.json_values import FieldColumn
 from lading.errors import LadingError, UsageError
 from lading.features.items import METADATA_POSITION, RESERVED, sample_starts, samples_with
-from lading.features.types import Image, feature_of
+from lading.features.types import ClassLabel, Image, feature_of
 from lading.formats.base import RowFilter
 from lading.storage.fetch import ERROR_COLUMN, Fetcher
 
@@ -50,6 +50,7 @@ Rejects: TypeAlias = Callable[[pa.RecordBatch], Mapping[str, NDArray[np.bool_]]]
 """Gives, for a batch of rows, the rejected rows by reason."""
 
 _OF_COLUMNS = (Select, Drop, Rename)
+_SHOWN_LABELS = 50
 _HEAD_BYTES = (512, 64 << 10)
 """First bytes of an image that are looked at, then more where they were too few; at last all of it."""
 
@@ -189,13 +190,21 @@ def check_condition(condition: Condition, schema: pa.Schema) -> None:
     """Raise the errors that rows of this schema would meet whatever their values.
 
     Raises:
-        UsageError: a column is missing, has no such field, or its type does not fit; names the place in the condition.
+        UsageError: a column is missing, has no such field or label, or its type does not fit; names the place in the
+            condition.
     """
     for wanted in condition.wanted:
         try:
             refuse_absent(schema, wanted.field)
         except UsageError as error:
             raise condition.located(error, wanted) from None
+    for wanted, text in condition.texts:
+        path = wanted.field.among(schema.names)
+        feature = None if path.path else feature_of(schema.field(path.column))
+        if isinstance(feature, ClassLabel) and feature.names and text not in feature.numbers:
+            shown = ", ".join(feature.names[:_SHOWN_LABELS]) + (", …" if len(feature.names) > _SHOWN_LABELS else "")
+            raise UsageError("the column has no such label", column=path.column, expected=shown, found=repr(text),
+                             advice=close_to(text, feature.names))  # fmt: skip
 
 
 def check_types(condition: Condition, schema: pa.Schema, fetcher: Fetcher) -> None:

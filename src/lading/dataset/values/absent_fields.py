@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from itertools import chain, islice
 
 import orjson
 import pyarrow as pa
 
+from lading.arrow.views import is_text
 from lading.content.conditions import as_where
 from lading.content.field_paths import FieldPath, Wanted, parse_field
 from lading.content.nested import close_to
 from lading.dataset.shards.iteration import MAX_BYTES, shard_batches
 from lading.dataset.shards.shards import Shards
-from lading.dataset.steps.step import Select, Step, Where
+from lading.dataset.steps.step import Rename, Select, Step, Where
 from lading.dataset.transform.portion import Portion
 from lading.dataset.transform.row_filters import of_other_kind, without
 from lading.dataset.values.field_values import read_fields
@@ -22,7 +25,7 @@ from lading.formats.base import Scan
 
 __all__ = ["AbsentFields", "no_sample_has", "refuse_absent_fields", "refusing_absent_columns"]
 
-_LOOKED_AT = 256
+_LOOKED_AT, _MOST_BATCHES = 256, 64
 _SHOWN_NAMES = 50
 
 
@@ -34,7 +37,7 @@ def refuse_absent_fields(shards: Shards, steps: Sequence[Step], outcomes: Outcom
         steps: the steps.
         outcomes: what became of all rows, none of which is left.
     """
-    for step in steps:
+    for place, step in enumerate(steps):
         for wanted in as_where(step.condition).wanted if isinstance(step, Where) else ():
             if not wanted.field.path:
                 continue
@@ -42,7 +45,7 @@ def refuse_absent_fields(shards: Shards, steps: Sequence[Step], outcomes: Outcom
             count = sum(number for what, number in outcomes.counts.items() if what.startswith(reasons))
             along = sum(number for what, number in outcomes.counts.items() if what.startswith(f"{ALONG}, "))
             if count and count == sum(outcomes.rows.values()) - along:
-                raise no_sample_has(shards, wanted)
+                raise no_sample_has(shards, wanted, steps[:place])
 
 
 def refusing_absent_columns(
@@ -102,11 +105,23 @@ class AbsentFields:
 _KINDS = {"text": "a text", "number": "a number", "bool": "true or false", "length": "a text or a list"}
 
 
-def no_sample_has(shards: Shards, wanted: Wanted) -> UsageError:
-    """Return the error that no sample has a field, with the names that the first samples have there."""
+def no_sample_has(shards: Shards, wanted: Wanted, steps: Sequence[Step] = ()) -> UsageError:
+    """Return the error that no sample has a field, with the names that the first samples have there.
+
+    Args:
+        shards: the source.
+        wanted: the field.
+        steps: those before the rows that lack the field.
+    """
     field = wanted.field
     above = FieldPath(field.column, field.path[:-1])
-    inside = _names_inside(shards, above)
+    column = field.column
+    for step in reversed(steps):
+        column = dict(pair[::-1] for pair in step.names).get(column, column) if isinstance(step, Rename) else column
+    if column not in shards.schema.names:
+        return UsageError("no sample has this field", column=field.column, found=repr(str(field)),
+                          advice="A step makes the column. ds.head(1) shows what is in it.")  # fmt: skip
+    inside = _names_inside(shards, FieldPath(column, above.path))
     names = [str(FieldPath(field.column, (*above.path, name))) for name in inside]
     if str(field) in names and wanted.use in _KINDS:
         return UsageError(
@@ -120,21 +135,19 @@ def no_sample_has(shards: Shards, wanted: Wanted) -> UsageError:
 
 def _names_inside(shards: Shards, path: FieldPath) -> list[str]:
     """Return the names of the fields in the objects at a path, in the first samples."""
-    if path.column not in shards.schema.names:
-        return []  # a step makes the column
-    for number in range(len(shards.listing)):
-        for batch in shard_batches(shards, number, Scan([path.column], max_rows=_LOOKED_AT, max_bytes=MAX_BYTES)):
-            if batch.num_rows:
-                return _names_of(shards, batch, path)
-    return []
+    scan = Scan([path.column], max_rows=_LOOKED_AT, max_bytes=MAX_BYTES)
+    batches = chain.from_iterable(shard_batches(shards, i, scan) for i in range(len(shards.listing)))
+    return next(filter(None, (_names_of(shards, batch, path) for batch in islice(batches, _MOST_BATCHES))), [])
 
 
 def _names_of(shards: Shards, batch: pa.RecordBatch, path: FieldPath) -> list[str]:
     try:
         [column] = read_fields(batch, [Wanted(path)], shards.fetcher)
     except (UsageError, DataError):
-        return []  # a step made the column, or its JSON is broken elsewhere
-    if not isinstance(column.values.type, pa.JsonType):
-        return []
-    objects = [orjson.loads(text) for text in column.values.storage.drop_null().to_pylist()]
+        return []  # its JSON is broken elsewhere
+    values = column.values.storage if isinstance(column.values.type, pa.JsonType) else column.values
+    objects = []
+    for text in values.drop_null().to_pylist() if is_text(values.type) else ():
+        with suppress(ValueError):  # of a text that is no JSON
+            objects.append(orjson.loads(text))
     return list(dict.fromkeys(name for each in objects if isinstance(each, dict) for name in each))

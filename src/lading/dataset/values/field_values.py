@@ -8,6 +8,7 @@
 | struct, map, list | as stored | fields, keys, numbers: `meta.lang`, `meta.tags[-1]` |
 | text (`txt`) | text | as JSON, if the text is JSON |
 | number as text (`cls`) | number | |
+| label of a ClassLabel | number; next to a text its name | |
 | image, audio, video (`jpg`, `wav`, `mp4`) | as stored | of the header: `jpg.width`, `wav.duration_s` |
 
 A field that a sample lacks is null. Of media, only the first bytes are read. Of other columns of references, the values
@@ -180,7 +181,19 @@ def read_fields(batch: pa.RecordBatch, wanted: Sequence[Wanted], fetcher: Fetche
         with_json = way == "json" and any(each.use != "presence" or each.field.path for each in mine)
         read = _READERS[way] if with_json or way != "json" else _stored
         found |= zip(mine, read(values, mine), strict=True)
-    return [found[asked[each]] for each in wanted]
+    return [_with_names(found[asked[each]], batch.schema, asked[each]) for each in wanted]
+
+
+def _with_names(column: FieldColumn, schema: pa.Schema, wanted: Wanted) -> FieldColumn:
+    """Return labels that are used as texts by their names; a number without a name is null."""
+    if wanted.use != "text" or wanted.field.path or not pa.types.is_integer(column.values.type):
+        return column
+    feature = feature_of(field_named(schema, wanted.field))
+    if not isinstance(feature, ClassLabel):
+        return column
+    numbers = column.values
+    named = pc.and_(pc.greater_equal(numbers, 0), pc.less(numbers, len(feature.names)))
+    return FieldColumn(pa.array(feature.names, pa.string()).take(pc.if_else(named, numbers, None)))
 
 
 _Way: TypeAlias = Literal["stored", "nested", "text", "number", "json", "media"]

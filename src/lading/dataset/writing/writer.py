@@ -27,7 +27,7 @@ from lading.dataset.writing.single_file import check_file, is_file_name, lost_wi
 from lading.errors import LadingError, UsageError, errors_at
 from lading.features.items import INTERLEAVED_SCHEMA, VIEWS
 from lading.formats.base import ShardFacts
-from lading.formats.registry import get_format
+from lading.formats.registry import format_of_name, get_format
 from lading.interleaved.tar_writer import Roles
 from lading.manifest.commit import Staging, check_destination, check_shared, find_destination
 from lading.manifest.files import ShardTables, lading_folder, save_manifest
@@ -85,7 +85,7 @@ class DatasetWriter:
     Args:
         destination: folder of the dataset, a path or URL. A name that ends in `.parquet`, `.tar` or such is one file,
             without a manifest next to it; a slash at the end makes it a folder.
-        format: name of the format.
+        format: name of the format. By default the ending of a file names it; a folder is `webdataset`.
         view: `samples` (a row is a sample) or `interleaved` (rows are items of `INTERLEAVED_SCHEMA`, samples are
             whole).
         schema: columns of all rows. By default those of the first batch with rows, or of an empty batch if there is no
@@ -125,7 +125,7 @@ class DatasetWriter:
         self,
         destination: str | os.PathLike[str],
         *,
-        format: str = "webdataset",  # noqa: A002 - the word users know
+        format: str | None = None,  # noqa: A002 - the word users know
         view: str = "samples",
         schema: pa.Schema | None = None,
         shard_size: int | str = "256MB",
@@ -153,7 +153,8 @@ class DatasetWriter:
             raise UsageError("no such checksums", expected=", ".join(CHECKSUMS), found=repr(checksums))
         self._stores = stores or Stores()
         self._store, self._destination = find_destination(destination, self._stores)
-        fmt = get_format(format)
+        by_name = format_of_name(os.fspath(destination)) if self._is_file else "webdataset"
+        fmt = get_format(by_name if format is None else format)
         if self._is_file:
             options, cut = options_of_file(destination, fmt, options or {}), ONE_SHARD
         self._kind = ShardKind(fmt, view, fmt.write_options(options or {}), Roles(dict(roles or {})), checksums)
