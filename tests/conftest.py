@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import tarfile
 from collections.abc import Iterator
@@ -9,6 +10,8 @@ from importlib import resources
 from pathlib import Path
 
 import pytest
+import typer.main
+import typer.testing
 from hypothesis import HealthCheck, settings
 
 from golden_cases import ARCHIVES, Golden
@@ -69,6 +72,14 @@ def _own_index_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
     """No test touches the index cache of whoever runs it."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("LADING_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _command_made_once() -> Iterator[None]:
+    """Typer's runner makes the command anew for each call: verbs with 400 options, nine tenths of a short call."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(typer.testing, "_get_command", functools.cache(typer.main.get_command))
         yield
 
 
