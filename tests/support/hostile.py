@@ -56,8 +56,8 @@ def judge_cases(
     """Return the faults in how `reader`'s `read_case` handled each case, by name of the case; nothing if all is well.
 
     A case's own limits hold if they are lower than these. Seconds are processor time, because a machine may be busy.
-    After `max_wait_s` of silence a case counts as hanging. A case that is read several `times` may take its seconds
-    that often.
+    After `max_wait_s` of silence a case counts as hanging; a case may have its own. A case that is read several `times`
+    may take its seconds that often.
     """
     verdicts: dict[str, list[str]] = {}
     child: subprocess.Popen[str] | None = None
@@ -70,7 +70,7 @@ def judge_cases(
         spec = load_spec(folder)
         spec |= {name: min(spec.get(name, most), most) for name, most in limits.items()}
         spec["max_seconds"] *= times
-        verdicts[case.name] = _judge(folder, spec, scratch, child, max_wait_s)
+        verdicts[case.name] = _judge(folder, spec, scratch, child, spec.get("max_wait_s", max_wait_s))
     if child is not None and child.poll() is None:
         child.communicate()
     return verdicts
