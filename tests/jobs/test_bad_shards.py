@@ -20,6 +20,7 @@ from typer.testing import CliRunner
 import lading
 from lading.cli.main import app
 from lading.errors import CorruptShard, DataError, LadingError, SidecarMismatch, SourceNotFound, UsageError
+from soak import some_pairs
 
 ROWS = 40
 _INSIDE = 0.5
@@ -89,11 +90,11 @@ def test_an_error_of_damage_names_the_command(tmp_path: Path, ending: str) -> No
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-@pytest.mark.parametrize("bad", [0, 1])
+@pytest.mark.parametrize("ending, case", some_pairs(WRITERS, [(0, 1), (0, 2), (1, 2), (1, 1)]))
 def test_a_conversion_leaves_the_whole_shard_out_and_lists_it(
-    tmp_path: Path, ending: str, bad: int, workers: int
+    tmp_path: Path, ending: str, case: tuple[int, int]
 ) -> None:
+    bad, workers = case
     source = _shards(tmp_path / "in", ending, bad)
     with pytest.warns(UserWarning, match=f"a bad shard is skipped: .*0000{bad}"):
         done = lading.convert(

@@ -14,6 +14,7 @@ import pytest
 
 import lading
 from lading.errors import UsageError
+from soak import some_pairs
 
 _WORDS = [f"word{number * 7919 % 10007}" for number in range(2000)]
 _TARGETS = ["webdataset", "parquet", "jsonl", "mds", "arrow"]
@@ -54,22 +55,23 @@ def one_task(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lading.jobs.tasks.ALONE_BYTES", 64 << 20)
 
 
-@pytest.mark.parametrize("size", [1_000_000, 3_000_000])
-@pytest.mark.parametrize(
-    "kind, target, options",
-    [
-        *(("images", target, {}) for target in _TARGETS if target != "jsonl"),
-        *(("texts", target, {}) for target in ["parquet", "jsonl", "mds", "arrow"]),
-        ("texts", "mds", {"compression": "zstd"}),
-        ("texts", "jsonl", {"compression": "gzip"}),
-        ("texts", "arrow", {"compression": "zstd"}),
-        ("texts", "webdataset", {"compression": "gzip"}),
-    ],
-)
+_WRITTEN: list[tuple[str, str, dict[str, Any]]] = [
+    *(("images", target, {}) for target in ["webdataset", "parquet", "mds", "arrow"]),
+    *(("texts", target, {}) for target in ["parquet", "mds", "jsonl", "arrow"]),
+    ("texts", "mds", {"compression": "zstd"}),
+    ("texts", "jsonl", {"compression": "gzip"}),
+    ("texts", "arrow", {"compression": "zstd"}),
+    ("texts", "webdataset", {"compression": "gzip"}),
+]
+"""Sources, formats and options, so that `some_pairs` gives every format both sizes."""
+
+
+@pytest.mark.parametrize("written, size", some_pairs(_WRITTEN, [1_000_000, 3_000_000]))
 @pytest.mark.usefixtures("one_task")
 def test_all_shards_but_the_last_are_within_a_tenth(
-    kind: str, target: str, options: dict[str, Any], size: int, request: pytest.FixtureRequest, tmp_path: Path
+    written: tuple[str, str, dict[str, Any]], size: int, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
+    kind, target, options = written
     source = request.getfixturevalue(kind)
     lading.convert(source, tmp_path / "out", format=target, options=options, shard_size=size)
     *most, last = sizes(tmp_path / "out")
@@ -92,8 +94,9 @@ def test_the_same_bytes_with_any_number_of_workers(target: str, images: Path, tm
     assert written(1) == written(3)
 
 
-@pytest.mark.parametrize("target", _TARGETS)
-@pytest.mark.parametrize("cut", [{"num_shards": 7}, {"rows_per_shard": 300}, {"shard_size": "2MB"}], ids=str)
+@pytest.mark.parametrize(
+    "target, cut", some_pairs(_TARGETS, [{"num_shards": 7}, {"rows_per_shard": 300}, {"shard_size": "2MB"}])
+)
 def test_a_cut_keeps_samples_and_their_order(target: str, cut: dict[str, Any], texts: Path, tmp_path: Path) -> None:
     source = lading.open(texts).limit(2000)
     source.repartition(**cut).write(tmp_path / "step", format=target)

@@ -17,6 +17,7 @@ import pytest
 import lading
 from documents import SAMPLES, documents, picture
 from lading.errors import SourceNotFound, UsageError
+from soak import some_pairs
 from tars import tar_of
 
 COUNT = 300
@@ -25,6 +26,7 @@ FORMATS = {
     "interleaved": "90kb",
 }  # fmt: skip
 """Formats, and the size that gives a few shards."""
+SOURCES = (*FORMATS, "files")
 
 _Rows = list[dict[str, Any]]
 
@@ -40,7 +42,7 @@ def _values(seed: int = 0) -> _Rows:
     ]  # fmt: skip
 
 
-@pytest.fixture(scope="module", params=[*FORMATS, "files"])
+@pytest.fixture(scope="module", params=SOURCES)
 def source(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The values as samples of several shards. The tests only read them."""
     folder, rows, name = tmp_path_factory.mktemp("order") / "source", _values(), request.param
@@ -124,13 +126,21 @@ CASES: dict[str, tuple[Callable[[lading.Dataset], lading.Dataset], Callable[[_Ro
 
 @pytest.mark.parametrize("chain, plain", CASES.values(), ids=CASES.keys())
 def test_it_is_the_plain_computation(
-    chain: Callable[[lading.Dataset], lading.Dataset], plain: Callable[[_Rows], _Rows], source: Path, tmp_path: Path
+    chain: Callable[[lading.Dataset], lading.Dataset], plain: Callable[[_Rows], _Rows], source: Path
 ) -> None:
     expected = [row["key"] for row in plain(_values())]
     with lading.open(source) as ds:
         chosen = chain(ds)
         assert _keys(chosen) == expected
         assert len(chosen) == len(expected)
+
+
+@pytest.mark.parametrize("source, name", some_pairs(SOURCES, CASES, one_in=3), indirect=["source"])
+def test_the_plain_computation_is_written(source: Path, name: str, tmp_path: Path) -> None:
+    chain, plain = CASES[name]
+    expected = [row["key"] for row in plain(_values())]
+    with lading.open(source) as ds:
+        chosen = chain(ds)
         chosen.write(tmp_path / "out", "parquet", shard_size="20kb")
         with lading.open(tmp_path / "out") as back:
             assert _keys(back) == expected
