@@ -40,6 +40,7 @@ from lading.errors import (
 )
 from lading.jobs.progress import Progress
 from lading.jobs.salvage import SalvageResult, salvage
+from lading.limits import DEFAULT_LIMITS
 from soak import SOAK
 from tars import tar_of
 
@@ -434,11 +435,12 @@ def test_members_behind_any_number_of_extension_records_are_found(tmp_path: Path
     told = tarfile.TarInfo("a.txt")
     told.pax_headers = {"comment": "one of them"}
     record = told.tobuf(tarfile.PAX_FORMAT)[:1024]
-    (tmp_path / "a.tar").write_bytes(record * 1500 + tar_of(*pairs("a", "b")))
+    count = 4 * DEFAULT_LIMITS.tar_extensions
+    (tmp_path / "a.tar").write_bytes(record * count + tar_of(*pairs("a", "b")))
     result = salvage(tmp_path / "a.tar", tmp_path / "out")
     assert keys(tmp_path / "out") == ["a", "b"]
     assert [entry["offset"] for entry in result.lost] == [0]
-    (tmp_path / "b.tar").write_bytes(record * 1500)
+    (tmp_path / "b.tar").write_bytes(record * count)
     with pytest.raises(DataError, match="no sample could be saved"):
         salvage(tmp_path / "b.tar", tmp_path / "none")
 
