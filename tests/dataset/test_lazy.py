@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -25,18 +26,29 @@ FORMATS = {"webdataset": "20kb", "parquet": "1400b", "mds": "500b", "jsonl": "30
 COUNT = 23
 
 
-@pytest.fixture(scope="module", params=FORMATS)
-def plain(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Samples of several shards: a key, two numbers, a text. The tests only read them."""
-    folder = tmp_path_factory.mktemp("lazy") / "plain"
-    with lading.writer(folder, format=request.param, shard_size=FORMATS[request.param]) as writer:
-        for at in range(0, COUNT, 5):
-            rows = range(at, min(at + 5, COUNT))
-            writer.write_batch(
-                pa.table({"__key__": [f"{i:03}" for i in rows], "a": list(rows), "b": [i % 3 for i in rows],
-                          "txt": [f"text {i}" for i in rows]})
-            )  # fmt: skip
-    return folder
+@pytest.fixture(scope="module")
+def plain_in(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """`plain_in("mds")`: samples of several shards: a key, two numbers, a text. Each format is written once."""
+
+    @cache
+    def written(fmt: str) -> Path:
+        folder = tmp_path_factory.mktemp("lazy") / "plain"
+        with lading.writer(folder, format=fmt, shard_size=FORMATS[fmt]) as writer:
+            for at in range(0, COUNT, 5):
+                rows = range(at, min(at + 5, COUNT))
+                writer.write_batch(
+                    pa.table({"__key__": [f"{i:03}" for i in rows], "a": list(rows), "b": [i % 3 for i in rows],
+                              "txt": [f"text {i}" for i in rows]})
+                )  # fmt: skip
+        return folder
+
+    return written
+
+
+@pytest.fixture(params=FORMATS)
+def plain(request: pytest.FixtureRequest, plain_in: Callable[[str], Path]) -> Path:
+    """The samples in a format. The tests only read them."""
+    return plain_in(request.param)
 
 
 @pytest.fixture(params=["webdataset", "parquet", "jsonl"])

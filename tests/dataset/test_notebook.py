@@ -9,6 +9,7 @@ import pickle
 import re
 import shutil
 import wave
+from functools import cache
 from html.parser import HTMLParser
 from importlib import resources
 from pathlib import Path
@@ -63,7 +64,9 @@ class _Checked(HTMLParser):
         self.text += data
 
 
-def _picture(kind: str = "JPEG", size: tuple[int, int] = (640, 480), mode: str = "RGB") -> bytes:
+@cache
+def _picture(kind: str = "JPEG", size: tuple[int, int] = (640, 480), mode: str = "RGB", *, number: int = 0) -> bytes:
+    """Return noise, made once for each number."""
     made = io.BytesIO()
     Image.effect_noise(size, 90).convert(mode).save(made, kind)
     return made.getvalue()
@@ -84,7 +87,8 @@ def mixed(tmp_path: Path) -> Any:
     with lading.writer(tmp_path / "mixed", format="webdataset") as writer:
         for number in range(12):
             writer.write({
-                "__key__": f"k{number}", "jpg": _picture(), "png": _picture("PNG", (30, 200), "RGBA"),
+                "__key__": f"k{number}", "jpg": _picture(number=number),
+                "png": _picture("PNG", (30, 200), "RGBA", number=number),
                 "wav": _sound(3), "txt": f"{HOSTILE[number % 5]} {number}", "cls": number,
                 "json": {"lang": ("en", "de")[number % 2], "x": [HOSTILE[0]], "score": number / 4},
             })  # fmt: skip

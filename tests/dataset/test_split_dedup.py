@@ -7,6 +7,7 @@ import pickle
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,11 @@ import pytest
 import lading
 from documents import SAMPLES, documents
 from lading.errors import UsageError
+from soak import some_pairs
 
 FORMATS = {"webdataset": "20kb", "parquet": "2kb", "mds": "1kb", "jsonl": "1kb", "arrow": "1kb", "csv": "1kb"}
 """Formats, and the size that gives several shards."""
+SOURCES = (*FORMATS, "files")
 
 COUNT = 120
 _RNG = np.random.default_rng(8)
@@ -30,7 +33,7 @@ TEXTS = [f"text {i}" for i in _RNG.integers(0, 6, COUNT)]
 KEYS = [f"{i:05}" for i in range(COUNT)]
 
 
-@pytest.fixture(params=[*FORMATS, "files"])
+@pytest.fixture(params=SOURCES)
 def plain(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[lading.Dataset]:
     """Samples of several shards, with values that come again."""
     if request.param == "files":
@@ -67,9 +70,14 @@ def _last(values: list[Any]) -> list[int]:
 # Splits
 
 
-@pytest.mark.parametrize("shares", [{"train": 0.9, "val": 0.1}, {"a": 1 / 3, "b": 1 / 3, "c": 1 / 3}, {"all": 1.0}])
-@pytest.mark.parametrize("by", [None, "url", ["n", "txt"]])
-def test_a_split_partitions(plain: lading.Dataset, shares: dict[str, float], by: Any) -> None:
+_SHARES: list[dict[str, float]] = [{"train": 0.9, "val": 0.1}, {"a": 1 / 3, "b": 1 / 3, "c": 1 / 3}, {"all": 1.0}]
+
+
+@pytest.mark.parametrize(
+    "plain, split", some_pairs(SOURCES, product(_SHARES, [None, "url", ["n", "txt"]])), indirect=["plain"]
+)
+def test_a_split_partitions(plain: lading.Dataset, split: tuple[dict[str, float], Any]) -> None:
+    shares, by = split
     parts = plain.split(shares, seed=3, by=by)
     keys = {name: _keys(part) for name, part in parts.items()}
     assert list(keys) == list(shares)
@@ -201,13 +209,13 @@ def test_what_is_written_is_what_is_iterated(
         "split": plain.split({"train": 0.75, "val": 0.25})["train"],
         "group": plain.dedup(by="url").split({"a": 0.5, "b": 0.5}, by="n")["a"],
     }
-    for name, chain in chains.items():
+    for number, (name, chain) in enumerate(chains.items()):
         files = []
-        for workers in (1, 2, 3):
+        for workers in (1, 2 + number % 2):
             folder = tmp_path / f"{name}{workers}"
             chain.write(folder, format="parquet", workers=workers, shard_size="1kb", verify=True)
             files.append([file.read_bytes() for file in sorted(folder.glob("*.parquet"))])
-        assert files[0] == files[1] == files[2]
+        assert files[0] == files[1]
         assert _keys(lading.open(tmp_path / f"{name}1")) == _keys(chain)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from itertools import product
 from typing import TypeVar
 
 __all__ = ["SOAK", "some", "some_pairs"]
@@ -24,5 +25,5 @@ def some_pairs(cases: Iterable[_Case], others: Iterable[_Other], *, one_in: int 
 
     There have to be so many `cases` and so many `others`.
     """
-    pairs = ((i + j, (case, other)) for i, case in enumerate(cases) for j, other in enumerate(others))
+    pairs = ((i + j, (case, other)) for (i, case), (j, other) in product(enumerate(cases), enumerate(others)))
     return [pair for number, pair in pairs if SOAK or not number % one_in]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -42,33 +43,44 @@ def _values(seed: int = 0) -> _Rows:
     ]  # fmt: skip
 
 
-@pytest.fixture(scope="module", params=SOURCES)
-def source(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The values as samples of several shards. The tests only read them."""
-    folder, rows, name = tmp_path_factory.mktemp("order") / "source", _values(), request.param
-    if name == "files":
-        folder.mkdir()
-        for row in rows:
-            (folder / f"{row['key']}.png").write_bytes(picture(4, 4))
-        table = ({"file_name": f"{row['key']}.png", **row} for row in rows)
-        (folder / "metadata.jsonl").write_text("".join(json.dumps(row) + "\n" for row in table))
+@pytest.fixture(scope="module")
+def source_in(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """`source_in("mds")`: the values as samples of several shards. Each is written once."""
+
+    @cache
+    def written(name: str) -> Path:
+        folder, rows = tmp_path_factory.mktemp("order") / "source", _values()
+        if name == "files":
+            folder.mkdir()
+            for row in rows:
+                (folder / f"{row['key']}.png").write_bytes(picture(4, 4))
+            lines = ({"file_name": f"{row['key']}.png", **row} for row in rows)
+            (folder / "metadata.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+            return folder
+        if name == "interleaved":
+            folder.mkdir()
+            fields = ("n", "score", "lang", "body")
+            for start in range(0, COUNT, 90):
+                made = [
+                    (f"{row['key']}", SAMPLES[i % len(SAMPLES)][1], {field: row[field] for field in fields})
+                    for i, row in enumerate(rows[start : start + 90])
+                ]
+                (folder / f"{start:03}.tar").write_bytes(documents(*made))
+            return folder
+        key = "__key__" if name != "csv" else "key"
+        with lading.writer(folder, format=name, shard_size=FORMATS[name]) as writer:
+            for at in range(0, COUNT, 17):
+                table = pa.Table.from_pylist([{key: row["key"], **row} for row in rows[at : at + 17]])
+                writer.write_batch(table if name == "csv" else table.drop_columns(["key"]))
         return folder
-    if name == "interleaved":
-        folder.mkdir()
-        fields = ("n", "score", "lang", "body")
-        for start in range(0, COUNT, 90):
-            made = [
-                (f"{row['key']}", SAMPLES[i % len(SAMPLES)][1], {field: row[field] for field in fields})
-                for i, row in enumerate(rows[start : start + 90])
-            ]
-            (folder / f"{start:03}.tar").write_bytes(documents(*made))
-        return folder
-    key = "__key__" if name != "csv" else "key"
-    with lading.writer(folder, format=name, shard_size=FORMATS[name]) as writer:
-        for at in range(0, COUNT, 17):
-            writer.write_batch(pa.Table.from_pylist([{key: r["key"], **r} for r in rows[at : at + 17]]).drop_columns(
-                [] if name == "csv" else ["key"]))  # fmt: skip
-    return folder
+
+    return written
+
+
+@pytest.fixture(params=SOURCES)
+def source(request: pytest.FixtureRequest, source_in: Callable[[str], Path]) -> Path:
+    """The values in a format. The tests only read them."""
+    return source_in(request.param)
 
 
 def _keys(dataset: lading.Dataset) -> list[str]:
