@@ -43,8 +43,14 @@ def test_steps_come_before(source: str) -> None:
 
 def test_text_shows_batches_and_advice(source: str) -> None:
     shown = " ".join(_run(source, "--world-size", "64", "--batch-size", "32").split())
-    assert "1 batches, 2 samples" in shown
+    assert "1 batch, 2 samples" in shown
     assert "a step of all ranks takes 2,048 samples, and the dataset has 100" in shown
+
+
+def test_lanes_without_a_block_shuffle_are_misuse(source: str) -> None:
+    shown = " ".join(_run(source, "--lanes", "4", "--shuffle", "global", status=2).split())
+    assert "only a block shuffle has lanes; found --lanes 4 with global" in shown
+    assert "Add --shuffle block" in shown
 
 
 def test_wrong_sizes_are_misuse(source: str) -> None:

@@ -286,6 +286,8 @@ def test_what_a_loader_shows(damaged: Path) -> None:
     both = lading.mix({"a": (lading.open(damaged), 1), "b": (lading.open(damaged), 1)}, stop="never")
     shown = "Loader(106 samples, batches of 4, rank 1 of 2, shuffle none, seed 0, epoch 0)"
     assert repr(lading.loader(both, 4, rank=1, world_size=2)) == shown
+    both = lading.mix({"a": (lading.open(damaged), 3), "b": (lading.open(damaged), 1)})
+    assert repr(lading.loader(both, 4)).startswith("Loader(71 samples (a 53, b 18), 18 batches of 4, shuffle")
 
 
 def test_a_loader_in_a_data_loader_says_what_to_type(texts: Path) -> None:

@@ -88,6 +88,8 @@ def test_quality_is_that_of_the_order(folder: Path, shuffle: Any) -> None:
     assert made.neighbours == pytest.approx(near)
     assert made.shards_a_batch == pytest.approx(shards)
     assert made.correlation == pytest.approx(np.corrcoef(np.arange(_COUNT), numbers)[0, 1])
+    random = [np.corrcoef(np.arange(_COUNT), np.random.default_rng(i).permutation(_COUNT))[0, 1] for i in range(2000)]
+    assert made.random_correlation == pytest.approx(np.std(random), rel=0.1)
 
 
 def test_memory_is_at_most_what_is_read_ahead(folder: Path) -> None:
@@ -141,5 +143,8 @@ def test_good_choices_have_none(folder: Path) -> None:
 def test_wrong_arguments_are_refused(folder: Path, options: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match="must be a whole number"):
         plan(folder / "parquet", **options)
+    mixed = lading.mix({"a": (folder / "parquet", 1)})
+    with pytest.raises(UsageError, match=r"a plan is of one dataset; found Mixture.*Plan each dataset by itself"):
+        plan(mixed)
     with pytest.raises(UsageError, match="no samples"):
         plan(lading.open(folder / "parquet").where("cls < 0"))

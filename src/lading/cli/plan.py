@@ -12,7 +12,8 @@ from lading.cli.options import CHOOSING, READING, Debug, Json, Sources, Values, 
 from lading.cli.output import Output
 from lading.cli.progress import watching
 from lading.cli.source import open_chosen
-from lading.cli.text import facts
+from lading.cli.text import count, facts
+from lading.errors import UsageError
 from lading.units import format_bytes
 
 if TYPE_CHECKING:
@@ -83,7 +84,11 @@ def plan(  # noqa: PLR0913 - one argument an option
         kinds: dict[str, Any] = {"auto": True, "none": False}
         kind = kinds.get(shuffle.value, shuffle.value)
         with open_chosen(sources, reading(), choosing()) as dataset, watching(out.err, "looking"):
-            if lanes is not None and (found := resolved(kind, dataset.layout)).kind == "block":
+            if lanes is not None:
+                found = resolved(kind, dataset.layout)
+                if found.kind != "block":
+                    raise UsageError("only a block shuffle has lanes", found=f"--lanes {lanes} with {found.kind}",
+                                     advice="Add --shuffle block, or leave --lanes out.")  # fmt: skip
                 kind = replace(found, lanes=lanes)
             made = planning.plan(dataset, batch_size, world_size=world_size, shuffle=kind, seed=seed, ahead_bytes=ahead)
         out.show(made.to_dict(), _text(made))
@@ -93,18 +98,25 @@ def _text(made: Plan) -> Iterator[RenderableType]:
     from rich.text import Text
 
     shuffle = made.shuffle
-    blocks = f", blocks of {shuffle.block:,} samples, window {shuffle.window}, lanes {shuffle.lanes}"
+    blocks = f", blocks of {count(shuffle.block, 'sample')}, window {shuffle.window}, lanes {shuffle.lanes}"
     own = f"{format_bytes(made.read_bytes)} for samples of {format_bytes(made.rank_bytes)}"
+    random = f"(random order: {made.random_neighbours:.2%})"
     rows = [
         ("shuffle", shuffle.kind + (blocks if shuffle.kind == "block" else "")),
-        ("epoch", f"{made.samples:,} samples"),
-        ("a rank", f"{made.batches:,} batches, {made.rank_samples:,} samples"),
+        ("epoch", count(made.samples, "sample")),
+        (
+            "a rank",
+            f"{count(made.batches, 'batch', 'batches')}, {count(made.rank_samples, 'sample')}",
+        ),
         ("reads", own + ("" if made.requests is None else f", in at least {made.requests:,} requests a column")),
-        ("at once", f"{format_bytes(made.chunk_bytes)}, from {made.shards_at_once:,} shards"),
+        ("at once", f"{format_bytes(made.chunk_bytes)}, from {count(made.shards_at_once, 'shard')}"),
         ("memory", f"{format_bytes(made.memory_bytes)} read ahead, before it is decoded"),
-        ("neighbours", f"{made.neighbours:.2%} in the same step (random order: {made.random_neighbours:.2%})"),
+        ("neighbours", f"{made.neighbours:.2%} of samples have the next one of the source in their step {random}"),
         ("shards", f"{made.shards_a_batch:.1f} in a batch (random order: {made.random_shards_a_batch:.1f})"),
-        ("correlation", f"{made.correlation:+.3f} of position and number (random order: 0)"),
+        (
+            "correlation",
+            f"{made.correlation:+.3f} of position and number (random order: 0 ± {made.random_correlation:.3f})",
+        ),
         *(("advice", text) for text in made.advice),
     ]
     yield facts((name, Text(value)) for name, value in rows)

@@ -330,10 +330,13 @@ class Loader:
 
     def __repr__(self) -> str:
         share, settings = self._share, self._feed.settings
-        batches = "" if share.num_samples == ENDLESS else f"{len(self):,} "
+        endless = share.num_samples == ENDLESS
+        batches, count = ("", settings["num_samples"]) if endless else (f"{len(self):,} ", share.num_samples)
+        of_each = (None if endless else self._feed.seen(count)) or {}
+        sources = f" ({', '.join(f'{name} {number:,}' for name, number in of_each.items())})" if of_each else ""
         shuffles = settings["shuffle"] if isinstance(settings["shuffle"], list) else [settings["shuffle"]]
         facts = [
-            f"{settings['num_samples']:,} samples",
+            f"{count:,} samples{sources}",
             f"{batches}batches of {share.batch_size:,}",
             *([f"rank {share.rank} of {share.world_size}"] if share.world_size > 1 else []),
             f"shuffle {' and '.join(dict.fromkeys(each['kind'] for each in shuffles))}",

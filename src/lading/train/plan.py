@@ -20,7 +20,7 @@ from lading.dataset.source.open import open_dataset
 from lading.dataset.source.source import Source
 from lading.errors import UsageError
 from lading.train.columns import ColumnMaker, Recipe
-from lading.train.feed import USUAL_BYTES, DatasetFeed
+from lading.train.feed import USUAL_BYTES, DatasetFeed, Mixture
 from lading.train.order import Order, Shuffle
 from lading.train.reading import EpochReader, Reading
 from lading.train.share import Last, Share
@@ -55,6 +55,7 @@ class Plan:
         shards_at_once: shards that such a read touches, at most.
         memory_bytes: of payload that is read ahead, at most, before it is decoded.
         correlation: of position and number in the source, from −1 to 1; 0 is random.
+        random_correlation: its standard deviation in an order in which everything is equally likely.
         neighbours: share of the samples of a step of all ranks whose next sample of the source is in it too.
         random_neighbours: the same of an order in which everything is equally likely.
         shards_a_batch: different shards in a batch of a rank, on average.
@@ -73,6 +74,7 @@ class Plan:
     shards_at_once: int
     memory_bytes: int
     correlation: float
+    random_correlation: float
     neighbours: float
     random_neighbours: float
     shards_a_batch: float
@@ -86,7 +88,7 @@ class Plan:
 
 
 def plan(
-    source: Source | Dataset,
+    source: Source | Dataset | Mixture,
     batch_size: int = 1,
     *,
     world_size: int = 1,
@@ -103,7 +105,7 @@ def plan(
     Example: `plan("train/*.tar", 32, world_size=64).memory_bytes`
 
     Args:
-        source: a dataset, or what `lading.open` opens.
+        source: a dataset, or what `lading.open` opens. A mixture is refused: plan its datasets.
         batch_size: samples a batch.
         world_size: number of ranks.
         shuffle: as `lading.loader` takes it.
@@ -117,6 +119,10 @@ def plan(
     for name, value in (("batch_size", batch_size), ("world_size", world_size)):
         if type(value) is not int or value < 1:
             raise UsageError(f"{name} must be a whole number of at least 1", found=repr(value))
+    if isinstance(source, Mixture):
+        raise UsageError("a plan is of one dataset", found=repr(source),
+                         advice="Plan each dataset by itself. print(loader) shows what an epoch takes of each."
+                         )  # fmt: skip
     feed = DatasetFeed.of(source if isinstance(source, Dataset) else open_dataset(source), shuffle, seed)
     if not feed.layout.num_samples:
         raise UsageError("the dataset has no samples to plan for")
@@ -232,6 +238,7 @@ def _quality(order: Order, share: Share, layout: Layout) -> dict[str, float]:
     expected = np.mean([np.sum(1 - (1 - of_shards) ** size) for size in sizes])
     return {
         "correlation": float(np.corrcoef(some, numbers)[0, 1]) if spread else 1.0,
+        "random_correlation": 1 / float(np.sqrt(max(len(some) - 1, 1))),
         "neighbours": float(np.mean(near)),
         "random_neighbours": (step - 1) / count,
         "shards_a_batch": float(np.mean(shards)),
