@@ -27,6 +27,8 @@ from lading.formats.base import Recovered, ShardFile
 from lading.limits import DEFAULT_LIMITS, Limits
 from lading.storage.base import Buffer, Sink, extents_of
 from lading.storage.extents import NO_ROWS
+from lading.storage.fetch_plan import plan_ranges
+from lading.storage.nearby_ranges import GAPS_A_REQUEST
 from lading.storage.unwrap import UnwrappedFile, unwrapped
 
 __all__ = [
@@ -186,12 +188,22 @@ class TextFile:
         size = 0
         for wanted in ranges:
             if group and size + wanted[1] > _GROUP_BYTES:
-                yield from map(bytes, self.source.store.get_ranges(self.path, group))
+                yield from self._read_group(group)
                 group, size = [], 0
             group.append(wanted)
             size += wanted[1]
         if group:
-            yield from map(bytes, self.source.store.get_ranges(self.path, group))
+            yield from self._read_group(group)
+
+    def _read_group(self, group: Sequence[tuple[int, int]]) -> Iterator[bytes]:
+        """Yield bytes of ranges, neighbours by one request."""
+        store = self.source.store
+        offset, length = np.array(group, np.int64).T
+        gap = store.request_bytes // GAPS_A_REQUEST
+        plan = plan_ranges(offset, length, max_gap_bytes=gap, max_request_bytes=_GROUP_BYTES)
+        answers = [memoryview(data) for data in store.get_ranges(self.path, plan.requests)]
+        places = zip(plan.request_of.tolist(), plan.offset_in.tolist(), length.tolist(), strict=True)
+        return (bytes(answers[request][at : at + size]) for request, at, size in places)
 
     def _unwrapped(self) -> UnwrappedFile:
         source, wrap = self.source, self.entry.wrap

@@ -335,7 +335,8 @@ def resolved(shuffle: bool | Kind | Shuffle, layout: Layout) -> Shuffle:
     if kind != "block":
         return Shuffle(kind)
     sample_bytes = layout.sample_bytes or USUAL_BYTES
-    block = max(_BLOCK_BYTES // sample_bytes, layout.unit_samples, 1)
+    # Blocks of whole units: one that two blocks share would be read twice.
+    block = max(_BLOCK_BYTES // (sample_bytes * layout.unit_samples), 1) * layout.unit_samples
     window = _ROUND_BYTES // (LANES * block * sample_bytes)
     return Shuffle("block", block, min(max(window, 1), _MOST_WINDOW))
 

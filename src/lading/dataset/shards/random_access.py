@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -22,6 +23,7 @@ from lading.errors import DataError, UsageError
 from lading.features.items import sample_firsts, sample_rows, without_source
 from lading.formats.base import Scan, ShardReader
 from lading.manifest.values import lookup
+from lading.storage.concurrent import concurrent_map
 from lading.units import count
 
 __all__ = ["materialised", "taken_rows", "unfetched_rows", "united", "uniting"]
@@ -240,8 +242,12 @@ def unfetched_rows(
     begins = np.flatnonzero(np.diff(shard, prepend=-1))
     numbers = shard[begins].tolist() or [*range(len(shards.listing))][:1]
     parts, firsts, count, loose = [], [], 0, False
-    for number, mine in zip(numbers, np.split(ordinal, begins[1:]), strict=False):
-        taken = _taken(shards, number, mine, columns, hold=len(numbers) <= _HELD_SHARDS)
+    hold = len(numbers) <= _HELD_SHARDS
+    reads = [
+        partial(_taken, shards, number, mine, columns, hold=hold)
+        for number, mine in zip(numbers, np.split(ordinal, begins[1:]), strict=False)
+    ]
+    for taken in concurrent_map(reads, remote=bool(numbers) and shards.is_remote(numbers[0])):
         loose = taken.loose
         firsts.append(taken.firsts + count)
         parts.append(taken.rows)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from threading import Lock
 from typing import Any
 
 import pyarrow as pa
@@ -34,10 +35,12 @@ class ShardIndexes:
         self._kept, self.cache = kept, IndexCache()
         self._held: dict[int, pa.Table] = {}
         self._held_bytes = 0
+        self._lock = Lock()
 
     def known(self, shard: int, source: ShardFile, kind: str) -> pa.Table | None:
         """The index of a shard from the manifest's files or the cache; None if neither has it."""
-        found = self._kept.index(shard) if self._kept is not None else None
+        with self._lock:  # a file holds the indexes of many shards, and is read once
+            found = self._kept.index(shard) if self._kept is not None else None
         if found is None:
             found = self.cache.load(source, kind)
         return None if found is None else _index_of(source, found)

@@ -181,6 +181,8 @@ class Shards:
         self._detached: dict[int, tuple[View, FileInfo | None]] = {}
         self._detached_bytes = 0
         self._lock = RLock()
+        self._opening: dict[int, RLock] = {}
+        self._views_opened = False
         self._source: tuple[int, ShardFile] | None = None
         self._ends: NDArray[np.int64] | None = None
         self._versions: NDArray[np.uint64] | None = None  # hashes, 0 where a shard was not opened
@@ -245,6 +247,10 @@ class Shards:
         """Path of a shard."""
         return str(self.listing.table.column("path")[shard].as_py())
 
+    def is_remote(self, shard: int) -> bool:
+        """Whether a shard is in a store of high latency."""
+        return is_remote(resolve(self.path(shard), self.stores)[0])
+
     def roots(self) -> list[str]:
         """The folders that references in tables may point into.
 
@@ -288,19 +294,26 @@ class Shards:
     def open_shard(self, shard: int) -> View:
         """A shard as a view; the last few stay open."""
         with self._lock:
-            if shard in self._detached:
-                return self._detached[shard][0]
-            view = self._views.get(shard)
-            is_new = view is None
-            if view is None:
-                source = self.indexed(shard)
+            view = self._known_view(shard)
+            if view is not None:
+                return view
+            # The first one may decide how all are read. Others open at the same time: it takes requests.
+            lock = self._opening.setdefault(shard, RLock()) if self._views_opened else self._lock
+        with lock:
+            view = self._known_view(shard)
+            if view is not None:
+                return view
+            source = self.indexed(shard)
+            with self._lock:
                 self._refuse_replaced(shard, source)
-                view = self.view_of(source)
+            view = self.view_of(source)
+            with self._lock:
+                self._views_opened = True
+                self._opening.pop(shard, None)
                 self._views.add(shard, view)
                 while self._views.is_full:
                     self.drop_oldest()
-        if is_new:
-            _bound_open_shards(self)
+        _bound_open_shards(self)
         return view
 
     def _refuse_replaced(self, shard: int, source: ShardFile) -> None:
@@ -314,6 +327,10 @@ class Shards:
             raise CorruptShard("the file was replaced since it was read first", file=source.path,
                                advice="Open the dataset again.")  # fmt: skip
         self._versions[shard] = now
+
+    def _known_view(self, shard: int) -> View | None:
+        with self._lock:
+            return self._detached[shard][0] if shard in self._detached else self._views.get(shard)
 
     @property
     def num_open(self) -> int:
@@ -410,7 +427,7 @@ class Shards:
         """A remote shard with its index, or with filtered rows; None where a scan reads all of it."""
         if self.view != "samples" or not (row_filter is not None if self.fixed_schema else by_index):
             return None
-        if shard in self.replacements or not is_remote(resolve(self.path(shard), self.stores)[0]):
+        if shard in self.replacements or not self.is_remote(shard):
             return None
         if self.fixed_schema:
             return replace(self.source(shard), row_filter=row_filter)

@@ -49,7 +49,7 @@ from lading.errors import CorruptShard, DataError, UsageError, errors_at
 from lading.formats.base import ShardFile
 from lading.storage.base import MappedFile, Mapper, OpenFile, store_errors
 from lading.storage.fetch_plan import plan_ranges
-from lading.storage.nearby_ranges import NearbyRanges
+from lading.storage.nearby_ranges import GAPS_A_REQUEST, NearbyRanges
 
 __all__ = ["Block", "Blocks", "Body", "find_blocks", "message_bytes", "next_message"]
 
@@ -183,7 +183,7 @@ class Body:
         file = self.open_file()
         if file is not None:
             return list(file.read_each(offset.tolist(), length.tolist()))
-        gap = self._store.request_bytes
+        gap = self._store.request_bytes // GAPS_A_REQUEST
         plan = plan_ranges(offset, length, max_gap_bytes=gap, max_request_bytes=_MAX_REQUEST_BYTES)
         answers = self._store.get_ranges(self.path, plan.requests)
         places = zip(plan.request_of.tolist(), plan.offset_in.tolist(), length.tolist(), strict=True)

@@ -43,7 +43,7 @@ from lading.limits import Limits, raised_by
 from lading.storage.base import MappedFile, Mapper, OpenFile, Store
 from lading.storage.fetch import Fetcher
 from lading.storage.fetch_plan import plan_ranges
-from lading.storage.nearby_ranges import NearbyRanges
+from lading.storage.nearby_ranges import GAPS_A_REQUEST, NearbyRanges
 from lading.storage.unwrap import unwrapped
 
 __all__ = ["MdsReader", "ReadOptions", "meta_places", "parse_object", "read_meta", "same_bytes"]
@@ -441,7 +441,7 @@ class MdsReader(SampleReader):
         store = self._source.store
         if len(rows) and self._leaves_payload(schema):
             return Part(NearbyRanges(store, body.read, int(start.min()), int(stop.max())), start, stop, rows)
-        gap = store.request_bytes
+        gap = store.request_bytes // GAPS_A_REQUEST
         plan = plan_ranges(start, stop - start, max_gap_bytes=gap, max_request_bytes=_MAX_REQUEST_BYTES)
         answers = body.read(plan.requests)
         begins = np.cumsum([0, *(answer.size for answer in answers)])

@@ -129,7 +129,10 @@ class WebdatasetReader(MemberReader):
         """Return a reader that makes values of members; it takes names in the case they were written in."""
         given = WebdatasetReader(self._tar, replace(self._options, lower_case=False))
         holds_values = self.holds_values
-        return TypedReader(given, fetcher, rows, self._tar.path, given.find_places, holds_values=holds_values)
+        return TypedReader(
+            given, fetcher, rows, self._tar.path, given.find_places,
+            holds_values=holds_values, is_remote=is_remote(self._tar.source.store),
+        )  # fmt: skip
 
     @property
     def held_bytes(self) -> int | None:
@@ -182,8 +185,9 @@ class WebdatasetReader(MemberReader):
                 take more than `tar_keys_bytes`.
         """
         if self._index is None:
-            walk = self._pass()
-            parts = walk.held_rows()
+            surveyed, self._surveyed = self._surveyed, None
+            walk = self._pass() if surveyed is None else surveyed[0]
+            parts = walk.held_rows() if surveyed is None else surveyed[1]
             self._refuse_sparse([s.start for part in parts for s in part.sparse.values()])
             self._refuse_sprawl(parts, len(walk.splitter.fields))
             whole = self._samples_of(iter(parts), walk, _INDEX_ROWS, _NO_LIMIT, None)

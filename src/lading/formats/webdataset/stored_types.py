@@ -51,6 +51,7 @@ class TypedReader(ShardReader):
         path: path of the tar, for errors.
         find_places: gives the places of all members (`WebdatasetReader.find_places`).
         holds_values: whether batches of the reader hold values, not references.
+        is_remote: whether the tar is in a store of high latency.
 
     Attributes:
         counts: counts of the reader.
@@ -67,9 +68,11 @@ class TypedReader(ShardReader):
         find_places: Callable[[int], Places | None],
         *,
         holds_values: bool,
+        is_remote: bool,
     ) -> None:
         self._reader, self._fetcher, self._path = reader, fetcher, path
         self._holds_values, self._find_places = holds_values, find_places
+        self._reads_together = is_remote and not holds_values
         self._schema = restored_schema(schema)
         self._members = {KEY: KEY, **{field.name: member_name(field) for field in schema if field.name != KEY}}
         self._heads = {field.name: head for field in self._schema if (head := npy_head(field)) is not None}
@@ -94,12 +97,14 @@ class TypedReader(ShardReader):
         return self._reader.index()
 
     def read(self, rows: NDArray[np.int64] | None = None, scan: Scan = DEFAULT_SCAN) -> pa.Table:
-        """Return samples by ordinal, in the given order. Raises as `batches`."""
+        """Return samples by ordinal, in the given order; of a remote tar with all bytes. Raises as `batches`."""
         found = self._reader.read(rows, Scan(self._wanted(scan.columns))).combine_chunks()
         if not found.num_rows:
             none = pa.record_batch([column.combine_chunks() for column in found.columns], found.schema)
             return pa.Table.from_batches([self._typed(none, scan.columns)])
         parts = found.to_batches()
+        if self._reads_together:  # members of a sample are neighbours: read apart, each column would read the others too
+            parts = [self._fetcher.materialise(batch) for batch in parts]
         if found.num_rows > 1:
             parts = [
                 part
