@@ -69,6 +69,7 @@ class Feed(Protocol):
         sample_bytes: of a sample in its file, on average.
         remote: whether files are in a store of high latency.
         seed: of the user.
+        reads_units: whether several samples are read from such a store to read one.
     """
 
     @property
@@ -86,6 +87,10 @@ class Feed(Protocol):
     @property
     def seed(self) -> int:
         """Of the user."""
+
+    @property
+    def reads_units(self) -> bool:
+        """Whether several samples are read from a remote store to read one."""
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -134,6 +139,11 @@ class DatasetFeed:
     def remote(self) -> bool:
         """Whether files are in a store of high latency."""
         return self.layout.remote
+
+    @property
+    def reads_units(self) -> bool:
+        """Whether several samples are read from a remote store to read one."""
+        return self.layout.remote and self.layout.unit_samples > 1
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -234,6 +244,7 @@ class MixtureFeed:
         self._mixture, self.seed = mixture, mixture.seed
         self._layouts = [each.layout for each in mixture.datasets.values()]
         self.remote = any(layout.remote for layout in self._layouts)
+        self.reads_units = any(layout.remote and layout.unit_samples > 1 for layout in self._layouts)
         self._shuffles = [resolved(shuffle, layout) for layout in self._layouts]
         for name, layout in zip(mixture.datasets, self._layouts, strict=True):
             if not layout.num_samples:

@@ -213,7 +213,8 @@ class EpochReader:
     def chunks(self, position: int, sample_bytes: Callable[[], float] | None = None) -> Iterator[Chunk]:
         """The next batches of this rank, in groups that are read at once: at first small ones.
 
-        A group has as many batches as its bytes allow; with rounds it is the rest of one.
+        A group has as many batches as its bytes allow; with rounds it is the rest of one. If samples that are read
+        together come from a remote store, the first group is a round too, or its blocks would be read twice.
 
         Args:
             position: where in the epoch.
@@ -224,7 +225,7 @@ class EpochReader:
             batch_bytes = (
                 int(share.batch_size * (self.feed.sample_bytes if sample_bytes is None else sample_bytes())) + 1
             )
-            if order.reads_rounds and steps > _FIRST_BATCHES:
+            if order.reads_rounds and (steps > _FIRST_BATCHES or self.feed.reads_units):
                 until = order.round_end(position) - position
                 count = min(-(-until // share.step_samples), most // 2 // batch_bytes)
             else:

@@ -8,8 +8,9 @@ from lading.interleaved.base import View
 
 __all__ = ["OpenViews"]
 
-_FEW, _BYTES = 64, 128 << 20
-_UNKNOWN_BYTES = _BYTES // _FEW
+_FEW, _BYTES = 8, 128 << 20
+_UNKNOWN_BYTES = _BYTES // 64
+"""Of a shard whose memory nobody counts: 64 of them may be open."""
 
 
 class OpenViews:
@@ -25,7 +26,7 @@ class OpenViews:
 
     @property
     def is_full(self) -> bool:
-        """Whether they take more memory than they may: those that nobody counts, as much as 64 may."""
+        """Whether they take more memory than they may; eight may take any: a round of a loader is read from so many."""
         return len(self._views) > _FEW and self._total > _BYTES
 
     def peek(self, shard: int) -> View | None:

@@ -14,7 +14,8 @@ Source: https://arrow.apache.org/docs/format/Columnar.html#serialization-and-int
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from mmap import PAGESIZE
@@ -47,7 +48,7 @@ from lading.arrow.ipc import (
 )
 from lading.errors import CorruptShard, DataError, UsageError, errors_at
 from lading.formats.base import ShardFile
-from lading.storage.base import MappedFile, Mapper, OpenFile, store_errors
+from lading.storage.base import Buffer, MappedFile, Mapper, OpenFile, store_errors
 from lading.storage.fetch_plan import plan_ranges
 from lading.storage.nearby_ranges import GAPS_A_REQUEST, NearbyRanges
 
@@ -58,6 +59,8 @@ _FORWARD_BYTES, _MOST_FORWARD_BYTES = 64 << 10, 16 << 20
 """Bytes of a remote file that are read at once, when all of it is read forward: more each time."""
 _NEARBY_BYTES = 256 << 10
 """Bytes of small ranges that are held: those of later messages are read anew."""
+_MOST_NEARBY_BYTES = 4 << 20
+"""The same, where rows are read by number: heads are needed again."""
 _MAX_REQUEST_BYTES = 64 << 20
 _PREFIX = 8
 _FEATHER_1 = b"FEA1"
@@ -90,6 +93,8 @@ class Body:
         self._ahead: tuple[int, pa.Buffer] = (0, pa.py_buffer(b""))
         self._forward_bytes = 0
         self._partly = pa.py_buffer(b""), 0
+        self._expected: list[tuple[int, pa.Buffer]] = []
+        self._scattered: NearbyRanges | None = None
         self._closed = False
         if isinstance(source.store, Mapper):
             if mmap:
@@ -129,6 +134,9 @@ class Body:
             data = room_for(length)
             file.read_into([as_view(data)], offset)
             return data
+        for start, held in self._expected:
+            if start <= offset and offset + length <= start + held.size:
+                return held.slice(offset - start, length)
         if self._forward_bytes:
             self._forward_bytes = min(2 * self._forward_bytes, _MOST_FORWARD_BYTES)
             return self._read_ahead(offset, length, self._forward_bytes)
@@ -174,17 +182,52 @@ class Body:
             places = np.array([block[:2] for block in blocks], np.int64)
             self.nearby.find(places[:, 0], places[:, 1])
 
+    def nearby_of(self, blocks: Sequence[Block]) -> NearbyRanges:
+        """Return ranges of a remote file with the heads of these blocks, which are read at once."""
+        nearby = self._scattered
+        if nearby is None or nearby.held_bytes > _MOST_NEARBY_BYTES:
+            ranges = partial(self._store.get_ranges, self.path)
+            nearby = self._scattered = NearbyRanges(self._store, ranges, 0, self.size_bytes)
+        places = np.array([block[:2] for block in blocks], np.int64).reshape(-1, 2)
+        nearby.find(places[:, 0], places[:, 1])
+        return nearby
+
+    @property
+    def gap_bytes(self) -> int:
+        """Return the bytes of a remote file that cost as much as another request next to others."""
+        return self._store.request_bytes // GAPS_A_REQUEST
+
+    def get_ranges(self, ranges: Sequence[tuple[int, int]]) -> Sequence[Buffer]:
+        """Return bytes of ranges of a remote file, requested at once."""
+        return self._store.get_ranges(self.path, ranges)
+
+    @contextmanager
+    def expecting(self, blocks: Sequence[Block]) -> Iterator[None]:
+        """Hold these messages of a remote file, requested at once and neighbours together, for the body."""
+        if self.file is not None or not blocks:
+            yield
+            return
+        offset, length = np.array([(block.offset, block.size_bytes) for block in blocks], np.int64).T
+        plan = plan_ranges(offset, length, max_gap_bytes=self.gap_bytes, max_request_bytes=_MAX_REQUEST_BYTES)
+        answers = self._store.get_ranges(self.path, plan.requests)
+        held = [(start, pa.py_buffer(data)) for start, data in zip(plan.offset.tolist(), answers, strict=True)]
+        self._expected = [*self._expected, *held]  # another thread may read from this file
+        try:
+            yield
+        finally:
+            self._expected = [one for one in self._expected if all(one is not other for other in held)]
+
     def read_singly(self) -> None:
         """Read from now on no more than is asked for."""
-        self.nearby, self._forward_bytes, self._ahead = None, 0, (0, pa.py_buffer(b""))
+        self.nearby, self._scattered, self._forward_bytes = None, None, 0
+        self._ahead = (0, pa.py_buffer(b""))
 
     def peek_each(self, offset: NDArray[np.int64], length: NDArray[np.int64]) -> list[bytes]:
         """Return bytes of many small ranges, neighbours together."""
         file = self.open_file()
         if file is not None:
             return list(file.read_each(offset.tolist(), length.tolist()))
-        gap = self._store.request_bytes // GAPS_A_REQUEST
-        plan = plan_ranges(offset, length, max_gap_bytes=gap, max_request_bytes=_MAX_REQUEST_BYTES)
+        plan = plan_ranges(offset, length, max_gap_bytes=self.gap_bytes, max_request_bytes=_MAX_REQUEST_BYTES)
         answers = self._store.get_ranges(self.path, plan.requests)
         places = zip(plan.request_of.tolist(), plan.offset_in.tolist(), length.tolist(), strict=True)
         return [bytes(memoryview(answers[request])[at : at + size]) for request, at, size in places]

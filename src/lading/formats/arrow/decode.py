@@ -21,7 +21,9 @@ from itertools import count
 from threading import Lock
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from lading.arrow.ipc import (
     DICTIONARY,
@@ -38,6 +40,7 @@ from lading.arrow.views import is_text
 from lading.errors import CorruptShard, LadingError, errors_at
 from lading.formats.arrow.blocks import Block, Blocks, message_bytes
 from lading.formats.arrow.partial import Partial
+from lading.formats.arrow.scattered import Rows
 from lading.storage.base import store_errors
 
 __all__ = ["Decoder", "Loaded", "check_text", "damage"]
@@ -147,6 +150,7 @@ class Decoder:
         self._counting = Lock()
         self._bare: set[int] = set()
         self._bare_rows = 0
+        self._is_packed = False
         with damage(self._body.path, blocks.schema_offset):
             self.schema = pa.ipc.read_schema(self._schema_message)
             if len(self.schema) > self._limits.table_columns:
@@ -186,6 +190,44 @@ class Decoder:
         self._check(block, message, batch)
         return batch, unread
 
+    def load_scattered(
+        self, wanted: Sequence[tuple[int, NDArray[np.int64]]], columns: Sequence[int], left: Sequence[bool]
+    ) -> list[Rows] | None:
+        """Return rows of record batches of a remote file, read but for the large values of columns that are left.
+
+        None if batches must be read as a whole: they are compressed, or refer to dictionaries.
+
+        Args:
+            wanted: numbers of batches, and rows of each.
+            columns: as in `load`, which raises the same errors.
+            left: as in `load_partly`.
+        """
+        if self._has_dictionaries or self._is_packed:
+            return None
+        blocks = [self._blocks.batches[number] for number, _ in wanted]
+        nearby = self._body.nearby_of(blocks)
+        opened: list[tuple[Block, Partial, Message, pa.RecordBatch]] = []
+        small: list[tuple[int, int]] = []
+        for block in blocks:
+            found = Partial(nearby, block.offset, block.size_bytes)
+            found.read((0, block.meta_bytes))
+            if self._blocks.parse(block, bytes(found.data.slice(0, block.meta_bytes)), ROWS).codec:
+                self._is_packed = True  # most likely all are
+                return None
+            message = self._checked(block, found.data, ROWS)
+            with damage(self._body.path, block.offset):
+                batch = self._plain(found.data, columns)
+                small += [(block.offset + start, size) for start, size in found.parts_of(batch, left)[1]]
+            opened.append((block, found, message, batch))
+        offset, length = np.array(small, np.int64).reshape(-1, 2).T
+        nearby.find(offset, length)
+        rows = []
+        for (block, found, message, batch), (_, mine) in zip(opened, wanted, strict=True):
+            found.read_columns(batch, left)
+            self._check(block, message, batch)
+            rows.append(Rows(batch, found.data, block.offset, mine))
+        return rows
+
     def load(self, number: int, columns: Sequence[int], *, keep: bool = True) -> Loaded:
         """Return a record batch with these columns, in this order; with `keep`, cache it.
 
@@ -201,6 +243,11 @@ class Decoder:
             if keep:
                 _KEPT.put(key, size, found)
         return found
+
+    def unread(self, numbers: Sequence[int], columns: Sequence[int]) -> list[Block]:
+        """Return the messages of those of some record batches that are not cached with these columns."""
+        keys = [(self._number, number, tuple(columns)) for number in numbers]
+        return [self._blocks.batches[key[1]] for key in keys if _KEPT.get(key) is None]
 
     def close(self) -> None:
         """Drop cached batches."""

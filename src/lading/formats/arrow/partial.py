@@ -59,14 +59,19 @@ class Partial:
             batch: the batch.
             left: whether the large values of a column stay in the file.
         """
+        unread, parts = self.parts_of(batch, left)
+        self.read(*parts)
+        return unread
+
+    def parts_of(self, batch: pa.RecordBatch, left: Sequence[bool]) -> tuple[list[bool], list[tuple[int, int]]]:
+        """Return of which columns `read_columns` leaves large values, and the parts of the message that it reads."""
         unread, parts = [], list[tuple[int, int]]()
         for column, leave in zip(batch.columns, left, strict=True):
             every = column.buffers()
             buffers = list(_small_buffers(column)) if leave else every
             unread.append(len(buffers) < len(every))
             parts += [(buffer.address - self.data.address, buffer.size) for buffer in buffers if buffer is not None]
-        self.read(*parts)
-        return unread
+        return unread, parts
 
 
 def _small_buffers(column: pa.Array) -> Iterator[pa.Buffer | None]:

@@ -33,6 +33,7 @@ from lading.formats.arrow.large import is_large, read_large, references, touched
 from lading.formats.arrow.listed import unlisted_messages
 from lading.formats.arrow.places import Places, find_places
 from lading.formats.arrow.rows import MISPLACED, PlacedRow, Row, placed_rows, row_reader
+from lading.formats.arrow.scattered import may_be_large, rows_of
 from lading.formats.arrow.schema import given_schema, schema_hash
 from lading.formats.base import DEFAULT_SCAN, Scan, ShardFile, ShardReader
 from lading.formats.refused import first_of_each, refuse_columns, unread_columns
@@ -52,6 +53,10 @@ _READER_BYTES, _HEAD_BYTES = 16 << 10, 256
 _RUN_ROWS = 256
 _BATCHES_TOGETHER = 64
 """Record batches of a remote file whose heads are read together."""
+_TOGETHER_BYTES = 16 << 20
+"""Of record batches of a remote file that are requested at once, to read some of their rows."""
+_MOST_OF = 0.9
+"""Share of the rows of record batches of a remote file for which all of the batches are read."""
 _UNLISTED = "rows of record batches that the footer does not list, left out"
 _LEFT = "videos in files of their own, left there (load_assets=true reads them)"
 
@@ -285,10 +290,33 @@ class ArrowReader(ShardReader):
         self, number: NDArray[np.int64], rows: NDArray[np.int64], chosen: tuple[int, ...]
     ) -> list[pa.RecordBatch]:
         schema = self._subschema(chosen)
+        scattered = self._scattered(number, rows, chosen)
+        if scattered is not None:
+            return [self._given(batch, schema, at) for at, batch in scattered]
         return [
             self._given(_take(batch, mine, self._body), schema, at)
             for at, batch, mine in self._touched_batches(number, rows, chosen)
         ]
+
+    def _scattered(
+        self, number: NDArray[np.int64], rows: NDArray[np.int64], chosen: tuple[int, ...]
+    ) -> list[tuple[int, pa.RecordBatch]] | None:
+        """Return the number of each record batch with requested rows, and these rows; None if it is read as a whole."""
+        left = [self._assets is None and may_be_large(self._decoder.schema.field(i).type) for i in chosen]
+        if self._body.file is not None or not any(left):
+            return None
+        touched, begins, counts = np.unique(number, return_index=True, return_counts=True)
+        ends = np.array(self._row_ends(), np.int64)
+        first = np.append(0, ends)[touched]
+        many = int(counts.sum()) >= _MOST_OF * int((ends[touched] - first).sum())
+        if many or not self._decoder.unread(touched.tolist(), chosen):
+            return None
+        bounds = np.append(begins, len(number)).tolist()
+        wanted = [(at, rows[i:j] - start) for at, start, (i, j) in zip(
+            touched.tolist(), first.tolist(), pairwise(bounds), strict=True
+        )]  # fmt: skip
+        found = self._decoder.load_scattered(wanted, chosen, left)
+        return None if found is None else [*zip(touched.tolist(), rows_of(found, self._body), strict=True)]
 
     def _touched_batches(
         self, number: NDArray[np.int64], rows: NDArray[np.int64], chosen: tuple[int, ...]
@@ -296,11 +324,14 @@ class ArrowReader(ShardReader):
         """Yield the number of each record batch with requested rows, the batch, and the rows' numbers in it."""
         ends = self._row_ends()
         touched, begins = np.unique(number, return_index=True)
-        bounds = np.append(begins, len(number)).tolist()
-        for at, (begin, stop) in zip(touched.tolist(), pairwise(bounds), strict=True):
-            batch = self._decoder.load(at, chosen).batch
-            yield at, batch, rows[begin:stop] - (ends[at] - batch.num_rows)
-            self._body.touched(min(touched_bytes(batch, self._body), (stop - begin) * _TOUCH_BYTES))
+        parts = [*zip(touched.tolist(), pairwise(np.append(begins, len(number)).tolist()), strict=True)]
+        sizes = np.array([self._blocks.batches[at].size_bytes for at, _ in parts], np.int64)
+        for first, last in pairwise(split_rows(np.arange(len(parts)), sizes, max_bytes=_TOGETHER_BYTES).tolist()):
+            with self._body.expecting(self._decoder.unread([at for at, _ in parts[first:last]], chosen)):
+                for at, (begin, stop) in parts[first:last]:
+                    batch = self._decoder.load(at, chosen).batch
+                    yield at, batch, rows[begin:stop] - (ends[at] - batch.num_rows)
+                    self._body.touched(min(touched_bytes(batch, self._body), (stop - begin) * _TOUCH_BYTES))
 
     def batches(self, scan: Scan = DEFAULT_SCAN) -> Iterator[pa.RecordBatch]:
         """Yield all rows in order, by record batch, cut at the limits; columns that the file lacks are left out.

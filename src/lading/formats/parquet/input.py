@@ -7,6 +7,8 @@ from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from threading import Lock, RLock
+from weakref import ref
 
 import numpy as np
 import pyarrow as pa
@@ -148,7 +150,7 @@ def damaged(error: Exception, path: str, what: str = "") -> LadingError:
 class _Blocks(io.RawIOBase):
     """A file of a store with a cursor, read in blocks that are larger than the request.
 
-    At most 64 MiB are kept; the least recently used block is dropped first.
+    At most 64 MiB are kept, of all such files together; the least recently used block, or file, is dropped first.
     """
 
     def __init__(self, store: Store, path: str, size_bytes: int) -> None:
@@ -158,6 +160,7 @@ class _Blocks(io.RawIOBase):
         self._kept: OrderedDict[int, memoryview] = OrderedDict()
         self._expected: list[tuple[int, int]] = []
         self._block_bytes = TAIL_BYTES
+        self._lock = RLock()
         self._at = 0
 
     def readable(self) -> bool:
@@ -176,15 +179,26 @@ class _Blocks(io.RawIOBase):
     def read(self, size: int = -1) -> memoryview:
         stop = self._size if size < 0 else min(self._at + size, self._size)
         parts = []
-        while self._at < stop:
-            begin, data = self._block(self._at)
-            parts.append(data[self._at - begin : stop - begin])
-            self._at += len(parts[-1])
+        with self._lock:
+            while self._at < stop:
+                begin, data = self._block(self._at)
+                parts.append(data[self._at - begin : stop - begin])
+                self._at += len(parts[-1])
         return parts[0] if len(parts) == 1 else memoryview(b"".join(parts))
+
+    def drop(self) -> None:
+        """Forget what is kept, unless the file is being read."""
+        if self._lock.acquire(blocking=False):
+            try:
+                self._kept.clear()
+            finally:
+                self._lock.release()
 
     def expect(self, ranges: Sequence[tuple[int, int]]) -> None:
         """Fetch these ranges now, in few requests, if they may be kept; else block by block when they are read."""
         there = [part for start, stop in ranges for part in self._without_holes(start, stop)]
+        with self._lock:
+            there = [part for start, stop in there for part in self._not_kept(start, stop)]
         starts = np.array([start for start, _ in there], np.int64)
         lengths = np.array([stop - start for start, stop in there], np.int64)
         gap = self.gap_bytes if self._holes else _GAP_BYTES
@@ -192,8 +206,9 @@ class _Blocks(io.RawIOBase):
         self._expected = [(start, start + length) for start, length in plan.requests if length]
         # Two blocks of each range may be in use: for decoding, and for reading page headers.
         self._block_bytes = max(_GAP_BYTES // 4, _KEPT_BYTES // 2 // max(len(ranges), 1))
-        if sum(stop - start for start, stop in self._expected) <= _KEPT_BYTES:
-            self._fetch([(start, stop) for start, stop in self._expected if not self._is_kept(start, stop)])
+        if 0 < sum(stop - start for start, stop in self._expected) <= _KEPT_BYTES:
+            with self._lock:
+                self._fetch(self._expected)
 
     def leave_out(self, holes: Sequence[tuple[int, int, bytes]]) -> None:
         self._holes = list(holes)
@@ -228,8 +243,16 @@ class _Blocks(io.RawIOBase):
             return start, memoryview(head)
         return at, _ZEROS[: stop - at]
 
-    def _is_kept(self, start: int, stop: int) -> bool:
-        return any(begin <= start and stop <= begin + len(data) for begin, data in self._kept.items())
+    def _not_kept(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
+        """Yield the parts of a range that are not kept."""
+        for begin, data in sorted(self._kept.items()):
+            end = begin + len(data)
+            if end > start and begin < stop:
+                if start < begin:
+                    yield start, begin
+                start = max(start, end)
+        if start < stop:
+            yield start, stop
 
     def _block(self, at: int) -> tuple[int, memoryview]:
         """Return a block that begins before or at `at`; fetch it if needed."""
@@ -251,3 +274,30 @@ class _Blocks(io.RawIOBase):
             self._kept.move_to_end(start)
         while len(self._kept) > len(ranges) and sum(map(len, self._kept.values())) > _KEPT_BYTES:
             self._kept.popitem(last=False)
+        _USED.note(self, sum(map(len, self._kept.values())))
+
+
+class _Used:
+    """The remote files that keep bytes, the least recently read first: all together 64 MiB, or those of one file."""
+
+    def __init__(self) -> None:
+        self._sizes: OrderedDict[ref[_Blocks], int] = OrderedDict()
+        self._lock = Lock()
+
+    def note(self, blocks: _Blocks, size: int) -> None:
+        """Note how much a file keeps that was read just now."""
+        too_many: list[ref[_Blocks]] = []
+        with self._lock:
+            for gone in [each for each in self._sizes if each() is None]:
+                del self._sizes[gone]
+            self._sizes[ref(blocks)] = size
+            self._sizes.move_to_end(ref(blocks))
+            while len(self._sizes) > 1 and sum(self._sizes.values()) > _KEPT_BYTES:
+                too_many.append(self._sizes.popitem(last=False)[0])
+        for each in too_many:
+            other = each()
+            if other is not None:
+                other.drop()
+
+
+_USED = _Used()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -12,10 +13,10 @@ from numpy.typing import NDArray
 from lading.arrow.views import is_bytes, join, reorder, take_rows
 from lading.errors import DataError, UsageError, errors_at
 from lading.features.huggingface import unwrapped, unwrapped_schema
-from lading.features.items import KEY
+from lading.features.items import KEY, split_rows
 from lading.formats.base import DEFAULT_SCAN, RowFilter, Scan, ShardReader
 from lading.formats.parquet.decode import STEP_BYTES, STEP_ROWS, Decoder, cut
-from lading.formats.parquet.footer import Footer
+from lading.formats.parquet.footer import Chunk, Footer
 from lading.formats.parquet.holes import OffsetIndexes, find_holes
 from lading.formats.parquet.input import Input, damage
 from lading.formats.parquet.options import ReadOptions
@@ -39,6 +40,8 @@ _INDEX_SCHEMA = pa.schema(
 
 _MUCH = 4
 """Columns of a condition that are more than this share of the bytes are not read first."""
+_TOGETHER_BYTES = 16 << 20
+"""Of row groups of a remote file that are requested at once, to read some of their rows."""
 _NO_KEYS = "lading has no keys."
 _LEFT_OUT = "row groups with more values than rows, left out"
 
@@ -132,6 +135,8 @@ class ParquetReader(ShardReader):
     def read(self, rows: NDArray[np.int64] | None = None, scan: Scan = DEFAULT_SCAN) -> pa.Table:
         """Return rows by ordinal; in each row group, pages are decoded up to the last requested row.
 
+        Of a remote file, only the pages of large values with such rows are read, where the file says where pages are.
+
         A `string` column of more than 2 GiB may come as `large_string`. Peak memory: twice the requested rows.
 
         Raises:
@@ -141,13 +146,20 @@ class ParquetReader(ShardReader):
         chosen = self._chosen(scan.columns)
         wanted = np.arange(self.num_rows()) if rows is None else np.asarray(rows, np.int64)
         ordinals, place = np.unique(self._ordinals_of(wanted), return_inverse=True)
-        parts: list[pa.RecordBatch] = []
+        found: list[tuple[int, NDArray[np.int64]]] = []
         first = 0
         for group in self._groups:
             begin, end = np.searchsorted(ordinals, (first, first + self._rows_of(group)))
             if begin < end:
-                parts += self._rows_in(group, ordinals[begin:end] - first, chosen)
+                found.append((group, ordinals[begin:end] - first))
             first += self._rows_of(group)
+        parts: list[pa.RecordBatch] = []
+        try:
+            for together in self._together(found, chosen):
+                for group, rows_of_group in together:
+                    parts += self._rows_in(group, rows_of_group, chosen)
+        finally:
+            self._file.leave_out([])
         if not chosen:
             return pa.table({"none": pa.nulls(len(wanted))}).select([])
         table = pa.Table.from_batches(parts, self._subschema(chosen))
@@ -226,6 +238,29 @@ class ParquetReader(ShardReader):
                 cast = [unwrapped(column, field.type) for column, field in zip(columns, schema, strict=True)]
             yield pa.RecordBatch.from_arrays(cast, schema=schema) if cast else batch
 
+    def _together(
+        self, wanted: Sequence[tuple[int, NDArray[np.int64]]], chosen: Sequence[int]
+    ) -> Iterator[Sequence[tuple[int, NDArray[np.int64]]]]:
+        """Yield row groups, with the wanted rows of each, whose bytes are requested at once.
+
+        Of a remote file, pages of large values that have no such row are left out.
+        """
+        if not self._file.is_remote:
+            yield wanted
+            return
+        self._file.leave_out([])
+        chunks = [[self._footer.chunk(group, leaf) for leaf in self._leaves_of(chosen)] for group, _ in wanted]
+        masks = {group: np.zeros(self._rows_of(group), np.bool_) for group, _ in wanted}
+        for group, rows in wanted:
+            masks[group][rows] = True
+        if not all(mask.all() for mask in masks.values()):
+            every = {(chunk.group, chunk.leaf): chunk for own in chunks for chunk in own}
+            self._hide([*every.values()], [masks[group] for group, _ in every])
+        sizes = np.array([sum(chunk.stop - chunk.start for chunk in own) for own in chunks], np.int64)
+        for first, stop in pairwise(split_rows(np.arange(len(sizes)), sizes, max_bytes=_TOGETHER_BYTES).tolist()):
+            self._file.expect([(chunk.start, chunk.stop) for own in chunks[first:stop] for chunk in own])
+            yield wanted[first:stop]
+
     def _rows_in(self, group: int, wanted: NDArray[np.int64], chosen: Sequence[int]) -> Iterator[pa.RecordBatch]:
         """Rows of one row group, by ascending number in it."""
         at = 0
@@ -266,9 +301,13 @@ class ParquetReader(ShardReader):
         rows = np.concatenate(parts)
         counts = [self._rows_of(group) for group in run.groups]
         of_group = dict(zip(run.groups, np.split(rows, np.cumsum(counts)[:-1]), strict=True))
+        self._hide(rest, [of_group[chunk.group] for chunk in rest])
+
+    def _hide(self, chunks: Sequence[Chunk], wanted: Sequence[NDArray[np.bool_]]) -> None:
+        """Leave out the pages of chunks that have none of the wanted rows of their row groups."""
         if self._indexes is None:
             self._indexes = OffsetIndexes(self._file, self._footer)
-        holes = find_holes(self._indexes, rest, [of_group[chunk.group] for chunk in rest], self._file.gap_bytes)
+        holes = find_holes(self._indexes, chunks, wanted, self._file.gap_bytes)
         self._file.leave_out([(hole.start, hole.stop, hole.head) for hole in holes])
 
     def _matching(self) -> NDArray[np.int64]:

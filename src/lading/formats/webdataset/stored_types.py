@@ -103,7 +103,9 @@ class TypedReader(ShardReader):
             none = pa.record_batch([column.combine_chunks() for column in found.columns], found.schema)
             return pa.Table.from_batches([self._typed(none, scan.columns)])
         parts = found.to_batches()
-        if self._reads_together:  # members of a sample are neighbours: read apart, each column would read the others too
+        if (
+            self._reads_together
+        ):  # members of a sample are neighbours: read apart, each column would read the others too
             parts = [self._fetcher.materialise(batch) for batch in parts]
         if found.num_rows > 1:
             parts = [
