@@ -27,7 +27,12 @@ class Layout:
         shard_ends: number of samples in each shard and all before it, behind the steps. One shard, if a step changed
             the order.
         sample_bytes: bytes of a sample in its file, on average; 0 if no list says the sizes of files.
-        unit_samples: samples that are read at once to read one; 1 where each sample is a byte range of its own.
+        unit_samples: samples of which neighbours are read together: a row group, a compressed shard; 1 where each
+            sample is a byte range of its own.
+        read_samples: samples that are read to read one: of a unit, or of one of its pages.
+        batch_samples: samples that are read at once where most of them are wanted, else one by one: a record batch; 0
+            where there are no such samples.
+        kept_bytes: of such samples that readers of remote files keep, and do not read again.
         remote: whether the files are in a store of high latency.
         fingerprint: 16 hex digits, the same for the same shards and steps wherever they lie.
     """
@@ -35,6 +40,9 @@ class Layout:
     shard_ends: NDArray[np.int64]
     sample_bytes: int
     unit_samples: int
+    read_samples: int
+    batch_samples: int
+    kept_bytes: int
     remote: bool
     fingerprint: str
 
@@ -51,24 +59,29 @@ def layout_of(shards: Shards, chosen: ChosenSamples | None) -> Layout:
     sizes = table.column("size_bytes")
     stored = 0 if sizes.null_count or not total else pc.sum(sizes).as_py() // total
     first = int(np.argmax(ends > 0)) if total else None
+    unit, read, places, kept = (1, 1, 0, 0) if first is None else _units(shards.counted_shard(first))
     return Layout(
         shard_ends=ends if chosen is None else _ends_behind(ends, chosen),
         sample_bytes=stored,
-        unit_samples=1 if first is None else _unit_samples(shards.counted_shard(first)),
+        unit_samples=unit,
+        read_samples=read,
+        batch_samples=places,
+        kept_bytes=kept,
         remote=first is not None and is_remote(resolve(shards.path(first), shards.stores)[0]),
         fingerprint=_fingerprint(shards, ends, chosen),
     )
 
 
-def _unit_samples(view: View) -> int:
-    """How many samples of a shard are read at once to read one, at most."""
-    whole, columns, first = view.whole_samples, view.column_reader, np.zeros(1, np.int64)
-    if whole is not None:
-        return 1 if whole.zip_bytes is None else view.num_samples()
+def _units(view: View) -> tuple[int, int, int, int]:
+    """How samples of a shard are read together, as `Layout` has it: units, reads, places, kept bytes."""
+    columns, first = view.column_reader, np.zeros(1, np.int64)
     if columns is not None and columns.column_slices(first) is not None:
-        return 1
+        return 1, 1, 0, 0
+    read, places, kept = view.samples_at_once()
     index = view.index()
-    return max(index["num_rows"].to_pylist()) if index is not None and "num_rows" in index.column_names else 1
+    whole = read == 1 or index is None or "num_rows" not in index.column_names
+    unit = read if whole or index is None else max(index["num_rows"].to_pylist(), default=1)
+    return unit, read, places, kept
 
 
 def _ends_behind(ends: NDArray[np.int64], chosen: ChosenSamples) -> NDArray[np.int64]:

@@ -267,10 +267,12 @@ class ShardReader(ABC):
         declares_types: the file declares the types of its columns. Otherwise types come from the values of this file,
             and `batches` and `read` take the types of all files as `schema`.
         slices_columns: `column_slices` can leave values in a file.
+        kept_bytes: what readers of remote files keep, all together, of rows that are read at once.
     """
 
     declares_types: bool = True
     slices_columns: bool = False
+    kept_bytes: int = 0
 
     @cached_property
     def counts(self) -> Counter[str]:
@@ -321,6 +323,15 @@ class ShardReader(ABC):
         By default the shard is read up to the last of these rows. Only `columns` and `schema` of `scan` count.
         """
         return read_rows(self, rows, scan)
+
+    def rows_at_once(self) -> int:
+        """Return how many rows are read, at most, to read one of the largest unit of `index`."""
+        index = self.index()
+        return max(index["num_rows"].to_pylist(), default=1) if "num_rows" in index.column_names else 1
+
+    def rows_of_batch(self) -> int:
+        """Return how many rows are read at once where most of them are wanted, else one by one; 0 for no such rows."""
+        return 0
 
     def column_slices(
         self, rows: NDArray[np.int64], scan: Scan = DEFAULT_SCAN, *, hold: bool = True

@@ -106,6 +106,15 @@ class View(ABC):
         """Return the shard's reader, if each sample is contiguous in the file."""
         return None
 
+    def samples_at_once(self) -> tuple[int, int, int]:
+        """Return how many samples are read to read one, how many if most are wanted, and what is kept of both.
+
+        See `rows_at_once`, `rows_of_batch` and `kept_bytes` of `ShardReader`.
+        """
+        index = self.index()
+        counted = index is not None and "num_rows" in index.column_names
+        return (max(index["num_rows"].to_pylist(), default=1) if counted and index is not None else 1), 0, 0
+
     def sample_getter(self) -> Callable[[int], dict[str, Any] | None] | None:
         """Return a function from a row number to one row, if that is faster than reading a table."""
         return None

@@ -55,6 +55,10 @@ class SamplesView(View):
         """Return a function from a row number to one row, if the reader has a faster way than a table."""
         return self._reader.sample_getter()
 
+    def samples_at_once(self) -> tuple[int, int, int]:
+        """Return how many rows are read to read one, how many if most are wanted, and what is kept of both."""
+        return self._reader.rows_at_once(), self._reader.rows_of_batch(), self._reader.kept_bytes
+
     def schema(self) -> pa.Schema:
         """Return the exact schema of all rows."""
         return self._reader.schema()

@@ -346,8 +346,10 @@ def resolved(shuffle: bool | Kind | Shuffle, layout: Layout) -> Shuffle:
     if kind != "block":
         return Shuffle(kind)
     sample_bytes = layout.sample_bytes or USUAL_BYTES
-    # Blocks of whole units: one that two blocks share would be read twice.
-    block = max(_BLOCK_BYTES // (sample_bytes * layout.unit_samples), 1) * layout.unit_samples
+    # Blocks of whole units: one that two blocks share would be read twice. Large row groups are cut by their pages.
+    fits = layout.unit_samples * sample_bytes <= _ROUND_BYTES // LANES
+    unit = layout.unit_samples if fits else layout.read_samples
+    block = max(_BLOCK_BYTES // (sample_bytes * unit), 1) * unit
     window = _ROUND_BYTES // (LANES * block * sample_bytes)
     return Shuffle("block", block, min(max(window, 1), _MOST_WINDOW))
 

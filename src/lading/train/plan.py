@@ -6,7 +6,7 @@ Example:
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
@@ -37,11 +37,15 @@ _POSITIONS: Final = 1 << 14
 _GAP_BYTES: Final = 64 << 10
 _REQUEST_BYTES: Final = 64 << 20
 _MUCH: Final = 1.5
+_MOST_OF: Final = 0.9
+"""Share of the rows of record batches for which the reader of Arrow files reads all of them."""
+_LEAST_KEPT: Final = 8
+"""Of compressed shards, as a dataset keeps them open."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a loader will do in an epoch. Bytes are those of files; what readers keep from earlier reads is not counted.
+    """What a loader will do in an epoch. Bytes are those of files.
 
     Attributes:
         samples: of the epoch.
@@ -49,8 +53,9 @@ class Plan:
         batches: of each rank.
         rank_samples: of each rank, without padding; one more or less for some ranks.
         rank_bytes: of these samples, by the average of the files.
-        read_bytes: what a rank reads for them: row groups and files that are read as a whole, gaps between ranges.
-        requests: of a rank to a remote store for each column that is stored by itself, at least; None for local files.
+        read_bytes: what a rank reads for them: pages, record batches and files that are read as a whole, gaps between
+            ranges. What readers keep is not read again.
+        requests: of a rank to a remote store, without those that open shards; None for local files.
         chunk_bytes: of the largest number of samples that are read at once.
         shards_at_once: shards that such a read touches, at most.
         memory_bytes: of payload that is read ahead, at most, before it is decoded.
@@ -134,7 +139,8 @@ def plan(
 
 def _planned(feed: DatasetFeed, share: Share, reader: EpochReader) -> Plan:
     layout, order = feed.layout, feed.order(0)
-    reads = [_read_of(steps, order, share, layout) for steps in _chunks(reader, order, share)]
+    kept = _Kept(layout)
+    reads = [_read_of(steps, order, share, layout, kept) for steps in _chunks(reader, order, share)]
     looked, of_rank = sum(read.samples for read in reads), _rank_samples(share)
     times = of_rank / looked if looked else 0.0
     size = feed.sample_bytes
@@ -195,27 +201,57 @@ class _Read:
     shards: int
 
 
-def _read_of(steps: Sequence[NDArray[np.int64]], order: Order, share: Share, layout: Layout) -> _Read:
+class _Kept:
+    """The units that readers keep and do not read again, the least recently used first."""
+
+    def __init__(self, layout: Layout) -> None:
+        size = layout.read_samples * (layout.sample_bytes or USUAL_BYTES)
+        least = (
+            _LEAST_KEPT
+            if layout.kept_bytes and layout.read_samples >= int(np.diff(layout.shard_ends, prepend=0).max())
+            else 0
+        )
+        self._most = max(layout.kept_bytes // size, least) if layout.remote and layout.read_samples > 1 else 0
+        self._units: OrderedDict[int, None] = OrderedDict()
+
+    def missing(self, starts: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Which of the units that begin with these samples are read, and kept from then on."""
+        if not self._most:
+            return np.ones(len(starts), np.bool_)
+        keys = starts.tolist()
+        found = np.array([key not in self._units for key in keys], np.bool_)
+        for key in keys:
+            self._units[key] = None
+            self._units.move_to_end(key)
+        while len(self._units) > self._most:
+            self._units.popitem(last=False)
+        return found
+
+
+def _read_of(steps: Sequence[NDArray[np.int64]], order: Order, share: Share, layout: Layout, kept: _Kept) -> _Read:
     positions = np.concatenate(steps)
     positions = positions[positions < share.num_samples]
     numbers = np.sort(order.at(positions))
-    ends, unit, size = layout.shard_ends, layout.unit_samples, layout.sample_bytes or USUAL_BYTES
+    ends, size = layout.shard_ends, layout.sample_bytes or USUAL_BYTES
     shard = np.searchsorted(ends, numbers, "right")
     begins = np.concatenate(([0], ends[:-1]))[shard]
-    if unit > 1:  # whole units, of which neighbours are one range
-        place = (numbers - begins) // unit
-        new = np.flatnonzero(np.diff(shard, prepend=-1) | np.diff(place, prepend=-1))
-        stops = np.minimum(begins + (place + 1) * unit, ends[shard])
-        starts = begins + place * unit
-        starts, stops, shard = starts[new], stops[new], shard[new]
-    else:
-        starts, stops = numbers, numbers + 1
-    gap = _GAP_BYTES // size if layout.remote and unit == 1 else 0
+    unit = np.full(len(numbers), layout.read_samples)
+    if layout.batch_samples:  # rows of record batches, but of shards with most of them the whole batches
+        batch = begins + (numbers - begins) // layout.batch_samples * layout.batch_samples
+        touched, first = np.unique(batch, return_index=True)
+        rows = np.minimum(touched + layout.batch_samples, ends[shard[first]]) - touched
+        whole = np.bincount(shard) >= _MOST_OF * np.bincount(shard[first], rows)
+        unit[whole[shard]] = layout.batch_samples
+    starts, new = np.unique(begins + (numbers - begins) // unit * unit, return_index=True)
+    stops, in_shard = np.minimum(starts + unit[new], ends[shard[new]]), shard[new]
+    read = kept.missing(starts)
+    starts, stops, in_shard = starts[read], stops[read], in_shard[read]
+    gap = _GAP_BYTES // size if layout.remote else 0
     apart = np.ones(len(starts), bool)
-    apart[1:] = (np.diff(shard) > 0) | (starts[1:] - stops[:-1] > gap)
-    first = np.flatnonzero(apart)
-    last = np.append(first[1:], len(starts)) - 1
-    sizes = (stops[last] - starts[first]) * size
+    apart[1:] = (np.diff(in_shard) > 0) | (starts[1:] - stops[:-1] > gap)
+    begin = np.flatnonzero(apart)
+    end = np.append(begin[1:], len(starts)) - 1 if len(begin) else begin
+    sizes = (stops[end] - starts[begin]) * size
     return _Read(len(numbers), int(sizes.sum()), int(np.ceil(sizes / _REQUEST_BYTES).sum()), len(np.unique(shard)))
 
 

@@ -59,8 +59,8 @@ _FORWARD_BYTES, _MOST_FORWARD_BYTES = 64 << 10, 16 << 20
 """Bytes of a remote file that are read at once, when all of it is read forward: more each time."""
 _NEARBY_BYTES = 256 << 10
 """Bytes of small ranges that are held: those of later messages are read anew."""
-_MOST_NEARBY_BYTES = 4 << 20
-"""The same, where rows are read by number: heads are needed again."""
+_MOST_NEARBY_BYTES, _NEAR_BYTES = 16 << 20, 2 << 10
+"""The same, where rows are read by number: heads are needed again, and bytes near them."""
 _MAX_REQUEST_BYTES = 64 << 20
 _PREFIX = 8
 _FEATHER_1 = b"FEA1"
@@ -182,15 +182,23 @@ class Body:
             places = np.array([block[:2] for block in blocks], np.int64)
             self.nearby.find(places[:, 0], places[:, 1])
 
-    def nearby_of(self, blocks: Sequence[Block]) -> NearbyRanges:
-        """Return ranges of a remote file with the heads of these blocks, which are read at once."""
+    def nearby_of(self, offset: NDArray[np.int64], length: NDArray[np.int64]) -> NearbyRanges:
+        """Return ranges of a remote file with the heads at these places, which are read at once.
+
+        Small values lie before the next head, and places of values behind their own: they are read with the heads.
+        """
         nearby = self._scattered
         if nearby is None or nearby.held_bytes > _MOST_NEARBY_BYTES:
             ranges = partial(self._store.get_ranges, self.path)
             nearby = self._scattered = NearbyRanges(self._store, ranges, 0, self.size_bytes)
-        places = np.array([block[:2] for block in blocks], np.int64).reshape(-1, 2)
-        nearby.find(places[:, 0], places[:, 1])
+        first = np.maximum(offset - _NEAR_BYTES, 0)
+        nearby.find(first, np.minimum(offset + length + _NEAR_BYTES, self.size_bytes) - first)
         return nearby
+
+    @property
+    def near_bytes(self) -> int:
+        """Return the bytes of heads of a remote file that are held."""
+        return 0 if self._scattered is None else self._scattered.held_bytes
 
     @property
     def gap_bytes(self) -> int:
@@ -227,6 +235,10 @@ class Body:
         file = self.open_file()
         if file is not None:
             return list(file.read_each(offset.tolist(), length.tolist()))
+        if int(length.sum()) + 4 * _NEAR_BYTES * len(length) <= _MOST_NEARBY_BYTES:
+            found, start = self.nearby_of(offset, length).find(offset, length)
+            body = as_view(found)
+            return [bytes(body[at : at + size]) for at, size in zip(start.tolist(), length.tolist(), strict=True)]
         plan = plan_ranges(offset, length, max_gap_bytes=self.gap_bytes, max_request_bytes=_MAX_REQUEST_BYTES)
         answers = self._store.get_ranges(self.path, plan.requests)
         places = zip(plan.request_of.tolist(), plan.offset_in.tolist(), length.tolist(), strict=True)

@@ -43,9 +43,9 @@ from lading.formats.arrow.partial import Partial
 from lading.formats.arrow.scattered import Rows
 from lading.storage.base import store_errors
 
-__all__ = ["Decoder", "Loaded", "check_text", "damage"]
+__all__ = ["KEPT_BYTES", "Decoder", "Loaded", "check_text", "damage"]
 
-_KEPT_BYTES = 64 << 20
+KEPT_BYTES = 64 << 20
 _MAPPED_BATCH_BYTES = 4 << 10
 _BYTES = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary(), pa.string_view(): pa.binary_view()}
 
@@ -111,7 +111,7 @@ class _Kept:
             before = self._found.pop(key, None)
             self._bytes += size - (before[0] if before else 0)
             self._found[key] = size, loaded
-            while self._bytes > _KEPT_BYTES and len(self._found) > 1:
+            while self._bytes > KEPT_BYTES and len(self._found) > 1:
                 self._bytes -= self._found.popitem(last=False)[1][0]
 
     def drop(self, shard: int) -> None:
@@ -150,7 +150,6 @@ class Decoder:
         self._counting = Lock()
         self._bare: set[int] = set()
         self._bare_rows = 0
-        self._is_packed = False
         with damage(self._body.path, blocks.schema_offset):
             self.schema = pa.ipc.read_schema(self._schema_message)
             if len(self.schema) > self._limits.table_columns:
@@ -192,28 +191,24 @@ class Decoder:
 
     def load_scattered(
         self, wanted: Sequence[tuple[int, NDArray[np.int64]]], columns: Sequence[int], left: Sequence[bool]
-    ) -> list[Rows] | None:
+    ) -> list[Rows]:
         """Return rows of record batches of a remote file, read but for the large values of columns that are left.
 
-        None if batches must be read as a whole: they are compressed, or refer to dictionaries.
+        The batches are not compressed, and refer to no dictionaries: `Blocks.heads` knows them.
 
         Args:
             wanted: numbers of batches, and rows of each.
             columns: as in `load`, which raises the same errors.
             left: as in `load_partly`.
         """
-        if self._has_dictionaries or self._is_packed:
-            return None
         blocks = [self._blocks.batches[number] for number, _ in wanted]
-        nearby = self._body.nearby_of(blocks)
+        places = np.array([block[:2] for block in blocks], np.int64)
+        nearby = self._body.nearby_of(places[:, 0], places[:, 1])
         opened: list[tuple[Block, Partial, Message, pa.RecordBatch]] = []
         small: list[tuple[int, int]] = []
         for block in blocks:
             found = Partial(nearby, block.offset, block.size_bytes)
             found.read((0, block.meta_bytes))
-            if self._blocks.parse(block, bytes(found.data.slice(0, block.meta_bytes)), ROWS).codec:
-                self._is_packed = True  # most likely all are
-                return None
             message = self._checked(block, found.data, ROWS)
             with damage(self._body.path, block.offset):
                 batch = self._plain(found.data, columns)

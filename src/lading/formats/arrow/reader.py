@@ -26,10 +26,10 @@ from lading.features.items import split_rows
 from lading.features.types import feature_of
 from lading.formats.arrow.assets import Assets, filled_schema, has_assets, refuse_nested
 from lading.formats.arrow.blocks import Body, find_blocks
-from lading.formats.arrow.decode import Decoder, Loaded, check_text, damage
+from lading.formats.arrow.decode import KEPT_BYTES, Decoder, Loaded, check_text, damage
 from lading.formats.arrow.gather import gather_columns
 from lading.formats.arrow.index import parse_entry
-from lading.formats.arrow.large import is_large, read_large, references, touched_bytes
+from lading.formats.arrow.large import LARGE_BYTES, is_large, read_large, references, touched_bytes
 from lading.formats.arrow.listed import unlisted_messages
 from lading.formats.arrow.places import Places, find_places
 from lading.formats.arrow.rows import MISPLACED, PlacedRow, Row, placed_rows, row_reader
@@ -108,6 +108,7 @@ class ArrowReader(ShardReader):
     """
 
     slices_columns = True
+    kept_bytes = KEPT_BYTES
 
     def __init__(self, source: ShardFile, options: ReadOptions) -> None:
         self._path, self._filtered = source.path, source.row_filter is not None
@@ -139,6 +140,7 @@ class ArrowReader(ShardReader):
         self._read_to = 0
         self._placing = Lock()
         self._places: tuple[Places | None] | None = None
+        self._is_plain: bool | None = None
         self._placed: _Placed | None = None
 
     def close(self) -> None:
@@ -149,7 +151,9 @@ class ArrowReader(ShardReader):
 
     @property
     def held_bytes(self) -> int | None:
-        """Return the memory of the places of values, if all columns are found by places."""
+        """Return the memory of the places of values, if all columns are found by places; of heads of a remote file."""
+        if self._body.near_bytes:
+            return _READER_BYTES + self._body.near_bytes
         places = None if self._places is None else self._places[0]
         if places is None or len(places.columns) < len(self._schema):
             return None
@@ -217,6 +221,25 @@ class ArrowReader(ShardReader):
         place = np.empty(len(order), np.int64)
         place[order] = np.arange(len(order))
         return binary_views.reorder(table, place)
+
+    def rows_at_once(self) -> int:
+        """Return 1 for a remote file of which large values are read alone, else the rows of a record batch."""
+        size = sum(block.body_bytes for block in self._blocks.batches)
+        is_large = size >= LARGE_BYTES * max(self.num_rows(), 1)
+        return 1 if is_large and self._scatters(self._all) else super().rows_at_once()
+
+    def rows_of_batch(self) -> int:
+        """Return the rows of a record batch, if large values are read alone."""
+        return super().rows_at_once() if self.rows_at_once() == 1 else 0
+
+    def _scatters(self, chosen: Sequence[int]) -> bool:
+        """Return whether rows of a remote file are read without the large values of others."""
+        kinds = [self._decoder.schema.field(i).type for i in chosen]
+        if self._body.file is not None or self._assets is not None or not any(map(may_be_large, kinds)):
+            return False
+        if self._is_plain is None:
+            self._is_plain = self._blocks.heads() is not None
+        return self._is_plain
 
     def column_slices(
         self, rows: NDArray[np.int64], scan: Scan = DEFAULT_SCAN, *, hold: bool = True
@@ -302,9 +325,9 @@ class ArrowReader(ShardReader):
         self, number: NDArray[np.int64], rows: NDArray[np.int64], chosen: tuple[int, ...]
     ) -> list[tuple[int, pa.RecordBatch]] | None:
         """Return the number of each record batch with requested rows, and these rows; None if it is read as a whole."""
-        left = [self._assets is None and may_be_large(self._decoder.schema.field(i).type) for i in chosen]
-        if self._body.file is not None or not any(left):
+        if not self._scatters(chosen):
             return None
+        left = [may_be_large(self._decoder.schema.field(i).type) for i in chosen]
         touched, begins, counts = np.unique(number, return_index=True, return_counts=True)
         ends = np.array(self._row_ends(), np.int64)
         first = np.append(0, ends)[touched]
@@ -315,8 +338,8 @@ class ArrowReader(ShardReader):
         wanted = [(at, rows[i:j] - start) for at, start, (i, j) in zip(
             touched.tolist(), first.tolist(), pairwise(bounds), strict=True
         )]  # fmt: skip
-        found = self._decoder.load_scattered(wanted, chosen, left)
-        return None if found is None else [*zip(touched.tolist(), rows_of(found, self._body), strict=True)]
+        found = rows_of(self._decoder.load_scattered(wanted, chosen, left), self._body)
+        return [*zip(touched.tolist(), found, strict=True)]
 
     def _touched_batches(
         self, number: NDArray[np.int64], rows: NDArray[np.int64], chosen: tuple[int, ...]

@@ -51,7 +51,7 @@ JSON_NAMES = tuple(".json" + packed for packed in ("", *ENDINGS.values()))
 """Endings of files that may hold one array, or an object a line."""
 
 _MAX_CELLS = 4 << 20
-_UNIT_BYTES = 256 << 10
+_UNIT_BYTES = 32 << 10
 _FEW_ROWS = 4096
 _FIRST_ROWS = 16
 _FEW_LINES = 32

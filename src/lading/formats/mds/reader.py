@@ -201,6 +201,8 @@ class MdsReader(SampleReader):
         unsafe_columns: columns of pickles.
     """
 
+    kept_bytes = 128 << 20  # as a dataset keeps shards open
+
     def __init__(self, source: ShardFile, options: ReadOptions) -> None:
         self._source, self._path, self._options = source, source.path, options
         with errors_at(file=source.path):
@@ -294,6 +296,10 @@ class MdsReader(SampleReader):
         """Return the bytes of the places of samples, and of a shard that is held in memory."""
         whole = self._body.whole if self._body.file is None else None
         return _READER_BYTES + self._offset.nbytes + (0 if whole is None else whole.size)
+
+    def rows_at_once(self) -> int:
+        """Return 1; of a compressed shard all rows."""
+        return 1 if self.zip_bytes is None else self.num_rows()
 
     def num_rows(self) -> int:
         """Return the number of samples: from the shard's header."""

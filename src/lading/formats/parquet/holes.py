@@ -21,7 +21,7 @@ from lading.formats.parquet.footer import Chunk, Footer
 from lading.formats.parquet.input import Input
 from lading.formats.parquet.thrift import structs_of_list
 
-__all__ = ["Hole", "OffsetIndexes", "find_holes"]
+__all__ = ["Hole", "OffsetIndexes", "find_holes", "may_have_holes"]
 
 _ROW_GROUPS, _COLUMNS, _INDEX_OFFSET, _INDEX_LENGTH = 4, 1, 4, 5
 _LOCATIONS, _PAGE_OFFSET, _PAGE_SIZE, _FIRST_ROW = 1, 1, 2, 3
@@ -106,7 +106,7 @@ def find_holes(
     holes: list[Hole] = []
     some: list[tuple[Chunk, NDArray[np.bool_]]] = []
     for chunk, rows in zip(chunks, wanted, strict=True):
-        if not _may_have_holes(chunk) or chunk.stop - chunk.start < min_bytes or rows.all():
+        if not may_have_holes(chunk) or chunk.stop - chunk.start < min_bytes or rows.all():
             continue
         if rows.any():
             some.append((chunk, rows))
@@ -118,7 +118,8 @@ def find_holes(
     return sorted(holes, key=lambda hole: hole.start)
 
 
-def _may_have_holes(chunk: Chunk) -> bool:
+def may_have_holes(chunk: Chunk) -> bool:
+    """Return whether pages of a chunk may be left out: its values are large, and one a row."""
     large = chunk.nbytes >= _MIN_VALUE_BYTES * chunk.num_values
     return large and chunk.flat and chunk.kind == "BYTE_ARRAY" and chunk.num_values == chunk.num_rows > 0
 

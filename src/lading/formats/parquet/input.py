@@ -20,7 +20,7 @@ from lading.storage.fetch_plan import plan_ranges
 from lading.storage.local import LocalStore
 from lading.storage.nearby_ranges import GAPS_A_REQUEST
 
-__all__ = ["FOREIGN", "TAIL_BYTES", "Input", "damage", "damaged", "open_input"]
+__all__ = ["FOREIGN", "KEPT_BYTES", "TAIL_BYTES", "Input", "damage", "damaged", "open_input"]
 
 FOREIGN = (pa.ArrowException, OSError, UnicodeDecodeError, MemoryError)
 """Errors of pyarrow for unreadable bytes, or lack of memory."""
@@ -29,7 +29,7 @@ TAIL_BYTES = 64 << 10
 """Bytes fetched from the end of a remote file at once; nearly every footer fits."""
 _GAP_BYTES = 1 << 20
 """Bytes fetched in vain rather than with another request."""
-_KEPT_BYTES = 64 << 20
+KEPT_BYTES = 64 << 20
 """Bytes of a remote file that are kept in memory."""
 _ZEROS = memoryview(bytes(1 << 20))
 
@@ -202,11 +202,11 @@ class _Blocks(io.RawIOBase):
         starts = np.array([start for start, _ in there], np.int64)
         lengths = np.array([stop - start for start, stop in there], np.int64)
         gap = self.gap_bytes if self._holes else _GAP_BYTES
-        plan = plan_ranges(starts, lengths, max_gap_bytes=gap, max_request_bytes=_KEPT_BYTES)
+        plan = plan_ranges(starts, lengths, max_gap_bytes=gap, max_request_bytes=KEPT_BYTES)
         self._expected = [(start, start + length) for start, length in plan.requests if length]
         # Two blocks of each range may be in use: for decoding, and for reading page headers.
-        self._block_bytes = max(_GAP_BYTES // 4, _KEPT_BYTES // 2 // max(len(ranges), 1))
-        if 0 < sum(stop - start for start, stop in self._expected) <= _KEPT_BYTES:
+        self._block_bytes = max(_GAP_BYTES // 4, KEPT_BYTES // 2 // max(len(ranges), 1))
+        if 0 < sum(stop - start for start, stop in self._expected) <= KEPT_BYTES:
             with self._lock:
                 self._fetch(self._expected)
 
@@ -272,7 +272,7 @@ class _Blocks(io.RawIOBase):
         for (start, _), data in zip(ranges, answers, strict=True):
             self._kept[start] = memoryview(data).cast("B")
             self._kept.move_to_end(start)
-        while len(self._kept) > len(ranges) and sum(map(len, self._kept.values())) > _KEPT_BYTES:
+        while len(self._kept) > len(ranges) and sum(map(len, self._kept.values())) > KEPT_BYTES:
             self._kept.popitem(last=False)
         _USED.note(self, sum(map(len, self._kept.values())))
 
@@ -292,7 +292,7 @@ class _Used:
                 del self._sizes[gone]
             self._sizes[ref(blocks)] = size
             self._sizes.move_to_end(ref(blocks))
-            while len(self._sizes) > 1 and sum(self._sizes.values()) > _KEPT_BYTES:
+            while len(self._sizes) > 1 and sum(self._sizes.values()) > KEPT_BYTES:
                 too_many.append(self._sizes.popitem(last=False)[0])
         for each in too_many:
             other = each()

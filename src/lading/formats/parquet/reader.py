@@ -17,8 +17,8 @@ from lading.features.items import KEY, split_rows
 from lading.formats.base import DEFAULT_SCAN, RowFilter, Scan, ShardReader
 from lading.formats.parquet.decode import STEP_BYTES, STEP_ROWS, Decoder, cut
 from lading.formats.parquet.footer import Chunk, Footer
-from lading.formats.parquet.holes import OffsetIndexes, find_holes
-from lading.formats.parquet.input import Input, damage
+from lading.formats.parquet.holes import OffsetIndexes, find_holes, may_have_holes
+from lading.formats.parquet.input import KEPT_BYTES, Input, damage
 from lading.formats.parquet.options import ReadOptions
 from lading.formats.parquet.pages import Run
 from lading.formats.parquet.prune import columns_of, fitting, possible_groups
@@ -59,6 +59,8 @@ class ParquetReader(ShardReader):
         options: what to read, and how.
         row_filter: a condition on rows of a remote file. `batches` may give nulls for values of rows that fail.
     """
+
+    kept_bytes = KEPT_BYTES
 
     def __init__(self, file: Input, footer: Footer, options: ReadOptions, row_filter: RowFilter | None = None) -> None:
         self._file, self._footer, self._filter = file, footer, options.filter
@@ -101,6 +103,17 @@ class ParquetReader(ShardReader):
         columns = [groups, np.cumsum(rows) - rows, rows, first, np.maximum(stop - first, 0)]
         arrays = [pa.array(column).cast(field.type) for column, field in zip(columns, _INDEX_SCHEMA, strict=True)]
         return pa.table(arrays, schema=_INDEX_SCHEMA)
+
+    def rows_at_once(self) -> int:
+        """Return the rows of a row group; of a remote file that says where pages of large values are, of a page."""
+        chunks = [self._footer.chunk(self._groups[0], leaf) for leaf in self._leaves_of(range(len(self._schema)))]
+        payload = max(chunks, key=lambda chunk: chunk.nbytes, default=None)
+        if not self._file.is_remote or payload is None or not may_have_holes(payload):
+            return super().rows_at_once()
+        if self._indexes is None:
+            self._indexes = OffsetIndexes(self._file, self._footer)
+        [pages] = self._indexes.pages([payload])
+        return super().rows_at_once() if pages is None else -(-payload.num_rows // pages.shape[1])
 
     def batches(self, scan: Scan = DEFAULT_SCAN) -> Iterator[pa.RecordBatch]:
         """Yield all rows in order, about 8 MB a batch at most; columns that the file lacks are left out.
