@@ -340,7 +340,9 @@ def test_few_files_are_decoded_before_a_transform_is_given_them() -> None:
         transform=lambda sample: transform({"x": sample["items"][0]["binary_content"], "n": 0}),
     )
     most = 0
-    columns, failed = ColumnMaker(recipe, lambda: ["binary_content"]).decoded(table, 40, lambda _: documents)
+    columns, failed = ColumnMaker(recipe, lambda: ["binary_content"]).decoded(
+        table.rename_columns(["n", "binary_content"]), 40, lambda _: documents
+    )
     assert (columns, failed) == ({"size": sizes, "n": [0] * 40}, {})
     assert most <= 10
 

@@ -98,7 +98,7 @@ class ColumnMaker:
         self._unseen = {*(recipe.decode or {})}
         self._size = size_of(recipe.image_size)
         self._makes_arrays = recipe.collate in ("numpy", "torch")
-        self._readers: dict[Any, _Reader] = {}
+        self._readers: dict[Any, tuple[_Reader, bool]] = {}
         self._lists = {name for name, way in (recipe.decode or {}).items() if way is None}
         self._draws = _takes_rng(recipe.transform)
 
@@ -139,13 +139,19 @@ class ColumnMaker:
         if self._recipe.transform is None:
             return self._columns(samples, failed), failed
         made: list[dict[str, Any]] = []
-        at_once = max(count * _AT_ONCE_BYTES // max(sum(map(total_bytes, rows.to_batches())), 1), 1)
+        at_once = self._at_once(rows, count, documents=as_samples is not None)
         for begin in range(0, count, at_once):
             errors: Failed = {}
             columns = self._columns(samples[begin : begin + at_once], errors)
             made += self._transformed(columns, range(begin, min(begin + at_once, count)), errors, rng_of)
             failed |= {begin + i: error for i, error in errors.items()}
         return columns_of(made), failed
+
+    def _at_once(self, rows: pa.Table, count: int, *, documents: bool) -> int:
+        """How many samples are decoded before `transform` is given them: all where no media are decoded."""
+        media = [_ITEM] if documents else [field.name for field in rows.schema if self._reader_of(field)[1]]
+        stored = sum(map(total_bytes, rows.select(media).to_batches())) if media else 0
+        return max(count * _AT_ONCE_BYTES // stored, 1) if stored > _AT_ONCE_BYTES else max(count, 1)
 
     def batch(self, columns: Columns | pa.Table) -> Any:
         """The batch that a loop is given, of decoded columns; or of a table, if nothing is decoded."""
@@ -197,15 +203,19 @@ class ColumnMaker:
         return columns
 
     def _values(self, field: pa.Field, column: pa.ChunkedArray, failed: Failed) -> Any:
-        key = (field.name, field.type, (field.metadata or {}).get(FEATURE_KEY))
-        read = self._readers.get(key)
-        if read is None:
-            read = self._readers[key] = self._reader(field)
         chunk = column.chunk(0) if column.num_chunks == 1 else None
         errors: Failed = {}
-        found = read(_plain(column.combine_chunks() if chunk is None else chunk), errors)
+        found = self._reader_of(field)[0](_plain(column.combine_chunks() if chunk is None else chunk), errors)
         for i, error in errors.items():
             failed.setdefault(i, error.at(column=field.name))
+        return found
+
+    def _reader_of(self, field: pa.Field) -> tuple[_Reader, bool]:
+        """How a column is read, and whether media are decoded, or a function is called, for each value."""
+        key = (field.name, field.type, (field.metadata or {}).get(FEATURE_KEY))
+        found = self._readers.get(key)
+        if found is None:
+            found = self._readers[key] = self._reader(field), self._way(field.name, feature_of(field)) is not None
         return found
 
     def _reader(self, field: pa.Field) -> _Reader:
