@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import io
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -156,11 +157,46 @@ def test_a_worker_that_is_killed_is_an_error(numbers: Path) -> None:
     running = sorted(children(os.getpid()))
     assert len(running) == 2
     os.kill(running[1], signal.SIGKILL)
-    words = rf"worker 1 of 2 \(process {running[1]}\) died; expected batch \d+ of the loop, found signal 9 \(SIGKILL\)"
-    with pytest.raises(StoreError, match=words):
+    words = rf"worker 1 of 2 \(process {running[1]}\) died; expected batch (\d+) of the loop.*signal 9 \(SIGKILL\)"
+    with pytest.raises(StoreError, match=words) as caught:
         list(loop)
+    found = re.search(words, str(caught.value))
+    assert found is not None
+    first = 4 * int(found[1])
+    assert (Path(str(caught.value.file)).name, caught.value.row) == (f"shard-{first // 10:06}.parquet", first % 10)
     wait_until_gone(running)
     assert len([*loader]) == len(loader), "the next loop has new workers"
+
+
+def test_a_worker_that_stands_still_is_an_error(numbers: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lading.train.processes._GRACE_S", 0.0)
+    before = children(os.getpid())
+    loop = iter(lading.loader(numbers, 4, workers=1, timeout=2))
+    next(loop)
+    [running] = {*children(os.getpid())} - {*before}
+    os.kill(running, signal.SIGSTOP)
+    with pytest.raises(StoreError, match=r"row \d+: worker 0 of 1 \(process \d+\) does not answer; .*within 2 s"):
+        list(loop)
+    wait_until_gone([running])
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_function_that_hangs_is_an_error_that_shows_it(numbers: Path, workers: int) -> None:
+    before = children(os.getpid())
+
+    def stuck(sample: dict[str, Any]) -> dict[str, Any]:
+        if sample["number"] == 10:
+            threading.Event().wait()
+        return sample
+
+    loop = iter(lading.loader(numbers, 4, transform=stuck, workers=workers, threads=1, timeout=3))
+    assert [next(loop)["number"].tolist() for _ in range(2)] == [[0, 1, 2, 3], [4, 5, 6, 7]]
+    with pytest.raises(
+        FunctionError, match=r"row 8: the batch that begins with this sample was not made in time"
+    ) as caught:
+        next(loop)
+    assert "in stuck" in caught.value.__notes__[0]
+    wait_until_gone([*{*children(os.getpid())} - {*before}])
 
 
 def test_workers_end_with_a_loop_that_ends_early(numbers: Path) -> None:

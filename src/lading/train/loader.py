@@ -54,7 +54,7 @@ def loader(  # noqa: PLR0913 - one argument a decision of the user; all but two 
     workers: int = 0,
     ahead_bytes: int | str = "256MB",
     on_error: OnSampleError = "error",
-    timeout: float = 300,
+    timeout: float | None = None,
 ) -> Loader:
     """Batches of a dataset for training, one epoch after the other.
 
@@ -105,7 +105,9 @@ def loader(  # noqa: PLR0913 - one argument a decision of the user; all but two 
         ahead_bytes: what is read ahead of the loop, at most, by the sizes of files.
         on_error: for a sample that cannot be decoded, or for which a function raises: `error`, or `skip`, which takes
             the next sound one of the order. `loader.counts` says how many.
-        timeout: seconds that a loop waits for samples to be read: a store that does not answer is an error then.
+        timeout: seconds that a loop waits for a batch; then an error names samples, worker and what functions are at.
+            None waits 300 seconds for a store to answer, and for functions and decoders as long as they take. A
+            worker that has died is an error at once.
 
     Raises:
         UsageError: an argument is wrong, the dataset has steps whose samples are not known by number, or there is no
@@ -278,9 +280,17 @@ class Loader:
 
     def batches(self, epoch: int, position: int, every: int = 1) -> Generator[Any]:
         """The batches of an epoch from a position on, or one of so many where other processes make those between."""
+        return self.reader(epoch, every).batches(position)
+
+    def reader(self, epoch: int, every: int = 1) -> EpochReader:
+        """What reads the batches of an epoch, or one of so many."""
         share, reading = replace(self._share, every=every), self._reading.shared_by(every)
-        reader = EpochReader(self._feed, share, self._feed.order(epoch), self._maker, reading, self.counts, epoch)
-        return reader.batches(position)
+        return EpochReader(self._feed, share, self._feed.order(epoch), self._maker, reading, self.counts, epoch)
+
+    @property
+    def timeout_s(self) -> float | None:
+        """Seconds that a loop waits for a batch, if the user says so."""
+        return self._reading.timeout_s
 
     @property
     def given(self) -> dict[str, Any]:
@@ -377,7 +387,7 @@ def _refuse_wrong(last: str, reading: Reading) -> None:
         raise UsageError("no such way to end an epoch", expected="short, pad or drop", found=repr(last))
     if reading.on_error not in ("error", "skip"):
         raise UsageError("no such policy", expected="error or skip", found=repr(reading.on_error))
-    if not reading.timeout_s > 0:
+    if reading.timeout_s is not None and not reading.timeout_s > 0:
         raise UsageError("timeout must be more than 0 seconds", found=repr(reading.timeout_s))
 
 

@@ -12,6 +12,7 @@ import os
 import select
 import socket
 import subprocess
+import time
 import traceback
 import warnings
 import weakref
@@ -19,6 +20,7 @@ from collections import Counter
 from collections.abc import Generator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
 from lading.errors import CorruptShard, LadingError, StoreError, UsageError
@@ -35,6 +37,10 @@ __all__ = ["ADVICE", "Epoch", "Failed", "Made", "More", "Processes", "Warned"]
 ADVICE: Final = "Or work without processes: workers=0."
 _AHEAD: Final = 2
 _LOOK_MS: Final = 1000
+_START_S: Final = 120.0
+"""A worker imports what functions need, and opens the source."""
+_GRACE_S: Final = 5.0
+"""A worker has the same timeout, and says what its functions are at; unless they hold Python's lock."""
 _SIGBUS: Final = -7
 
 
@@ -145,7 +151,7 @@ class Processes:
         """The next batches of a loader's epoch, from a position on.
 
         Raises:
-            LadingError: as without workers; StoreError if a worker has died.
+            LadingError: as without workers; StoreError if a worker has died, or answers nothing in time.
         """
         num_batches = loader.share.num_batches(position)
         group, self._idle = self._idle, None
@@ -157,7 +163,10 @@ class Processes:
                 worker.send(Epoch(epoch, loader.position_after(position, number), self.count, _AHEAD))
             for i in range(num_batches):
                 worker = group.workers[i % self.count]
-                made = worker.receive(f"batch {i} of the loop")
+                try:
+                    made = worker.receive(f"batch {i} of the loop, which begins with this sample", loader.timeout_s)
+                except _WorkerError as lost:
+                    raise loader.reader(epoch).placed(lost.error, loader.position_after(position, i)) from None
                 if i + _AHEAD * self.count < num_batches:
                     worker.send(More())
                 loader.counts.update(made.counts)
@@ -218,6 +227,7 @@ class _Worker:
     process: subprocess.Popen[bytes]
     socket: socket.socket
     poll: select.poll = field(default_factory=select.poll)
+    answers: bool = False
 
     @classmethod
     def start(cls, name: str, threads: int) -> _Worker:
@@ -240,19 +250,31 @@ class _Worker:
         with suppress(BrokenPipeError, ConnectionResetError):  # it has ended: what it sent last is read next
             send_value(self.socket, value)
 
-    def receive(self, what: str) -> Made:
-        """Wait for the next batch, as long as the process lives."""
+    def receive(self, what: str, timeout_s: float | None) -> Made:
+        """Wait for the next batch, as long as the process lives.
+
+        Args:
+            what: the batch, for errors.
+            timeout_s: that the worker may take, if it cannot say so itself; None for ever.
+        """
+        late = _GRACE_S if self.answers else _START_S
+        until = inf if timeout_s is None else time.monotonic() + timeout_s + late
         while not self.poll.poll(_LOOK_MS) and self.process.poll() is None:
-            pass
+            if time.monotonic() > until:
+                raise _WorkerError(StoreError(
+                    f"{self.name} does not answer", expected=f"{what}, within {timeout_s:g} s", found="none",
+                    advice=f"Look at the functions that it calls. If they are slow, give a larger timeout. {ADVICE}",
+                ))  # fmt: skip
         if not self.poll.poll(0):
-            raise self._died(what)
+            raise _WorkerError(self._died(what))
         try:
             found = receive_value(self.socket)
         except EOFError:
-            raise self._died(what) from None
+            raise _WorkerError(self._died(what)) from None
         if isinstance(found, Failed):
             raise found.raised(self.name)
         assert isinstance(found, Made), "nothing else is sent"
+        self.answers = True
         return found
 
     def _died(self, what: str) -> LadingError:
@@ -267,6 +289,18 @@ class _Worker:
             f"{self.name} died", expected=what, found=how_it_ended(status),
             advice=f"If memory ran out, use fewer workers, smaller batches or less ahead_bytes. {ADVICE}",
         )  # fmt: skip
+
+
+class _WorkerError(Exception):
+    """A worker gave no batch.
+
+    Attributes:
+        error: says why, and not yet which samples the batch has.
+    """
+
+    def __init__(self, error: LadingError) -> None:
+        super().__init__(str(error))
+        self.error = error
 
 
 def _sendable(error: BaseException) -> BaseException:

@@ -6,7 +6,10 @@ with it. A read that a loop left is ended, and its result forgotten.
 
 from __future__ import annotations
 
+import sys
+import threading
 import time
+import traceback
 from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future
@@ -51,6 +54,9 @@ _MOST_CHUNKS: Final = 8
 _FIRST_BATCHES: Final = 1
 _NAMED_FILES: Final = 3
 _WAIT_S: Final = 0.5
+_READ_S: Final = 300.0
+_MAKERS: Final = "lading-decode"
+_SHOWN_CALLS: Final = 6
 _MOST_REPLACED: Final = 1000
 
 
@@ -63,7 +69,7 @@ class Reading:
         threads: that decode; None for one a core of this rank.
         ahead_bytes: what is read ahead, at most.
         on_error: what is done with a sample that cannot be decoded.
-        timeout_s: seconds that the loop waits for samples to be read.
+        timeout_s: seconds that the loop waits for a batch. None for 300 to be read, and for ever to be made.
         workers: processes that make the batches; 0 for threads of this one.
     """
 
@@ -71,7 +77,7 @@ class Reading:
     threads: int | None = None
     ahead_bytes: int = 256 << 20
     on_error: OnSampleError = "error"
-    timeout_s: float = 300.0
+    timeout_s: float | None = None
     workers: int = 0
 
     def shared_by(self, processes: int) -> Reading:
@@ -189,7 +195,7 @@ class EpochReader:
         """The batches from a position on, in order."""
         count = self.reading.threads or cores_of_rank()
         most = count + 2 if self.maker.is_costly else 1
-        with Threads(1, "lading-read") as readers, Threads(count, "lading-decode") as makers:
+        with Threads(1, "lading-read") as readers, Threads(count, _MAKERS) as makers:
             ahead = _Ahead(self, position, readers)
             making: deque[tuple[Chunk, int, Future[Any] | None]] = deque()
             while True:
@@ -202,7 +208,7 @@ class EpochReader:
                 chunk, i, made = making.popleft()
                 self._wait_for(chunk)
                 if made is not None:
-                    _is_done(made)
+                    self._wait_for_made(made, chunk.steps[i])
                 batch = self._made(chunk, i) if made is None else made.result()
                 if i == len(chunk.steps) - 1:
                     ahead.used(chunk)
@@ -237,16 +243,35 @@ class EpochReader:
 
     def _wait_for(self, chunk: Chunk) -> None:
         """Wait until a chunk is read. Raises StoreError when that takes too long."""
-        if _is_done(chunk.rows, self.reading.timeout_s):
+        most = self.reading.timeout_s or _READ_S
+        if _is_done(chunk.rows, most):
             return
         numbers = self.order.at(chunk.steps[0] % self.share.num_samples)
         files = list(dict.fromkeys(self._place_of(int(number))[0] for number in numbers))
         more = f" and {len(files) - _NAMED_FILES} more shards" if len(files) > _NAMED_FILES else ""
         raise StoreError(
             "samples were not read in time", file=", ".join(files[:_NAMED_FILES]) + more,
-            expected=f"an answer within {self.reading.timeout_s:g} s", found="none",
+            expected=f"an answer within {most:g} s", found="none",
             advice="Look at the store. If it is only slow, give the loader a larger timeout.",
         )  # fmt: skip
+
+    def _wait_for_made(self, made: Future[Any], positions: NDArray[np.int64]) -> None:
+        """Wait until a batch is made. Raises FunctionError when that takes longer than the user allows."""
+        most = self.reading.timeout_s
+        if most is None or _is_done(made, most):
+            _is_done(made)
+            return
+        error = FunctionError(
+            "the batch that begins with this sample was not made in time", expected=f"a batch within {most:g} s",
+            found="none", advice="Look at the function. If it is only slow, give the loader a larger timeout.",
+        )  # fmt: skip
+        for stack in _stacks(_MAKERS):
+            error.add_note(stack)
+        raise self._placed(error, int(positions[0]))
+
+    def placed(self, error: LadingError, position: int) -> LadingError:
+        """The error of a batch, with the place of its first sample."""
+        return self._placed(error, int(self.share.positions(position, 1)[0][0]))
 
     def rows(self, steps: list[NDArray[np.int64]]) -> list[list[Rows]]:
         """The rows of each batch of some positions, by dataset."""
@@ -383,6 +408,17 @@ class EpochReader:
         """The file of a sample, and its number in that file."""
         first, dataset = next(part for part in reversed(self.feed.parts) if part[0] <= number)
         return dataset.place_of(number - first)
+
+
+def _stacks(name: str) -> list[str]:
+    """What threads of a name are doing, as the end of a traceback each."""
+    frames = sys._current_frames()  # noqa: SLF001 - Python has no other way to look at threads
+    found = ((each.name, frames.get(each.ident or 0)) for each in threading.enumerate() if each.name.startswith(name))
+    return [
+        f"In the thread {thread}:\n{''.join(traceback.format_stack(frame, _SHOWN_CALLS))}"
+        for thread, frame in found
+        if frame is not None
+    ]
 
 
 def _is_done(future: Future[Any], timeout_s: float = inf) -> bool:
