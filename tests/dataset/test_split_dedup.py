@@ -6,7 +6,8 @@ import json
 import pickle
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import cache
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -33,24 +34,34 @@ TEXTS = [f"text {i}" for i in _RNG.integers(0, 6, COUNT)]
 KEYS = [f"{i:05}" for i in range(COUNT)]
 
 
+@pytest.fixture(scope="module")
+def plain_in(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """`plain_in("mds")`: samples of several shards, with values that come again. Each format is written once."""
+
+    @cache
+    def written(fmt: str) -> Path:
+        folder = tmp_path_factory.mktemp("dedup") / "plain"
+        if fmt == "files":
+            folder.mkdir()
+            for i, key in enumerate(KEYS):
+                for name, value in {"url": URLS[i], "n": NUMBERS[i], "txt": TEXTS[i]}.items():
+                    (folder / f"{key}.{name}").write_text(str(value))
+            return folder
+        with lading.writer(folder, format=fmt, shard_size=FORMATS[fmt]) as writer:
+            for at in range(0, COUNT, 12):
+                some = slice(at, at + 12)
+                writer.write_batch(
+                    pa.table({"__key__": KEYS[some], "url": URLS[some], "n": NUMBERS[some], "txt": TEXTS[some]})
+                )
+        return folder
+
+    return written
+
+
 @pytest.fixture(params=SOURCES)
-def plain(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[lading.Dataset]:
-    """Samples of several shards, with values that come again."""
-    if request.param == "files":
-        (tmp_path / "plain").mkdir()
-        for i, key in enumerate(KEYS):
-            for name, value in {"url": URLS[i], "n": NUMBERS[i], "txt": TEXTS[i]}.items():
-                (tmp_path / "plain" / f"{key}.{name}").write_text(str(value))
-        with lading.open(tmp_path / "plain", format="files") as dataset:
-            yield dataset
-        return
-    with lading.writer(tmp_path / "plain", format=request.param, shard_size=FORMATS[request.param]) as writer:
-        for at in range(0, COUNT, 12):
-            some = slice(at, at + 12)
-            writer.write_batch(
-                pa.table({"__key__": KEYS[some], "url": URLS[some], "n": NUMBERS[some], "txt": TEXTS[some]})
-            )
-    with lading.open(tmp_path / "plain") as dataset:
+def plain(request: pytest.FixtureRequest, plain_in: Callable[[str], Path]) -> Iterator[lading.Dataset]:
+    """The samples in a format. The tests only read them."""
+    with lading.open(plain_in(request.param), format="files" if request.param == "files" else None) as dataset:
         yield dataset
 
 
