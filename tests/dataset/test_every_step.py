@@ -9,7 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import lading
-from step_cases import CASES, ROWS, SOURCES, StepCase, plain_rows, write_sources
+from soak import some_pairs
+from step_cases import CASES, ROWS, SOURCES, plain_rows, write_sources
 
 
 @pytest.fixture(scope="module")
@@ -20,9 +21,10 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("source", SOURCES)
-@pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
-def test_verbs_behind_steps(case: StepCase, source: str, place: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name, source", some_pairs(CASES, SOURCES[::-1]))
+def test_verbs_behind_steps(name: str, source: str, place: Path, tmp_path: Path) -> None:
+    """The command line has the other source of each case, in `tests/cli/test_every_step.py`."""
+    case = CASES[name]
     expected = case.plain(ROWS)
     with lading.open(place / source) as opened:
         ds = case.chain(opened, place)
@@ -41,9 +43,9 @@ def test_verbs_behind_steps(case: StepCase, source: str, place: Path, tmp_path: 
         stats = ds.stats()
         assert stats.samples == len(expected)
         assert (stats.duplicate_keys or 0) == len(expected) - len({row["__key__"] for row in expected})
-        for name in ("cls", "score", "n"):
-            if values := [row[name] for row in expected if name in row]:
-                column = stats.columns[name]
+        for number in ("cls", "score", "n"):
+            if values := [row[number] for row in expected if number in row]:
+                column = stats.columns[number]
                 assert (column.min, column.max, column.values) == (min(values), max(values), len(values))
         digest = lading.digest(ds)
         assert digest.count == len(expected)
