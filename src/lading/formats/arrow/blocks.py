@@ -64,6 +64,8 @@ _MOST_NEARBY_BYTES, _NEAR_BYTES = 16 << 20, 2 << 10
 _MAX_REQUEST_BYTES = 64 << 20
 _PREFIX = 8
 _FEATHER_1 = b"FEA1"
+_END_BYTES = 16 << 10
+"""Of a remote file, that are read with its first ones: most footers fit."""
 _END_MARK = CONTINUED + bytes(4)
 _MAX_HEADS_BYTES = 16 << 20
 """Bytes of all heads of a file that are stored as arrays: 40,000 batches of six columns."""
@@ -134,9 +136,9 @@ class Body:
             data = room_for(length)
             file.read_into([as_view(data)], offset)
             return data
-        for start, held in self._expected:
-            if start <= offset and offset + length <= start + held.size:
-                return held.slice(offset - start, length)
+        held = self._held(offset, length)
+        if held is not None:
+            return held
         if self._forward_bytes:
             self._forward_bytes = min(2 * self._forward_bytes, _MOST_FORWARD_BYTES)
             return self._read_ahead(offset, length, self._forward_bytes)
@@ -151,7 +153,9 @@ class Body:
         file = self.open_file()
         if file is not None:
             return file.read(offset, length)
-        nearby = self.nearby
+        held, nearby = self._held(offset, length), self.nearby
+        if held is not None:
+            return bytes(held)
         if nearby is None:
             return bytes(self._read_ahead(offset, length, self._forward_bytes or _AHEAD_BYTES))
         found, [at] = nearby.find(np.array([offset]), np.array([length]))
@@ -210,12 +214,12 @@ class Body:
         return self._store.get_ranges(self.path, ranges)
 
     @contextmanager
-    def expecting(self, blocks: Sequence[Block]) -> Iterator[None]:
-        """Hold these messages of a remote file, requested at once and neighbours together, for the body."""
-        if self.file is not None or not blocks:
+    def expecting(self, ranges: Sequence[tuple[int, int]]) -> Iterator[None]:
+        """Hold these ranges of a remote file, requested at once and neighbours together, for the body."""
+        if self.file is not None or not ranges:
             yield
             return
-        offset, length = np.array([(block.offset, block.size_bytes) for block in blocks], np.int64).T
+        offset, length = np.array(ranges, np.int64).T
         plan = plan_ranges(offset, length, max_gap_bytes=self.gap_bytes, max_request_bytes=_MAX_REQUEST_BYTES)
         answers = self._store.get_ranges(self.path, plan.requests)
         held = [(start, pa.py_buffer(data)) for start, data in zip(plan.offset.tolist(), answers, strict=True)]
@@ -224,6 +228,12 @@ class Body:
             yield
         finally:
             self._expected = [one for one in self._expected if all(one is not other for other in held)]
+
+    def _held(self, offset: int, length: int) -> pa.Buffer | None:
+        for start, held in self._expected:
+            if start <= offset and offset + length <= start + held.size:
+                return held.slice(offset - start, length)
+        return None
 
     def read_singly(self) -> None:
         """Read from now on no more than is asked for."""
@@ -578,9 +588,12 @@ def find_blocks(body: Body, *, unended: bool) -> Blocks:
         DataError: it is big-endian, or a Feather file of version 1.
         LimitExceeded: the footer is larger than `footer_bytes`.
     """
-    head = body.peek(0, min(START_BYTES, body.size_bytes))
-    if head.startswith(MAGIC):
-        return _of_file(body)
+    size = body.size_bytes
+    # Of a remote file, both ends by one call.
+    with body.expecting([(0, min(START_BYTES, size)), (max(size - _END_BYTES, 0), min(_END_BYTES, size))]):
+        head = body.peek(0, min(START_BYTES, size))
+        if head.startswith(MAGIC):
+            return _of_file(body)
     if head.startswith(_FEATHER_1):
         raise DataError("a Feather file of version 1, which is no Arrow file", file=body.path,
                         advice="Read it with pyarrow.feather.read_table, and write it again.")  # fmt: skip

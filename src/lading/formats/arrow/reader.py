@@ -350,7 +350,8 @@ class ArrowReader(ShardReader):
         parts = [*zip(touched.tolist(), pairwise(np.append(begins, len(number)).tolist()), strict=True)]
         sizes = np.array([self._blocks.batches[at].size_bytes for at, _ in parts], np.int64)
         for first, last in pairwise(split_rows(np.arange(len(parts)), sizes, max_bytes=_TOGETHER_BYTES).tolist()):
-            with self._body.expecting(self._decoder.unread([at for at, _ in parts[first:last]], chosen)):
+            unread = self._decoder.unread([at for at, _ in parts[first:last]], chosen)
+            with self._body.expecting([(block.offset, block.size_bytes) for block in unread]):
                 for at, (begin, stop) in parts[first:last]:
                     batch = self._decoder.load(at, chosen).batch
                     yield at, batch, rows[begin:stop] - (ends[at] - batch.num_rows)

@@ -49,6 +49,8 @@ from lading.storage.unwrap import unwrapped
 __all__ = ["MdsReader", "ReadOptions", "meta_places", "parse_object", "read_meta", "same_bytes"]
 
 _MAX_REQUEST_BYTES = 64 << 20
+_HEAD_BYTES = 1 << 10
+"""Of the head of a remote shard, without the places of samples: it is read at once."""
 _READER_BYTES = 16 << 10
 """Memory of a reader without the places of samples, about."""
 _READ_BYTES = 8 << 10
@@ -96,6 +98,7 @@ class _Body:
         self.file: OpenFile | None = None
         self.mapped: MappedFile | None = None
         self._data: pa.Buffer | None = None
+        self._first: pa.Buffer | None = None
         self._closed = False
         store = source.store
         if compression:
@@ -117,7 +120,10 @@ class _Body:
     def _size(self, store: Store) -> int:
         if self.file is not None:
             return self.file.size_bytes
-        return int(self._data.size) if self._data is not None else store.head(self.path).size_bytes
+        if self._data is not None:
+            return int(self._data.size)
+        known = self._source.info if self.path == self._source.path else None
+        return (known or store.head(self.path)).size_bytes
 
     def _unpacked(self, compression: str, listed: _Listed) -> pa.Buffer:
         store, limits = self._source.store, self._source.limits
@@ -139,9 +145,18 @@ class _Body:
                 raise SidecarMismatch("the file unpacks to more than the index says", found=error.found,
                                       expected=f"{listed.raw.size_bytes} bytes") from error  # fmt: skip
 
+    def read_ahead(self, length: int) -> None:
+        """Read the first bytes of a file that is read by range, and hold them for the next reads; 0 to hold none."""
+        self._first = None
+        if self.is_ranges and length:
+            [self._first] = self.read([(0, min(length, self.size_bytes))])
+
     def read(self, ranges: Sequence[tuple[int, int]]) -> list[pa.Buffer]:
         """Return bytes of each `(offset, length)`. Raises UsageError if it was closed."""
         self._check_open()
+        first = self._first
+        if first is not None and all(offset + length <= first.size for offset, length in ranges):
+            return [first.slice(offset, length) for offset, length in ranges]
         if self._data is not None:
             return [self._data.slice(offset, length) for offset, length in ranges]
         if self.file is not None:
@@ -242,7 +257,9 @@ class MdsReader(SampleReader):
         split = entry is not None and entry.raw_meta is not None
         head = _meta(self._source, entry, self._options) if split and entry is not None else self._body
         with errors_at(file=head.path):
+            head.read_ahead(_HEAD_BYTES + (4 * entry.samples if entry is not None else 0))
             offset, text = _read_head(head, self._body.size_bytes, self._source.limits, split=split)
+            head.read_ahead(0)
             if entry is None:
                 return offset, parse_config(parse_object(text) or {}, limits=self._source.limits)
         _check_header(head.path, len(offset) - 1, text, entry, self._source.limits)
