@@ -15,9 +15,9 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import islice, zip_longest
-from typing import Any, Final, Literal, TypeAlias
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -58,8 +58,7 @@ class _Settings:
     window: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Origin:
+class _Origin(NamedTuple):
     """A place in the documents of a rank, from which reading can begin again.
 
     Attributes:
@@ -73,8 +72,7 @@ class _Origin:
     given: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class _Document:
+class _Document(NamedTuple):
     """A document with tokens.
 
     Attributes:
@@ -266,9 +264,9 @@ class Packer:
             found = self._texts.documents(batch, self.counts)
             places = [i for i in range(skipped, len(found)) if len(found[i][0])]
             skipped = max(skipped - len(found), 0)
-            for i, following in zip_longest(places, places[1:]):
-                next_one = _Origin(after, 0) if following is None else _Origin(before, following)
-                yield _Document(*found[i], _Origin(before, i), next_one)
+            origins = [*(_Origin(before, i) for i in places), _Origin(after, 0)]
+            for i, origin, next_one in zip(places, origins, origins[1:], strict=False):
+                yield _Document(*found[i], origin, next_one)
 
     def _made(self, batch: list[_Sequence]) -> dict[str, Any]:
         """The columns of a batch."""
@@ -299,7 +297,7 @@ def _split(documents: Iterator[_Document], length: int, used: int) -> Iterator[_
             begin += len(pieces[-1])
             room -= len(pieces[-1])
             if not room:
-                yield pieces, [], document.after if begin == len(ids) else replace(document.origin, given=begin)
+                yield pieces, [], document.after if begin == len(ids) else document.origin._replace(given=begin)
                 pieces, room = [], length
     if pieces:
         yield pieces, [], document.after
@@ -323,7 +321,7 @@ def _fitted(documents: Iterator[_Document], settings: _Settings, given: int, *, 
         pieces = [(each, begin) for each in held for begin in range(0, len(each.ids), length)]
         rows = _placed([min(len(each.ids) - begin, length) for each, begin in pieces], length)
         for number, row in enumerate(rows[given:], given + 1):
-            after = held[-1].after if number == len(rows) else replace(held[0].origin, given=number)
+            after = held[-1].after if number == len(rows) else held[0].origin._replace(given=number)
             mine = [pieces[i] for i in row]
             yield [each.ids[begin : begin + length] for each, begin in mine], [each.kept for each, _ in mine], after
         given = 0
@@ -378,7 +376,7 @@ class _Texts:
         columns = _columns_in(batch)
         name = self._name([*columns])
         values = columns[name]
-        real = [i for i in range(len(values)) if not (PADDING in columns and columns[PADDING][i])]
+        real = range(len(values)) if PADDING not in columns else np.flatnonzero(~np.array(columns[PADDING])).tolist()
         places = [i for i in real if values[i] is not None]
         if len(places) < len(real):
             counts[f"samples without {name}, left out"] += len(real) - len(places)
@@ -394,7 +392,9 @@ class _Texts:
                 raise FunctionError("the tokenizer raised an error", column=name,
                                     found=f"{type(error).__name__}: {error}") from error  # fmt: skip
         kept = [tuple(columns[each][i] for each in self.keep) for i in places]
-        return [(np.concatenate([_as_ids(ids, name), self._end]), k) for ids, k in zip(found, kept, strict=True)]
+        ends = len(self._end) > 0
+        made = (np.concatenate([ids, self._end]) if ends else ids for ids in (_as_ids(each, name) for each in found))
+        return [*zip(made, kept, strict=True)]
 
     def _name(self, columns: Sequence[str]) -> str:
         """The column of texts or ids."""
