@@ -18,10 +18,9 @@ Example:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from typing import Any, Final, Literal, Self, TypeAlias, get_args
+from typing import Any, Final, Literal, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,11 +63,6 @@ class Shuffle:
     def as_dict(self) -> dict[str, Any]:
         """The values that matter, as JSON has them."""
         return asdict(self) if self.kind == "block" else {"kind": self.kind}
-
-    @classmethod
-    def of(cls, values: Mapping[str, Any]) -> Self:
-        """The shuffle of `as_dict`."""
-        return cls(**values)
 
 
 class Order:
