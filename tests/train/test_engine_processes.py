@@ -181,6 +181,53 @@ def test_ctrl_c_ends_at_once_while_a_store_is_silent(data: Path, tmp_path: Path,
     assert [*tmp_path.iterdir()] == []
 
 
+_PHASES = """
+import os, sys, threading
+import lading
+
+source, where, kind = sys.argv[1:]
+
+def stay(value):
+    os.write(1, b"here\\n")
+    threading.Event().wait()
+
+def spin(value):
+    if where == "batches":
+        os.write(1, b"here\\n")
+    return value
+
+options = {where: stay} if where != "batches" else {"transform": spin}
+loader = lading.loader(source, 8, workers=2 * (kind == "workers"), **options)
+if kind == "torch":
+    from torch.utils.data import DataLoader
+    loader = DataLoader(loader.to_torch(), batch_size=None, num_workers=2, multiprocessing_context="fork")
+while True:
+    for batch in loader:
+        pass
+"""
+
+
+@pytest.mark.parametrize("kind", ["threads", "workers", "torch"])
+@pytest.mark.parametrize("where", ["transform", "batch_transform", "batches"])
+def test_ctrl_c_ends_in_any_phase(data: Path, where: str, kind: str) -> None:
+    """In the first batch, while a function does not return, and in the middle of epochs; as a terminal sends it."""
+    if kind == "torch":
+        pytest.importorskip("torch")
+    command = [sys.executable, "-c", _PHASES, str(data), where, kind]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "here\n"
+        running = children(process.pid)
+        os.killpg(process.pid, signal.SIGINT)
+        _, err = process.communicate(timeout=120)
+    assert (process.returncode, err.splitlines()[-1]) == (-signal.SIGINT, "KeyboardInterrupt"), err
+    assert len(running) == (0 if kind == "threads" else 2)
+    assert len(err.splitlines()) < (60 if kind == "torch" else 30), err
+    wait_until_gone(running)
+
+
 def test_a_forked_process_begins_a_loop_of_its_own(data: Path) -> None:
     """While the threads of the parent read: a lock that one of them holds is never free in the child."""
     loader = lading.loader(data, 4, shuffle=True, transform=lambda sample: sample)
