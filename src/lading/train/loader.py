@@ -260,7 +260,9 @@ class Loader:
 
         They come in the order of this loader with any number of workers, from where this loader stands, and each loop
         gives the next epoch. That pays where a function of the user is heavy Python. Else the threads of the loader
-        are as fast, without processes. With a block shuffle each worker reads all blocks.
+        are as fast, without processes. With a block shuffle every batch has samples of all blocks of its round. So each
+        worker reads the bytes of all blocks: n workers read n times the bytes of a store, and wait as long for it as
+        one. Remote data are cheaper without workers.
 
         Example:
             workers = DataLoader(loader.to_torch(), batch_size=None, num_workers=4)
