@@ -14,6 +14,7 @@ from copy import copy
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from itertools import pairwise
+from threading import Lock
 from typing import Self, TypeAlias, TypeVar, cast, get_args
 
 import numpy as np
@@ -149,7 +150,7 @@ class _PlainRanges:
 
 
 class Fetcher:
-    """Open files behind references, kept between batches; close the fetcher when done.
+    """Open files behind references, kept between batches; close the fetcher when done. Threads may share it.
 
     Args:
         stores: store of each URL.
@@ -178,6 +179,7 @@ class Fetcher:
         self._maps: OrderedDict[str, MappedFile] = OrderedDict()
         self._unwrapped: OrderedDict[str, UnwrappedFile] = OrderedDict()
         self._touched: deque[tuple[MappedFile, int, int, int]] = deque()
+        self._lock = Lock()
         self.recent = RecentBytes()
 
     def close(self) -> None:
@@ -200,11 +202,17 @@ class Fetcher:
         Existing views stay valid; touching them reads their pages again. The latest `held_bytes` of payload are
         therefore not released: the caller still holds and touches them.
         """
-        behind = sum(payload for *_, payload in self._touched)
-        while self._touched and behind - self._touched[0][3] >= held_bytes:
-            mapped, start, stop, payload = self._touched.popleft()
-            mapped.release(start, stop)
-            behind -= payload
+        with self._lock:
+            behind = sum(payload for *_, payload in self._touched)
+            while self._touched and behind - self._touched[0][3] >= held_bytes:
+                mapped, start, stop, payload = self._touched.popleft()
+                mapped.release(start, stop)
+                behind -= payload
+
+    def forget_views(self) -> None:
+        """Leave the pages behind all existing views to those who hold them: `release` does not release them."""
+        with self._lock:
+            self._touched.clear()
 
     def materialise(
         self,
@@ -286,9 +294,10 @@ class Fetcher:
                 made[places[name]] = _build(at, views=shown)
             yield with_columns(part, made)
             del mine, part, made  # before as much is unpacked again
-        while copied and len(self._touched) > before:
-            mapped, start, stop, _ = self._touched.pop()
-            mapped.release(start, stop)
+        with self._lock:
+            while copied and len(self._touched) > before:
+                mapped, start, stop, _ = self._touched.pop()
+                mapped.release(start, stop)
 
     def heads(
         self, column: pa.Array, files: Sequence[FileEntry], most_bytes: int | None
@@ -552,21 +561,34 @@ class Fetcher:
     def _open(self, store: Mapper, path: str) -> OpenFile:
         if self.mmap:
             return self._map(store, path)
-        return _recent(self._files, path, partial(store.open_file, path), self._max_open)
+        return self._recent(self._files, path, partial(store.open_file, path), self._max_open)
 
     def _map(self, store: Mapper, path: str) -> MappedFile:
-        return _recent(self._maps, path, partial(store.map, path), self._max_open)
+        return self._recent(self._maps, path, partial(store.map, path), self._max_open)
 
     def _read_unwrapped(self, at: _Located, rows: NDArray[np.int64], entry: FileEntry, store: Store, path: str) -> None:
         def opened() -> UnwrappedFile:
             return UnwrappedFile(store, path, entry.wrap, limits=self.limits)
 
-        stream = _recent(self._unwrapped, path, opened, _MAX_STREAMS)
-        for row in rows[np.argsort(at.offset[rows], kind="stable")].tolist():
-            try:
-                at.replace(row, stream.read(int(at.offset[row]), int(at.length[row])))
-            except BadReference as error:
-                at.fail([row], error)
+        stream = self._recent(self._unwrapped, path, opened, _MAX_STREAMS)
+        with stream.turn:
+            for row in rows[np.argsort(at.offset[rows], kind="stable")].tolist():
+                try:
+                    at.replace(row, stream.read(int(at.offset[row]), int(at.length[row])))
+                except BadReference as error:
+                    at.fail([row], error)
+
+    def _recent(self, kept: OrderedDict[str, _Opened], path: str, opened: Callable[[], _Opened], most: int) -> _Opened:
+        """Return the opened object of a path from a cache that keeps the `most` last used."""
+        with self._lock:
+            if path in kept:
+                kept.move_to_end(path)
+                return kept[path]
+            while len(kept) >= most:
+                kept.popitem(last=False)
+        made = opened()  # outside of the lock: a store may be slow, and nobody else needs to wait
+        with self._lock:
+            return kept.setdefault(path, made)
 
 
 def _joined(parts: Sequence[Refs]) -> Refs:
@@ -608,16 +630,6 @@ def _read_one(at: _Located, row: int, entry: FileEntry, store: Store, path: str)
 def value_bounds(length: NDArray[np.int64], max_bytes: int) -> Iterator[tuple[int, int]]:
     """Yield bounds of parts of values that have at most so many bytes; a larger value is a part of its own."""
     yield from pairwise(split_rows(np.arange(len(length)), length, max_bytes=max_bytes).tolist())
-
-
-def _recent(kept: OrderedDict[str, _Opened], path: str, opened: Callable[[], _Opened], most: int) -> _Opened:
-    """Return the opened object of a path from a cache that keeps the `most` last used."""
-    if path not in kept:
-        while len(kept) >= most:
-            kept.popitem(last=False)
-        kept[path] = opened()
-    kept.move_to_end(path)
-    return kept[path]
 
 
 def _clipped(

@@ -2,13 +2,14 @@
 
 Offsets count in the decompressed stream. Reading goes forward. The last `keep_bytes` stay in memory, so that a short
 step back (an image before its JSON) costs nothing. A read further back starts again from the beginning: correct,
-counted in `restarts`, and slow.
+counted in `restarts`, and slow. Threads may share a file: they read in turn.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
+from threading import RLock
 
 from lading.codecs import stream_decoder
 from lading.errors import BadReference, errors_at
@@ -64,6 +65,8 @@ class UnwrappedFile:
 
     Attributes:
         restarts: number of reads further back than `keep_bytes`.
+        turn: held by the thread that reads. A thread that reads several ranges holds it around them, because ranges of
+            two threads by turns would start again each time.
     """
 
     def __init__(
@@ -81,6 +84,7 @@ class UnwrappedFile:
         self._kept = self._end = 0
         self._stream = self._from_start()
         self.restarts = 0
+        self.turn = RLock()
 
     def _from_start(self) -> Iterator[bytes]:
         # Not a generator of this object: one that holds its owner would keep the bytes until a collection.
@@ -95,6 +99,10 @@ class UnwrappedFile:
         """
         if offset < 0 or length < 0:
             raise BadReference("a range cannot be negative", file=self._path, offset=offset, found=length)
+        with self.turn:
+            return self._read(offset, length)
+
+    def _read(self, offset: int, length: int) -> bytes:
         if offset < (self._byte_ranges[0][0] if self._byte_ranges else self._end):
             self.restarts += 1
             self._byte_ranges.clear()

@@ -330,4 +330,7 @@ def materialised(shards: Shards, table: pa.Table, *, views: bool = False) -> pa.
     batches = whole.to_batches() or [pa.record_batch([c.combine_chunks() for c in whole.columns], whole.schema)]
     if not views:
         batches = [shards.fetcher.read_large(batch) for batch in batches]
-    return pa.Table.from_batches([shards.fetcher.materialise(batch, views=views, earlier=False) for batch in batches])
+    found = [shards.fetcher.materialise(batch, views=views, earlier=False) for batch in batches]
+    if views:  # who takes rows by number says never that they are used, and each would keep its file open
+        shards.fetcher.forget_views()
+    return pa.Table.from_batches(found)
