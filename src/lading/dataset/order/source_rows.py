@@ -12,7 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from lading.arrow.align import union_schema
-from lading.arrow.references import files_of
+from lading.arrow.references import concat, files_of
 from lading.arrow.types import unread_type
 from lading.arrow.views import reorder, take_rows
 from lading.content.field_paths import FieldPath
@@ -246,19 +246,34 @@ class SourceRows:
         wanted = columns_to_read(again, columns, view)
         if wanted is not None and shards.fixed_schema and KEY not in shards.schema.names:
             wanted = [name for name in wanted if name != KEY] or None
-        rows = one_batch(unfetched_rows(shards, rising, wanted, aligned_to(shards, wanted)))
         transform = Transform(
             again, view, shards.fetcher, map_schemas=map_schemas, counts=counts, any_members=shards.takes_any_fields
         )
-        whole = self._with_asked(rows, again, columns)
-        portion = transform.apply(whole, self.origin(rising).places(whole))
-        if portion.samples is None or len(portion.samples) != len(rising):
-            raise other_count()
-        table = pa.Table.from_batches([portion.batch])
+        parts: list[pa.Table] = []
+        firsts: list[NDArray[np.int64]] = []
+        for part, rows in self._told_apart(rising, wanted):
+            whole = self._with_asked(rows, again, columns)
+            portion = transform.apply(whole, self.origin(part).places(whole))
+            if portion.samples is None or len(portion.samples) != len(part):
+                raise other_count()
+            firsts.append(sample_firsts(portion.batch, view) + sum(map(len, parts)))
+            parts.append(pa.Table.from_batches([portion.batch]))
+        table = parts[0] if len(parts) == 1 else concat(parts)
         if np.array_equal(rising, numbers):
             return table
-        bounds = np.append(sample_firsts(table, view), len(table))
-        return reorder(table, sample_rows(bounds, places))
+        return reorder(table, sample_rows(np.append(np.concatenate(firsts), len(table)), places))
+
+    def _told_apart(
+        self, numbers: NDArray[np.int64], columns: Sequence[str] | None
+    ) -> Iterator[tuple[NDArray[np.int64], pa.RecordBatch]]:
+        """Samples of the source, in parts in which documents of one id are no neighbours, and would be one."""
+        shards = self._shards
+        rows = one_batch(unfetched_rows(shards, numbers, columns, aligned_to(shards, columns)))
+        if len(sample_firsts(rows, self._view)) >= len(numbers):
+            yield numbers, rows
+            return
+        for half in np.array_split(numbers, 2):
+            yield from self._told_apart(half, columns)
 
 
 def makes_rows(step: Step, view: str) -> bool:

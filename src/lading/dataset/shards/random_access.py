@@ -313,6 +313,10 @@ def _taken(
     else:
         rows = view.read(ordinals, Scan(columns))
     firsts = sample_firsts(rows, shards.view)
+    if len(firsts) < len(ordinals) and len(ordinals) > 1:  # documents of one id became neighbours
+        one, other = (_taken(shards, shard, half, columns, hold=hold) for half in np.array_split(ordinals, 2))
+        both = np.concatenate((one.firsts, other.firsts + one.rows.num_rows))
+        return _Taken(concat([one.rows, other.rows]), both, one.loose)
     if len(firsts) != len(ordinals):
         raise DataError("samples of one id stand in this shard, and nothing tells their rows apart",
                         file=shards.path(shard), expected=count(len(ordinals), "sample"),
