@@ -17,6 +17,7 @@ import lading
 from lading.dataset.dataset import Dataset
 from lading.errors import DataError, UsageError
 from lading.train.mixing import Proportions
+from training import Job, keys, resumed
 
 _WEIGHTS = st.lists(st.one_of(st.just(0.0), st.floats(0.01, 9)), min_size=1, max_size=6).filter(any)
 
@@ -104,17 +105,19 @@ def test_the_next_epoch_goes_on_with_samples_that_were_not_seen(sources: dict[st
 
 @given(data=st.data())
 def test_training_goes_on_at_the_next_sample(sources: dict[str, Dataset], data: st.DataObject) -> None:
+    """Sources of several formats, with other ranks and batches."""
     mixture = _mixed(sources, stop=data.draw(st.sampled_from(["first", "all"])), seed=2)
     whole = _keys(lading.loader(mixture, 1, shuffle=True))
-    loader = lading.loader(mixture, data.draw(st.integers(1, 9)), shuffle=True)
-    stop, before = data.draw(st.integers(1, len(loader) - 1)), []
-    for _, batch in zip(range(stop), loader, strict=False):
-        before += batch["__key__"]
-    state = loader.state_dict()
-    assert state["seen"] == {name: sum(key.startswith(name) for key in before) for name in sources}
-    again = lading.loader(mixture, data.draw(st.integers(1, 9)), shuffle=True)
-    again.load_state_dict(state)
-    assert before + _keys(again) == whole
+    first, second = (Job(data.draw(st.integers(1, 9)), data.draw(st.integers(1, 4))) for _ in range(2))
+    steps = data.draw(st.integers(1, (len(whole) - 1) // (first.batch_size * first.world_size)))
+    before, after = resumed(mixture, first, steps, second, shuffle=True)
+    assert keys(before) + keys(after) == whole
+
+
+def test_a_state_has_how_often_each_source_was_seen(sources: dict[str, Dataset]) -> None:
+    loader = lading.loader(_mixed(sources, seed=2), 7, shuffle=True)
+    before = [key for _, batch in zip(range(3), loader, strict=False) for key in batch["__key__"]]
+    assert loader.state_dict()["seen"] == {name: sum(key.startswith(name) for key in before) for name in sources}
 
 
 def test_weights_may_change_from_the_position_of_a_state_on(sources: dict[str, Dataset]) -> None:

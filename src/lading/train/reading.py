@@ -197,7 +197,7 @@ class EpochReader:
         most = count + 2 if self.maker.is_costly else 1
         with Threads(1, "lading-read") as readers, Threads(count, _MAKERS) as makers:
             ahead = _Ahead(self, position, readers)
-            making: deque[tuple[Chunk, int, Future[Any] | None]] = deque()
+            making: deque[tuple[Chunk, int, Future[tuple[Any, int]] | None]] = deque()
             while True:
                 while len(making) < most and (found := ahead.next()) is not None:
                     chunk, i = found
@@ -209,7 +209,9 @@ class EpochReader:
                 self._wait_for(chunk)
                 if made is not None:
                     self._wait_for_made(made, chunk.steps[i])
-                batch = self._made(chunk, i) if made is None else made.result()
+                batch, replaced = self._made(chunk, i) if made is None else made.result()
+                if replaced:  # counted when the loop has the batch: one that was made ahead may be made again
+                    self.counts["samples that could not be decoded, replaced"] += replaced
                 if i == len(chunk.steps) - 1:
                     ahead.used(chunk)
                 del chunk, made, found  # a chunk is in memory as long as somebody has it
@@ -340,19 +342,20 @@ class EpochReader:
         position = int(positions[i]) % self.share.num_samples
         return np.random.default_rng(derived_key(self.feed.seed, self.epoch, "transform", position))
 
-    def _made(self, chunk: Chunk, i: int) -> Any:
+    def _made(self, chunk: Chunk, i: int) -> tuple[Any, int]:
+        """A batch, and how many of its samples were replaced."""
         rows, positions = chunk.rows.result()[i], chunk.steps[i]
         self._refuse_changed(rows, positions)
         padding = positions >= self.share.num_samples
         if not self.maker.decodes:
             tables = [each.padded(padding) if self.share.pads else each.table for each in rows]
-            return self._batch(tables[0] if len(tables) == 1 else pa.concat_tables(tables), positions)
+            return self._batch(tables[0] if len(tables) == 1 else pa.concat_tables(tables), positions), 0
         columns, failed = self._decoded(rows, positions)
         for place, error in failed.items():
             self._replace(columns, (place, len(positions)), int(positions[place]), error)
         if self.share.pads:
             columns[PADDING] = padding
-        return self._batch(columns, positions)
+        return self._batch(columns, positions), len(failed)
 
     def _refuse_changed(self, rows: Sequence[Rows], positions: NDArray[np.int64]) -> None:
         """Raise CorruptShard if somebody wrote to a file since its samples were read ahead.
@@ -388,7 +391,6 @@ class EpochReader:
             [rows] = self.rows([np.array([further])])
             found, failed = self._decoded(rows, np.array([further]))
             if not failed:
-                self.counts["samples that could not be decoded, replaced"] += 1
                 put_sample(columns, count, place, found)
                 return
         mend = error.advice or "Look at the data."
