@@ -1,0 +1,36 @@
+"""Freed memory that is kept: page faults of batches of bytes, each of which is freed when the next is there."""
+
+from __future__ import annotations
+
+import platform
+import subprocess
+import sys
+
+import pytest
+
+_BATCHES = """
+import resource, sys
+from lading.arrow.free_memory import keep_freed
+
+def make(count):
+    for number in range(count):
+        batch = [bytes([number]) * size for size in range(90_000, 110_000, 312)]
+
+if sys.argv[1] == "keep":
+    keep_freed(6_400_000)
+make(10)
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+make(20)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+_PAGES = 20 * 6_400_000 // 4096
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the rule is glibc's")
+def test_the_memory_of_a_batch_is_kept_for_the_next_ones() -> None:
+    faults = {
+        how: int(subprocess.run([sys.executable, "-c", _BATCHES, how], check=True, capture_output=True).stdout)
+        for how in ("keep", "leave")
+    }
+    assert faults["keep"] < _PAGES // 5
+    assert faults["leave"] > _PAGES // 4, "glibc has another rule now: keep_freed may be needless"
