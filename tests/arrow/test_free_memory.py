@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import gc
 import platform
 import subprocess
 import sys
+from contextlib import suppress
 
 import pytest
+
+from lading.arrow.free_memory import no_cycles
 
 _BATCHES = """
 import resource, sys
@@ -34,3 +38,17 @@ def test_the_memory_of_a_batch_is_kept_for_the_next_ones() -> None:
     }
     assert faults["keep"] < _PAGES // 5
     assert faults["leave"] > _PAGES // 4, "glibc has another rule now: keep_freed may be needless"
+
+
+@pytest.mark.parametrize("was_on", [True, False])
+def test_python_looks_for_cycles_afterwards_as_before(was_on: bool) -> None:
+    before, found = gc.isenabled(), []
+    try:
+        (gc.enable if was_on else gc.disable)()
+        with suppress(ValueError), no_cycles():
+            found.append(gc.isenabled())
+            raise ValueError
+        found.append(gc.isenabled())
+    finally:
+        (gc.enable if before else gc.disable)()
+    assert found == [False, was_on]

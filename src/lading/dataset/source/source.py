@@ -26,6 +26,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lading.arrow.free_memory import no_cycles
 from lading.dataset.source.split_names import splits_of_names
 from lading.errors import DataError, NotFound, SeveralSplits, SourceNotFound, StoreError, UnknownFormat, UsageError
 from lading.formats.base import AnyFormat, ListedShard, SplitList
@@ -724,10 +725,11 @@ def _listed_by_index(store: Store, root: str, limits: Limits, asked: Asked) -> L
         except NotFound:
             continue
         refuse_pointer(head, path)
-        for known in formats:
-            listed = known.list_shards(store, path, head, limits) if name in known.info.index_names else None
-            if listed is not None:
-                return Listing(_table(listed, path), index_file=path, format=known.name)
+        with no_cycles():
+            for known in formats:
+                listed = known.list_shards(store, path, head, limits) if name in known.info.index_names else None
+                if listed is not None:
+                    return Listing(_table(listed, path), index_file=path, format=known.name)
     return None
 
 
