@@ -20,6 +20,7 @@ from lading.errors import UsageError
 from lading.features.items import INTERLEAVED_SCHEMA
 from lading.testing import assert_exact_resume
 from lading.train.order import Shuffle
+from soak import some
 from step_cases import CASES, ROWS, SOURCES, plain_rows, write_sources
 from train_sources import COUNT, DOCUMENT_SOURCES, DOCUMENTS, SAMPLE_SOURCES, SAMPLES, contents, write
 from training import Job, given, keys, planned, ranks, resumed
@@ -91,11 +92,21 @@ def _cases(**factors: Any) -> list[Any]:
     return [pytest.param(case, id=f"{case['source']}, {case['stop']}") for case in covering(factors)]
 
 
-_HOW = {"first": _JOBS, "second": _OTHER_JOBS, "last": ("short", "pad", "drop"), "stop": _STOPS}
+_HOW = {
+    "first": some(*_JOBS, least=3),
+    "second": some(*_OTHER_JOBS, least=3),
+    "last": ("short", "pad", "drop"),
+    "stop": some(
+        "in the middle", "at the end", "in the first step", "before it begins", "before the last step", least=3
+    ),
+}
 
 
 @pytest.mark.parametrize(
-    "case", _cases(source=[*SAMPLE_SOURCES], shuffle=_SHUFFLES, columns=(None, ["txt", "number"]), **_HOW)
+    "case",
+    _cases(
+        source=[*SAMPLE_SOURCES], shuffle=some(*_SHUFFLES[::-1], least=3), columns=(None, ["txt", "number"]), **_HOW
+    ),
 )
 def test_samples_in_every_form(sources: _Sources, case: dict[str, Any]) -> None:
     _check(sources, case, documents=False)
