@@ -178,19 +178,18 @@ def test_ranks_share_the_documents(texts: Path, method: str) -> None:
 
 
 @pytest.mark.parametrize("method", _METHODS)
-def test_a_loop_that_ends_early_starts_its_epoch_again(texts: Path, method: str) -> None:
-    packer = _packed(texts / "parquet", method)
-    count = len([*_packed(texts / "parquet", method)])
-    for stop in (1, count):
+def test_a_loop_that_ends_early_leaves_its_epoch(texts: Path, method: str) -> None:
+    packer, whole = _packed(texts / "parquet", method), _packed(texts / "parquet", method)
+    epochs = [[batch["input_ids"] for batch in whole] for _ in range(3)]
+    for epoch, stop in enumerate((1, len(epochs[1]))):
         batches = iter(packer)
-        first, *_ = (next(batches) for _ in range(stop))
-        assert packer.epoch == 0
-        again = next(iter(packer))
-        assert np.array_equal(again["input_ids"], first["input_ids"])
-    assert len([*packer]) == count
-    assert packer.epoch == 1
+        found = [next(batches)["input_ids"] for _ in range(stop)]
+        assert packer.epoch == epoch
+        assert all(map(np.array_equal, found, epochs[epoch]))
+    assert all(map(np.array_equal, (batch["input_ids"] for batch in packer), epochs[2]))
+    assert packer.epoch == 3
     packer.set_epoch(0)
-    assert np.array_equal(next(iter(packer))["input_ids"], first["input_ids"])
+    assert np.array_equal(next(iter(packer))["input_ids"], epochs[0][0])
 
 
 def test_epochs_differ(texts: Path) -> None:

@@ -138,9 +138,8 @@ def _feed(source: Source | Dataset | Mixture, shuffle: bool | Kind | Shuffle, se
 class Loader:
     """Gives batches; made by `lading.loader`. A `for` loop is one epoch, or what is left of it after `load_state_dict`.
 
-    A loop that ends early (`break`) starts its epoch again, unless `load_state_dict` says otherwise. One loop runs at a
-    time: the state is that of the last one that began, and an earlier one raises UsageError when it goes on. A forked
-    process begins a loop of its own. A copy made by pickle has the same epoch, and no loop.
+    A loop that ends early (`break`) leaves its epoch: the next loop gives the next one. One loop runs at a time: the state is that of the last one that began, and an earlier one raises UsageError when it goes on. A forked
+    process begins a loop of its own. A copy made by pickle goes on where this one stands.
 
     Attributes:
         epoch: number of the epoch that the next loop gives.
@@ -163,7 +162,7 @@ class Loader:
         self.counts: Counter[str] = Counter()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_loop": None}
+        return {**self.__dict__, "_loop": None, "_resumed": True}
 
     @property
     def datasets(self) -> tuple[Dataset, ...]:
@@ -189,8 +188,8 @@ class Loader:
     def __iter__(self) -> Iterator[Any]:
         self._refuse_other_ranks()
         self._end_loop()
-        if not self._resumed:  # a loop that was given all batches is over, also if it never asked for more
-            self.epoch, self._position = self._begin(self.epoch, self._position)[0], 0
+        if self._position and not self._resumed:  # the loop before ended early, or never asked for more
+            self.epoch, self._position = self.epoch + 1, 0
         self._loop = self._batches_from(self._position)
         return self._epoch(self._loop, self._position, os.getpid())
 

@@ -161,7 +161,7 @@ def pack(  # noqa: PLR0913 - one argument a decision of the user; all but two by
 class Packer:
     """Gives batches of packed sequences; made by `lading.pack`. A `for` loop is one epoch of the loader.
 
-    A loop that ends early (`break`) starts its epoch again, unless `load_state_dict` says otherwise.
+    A loop that ends early (`break`) leaves its epoch: the next loop gives the next one.
 
     Attributes:
         counts: what was reported so far, by a short phrase.
@@ -189,8 +189,9 @@ class Packer:
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         begin, self._resumed = self._resumed, None
-        if begin is None and self._looping is not None:
-            self._loader.set_epoch(self._looping)
+        if begin is None and self._looping is not None:  # the loop before ended early
+            self._loader.set_epoch(self._looping + (self._origin is not None))
+            self._origin = None
         self._looping = self._loader.epoch
         begin = begin or _Origin(self._loader.state_dict(), 0)
         settings, documents = self._settings, self._documents(begin.documents)
