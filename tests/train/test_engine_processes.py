@@ -32,7 +32,8 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def _run(script: str, *arguments: object, env: dict[str, str] | None = None) -> subprocess.Popen[str]:
     command = [sys.executable, "-c", script, *map(str, arguments)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env)
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, env=env)
 
 
 # One script starts all ranks by forks, so that torch is imported once.
@@ -118,6 +119,7 @@ with open(log, "r+") as file:
         file.write(json.dumps({"keys": batch["__key__"], "state": loader.state_dict()}) + "\\n")
         file.flush()
         print(len(batch), flush=True)
+        sys.stdin.readline()
 print("epoch", loader.epoch, flush=True)
 """
 
@@ -127,7 +129,10 @@ def test_a_killed_job_starts_again_at_once(data: Path, tmp_path: Path) -> None:
     log.touch()
     for steps in (1, 17):
         with _run(_TRAIN, data, log) as process:
+            assert process.stdin is not None
             assert process.stdout is not None
+            process.stdin.write("\n" * (steps + 5))  # it goes on for a few steps while it is killed
+            process.stdin.flush()
             for _ in range(steps):
                 assert process.stdout.readline()
             process.kill()
@@ -231,7 +236,7 @@ def test_ctrl_c_ends_in_any_phase(data: Path, where: str, kind: str) -> None:
 def test_a_forked_process_begins_a_loop_of_its_own(data: Path) -> None:
     """While the threads of the parent read: a lock that one of them holds is never free in the child."""
     loader = lading.loader(data, 4, shuffle=True, transform=lambda sample: sample)
-    whole = [key for batch in loader for key in batch["__key__"]]
+    whole, following = ([key for batch in loader for key in batch["__key__"]] for _ in range(2))
     loader.set_epoch(0)
     loop = iter(loader)
     seen = next(loop)["__key__"]
@@ -246,7 +251,7 @@ def test_a_forked_process_begins_a_loop_of_its_own(data: Path) -> None:
                 except lading.LadingError as error:
                     found = str(error)
                 mine = [key for batch in loader for key in batch["__key__"]]
-                os.write(write, pickle.dumps((found, mine == whole, threading.active_count())))
+                os.write(write, pickle.dumps((found, mine == following, threading.active_count())))
             finally:
                 os._exit(0)
         os.close(write)

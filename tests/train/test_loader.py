@@ -273,7 +273,7 @@ def test_what_a_loader_shows(damaged: Path) -> None:
         pass
     assert repr(loader).startswith("Loader(53 samples, 6 batches of 10, shuffle global, seed 7, epoch 0 from sample 20")
     list(loader)
-    assert "epoch 1, " in repr(loader)
+    assert "epoch 2, " in repr(loader)
     assert "samples that could not be decoded, replaced)" in repr(loader)
     both = lading.mix({"a": (lading.open(damaged), 1), "b": (lading.open(damaged), 1)}, stop="never")
     shown = "Loader(106 samples, batches of 4, rank 1 of 2, shuffle none, seed 0, epoch 0)"

@@ -138,8 +138,9 @@ def _feed(source: Source | Dataset | Mixture, shuffle: bool | Kind | Shuffle, se
 class Loader:
     """Gives batches; made by `lading.loader`. A `for` loop is one epoch, or what is left of it after `load_state_dict`.
 
-    A loop that ends early (`break`) leaves its epoch: the next loop gives the next one. One loop runs at a time: the state is that of the last one that began, and an earlier one raises UsageError when it goes on. A forked
-    process begins a loop of its own. A copy made by pickle goes on where this one stands.
+    A loop that ends early (`break`) leaves its epoch: the next loop gives the next one. One loop runs at a time: the
+    state is that of the last one that began, and an earlier one raises UsageError when it goes on. A forked process
+    begins a loop of its own. A copy made by pickle goes on where this one stands.
 
     Attributes:
         epoch: number of the epoch that the next loop gives.
