@@ -135,6 +135,18 @@ def test_an_old_dataset_on_its_way_out_is_swept(tmp_path: Path) -> None:
     assert names(tmp_path) == []
 
 
+def test_what_a_late_attempt_wrote_is_swept(tmp_path: Path) -> None:
+    """It made the folder of a build anew that had ended: no lock file is next to it."""
+    target = str(tmp_path / "out")
+    with stage_folder(target) as staged:
+        left = staged.path
+    LocalStore().put_stream(f"{left}/tasks/task-000000-x/000000.parquet").close()
+    with stage_folder(target) as mine:
+        assert sweep_stale(target) == [left]
+        assert Path(mine.path).is_dir()
+    assert names(tmp_path) == []
+
+
 def test_sweeping_where_nothing_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert sweep_stale(str(tmp_path / "no" / "such" / "place")) == []
     monkeypatch.chdir(tmp_path)

@@ -34,7 +34,7 @@ from lading.jobs.run import Run
 from lading.jobs.schedule import Schedule, make_schedule
 from lading.jobs.spec import Conversion
 from lading.jobs.threads import using_threads
-from lading.manifest.commit import check_destination, find_destination
+from lading.manifest.commit import Staging, check_destination, find_destination
 from lading.options import WriteOptions
 from lading.pipeline.repeated_keys import RepeatedKeys
 from lading.storage.base import Sink, Store
@@ -45,8 +45,10 @@ from lading.storage.stores import Stores
 __all__ = ["convert_one"]
 
 
-def convert_one(job: ConversionJob, destination: str | os.PathLike[str]) -> ConvertSummary:
-    """Convert one dataset into a folder or a file."""
+def convert_one(
+    job: ConversionJob, destination: str | os.PathLike[str], staging: Staging | None = None
+) -> ConvertSummary:
+    """Convert one dataset into a folder or a file; with `staging`, where that builds a part of a larger dataset."""
     began, write, stores = time.perf_counter(), job.write, job.stores
     with (
         using_threads(write.threads),
@@ -75,7 +77,7 @@ def convert_one(job: ConversionJob, destination: str | os.PathLike[str]) -> Conv
             options, members = as_members(shards, target, write.options)
             write = replace(write, options=options)
         job = replace(job, write=write)
-        schedule = make_schedule(job, shards, held, (store, path), ledger, alone=is_file_name(destination))
+        schedule = make_schedule(job, shards, held, (store, path), ledger, staging, alone=is_file_name(destination))
         spec, checked = schedule.spec, write.verify and not write.dry_run
         counts_keys = isinstance(job.source, Parts) and target.info.interleaved == "members"
         if checked:
@@ -92,7 +94,7 @@ def convert_one(job: ConversionJob, destination: str | os.PathLike[str]) -> Conv
         else:
             with DatasetWriter(
                 destination, **_written_as(spec), overwrite=write.overwrite, members=members, stores=stores,
-                staging=schedule.staging, roots=spec.read.roots if write.lazy else (),
+                staging=schedule.staging or staging, roots=spec.read.roots if write.lazy else (),
             ) as writer:  # fmt: skip
                 if counts_keys:
                     writer.count_keys(keys)

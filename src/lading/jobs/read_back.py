@@ -54,7 +54,7 @@ def compare(digest: DatasetDigest, writer: DatasetWriter, job: ConversionJob, ro
     writer.add_digest(digest)
     folder = writer.finish()
     found = dataset_digest(
-        folder, stores=job.stores, roots=roots, limits=job.read.limits, workers=job.write.workers,
+        folder, stores=writer.built, roots=roots, limits=job.read.limits, workers=job.write.workers,
         on_progress=job.in_phase("reading back"),
     )  # fmt: skip
     if found.ordered != digest.ordered or found.count != digest.count:

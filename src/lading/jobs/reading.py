@@ -27,6 +27,7 @@ from lading.jobs.threads import threads_each
 from lading.processes.pickled import decode_value, encode_value
 from lading.storage.base import store_errors
 from lading.storage.memory import MemoryStore
+from lading.storage.moved import MovedStore
 from lading.storage.stores import Stores, resolve
 from lading.storage.temporary import temporary_folder
 
@@ -81,7 +82,8 @@ class Reading:
             "schema_overrides": dataset.types,
             "limits": dataset.limits,
         }
-        opening = {name: value for name, value in opening.items() if name != "stores"}
+        stores = dataset.stores.by_prefix  # those of the caller were refused
+        opening["stores"] = Stores({p: store for p, store in stores.items() if isinstance(store, MovedStore)})
         sent = _Sent(self.begin, self.source, opening, self.settings, _listing_checksum(dataset))
         return encode_value(sent, self.opening.get("options") or {})
 
@@ -268,10 +270,12 @@ def refuse_out_of_reach(formats: Sequence[str], paths: Sequence[str], stores: St
     for name in formats:
         if not is_installed(name):
             raise UsageError("workers know formats of installed packages only", found=repr(name), advice=advice)
-    if stores is not None and stores.by_prefix:
+    by_prefix = {} if stores is None else stores.by_prefix
+    own = [repr(prefix) for prefix, store in by_prefix.items() if not isinstance(store, MovedStore)]
+    if own:
         raise UsageError(
             "workers open data by URL, and stores of your own are objects of this process",
-            found=", ".join(repr(prefix) for prefix in stores.by_prefix), advice=advice,
+            found=", ".join(own), advice=advice,
         )  # fmt: skip
     if any(isinstance(resolve(path)[0], MemoryStore) for path in paths):
         raise UsageError("other processes cannot read data in memory", found="memory://", advice=advice)

@@ -152,9 +152,9 @@ class Run:
             self._report_progress()
 
         with crew:
-            orders = partial(self._order, writer.building)
+            orders = partial(self._order, writer.tasks)
             for message in crew.run({"conversion": self._spec.encode()}, tasks, orders, on_tally):
-                folder = _folder(writer.building, message["done"])
+                folder = message["folder"]
                 if self.digest is not None:
                     digests = _stored(store, f"{folder}/{DIGESTS_NAME}")
                     self.digest.update(np.frombuffer(digests, np.uint8).reshape(-1, 16))
@@ -167,14 +167,14 @@ class Run:
                     self._dataset.bad.add(first + number, skipped)
                 self.losses.add_json(message["outcomes"])
 
-    def _order(self, building: str, task: Task) -> Order:
-        """Return the message of a task to a worker, which builds in its own folder."""
+    def _order(self, tasks: str, task: Task) -> Order:
+        """Return the message of a task to a worker, which adds a token of the attempt to the folder's name."""
         arranged, first, stop = self._arranged, task.first, task.stop
         if arranged is not None:  # a worker needs no shard of the source but one, which tells how they are read
             first, stop = 0, 1
         message = {
             "number": task.number,
-            "folder": _folder(building, task.number),
+            "folder": f"{tasks}/task-{task.number:06d}",
             "cut": asdict(task.cut),
             "sizes": self._sizes[task.first : task.stop],
             "first_row": task.first_row,
@@ -191,10 +191,6 @@ class Run:
             if self._arranged is not None:  # shards are not written one by one
                 shards = total * done.samples // max(self._arranged.count, done.samples, 1)
             self._on_progress(Progress(shards, total, done.samples, done.payload_bytes))
-
-
-def _folder(building: str, number: int) -> str:
-    return f"{building}/task-{number:06d}"
 
 
 def _stored(store: Store, path: str) -> Buffer:

@@ -76,18 +76,20 @@ def make_schedule(
     held: ExitStack,
     place: tuple[Store, str],
     ledger: Sink | None,
+    staging: Staging | None = None,
     *,
     alone: bool,
 ) -> Schedule:
     """Plan a conversion into one file (`alone`) or into shards; put samples in their new order, where it has one.
 
-    The ledger, if there is one, gets lines of the rows that are left out before the new order is known.
+    The ledger, if there is one, gets lines of the rows that are left out before the new order is known. `staging` is
+    the place to build in, if there is one already.
     """
     before, behind = split_at_list(job.steps)
     sizes = list(shard_sizes(shards.listing, job.stores, skip=job.read.on_bad_shard == "skip"))
     shares = not alone and _may_share(job, behind)
     if not before:
-        staging, pool = _workers(job, shards, held, sizes, place) if shares else (None, None)
+        staging, pool = _workers(job, shards, held, sizes, place, staging) if shares else (None, None)
         spec = settled(job, shards)
         tasks = _numbered(_tasks(shards, spec, sizes, alone=alone), shards, spec, None)
         return Schedule(spec, tasks, sizes, staging, pool)
@@ -99,7 +101,7 @@ def make_schedule(
     spec, arranged, source_shards = _arranged(whole, chosen, shards, held, to_file=shares)
     tasks = _numbered(_arranged_tasks(shards, whole, spec, arranged, alone=alone), shards, spec, arranged)
     parts = [task.source_bytes for task in tasks]
-    staging, pool = _workers(job, shards, held, parts, place) if shares else (None, None)
+    staging, pool = _workers(job, shards, held, parts, place, staging) if shares else (None, None)
     return Schedule(spec, tasks, sizes, staging, pool, arranged, chosen, source_shards)
 
 
@@ -120,7 +122,12 @@ def _may_share(job: ConversionJob, behind: Sequence[Step]) -> bool:
 
 
 def _workers(
-    job: ConversionJob, shards: Shards, held: ExitStack, sizes: Sequence[int], place: tuple[Store, str]
+    job: ConversionJob,
+    shards: Shards,
+    held: ExitStack,
+    sizes: Sequence[int],
+    place: tuple[Store, str],
+    staging: Staging | None,
 ) -> tuple[Staging | None, LazyWorkerPool | None]:
     """The folder to build in and the workers, if there is work for several processes."""
     write = job.write
@@ -128,7 +135,7 @@ def _workers(
     if count <= 1:
         return None, None
     store, path = place
-    staging = Staging.begin(store, path, shared=False)
+    staging = staging or Staging.begin(store, path, shared=False)
     held.callback(staging.drop)  # nothing is left to drop after the commit
     pool = LazyWorkerPool(held, count, staging.lock, write.threads or threads_each(write.workers))
     slow = write.verify or job.has(Map, Where, Filter)

@@ -31,7 +31,6 @@ from lading.manifest.values import FOLDER
 from lading.options import (
     WriteOptions,
 )
-from lading.storage.base import Store
 from lading.storage.roots import folder_of, is_inside, real_place
 from lading.storage.stores import Stores
 
@@ -128,27 +127,26 @@ def convert_splits(jobs: Mapping[str, ConversionJob], destination: str | os.Path
         held.callback(staging.drop)  # nothing is left to drop after the commit
         if stores.find(path) is not None:
             jobs = {name: job.with_store(staging.folder, store) for name, job in jobs.items()}
-        done = {name: _converted(name, job, staging.path(name)) for name, job in jobs.items()}
-        _write_index(write, list(jobs), store, staging.folder)
+        done = {name: _converted(name, job, staging.path(name), staging) for name, job in jobs.items()}
+        _write_index(write, list(jobs), staging)
         staging.commit(overwrite=write.overwrite)
     return together(done, began)
 
 
-def _converted(name: str, job: ConversionJob, to: str) -> ConvertSummary:
-    done = convert_one(job, to)
+def _converted(name: str, job: ConversionJob, to: str, whole: Staging | None = None) -> ConvertSummary:
+    done = convert_one(job, to, None if whole is None or is_file_name(to) else whole.part(name))
     if not done.samples and job.has(Split, SplitByGroup):
         raise UsageError(f"the split {name!r} would be empty", advice="Give it a larger fraction, or another seed.")
     return done
 
 
-def _write_index(write: WriteOptions, names: Sequence[str], store: Store, place: str) -> None:
-    target = get_format(write.format)
+def _write_index(write: WriteOptions, names: Sequence[str], staging: Staging) -> None:
+    target, store, place = get_format(write.format), staging.store, staging.folder
     if target.write_splits(store, place, names, target.write_options(write.options or {})):
         return
     write_splits(store, place, names)
-    shards = {name: [info.path[len(place) + 1 :] for info in store.walk(f"{place}/{name}")] for name in names}
     save_data_files(store, place, write.format, {
-        name: [path for path in paths if f"/{FOLDER}/" not in path] for name, paths in shards.items()
+        name: [path for path in staging.names(name) if f"/{FOLDER}/" not in path] for name in names
     })  # fmt: skip
 
 

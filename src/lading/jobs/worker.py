@@ -2,8 +2,8 @@
 
 Messages (`lading.jobs.messages`) come on standard input and go to standard output; what else is printed goes to
 standard error. First comes the job, a `conversion` or a `reading` (`lading.jobs.reading`), then one task after each
-time this process says that it is ready. Shards of a conversion are written where that is built, out of sight; only the
-other process gives them names.
+time this process says that it is ready. Shards of a conversion are written out of sight, in a folder of each
+attempt at a task; only the other process gives them names.
 
 When standard input ends, whoever gave the work is done or dead: this process ends at once, in the middle of whatever
 it does.
@@ -12,6 +12,7 @@ it does.
 from __future__ import annotations
 
 import os
+import secrets
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -139,9 +140,12 @@ def _convert(
     task: Mapping[str, Any],
     indexes: Sequence[pa.Table | None],
 ) -> None:
-    """Write the rows of a task's source shards as finished shards; report when they are on disk."""
+    """Write the rows of a task's source shards as finished shards; report when they are on disk.
+
+    They are in a folder of this attempt's own, which the report names: another attempt at the task has another one.
+    """
     stores = Stores()
-    store, folder = resolve(task["folder"], stores)
+    store, folder = resolve(f"{task['folder']}-{secrets.token_hex(8)}", stores)
     listing = Listing(pa.Table.from_pylist(task["shards"], LISTING_SCHEMA), index_file=spec.index_file)
     fetcher = Fetcher(stores, mmap=False, limits=spec.limits)
     dataset = planned_shards(listing, spec.source_format, spec.read, fetcher=fetcher, stores=stores)
@@ -179,8 +183,9 @@ def _convert(
         columns = pa.schema(list(writer.columns.seen.values()))
         part = Part(shards.close(), writer.columns.schema, columns, shards.counts, roles.of)
         tell(
-            done=task["number"], part=encode_part(part), reported=dict(dataset.counts), tally=converter.tally.as_list(),
-            outcomes=plain_value(converter.losses.to_json()), skipped=encode_skipped(dataset.bad.skipped),
+            done=task["number"], folder=folder, part=encode_part(part), reported=dict(dataset.counts),
+            tally=converter.tally.as_list(), outcomes=plain_value(converter.losses.to_json()),
+            skipped=encode_skipped(dataset.bad.skipped),
         )  # fmt: skip
 
     with dataset:

@@ -1,5 +1,9 @@
 """The commit: a dataset is built in a hidden folder, then gets its name in one step.
 
+The hidden folder has two: the dataset, and the folders of the attempts at tasks. Shards that are taken from an attempt
+are moved into the dataset where that is a rename. An object store copies them once, to their final names. What an
+attempt writes later is in neither, and goes with the hidden folder, or in the next sweep.
+
 A complete dataset is built in a folder next to its place and exchanged with what was there. One of many writers
 (`shared`) builds its files there too, and moves them in one by one, its manifest last; readers follow manifests. The
 next writer of the same place removes what a killed process left. Files that it had already moved are removed when the
@@ -9,14 +13,18 @@ next writer of its rank commits.
 from __future__ import annotations
 
 import os
+import re
 import secrets
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Self
 
-from lading.errors import DataError, DestinationExists, LadingError, UsageError
+from lading.errors import DataError, DestinationExists, LadingError, StoreError, UsageError
 from lading.manifest.files import files_listed
 from lading.manifest.values import FOLDER, MANIFEST_NAME, SHARDS_NAME
-from lading.storage.base import Store, has_file, native_path
+from lading.storage.base import Copies, Store, has_file, native_path, write_file
+from lading.storage.moved import MovedStore
+from lading.storage.publish import CopyingStore, Finished, publish_list
 from lading.storage.roots import is_inside, real_place
 from lading.storage.staging import StagedFolder, stage_folder, sweep_stale
 from lading.storage.stores import Stores, is_local, named_folder, resolve
@@ -122,23 +130,78 @@ def _taken(file: str, listed: str, *, apart: bool, unread: DataError | None) -> 
     return DestinationExists("something is there already", file=file, found=found, advice=advice)
 
 
+_DATASET, _TASKS, _OWNER = "dataset", "tasks", "owner"
+"""In a hidden folder: the dataset, the attempts at tasks; and on object stores a file that is there as long as the
+build is under way."""
+
+
 class Staging:
-    """Files being built for one destination."""
+    """Files being built for one destination.
+
+    Attributes:
+        folder: the folder in which the dataset is built.
+        tasks: the folder of the attempts at tasks, each in a folder of its own.
+    """
 
     def __init__(
-        self, store: Store, destination: str, folder: str, staged: StagedFolder | None, *, shared: bool
+        self,
+        store: Store,
+        destination: str,
+        places: tuple[str, str, str],
+        staged: StagedFolder | None,
+        *,
+        shared: bool = False,
+        whole: Staging | None = None,
     ) -> None:
         self._store, self._destination, self._staged, self._shared = store, destination, staged, shared
-        self.folder = folder
+        self._root, self.folder, self.tasks = places
+        self._whole = whole
+        self._places: dict[str, str] = {}
 
     @classmethod
     def begin(cls, store: Store, destination: str, *, shared: bool) -> Self:
         """Return a place to build in, after removing what dead processes left."""
+        staged = None
         if is_local(store):
             sweep_stale(destination)
             staged = stage_folder(destination)
-            return cls(store, destination, staged.path, staged, shared=shared)
-        return cls(store, destination, f"{destination}.lading-{secrets.token_hex(8)}", None, shared=shared)
+            root = staged.path
+            os.mkdir(f"{root}/{_DATASET}")
+        else:
+            _sweep_late(store, destination)
+            root = f"{destination}.lading-{secrets.token_hex(8)}"
+            write_file(store, f"{root}/{_OWNER}", [b""])
+        return cls(store, destination, (root, f"{root}/{_DATASET}", f"{root}/{_TASKS}"), staged, shared=shared)
+
+    def part(self, name: str) -> Staging:
+        """Return a place to build a dataset in a folder of this one, with which it appears."""
+        places = self.path(name), self.path(name), f"{self.tasks}/{name}"
+        return Staging(self._store, self.path(name), places, None, whole=self)
+
+    def adopt(self, source: str, name: str) -> None:
+        """Take a finished file into the dataset. Where a move is a copy, it stays until the commit."""
+        if isinstance(self._store, Copies):
+            self._places[self.path(name)] = source
+        else:
+            self._store.publish(source, self.path(name))
+
+    def end_attempt(self, folder: str) -> None:
+        """Delete what is left in the folder of an attempt whose files were taken, if they are no longer there."""
+        if not isinstance(self._store, Copies):
+            with suppress(StoreError):  # it is written to again: what is there then goes with the tasks' folder
+                self._store.delete(folder)
+
+    @property
+    def store(self) -> Store:
+        """Return the store by which the files of the dataset are read while they are built."""
+        return MovedStore(self._store, self._places) if self._places else self._store
+
+    def names(self, below: str) -> list[str]:
+        """Return the names of the dataset's files in a folder of it, in code-point order."""
+        folder = self.path(below)
+        places = [info.path for info in self._store.walk(folder)]
+        places += [path for path in self._places if path.startswith(f"{folder}/")]
+        return sorted(place[len(self.folder) + 1 :] for place in places)
 
     @property
     def lock(self) -> int | None:
@@ -146,6 +209,8 @@ class Staging:
 
         A process that inherits it protects the build from sweeps for as long as it lives.
         """
+        if self._whole is not None:
+            return self._whole.lock
         return None if self._staged is None else self._staged.lock
 
     def path(self, name: str) -> str:
@@ -167,11 +232,16 @@ class Staging:
         Raises:
             DestinationExists: the destination appeared meanwhile, and `overwrite` is not set.
         """
+        if self._whole is not None:
+            self._whole.take(self._places)
+            return
         # The process may have changed its directory, and the place is relative to the first one.
         place = self._destination if self._staged is None else self._staged.place
         try:
             if self._shared:
                 self._add_files(place, overwrite=overwrite, apart=apart)
+            elif isinstance(self._store, Copies):
+                self._copy_files(self._store, place, overwrite=overwrite)
             else:
                 self._store.publish(self.folder, place, replace=overwrite)
         except LadingError as error:
@@ -180,6 +250,21 @@ class Staging:
             raise
         if self._staged is not None:
             self._staged.release()
+
+    def take(self, places: Mapping[str, str]) -> None:
+        """Take what a part of this dataset remembers of its files: where they lie until the commit."""
+        self._places.update(places)
+
+    def _copy_files(self, store: CopyingStore, place: str, *, overwrite: bool) -> None:
+        """Copy all files to their final names. What else attempts wrote is not on the list."""
+        found = {info.path: info for info in store.walk(self._root)}
+        own = {path: path for path in found if path.startswith(f"{self.folder}/")}
+        files = [
+            Finished(found.get(source) or store.head(source), f"{place}{path[len(self.folder) :]}")
+            for path, source in {**own, **self._places}.items()
+        ]
+        publish_list(store, files, place, replace=overwrite)
+        self.drop()
 
     def commit_file(self, name: str, *, overwrite: bool) -> None:
         """Give the only file that was built the name of the destination, in one step.
@@ -198,7 +283,7 @@ class Staging:
         writer of the same rank died between them, and list what it left.
         """
         store = self._store
-        names = [info.path[len(self.folder) + 1 :] for info in store.walk(self.folder)]
+        names = [info.path[len(self.folder) + 1 :] for info in self.store.walk(self.folder)]
         names.sort(key=lambda n: (os.path.basename(n) == MANIFEST_NAME, not n.startswith(f"{FOLDER}/"), n))
         own = os.path.dirname(names[-1])
         check_shared(store, place, own, overwrite=overwrite)
@@ -222,16 +307,35 @@ class Staging:
         moved: list[str] = []
         try:
             for name in names:
-                store.publish(self.path(name), f"{place}/{name}", replace=apart)
+                source = self._places.get(self.path(name), self.path(name))
+                store.publish(source, f"{place}/{name}", replace=apart)
                 moved.append(name)
         except DestinationExists:  # another writer was faster: a later sweep must not treat its files as ours
             for name in moved:
                 store.delete(f"{place}/{name}")
             raise
-        store.delete(self.folder)
+        store.delete(self._root)
 
     def drop(self) -> None:
         """Remove all that was built."""
-        self._store.delete(self.folder)
         if self._staged is not None:
             self._staged.release()
+            return
+        self._store.delete(self._root)
+        if self._whole is not None:
+            self._store.delete(self.tasks)
+
+
+def _sweep_late(store: Store, destination: str) -> None:
+    """Delete what late attempts at tasks wrote for this destination after the end of their jobs.
+
+    The folder of a build that is under way has a file that was written first and says so.
+    """
+    if not isinstance(store, Copies):
+        return
+    parent, _, name = destination.rpartition("/")
+    with suppress(StoreError):  # folders here may be listed or deleted by others only
+        for folder in store.folders(parent):
+            token = folder.rpartition("/")[2].removeprefix(f"{name}.lading-")
+            if re.fullmatch("[0-9a-f]{16}", token) and not has_file(store, f"{folder}/{_OWNER}"):
+                store.delete(folder)

@@ -28,6 +28,7 @@ from lading.storage.extents import ExtentSums
 
 __all__ = [
     "Buffer",
+    "Copies",
     "FileInfo",
     "MappedFile",
     "Mapper",
@@ -177,6 +178,23 @@ class Mapper(Protocol):
 
     def map(self, path: str) -> MappedFile:
         """Return the file as one buffer. Raises NotFound."""
+
+
+@runtime_checkable
+class Copies(Protocol):
+    """A store that gives names file by file, in most cases by copies: an object store.
+
+    What is built there is copied once, when it gets its final name.
+    """
+
+    def copy_all(self, copies: Sequence[tuple[str, str]]) -> None:
+        """Copy files, each from one path to another, many at once. A store may rename them instead.
+
+        Raises NotFound.
+        """
+
+    def folders(self, parent: str) -> list[str]:
+        """Return the paths of the folders in a folder; none if that is missing."""
 
 
 @runtime_checkable

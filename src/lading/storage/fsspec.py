@@ -15,6 +15,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
+from functools import partial
 from http import HTTPStatus
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -29,7 +30,8 @@ from lading.storage.base import (
     temporary_name,
     unfinished,
 )
-from lading.storage.publish import publish_by_moves
+from lading.storage.concurrent import concurrent_map
+from lading.storage.publish import publish_by_copies
 
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
@@ -147,13 +149,34 @@ class FsspecStore:
         return FsspecSink(self, path)
 
     def publish(self, source: str, target: str, *, replace: bool = True) -> None:
-        """Give a file or folder its final name, one file at a time (`publish_by_moves`)."""
+        """Give a file or folder its final name, file by file (`publish_by_copies`)."""
+        publish_by_copies(self, source, target, replace=replace)
 
-        def move_all(moves: Sequence[tuple[str, str]]) -> None:
-            for old, new in moves:
-                self.move(old, new)
+    def copy_all(self, copies: Sequence[tuple[str, str]]) -> None:
+        """Copy files inside of the store, up to 16 at once; rename them if the backend has a rename."""
+        calls = [partial(self._give_name, old, new) for old, new in copies]
+        for _ in concurrent_map(calls, remote=not _renames(self.fs)):
+            pass
 
-        publish_by_moves(self, move_all, source, target, replace=replace)
+    def _give_name(self, source: str, target: str) -> None:
+        if _renames(self.fs):
+            self.move(source, target)
+            return
+        with _errors(source):
+            self.make_parent(target)
+            self.fs.cp_file(source, target)
+
+    def folders(self, parent: str) -> list[str]:
+        """Return the paths of the folders in a folder."""
+        fs = self.fs
+        with _errors(parent):
+            fs.invalidate_cache(parent)
+            try:
+                found = fs.ls(parent, detail=True)
+            except FileNotFoundError:
+                return []
+        names = [info["name"].rstrip("/").rpartition("/")[2] for info in found if info["type"] == "directory"]
+        return [f"{parent.rstrip('/')}/{name}" for name in sorted(names)]
 
     def move(self, source: str, target: str) -> None:
         """Rename one file; copy and delete it if the backend has no rename."""

@@ -23,7 +23,7 @@ from urllib.parse import urlsplit
 from lading.errors import DestinationExists, LadingError, MissingExtra, ShortRead, StoreError, UsageError
 from lading.storage.base import Buffer, FileInfo, check_inside, store_errors, unfinished
 from lading.storage.credentials import profile_options
-from lading.storage.publish import publish_by_moves
+from lading.storage.publish import publish_by_copies
 from lading.storage.threads import Threads
 
 if TYPE_CHECKING:
@@ -154,8 +154,8 @@ class ObjectStore:
         return ObjectSink(self, path)
 
     def publish(self, source: str, target: str, *, replace: bool = True) -> None:
-        """Give a file or folder its final name, file by file (`publish_by_moves`), many at once."""
-        publish_by_moves(self, self._move_all, source, target, replace=replace)
+        """Give a file or folder its final name, file by file (`publish_by_copies`), many at once."""
+        publish_by_copies(self, source, target, replace=replace)
 
     def delete(self, path: str) -> None:
         """Remove a file, or a folder with everything below it."""
@@ -164,19 +164,25 @@ class ObjectStore:
             [found] = self._each([lambda: _obstore().list(self._objects, key or None).collect()])
             self._delete_all([key, *(each["path"] for each in found)] if key else [each["path"] for each in found])
 
+    def copy_all(self, copies: Sequence[tuple[str, str]]) -> None:
+        """Copy files inside of the store, up to 32 at once."""
+        copy, keys = _obstore().copy, [(self._key(old), self._key(new)) for old, new in copies]
+        with _errors(copies[0][0] if len(copies) == 1 else self.place):
+            self._each([partial(copy, self._objects, old, new) for old, new in keys])
+
+    def folders(self, parent: str) -> list[str]:
+        """Return the paths of the folders in a folder."""
+        folder = self._key(parent).rstrip("/")
+        with _errors(parent):
+            [found] = self._each([lambda: _obstore().list_with_delimiter(self._objects, folder or None)])
+        return [f"{self.place}/{prefix.rstrip('/')}" for prefix in found["common_prefixes"]]
+
     def writer(self, path: str) -> Any:
         """The writer of a new file, from obstore."""
         with _errors(path):
             return _obstore().open_writer(
                 self._objects, self._key(path), buffer_size=_PART_BYTES, max_concurrency=_PARTS
             )
-
-    def _move_all(self, moves: Sequence[tuple[str, str]]) -> None:
-        """Copy files inside of the store, and delete those that were copied."""
-        copy, keys = _obstore().copy, [(self._key(old), self._key(new)) for old, new in moves]
-        with _errors(moves[0][0] if len(moves) == 1 else self.place):
-            self._each([partial(copy, self._objects, old, new) for old, new in keys])
-            self._delete_all([old for old, _ in keys])
 
     def _delete_all(self, keys: Sequence[str]) -> None:
         groups = [keys[first : first + _DELETED] for first in range(0, len(keys), _DELETED)]

@@ -2,33 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Final
+from collections.abc import Mapping, Sequence
+from dataclasses import replace as changed
+from functools import partial
+from typing import Final, NamedTuple, Protocol
 
-from lading.storage.base import Store, has_file, name_taken
+from lading.storage.base import Copies, FileInfo, Store, has_file, name_taken
+from lading.storage.concurrent import concurrent_map, is_remote
 
-__all__ = ["publish_by_moves"]
+__all__ = ["CopyingStore", "Finished", "publish_by_copies", "publish_list"]
 
 _MANIFEST: Final = "_lading/manifest.json"
 
 
-def publish_by_moves(
-    store: Store,
-    move_all: Callable[[Sequence[tuple[str, str]]], None],
-    source: str,
-    target: str,
-    *,
-    replace: bool,
-) -> None:
-    """Give a file or a folder its final name, file by file.
+class CopyingStore(Store, Copies, Protocol):
+    """A store that gives names by copies."""
 
-    For a folder, the target's old manifest is deleted first, and the new manifest is moved last. A reader that opens by
-    manifest therefore never sees a half-moved folder as complete. Files of the old folder that the new one lacks are
-    deleted. Without `replace`, files that appear after the check are not noticed.
+
+class Finished(NamedTuple):
+    """A finished file and its final name.
+
+    Attributes:
+        file: path, size and version of the file.
+        target: its final path.
+    """
+
+    file: FileInfo
+    target: str
+
+
+def publish_by_copies(store: CopyingStore, source: str, target: str, *, replace: bool) -> None:
+    """Give a file or a folder its final name, file by file (`publish_list`).
 
     Args:
         store: where both are.
-        move_all: moves files, each from one path to another, in any order.
         source: the file or folder.
         target: its new name.
         replace: whether a file or folder of that name may be replaced.
@@ -38,20 +45,69 @@ def publish_by_moves(
         DestinationExists: the target exists, and `replace` is not set.
     """
     old, new = source.rstrip("/"), target.rstrip("/")
-    there = [info.path.removeprefix(new + "/") for info in store.walk(new)]
-    names = [info.path.removeprefix(old + "/") for info in store.walk(old)]
-    if not replace and (there or has_file(store, new)):
-        raise name_taken(target)
-    if not names:
+    files = [Finished(info, f"{new}/{info.path.removeprefix(old + '/')}") for info in store.walk(old)]
+    if files:
+        publish_list(store, files, new, replace=replace)
+    else:
         store.head(old)
+        there = next(iter(store.walk(new)), None) is not None
+        if not replace and (there or has_file(store, new)):
+            raise name_taken(target)
         if there:
             store.delete(new)
-        move_all([(old, new)])
-        return
-    store.delete(f"{new}/{_MANIFEST}" if there else new)
-    move_all([(f"{old}/{name}", f"{new}/{name}") for name in names if name != _MANIFEST])
-    for name in set(there).difference(names, [_MANIFEST]):
-        store.delete(f"{new}/{name}")
-    if _MANIFEST in names:
-        move_all([(f"{old}/{_MANIFEST}", f"{new}/{_MANIFEST}")])
+        store.copy_all([(old, new)])
     store.delete(old)
+
+
+def publish_list(store: CopyingStore, files: Sequence[Finished], target: str, *, replace: bool) -> None:
+    """Give the files of a dataset their final names below a folder, each by one copy, many at once.
+
+    The folder's old manifest is deleted first, and the new manifest is copied last. A reader that opens by manifest
+    therefore never sees a half-published folder as complete. Files of the folder that the list lacks are deleted.
+    Without `replace`, files that appear after the check are not noticed. The sources stay, for the caller to delete.
+
+    A call that was killed may be repeated with the same list and `replace`, also after some sources were deleted: a
+    copy that is there already is not made again.
+
+    Args:
+        store: where all files are.
+        files: the finished files.
+        target: the folder.
+        replace: whether a file or folder of that name may be replaced.
+
+    Raises:
+        NotFound: a source is missing, and the folder has no copy of it.
+        DestinationExists: the target exists, and `replace` is not set.
+    """
+    new = target.rstrip("/")
+    there = {info.path: info for info in store.walk(new)}
+    if not replace and (there or has_file(store, new)):
+        raise name_taken(target)
+    manifest = f"{new}/{_MANIFEST}"
+    ours = {each.target: each.file for each in files}
+    if not there and replace:
+        store.delete(new)  # perhaps a file
+    elif manifest in there and not _is_copy(there[manifest], ours.get(manifest)):
+        store.delete(manifest)
+    store.copy_all(_missing(store, [each for each in files if each.target != manifest], there))
+    former = [path for path in there if path not in ours and path != manifest]
+    for _ in concurrent_map([partial(store.delete, path) for path in former], remote=is_remote(store)):
+        pass
+    store.copy_all(_missing(store, [each for each in files if each.target == manifest], there))
+
+
+def _missing(store: Store, files: Sequence[Finished], there: Mapping[str, FileInfo]) -> list[tuple[str, str]]:
+    """Return source and target of the files that must be copied."""
+    missing = []
+    for file, target in files:
+        found = there.get(target)
+        differs = found is None or found.size_bytes != file.size_bytes
+        # A copy of a large file has another etag. Where its source is gone, the copy was made before.
+        if differs or (not _is_copy(found, file) and has_file(store, file.path)):
+            missing.append((file.path, target))
+    return missing
+
+
+def _is_copy(found: FileInfo | None, file: FileInfo | None) -> bool:
+    """Return whether a file has the size and the etag of another one."""
+    return found is not None and file is not None and file.version != "" and found == changed(file, path=found.path)

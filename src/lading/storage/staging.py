@@ -8,6 +8,7 @@ programs share it only if they inherit its descriptor.
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 from contextlib import suppress
@@ -20,6 +21,8 @@ from lading.storage.lock import lock_file
 __all__ = ["StagedFolder", "stage_folder", "sweep_stale"]
 
 _TOKEN_DIGITS = 16
+_TRIES = 3
+"""How often a folder is deleted in which somebody writes."""
 
 
 class StagedFolder:
@@ -83,7 +86,8 @@ def sweep_stale(target: str) -> list[str]:
     """Delete the remains of dead processes that built this file or folder; return the deleted paths.
 
     Remains with a living owner stay, and so do those that this user may not delete. A folder goes before its lock file,
-    so that an interrupted sweep can be repeated.
+    so that an interrupted sweep can be repeated. A folder without a lock file holds what a late attempt at a task wrote
+    after the end of its job.
     """
     place = final_place(target)
     folder = os.path.dirname(place)
@@ -95,6 +99,18 @@ def sweep_stale(target: str) -> list[str]:
             if name.startswith(stem) and unfinished(name) and name.endswith((".lock", ".tmp")):
                 with suppress(PermissionError):
                     gone += _sweep(os.path.join(folder, name))
+        for name in names:
+            left = os.path.join(folder, name)
+            # The lock file of a living owner is older than its folder, so it is looked for last.
+            if (
+                name.startswith(stem)
+                and unfinished(name)
+                and os.path.isdir(left)
+                and not os.path.exists(left + ".lock")
+            ):
+                with suppress(PermissionError):
+                    _delete(left)
+                    gone.append(left)
     return gone
 
 
@@ -114,8 +130,16 @@ def _sweep(path: str) -> list[str]:
 
 
 def _delete(path: str) -> None:
+    """Delete a file or a folder. What others write into the folder meanwhile is left for the next sweep."""
     if os.path.isdir(path) and not os.path.islink(path):
-        shutil.rmtree(path)
+        for _ in range(_TRIES):
+            try:
+                shutil.rmtree(path)
+            except OSError as error:
+                if error.errno not in (errno.ENOENT, errno.ENOTEMPTY):
+                    raise
+            if not os.path.lexists(path):
+                break
     else:
         with suppress(FileNotFoundError):
             os.unlink(path)

@@ -174,7 +174,7 @@ def test_a_failing_replacement_keeps_the_old(tmp_path: Path) -> None:
 def test_a_shard_that_cannot_be_closed_is_an_error_and_leaves_nothing(count: int, tmp_path: Path) -> None:
     writer = DatasetWriter(tmp_path / "out", shard_size=100_000)
     [staging] = (path for path in tmp_path.iterdir() if path.is_dir())
-    (staging / "shard-000000.tar" / "in the way").mkdir(parents=True)
+    (staging / "dataset" / "shard-000000.tar" / "in the way").mkdir(parents=True)
 
     def finish() -> None:
         writer.write_batch(table(count))
@@ -900,7 +900,7 @@ def test_parts_of_other_processes_make_the_same_dataset(
 
     writer = DatasetWriter(f"{root}/adopted", format=fmt, options=options, stores=stores)
     for number, rows_of in enumerate(parts):
-        folder = f"{writer.building}/{number}"
+        folder = f"{writer.tasks}/{number}"
         shards, closing = FinishedShards(store, folder, "own"), Background("closing")
         kind = ShardKind(get_format(fmt), "samples", get_format(fmt).write_options(options), Roles())
         part = PartWriter(BuildFolder(store, folder), kind, shards, closing=closing, name=str, cut=Cut(10_000))

@@ -328,11 +328,12 @@ class DatasetWriter:
     def adopt(self, part: Part, folder: str) -> None:
         """Append the finished shards that another process built in a folder, under names of this dataset.
 
-        The folder goes. A call that fails drops nothing, since others may still be building: end them, then `abort`.
+        Where a move is a copy, the files stay in the folder until the commit, which copies them once. A call that fails
+        drops nothing, since others may still be building: end them, then `abort`.
 
         Args:
             part: the shards.
-            folder: where they lie, on this writer's store, best below `building`.
+            folder: where they lie, on this writer's store, below `tasks`.
         """
         self._refuse_finished()
         self._flush_rows()
@@ -343,12 +344,12 @@ class DatasetWriter:
             facts = self._renamed(ShardFacts.of(row), path)
             files = self._files_of(path)
             for old, new in zip(self._files_of(row["path"]), files, strict=True):
-                self._store.publish(f"{folder}/{old}", self._staging.path(new))
+                self._staging.adopt(f"{folder}/{old}", new)
             beside = [posixpath.basename(file) for file in files[:-1]]
             told = [row["xxh3"], *(other["xxh3"] for other in row["beside_xxh3"] or ())]
             sums = ShardSums([] if row["xxh3"] is None else told, kept.extents(number))
             self._shards.add(FinishedShard(path, facts, kept.index(number), {}, beside, [sums]))
-        self._store.delete(folder)
+        self._staging.end_attempt(folder)
         self.counts.update(part.counts)
         self._kind.roles.learn(part.roles)
         columns = self._part.columns
@@ -366,9 +367,16 @@ class DatasetWriter:
         return [*kind.format.extra_files(path, kind.options), path]
 
     @property
-    def building(self) -> str:
-        """The folder where all is built, out of sight."""
-        return self._staging.folder
+    def tasks(self) -> str:
+        """The folder in which other processes build parts, out of sight, each attempt at one in a folder of its own."""
+        return self._staging.tasks
+
+    @property
+    def built(self) -> Stores:
+        """The stores by which the folder that `finish` returns can be read."""
+        if self._staging.store is self._store:
+            return self._stores
+        return Stores({**self._stores.by_prefix, self._staging.folder: self._staging.store})
 
     # Names
 
@@ -460,11 +468,11 @@ class DatasetWriter:
         return self._summary()
 
     def _write_manifest(self) -> None:
-        folder, kind = self._staging.folder, self._kind
+        folder, kind, store = self._staging.folder, self._kind, self._staging.store
         sidecars, facts = list[str](), self._shards.facts
         if self._rank is None:
-            sidecars += kind.format.write_index(self._store, folder, facts)
-            sidecars += kind.format.write_lists(self._store, folder, facts, kind.options)
+            sidecars += kind.format.write_index(store, folder, facts)
+            sidecars += kind.format.write_lists(store, folder, facts, kind.options)
         shards, summary = self._shards.close(), self._summary()
         columns = self._part.columns
         schema = columns.schema or (INTERLEAVED_SCHEMA if kind.view == "interleaved" else pa.schema([]))

@@ -1,0 +1,47 @@
+"""Read files under their final names before they have them: a dataset is read back before it is published."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from lading.storage.base import Buffer, FileInfo, Store, file_infos
+from lading.storage.stores import resolve
+from lading.storage.wrappers import WrappedStore
+
+__all__ = ["MovedStore"]
+
+
+class MovedStore(WrappedStore):
+    """A store some of whose files are read from other paths. A copy in another process opens the store by URL.
+
+    Args:
+        inner: the wrapped store.
+        places: where the bytes of a file are, by its path.
+    """
+
+    def __init__(self, inner: Store, places: Mapping[str, str]) -> None:
+        super().__init__(inner)
+        self._places = dict(places)
+
+    def __reduce__(self) -> tuple[Callable[..., MovedStore], tuple[dict[str, str]]]:
+        return _opened, (self._places,)
+
+    def head(self, path: str) -> FileInfo:
+        """Return the facts of the file."""
+        return replace(self.inner.head(self._places.get(path, path)), path=path)
+
+    def walk(self, prefix: str) -> Iterator[FileInfo]:
+        """Yield the files below a folder, by path in code-point order."""
+        below = [path for path in self._places if path.startswith(prefix.rstrip("/") + "/")]
+        moved = file_infos(self.inner, [self._places[path] for path in below])
+        infos = [replace(info, path=path) for path, info in zip(below, moved, strict=True)]
+        yield from sorted([*self.inner.walk(prefix), *infos], key=lambda info: info.path)
+
+    def get_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[Buffer]:
+        """Return one buffer per range."""
+        return self.inner.get_ranges(self._places.get(path, path), ranges)
+
+
+def _opened(places: dict[str, str]) -> MovedStore:
+    return MovedStore(resolve(next(iter(places.values())))[0], places)
