@@ -12,7 +12,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
 from queue import Empty, SimpleQueue
-from threading import RLock, Thread
+from threading import Lock, RLock, Thread
 from types import TracebackType
 from typing import Any, Self, TypeAlias, TypeVar
 from weakref import WeakSet
@@ -43,23 +43,25 @@ class Threads:
         self._count, self._name = count, name
         self._tasks: SimpleQueue[_Task | None] = SimpleQueue()
         self._workers: list[_Worker] = []
-        self._stopped = False
+        self._stopped, self._lock = False, Lock()
         _pools.add(self)
 
     def submit(self, task: Callable[[], _T]) -> Future[_T]:
         """The result of a task that a thread does later. A task that comes after `stop` is cancelled."""
         future: Future[_T] = Future()
-        if self._stopped:
-            future.cancel()
-            return future
-        self._tasks.put((future, task))
-        if len(self._workers) < self._count:
-            self._workers.append(_Worker(self._tasks, f"{self._name}_{len(self._workers)}"))
+        with self._lock:  # nothing comes into the queue behind what ends the threads
+            if self._stopped:
+                future.cancel()
+                return future
+            self._tasks.put((future, task))
+            if len(self._workers) < self._count:
+                self._workers.append(_Worker(self._tasks, f"{self._name}_{len(self._workers)}"))
         return future
 
     def stop(self) -> None:
         """Cancel the tasks that have not begun. Each thread ends with the task that it does; nobody waits for them."""
-        self._stopped = True
+        with self._lock:
+            self._stopped = True
         with suppress(Empty):
             while (task := self._tasks.get_nowait()) is not None:
                 task[0].cancel()

@@ -45,7 +45,7 @@ from lading.features.types import (
 from lading.train.collate import PYTHON_TYPES, Columns, collated, columns_of, samples_of
 from lading.train.decode import Decode, Way, decoder_of, holds_media, of_function, size_of
 
-__all__ = ["Collate", "ColumnMaker", "Failed", "Recipe"]
+__all__ = ["Collate", "ColumnMaker", "Failed", "Recipe", "Spread", "one_by_one"]
 
 Collate: TypeAlias = Literal["numpy", "torch", "list", "arrow"] | Callable[[list[dict[str, Any]]], Any]
 """What a batch is: a dict of columns of arrays, or of tensors; a list of samples; an Arrow table; or what a function
@@ -54,12 +54,22 @@ makes of the list of samples."""
 Failed: TypeAlias = dict[int, LadingError]
 """Errors of samples, by place."""
 
-_Reader: TypeAlias = Callable[[pa.Array, Failed], Any]
-"""Makes values of a column: a list with an entry a sample, or an array; and adds errors of samples."""
+Spread: TypeAlias = Callable[[Callable[[int], None], int], None]
+"""Calls a function with every number below a count, perhaps in several threads, and returns when all calls have."""
+
+_Reader: TypeAlias = Callable[..., Any]
+"""Makes values of a column, which it is given with a dict for errors of samples: a list with an entry a sample, or an
+array. A reader of media, or one that calls a function, is given a `Spread` too."""
 
 _ITEM = "binary_content"
 _AT_ONCE_BYTES: Final = 1 << 20
 """Of files that are decoded before `transform` is given the samples: pixels take ten times as much, or more."""
+
+
+def one_by_one(call: Callable[[int], None], count: int) -> None:
+    """Call a function with every number below a count (`Spread`)."""
+    for i in range(count):
+        call(i)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,16 +96,15 @@ class ColumnMaker:
 
     Args:
         recipe: what is made.
-        known: gives the names of all columns; asked if the first rows lack a column that the recipe names.
+        known: gives the names of all columns; asked once if the recipe names any. None checks no names.
 
     Raises:
         UsageError: a name in the recipe is unknown.
     """
 
-    def __init__(self, recipe: Recipe, known: Callable[[], Sequence[str]] = list) -> None:
+    def __init__(self, recipe: Recipe, known: Callable[[], Sequence[str]] | None = None) -> None:
         self._recipe, self._known = recipe, known
         _refuse_wrong(recipe)
-        self._unseen = {*(recipe.decode or {})}
         self._size = size_of(recipe.image_size)
         self._makes_arrays = recipe.collate in ("numpy", "torch")
         self._readers: dict[Any, tuple[_Reader, bool]] = {}
@@ -111,11 +120,15 @@ class ColumnMaker:
         return self._recipe.collate != "arrow"
 
     @property
+    def has_functions(self) -> bool:
+        """Whether functions of the user are called for samples or batches."""
+        recipe = self._recipe
+        return recipe.transform is not None or recipe.batch_transform is not None or callable(recipe.collate)
+
+    @property
     def is_costly(self) -> bool:
         """Whether threads should share the work: functions, and images to be decoded."""
-        recipe = self._recipe
-        functions = recipe.transform is not None or recipe.batch_transform is not None
-        return functions or (self.decodes and recipe.decode is not False)
+        return self.has_functions or (self.decodes and self._recipe.decode is not False)
 
     def decoded(
         self,
@@ -123,6 +136,7 @@ class ColumnMaker:
         count: int,
         as_samples: Callable[[pa.Table], list[dict[str, Any]]] | None = None,
         rng_of: Callable[[int], np.random.Generator] = np.random.default_rng,
+        spread: Spread = one_by_one,
     ) -> tuple[Columns, Failed]:
         """The columns of some samples, decoded and transformed, and the errors of those that could not be.
 
@@ -131,21 +145,27 @@ class ColumnMaker:
             count: number of samples.
             as_samples: gives the rows of documents as samples (`Dataset.as_samples`); None where a row is a sample.
             rng_of: makes the generator of the sample at a place, for a transform that takes one.
+            spread: shares the work out to threads.
         """
         failed: Failed = {}
-        if self._unseen:
-            self._refuse_unknown(rows.schema.names)
+        if self._known is not None and self._recipe.decode:
+            self._refuse_unknown(self._known())
+            self._known = None
         samples = rows if as_samples is None else as_samples(rows)
         if self._recipe.transform is None:
-            return self._columns(samples, failed), failed
-        made: list[dict[str, Any]] = []
+            return self._columns(samples, failed, spread), failed
+        made: list[dict[str, Any]] = [{}] * count
         at_once = self._at_once(rows, count, documents=as_samples is not None)
-        for begin in range(0, count, at_once):
+
+        def make(group: int) -> None:
             errors: Failed = {}
-            columns = self._columns(samples[begin : begin + at_once], errors)
-            made += self._transformed(columns, range(begin, min(begin + at_once, count)), errors, rng_of)
-            failed |= {begin + i: error for i, error in errors.items()}
-        return columns_of(made), failed
+            places = range(count)[group * at_once : (group + 1) * at_once]
+            columns = self._columns(samples[places.start : places.stop], errors, one_by_one)
+            made[places.start : places.stop] = self._transformed(columns, places, errors, rng_of)
+            failed.update({places[i]: error for i, error in errors.items()})
+
+        spread(make, -(-count // at_once))
+        return columns_of(made), dict(sorted(failed.items()))
 
     def _at_once(self, rows: pa.Table, count: int, *, documents: bool) -> int:
         """How many samples are decoded before `transform` is given them: all where no media are decoded."""
@@ -169,10 +189,8 @@ class ColumnMaker:
         last = self._recipe.batch_transform
         return found if last is None else _called_for_batch("batch_transform", last, found)
 
-    def _refuse_unknown(self, names: Sequence[str]) -> None:
-        unseen, self._unseen = self._unseen - {*names}, set()
-        known = self._known() if unseen else []
-        if unknown := sorted(unseen - {*known}):
+    def _refuse_unknown(self, known: Sequence[str]) -> None:
+        if unknown := sorted({*(self._recipe.decode or ())} - {*known}):
             raise UsageError(f"decode names a column that is not there: {unknown[0]!r}", expected=", ".join(known),
                              advice="If only other shards have it, name the columns that you use in ds.select(…)."
                              )  # fmt: skip
@@ -192,20 +210,24 @@ class ColumnMaker:
 
     # Columns of samples
 
-    def _columns(self, rows: pa.Table | list[dict[str, Any]], failed: Failed) -> Columns:
+    def _columns(self, rows: pa.Table | list[dict[str, Any]], failed: Failed, spread: Spread) -> Columns:
         """Decoded columns of rows, or of documents."""
         if isinstance(rows, list):
-            columns = self._documents(rows, failed)
+            columns = self._documents(rows, failed, spread)
         else:
-            columns = {field.name: self._values(field, rows.column(i), failed) for i, field in enumerate(rows.schema)}
+            columns = {
+                field.name: self._values(field, rows.column(i), failed, spread) for i, field in enumerate(rows.schema)
+            }
         for i, error in failed.items():
             error.at(sample=None if (keys := columns.get(KEY)) is None or keys[i] is None else str(keys[i]))
         return columns
 
-    def _values(self, field: pa.Field, column: pa.ChunkedArray, failed: Failed) -> Any:
+    def _values(self, field: pa.Field, column: pa.ChunkedArray, failed: Failed, spread: Spread) -> Any:
         chunk = column.chunk(0) if column.num_chunks == 1 else None
         errors: Failed = {}
-        found = self._reader_of(field)[0](_plain(column.combine_chunks() if chunk is None else chunk), errors)
+        read, is_media = self._reader_of(field)
+        values = _plain(column.combine_chunks() if chunk is None else chunk)
+        found = read(values, errors, spread) if is_media else read(values, errors)
         for i, error in errors.items():
             failed.setdefault(i, error.at(column=field.name))
         return found
@@ -243,7 +265,7 @@ class ColumnMaker:
 
     # Documents
 
-    def _documents(self, samples: list[dict[str, Any]], failed: Failed) -> Columns:
+    def _documents(self, samples: list[dict[str, Any]], failed: Failed, spread: Spread) -> Columns:
         way = self._way(_ITEM, Image())
         if way is not None:
             function = decoder_of(_ITEM, Image(), way, self._size)
@@ -253,11 +275,15 @@ class ColumnMaker:
                 return {**item, _ITEM: function(item[_ITEM])} if named else item
 
             samples = [*samples]
-            for i, sample in enumerate(samples):
+
+            def decode_items(i: int) -> None:
+                sample = samples[i]
                 try:
                     samples[i] = {**sample, "items": [decoded(item) for item in sample["items"]]}
                 except LadingError as error:
                     failed[i] = error.at(column=_ITEM, sample=sample.get("sample_id"))
+
+            spread(decode_items, len(samples))
         self._lists |= {"items", "sample_id"}
         return columns_of(samples)
 
@@ -423,21 +449,25 @@ def _list_value(value: pa.Scalar) -> Any:
     return np.array(numbers.to_numpy(zero_copy_only=False))
 
 
-def _pixels(column: pa.Array, failed: Failed, *, size: tuple[int, int], channels_first: bool) -> Any:
+def _pixels(column: pa.Array, failed: Failed, spread: Spread, *, size: tuple[int, int], channels_first: bool) -> Any:
     """Images of one size as one array, channels last or first: (samples, height, width, 3). Nulls make a list."""
     made = np.zeros((len(column), 3, *size) if channels_first else (len(column), *size, 3), np.uint8)
     there = np.ones(len(column), bool)
     function = decoder_of("", Image(), "pil", size)
-    for i, value in enumerate(_python(column, failed)):
+    values = _python(column, failed)
+
+    def decode_image(i: int) -> None:
         try:
-            image = None if value is None else function(value)
+            image = None if values[i] is None else function(values[i])
         except LadingError as error:
             failed[i] = error
-            continue
+            return
         there[i] = image is not None or i in failed
         if image is not None:
             pixels = np.asarray(image)
             made[i] = pixels.transpose(2, 0, 1) if channels_first else pixels
+
+    spread(decode_image, len(values))
     return _with_nulls(made, there)
 
 
@@ -485,15 +515,20 @@ def _batchwise(
     return _each(column, failed, function=partial(decode, feature))
 
 
-def _each(column: pa.Array, failed: Failed, *, function: Callable[[Any], Any] | None) -> list[Any]:
+def _each(
+    column: pa.Array, failed: Failed, spread: Spread = one_by_one, *, function: Callable[[Any], Any] | None
+) -> list[Any]:
     """Values, by a function of each that is not null; None where it raises an error of lading's."""
     values = _python(column, failed)
     if function is not None:
-        for i, value in enumerate(values):
+
+        def call(i: int) -> None:
             try:
-                values[i] = None if value is None else function(value)
+                values[i] = None if values[i] is None else function(values[i])
             except LadingError as error:
                 failed[i], values[i] = error, None
+
+        spread(call, len(values))
     return values
 
 

@@ -32,7 +32,7 @@ from lading.features.items import RESERVED, sample_firsts
 from lading.storage.local import maps_of
 from lading.storage.threads import Threads
 from lading.train.collate import Columns, columns_of, put_sample, samples_of
-from lading.train.columns import ColumnMaker, Failed
+from lading.train.columns import ColumnMaker, Failed, Spread, one_by_one
 from lading.train.feed import EpochOrder, Feed
 from lading.train.permutation import derived_key
 from lading.train.ranks import cores_of_rank
@@ -57,6 +57,10 @@ _FIRST_BATCHES: Final = 1
 _NAMED_FILES: Final = 3
 _WAIT_S: Final = 0.5
 _READ_S: Final = 300.0
+_THREADS_A_BATCH: Final = 8
+"""Threads for which one more batch is made at once."""
+_PIECES_A_THREAD: Final = 4
+"""Parts of a batch for each thread that decodes: the last parts of a batch end at about the same time."""
 _MAKERS: Final = "lading-decode"
 _SHOWN_CALLS: Final = 6
 _MOST_REPLACED: Final = 1000
@@ -197,14 +201,21 @@ class EpochReader:
         """The batches from a position on, in order."""
         keep_freed(self.share.batch_size * self.feed.sample_bytes)
         count = self.reading.threads or cores_of_rank()
-        most = count + 2 if self.maker.is_costly else 1
-        with Threads(1, "lading-read") as readers, Threads(count, _MAKERS) as makers:
+        # All threads decode the samples of a batch. Functions for batches take one, so more batches are made at once.
+        at_once = count if self.maker.has_functions else 2 + count // _THREADS_A_BATCH
+        most = at_once + 1 if self.maker.is_costly else 1
+        with (
+            Threads(1, "lading-read") as readers,
+            Threads(at_once, _MAKERS) as makers,
+            Threads(count, _MAKERS) as decoders,
+        ):
+            spread = partial(_spread, decoders, count * _PIECES_A_THREAD)
             ahead = _Ahead(self, position, readers)
             making: deque[tuple[Chunk, int, Future[tuple[Any, int]] | None]] = deque()
             while True:
                 while len(making) < most and (found := ahead.next()) is not None:
                     chunk, i = found
-                    make = partial(self._made, chunk, i)
+                    make = partial(self._made, chunk, i, spread)
                     making.append((chunk, i, makers.submit(make) if self.maker.is_costly else None))
                 if not making:
                     return
@@ -212,7 +223,7 @@ class EpochReader:
                 self._wait_for(chunk)
                 if made is not None:
                     self._wait_for_made(made, chunk.steps[i])
-                batch, replaced = self._made(chunk, i) if made is None else made.result()
+                batch, replaced = self._made(chunk, i, one_by_one) if made is None else made.result()
                 if replaced:  # counted when the loop has the batch: one that was made ahead may be made again
                     self.counts["samples that could not be decoded, replaced"] += replaced
                 if i == len(chunk.steps) - 1:
@@ -322,12 +333,14 @@ class EpochReader:
             return names
         return [name for name in names if name in dataset.columns] or dataset.columns[:1]
 
-    def _decoded(self, rows: Sequence[Rows], positions: NDArray[np.int64]) -> tuple[Columns, Failed]:
+    def _decoded(
+        self, rows: Sequence[Rows], positions: NDArray[np.int64], spread: Spread = one_by_one
+    ) -> tuple[Columns, Failed]:
         """The columns of the batch at some positions, and the errors of samples, by place."""
         made = [
             (each, *self.maker.decoded(
                 each.table, len(each.places), each.dataset.as_samples if each.dataset.view == "interleaved" else None,
-                partial(self._rng_of, positions[each.places]),
+                partial(self._rng_of, positions[each.places]), spread,
             )) for each in rows
         ]  # fmt: skip
         if len(made) == 1:
@@ -345,7 +358,7 @@ class EpochReader:
         position = int(positions[i]) % self.share.num_samples
         return np.random.default_rng(derived_key(self.feed.seed, self.epoch, "transform", position))
 
-    def _made(self, chunk: Chunk, i: int) -> tuple[Any, int]:
+    def _made(self, chunk: Chunk, i: int, spread: Spread) -> tuple[Any, int]:
         """A batch, and how many of its samples were replaced."""
         rows, positions = chunk.rows.result()[i], chunk.steps[i]
         self._refuse_changed(rows, positions)
@@ -353,7 +366,7 @@ class EpochReader:
         if not self.maker.decodes:
             tables = [each.padded(padding) if self.share.pads else each.table for each in rows]
             return self._batch(tables[0] if len(tables) == 1 else pa.concat_tables(tables), positions), 0
-        columns, failed = self._decoded(rows, positions)
+        columns, failed = self._decoded(rows, positions, spread)
         for place, error in failed.items():
             self._replace(columns, (place, len(positions)), int(positions[place]), error)
         if self.share.pads:
@@ -424,6 +437,21 @@ def _stacks(name: str) -> list[str]:
         for thread, frame in found
         if frame is not None
     ]
+
+
+def _spread(threads: Threads, pieces: int, call: Callable[[int], None], count: int) -> None:
+    """Call a function with every number below a count, in threads, some neighbours at a time (`Spread`)."""
+    size = -(-count // pieces)
+    if count <= size:
+        one_by_one(call, count)
+        return
+
+    def call_some(begin: int) -> None:
+        for i in range(begin, min(begin + size, count)):
+            call(i)
+
+    for done in [threads.submit(partial(call_some, begin)) for begin in range(0, count, size)]:
+        done.result()
 
 
 def _is_done(future: Future[Any], timeout_s: float = inf) -> bool:
