@@ -173,6 +173,23 @@ def test_behind_splits_and_concatenations(place: Path) -> None:
     assert sorted(chain(*found)) == sorted(row["__key__"] for row in rows)
 
 
+# The shuffle that `True` stands for
+
+_RANGES = {"tar", "mds", "arrow", "remote tar"}
+"""Sources of samples that are read one by one. Row groups of the small sources hold about one document."""
+_RANGES_OF_DOCUMENTS = {"tar", "mds", "parquet", "remote parquet"}
+
+
+@pytest.mark.parametrize("documents", [False, True])
+def test_what_is_read_at_once_is_shuffled_by_the_block(sources: _Sources, documents: bool) -> None:
+    for name in DOCUMENT_SOURCES if documents else SAMPLE_SOURCES:
+        dataset = sources.opened(name, documents=documents)
+        both = lading.concat([dataset, dataset.limit(3)])
+        kinds = {lading.loader(each, shuffle=True).state_dict()["shuffle"]["kind"] for each in (dataset, both)}
+        alone = name in (_RANGES_OF_DOCUMENTS if documents else _RANGES)
+        assert kinds == {"block" if not alone or dataset.layout.remote else "global"}, name
+
+
 # Broken samples
 
 

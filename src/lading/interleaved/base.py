@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from lading.formats.base import DEFAULT_SCAN, Finding, SampleReader, Scan, ShardReader
 from lading.options import InterleavedOptions
 
-__all__ = ["View"]
+__all__ = ["View", "documents_at_once"]
 
 
 class View(ABC):
@@ -111,10 +111,14 @@ class View(ABC):
 
         See `rows_at_once`, `rows_of_batch` and `kept_bytes` of `ShardReader`.
         """
-        index = self.index()
-        counted = index is not None and "num_rows" in index.column_names
-        return (max(index["num_rows"].to_pylist(), default=1) if counted and index is not None else 1), 0, 0
+        return 1, 0, 0
 
     def sample_getter(self) -> Callable[[int], dict[str, Any] | None] | None:
         """Return a function from a row number to one row, if that is faster than reading a table."""
         return None
+
+
+def documents_at_once(reader: ShardReader, count: int) -> tuple[int, int, int]:
+    """Return `View.samples_at_once` of a shard of so many documents: how many the rows have that are read at once."""
+    rows = reader.rows_at_once()
+    return (1 if rows == 1 else -(-rows * count // max(reader.num_rows(), 1))), 0, 0

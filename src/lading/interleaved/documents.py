@@ -41,7 +41,7 @@ from lading.features.types import Json, feature_of
 from lading.formats.base import DEFAULT_SCAN, DocumentReader, Scan, ShardReader
 from lading.formats.documents import BYTES, FAILED, MEDIA, MISSING, PLACE, by_number, media_parts
 from lading.interleaved.absent_fields import warn_absent_fields
-from lading.interleaved.base import View
+from lading.interleaved.base import View, documents_at_once
 from lading.interleaved.packed import CONTENT, ITEMS, PACKED_SCHEMA
 from lading.media.archives import outside
 from lading.media.documents import MediaStats
@@ -115,6 +115,10 @@ class DocumentsView(View):
     def num_samples(self) -> int:
         """Return the number of documents."""
         return self._reader.num_rows()
+
+    def samples_at_once(self) -> tuple[int, int, int]:
+        """Return how many documents are read to read one (`View.samples_at_once`)."""
+        return documents_at_once(self._reader, self.num_samples())
 
     def batches(self, scan: Scan = DEFAULT_SCAN) -> Iterator[pa.RecordBatch]:
         """Yield all items in order, documents whole.

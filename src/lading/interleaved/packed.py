@@ -34,7 +34,7 @@ from lading.features.items import INTERLEAVED_SCHEMA, MEANT_NULLS_KEY, RESERVED,
 from lading.features.types import Bytes, Json, Text, feature_of, with_feature
 from lading.formats.base import DEFAULT_SCAN, Scan, ShardReader
 from lading.interleaved.absent_fields import warn_absent_fields
-from lading.interleaved.base import View
+from lading.interleaved.base import View, documents_at_once
 from lading.options import InterleavedOptions
 
 __all__ = ["CONTENT", "ITEMS", "LENGTH", "PACKED_SCHEMA", "PackedView", "is_packed_schema"]
@@ -130,6 +130,10 @@ class PackedView(View):
     def num_samples(self) -> int:
         """Return the number of rows."""
         return self._reader.num_rows()
+
+    def samples_at_once(self) -> tuple[int, int, int]:
+        """Return how many documents are read to read one (`View.samples_at_once`)."""
+        return documents_at_once(self._reader, self.num_samples())
 
     def _windows(self, scan: Scan) -> Iterator[tuple[NDArray[np.int64], pa.RecordBatch]]:
         """Yield rows of the shard in order, few enough to be parsed at once, with their numbers."""

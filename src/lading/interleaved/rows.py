@@ -26,7 +26,7 @@ from lading.errors import DataError, LadingError, SchemaMismatch, errors_at
 from lading.features.items import INTERLEAVED_SCHEMA, RESERVED, WITHOUT_BYTES, sample_rows, sample_starts, split_rows
 from lading.formats.base import DEFAULT_SCAN, Finding, Scan, ShardReader
 from lading.interleaved.absent_fields import warn_absent_fields
-from lading.interleaved.base import View
+from lading.interleaved.base import View, documents_at_once
 from lading.interleaved.references import Followed, Follower
 from lading.options import InterleavedOptions
 from lading.storage.fetch import ERROR_COLUMN, Fetcher, write_errors
@@ -122,6 +122,10 @@ class ItemsView(View):
     def num_samples(self) -> int:
         """Return the number of samples; reads the id column once."""
         return len(self._bounds()) - 1
+
+    def samples_at_once(self) -> tuple[int, int, int]:
+        """Return how many documents are read to read one (`View.samples_at_once`)."""
+        return documents_at_once(self._reader, self.num_samples())
 
     def _bounds(self) -> NDArray[np.int64]:
         if self._starts is None:

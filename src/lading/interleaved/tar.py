@@ -36,7 +36,7 @@ from lading.features.items import (
 )
 from lading.formats.base import DEFAULT_SCAN, MemberReader, Scan, ShardFile
 from lading.interleaved.absent_fields import warn_absent_fields, warn_absent_id_field
-from lading.interleaved.base import View
+from lading.interleaved.base import View, documents_at_once
 from lading.interleaved.tar_members import TELLING_DOCUMENTS, Members, document_of, id_field_of, sample_ids
 from lading.interleaved.tar_rows import EXTRAS_FIELD, Rows, Window, make_rows, scatter, spread_lists
 from lading.options import AUTO, ROLES, InterleavedOptions
@@ -103,6 +103,10 @@ class TarDocuments(View):
     def num_samples(self) -> int:
         """Return the number of JSON members."""
         return len(self._members().documents)
+
+    def samples_at_once(self) -> tuple[int, int, int]:
+        """Return how many documents are read to read one (`View.samples_at_once`)."""
+        return documents_at_once(self._reader, self.num_samples())
 
     def close(self) -> None:
         """Close the tar."""

@@ -111,6 +111,10 @@ class TypedView(View):
         """Return the index of the shard."""
         return self._view.index()
 
+    def samples_at_once(self) -> tuple[int, int, int]:
+        """Return how many samples of the shard are read to read one (`View.samples_at_once`)."""
+        return self._view.samples_at_once()
+
     def num_samples(self) -> int:
         """Return the number of samples."""
         return self._view.num_samples()

@@ -94,7 +94,7 @@ def loader(  # noqa: PLR0913 - one argument a decision of the user; all but two 
         rank: of this process; by default that of `torch.distributed` if it is initialised, else that of torchrun,
             `mpirun` or a step of Slurm, else 0. Processes with one rank see the same samples. Rank 0 of 1 sees all.
         world_size: number of ranks; by default from where the rank is, else 1.
-        threads: that decode, each a batch of its own: up to three batches more than threads are in memory. By default
+        threads: that decode, all of them the same batch; with functions of yours each a batch of its own. By default
             one a core, of those that this process may use. The ranks that torchrun starts on a machine share its
             cores; with another launcher, give a number. Each worker has so many; by default the workers share those of
             their rank.

@@ -183,6 +183,10 @@ class PartView(View):
         """Return the number of samples."""
         return self._view.num_samples()
 
+    def samples_at_once(self) -> tuple[int, int, int]:
+        """Return how many samples of the shard are read to read one (`View.samples_at_once`)."""
+        return self._view.samples_at_once()
+
     def batches(self, scan: Scan = DEFAULT_SCAN) -> Iterator[pa.RecordBatch]:
         """Yield all rows in order, with their new types and keys."""
         own = None if self._view.declares_types() else self._columns.own

@@ -159,6 +159,10 @@ class WebdatasetReader(MemberReader):
         fields = [pa.field(n, kind, metadata=tag_by_extension(n) or None) for n in names]
         return with_files(pa.schema([pa.field(KEY, pa.string()), *fields]), self.files)
 
+    def rows_at_once(self) -> int:
+        """Return 1; of a compressed tar all samples."""
+        return self.num_rows() if self._tar.entry.wrap else 1
+
     def num_rows(self) -> int:
         """Return the number of samples.
 

@@ -88,6 +88,10 @@ class TypedReader(ShardReader):
         """Return the memory of the reader of the tar."""
         return self._reader.held_bytes
 
+    def rows_at_once(self) -> int:
+        """Return 1; of a compressed tar all samples."""
+        return self._reader.rows_at_once()
+
     def num_rows(self) -> int:
         """Return the number of samples."""
         return self._reader.num_rows()
