@@ -11,6 +11,7 @@ import operator
 import os
 import re
 from collections.abc import Collection, Mapping, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass, field, fields
 from functools import lru_cache
 from numbers import Integral, Real
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AUTO",
+    "EXECUTORS",
     "NAMES",
     "ROLES",
     "CliOption",
@@ -62,6 +64,9 @@ Drop: TypeAlias = Literal["row", "sample"]
 
 Checksums: TypeAlias = Literal["samples", "files", "none"]
 """What lading keeps checksums of: of samples and files, of files alone, of nothing."""
+
+EXECUTORS = ("processes", "threads", "ray")
+"""Executors that have a name: lading's own worker processes, threads of this process, and a cluster of Ray."""
 
 AUTO = "auto"
 """`sample_id_field`: take the JSON's `sample_id` where the first documents have one, else the JSON member's stem."""
@@ -392,6 +397,8 @@ class WriteOptions:
         verify: Read DST back and compare content digests.
         dry_run: Read and plan, but write nothing.
         workers: Processes that share the work, at most. The output is the same with any number.
+        executor: What does the tasks: processes, threads or ray. In Python also any concurrent.futures.Executor.
+        address: Address of the Ray cluster. By default that of RAY_ADDRESS or of this machine.
         threads: Threads of each process. By default the workers share the cores. Two threads read and write at once.
         max_batch_bytes: Payload held in memory at once, in each process.
     """
@@ -422,18 +429,38 @@ class WriteOptions:
     verify: bool = field(default=False, metadata=cli("--verify", panel=_WRITE))
     dry_run: bool = field(default=False, metadata=cli("--dry-run", panel=_WRITE))
     workers: int = field(default=1, metadata=cli("--workers", "N", panel=_WRITE, at_least=1))
+    executor: str | Executor | None = field(
+        default=None, metadata=cli("--executor", "WHICH", panel=_WRITE, choices=EXECUTORS)
+    )
+    address: str | None = field(default=None, metadata=cli("--address", "ADDRESS", panel=_WRITE))
     threads: int | None = field(default=None, metadata=cli("--threads", "N", panel=_WRITE, at_least=1))
     max_batch_bytes: int | str = field(default="512MB", metadata=cli("--max-batch-bytes", "SIZE", panel=_WRITE))
 
     def __post_init__(self) -> None:
-        """Refuse unknown policies, and less than one process or thread."""
+        """Refuse unknown policies and executors, and less than one process or thread."""
         for word, known in ((self.on_error, get_args(OnError)), (self.schema_policy, get_args(SchemaPolicy))):
             _refuse_unknown_policy(word, known)
         for name in ("workers", "threads"):
             count = getattr(self, name)
             if count is not None and count < 1:
                 raise UsageError("workers and threads must be 1 or more", found=f"{name}={count}")
+        if self.executor not in (None, *EXECUTORS) and not isinstance(self.executor, Executor):
+            raise UsageError("no such executor", found=repr(self.executor)[:80],
+                             expected=f"{', '.join(EXECUTORS)}, or a concurrent.futures.Executor")  # fmt: skip
+        if self.address is not None and self.executor != "ray":
+            raise UsageError("an address is of a cluster of Ray", found=f"address={self.address!r}",
+                             advice="Add --executor ray.")  # fmt: skip
         refuse_two_cuts(self.shard_size, self.num_shards, self.rows_per_shard)
+
+    @property
+    def shares(self) -> bool:
+        """Whether other processes or threads may do a part of the work."""
+        return self.workers > 1 or self.executor is not None
+
+    @property
+    def leaves_process(self) -> bool:
+        """Whether processes may do a part of the work that do not inherit the current folder."""
+        return self.executor not in (None, "processes", "threads")
 
     @property
     def counts_samples(self) -> bool:

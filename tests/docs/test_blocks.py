@@ -38,6 +38,7 @@ _NOT_RUN = {
     "pip install": "needs the network, and changes the environment",
     "export": "sets what the next command needs, which does not run",
     "lading info 's3://": "needs a store in the network",
+    "lading convert s3://": "needs a store in the network",
     "make": "runs the tests that run this one",
     "lading demo": "the cookbook and the first page start from its folder, which the fixture makes once",
 }

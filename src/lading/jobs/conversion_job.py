@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 from lading.dataset.shards.shards import Shards
-from lading.dataset.source.source import Source
+from lading.dataset.source.source import Source, source_names
 from lading.dataset.steps.repartition import Repartition
 from lading.dataset.steps.step import Limit, Map, Step
+from lading.dataset.transform.concat import Parts
 from lading.formats.registry import get_format
 from lading.jobs.progress import OnProgress
 from lading.options import ReadOptions, WriteOptions
 from lading.storage.base import Store
 from lading.storage.stores import Stores
 
-__all__ = ["ConversionJob"]
+__all__ = ["ConversionJob", "absolute_path"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +94,26 @@ class ConversionJob:
             write = replace(write, **asdict(cuts[-1]))
         return replace(self, source=source, read=read, write=write, steps=(*steps, *self.steps))
 
+    def with_absolute_paths(self) -> ConversionJob:
+        """Return the job as processes of an executor read it, whatever their current folder is."""
+        source = self.source
+        if not self.write.leaves_process:
+            return self
+        if not isinstance(source, Parts):
+            names = [absolute_path(name) for name in source_names(source, self.stores)]
+            source = names[0] if len(names) == 1 else names
+        roots = [absolute_path(os.fspath(root)) for root in self.read.roots]
+        return replace(self, source=source, read=replace(self.read, roots=roots))
+
     def with_store(self, prefix: str, store: Store) -> ConversionJob:
         """Return the job with a store for URLs of a prefix, besides its own."""
         stores = Stores({**self.stores.by_prefix, prefix: store})
         return replace(self, read=replace(self.read, stores=stores))
+
+
+def absolute_path(name: str) -> str:
+    """Return a path from the current folder as one from `/`; URLs, absolute and empty paths stay."""
+    here = os.getcwd()
+    if not name or name.startswith("/") or "://" in name or any(sign in here for sign in "*?[{"):
+        return name
+    return os.path.join(here, name)

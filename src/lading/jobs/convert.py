@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Executor
 from dataclasses import replace
 from typing import Any
 
@@ -24,7 +25,7 @@ from lading.dataset.steps.step import (
 )
 from lading.errors import SeveralSplits
 from lading.formats.registry import format_of_name
-from lading.jobs.conversion_job import ConversionJob
+from lading.jobs.conversion_job import ConversionJob, absolute_path
 from lading.jobs.convert_one import convert_one
 from lading.jobs.convert_summary import ConvertSummary
 from lading.jobs.progress import OnProgress, Progress
@@ -86,6 +87,8 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
     verify: bool = False,
     dry_run: bool = False,
     workers: int = 1,
+    executor: str | Executor | None = None,
+    address: str | None = None,
     threads: int | None = None,
     source_options: Mapping[str, Any] | None = None,
     options: Mapping[str, Any] | None = None,
@@ -157,6 +160,11 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
         dry_run: read and plan in one process, but write nothing. Options and columns that the format refuses are
             errors. Values that the format refuses are not found.
         workers: processes that share the work, at most. Further processes start if they save time.
+        executor: what does the tasks: `processes` (the default), `threads`, `ray`, or any
+            `concurrent.futures.Executor`, such as Dask's `client.get_executor()`. The output is the same bytes.
+            `workers` is then the number of tasks at once; 1 leaves that number to the executor. Relative paths are
+            made absolute for all but `processes` and `threads`.
+        address: address of the cluster for `ray`. By default that of `RAY_ADDRESS` or of this machine.
         threads: threads of each process. By default the workers share the cores. With two threads, a process reads and
             writes at once.
         source_options: options of the source's format.
@@ -204,6 +212,7 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
         None if columns is None else tuple(columns),
         tuple(step for step in steps if step is not None),
     )  # fmt: skip
+    destination = absolute_path(os.fspath(destination)) if job.write.leaves_process else destination
     with shown_progress("converting", on_progress, progress=progress) as report:
         job = replace(job, on_progress=report)
         if isinstance(source, Mapping):

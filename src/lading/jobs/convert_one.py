@@ -49,6 +49,7 @@ def convert_one(
     job: ConversionJob, destination: str | os.PathLike[str], staging: Staging | None = None
 ) -> ConvertSummary:
     """Convert one dataset into a folder or a file; with `staging`, where that builds a part of a larger dataset."""
+    job = job.with_absolute_paths()
     began, write, stores = time.perf_counter(), job.write, job.stores
     with (
         using_threads(write.threads),
@@ -69,7 +70,7 @@ def convert_one(
         ledger = held.enter_context(ledger_file(destination, stores, write))
         if write.lazy:
             refuse_references(shards, target)
-        if write.workers > 1:
+        if write.shares:
             paths = [*shards.listing.table["path"].to_pylist(), os.fspath(destination)]
             refuse_out_of_reach([*(each.format for each in shards.sources()), target.name], paths, shards.stores)
         copies, members, keys = job.copies(shards), None, RepeatedKeys()

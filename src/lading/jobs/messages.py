@@ -7,6 +7,7 @@ it.
 from __future__ import annotations
 
 import builtins
+import io
 import os
 import traceback
 import warnings
@@ -27,9 +28,11 @@ from lading.pipeline.finished import Part
 __all__ = [
     "DIGESTS_NAME",
     "decode_error",
+    "decode_message",
     "decode_part",
     "decode_skipped",
     "encode_error",
+    "encode_message",
     "encode_part",
     "encode_skipped",
     "encode_warning",
@@ -47,10 +50,22 @@ _MAX_INT = 1 << 63
 
 def write_message(fd: int, told: Mapping[str, Any], tables: Sequence[pa.Table | None] = ()) -> None:
     """Write a message to a pipe, whole."""
-    bodies = [b"" if table is None else _ipc(table) for table in tables]
-    data = memoryview(b"".join([orjson.dumps({**told, "tables": [len(b) for b in bodies]}), b"\n", *bodies]))
+    data = memoryview(encode_message(told, tables))
     while data:
         data = data[os.write(fd, data) :]
+
+
+def encode_message(told: Mapping[str, Any], tables: Sequence[pa.Table | None] = ()) -> bytes:
+    """Return a message as bytes."""
+    bodies = [b"" if table is None else _ipc(table) for table in tables]
+    return b"".join([orjson.dumps({**told, "tables": [len(b) for b in bodies]}), b"\n", *bodies])
+
+
+def decode_message(data: bytes) -> tuple[dict[str, Any], list[pa.Table | None]]:
+    """Return the message and the tables that `encode_message` was given."""
+    message = read_message(io.BytesIO(data))
+    assert message is not None, "it is whole"
+    return message
 
 
 def read_message(pipe: BinaryIO) -> tuple[dict[str, Any], list[pa.Table | None]] | None:

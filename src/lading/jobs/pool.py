@@ -23,7 +23,7 @@ from lading.jobs.messages import decode_error, repeat_warning, write_message
 from lading.jobs.progress import Tally
 from lading.processes.program import how_it_ended, start_program
 
-__all__ = ["Numbered", "Order", "Workers"]
+__all__ = ["Crew", "Numbered", "Order", "TaskType", "Workers"]
 
 _READ_BYTES = 1 << 16
 
@@ -36,7 +36,8 @@ class Numbered(Protocol):
         """Its place among the tasks."""
 
 
-_Task = TypeVar("_Task", bound=Numbered)
+TaskType = TypeVar("TaskType", bound=Numbered)
+"""A task of one job."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,23 @@ class Order:
     message: Mapping[str, Any]
     tables: Sequence[pa.Table | None] = ()
     files: tuple[str, str] = ("", "")
+
+
+class Crew(Protocol):
+    """Whoever does the tasks of a job: `Workers`, or an executor (`lading.jobs.executors`)."""
+
+    def run(
+        self,
+        job: Mapping[str, Any],
+        tasks: Sequence[TaskType],
+        order: Callable[[TaskType], Order],
+        on_tally: Callable[[Tally], None],
+    ) -> Iterator[Mapping[str, Any]]:
+        """Do the tasks; give the result of each in order (`Workers.run`)."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *_: object) -> None: ...
 
 
 @dataclass(slots=True)
@@ -96,8 +114,8 @@ class Workers:
     def run(
         self,
         job: Mapping[str, Any],
-        tasks: Sequence[_Task],
-        order: Callable[[_Task], Order],
+        tasks: Sequence[TaskType],
+        order: Callable[[TaskType], Order],
         on_tally: Callable[[Tally], None],
     ) -> Iterator[Mapping[str, Any]]:
         """Do the tasks; give the result of each in order, as soon as all results before it were given.

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
 from functools import partial
@@ -22,13 +23,14 @@ from lading.dataset.writing.writer import DatasetWriter
 from lading.features.items import KEY
 from lading.jobs.converter import Converter
 from lading.jobs.messages import DIGESTS_NAME, decode_part, decode_skipped
-from lading.jobs.pool import Order, Workers
+from lading.jobs.pool import Crew, Order
 from lading.jobs.progress import OnProgress, Progress, Speed, Tally
 from lading.jobs.spec import Conversion
 from lading.jobs.tasks import Task
 from lading.pipeline.repeated_keys import RepeatedKeys
-from lading.storage.base import Buffer, Sink, Store
+from lading.storage.base import Buffer, Sink, Store, native_path
 from lading.storage.concurrent import is_remote
+from lading.storage.stores import is_local
 
 __all__ = ["LazyWorkerPool", "Run", "is_quick"]
 
@@ -54,19 +56,19 @@ class LazyWorkerPool:
 
     Args:
         held: ends the workers when it closes.
-        count, lock, threads: as `Workers`.
+        start: starts them.
 
     Attributes:
         workers: the workers; None before they start.
     """
 
-    def __init__(self, held: ExitStack, count: int, lock: int | None, threads: int) -> None:
-        self.workers: Workers | None = None
-        self._held, self._count, self._lock, self._threads = held, count, lock, threads
+    def __init__(self, held: ExitStack, start: Callable[[], Crew]) -> None:
+        self.workers: Crew | None = None
+        self._held, self._start = held, start
 
     def begin(self) -> None:
         """Start the workers."""
-        self.workers = self._held.enter_context(Workers(self._count, lock=self._lock, threads=self._threads))
+        self.workers = self._held.enter_context(self._start())
 
 
 class Run:
@@ -142,7 +144,7 @@ class Run:
         if not self.tally.samples:
             refuse_absent_fields(self._dataset, self._spec.steps, self.losses)
 
-    def _by(self, crew: Workers, tasks: Sequence[Task], writer: DatasetWriter, store: Store) -> None:
+    def _by(self, crew: Crew, tasks: Sequence[Task], writer: DatasetWriter, store: Store) -> None:
         """Have workers do tasks. They end before anything that failed is deleted."""
         before, self._shared = self.tally, True
 
@@ -151,6 +153,8 @@ class Run:
             self.tally.add(tally)
             self._report_progress()
 
+        if is_local(store):  # machines that do not see it, say so
+            os.makedirs(native_path(writer.tasks), exist_ok=True)
         with crew:
             orders = partial(self._order, writer.tasks)
             for message in crew.run({"conversion": self._spec.encode()}, tasks, orders, on_tally):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -26,6 +27,8 @@ from lading.features.items import KEY
 from lading.formats.registry import get_format
 from lading.interleaved.tar_writer import Roles
 from lading.jobs.conversion_job import ConversionJob
+from lading.jobs.executors import open_executor
+from lading.jobs.pool import Workers
 from lading.jobs.run import LazyWorkerPool, is_quick
 from lading.jobs.settle import settled
 from lading.jobs.spec import Conversion
@@ -110,7 +113,7 @@ def _may_share(job: ConversionJob, behind: Sequence[Step]) -> bool:
     target = get_format(job.write.format)
     alone = (
         job.write.dry_run
-        or job.write.workers == 1
+        or not job.write.shares
         or job.write.counts_samples
         or any(isinstance(step, (Limit, Rows)) for step in behind)
         # Which columns a function over batches gives tars is found on the way, by the process that writes all of it.
@@ -131,15 +134,17 @@ def _workers(
 ) -> tuple[Staging | None, LazyWorkerPool | None]:
     """The folder to build in and the workers, if there is work for several processes."""
     write = job.write
-    count = min(write.workers, len(sizes))
-    if count <= 1:
+    elsewhere = write.executor not in (None, "processes")
+    count = min(threads_each(1) if write.workers == 1 else write.workers, len(sizes))
+    if count <= 1 and not elsewhere:
         return None, None
     store, path = place
     staging = staging or Staging.begin(store, path, shared=False)
     held.callback(staging.drop)  # nothing is left to drop after the commit
-    pool = LazyWorkerPool(held, count, staging.lock, write.threads or threads_each(write.workers))
+    start = partial(Workers, count, lock=staging.lock, threads=write.threads or threads_each(count))
+    pool = LazyWorkerPool(held, partial(open_executor, write) if elsewhere else start)
     slow = write.verify or job.has(Map, Where, Filter)
-    if slow or not is_quick(shards, store, write.options or {}, sizes, count):
+    if elsewhere or slow or not is_quick(shards, store, write.options or {}, sizes, count):
         pool.begin()  # before the plan: what workers import takes as long as a look at a few GB
     return staging, pool
 

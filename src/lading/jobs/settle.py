@@ -66,7 +66,7 @@ def settled(job: ConversionJob, shards: Shards) -> Conversion:
     # A worker sees the shards of its task only; references may lead to the folders of all.
     read = replace(shards.read_plan(), roots=tuple(shards.roots()), target=target_schema)
     spec = Conversion(
-        shards.format, read, replace(write, options=options), job.steps, plan,
+        shards.format, read, replace(write, options=options, executor=None, address=None), job.steps, plan,
         index_file=shards.listing.index_file, limits=job.read.limits,
     )  # fmt: skip
     mapped = _mapped(spec, shards) if job.has(Map) else ()
@@ -75,7 +75,7 @@ def settled(job: ConversionJob, shards: Shards) -> Conversion:
     if every is not None and (mapped or job.has(Select, DropColumns, Rename, Join, Fields, Cast)):
         steps = Transform(job.steps, shards.view, shards.fetcher, map_schemas=mapped)
         plan = replace(plan, mapped=mapped, written=_as_found(steps.check(written or every), every))
-    if write.workers > 1 and job.has(Map, Filter):
+    if write.shares and job.has(Map, Filter):
         spec.encode()  # a function that workers cannot be sent is refused for little data too
     return replace(spec, plan=plan)
 

@@ -17,6 +17,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -97,11 +98,17 @@ _COPY_KEY = b"lading.manifest"
 _MOST_SHOWN = 80
 
 
-def _created_by() -> str:
+@cache
+def own_version() -> str | None:
+    """Return the version of lading that is installed; None if none is."""
     try:
-        return f"lading {version('lading')}"
+        return version("lading")
     except PackageNotFoundError:
-        return "lading"
+        return None
+
+
+def _created_by() -> str:
+    return f"lading {own_version() or ''}".rstrip()
 
 
 @dataclass(frozen=True, slots=True)

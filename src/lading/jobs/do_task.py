@@ -1,0 +1,256 @@
+"""One task of a conversion as a function of bytes, `do_task`: any process does it, on any machine that sees the data.
+
+A worker process (`lading.jobs.worker`) does its tasks by `convert_task`, and so does `do_task`: the same task gives the
+same shards whoever does it.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import secrets
+import threading
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from lading.dataset.order.arranged import Arranged
+from lading.dataset.shards.random_access import uniting
+from lading.dataset.source.source import LISTING_SCHEMA, Listing
+from lading.dataset.transform.part_shards import planned_shards
+from lading.dataset.writing.outcomes import LEDGER_NAME
+from lading.errors import UsageError
+from lading.formats.registry import get_format
+from lading.interleaved.tar_writer import Roles
+from lading.jobs.converter import Converter
+from lading.jobs.messages import (
+    DIGESTS_NAME,
+    decode_message,
+    encode_error,
+    encode_message,
+    encode_part,
+    encode_skipped,
+    encode_warning,
+    plain_value,
+)
+from lading.jobs.spec import Conversion
+from lading.jobs.threads import using_threads
+from lading.manifest.values import FOLDER, own_version
+from lading.pipeline.cutting import Cut
+from lading.pipeline.finished import FinishedShards, Part
+from lading.pipeline.open_shard import BuildFolder
+from lading.pipeline.pack import KeyNumbers
+from lading.pipeline.shard_kind import ShardKind
+from lading.pipeline.write import PartWriter
+from lading.processes.child_process import hand_on_warnings
+from lading.storage.background import Background
+from lading.storage.base import native_path, write_file
+from lading.storage.fetch import Fetcher
+from lading.storage.stores import Stores, is_local, resolve
+
+__all__ = ["convert_task", "do_task", "encode_task"]
+
+_TOKEN = secrets.token_hex(8)
+
+
+def encode_task(
+    job: Mapping[str, Any], task: Mapping[str, Any], tables: Sequence[pa.Table | None], threads: int
+) -> bytes:
+    """Return what `do_task` takes.
+
+    Args:
+        job: the conversion, as worker processes get it.
+        task: the task. Its paths are absolute: the process that does it may have another current folder.
+        tables: indexes of its shards.
+        threads: threads that the task may use in another process.
+    """
+    sender = {"version": own_version(), "process": _this_process(), "host": platform.node()}
+    return encode_message({**job, "task": task, "threads": threads, "sender": sender}, tables)
+
+
+def do_task(payload: bytes) -> bytes:
+    """Do a task: write its shards into a folder of this attempt; return its answer (`lading.jobs.messages`).
+
+    An error is part of the answer, as `encode_error` gives it. So whatever a caller sees raised was no error of the
+    task: its process died, or it could not be reached.
+
+    In another process than the sender's, warnings go into the answer, and pyarrow uses the task's threads.
+    """
+    host, warned = platform.node(), list[dict[str, Any]]()
+    try:
+        told, tables = decode_message(payload)
+        sender = told["sender"]
+        _refuse_other_version(sender, host)
+        if sender["process"] == _this_process():
+            answer = _converted(told, tables)
+        else:
+            _refuse_unseen(told["task"], sender["host"], host)
+            with _HELPER.doing(told["threads"], warned):
+                answer = _converted(told, tables)
+    except Exception as error:  # noqa: BLE001 - the sender raises it
+        answer = {"error": encode_error(error)}
+    return encode_message({**answer, "host": host, "warnings": warned})
+
+
+def _this_process() -> str:
+    """Return a name that no other process has, on any machine; a forked child has another number."""
+    return f"{_TOKEN}-{os.getpid()}"
+
+
+def _converted(told: Mapping[str, Any], tables: Sequence[pa.Table | None]) -> dict[str, Any]:
+    """Do a task, and wait until its files are on disk; return its answer."""
+    answer: dict[str, Any] = {}
+
+    def tell(**message: Any) -> None:
+        if "done" in message:
+            answer.update(message)
+
+    closing = Background("lading-close")
+    try:
+        convert_task(Conversion.decode(told["conversion"]), closing, tell, told["task"], tables)
+        closing.wait()
+    finally:
+        closing.stop()
+    return answer
+
+
+def convert_task(
+    spec: Conversion,
+    closing: Background,
+    tell: Callable[..., None],
+    task: Mapping[str, Any],
+    indexes: Sequence[pa.Table | None],
+) -> None:
+    """Write the rows of a task's source shards as finished shards; report when they are on disk.
+
+    They are in a folder of this attempt's own, which the report names: another attempt at the task has another one.
+    """
+    stores = Stores()
+    store, folder = resolve(f"{task['folder']}-{secrets.token_hex(8)}", stores)
+    listing = Listing(pa.Table.from_pylist(task["shards"], LISTING_SCHEMA), index_file=spec.index_file)
+    fetcher = Fetcher(stores, mmap=False, limits=spec.limits)
+    dataset = planned_shards(listing, spec.source_format, spec.read, fetcher=fetcher, stores=stores)
+    dataset.bad.warns = False  # the other process does
+    for number, index in enumerate(indexes):
+        if index is not None:
+            dataset.indexes.give(number, index)
+    shards, roles = FinishedShards(store, folder, FOLDER), Roles(dict(spec.plan.roles))
+    fmt, write = get_format(spec.write.format), spec.write
+    writer = PartWriter(
+        BuildFolder(store, folder),
+        ShardKind(fmt, spec.view, fmt.write_options(write.options or {}), roles, write.checksums),
+        shards, closing=closing, name="{:06d}".format, cut=Cut(**task["cut"]),
+        schema=spec.plan.schema_written, keys=KeyNumbers(task["first_row"] or 0),
+    )  # fmt: skip
+    digests: list[NDArray[np.uint8]] = []
+
+    def progress() -> None:
+        tell(progress=task["number"], tally=converter.tally.as_list())
+
+    ledger = store.put_stream(f"{folder}/{LEDGER_NAME}") if write.ledger is not None else None
+    arranged, places = None, range(len(listing))
+    if task["arranged"] is not None:
+        arranged_in, first, stop = task["arranged"]
+        arranged, places = Arranged.opened(arranged_in, spec.view, uniting(dataset)), range(first, stop)
+    converter = Converter(
+        dataset, spec, arranged, write_ledger=None if ledger is None else lambda lines: ledger.write([lines]),
+        on_digests=digests.append if spec.digests else None, on_batch=progress,
+        sizes=task["sizes"],
+    )  # fmt: skip
+
+    def report() -> None:
+        if spec.digests:
+            write_file(store, f"{folder}/{DIGESTS_NAME}", [np.ascontiguousarray(part).data for part in digests])
+        columns = pa.schema(list(writer.columns.seen.values()))
+        part = Part(shards.close(), writer.columns.schema, columns, shards.counts, roles.of)
+        tell(
+            done=task["number"], folder=folder, part=encode_part(part), reported=dict(dataset.counts),
+            tally=converter.tally.as_list(), outcomes=plain_value(converter.losses.to_json()),
+            skipped=encode_skipped(dataset.bad.skipped),
+        )  # fmt: skip
+
+    with ExitStack() as failed, dataset:
+        failed.callback(writer.abort)
+        failed.callback(shards.abort)
+        if ledger is not None:
+            failed.callback(ledger.abort)
+        converter.copy(places, writer)
+        writer.end_shard()
+        if ledger is not None:
+            ledger.close()
+        failed.pop_all()
+    closing.then(report)
+
+
+def _refuse_other_version(sender: Mapping[str, Any], host: str) -> None:
+    """Refuse tasks of another version of lading, whose shards may differ.
+
+    Raises:
+        UsageError: names both versions, and the host.
+    """
+    if sender["version"] != own_version():
+        raise UsageError(
+            f"the host {host} has another version of lading", expected=f"{sender['version']}, as on {sender['host']}",
+            found=own_version(), advice="Install the same version on all machines.",
+        )  # fmt: skip
+
+
+def _refuse_unseen(task: Mapping[str, Any], sender: str, host: str) -> None:
+    """Refuse a task whose local folders this machine does not see.
+
+    Raises:
+        UsageError: names the host and the folder.
+    """
+    shared = "Use a folder that all machines share, or an object store such as s3://."
+    # The folder of all attempts is below one with a random name: a folder of that name is the sender's.
+    places = [("destination", task["folder"], shared)]
+    places += [("source", shard["path"], shared) for shard in task["shards"]]
+    if task["arranged"] is not None:
+        places += [("new order", f"{task['arranged'][0]}/", "Set TMPDIR to a folder that all machines share.")]
+    for what, place, advice in places:
+        store, path = resolve(place)
+        folder = os.path.dirname(native_path(path))
+        if is_local(store) and not os.path.isdir(folder):
+            raise UsageError(f"the host {host} does not see the {what}", file=folder, found="no such folder",
+                             expected=f"the folder that {sender} sees", advice=advice)  # fmt: skip
+
+
+class _Helper:
+    """Tasks that run in a process for another one: they share pyarrow's threads and the warnings of this process.
+
+    What was set before is set again when the last of them ends.
+    """
+
+    def __init__(self) -> None:
+        self._changing = threading.Lock()
+        self._set = ExitStack()
+        self._taking: list[list[dict[str, Any]]] = []
+
+    @contextmanager
+    def doing(self, threads: int, warned: list[dict[str, Any]]) -> Iterator[None]:
+        """Let pyarrow use these threads, and take the warnings that are issued meanwhile."""
+        with self._changing:
+            if not self._taking:
+                self._set.enter_context(using_threads(threads))
+                self._set.enter_context(warnings.catch_warnings())
+                hand_on_warnings(self._take)
+            self._taking.append(warned)
+        try:
+            yield
+        finally:
+            with self._changing:
+                self._taking = [each for each in self._taking if each is not warned]
+                if not self._taking:
+                    self._set.close()
+
+    def _take(self, message: Warning | str, category: type[Warning], filename: str, lineno: int) -> None:
+        for warned in list(self._taking):  # whose warning it is, nobody knows; the sender repeats each once
+            warned.append(encode_warning(message, category, filename, lineno))
+
+
+_HELPER = _Helper()

@@ -1,0 +1,188 @@
+"""Tasks of a conversion in any executor: threads, processes, Dask, Ray, or another `concurrent.futures.Executor`.
+
+A task and its answer are bytes (`lading.jobs.do_task`), so an executor needs nothing but `submit`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import (
+    FIRST_COMPLETED,
+    BrokenExecutor,
+    Executor,
+    Future,
+    ThreadPoolExecutor,
+    wait,
+)
+from dataclasses import dataclass, replace
+from typing import Any, Final, Self
+
+from lading.errors import LadingError, StoreError
+from lading.jobs.do_task import do_task, encode_task
+from lading.jobs.messages import decode_error, decode_message, repeat_warning
+from lading.jobs.pool import Order, TaskType
+from lading.jobs.progress import Tally
+from lading.jobs.ray_executor import RayExecutor
+from lading.jobs.threads import threads_each
+from lading.options import WriteOptions
+
+__all__ = ["ExecutorPool", "open_executor"]
+
+_RETRIES: Final = 3
+"""How often a task is tried again whose process died."""
+_IN_FLIGHT: Final = 64
+"""Tasks that wait or run at once in an executor that does not say how many workers it has."""
+_END_S: Final = 60.0
+"""How long the end of a job waits for tasks that run. What they write later is never published."""
+_ADVICE: Final = (
+    "Every machine needs lading and what functions import. If memory ran out, use fewer workers or smaller batches "
+    "(--max-batch-bytes)."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Attempt:
+    """One try at a task.
+
+    Attributes:
+        payload: the task, as `do_task` takes it; each try builds in another folder.
+        order: the same, for errors.
+        retries: tries before this one.
+    """
+
+    payload: bytes
+    order: Order
+    retries: int = 0
+
+
+def open_executor(write: WriteOptions) -> ExecutorPool:
+    """Return the pool of the executor that is asked for, other than lading's own processes.
+
+    Raises:
+        MissingExtra: Ray is asked for, and not installed.
+        StoreError: Ray cannot be reached.
+    """
+    threads = write.threads or 1  # an executor has as many tasks at once as it has cores
+    if write.executor == "ray":
+        ray = RayExecutor(write.address)
+        return ExecutorPool(ray, _most(write, 2 * ray.cpus), threads, owned=True)
+    if write.executor == "threads":
+        count = write.workers if write.workers > 1 else threads_each(1)
+        return ExecutorPool(ThreadPoolExecutor(count, "lading-task"), 2 * count, threads, owned=True)
+    assert isinstance(write.executor, Executor), "options refuse other values"
+    known = getattr(write.executor, "_max_workers", None)  # of the standard library's, and of those made like them
+    most = 2 * known if isinstance(known, int) else _IN_FLIGHT
+    return ExecutorPool(write.executor, _most(write, most), threads, owned=False)
+
+
+def _most(write: WriteOptions, otherwise: int) -> int:
+    return write.workers if write.workers > 1 else otherwise
+
+
+class ExecutorPool:
+    """Tasks in an executor. Leaving a `with` cancels those that have not begun, and waits for those that run.
+
+    Args:
+        executor: does the tasks.
+        in_flight: tasks that are submitted at once, at most.
+        threads: threads that each may use in another process.
+        owned: whether the executor ends with this pool.
+    """
+
+    def __init__(self, executor: Executor, in_flight: int, threads: int, *, owned: bool) -> None:
+        self._executor, self._in_flight, self._threads, self._owned = executor, in_flight, threads, owned
+        self._running: dict[Future[bytes], _Attempt] = {}
+        self._finished: dict[int, Mapping[str, Any]] = {}
+        self._done = Tally()
+        self._given_warnings: dict[str | tuple[str, type[Warning], int], int] = {}
+
+    def run(
+        self,
+        job: Mapping[str, Any],
+        tasks: Sequence[TaskType],
+        order: Callable[[TaskType], Order],
+        on_tally: Callable[[Tally], None],
+    ) -> Iterator[Mapping[str, Any]]:
+        """Do the tasks; give the result of each in order, as soon as all results before it were given.
+
+        Args:
+            job: the conversion, under its name.
+            tasks: its pieces.
+            order: makes the message of a task, when it is submitted.
+            on_tally: called with the counts of all finished tasks, whenever one ends.
+
+        Raises:
+            LadingError: the first error of a task; StoreError if the process of one task died again and again.
+        """
+        waiting = deque(tasks)
+        for number in [task.number for task in tasks]:
+            while number not in self._finished:
+                while waiting and len(self._running) < self._in_flight:
+                    made = order(waiting.popleft())
+                    self._submit(_Attempt(encode_task(job, made.message, made.tables, self._threads), made))
+                for future in wait(self._running, return_when=FIRST_COMPLETED).done:
+                    self._take(future)
+                on_tally(self._done)
+            yield self._finished.pop(number)
+
+    def _submit(self, attempt: _Attempt) -> None:
+        try:
+            future = self._executor.submit(do_task, attempt.payload)
+        except (BrokenExecutor, RuntimeError) as error:
+            raise StoreError(
+                "the executor takes no more tasks", file=_files(attempt.order), found=_text(error),
+                advice="An executor of processes that one death breaks is no good for long jobs: executor='processes' "
+                "starts another process." if isinstance(error, BrokenExecutor) else "It must be open until the end.",
+            ) from error  # fmt: skip
+        self._running[future] = attempt
+
+    def _take(self, future: Future[bytes]) -> None:
+        """Take the answer of a task. Submit it again if its process died: errors of the task itself are answers."""
+        attempt = self._running.pop(future)
+        try:
+            data = future.result()
+        except Exception as error:
+            if attempt.retries == _RETRIES:
+                raise _lost(attempt, error) from error
+            self._submit(replace(attempt, retries=attempt.retries + 1))
+            return
+        answer, _ = decode_message(data)
+        for warning in answer["warnings"]:
+            repeat_warning(warning, self._given_warnings)
+        if "error" in answer:
+            failed = decode_error(answer["error"])
+            failed.add_note(f"On the host {answer['host']}.")
+            raise failed
+        self._done.add(Tally(*answer["tally"]))
+        self._finished[answer["done"]] = answer
+
+    def close(self) -> None:
+        """Cancel what has not begun, and wait for what runs. Unfinished tasks are lost."""
+        running, self._running = list(self._running), {}
+        for future in running:
+            future.cancel()
+        wait(running, timeout=_END_S)
+        if self._owned:
+            self._executor.shutdown(wait=False, cancel_futures=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _lost(attempt: _Attempt, error: BaseException) -> LadingError:
+    """The error of a task that nobody could do."""
+    return StoreError(
+        f"a task was lost {_RETRIES + 1} times", file=_files(attempt.order), found=_text(error), advice=_ADVICE
+    )  # fmt: skip
+
+
+def _text(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}".splitlines()[0][:200]
+
+
+def _files(order: Order) -> str | None:
+    return " to ".join(dict.fromkeys(order.files)) or None
