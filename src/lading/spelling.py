@@ -18,11 +18,11 @@ _OPTION = re.compile(
 )
 _SWITCHES = {"verify", "overwrite", "lazy", "dry-run", "ignore-sidecar", "debug", "json", "help", "regroup",
              "hive-partitioning", "no-hive-partitioning"}  # fmt: skip
-_PAIRS = {"option", "to-option", "type", "rename", "max"}
+_PAIRS = {"option", "to-option", "storage-option", "type", "rename", "max"}
 _NAMES = {
     "from": "format", "to": "format", "schema": "schema_policy", "root": "roots", "max": "limits",
-    "option": "options", "to-option": "options", "type": "schema_overrides", "join-columns": "columns",
-    "join-how": "how",
+    "option": "options", "to-option": "options", "storage-option": "storage_options",
+    "type": "schema_overrides", "join-columns": "columns", "join-how": "how",
 }  # fmt: skip
 """Arguments whose names differ from those of the options."""
 _METHODS = {"columns": "select", "drop-columns": "drop", "rename": "rename", "where": "where",

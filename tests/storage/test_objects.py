@@ -154,7 +154,7 @@ def test_what_a_server_refuses_is_told_in_a_line(server: str) -> None:
     store = ObjectStore("s3://no-such-bucket", options=options(server))
     with pytest.raises(NotFound):
         store.head("s3://no-such-bucket/a")
-    gone = ObjectStore(f"s3://{BUCKET}", options={**options(server), "endpoint": "http://127.0.0.1:9"}, retry_s=0.1)
+    gone = ObjectStore(f"s3://{BUCKET}", options={**options(server), "endpoint": "http://127.0.0.1:9", "retry_s": 0.1})
     with pytest.raises(StoreError) as caught:
         gone.head(f"{_LEAD}a")
     assert caught.value.file == f"{_LEAD}a"

@@ -103,7 +103,8 @@ def _chosen(
     except SeveralSplits as error:
         asked = (("limit", rows.get("limit")), ("ledger", write.get("ledger")))
         of_one = [name for name, given in asked if given is not None]
-        places = places_of_splits(one_or_many(sources), error, destination, Stores(), of_one=of_one)
+        stores = Stores.of(None, reading.get("storage_options")) or Stores()
+        places = places_of_splits(one_or_many(sources), error, destination, stores, of_one=of_one)
     return {
         name: held.enter_context(open_chosen([place], {**reading, "split": split}, rows, on_error=policy))
         for name, (place, split) in places.items()

@@ -14,7 +14,7 @@ from lading.cli.text import facts, visible
 __all__ = ["merge"]
 
 
-@takes(replace(READING, only=("limits",)))
+@takes(replace(READING, only=("limits", "storage_options")))
 def merge(
     *,
     folder: Annotated[str, typer.Argument(metavar="FOLDER", help="Folder with the parts, a path or URL.")],

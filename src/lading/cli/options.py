@@ -38,6 +38,7 @@ __all__ = [
     "Json",
     "OptionGroup",
     "Sources",
+    "StoreFlags",
     "Values",
     "Workers",
     "column_names",
@@ -86,6 +87,20 @@ class FormatFlags:
 
     on_duplicate: str | None = field(default=None, metadata=cli("--on-duplicate", "POLICY"))
     sidecar: str | None = field(default=None, metadata=cli("--ignore-sidecar", switch="ignore"))
+
+
+@dataclass(frozen=True, slots=True)
+class StoreFlags:
+    """Options of stores.
+
+    Attributes:
+        storage_options: Option of object stores, such as endpoint=http://minio:9000 or anonymous=true. For one place
+            alone, its URL comes first: "s3://bucket region=eu-west-1".
+    """
+
+    storage_options: Mapping[str, Any] | None = field(
+        default=None, metadata=cli("--storage-option", "NAME=VALUE", repeatable=True)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +153,7 @@ class OptionGroup:
         return _reading(found) if ReadOptions in found else found[self.kinds[0]]
 
 
-READING = OptionGroup("reading", (ReadOptions, FormatFlags, InterleavedOptions))
+READING = OptionGroup("reading", (ReadOptions, FormatFlags, StoreFlags, InterleavedOptions))
 """How the source is read: the arguments of `lading.open`."""
 
 CHECKING = replace(READING, without=("on_bad_shard",))
@@ -242,6 +257,22 @@ def named_options(pairs: Sequence[str] | None) -> dict[str, Any]:
             found[name] = json.loads(text)
         except (ValueError, RecursionError):  # not JSON, or a number or list too large for Python
             found[name] = text
+    return found
+
+
+def _storage_options(texts: Sequence[str]) -> dict[str, Any]:
+    """Return `NAME=VALUE` texts, and `URL NAME=VALUE` texts by URL. Messages name no value: it may be a secret."""
+    found: dict[str, Any] = {}
+    for text in texts:
+        url, space, pair = text.strip().partition(" ") if "://" in text.partition("=")[0] else ("", " ", text)
+        name, sign, value = pair.strip().partition("=")
+        if not space or not sign or not name:
+            raise UsageError("not a storage option", expected="NAME=VALUE, or 'URL NAME=VALUE'",
+                             found=repr(text.partition("=")[0]))  # fmt: skip
+        place = found.setdefault(url, {}) if url else found
+        if name in place:
+            raise UsageError("a storage option is given twice", found=name)
+        place[name] = named_options([f"{name}={value}"])[name]
     return found
 
 
@@ -391,6 +422,7 @@ _PARSERS: dict[str, Callable[[Any], Any]] = {
     "cast": _new_types,
     "roots": tuple,
     "sample": _sample_size,
+    "storage_options": _storage_options,
     "sort": tuple,
     "schema_overrides": _types,
     "split_by": _fields,
@@ -402,7 +434,7 @@ _PARSERS: dict[str, Callable[[Any], Any]] = {
 
 def _reading(found: Mapping[type, dict[str, Any]]) -> dict[str, Any]:
     """Return the arguments of `lading.open`; `--option` holds options of the format and of interleaved data."""
-    values = found[ReadOptions]
+    values = {**found[ReadOptions], **found.get(StoreFlags, {})}
     options = {**values.pop("options", {}), **found.get(FormatFlags, {})}
     if "regroup" in options:  # of tars, or of interleaved documents
         values["regroup"] = options.pop("regroup")

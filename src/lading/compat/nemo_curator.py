@@ -214,7 +214,7 @@ class _Writer(DatasetWriter):
             file.write_table(table)
         store = MemoryStore()
         write_file(store, _ROWS, [sink.getvalue()])
-        stores = Stores({**self._given_stores.by_prefix, _ROWS: store})
+        stores = self._given_stores.and_for({_ROWS: store})
         return open_dataset(
             _ROWS, format="arrow", view="interleaved", regroup=True, schema=self._target, roots=self._given_roots,
             stores=stores,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
@@ -107,8 +108,12 @@ class ConversionJob:
 
     def with_store(self, prefix: str, store: Store) -> ConversionJob:
         """Return the job with a store for URLs of a prefix, besides its own."""
-        stores = Stores({**self.stores.by_prefix, prefix: store})
-        return replace(self, read=replace(self.read, stores=stores))
+        return replace(self, read=replace(self.read, stores=self.stores.and_for({prefix: store})))
+
+    def with_storage_options(self, storage_options: Mapping[str, Any] | None) -> ConversionJob:
+        """Return the job with further options of stores, as users give them. Raises UsageError."""
+        stores = Stores.of(self.read.stores, storage_options)
+        return self if stores is self.read.stores else replace(self, read=replace(self.read, stores=stores))
 
 
 def absolute_path(name: str) -> str:

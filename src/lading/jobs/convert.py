@@ -98,6 +98,7 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
     roots: Sequence[str | os.PathLike[str]] = (),
     hive_partitioning: bool = True,
     stores: Stores | None = None,
+    storage_options: Mapping[str, Any] | None = None,
     on_bad_shard: OnBadShard = "error",
     limits: Limits = DEFAULT_LIMITS,
     on_progress: OnProgress | None = None,
@@ -175,6 +176,7 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
         roots: folders that references may point into, besides the folders of the source.
         hive_partitioning: take folders such as `year=2023` for columns of the rows in them.
         stores: which store serves which URL.
+        storage_options: options of object stores, such as `{"endpoint": "http://minio:9000"}`, also by URL prefix.
         on_bad_shard: for a shard that is damaged, missing or unreadable: `error`, or `skip`. `skip` leaves the whole
             shard out, with a warning. The summary and the ledger list such shards.
         limits: limits on what files of the source may ask for, as for `lading.open`.
@@ -216,10 +218,13 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
     with shown_progress("converting", on_progress, progress=progress) as report:
         job = replace(job, on_progress=report)
         if isinstance(source, Mapping):
-            return convert_splits(jobs_of_parts(job, source, destination), destination)
+            jobs = jobs_of_parts(job, source, destination)
+            jobs = {name: each.with_storage_options(storage_options) for name, each in jobs.items()}
+            return convert_splits(jobs, destination)
         if isinstance(source, Dataset):
-            return convert_one(job.of(source.source, read_of(source, job.opening), source.steps), destination)
-        job = replace(job, source=listed_once(source))
+            job = job.of(source.source, read_of(source, job.opening), source.steps)
+            return convert_one(job.with_storage_options(storage_options), destination)
+        job = replace(job.with_storage_options(storage_options), source=listed_once(source))
         try:
             return convert_one(job, destination)
         except SeveralSplits as error:

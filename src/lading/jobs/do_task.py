@@ -51,7 +51,7 @@ from lading.processes.child_process import hand_on_warnings
 from lading.storage.background import Background
 from lading.storage.base import native_path, write_file
 from lading.storage.fetch import Fetcher
-from lading.storage.stores import Stores, is_local, resolve
+from lading.storage.stores import is_local, resolve
 
 __all__ = ["convert_task", "do_task", "encode_task"]
 
@@ -130,7 +130,7 @@ def convert_task(
 
     They are in a folder of this attempt's own, which the report names: another attempt at the task has another one.
     """
-    stores = Stores()
+    stores = spec.stores
     store, folder = resolve(f"{task['folder']}-{secrets.token_hex(8)}", stores)
     listing = Listing(pa.Table.from_pylist(task["shards"], LISTING_SCHEMA), index_file=spec.index_file)
     fetcher = Fetcher(stores, mmap=False, limits=spec.limits)

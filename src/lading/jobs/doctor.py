@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -98,6 +98,7 @@ def doctor(
     *,
     sample: float | str = 1.0,
     stores: Stores | None = None,
+    storage_options: Mapping[str, Any] | None = None,
     on_progress: OnProgress | None = None,
     progress: bool = True,
     **opening: Any,
@@ -114,6 +115,7 @@ def doctor(
         source: as `lading.open` takes it, or a dataset. Steps change no file: the shards of the source are checked.
         sample: part of the shards to open (`"1%"`, `0.01`): at least one, evenly spread, always the same ones.
         stores: which store serves which URL.
+        storage_options: options of object stores, such as `{"endpoint": "http://minio:9000"}`, also by URL prefix.
         on_progress: called after every shard.
         progress: whether a bar may appear after two seconds, in a terminal or a notebook.
         opening: the other arguments of `lading.open`.
@@ -124,6 +126,7 @@ def doctor(
     """
     part = parse_part(sample)
     began = time.perf_counter()
+    stores = Stores.of(stores, storage_options)
     if isinstance(source, Dataset):
         source, opening = source_and_opening(source, {**opening, "stores": stores})
         stores = opening.pop("stores")

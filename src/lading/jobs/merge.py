@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import posixpath
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
+from typing import Any
 
 import pyarrow as pa
 
@@ -56,6 +57,7 @@ def merge(
     *,
     overwrite: bool = False,
     stores: Stores | None = None,
+    storage_options: Mapping[str, Any] | None = None,
     limits: Limits = DEFAULT_LIMITS,
 ) -> MergeSummary:
     """Make one dataset of the parts in a folder: parts of several ranks, or datasets in subfolders.
@@ -71,6 +73,7 @@ def merge(
         folder: the folder, a path or URL.
         overwrite: replace a manifest or index of the folder itself.
         stores: which store serves which URL.
+        storage_options: options of object stores, such as `{"endpoint": "http://minio:9000"}`, also by URL prefix.
         limits: limits on the size of manifests and indexes, as for `lading.open`.
 
     Raises:
@@ -80,7 +83,7 @@ def merge(
         SchemaMismatch: the parts differ in format, view or options.
         DataError: a part is broken.
     """
-    store, path = find_destination(folder, stores or Stores())
+    store, path = find_destination(folder, Stores.of(stores, storage_options) or Stores())
     below = [info.path[len(path) + 1 :] for info in store.walk(path)]
     ranks = sorted(filter(_RANK.fullmatch, below))
     own, indexed = _folders_with(_MANIFEST, below), _folders_with(_INDEX, below)

@@ -83,7 +83,8 @@ class Reading:
             "limits": dataset.limits,
         }
         stores = dataset.stores.by_prefix  # those of the caller were refused
-        opening["stores"] = Stores({p: store for p, store in stores.items() if isinstance(store, MovedStore)})
+        moved = {p: store for p, store in stores.items() if isinstance(store, MovedStore)}
+        opening["stores"] = dataset.stores.for_workers.and_for(moved)
         sent = _Sent(self.begin, self.source, opening, self.settings, _listing_checksum(dataset))
         return encode_value(sent, self.opening.get("options") or {})
 
@@ -234,7 +235,7 @@ def _sizes(dataset: Shards, shards: Sequence[int]) -> dict[int, int]:
     """Sizes of shards by number; 0 for all where one cannot be looked at: to say so is for who reads it."""
     listing = replace(dataset.listing, table=dataset.listing.table.take(pa.array(shards, pa.int64())))
     try:
-        return dict(zip(shards, shard_sizes(listing, Stores()), strict=True))
+        return dict(zip(shards, shard_sizes(listing, dataset.stores), strict=True))
     except StoreError:
         return dict.fromkeys(shards, 0)
 

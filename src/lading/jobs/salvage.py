@@ -120,6 +120,7 @@ def salvage(  # noqa: PLR0913 - one argument a decision of the user; all but two
     roots: Sequence[str | os.PathLike[str]] = (),
     hive_partitioning: bool = True,
     stores: Stores | None = None,
+    storage_options: Mapping[str, Any] | None = None,
     limits: Limits = DEFAULT_LIMITS,
     on_progress: OnProgress | None = None,
     progress: bool = True,
@@ -151,6 +152,7 @@ def salvage(  # noqa: PLR0913 - one argument a decision of the user; all but two
         roots: further folders that references in tables may point into.
         hive_partitioning: as `lading.open` takes it.
         stores: which store serves which URL.
+        storage_options: options of object stores, such as `{"endpoint": "http://minio:9000"}`, also by URL prefix.
         limits: most resources that files of the source may ask for; a unit that asks for more is lost.
         on_progress: called after each shard that was searched, and after each batch that was written.
         progress: whether a bar may appear after two seconds, in a terminal or a notebook.
@@ -165,7 +167,7 @@ def salvage(  # noqa: PLR0913 - one argument a decision of the user; all but two
     began = time.perf_counter()
     max_bytes = parse_bytes(max_batch_bytes)
     shard_bytes = SHARD_BYTES if shard_size is None else parse_shard_size(shard_size)
-    stores = stores or Stores()
+    stores = Stores.of(stores, storage_options) or Stores()
     read = ReadOptions(
         format=source_format, view=view, options=source_options, interleaved=interleaved, regroup=regroup,
         roots=roots, hive_partitioning=hive_partitioning, stores=stores, limits=limits,

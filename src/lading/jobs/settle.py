@@ -67,7 +67,7 @@ def settled(job: ConversionJob, shards: Shards) -> Conversion:
     read = replace(shards.read_plan(), roots=tuple(shards.roots()), target=target_schema)
     spec = Conversion(
         shards.format, read, replace(write, options=options, executor=None, address=None), job.steps, plan,
-        index_file=shards.listing.index_file, limits=job.read.limits,
+        index_file=shards.listing.index_file, limits=job.read.limits, stores=job.stores.for_workers,
     )  # fmt: skip
     mapped = _mapped(spec, shards) if job.has(Map) else ()
     if not job.maps_batches:

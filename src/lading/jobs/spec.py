@@ -14,6 +14,7 @@ from lading.jobs.plan import Plan
 from lading.limits import DEFAULT_LIMITS, Limits
 from lading.options import WriteOptions
 from lading.processes.pickled import decode_value, encode_value
+from lading.storage.stores import Stores
 from lading.units import parse_bytes
 
 __all__ = ["Conversion", "decode_schema", "encode_schema"]
@@ -32,6 +33,7 @@ class Conversion:
         digests: whether content digests of the written rows are taken.
         index_file: the file that listed the shards, for errors to name.
         limits: on what files of the source may ask for.
+        stores: options of object stores; secrets may be among them.
     """
 
     source_format: str
@@ -42,6 +44,7 @@ class Conversion:
     digests: bool = False
     index_file: str | None = None
     limits: Limits = DEFAULT_LIMITS
+    stores: Stores = field(default_factory=Stores)
 
     @property
     def view(self) -> str:

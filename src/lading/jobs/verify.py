@@ -64,7 +64,7 @@ class VerifyResult:
         return not self.findings
 
 
-def verify(
+def verify(  # noqa: PLR0913 - one argument a decision of the user; all but one by keyword
     source: Source | Dataset,
     *,
     deep: bool = False,
@@ -72,6 +72,7 @@ def verify(
     max_findings: int = 100,
     workers: int | None = None,
     stores: Stores | None = None,
+    storage_options: Mapping[str, Any] | None = None,
     on_progress: OnProgress | None = None,
     progress: bool = True,
     **opening: Any,
@@ -102,6 +103,7 @@ def verify(
         max_findings: stop after so many findings, at least one.
         workers: as `lading.digest` takes it.
         stores: which store serves which URL.
+        storage_options: options of object stores, such as `{"endpoint": "http://minio:9000"}`, also by URL prefix.
         on_progress: called after every batch and shard.
         progress: whether a bar may appear after two seconds, in a terminal or a notebook.
         opening: the other arguments of `lading.open`.
@@ -109,6 +111,7 @@ def verify(
     Raises:
         UsageError: `sample` is not a part.
     """
+    stores = Stores.of(stores, storage_options)
     if isinstance(source, Dataset):
         source, opening = source_and_opening(source, {**opening, "stores": stores})
         stores = opening.pop("stores")

@@ -78,8 +78,7 @@ class Findings:
 
 def begin_verify(dataset: Shards, *, deep: bool, max_findings: int) -> Look:
     """Return what `verify` does with each shard."""
-    stores = Stores()
-    return look_at(dataset, stores, Indexes.of(dataset, stores), deep, max_findings)
+    return look_at(dataset, dataset.stores, Indexes.of(dataset, dataset.stores), deep, max_findings)
 
 
 def look_at(dataset: Shards, stores: Stores, indexes: Indexes, deep: bool, most: int) -> Look:

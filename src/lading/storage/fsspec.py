@@ -32,6 +32,7 @@ from lading.storage.base import (
 )
 from lading.storage.concurrent import concurrent_map
 from lading.storage.publish import publish_by_copies
+from lading.storage.store_options import for_fsspec, without_values
 
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
@@ -60,7 +61,7 @@ class FsspecStore:
         place: a URL, whose scheme and host select the file system; or a file system (not to be used across forks if it
             is asynchronous).
         atomic_put: whether an upload is invisible until it is complete; None = the known behaviour of the scheme.
-        options: options of the file system that a URL names, as fsspec takes them: keys, endpoints and so on.
+        options: options of the file system that a URL names (`lading.storage.store_options`), or as fsspec takes them.
     """
 
     request_bytes = 1 << 20
@@ -302,13 +303,16 @@ def _file_system(url: str, options: Mapping[str, Any]) -> FileSystem:
     scheme = urlsplit(url).scheme
     try:
         with _errors(url):
-            fs, _ = url_to_fs(url, **options)
+            fs, _ = url_to_fs(url, **for_fsspec(scheme, options))
     except ImportError as error:
         raise MissingExtra(
             f"{scheme}:// needs a package that is not installed", file=url, found=str(error), advice=_cure(scheme)
         ) from error
+    except UsageError:
+        raise
     except (TypeError, ValueError) as error:
-        raise UsageError(f"no store serves {scheme}://", file=url, found=str(error)) from error
+        found = without_values(str(error), options)
+        raise UsageError(f"no store serves {scheme}://", file=url, found=found) from error
     return fs
 
 

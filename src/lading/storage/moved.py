@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from lading.storage.base import Buffer, FileInfo, Store, file_infos
+from lading.storage.fsspec import FsspecStore
+from lading.storage.objects import ObjectStore
 from lading.storage.stores import resolve
 from lading.storage.wrappers import WrappedStore
 
@@ -13,7 +15,7 @@ __all__ = ["MovedStore"]
 
 
 class MovedStore(WrappedStore):
-    """A store some of whose files are read from other paths. A copy in another process opens the store by URL.
+    """A store some of whose files are read from other paths. A copy in another process opens local stores by URL.
 
     Args:
         inner: the wrapped store.
@@ -24,8 +26,9 @@ class MovedStore(WrappedStore):
         super().__init__(inner)
         self._places = dict(places)
 
-    def __reduce__(self) -> tuple[Callable[..., MovedStore], tuple[dict[str, str]]]:
-        return _opened, (self._places,)
+    def __reduce__(self) -> tuple[Callable[..., MovedStore], tuple[dict[str, str], Store | None]]:
+        sent = isinstance(self.inner, (ObjectStore, FsspecStore))  # they have options of their own
+        return _opened, (self._places, self.inner if sent else None)
 
     def head(self, path: str) -> FileInfo:
         """Return the facts of the file."""
@@ -43,5 +46,5 @@ class MovedStore(WrappedStore):
         return self.inner.get_ranges(self._places.get(path, path), ranges)
 
 
-def _opened(places: dict[str, str]) -> MovedStore:
-    return MovedStore(resolve(next(iter(places.values())))[0], places)
+def _opened(places: dict[str, str], inner: Store | None) -> MovedStore:
+    return MovedStore(inner or resolve(next(iter(places.values())))[0], places)

@@ -20,10 +20,12 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import urlsplit
 
-from lading.errors import DestinationExists, LadingError, MissingExtra, ShortRead, StoreError, UsageError
+from lading.errors import LadingError, MissingExtra, ShortRead, StoreError, UsageError
 from lading.storage.base import Buffer, FileInfo, check_inside, store_errors, unfinished
-from lading.storage.credentials import profile_options
+from lading.storage.credentials import profile_options, refuse_no_credentials
+from lading.storage.object_errors import holds_secret, own_error
 from lading.storage.publish import publish_by_copies
+from lading.storage.store_options import client_settings, for_obstore, refuse_unknown, without_values
 from lading.storage.threads import Threads
 
 if TYPE_CHECKING:
@@ -54,8 +56,9 @@ _PARTS: Final = 4
 _DELETED: Final = 1000
 """Files deleted by one request."""
 _RETRY_S: Final = 180.0
+_TIMEOUT_S: Final = 60.0
 _RETRIES: Final = 10
-_STATUS: Final = re.compile(r"status code: (\d{3} [A-Za-z ]*)")
+_UNKNOWN: Final = re.compile(r"Configuration key: '([^']*)' is not valid")
 _OUTSIDE: Final = "416 Range Not Satisfiable"
 
 _used_in: int | None = None
@@ -78,9 +81,9 @@ class ObjectStore:
     Args:
         place: its URL: `s3://bucket`, `gs://bucket`, `az://container`, or
             `abfss://container@account.dfs.core.windows.net`.
-        options: of obstore's store, such as `endpoint`, `region` or `access_key_id`. By default the environment says.
-        retry_s: how long a failing request is repeated, in seconds.
-        timeout_s: how long a single request may take, in seconds.
+        options: such as `endpoint`, `region` or `access_key_id` (`lading.storage.store_options`). By default the
+            environment says. `retry_s` is how long a failing request is repeated, in seconds, and `timeout_s` how long
+            a single request may take.
     """
 
     request_bytes = 1 << 20
@@ -90,18 +93,16 @@ class ObjectStore:
         place: str,
         *,
         options: Mapping[str, Any] = MappingProxyType({}),
-        retry_s: float = _RETRY_S,
-        timeout_s: float = 60.0,
     ) -> None:
         self.place = place.rstrip("/")
-        self._options, self._retry_s, self._timeout_s = dict(options), retry_s, timeout_s
+        self._options = dict(options)
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name not in ("_objects", "_threads")}
 
     @cached_property
     def _objects(self) -> obstore.store.ObjectStore:
-        return _opened(self.place, self._options, self._retry_s, self._timeout_s)
+        return _opened(self.place, self._options)
 
     @cached_property
     def _threads(self) -> Threads:
@@ -261,8 +262,8 @@ def _errors(path: str) -> Iterator[None]:
             yield
         except (OSError, LadingError):
             raise
-        except Exception as error:
-            raise _own(error, path) from error
+        except Exception as error:  # noqa: BLE001 - of obstore; all are raised again
+            raise own_error(error, path) from (None if holds_secret(error) else error)
 
 
 def _obstore() -> Any:
@@ -278,51 +279,39 @@ def _obstore() -> Any:
     return obstore
 
 
-def _opened(place: str, options: Mapping[str, Any], retry_s: float, timeout_s: float) -> obstore.store.ObjectStore:
+def _opened(place: str, given: Mapping[str, Any]) -> obstore.store.ObjectStore:
     """The store of a place."""
     url = urlsplit(place)
     try:
         _obstore()
         from obstore import store as stores
+        from obstore.exceptions import BaseError
     except ImportError as error:
         extra = _EXTRAS[url.scheme]
         raise MissingExtra(f"{url.scheme}:// needs a package that is not installed", file=place, found=str(error),
                            advice=f"Run: pip install 'lading[{extra}]'.") from error  # fmt: skip
-    if url.scheme in ("s3", "s3a") and not options.get("skip_signature"):
-        options = {**profile_options(), **options}
+    options, kind = for_obstore(url.scheme, given), _EXTRAS[url.scheme]
+    retry_s, timeout_s = options.pop("retry_s", _RETRY_S), options.pop("timeout_s", _TIMEOUT_S)
+    profile = options.pop("profile", None)
+    if kind == "s3" and not options.get("skip_signature"):
+        options = {**profile_options(profile), **options}
     endpoint = options.get("endpoint") or next((v for v in map(os.environ.get, _ENDPOINTS) if v), place)
-    client: Any = {"timeout": timedelta(seconds=timeout_s), "allow_http": endpoint.startswith("http://")}
-    retry: Any = {"max_retries": _RETRIES, "retry_timeout": timedelta(seconds=retry_s)}
-    settings: Any = {"client_options": client, "retry_config": retry, **options}
-    if url.scheme in ("s3", "s3a"):
-        return stores.S3Store(url.netloc, **settings)
-    if url.scheme in ("gs", "gcs"):
-        return stores.GCSStore(url.netloc, **settings)
     container, _, account = url.netloc.partition("@")
     if account:
-        settings = {"account_name": account.partition(".")[0], **settings}
-    return stores.AzureStore(container, **settings)
-
-
-def _own(error: Exception, path: str) -> LadingError:
-    """An error of obstore's as lading's own."""
-    kind, text = type(error).__name__, str(error)
-    if kind == "AlreadyExistsError":
-        return DestinationExists("something is there already", file=path)
-    if kind in ("PermissionDeniedError", "UnauthenticatedError") or _status(text).startswith(("401", "403")):
-        return StoreError("the store refuses access", file=path, found=_status(text),
-                          advice="Check the credentials, and what they allow.")  # fmt: skip
-    if kind == "PreconditionError":
-        return StoreError("the file has changed", file=path, found=_status(text))
-    if isinstance(error, ValueError):
-        return UsageError("not a name of an object", file=path, found=text.splitlines()[0])
-    return StoreError(_status(text), file=path, advice="Check the network, and that the URL is right.")
-
-
-def _status(text: str) -> str:
-    """What an error of obstore's says: the status of the answer, else its first line."""
-    status = _STATUS.search(text)
-    return status[1].strip() if status else text.splitlines()[0].strip()
+        options = {"account_name": account.partition(".")[0], **options}
+    refuse_no_credentials(kind, place, options)
+    client: Any = client_settings(endpoint, timeout_s, options.pop("client_options", {}))
+    retry: Any = {"max_retries": _RETRIES, "retry_timeout": timedelta(seconds=retry_s)}
+    make: Any = {"s3": stores.S3Store, "gcs": stores.GCSStore, "azure": stores.AzureStore}[kind]
+    try:
+        made: obstore.store.ObjectStore = make(container, client_options=client, retry_config=retry, **options)
+    except (BaseError, TypeError, ValueError) as error:
+        if unknown := _UNKNOWN.search(str(error)):
+            refuse_unknown([unknown[1]], [], url.scheme, "obstore")
+        advice = "Add --storage-option account_name=NAME." if "Account must be" in str(error) else None
+        raise UsageError("the options of the store are wrong", file=place,
+                         found=without_values(str(error), options), advice=advice) from None  # fmt: skip
+    return made
 
 
 def _info(path: str, found: Mapping[str, Any]) -> FileInfo:

@@ -6,15 +6,16 @@
     https:// hf:// …        fsspec, with the package for the scheme
     pipe:, a::b             refused: data must not run programs, nor open one file through another
 
-Callers may assign other stores to URL prefixes: pass `Stores`.
+Callers may assign other stores to URL prefixes, and options to the stores made here: pass `Stores`.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from typing import Any
 
 from lading.errors import UsageError
 from lading.storage.base import Store
@@ -22,6 +23,7 @@ from lading.storage.fsspec import FsspecStore
 from lading.storage.local import LocalStore
 from lading.storage.memory import MemoryStore
 from lading.storage.objects import ObjectStore, is_usable, serves
+from lading.storage.store_options import Options, by_prefix, of_url
 from lading.storage.wrappers import WrappedStore
 
 __all__ = ["Stores", "is_local", "named_folder", "resolve", "without_query"]
@@ -29,6 +31,7 @@ __all__ = ["Stores", "is_local", "named_folder", "resolve", "without_query"]
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")
 _LOCAL = LocalStore()
 _MEMORY = MemoryStore()
+_NONE = Options()
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +40,31 @@ class Stores:
 
     Attributes:
         by_prefix: store by prefix of the URL, such as `{"s3://bucket/": RetryingStore(…)}`.
+        options: options of the stores of other URLs, by prefix of the URL (`lading.storage.store_options`). They may
+            hold secrets, so they are not shown.
     """
 
     by_prefix: Mapping[str, Store] = field(default_factory=dict)
+    options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def of(cls, stores: Stores | None, storage_options: Mapping[str, Any] | None) -> Stores | None:
+        """Return stores with further options, as users give them. Raises UsageError."""
+        if not storage_options:
+            return stores
+        more = by_prefix(storage_options)
+        stores = stores or cls()
+        merged = {p: {**stores.options.get(p, {}), **more.get(p, {})} for p in {**stores.options, **more}}
+        return replace(stores, options=merged)
+
+    def and_for(self, by_prefix: Mapping[str, Store]) -> Stores:
+        """Return these stores and others; for a prefix of both, the others."""
+        return replace(self, by_prefix={**self.by_prefix, **by_prefix})
+
+    @property
+    def for_workers(self) -> Stores:
+        """What another process can have of them: the options."""
+        return Stores(options=self.options)
 
     def find(self, url: str) -> Store | None:
         """Return the store of this URL; None if no prefix matches."""
@@ -71,7 +96,9 @@ def resolve(url: str, stores: Stores | None = None) -> tuple[Store, str]:
         return _MEMORY, url
     host = url[scheme.end() :].partition("/")[0]
     place = f"{scheme[0]}{host}"
-    return (_by_obstore(place) if is_usable() and serves(scheme[1].lower()) else _by_fsspec(place)), url
+    options = of_url(stores.options, url) if stores and stores.options else _NONE
+    backend = options.get("backend") or ("obstore" if is_usable() else "fsspec")
+    return (_by_obstore if backend == "obstore" and serves(scheme[1].lower()) else _by_fsspec)(place, options), url
 
 
 def without_query(path: str) -> str:
@@ -100,10 +127,10 @@ def is_local(store: Store) -> bool:
 
 
 @lru_cache(maxsize=256)
-def _by_obstore(place: str) -> ObjectStore:
-    return ObjectStore(place)
+def _by_obstore(place: str, options: Options) -> ObjectStore:
+    return ObjectStore(place, options=options)
 
 
 @lru_cache(maxsize=256)
-def _by_fsspec(place: str) -> FsspecStore:
-    return FsspecStore(place)
+def _by_fsspec(place: str, options: Options) -> FsspecStore:
+    return FsspecStore(place, options=options)

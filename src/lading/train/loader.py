@@ -55,6 +55,7 @@ def loader(  # noqa: PLR0913 - one argument a decision of the user; all but two 
     ahead_bytes: int | str = "256MB",
     on_error: OnSampleError = "error",
     timeout: float | None = None,
+    storage_options: Mapping[str, Any] | None = None,
 ) -> Loader:
     """Batches of a dataset for training, one epoch after the other.
 
@@ -108,6 +109,7 @@ def loader(  # noqa: PLR0913 - one argument a decision of the user; all but two 
         timeout: seconds that a loop waits for a batch; then an error names samples, worker and what functions are at.
             None waits 300 seconds for a store to answer, and for functions and decoders as long as they take. A
             worker that has died is an error at once.
+        storage_options: options of object stores, for a source that `lading.open` opens.
 
     Raises:
         UsageError: an argument is wrong, the dataset has steps whose samples are not known by number, or there is no
@@ -125,14 +127,20 @@ def loader(  # noqa: PLR0913 - one argument a decision of the user; all but two 
         workers=_whole_number("workers", workers, 0),
     )
     ranks = None if rank is world_size is None else rank_and_world_size(rank, world_size)
+    if isinstance(source, (Dataset, Mixture)):
+        if storage_options:
+            raise UsageError("a dataset is open already, and storage_options are given",
+                             advice="Give them to lading.open.")  # fmt: skip
+    else:
+        source = open_dataset(source, storage_options=storage_options)
     feed = _feed(source, shuffle, _whole_number("seed", seed))
     return Loader(feed, _whole_number("batch_size", batch_size, 1), last, ranks, recipe, reading)
 
 
-def _feed(source: Source | Dataset | Mixture, shuffle: bool | Kind | Shuffle, seed: int) -> Feed:
+def _feed(source: Dataset | Mixture, shuffle: bool | Kind | Shuffle, seed: int) -> Feed:
     if isinstance(source, Mixture):
         return MixtureFeed(source, shuffle)
-    return DatasetFeed.of(source if isinstance(source, Dataset) else open_dataset(source), shuffle, seed)
+    return DatasetFeed.of(source, shuffle, seed)
 
 
 class Loader:

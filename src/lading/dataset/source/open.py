@@ -76,6 +76,7 @@ __all__ = [
     "read_of",
     "shards_of",
     "source_and_opening",
+    "with_stores",
 ]
 
 _BY_PATTERN = "Name files by a pattern, as in 'data/*.tar', to take all of them without manifests."
@@ -152,6 +153,7 @@ def open_dataset(  # noqa: PLR0913 - one argument a decision of the user; all bu
     schema_overrides: Mapping[str, pa.DataType] | pa.Schema | None = None,
     hive_partitioning: bool = True,
     stores: Stores | None = None,
+    storage_options: Mapping[str, Any] | None = None,
     on_bad_shard: OnBadShard = "error",
     mmap: bool = True,
     limits: Limits = DEFAULT_LIMITS,
@@ -181,6 +183,7 @@ def open_dataset(  # noqa: PLR0913 - one argument a decision of the user; all bu
         hive_partitioning: take folders such as `year=2023` for columns of the rows in them (Parquet, Arrow, CSV, JSON
             Lines). `where` opens only the files of partitions that may fit.
         stores: which store serves which URL. By default the scheme of a URL decides.
+        storage_options: options of object stores, such as `{"endpoint": "http://minio:9000"}`, also by URL prefix.
         on_bad_shard: for a shard that is damaged, missing or unreadable: `error`, or `skip`. `skip` leaves the whole
             shard out, with a warning; `Dataset.skipped_shards` lists such shards. Shards with more than 64 MB in memory
             are read twice then: no row is given before the whole shard was read.
@@ -197,8 +200,8 @@ def open_dataset(  # noqa: PLR0913 - one argument a decision of the user; all bu
     read = ReadOptions(
         format=format, split=split, view=view, options=options, interleaved=interleaved, fields=fields, regroup=regroup,
         max_batch_bytes=max_batch_bytes, on_materialize_error=on_materialize_error, roots=roots, schema=schema,
-        schema_overrides=schema_overrides, hive_partitioning=hive_partitioning, stores=stores,
-        on_bad_shard=on_bad_shard, mmap=mmap, limits=limits,
+        schema_overrides=schema_overrides, hive_partitioning=hive_partitioning,
+        stores=Stores.of(stores, storage_options), on_bad_shard=on_bad_shard, mmap=mmap, limits=limits,
     )  # fmt: skip
     return _dataset(listed_once(source), read)
 
@@ -223,11 +226,19 @@ def open_shards(source: Source | Dataset, **opening: Any) -> Shards:
     """
     if isinstance(source, Dataset):
         return shards_that_fit(_open(source.source, replace(read_of(source, opening), mmap=False)), source.steps)
-    return _open(source, replace(ReadOptions(**opening), mmap=False))
+    return _open(source, replace(ReadOptions(**with_stores(opening)), mmap=False))
+
+
+def with_stores(opening: Mapping[str, Any]) -> dict[str, Any]:
+    """Return arguments of `open_dataset` with `storage_options`, if given, as part of `stores`."""
+    known = dict(opening)
+    options = known.pop("storage_options", None)
+    return {**known, "stores": Stores.of(known.get("stores"), options)} if options else known
 
 
 def read_of(dataset: Dataset, opening: Mapping[str, Any]) -> ReadOptions:
     """How a dataset is read. Raises UsageError where arguments of opening are given too."""
+    opening = with_stores(opening)
     for name in opening:
         if not hasattr(_USUAL, name):
             raise UsageError("no such argument", found=name,
@@ -251,7 +262,7 @@ def source_and_opening(source: Source | Dataset, opening: Mapping[str, Any]) -> 
         UsageError: a dataset is given, and arguments of opening too.
     """
     if not isinstance(source, Dataset):
-        return source, dict(opening)
+        return source, with_stores(opening)
     read = read_of(source, opening)
     return source.source, {each.name: getattr(read, each.name) for each in fields(read)}
 

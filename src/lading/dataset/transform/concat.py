@@ -44,7 +44,10 @@ def concat(datasets: Sequence[Dataset], *, types: Mapping[str, pa.DataType] | pa
     given = types if types is None or isinstance(types, pa.Schema) else pa.schema(list(types.items()))
     parts = Parts(tuple(datasets), given)
     named = [each.read.stores for each in parts.datasets if each.read.stores is not None]
-    stores = Stores({prefix: store for each in named for prefix, store in each.by_prefix.items()})
+    stores = Stores(
+        {prefix: store for each in named for prefix, store in each.by_prefix.items()},
+        {prefix: options for each in named for prefix, options in each.options.items()},
+    )
     return _reopened(parts, ReadOptions(format=FORMAT.name, stores=stores), ())
 
 

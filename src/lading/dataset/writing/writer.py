@@ -110,6 +110,7 @@ class DatasetWriter:
             they are.
         on_materialize_error: NeMo Curator's name of `on_error`.
         stores: which store serves which URL.
+        storage_options: options of object stores, such as `{"endpoint": "http://minio:9000"}`, also by URL prefix.
         staging: place where the dataset is built, if it exists already. This writer then owns the place.
         roots: folders that references in the rows lead to; the manifest keeps them for readers.
         rows_per_shard: samples of a shard, in place of its size.
@@ -140,11 +141,13 @@ class DatasetWriter:
         on_error: OnError | None = "error",
         on_materialize_error: OnError | None = None,
         stores: Stores | None = None,
+        storage_options: Mapping[str, Any] | None = None,
         staging: Staging | None = None,
         roots: Sequence[str] = (),
         rows_per_shard: int | None = None,
         cut: Cut | None = None,
     ) -> None:
+        stores = Stores.of(stores, storage_options)
         self._is_file = rank is None and is_file_name(destination)
         self._kept_roots = kept_roots(roots, os.fspath(destination), stores)
         if view not in VIEWS:
@@ -376,7 +379,7 @@ class DatasetWriter:
         """The stores by which the folder that `finish` returns can be read."""
         if self._staging.store is self._store:
             return self._stores
-        return Stores({**self._stores.by_prefix, self._staging.folder: self._staging.store})
+        return self._stores.and_for({self._staging.folder: self._staging.store})
 
     # Names
 

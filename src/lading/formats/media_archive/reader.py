@@ -30,7 +30,7 @@ from lading.formats.selection import selected_rows
 from lading.media.reader import MediaReader, RecordReader
 from lading.media.warc import WarcReader
 from lading.storage.roots import folder_of
-from lading.storage.stores import Stores, resolve
+from lading.storage.stores import resolve
 
 __all__ = ["FAILED", "MISSING", "MediaArchiveReader", "ReadOptions", "documents_format"]
 
@@ -278,7 +278,7 @@ def _record_reader(source: ShardFile, options: ReadOptions) -> RecordReader:
     scheme = _scheme(source.place)
     others = {} if scheme else {url: resolve(url, source.stores)[0] for url in (folder, *options.roots) if _scheme(url)}
     own = {f"{scheme}://" if scheme else "": source.place_store}
-    stores = Stores({**source.stores.by_prefix, **others, **own})
+    stores = source.stores.and_for({**others, **own})
     kept: dict[str, Any] = {"preserve_order": True, "on_error": options.on_error, "roots": list(options.roots),
                             "stores": stores, "limits": source.limits}  # fmt: skip
     if options.archives == "warc":

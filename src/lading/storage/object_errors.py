@@ -1,0 +1,84 @@
+"""Errors of obstore as lading's own: one line that says what is wrong, and what to type."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+from urllib.parse import urlsplit
+
+from lading.errors import DestinationExists, LadingError, StoreError, UsageError
+
+__all__ = ["holds_secret", "own_error"]
+
+_STATUS: Final = re.compile(r"status code: (\d{3} [A-Za-z ]*)")
+_REGION: Final = re.compile(r"(?:expecting '|<Region>)([\w-]+)")
+_CODE: Final = re.compile(r"<Code>(\w+)</Code>")
+_ASKED: Final = re.compile(r"Error performing \w+ (\S+) in [\d.]+")
+_REDIRECTS: Final = ("301", "307", "308")
+_CHECKSUMS: Final = ("sha256mismatch", "checksum", "baddigest")
+_SILENT: Final = ("error sending request", "connection refused", "timed out", "dns error")
+_ANONYMOUS: Final = "Of a public bucket, add --storage-option anonymous=true."
+
+
+def own_error(error: Exception, path: str) -> LadingError:
+    """Return an error of obstore's as lading's own. The message holds no query of a URL: it may be a signature."""
+    kind, text = type(error).__name__, str(error)
+    if kind == "AlreadyExistsError":
+        return DestinationExists("something is there already", file=path)
+    if kind == "PreconditionError":
+        return StoreError("the file has changed", file=path, found=_said(text))
+    if isinstance(error, ValueError):
+        return UsageError("not a name of an object", file=path, found=text.splitlines()[0])
+    refused = kind in ("PermissionDeniedError", "UnauthenticatedError")
+    return _of_settings(text, path, refused=refused) or _of_server(text, path)
+
+
+def holds_secret(error: Exception) -> bool:
+    """Return whether the text of an error has a signature of Azure in a URL."""
+    return "sig=" in str(error)
+
+
+def _of_settings(text: str, path: str, *, refused: bool) -> StoreError | None:
+    """An error that other options mend."""
+    said, lower = _said(text), text.lower()
+    region = _REGION.search(text)
+    if region or said.startswith(_REDIRECTS) or "without location" in lower:
+        name = region[1] if region else "NAME"
+        return StoreError("the bucket is in another region", file=path, expected=region and name,
+                          advice=f"Set AWS_REGION={name}, or add --storage-option region={name}.")  # fmt: skip
+    if any(word in lower for word in _CHECKSUMS):
+        return StoreError("the server refuses the checksum of an upload", file=path, found=said,
+                          advice="Add --storage-option unsigned_payload=true.")  # fmt: skip
+    if refused or said.startswith(("401", "403")):
+        return StoreError("the store refuses access", file=path, found=said,
+                          advice=f"Check the credentials, and what they allow. {_ANONYMOUS}")  # fmt: skip
+    if said.startswith("404"):
+        return StoreError("no such bucket", file=path, found=said, advice="Create it, or check its name.")
+    if said.startswith("400") and path.startswith(("s3://", "s3a://")):
+        return StoreError(said, file=path, advice="Check the region and the keys. For another region, set AWS_REGION, "
+                          "or add --storage-option region=NAME.")  # fmt: skip
+    return None
+
+
+def _of_server(text: str, path: str) -> StoreError:
+    """An error of a server or of the network."""
+    asked, advice = _ASKED.search(text), "Check the network, and that the URL is right."
+    if asked is None or _STATUS.search(text):
+        return StoreError(_said(text), file=path, advice=advice)
+    url = urlsplit(asked[1])
+    server = f"{url.scheme}://{url.netloc}"
+    if any(word in text.lower() for word in _SILENT):
+        return StoreError(f"{server} does not answer", file=path,
+                          advice="Check the network, and the endpoint: AWS_ENDPOINT_URL, or --storage-option "
+                          "endpoint=URL.")  # fmt: skip
+    return StoreError(f"{server} failed", file=path, found=_said(text), advice=advice)
+
+
+def _said(text: str) -> str:
+    """What an error says: the status of the answer with its code, else the first line."""
+    status, code = _STATUS.search(text), _CODE.search(text)
+    if status:
+        return f"{status[1].strip()}, {code[1]}" if code else status[1].strip()
+    line = text.splitlines()[0].strip() if text else ""
+    asked = _ASKED.search(line)
+    return line.replace(asked[1], asked[1].partition("?")[0]) if asked else line

@@ -1,0 +1,218 @@
+"""Options of object stores as users write them: one set of names for obstore and for the packages of fsspec.
+
+    endpoint, region, anonymous, timeout_s                              any object store
+    access_key_id, secret_access_key, session_token, profile            S3
+    token_file                                                          Google Cloud Storage
+    account_name, account_key, sas_token                                Azure
+    retry_s                                                             obstore
+    backend                                                             obstore or fsspec
+
+A name of this list that a store has no use for is left out. Other names go to the backend as they are. Messages name
+options, never their values: values may be secrets.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Collection, Iterator, Mapping
+from datetime import timedelta
+from difflib import get_close_matches
+from typing import Any, Final
+
+from lading.errors import UsageError
+
+__all__ = [
+    "NAMES",
+    "Options",
+    "by_prefix",
+    "client_settings",
+    "for_fsspec",
+    "for_obstore",
+    "of_url",
+    "refuse_unknown",
+    "without_values",
+]
+
+NAMES: Final = ("endpoint", "region", "anonymous", "access_key_id", "secret_access_key", "session_token", "profile",
+                "account_name", "account_key", "sas_token", "token_file", "timeout_s", "retry_s",
+                "backend")  # fmt: skip
+"""Names that mean the same whatever opens the store."""
+
+_BACKENDS: Final = ("obstore", "fsspec")
+_KINDS: Final = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs", "az": "azure", "abfs": "azure", "abfss": "azure"}
+_OBSTORE: Final[Mapping[str, Mapping[str, str]]] = {
+    "s3": {
+        **{name: name for name in ("endpoint", "region", "access_key_id", "secret_access_key", "session_token")},
+        "anonymous": "skip_signature",
+        "profile": "profile",
+    },
+    "gcs": {"endpoint": "base_url", "anonymous": "skip_signature", "token_file": "service_account"},
+    "azure": {
+        **{name: name for name in ("endpoint", "account_name", "account_key")},
+        "anonymous": "skip_signature",
+        "sas_token": "sas_key",
+    },
+}
+"""Names of obstore by ours."""
+_CLIENT: Final = frozenset(
+    ("allow_http", "allow_invalid_certificates", "connect_timeout", "default_headers", "pool_idle_timeout",
+     "pool_max_idle_per_host", "proxy_url", "proxy_ca_certificate", "proxy_excludes", "root_certificate",
+     "read_timeout", "user_agent")
+)  # fmt: skip
+"""Names of obstore that are about connections."""
+_FSSPEC: Final[Mapping[str, Mapping[str, str]]] = {
+    "s3": {"endpoint": "endpoint_url", "anonymous": "anon", "access_key_id": "key", "secret_access_key": "secret",
+           "session_token": "token", "profile": "profile"},
+    "gcs": {"endpoint": "endpoint_url", "token_file": "token"},
+    "azure": {"anonymous": "anon", "account_name": "account_name", "account_key": "account_key",
+              "sas_token": "sas_token"},
+}  # fmt: skip
+"""Names of s3fs, gcsfs and adlfs by ours."""
+_OF_FSSPEC: Final = ("use_listings_cache", "listings_expiry_time", "max_paths", "skip_instance_cache")
+"""Names that every file system takes."""
+_CLOSE: Final = 0.8
+_SECRET_LENGTH: Final = 4
+"""Values from this length are taken out of messages of a backend."""
+
+
+class Options(dict[str, Any]):
+    """Options of one store, which can be the key of a cache."""
+
+    def __hash__(self) -> int:  # type: ignore[override] # never changed once made
+        return hash(tuple(sorted((name, repr(value)) for name, value in self.items())))
+
+    def __repr__(self) -> str:
+        return f"Options({', '.join(self)})"
+
+
+def by_prefix(given: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return options by prefix of the URL, `""` for those of all URLs.
+
+    Args:
+        given: options by name; or by a URL prefix, and then by name: `{"s3://a": {"region": "eu-west-1"}}`.
+
+    Raises:
+        UsageError: not a dict of these; a value that its name cannot have.
+    """
+    if not isinstance(given, Mapping):
+        raise UsageError("storage options are a dict", found=type(given).__name__)
+    found: dict[str, dict[str, Any]] = {}
+    for name, value in given.items():
+        if not isinstance(name, str):
+            raise UsageError("storage options have names", found=repr(name)[:80])
+        if "://" in name:
+            if not isinstance(value, Mapping):
+                raise UsageError("storage options of a URL are a dict", found=f"{name}: {type(value).__name__}")
+            found.setdefault(name, {}).update(value)
+        else:
+            found.setdefault("", {})[name] = value
+    for options in found.values():
+        _check(options)
+    return found
+
+
+def of_url(options: Mapping[str, Mapping[str, Any]], url: str) -> Options:
+    """Return the options of a URL: those of all URLs, then those of its prefixes; the longest prefix wins.
+
+    A prefix ends where a name ends: options of `s3://a` are not those of `s3://ab`.
+    """
+    prefixes = (p for p in options if not p or url == p or url.startswith(p if p.endswith("/") else f"{p}/"))
+    return Options({name: value for p in sorted(prefixes, key=len) for name, value in options[p].items()})
+
+
+def for_obstore(scheme: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options under the names of obstore; `timeout_s`, `retry_s` and `profile` stay as they are."""
+    names = _OBSTORE[_KINDS[scheme]]
+    found: dict[str, Any] = {}
+    client: dict[str, Any] = {}
+    for name, value in options.items():
+        if name in names:
+            found[names[name]] = value if isinstance(value, bool) else str(value)
+        elif name in ("timeout_s", "retry_s"):
+            found[name] = float(value)
+        elif name in _CLIENT:
+            client[name] = value
+        elif name not in NAMES:
+            found[name] = value
+    return {**found, "client_options": client} if client else found
+
+
+def for_fsspec(scheme: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options under the names of the package of fsspec that serves a scheme.
+
+    Raises:
+        UsageError: an option that the package does not have; the error names the closest.
+    """
+    if not options:
+        return {}
+    kind = _KINDS.get(scheme, "")
+    names = _FSSPEC.get(kind, {})
+    own = {name: value for name, value in options.items() if name not in NAMES}
+    found = {names[name]: value for name, value in options.items() if name in names}
+    if kind == "s3":
+        if "region" in options:
+            found["client_kwargs"] = {"region_name": options["region"], **own.pop("client_kwargs", {})}
+        if "timeout_s" in options:
+            times = dict.fromkeys(("connect_timeout", "read_timeout"), float(options["timeout_s"]))
+            found["config_kwargs"] = {**times, **own.pop("config_kwargs", {})}
+    elif kind == "gcs" and options.get("anonymous"):
+        found["token"] = "anon"  # noqa: S105 - the name of no token
+    elif not kind:  # ours may be names of this package too
+        known = set(_arguments(scheme))
+        found = {name: value for name, value in options.items() if name in NAMES and name in known}
+    if own:
+        known = {*_arguments(scheme), *_OF_FSSPEC}
+        # Others than these three may hand on names that their signature lacks: there only slips of the pen show.
+        named = own if kind else [name for name in own if get_close_matches(name, known, 1, _CLOSE)]
+        refuse_unknown(named, known, scheme)
+    return {**found, **own}
+
+
+def refuse_unknown(names: Collection[str], known: Collection[str], scheme: str, backend: str = "fsspec") -> None:
+    """Raise UsageError for the first name that is not known; the error names the closest one."""
+    for name in names:
+        if name not in known:
+            kind = _KINDS.get(scheme, "")
+            ours = [*_OBSTORE.get(kind, {}), "timeout_s", "retry_s", "backend"]
+            close = get_close_matches(name, [*ours, *known], 1)
+            advice = f"Did you mean {close[0]}?" if close else None
+            if advice is None and backend == "obstore":
+                advice = "Names of s3fs, gcsfs or adlfs need backend=fsspec as a further storage option."
+            raise UsageError(f"no such storage option of {scheme}://", expected=", ".join(ours), found=name,
+                             advice=advice)  # fmt: skip
+
+
+def without_values(text: str, options: Mapping[str, Any]) -> str:
+    """Return the first line of a message of a backend, without values of options."""
+    line = text.splitlines()[0] if text else ""
+    for value in map(str, options.values()):
+        if len(value) >= _SECRET_LENGTH:
+            line = line.replace(value, "…")
+    return line
+
+
+def client_settings(endpoint: str, timeout_s: float, more: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of obstore about connections to a server."""
+    return {"timeout": timedelta(seconds=timeout_s), "allow_http": endpoint.startswith("http://"), **more}
+
+
+def _check(options: Mapping[str, Any]) -> None:
+    for name, value in options.items():
+        if name == "backend" and value not in _BACKENDS:
+            raise UsageError("no such backend", expected=" or ".join(_BACKENDS), found="another name")
+        if name == "anonymous" and not isinstance(value, bool):
+            raise UsageError("neither true nor false", expected="anonymous=true", found="another value")
+        number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        if name in ("timeout_s", "retry_s") and not (number and value > 0):
+            raise UsageError("not a number of seconds", expected=f"{name}=60", found="another value")
+
+
+def _arguments(scheme: str) -> Iterator[str]:
+    """Give the names of the arguments of the file system of a scheme, its base classes included."""
+    from fsspec import get_filesystem_class
+
+    for kind in get_filesystem_class(scheme).__mro__[:-1]:
+        if "__init__" in vars(kind):
+            for name, one in inspect.signature(kind.__init__).parameters.items():
+                if name != "self" and one.kind not in (one.VAR_KEYWORD, one.VAR_POSITIONAL):
+                    yield name
