@@ -127,20 +127,27 @@ def test_a_bad_shard_is_the_same_error(docs: Path, tmp_path: Path) -> None:
     assert told[0]["file"] == str(bad)
 
 
-def test_a_worker_that_is_killed_is_named_with_its_shards(tmp_path: Path) -> None:
+@pytest.mark.parametrize("deaths, members", [(1, 20), (99, 200)])
+def test_a_task_whose_worker_is_killed_is_tried_again_and_named_at_last(
+    deaths: int, members: int, tmp_path: Path
+) -> None:
     for number in range(4):
-        write_hollow_tar(tmp_path / f"large-{number}.tar", 200, 16 << 20)
+        write_hollow_tar(tmp_path / f"large-{number}.tar", members, 16 << 20)
+    source = str(tmp_path / "large-{0..3}.tar")
     killed: list[int] = []
 
     def kill(_: Progress) -> None:
-        if not killed:
-            killed.extend(reading_workers(os.getpid(), "/large-")[:1])
-            for pid in killed:
-                os.kill(pid, signal.SIGKILL)
+        for pid in reading_workers(os.getpid(), "/large-")[:1] if len(killed) < deaths else ():
+            killed.append(pid)
+            os.kill(pid, signal.SIGKILL)
 
+    if deaths == 1:
+        assert lading.digest(source, workers=2, on_progress=kill) == lading.digest(source, workers=1)
+        assert len(killed) == 1
+        return
     with pytest.raises(StoreError, match=r"large-\d\.tar: a worker process died; found signal 9 \(SIGKILL\)"):
-        lading.digest(str(tmp_path / "large-{0..3}.tar"), workers=2, on_progress=kill)
-    assert killed
+        lading.digest(source, workers=2, on_progress=kill)
+    assert len(killed) > 3
 
 
 def test_what_workers_could_not_reach_is_refused_or_done_alone(docs: Path, tmp_path: Path) -> None:

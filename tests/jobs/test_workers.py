@@ -211,22 +211,32 @@ def test_a_bad_shard_is_the_same_error_and_the_old_dataset_stays(many: dict[str,
     assert [p.name for p in tmp_path.iterdir() if p.name.startswith(".")] == []
 
 
-def test_a_worker_that_is_killed_is_named_with_its_shards(tmp_path: Path) -> None:
+@pytest.mark.parametrize("deaths", [2, 99])
+def test_a_task_whose_worker_is_killed_is_tried_again_and_named_at_last(deaths: int, tmp_path: Path) -> None:
     for number in range(4):
         write_hollow_tar(tmp_path / f"large-{number}.tar", 8, 16 << 20)
     (tmp_path / "out").mkdir()
     killed: list[int] = []
 
     def kill(_: Progress) -> None:
-        if not killed:
-            killed.extend(busy_workers(os.getpid())[:1])
-            for pid in killed:
-                os.kill(pid, signal.SIGKILL)
+        for pid in busy_workers(os.getpid()) if len(killed) < deaths else ():
+            killed.append(pid)
+            os.kill(pid, signal.SIGKILL)
 
+    def written(out: str, **options: Any) -> None:
+        lading.convert(str(tmp_path / "large-{0..3}.tar"), tmp_path / out, format="webdataset", max_batch_bytes="16mb",
+                       shard_size="64mb", **options)  # fmt: skip
+
+    if deaths == 2:
+        written("alone")
+        written("out", workers=2, on_progress=kill)
+        assert len(killed) >= deaths
+        assert contents(tmp_path / "out") == contents(tmp_path / "alone")
+        assert children(os.getpid()) == []
+        return
     with pytest.raises(StoreError, match=r"large-\d\.tar: a worker process died; found signal 9 \(SIGKILL\)") as caught:
-        lading.convert(str(tmp_path / "large-{0..3}.tar"), tmp_path / "out", format="webdataset", workers=2,
-                       max_batch_bytes="16mb", shard_size="64mb", on_progress=kill)  # fmt: skip
-    assert killed
+        written("out", workers=2, on_progress=kill)
+    assert len(killed) > 3
     assert caught.value.exit_status == 3
     assert children(os.getpid()) == []
     assert list((tmp_path / "out").iterdir()) == []

@@ -187,7 +187,7 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
         DestinationExists: the destination is not empty.
         UsageError: the destination is inside the source, or worker processes cannot reach the data.
         DataError: the data are bad. With `verify`, the destination differs from the source.
-        StoreError: a store failed, or a worker died. The error names the worker's shards.
+        StoreError: a store failed, or the workers of one task died four times. The error names the task's shards.
     """
     opened = source.read.on_materialize_error if isinstance(source, Dataset) and on_error == "error" else None
     asked = {**locals(), "on_error": on_materialize_error or opened or on_error}

@@ -69,7 +69,7 @@ def dataset_digest(
 
     Raises:
         UsageError: worker processes cannot reach the data, or the limit is invalid.
-        StoreError: a store failed, or a worker died. The error names the worker's shards.
+        StoreError: a store failed, or the workers of one task died four times. The error names the task's shards.
     """
     check_limit(limit)
     source, total = source if isinstance(source, Dataset) else listed_once(source), DatasetDigest()

@@ -21,7 +21,7 @@ from typing import Any, Final, Self
 from lading.errors import LadingError, StoreError
 from lading.jobs.do_task import do_task, encode_task
 from lading.jobs.messages import decode_error, decode_message, repeat_warning
-from lading.jobs.pool import Order, TaskType
+from lading.jobs.pool import RETRIES, Order, TaskType
 from lading.jobs.progress import Tally
 from lading.jobs.ray_executor import RayExecutor
 from lading.jobs.threads import threads_each
@@ -29,8 +29,6 @@ from lading.options import WriteOptions
 
 __all__ = ["ExecutorPool", "open_executor"]
 
-_RETRIES: Final = 3
-"""How often a task is tried again whose process died."""
 _IN_FLIGHT: Final = 64
 """Tasks that wait or run at once in an executor that does not say how many workers it has."""
 _END_S: Final = 60.0
@@ -143,7 +141,7 @@ class ExecutorPool:
         try:
             data = future.result()
         except Exception as error:
-            if attempt.retries == _RETRIES:
+            if attempt.retries == RETRIES:
                 raise _lost(attempt, error) from error
             self._submit(replace(attempt, retries=attempt.retries + 1))
             return
@@ -176,7 +174,7 @@ class ExecutorPool:
 def _lost(attempt: _Attempt, error: BaseException) -> LadingError:
     """The error of a task that nobody could do."""
     return StoreError(
-        f"a task was lost {_RETRIES + 1} times", file=_files(attempt.order), found=_text(error), advice=_ADVICE
+        f"a task was lost {RETRIES + 1} times", file=_files(attempt.order), found=_text(error), advice=_ADVICE
     )  # fmt: skip
 
 

@@ -10,10 +10,11 @@ import os
 import selectors
 import signal
 import subprocess
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, Final, Protocol, Self, TypeVar
 
 import orjson
 import pyarrow as pa
@@ -23,9 +24,12 @@ from lading.jobs.messages import decode_error, repeat_warning, write_message
 from lading.jobs.progress import Tally
 from lading.processes.program import how_it_ended, start_program
 
-__all__ = ["Crew", "Numbered", "Order", "TaskType", "Workers"]
+__all__ = ["RETRIES", "Crew", "Numbered", "Order", "TaskType", "Workers"]
 
 _READ_BYTES = 1 << 16
+
+RETRIES: Final = 3
+"""How often a task is tried again whose process died."""
 
 
 class Numbered(Protocol):
@@ -103,7 +107,9 @@ class Workers:
     """
 
     def __init__(self, count: int, *, lock: int | None, threads: int) -> None:
-        self._threads = threads
+        self._lock, self._threads = lock, threads
+        self._lost: list[Order] = []
+        self._deaths: Counter[int] = Counter()
         self._all: list[_Worker] = []
         self._done, self._running = Tally(), dict[int, Tally]()
         self._finished: dict[int, Mapping[str, Any]] = {}
@@ -127,7 +133,8 @@ class Workers:
             on_tally: called with the counts of all workers, whenever one reports.
 
         Raises:
-            LadingError: any error of a worker; StoreError if one died, with its source shards.
+            LadingError: any error of a worker; StoreError if the processes of one task died again and again, with its
+                source shards.
         """
         waiting = map(order, tasks)
         with selectors.DefaultSelector() as ready:
@@ -137,18 +144,41 @@ class Workers:
             for number in [task.number for task in tasks]:
                 while number not in self._finished:
                     for key, _ in ready.select():
-                        self._receive(key.data, waiting)
+                        if not self._receive(key.data, waiting):
+                            ready.unregister(key.fd)
+                            worker = self._replace(key.data)
+                            ready.register(worker.stdout_fd, selectors.EVENT_READ, worker)
+                            _send(worker, {**job, "threads": self._threads})
                     on_tally(self._so_far())
                 yield self._finished.pop(number)
 
-    def _receive(self, worker: _Worker, waiting: Iterator[Order]) -> None:
-        """Read messages of a worker, and send it a task if it asks for one."""
+    def _replace(self, worker: _Worker) -> _Worker:
+        """Start a process in the place of one that died, whose tasks are tried again.
+
+        Raises:
+            LadingError: a task died too often, a file became shorter, or the process died without a task.
+        """
+        error = _died(worker)
+        numbers = [order.message["number"] for order in worker.orders]
+        self._deaths.update(numbers)
+        if isinstance(error, CorruptShard) or not numbers or max(self._deaths[number] for number in numbers) > RETRIES:
+            raise error
+        for number in numbers:
+            self._running.pop(number, None)
+        self._lost += worker.orders
+        _close_pipes(worker)
+        another = _Worker(_start(self._lock))
+        self._all[self._all.index(worker)] = another
+        return another
+
+    def _receive(self, worker: _Worker, waiting: Iterator[Order]) -> bool:
+        """Read messages of a worker, and send it a task if it asks for one. Return False if the worker has ended."""
         data = os.read(worker.stdout_fd, _READ_BYTES)
         if not data:
-            raise _died(worker)
+            return False
         worker.received += data
         if b"\n" not in data:
-            return
+            return True
         *lines, worker.received = worker.received.split(b"\n")
         for line in lines:
             message = orjson.loads(line)
@@ -157,11 +187,12 @@ class Workers:
             if "warning" in message:
                 repeat_warning(message["warning"], self._given_warnings)
             elif "ready" in message:
-                self._give(worker, next(waiting, None))
+                self._give(worker, self._lost.pop() if self._lost else next(waiting, None))
             elif "progress" in message:
                 self._running[message["progress"]] = Tally(*message["tally"])
             else:
                 self._finish(worker, message)
+        return True
 
     def _give(self, worker: _Worker, order: Order | None) -> None:
         if order is None:
@@ -189,9 +220,7 @@ class Workers:
             worker.process.kill()
         for worker in self._all:
             worker.process.wait()
-            for pipe in (worker.process.stdin, worker.process.stdout):
-                assert pipe is not None, "both are pipes"
-                pipe.close()
+            _close_pipes(worker)
         self._all.clear()
 
     def __enter__(self) -> Self:
@@ -209,6 +238,12 @@ def _start(lock: int | None) -> subprocess.Popen[bytes]:
 def _send(worker: _Worker, message: Mapping[str, Any], tables: Sequence[pa.Table | None] = ()) -> None:
     with suppress(BrokenPipeError):  # it has ended; its last message, or none, is read next
         write_message(worker.stdin_fd, message, tables)
+
+
+def _close_pipes(worker: _Worker) -> None:
+    for pipe in (worker.process.stdin, worker.process.stdout):
+        assert pipe is not None, "both are pipes"
+        pipe.close()
 
 
 def _died(worker: _Worker) -> LadingError:
