@@ -60,7 +60,7 @@ def test_verbs_with_steps(name: str, source: str, place: Path, tmp_path: Path, m
     assert plain_rows(pq.read_table(out).to_pylist()) == expected
     if expected:
         shown = expected
-        if "--columns" in options:  # head shows these columns alone
+        if "--columns" in options and source == "in.parquet":  # head shows these columns alone, and keys of tars
             shown = [{name: value for name, value in row.items() if name != "__key__"} for row in expected]
         head = _run("head", source, *options, "-n", "100", "--full", "--json").splitlines()
         assert plain_rows([_shown(line) for line in head]) == shown
