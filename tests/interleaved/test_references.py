@@ -326,9 +326,9 @@ class _Locked(CountingStore):
 
     tells = True
 
-    def get_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[Any]:
+    def get_ranges(self, path: str, ranges: Sequence[tuple[int, int]], version: str = "") -> list[Any]:
         self._check(path)
-        return super().get_ranges(path, ranges)
+        return super().get_ranges(path, ranges, version)
 
     def head(self, path: str) -> FileInfo:
         if not self.tells:

@@ -347,7 +347,7 @@ def test_documents_of_another_form(tmp_path: Path, media: Any) -> None:
 
 
 class _Failing(WrappedStore):
-    def get_ranges(self, path: str, ranges: Any) -> Any:
+    def get_ranges(self, path: str, ranges: Any, version: str = "") -> Any:
         raise StoreError("the store is down", file=path, found=ranges)
 
 

@@ -15,6 +15,7 @@ from lading.storage.base import Store
 from lading.storage.fsspec import FsspecStore
 from lading.storage.local import LocalStore
 from lading.storage.memory import MemoryStore
+from lading.storage.retries import Retries
 from lading.storage.wrappers import CountingStore, RetryingStore, WrappedStore
 from lading.testing import StoreTests
 
@@ -91,7 +92,9 @@ class TestCountingStore(TestMemoryStore):
 class TestRetryingStore(TestMemoryStore):
     @pytest.fixture
     def store(self) -> Store:
-        return RetryingStore(MemoryStore(), sleep=lambda _: pytest.fail("nothing here is worth a second attempt"))
+        return RetryingStore(
+            MemoryStore(), Retries(sleep=lambda _: pytest.fail("nothing here is worth a second attempt"))
+        )
 
 
 class TestMemoryThroughFsspec(StoreTests):

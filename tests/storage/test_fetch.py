@@ -230,9 +230,9 @@ class Distant(WrappedStore):
         self.request_bytes = 1 << 20
         self._together = Barrier(3, timeout=30)
 
-    def get_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[Buffer]:
+    def get_ranges(self, path: str, ranges: Sequence[tuple[int, int]], version: str = "") -> list[Buffer]:
         self._together.wait()
-        return self.inner.get_ranges(path, ranges)
+        return self.inner.get_ranges(path, ranges, version)
 
 
 def test_files_of_a_far_store_are_asked_for_at_once() -> None:

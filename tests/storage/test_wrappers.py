@@ -12,6 +12,7 @@ from lading.errors import NotFound, ShortRead, StoreError
 from lading.storage.base import Buffer, FileInfo, Mapper, NativePath
 from lading.storage.local import LocalStore
 from lading.storage.memory import MemoryStore
+from lading.storage.retries import Retries
 from lading.storage.wrappers import CountingStore, RetryingStore, WrappedStore
 
 _FILES = {"a": b"0123456789", "b/c": b"xyz"}
@@ -29,10 +30,10 @@ class Flaky(WrappedStore):
             raise self.errors.pop(0)
         return super().head(path)
 
-    def get_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[Buffer]:
+    def get_ranges(self, path: str, ranges: Sequence[tuple[int, int]], version: str = "") -> list[Buffer]:
         if self.errors:
             raise self.errors.pop(0)
-        return super().get_ranges(path, ranges)
+        return super().get_ranges(path, ranges, version)
 
     def delete(self, path: str) -> None:
         if self.errors:
@@ -61,7 +62,7 @@ def caused(cause: Exception | None = None, number: int | None = None) -> StoreEr
 
 def retrying(errors: Sequence[StoreError], attempts: int = 3) -> tuple[RetryingStore, list[float]]:
     waits: list[float] = []
-    return RetryingStore(Flaky(errors), attempts=attempts, backoff_s=8, sleep=waits.append), waits
+    return RetryingStore(Flaky(errors), Retries(attempts, backoff_s=8, sleep=waits.append)), waits
 
 
 PASSING = [

@@ -47,12 +47,12 @@ class FarStore(WrappedStore):
         self.answers.set()
         self.asked_bytes = 0
 
-    def get_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[Buffer]:
+    def get_ranges(self, path: str, ranges: Sequence[tuple[int, int]], version: str = "") -> list[Buffer]:
         self.asked_bytes += sum(length for _, length in ranges)
         self.answers.wait()
         if self.fails:
             raise StoreError("the connection broke", file=path)
-        return super().get_ranges(path, ranges)
+        return super().get_ranges(path, ranges, version)
 
 
 @pytest.fixture(scope="module")

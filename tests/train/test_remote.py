@@ -18,6 +18,7 @@ from lading.errors import StoreError
 from lading.storage.base import Buffer
 from lading.storage.fsspec import FsspecStore
 from lading.storage.memory import MemoryStore
+from lading.storage.retries import Retries
 from lading.storage.stores import Stores
 from lading.storage.wrappers import CountingStore, RetryingStore, WrappedStore
 from lading.train.order import Shuffle
@@ -163,12 +164,12 @@ class _Failing(WrappedStore):
         super().__init__(inner, mapped=False)
         self.after = self.times = 0
 
-    def get_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[Buffer]:
+    def get_ranges(self, path: str, ranges: Sequence[tuple[int, int]], version: str = "") -> list[Buffer]:
         self.after -= 1
         if self.after < 0 < self.times:
             self.times -= 1
             raise StoreError("the server is busy", file=path) from _Busy()
-        return super().get_ranges(path, ranges)
+        return super().get_ranges(path, ranges, version)
 
 
 class _Busy(Exception):
@@ -178,7 +179,7 @@ class _Busy(Exception):
 @pytest.mark.parametrize("name", ["webdataset", "mds", "arrow", "parquet"])
 def test_a_busy_server_is_asked_again_or_is_an_error_that_names_the_shard(store: MemoryStore, name: str) -> None:
     failing = _Failing(store)
-    patient = RetryingStore(failing, sleep=lambda _: None)
+    patient = RetryingStore(failing, Retries(sleep=lambda _: None))
     loader = lading.loader(_open(patient, name), _BATCH, shuffle="block", decode=False, ahead_bytes="2MB")
     failing.after, failing.times = 8, 3
     assert sorted(_keys(loader)) == _KEYS

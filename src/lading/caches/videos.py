@@ -105,7 +105,7 @@ class VideoFolder:
     def read(self, video: ExternalVideo) -> Buffer:
         """Return the bytes of the file, checked against its name and checksum. Raises as `check`."""
         info = self.head(video)
-        [data] = self._store.get_ranges(info.path, [(0, info.size_bytes)])
+        [data] = self._store.get_ranges(info.path, [(0, info.size_bytes)], info.version)
         if _digests(video):
             self._compare(video, hashlib.sha256(data).hexdigest(), info)
         return data
@@ -121,7 +121,7 @@ class VideoFolder:
             return
         total = hashlib.sha256()
         for at in range(0, info.size_bytes, _PIECE_BYTES):
-            [piece] = self._store.get_ranges(info.path, [(at, min(_PIECE_BYTES, info.size_bytes - at))])
+            [piece] = self._store.get_ranges(info.path, [(at, min(_PIECE_BYTES, info.size_bytes - at))], info.version)
             total.update(piece)
         self._compare(video, total.hexdigest(), info)
 

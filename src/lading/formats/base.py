@@ -32,7 +32,7 @@ from lading.errors import LadingError, Unrepresentable, UsageError
 from lading.features.stored_values import rows_schema
 from lading.limits import DEFAULT_LIMITS, Limits
 from lading.options import check_types
-from lading.storage.base import FileInfo, MappedFile, Mapper, Sink, Store
+from lading.storage.base import Buffer, FileInfo, MappedFile, Mapper, Sink, Store
 from lading.storage.fetch import Fetcher
 from lading.storage.range_hasher import RangeHasher
 from lading.storage.recent import RecentBytes
@@ -172,6 +172,15 @@ class ShardFile:
     by_index: bool = False
     recent: RecentBytes | None = None
     row_filter: RowFilter | None = None
+
+    def pinned(self) -> tuple[ShardFile, FileInfo]:
+        """Return the file with its size and version, and these. A request to the store, if they are unknown."""
+        info = self.info or self.store.head(self.path)
+        return (self if self.info else replace(self, info=info)), info
+
+    def get_ranges(self, ranges: Sequence[tuple[int, int]]) -> list[Buffer]:
+        """Return one buffer per `(offset, length)`, of the version in `info`; see `Store.get_ranges`."""
+        return self.store.get_ranges(self.path, ranges, self.info.version if self.info else "")
 
     @property
     def place(self) -> str:

@@ -141,19 +141,20 @@ class TextFile:
         """Return the end of the text, at most some bytes; a compressed file is read to its end."""
         size, last = self.entry.size_bytes, b""
         if not self.entry.wrap:
-            [data] = self.source.store.get_ranges(self.path, [(max(size - count, 0), min(count, size))])
+            [data] = self.source.get_ranges([(max(size - count, 0), min(count, size))])
             return bytes(data)
         for piece in self._read():
             last = (last + piece)[-count:] if len(piece) < count else piece[-count:]
         return last
 
     def _read(self) -> Iterator[bytes]:
-        store, size = self.source.store, self.entry.size_bytes
+        size = self.entry.size_bytes
         if self.entry.wrap:
-            yield from unwrapped(store, self.path, self.entry.wrap, size, self.source.limits, self._note_read)
+            yield from unwrapped(self.source.get_ranges, self.path, self.entry.wrap, size, self.source.limits,
+                                 self._note_read)  # fmt: skip
             return
         for at in range(0, size, _READ_BYTES):
-            [data] = store.get_ranges(self.path, [(at, min(_READ_BYTES, size - at))])
+            [data] = self.source.get_ranges([(at, min(_READ_BYTES, size - at))])
             self._note_read(at + len(data))
             yield bytes(data)
 
@@ -197,17 +198,19 @@ class TextFile:
 
     def _read_group(self, group: Sequence[tuple[int, int]]) -> Iterator[bytes]:
         """Yield bytes of ranges, neighbours by one request."""
-        store = self.source.store
         offset, length = np.array(group, np.int64).T
-        gap = store.request_bytes // GAPS_A_REQUEST
+        gap = self.source.store.request_bytes // GAPS_A_REQUEST
         plan = plan_ranges(offset, length, max_gap_bytes=gap, max_request_bytes=_GROUP_BYTES)
-        answers = [memoryview(data) for data in store.get_ranges(self.path, plan.requests)]
+        answers = [memoryview(data) for data in self.source.get_ranges(plan.requests)]
         places = zip(plan.request_of.tolist(), plan.offset_in.tolist(), length.tolist(), strict=True)
         return (bytes(answers[request][at : at + size]) for request, at, size in places)
 
     def _unwrapped(self) -> UnwrappedFile:
         source, wrap = self.source, self.entry.wrap
-        return UnwrappedFile(source.store, self.path, wrap, keep_bytes=_GROUP_BYTES, limits=source.limits)
+        version = self.entry.version
+        return UnwrappedFile(
+            source.store, self.path, wrap, version=version, keep_bytes=_GROUP_BYTES, limits=source.limits
+        )
 
 
 def refuse_wide(text: bytes, wrap: str, path: str) -> None:
@@ -316,10 +319,10 @@ def open_text(source: ShardFile) -> TextFile:
         NotFound, StoreError: it is missing, or is not a regular file.
         CorruptShard: it is empty, although its name says that it is compressed.
     """
-    info = source.info or source.store.head(source.path)
+    source, info = source.pinned()
     if not info.size_bytes and source.path.lower().endswith(tuple(ENDINGS.values())):
         raise CorruptShard("the compressed file is empty", file=source.path, expected="a compressed text")
-    [head] = source.store.get_ranges(source.path, [(0, min(info.size_bytes, _HEAD_BYTES))])
+    [head] = source.get_ranges([(0, min(info.size_bytes, _HEAD_BYTES))])
     return TextFile(source, FileEntry(source.path, sniff_wrap(bytes(head)), info.size_bytes, info.version))
 
 

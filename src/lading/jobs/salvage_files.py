@@ -146,7 +146,7 @@ class TemporaryFiles:
     def unpacked(self, source: ShardFile) -> Unpacked:
         """Unpack a compressed file up to its damage, and from each member or frame that begins behind it."""
         size = source.store.head(source.path).size_bytes
-        [head] = source.store.get_ranges(source.path, [(0, min(size, _READ_BYTES))])
+        [head] = source.get_ranges([(0, min(size, _READ_BYTES))])
         name, by_name = _unpacked_name(source.path)
         codec = sniff_wrap(bytes(head)) or by_name
         beginnings = _Beginnings(source, codec, size)
@@ -186,7 +186,7 @@ def _unpack(source: ShardFile, codec: str, start: int, size: int, sink: Sink) ->
     decoder = None if codec == _BROTLI else stream_decoder(codec, source.limits)
     try:
         if decoder is None:
-            [data] = source.store.get_ranges(source.path, [(0, size)])
+            [data] = source.get_ranges([(0, size)])
             pieces: Iterator[Buffer] = iter(pieces_of_brotli(data))
         else:
             steps = (step for part in _read(source, start, size - start, _READ_BYTES) for step in _cut(part))
@@ -219,7 +219,7 @@ class _Beginnings:
         for at in range(start, self._size, _READ_BYTES):
             # A mark may reach over the end, and is to be found once.
             length = min(_READ_BYTES + len(mark) - 1, self._size - at)
-            [data] = self._source.store.get_ranges(self._source.path, [(at, length)])
+            [data] = self._source.get_ranges([(at, length)])
             text = bytes(data)
             found = text.find(mark)
             while found >= 0:
@@ -309,7 +309,7 @@ def _joined(recovered: Recovered) -> tuple[NDArray[np.int64], NDArray[np.int64],
 def _read(source: ShardFile, start: int, size: int, most: int = _COPY_BYTES) -> Iterator[Buffer]:
     with errors_at(file=source.path):
         for at in range(start, start + size, most):
-            [data] = source.store.get_ranges(source.path, [(at, min(most, start + size - at))])
+            [data] = source.get_ranges([(at, min(most, start + size - at))])
             yield data
 
 

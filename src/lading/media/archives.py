@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Sequence
 
 from lading.errors import BadReference, CorruptShard, MissingFile, NotFound, StoreError, UsageError
-from lading.storage.base import Buffer, Mapper, Store, store_errors
+from lading.storage.base import Buffer, FileInfo, Mapper, Store, store_errors
 from lading.storage.concurrent import is_remote
 from lading.storage.roots import Roots, sibling_path
 from lading.storage.stores import Stores, resolve
@@ -134,8 +134,8 @@ class MediaFolder:
         if isinstance(store, Mapper):
             file = store.open_file(path)
             return Archive(name, file.size_bytes, _whole_reads(name, file.read))
-        size = store.head(path).size_bytes
-        return Archive(name, size, _Window(store, path, size, self._own, self._block_size).read)
+        info = store.head(path)
+        return Archive(name, info.size_bytes, _Window(store, info, self._own, self._block_size).read)
 
 
 def _whole_reads(name: str, read: Callable[[int, int], bytes]) -> Callable[[int, int, int], bytes]:
@@ -162,16 +162,16 @@ class _Window:
     block. Bytes after the record are kept, once for each thread.
     """
 
-    def __init__(self, store: Store, path: str, size: int, own: threading.local, block_size: int) -> None:
-        self._store, self._path, self._size, self._own = store, path, size, own
+    def __init__(self, store: Store, info: FileInfo, own: threading.local, block_size: int) -> None:
+        self._store, self._info, self._own = store, info, own
         self._block_size = block_size if is_remote(store) else 0
 
     def read(self, offset: int, length: int, ahead: int) -> Buffer:
         file, start, body, last, stop = getattr(self._own, "window", (None, 0, memoryview(b""), 0, 0))
         if file is not self or offset < start or offset + length > start + len(body):
             wanted = self._block_size if file is self and last < offset <= stop else length + ahead
-            wanted = min(max(length, min(wanted, self._block_size)), self._size - offset)
-            [answer] = self._store.get_ranges(self._path, [(offset, wanted)])
+            wanted = min(max(length, min(wanted, self._block_size)), self._info.size_bytes - offset)
+            [answer] = self._store.get_ranges(self._info.path, [(offset, wanted)], self._info.version)
             start, body = offset, memoryview(answer)
         kept = body if len(body) > length else body[:0]
         self._own.window = (self, start, kept, offset, offset + length)

@@ -23,7 +23,7 @@ from typing import Protocol, TypeGuard, TypeVar, runtime_checkable
 import pyarrow as pa
 
 from lading.arrow.byte_ranges import Buffer, ByteRanges, ReadsInto
-from lading.errors import DestinationExists, LadingError, NotFound, ShortRead, StoreError
+from lading.errors import CorruptShard, DestinationExists, LadingError, NotFound, ShortRead, StoreError
 from lading.storage.extents import ExtentSums
 
 __all__ = [
@@ -42,6 +42,7 @@ __all__ = [
     "WritesBehind",
     "aborting",
     "check_inside",
+    "check_version",
     "extents_of",
     "file_infos",
     "final_place",
@@ -111,10 +112,13 @@ class Store(Protocol):
         Unfinished files are left out.
         """
 
-    def get_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[Buffer]:
+    def get_ranges(self, path: str, ranges: Sequence[tuple[int, int]], version: str = "") -> list[Buffer]:
         """Return one buffer of exactly `length` bytes per `(offset, length)`, in the given order.
 
-        Raises NotFound; ShortRead if a range ends past the end of the file.
+        With a `version` (`FileInfo.version`), all bytes are of that version.
+
+        Raises NotFound; ShortRead if a range ends past the end of the file; CorruptShard if the file has another
+        version now.
         """
 
     def put_stream(self, path: str) -> Sink:
@@ -399,6 +403,18 @@ def has_file(store: Store, path: str) -> bool:
         store.head(path)
         return True
     return False
+
+
+def check_version(path: str, expected: str, found: str) -> None:
+    """Raise CorruptShard if a file has another version than was asked for; every version is right if that is empty."""
+    if expected and found != expected:
+        raise CorruptShard(
+            "the file was replaced after it was opened",
+            file=path,
+            expected=f"version {expected}",
+            found=f"version {found}" if found else "no version",
+            advice="Open the dataset again. Do not write to data that is being read: write new files.",
+        )
 
 
 def check_inside(path: str, ranges: Sequence[tuple[int, int]], size_bytes: int) -> None:

@@ -120,5 +120,5 @@ def add_file(total: Checksum, store: Store, info: FileInfo) -> None:
             total.update(piece)
     else:
         for at in range(0, info.size_bytes, _FAR_CHUNK_BYTES):
-            [data] = store.get_ranges(info.path, [(at, min(_FAR_CHUNK_BYTES, info.size_bytes - at))])
+            [data] = store.get_ranges(info.path, [(at, min(_FAR_CHUNK_BYTES, info.size_bytes - at))], info.version)
             total.update(data)

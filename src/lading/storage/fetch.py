@@ -568,7 +568,7 @@ class Fetcher:
 
     def _read_unwrapped(self, at: _Located, rows: NDArray[np.int64], entry: FileEntry, store: Store, path: str) -> None:
         def opened() -> UnwrappedFile:
-            return UnwrappedFile(store, path, entry.wrap, limits=self.limits)
+            return UnwrappedFile(store, path, entry.wrap, version=_pinned(store, entry), limits=self.limits)
 
         stream = self._recent(self._unwrapped, path, opened, _MAX_STREAMS)
         with stream.turn:
@@ -672,13 +672,13 @@ def _ask(
         if held and int(at.length[inside[more]].sum()) > SPARE_BYTES:
             recent.clear(but_last=True)  # else both the windows and the answers are in memory
         try:
-            plan, answers = _asked(at, inside[more], store, path)
+            plan, answers = _asked(at, inside[more], store, path, _pinned(store, entry))
         except ShortRead:
             now = store.head(path).size_bytes
             if now >= size:
                 raise
             inside = _inside(at, rows, entry, now)  # the file became shorter since it was listed
-            plan, answers = _asked(at, inside, store, path)
+            plan, answers = _asked(at, inside, store, path, _pinned(store, entry))
             return inside, plan.request_of, plan.offset_in, answers
     except _OF_THE_FILE as error:
         return error
@@ -686,10 +686,17 @@ def _ask(
     return inside, which, start, held + answers
 
 
-def _asked(at: _Located, inside: NDArray[np.int64], store: Store, path: str) -> tuple[FetchPlan, list[pa.Buffer]]:
+def _pinned(store: Store, entry: FileEntry) -> str:
+    """The version that a file must have: of a file that is mapped elsewhere, only the size counts."""
+    return "" if isinstance(store, Mapper) else entry.version
+
+
+def _asked(
+    at: _Located, inside: NDArray[np.int64], store: Store, path: str, version: str
+) -> tuple[FetchPlan, list[pa.Buffer]]:
     gap = store.request_bytes // GAPS_A_REQUEST
     plan = plan_ranges(at.offset[inside], at.length[inside], max_gap_bytes=gap, max_request_bytes=_MAX_REQUEST_BYTES)
-    return plan, [pa.py_buffer(b) for b in store.get_ranges(path, plan.requests)]
+    return plan, [pa.py_buffer(b) for b in store.get_ranges(path, plan.requests, version)]
 
 
 def _copy_windows(file: OpenFile, plan: FetchPlan, at: _Located, rows: NDArray[np.int64]) -> None:

@@ -26,12 +26,14 @@ from lading.storage.base import (
     Buffer,
     FileInfo,
     check_inside,
+    check_version,
     store_errors,
     temporary_name,
     unfinished,
 )
 from lading.storage.concurrent import concurrent_map
 from lading.storage.publish import publish_by_copies
+from lading.storage.retries import DEFAULT_RETRIES, Retries, is_transient
 from lading.storage.store_options import for_fsspec, without_values
 
 if TYPE_CHECKING:
@@ -62,6 +64,7 @@ class FsspecStore:
             is asynchronous).
         atomic_put: whether an upload is invisible until it is complete; None = the known behaviour of the scheme.
         options: options of the file system that a URL names (`lading.storage.store_options`), or as fsspec takes them.
+        retries: how often, and how long, a failing read is repeated. Some backends repeat requests of their own.
     """
 
     request_bytes = 1 << 20
@@ -72,8 +75,9 @@ class FsspecStore:
         *,
         atomic_put: bool | None = None,
         options: Mapping[str, Any] = MappingProxyType({}),
+        retries: Retries = DEFAULT_RETRIES,
     ) -> None:
-        self._place, self._options = place, dict(options)
+        self._place, self._options, self._retries = place, dict(options), retries
         self._atomic_put = atomic_put
         self._made: tuple[int, FileSystem] | None = None
 
@@ -97,9 +101,7 @@ class FsspecStore:
     def head(self, path: str) -> FileInfo:
         """Return size, and etag or modification time as the version. Raises NotFound, or StoreError if not a file."""
         fs = self.fs
-        with _errors(path):
-            fs.invalidate_cache(path)
-            found = fs.info(path)
+        found = self._retries.call(partial(_facts, fs, path))
         if found["type"] != "file":
             raise StoreError("not a file", file=path, expected="a file", found=f"a {found['type']}")
         if found["size"] is None:
@@ -115,9 +117,8 @@ class FsspecStore:
         found: Mapping[str, Any] = {}
         lead = prefix if prefix.endswith("/") or not prefix else prefix + "/"
         root = _stripped(fs, prefix)
-        with suppress(NotFound), _errors(prefix):  # of S3, where there is no such bucket
-            fs.invalidate_cache(prefix)
-            found = fs.find(prefix, detail=True)
+        with suppress(NotFound):  # of S3, where there is no such bucket
+            found = self._retries.call(partial(_found, fs, prefix))
         infos = []
         for name, info in found.items():
             inside = name.removeprefix(root).lstrip("/")
@@ -125,8 +126,11 @@ class FsspecStore:
                 infos.append(_info(lead + inside, info))
         yield from sorted(infos, key=lambda info: info.path)
 
-    def get_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[Buffer]:
-        """Return one `bytes` per range, requested concurrently where the backend supports it."""
+    def get_ranges(self, path: str, ranges: Sequence[tuple[int, int]], version: str = "") -> list[Buffer]:
+        """Return one `bytes` per range, requested concurrently where the backend supports it.
+
+        Ranges that failed are repeated. The version is compared by one more request, after the answers have come.
+        """
         fs = self.fs
         wanted = [(offset, length) for offset, length in ranges if length]
         for offset, length in wanted:
@@ -135,15 +139,24 @@ class FsspecStore:
                 raise ShortRead("not a range of a file", file=path, offset=offset, found=f"{length} bytes")
         if any(length > _UNCHECKED_BYTES for _, length in wanted):
             check_inside(path, wanted, self.head(path).size_bytes)
-        starts, stops = [offset for offset, _ in wanted], [offset + length for offset, length in wanted]
+        came: dict[int, bytes] = {}
         try:
-            with _errors(path):
-                answers = iter(fs.cat_ranges([path] * len(wanted), starts, stops, on_error="raise") if wanted else ())
+            self._retries.call(partial(_ask_missing, fs, path, wanted, came), partial(self._may_pass, path, wanted))
         except StoreError as error:
             if _outside(error):
                 check_inside(path, wanted, self.head(path).size_bytes)
             raise
-        return [_exactly(path, offset, length, next(answers)) if length else b"" for offset, length in ranges]
+        if version:
+            check_version(path, version, self.head(path).version)
+        answers = iter([came[number] for number in range(len(wanted))])
+        return [next(answers) if length else b"" for _, length in ranges]
+
+    def _may_pass(self, path: str, ranges: Sequence[tuple[int, int]], error: StoreError) -> bool:
+        """Whether the same request may succeed: also if an answer was cut, and its range is inside the file."""
+        if isinstance(error, ShortRead):
+            size = self.head(path).size_bytes
+            return all(length <= size - offset for offset, length in ranges)
+        return is_transient(error)
 
     def put_stream(self, path: str) -> FsspecSink:
         """Return a sink for a new file. It holds the buffer of the backend: some 5 to 50 MB."""
@@ -357,6 +370,41 @@ def _check_size(info: FileInfo, written: int) -> None:
             expected=f"{written} bytes",
             found=f"{info.size_bytes} bytes",
         )
+
+
+def _facts(fs: FileSystem, path: str) -> dict[str, Any]:
+    with _errors(path):
+        fs.invalidate_cache(path)
+        found: dict[str, Any] = fs.info(path)
+        return found
+
+
+def _found(fs: FileSystem, prefix: str) -> Mapping[str, Any]:
+    with _errors(prefix):
+        fs.invalidate_cache(prefix)
+        found: Mapping[str, Any] = fs.find(prefix, detail=True)
+        return found
+
+
+def _ask_missing(fs: FileSystem, path: str, ranges: Sequence[tuple[int, int]], came: dict[int, bytes]) -> None:
+    """Request the ranges that have not come yet, and keep those that come whole. Raises the error of the first."""
+    asked = [number for number in range(len(ranges)) if number not in came]
+    if not asked:
+        return
+    starts, stops = [ranges[n][0] for n in asked], [sum(ranges[n]) for n in asked]
+    with _errors(path):
+        answers = fs.cat_ranges([path] * len(asked), starts, stops, on_error="return")
+    failed: Exception | None = None
+    for number, answer in zip(asked, answers, strict=True):
+        try:
+            with _errors(path):
+                if isinstance(answer, BaseException):
+                    raise answer
+            came[number] = _exactly(path, *ranges[number], answer)
+        except LadingError as error:
+            failed = failed or error
+    if failed is not None:
+        raise failed
 
 
 def _outside(error: StoreError) -> bool:

@@ -35,6 +35,7 @@ from lading.storage.base import (
     Buffer,
     FileInfo,
     check_inside,
+    check_version,
     final_place,
     name_taken,
     native_path,
@@ -104,9 +105,11 @@ class LocalStore:
             lead = prefix if prefix.endswith("/") or not prefix else prefix + "/"
             yield from _walk(root, lead)
 
-    def get_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[Buffer]:
+    def get_ranges(self, path: str, ranges: Sequence[tuple[int, int]], version: str = "") -> list[Buffer]:
         """Return one read-only memory view per range. The views share one buffer: keeping one keeps all."""
         with _open_file(path) as (fd, size), store_errors(path):
+            if version:
+                check_version(path, version, _info(path, os.fstat(fd)).version)
             check_inside(path, ranges, size)
             # Into one buffer of pyarrow's pool: reused memory costs no page faults. Four times as fast as bytes objects
             # for batches of 64 MB (8 GB/s against 1.9).

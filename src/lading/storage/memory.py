@@ -9,7 +9,7 @@ from threading import Lock
 import pyarrow as pa
 
 from lading.errors import NotFound
-from lading.storage.base import Buffer, FileInfo, check_inside, name_taken
+from lading.storage.base import Buffer, FileInfo, check_inside, check_version, name_taken
 
 __all__ = ["MemoryMap", "MemorySink", "MemoryStore"]
 
@@ -40,9 +40,10 @@ class MemoryStore:
             infos = [FileInfo(path, len(self._files[path][0]), str(self._files[path][1])) for path in found]
         yield from infos
 
-    def get_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[Buffer]:
+    def get_ranges(self, path: str, ranges: Sequence[tuple[int, int]], version: str = "") -> list[Buffer]:
         """Return memory views of the file, without a copy."""
-        data, _ = self._get(path)
+        data, found = self._get(path)
+        check_version(path, version, str(found))
         check_inside(path, ranges, len(data))
         view = memoryview(data)
         return [view[offset : offset + length] for offset, length in ranges]

@@ -41,9 +41,9 @@ class MovedStore(WrappedStore):
         infos = [replace(info, path=path) for path, info in zip(below, moved, strict=True)]
         yield from sorted([*self.inner.walk(prefix), *infos], key=lambda info: info.path)
 
-    def get_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[Buffer]:
+    def get_ranges(self, path: str, ranges: Sequence[tuple[int, int]], version: str = "") -> list[Buffer]:
         """Return one buffer per range."""
-        return self.inner.get_ranges(self._places.get(path, path), ranges)
+        return self.inner.get_ranges(self._places.get(path, path), ranges, version)
 
 
 def _opened(places: dict[str, str], inner: Store | None) -> MovedStore:

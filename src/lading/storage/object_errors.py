@@ -7,8 +7,9 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from lading.errors import DestinationExists, LadingError, StoreError, UsageError
+from lading.storage.retries import TRANSIENT_STATUS
 
-__all__ = ["holds_secret", "own_error"]
+__all__ = ["holds_secret", "may_pass", "own_error"]
 
 _STATUS: Final = re.compile(r"status code: (\d{3} [A-Za-z ]*)")
 _REGION: Final = re.compile(r"(?:expecting '|<Region>)([\w-]+)")
@@ -17,6 +18,8 @@ _ASKED: Final = re.compile(r"Error performing \w+ (\S+) in [\d.]+")
 _REDIRECTS: Final = ("301", "307", "308")
 _CHECKSUMS: Final = ("sha256mismatch", "checksum", "baddigest")
 _SILENT: Final = ("error sending request", "connection refused", "timed out", "dns error")
+_REPEATED: Final = re.compile(r" in ([\d.]+m?s), after (\d+) retries")
+_WHOLE: Final = "non-partial response"
 _ANONYMOUS: Final = "Of a public bucket, add --storage-option anonymous=true."
 
 
@@ -36,6 +39,15 @@ def own_error(error: Exception, path: str) -> LadingError:
 def holds_secret(error: Exception) -> bool:
     """Return whether the text of an error has a signature of Azure in a URL."""
     return "sig=" in str(error)
+
+
+def may_pass(error: Exception) -> bool:
+    """Return whether the same request may succeed, where obstore has not repeated it already."""
+    text = str(error)
+    status = _STATUS.search(text)
+    if _REPEATED.search(text) or type(error).__name__ != "GenericError":
+        return False
+    return status is None or int(status[1][:3]) in TRANSIENT_STATUS
 
 
 def _of_settings(text: str, path: str, *, refused: bool) -> StoreError | None:
@@ -62,13 +74,18 @@ def _of_settings(text: str, path: str, *, refused: bool) -> StoreError | None:
 
 def _of_server(text: str, path: str) -> StoreError:
     """An error of a server or of the network."""
+    if _WHOLE in text:
+        return StoreError("the server returns whole files instead of ranges", file=path,
+                          advice="Download the file first.")  # fmt: skip
     asked, advice = _ASKED.search(text), "Check the network, and that the URL is right."
+    repeated = _REPEATED.search(text)
+    after = f" ({repeated[2]} retries in {repeated[1]})" if repeated else ""
     if asked is None or _STATUS.search(text):
-        return StoreError(_said(text), file=path, advice=advice)
+        return StoreError(_said(text) + after, file=path, advice=advice)
     url = urlsplit(asked[1])
     server = f"{url.scheme}://{url.netloc}"
     if any(word in text.lower() for word in _SILENT):
-        return StoreError(f"{server} does not answer", file=path,
+        return StoreError(f"{server} does not answer{after}", file=path,
                           advice="Check the network, and the endpoint: AWS_ENDPOINT_URL, or --storage-option "
                           "endpoint=URL.")  # fmt: skip
     return StoreError(f"{server} failed", file=path, found=_said(text), advice=advice)

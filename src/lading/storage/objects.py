@@ -1,7 +1,8 @@
 """Object stores through obstore: S3 and what speaks like it, Google Cloud Storage, and Azure.
 
 Paths are full URLs. Requests run in threads of their own, so that many are under way at once and Ctrl-C ends a wait.
-obstore repeats what failed in a transient way, with growing random waits, until `retry_s`.
+obstore repeats what failed in a transient way, with growing random waits, until `retry_s`, and goes on where a body
+broke. Bodies that a server ends early, and whole files for ranges, are asked for again here.
 
 Its runtime does not survive a fork: in a child of a process that has used it, every request would wait for ever. A
 store refuses that, and a child that opens a URL itself gets fsspec (`lading.storage.stores`).
@@ -9,6 +10,7 @@ store refuses that, and a child that opens a URL itself gets fsspec (`lading.sto
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,10 +23,11 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import urlsplit
 
 from lading.errors import LadingError, MissingExtra, ShortRead, StoreError, UsageError
-from lading.storage.base import Buffer, FileInfo, check_inside, store_errors, unfinished
+from lading.storage.base import Buffer, FileInfo, check_inside, check_version, store_errors, unfinished
 from lading.storage.credentials import profile_options, refuse_no_credentials
-from lading.storage.object_errors import holds_secret, own_error
+from lading.storage.object_errors import holds_secret, may_pass, own_error
 from lading.storage.publish import publish_by_copies
+from lading.storage.retries import Retries, is_transient
 from lading.storage.store_options import client_settings, for_obstore, refuse_unknown, without_values
 from lading.storage.threads import Threads
 
@@ -58,6 +61,9 @@ _DELETED: Final = 1000
 _RETRY_S: Final = 180.0
 _TIMEOUT_S: Final = 60.0
 _RETRIES: Final = 10
+"""Of obstore, for one request."""
+_ATTEMPTS: Final = 5
+"""Of a call that obstore does not repeat."""
 _UNKNOWN: Final = re.compile(r"Configuration key: '([^']*)' is not valid")
 _OUTSIDE: Final = "416 Range Not Satisfiable"
 
@@ -83,7 +89,7 @@ class ObjectStore:
             `abfss://container@account.dfs.core.windows.net`.
         options: such as `endpoint`, `region` or `access_key_id` (`lading.storage.store_options`). By default the
             environment says. `retry_s` is how long a failing request is repeated, in seconds, and `timeout_s` how long
-            a single request may take.
+            a server may send nothing. A request as a whole may take any time.
     """
 
     request_bytes = 1 << 20
@@ -110,8 +116,7 @@ class ObjectStore:
 
     def head(self, path: str) -> FileInfo:
         """Return size, and the etag or the time of the last change as the version. Raises NotFound."""
-        with _errors(path):
-            [found] = self._each([partial(_obstore().head, self._objects, self._key(path))])
+        [found] = self._each([partial(self._repeat, path, partial(_obstore().head, self._objects, self._key(path)))])
         return _info(path, found)
 
     def walk(self, prefix: str) -> Iterator[FileInfo]:
@@ -120,8 +125,7 @@ class ObjectStore:
         Holds the listing; leaves unfinished files out.
         """
         folder = self._key(prefix).rstrip("/")
-        with _errors(prefix):
-            [found] = self._each([lambda: _obstore().list(self._objects, folder or None).collect()])
+        found = self._listed(prefix, folder)
         lead = f"{self.place}/"
         inside = len(folder) + 1 if folder else 0
         folders = {each["path"].rpartition("/")[0] for each in found}
@@ -134,21 +138,47 @@ class ObjectStore:
         ]
         yield from sorted(infos, key=lambda info: info.path)
 
-    def get_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[Buffer]:
-        """Return one buffer per range, requested concurrently."""
-        objects, key, get = self._objects, self._key(path), _obstore().get_range
+    def get_ranges(self, path: str, ranges: Sequence[tuple[int, int]], version: str = "") -> list[Buffer]:
+        """Return one buffer per range, requested concurrently. What failed in a transient way is repeated."""
         for offset, length in ranges:
             if offset < 0 or length < 0:
                 raise ShortRead("not a range of a file", file=path, offset=offset, found=f"{length} bytes")
-        calls = [partial(get, objects, key, start=offset, length=length) for offset, length in ranges if length]
+        calls = [partial(self._range, path, offset, length, version) for offset, length in ranges if length]
         try:
-            with _errors(path):
-                answers = iter(self._each(calls))
+            answers = iter(self._each(calls))
         except StoreError as error:
             if _OUTSIDE in str(error):
-                check_inside(path, ranges, self.head(path).size_bytes)
+                info = self.head(path)
+                check_version(path, version, info.version)
+                check_inside(path, ranges, info.size_bytes)
             raise
-        return [_exactly(path, offset, length, next(answers)) if length else b"" for offset, length in ranges]
+        return [next(answers) if length else b"" for _, length in ranges]
+
+    def _range(self, path: str, offset: int, length: int, version: str) -> Buffer:
+        """Return the bytes of one range. obstore goes on where a body broke, unless the server ended it early."""
+        objects, key = self._objects, self._key(path)
+        options: dict[str, Any] = {"range": (offset, offset + length)}
+        if version.startswith('"'):  # a weak etag, or a time, never matches
+            options["if_match"] = version
+
+        def ask() -> tuple[Any, FileInfo]:
+            with _errors(path):
+                try:
+                    answer = _obstore().get(objects, key, options=options)
+                    data = answer.bytes()
+                except _obstore().exceptions.PreconditionError:
+                    check_version(path, version, _info(path, _obstore().head(objects, key)).version)
+                    raise
+            info = _info(path, answer.meta)
+            check_version(path, version, info.version)
+            if len(data) != min(length, info.size_bytes - offset):
+                raise ShortRead("the store gave too few bytes", file=path, offset=offset, expected=length,
+                                found=len(data), advice="The connection broke: check the network.")  # fmt: skip
+            return data, info
+
+        data, info = self._retries.call(ask, _is_worth)
+        check_inside(path, [(offset, length)], info.size_bytes)
+        return memoryview(data)
 
     def put_stream(self, path: str) -> ObjectSink:
         """Return a sink for a new file, uploaded in parts. It holds up to five parts of 8 MB."""
@@ -161,15 +191,15 @@ class ObjectStore:
     def delete(self, path: str) -> None:
         """Remove a file, or a folder with everything below it."""
         key = self._key(path).rstrip("/")
-        with _errors(path):
-            [found] = self._each([lambda: _obstore().list(self._objects, key or None).collect()])
-            self._delete_all([key, *(each["path"] for each in found)] if key else [each["path"] for each in found])
+        found = self._listed(path, key)
+        keys = [key] if key else []
+        self._delete_all(path, [*keys, *(each["path"] for each in found)])
 
     def copy_all(self, copies: Sequence[tuple[str, str]]) -> None:
         """Copy files inside of the store, up to 32 at once."""
-        copy, keys = _obstore().copy, [(self._key(old), self._key(new)) for old, new in copies]
-        with _errors(copies[0][0] if len(copies) == 1 else self.place):
-            self._each([partial(copy, self._objects, old, new) for old, new in keys])
+        copy = _obstore().copy
+        calls = [partial(copy, self._objects, self._key(old), self._key(new)) for old, new in copies]
+        self._each([partial(self._repeat, old, call) for (old, _), call in zip(copies, calls, strict=True)])
 
     def folders(self, parent: str) -> list[str]:
         """Return the paths of the folders in a folder."""
@@ -185,14 +215,21 @@ class ObjectStore:
                 self._objects, self._key(path), buffer_size=_PART_BYTES, max_concurrency=_PARTS
             )
 
-    def _delete_all(self, keys: Sequence[str]) -> None:
+    def _listed(self, path: str, key: str) -> list[Any]:
+        """The facts of all objects below a key."""
+        [found] = self._each(
+            [partial(self._repeat, path, lambda: _obstore().list(self._objects, key or None).collect())]
+        )
+        return list(found)
+
+    def _delete_all(self, path: str, keys: Sequence[str]) -> None:
         groups = [keys[first : first + _DELETED] for first in range(0, len(keys), _DELETED)]
 
         def delete(group: Sequence[str]) -> None:
             with suppress(FileNotFoundError):
                 _obstore().delete(self._objects, group if len(group) > 1 else group[0])
 
-        self._each([partial(delete, group) for group in groups])
+        self._each([partial(self._repeat, path, partial(delete, group)) for group in groups])
 
     def _each(self, calls: Sequence[Callable[[], _T]]) -> list[_T]:
         """The results of calls that run at once. The first error stops those that have not begun."""
@@ -202,6 +239,20 @@ class ObjectStore:
         finally:
             for result in results:
                 result.cancel()
+
+    def _repeat(self, path: str, call: Callable[[], _T]) -> _T:
+        """The result of a call that may be made twice."""
+
+        def attempt() -> _T:
+            with _errors(path):
+                return call()
+
+        return self._retries.call(attempt)
+
+    @property
+    def _retries(self) -> Retries:
+        """How calls are repeated that obstore does not repeat."""
+        return Retries(attempts=_ATTEMPTS, deadline_s=self._options.get("retry_s", _RETRY_S))
 
     def _key(self, path: str) -> str:
         return path[len(self.place) + 1 :]
@@ -263,7 +314,10 @@ def _errors(path: str) -> Iterator[None]:
         except (OSError, LadingError):
             raise
         except Exception as error:  # noqa: BLE001 - of obstore; all are raised again
-            raise own_error(error, path) from (None if holds_secret(error) else error)
+            own = own_error(error, path)
+            if isinstance(own, StoreError) and may_pass(error):
+                own.errno = errno.EAGAIN
+            raise own from (None if holds_secret(error) else error)
 
 
 def _obstore() -> Any:
@@ -314,13 +368,13 @@ def _opened(place: str, given: Mapping[str, Any]) -> obstore.store.ObjectStore:
     return made
 
 
+def _is_worth(error: StoreError) -> bool:
+    """Whether a read is repeated: also if its answer was cut."""
+    return isinstance(error, ShortRead) or is_transient(error)
+
+
 def _info(path: str, found: Mapping[str, Any]) -> FileInfo:
-    version = found["e_tag"] or found["version"] or found["last_modified"].timestamp()
-    return FileInfo(path, found["size"], str(version))
-
-
-def _exactly(path: str, offset: int, length: int, answer: Any) -> Buffer:
-    if len(answer) != length:
-        raise ShortRead("the store gave too few bytes", file=path, offset=offset, expected=length, found=len(answer),
-                        advice="The file was cut or replaced since its index was made.")  # fmt: skip
-    return memoryview(answer)
+    etag = found["e_tag"]
+    if etag and not etag.endswith('"'):
+        etag = f'"{etag}"'  # as Azure lists it
+    return FileInfo(path, found["size"], str(etag or found["version"] or found["last_modified"].timestamp()))

@@ -85,6 +85,10 @@ class Options(dict[str, Any]):
         return f"Options({', '.join(self)})"
 
 
+_NO_TIMEOUT: Final = timedelta(days=7)
+"""Of a whole request: by default obstore ends a large slow one after 30 seconds."""
+
+
 def by_prefix(given: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Return options by prefix of the URL, `""` for those of all URLs.
 
@@ -193,7 +197,8 @@ def without_values(text: str, options: Mapping[str, Any]) -> str:
 
 def client_settings(endpoint: str, timeout_s: float, more: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options of obstore about connections to a server."""
-    return {"timeout": timedelta(seconds=timeout_s), "allow_http": endpoint.startswith("http://"), **more}
+    waits = {"read_timeout": timedelta(seconds=timeout_s), "timeout": _NO_TIMEOUT}
+    return {**waits, "allow_http": endpoint.startswith("http://"), **more}
 
 
 def _check(options: Mapping[str, Any]) -> None:

@@ -8,13 +8,14 @@ counted in `restarts`, and slow. Threads may share a file: they read in turn.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from threading import RLock
 
 from lading.codecs import stream_decoder
 from lading.errors import BadReference, errors_at
 from lading.limits import DEFAULT_LIMITS, Limits
-from lading.storage.base import Store
+from lading.storage.base import Buffer, Store
 
 __all__ = ["UnwrappedFile", "plausible_bytes", "unwrapped"]
 
@@ -28,7 +29,7 @@ def plausible_bytes(size_bytes: int, limits: Limits) -> int:
 
 
 def unwrapped(
-    store: Store,
+    get_ranges: Callable[[Sequence[tuple[int, int]]], Sequence[Buffer]],
     path: str,
     wrap: str,
     size_bytes: int,
@@ -47,7 +48,7 @@ def unwrapped(
     most, given = plausible_bytes(size_bytes, limits), 0
     with errors_at(file=path):
         for at in range(0, size_bytes, _READ_BYTES):
-            [data] = store.get_ranges(path, [(at, min(_READ_BYTES, size_bytes - at))])
+            [data] = get_ranges([(at, min(_READ_BYTES, size_bytes - at))])
             on_read(at + len(data))
             for piece in decoder.feed(data):
                 given += len(piece)
@@ -75,11 +76,13 @@ class UnwrappedFile:
         path: str,
         wrap: str,
         *,
+        version: str = "",
         keep_bytes: int = 64 << 20,
         limits: Limits = DEFAULT_LIMITS,
     ) -> None:
         self._store, self._path, self._wrap, self._keep, self._limits = store, path, wrap, keep_bytes, limits
-        self._size = store.head(path).size_bytes
+        info = store.head(path)
+        self._size, self._version = info.size_bytes, version or info.version
         self._byte_ranges: deque[tuple[int, bytes]] = deque()
         self._kept = self._end = 0
         self._stream = self._from_start()
@@ -88,7 +91,8 @@ class UnwrappedFile:
 
     def _from_start(self) -> Iterator[bytes]:
         # Not a generator of this object: one that holds its owner would keep the bytes until a collection.
-        return unwrapped(self._store, self._path, self._wrap, self._size, self._limits)
+        get_ranges = partial(self._store.get_ranges, self._path, version=self._version)
+        return unwrapped(get_ranges, self._path, self._wrap, self._size, self._limits)
 
     def read(self, offset: int, length: int) -> bytes:
         """Return the bytes of one range.

@@ -2,41 +2,15 @@
 
 from __future__ import annotations
 
-import errno
-import random
-import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from threading import Lock
-from typing import TypeVar
 
-from lading.errors import NotFound, ShortRead, StoreError
+from lading.errors import ShortRead, StoreError
 from lading.storage.base import Buffer, FileInfo, Mapper, NativePath, Sink, Store, TakesChecksum, writes_behind
+from lading.storage.retries import DEFAULT_RETRIES, Retries, is_transient
 
 __all__ = ["CountingStore", "RetryingStore", "WrappedStore"]
-
-_T = TypeVar("_T")
-
-_TRANSIENT = frozenset(
-    (
-        errno.EAGAIN,
-        errno.EBUSY,
-        errno.ECONNABORTED,
-        errno.ECONNREFUSED,
-        errno.ECONNRESET,
-        errno.EHOSTUNREACH,
-        errno.EIO,
-        errno.ENETDOWN,
-        errno.ENETUNREACH,
-        errno.EPIPE,
-        errno.EREMOTEIO,
-        errno.ESTALE,
-        errno.ETIMEDOUT,
-    )
-)
-_TRANSIENT_STATUS = frozenset((408, 425, 429, 500, 502, 503, 504))
-_TRANSIENT_NAMES = ("Connect", "Disconnect", "Timeout", "IncompleteRead", "Payload")
-"""Parts of the class names of exceptions without errno that libraries raise when a connection breaks."""
 
 
 class WrappedStore:
@@ -63,9 +37,9 @@ class WrappedStore:
         """Forward to the wrapped store."""
         return self.inner.walk(prefix)
 
-    def get_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[Buffer]:
+    def get_ranges(self, path: str, ranges: Sequence[tuple[int, int]], version: str = "") -> list[Buffer]:
         """Forward to the wrapped store."""
-        return self.inner.get_ranges(path, ranges)
+        return self.inner.get_ranges(path, ranges, version)
 
     def put_stream(self, path: str) -> Sink:
         """Forward to the wrapped store."""
@@ -116,13 +90,13 @@ class CountingStore(WrappedStore):
         self.count("walk")
         return self.inner.walk(prefix)
 
-    def get_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[Buffer]:
+    def get_ranges(self, path: str, ranges: Sequence[tuple[int, int]], version: str = "") -> list[Buffer]:
         """Forward; count every range with its bytes, also if the answer is an error."""
         with self._lock:
             self.requests["get_ranges"] += len(ranges)
             self.bytes_read += sum(length for _, length in ranges)
             self.ranges[path] += ranges
-        return self.inner.get_ranges(path, ranges)
+        return self.inner.get_ranges(path, ranges, version)
 
     def put_stream(self, path: str) -> Sink:
         """Forward and count; the bytes when the sink is closed."""
@@ -172,62 +146,32 @@ class RetryingStore(WrappedStore):
 
     Args:
         inner: the wrapped store.
-        attempts: maximum number of calls, the first included.
-        backoff_s: longest wait before the second call, in seconds; doubled before each further one. The actual wait is
-            random, from half to all of that, so that many workers do not retry at the same moment.
-        sleep: how to wait.
+        retries: how often, and how long.
     """
 
-    def __init__(
-        self, inner: Store, *, attempts: int = 5, backoff_s: float = 0.5, sleep: Callable[[float], None] = time.sleep
-    ) -> None:
+    def __init__(self, inner: Store, retries: Retries = DEFAULT_RETRIES) -> None:
         super().__init__(inner)
-        self._attempts, self._backoff_s, self._sleep = attempts, backoff_s, sleep
+        self._retries = retries
 
     def head(self, path: str) -> FileInfo:
         """Forward, with retries."""
-        return self._retry(lambda: self.inner.head(path))
+        return self._retries.call(lambda: self.inner.head(path))
 
     def walk(self, prefix: str) -> Iterator[FileInfo]:
         """Forward, with retries. Holds the listing, so that no file is missing or repeated."""
-        yield from self._retry(lambda: list(self.inner.walk(prefix)))
+        yield from self._retries.call(lambda: list(self.inner.walk(prefix)))
 
-    def get_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[Buffer]:
+    def get_ranges(self, path: str, ranges: Sequence[tuple[int, int]], version: str = "") -> list[Buffer]:
         """Forward, with retries; a range outside the file is not retried."""
 
         def worth(error: StoreError) -> bool:
             if isinstance(error, ShortRead):
                 size = self.head(path).size_bytes
                 return all(offset >= 0 and 0 <= length <= size - offset for offset, length in ranges)
-            return _transient(error)
+            return is_transient(error)
 
-        return self._retry(lambda: self.inner.get_ranges(path, ranges), worth)
+        return self._retries.call(lambda: self.inner.get_ranges(path, ranges, version), worth)
 
     def delete(self, path: str) -> None:
         """Forward, with retries."""
-        self._retry(lambda: self.inner.delete(path))
-
-    def _retry(self, call: Callable[[], _T], worth: Callable[[StoreError], bool] | None = None) -> _T:
-        for attempt in range(1, self._attempts):
-            try:
-                return call()
-            except StoreError as error:
-                if not (worth or _transient)(error):
-                    raise
-            self._sleep(self._backoff_s * 2 ** (attempt - 1) * random.uniform(0.5, 1))  # noqa: S311 - spreads load only
-        return call()
-
-
-def _transient(error: StoreError) -> bool:
-    """Return whether a failure may be transient."""
-    if isinstance(error, NotFound):
-        return False
-    cause = error.__cause__
-    status = getattr(cause, "status", None) or getattr(cause, "status_code", None) or getattr(cause, "code", None)
-    if isinstance(status, int):
-        return status in _TRANSIENT_STATUS
-    if error.errno is not None:
-        return error.errno in _TRANSIENT
-    if isinstance(cause, (TimeoutError, ConnectionError)):
-        return True
-    return any(part in type(cause).__name__ for part in _TRANSIENT_NAMES)
+        self._retries.call(lambda: self.inner.delete(path))

@@ -19,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pyarrow as pa
 import pytest
 
-from lading.errors import DestinationExists, NotFound, ShortRead, StoreError
+from lading.errors import CorruptShard, DestinationExists, NotFound, ShortRead, StoreError
 from lading.storage.base import FileInfo, Mapper, Store
 
 __all__ = ["StoreTests"]
@@ -97,6 +97,24 @@ class StoreTests:
         answers = store.get_ranges(f"{root}/a.bin", ranges)
         assert [bytes(a) for a in answers] == [_DATA[offset : offset + length] for offset, length in ranges]
         assert store.get_ranges(f"{root}/a.bin", []) == []
+
+    def test_bytes_of_another_version_are_an_error(self, store: Store, root: str) -> None:
+        path = f"{root}/a.bin"
+        self.put_raw(store, path, _DATA)
+        before = store.head(path)
+        assert [bytes(data) for data in store.get_ranges(path, [(3, 4), (0, 1)], before.version)] == [
+            _DATA[3:7],
+            _DATA[:1],
+        ]
+        [listed] = store.walk(root)
+        assert [bytes(data) for data in store.get_ranges(path, [(3, 4)], listed.version)] == [_DATA[3:7]]
+        self.put_raw(store, path, _DATA[::-1])
+        after = store.head(path)
+        with pytest.raises(CorruptShard) as caught:
+            store.get_ranges(path, [(3, 4)], before.version)
+        assert caught.value.file == path
+        assert (before.version in str(caught.value.expected), after.version in str(caught.value.found)) == (True, True)
+        assert [bytes(data) for data in store.get_ranges(path, [(3, 4)], after.version)] == [_DATA[::-1][3:7]]
 
     @pytest.mark.parametrize("bad", [(1279, 2), (1280, 1), (5000, 10), (0, 1 << 40), (-3, 2), (1, -1)])
     def test_a_range_past_the_end_is_never_shorter_data(self, store: Store, root: str, bad: tuple[int, int]) -> None:

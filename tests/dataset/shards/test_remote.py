@@ -9,6 +9,7 @@ import io
 import json
 import tarfile
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ import pytest
 from PIL import Image
 
 import lading
+from lading.arrow.references import files_of, with_files
 from lading.errors import BadReference, CorruptShard
 from lading.storage.fsspec import FsspecStore
 from lading.storage.memory import MemoryStore
@@ -191,9 +193,20 @@ def test_a_digest_walks_over_the_headers_that_an_index_skips(far: CountingStore,
 def test_an_error_in_a_later_column_names_its_own_row(far: CountingStore, store: MemoryStore) -> None:
     batch = next(_open(far, "own").batches(lazy=True, columns=["json", "txt"]))
     store.put(_tar(store), bytes(batch["txt"][COUNT - 1].as_py()["offset"]))  # the last text is cut off
+    unpinned = [replace(file, version="") for file in files_of(batch.schema)]
+    batch = pa.RecordBatch.from_arrays(batch.columns, schema=with_files(batch.schema, unpinned))
     with pytest.raises(BadReference) as raised:
         lading.materialise(batch, stores=Stores({"far://": far}))
     assert (raised.value.row, raised.value.column) == (COUNT - 1, "txt")
+
+
+def test_bytes_of_a_file_that_was_replaced_are_an_error(far: CountingStore, store: MemoryStore) -> None:
+    batch = next(_open(far, "own").batches(lazy=True, columns=["json", "txt"]))
+    [whole] = store.get_ranges(_tar(store), [(0, store.head(_tar(store)).size_bytes)])
+    store.put(_tar(store), bytes(whole))
+    with pytest.raises(CorruptShard, match="replaced") as raised:
+        lading.materialise(batch, stores=Stores({"far://": far}))
+    assert raised.value.file == _tar(store)
 
 
 def _written(store: CountingStore, name: str, **options: Any) -> int:

@@ -17,7 +17,6 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from mmap import PAGESIZE
 from threading import Lock, RLock
 from typing import NamedTuple
@@ -88,7 +87,7 @@ class Body:
     """
 
     def __init__(self, source: ShardFile, *, mmap: bool) -> None:
-        self.path, self._store, self.limits = source.path, source.store, source.limits
+        self.path, self._source, self.limits = source.path, source, source.limits
         self.file: OpenFile | None = None
         self.mapped: MappedFile | None = None
         self.nearby: NearbyRanges | None = None
@@ -105,7 +104,8 @@ class Body:
                 self.file = source.store.open_file(source.path)
             self.size_bytes = self.file.size_bytes
         else:
-            self.size_bytes = (source.info or source.store.head(source.path)).size_bytes
+            self._source, info = source.pinned()
+            self.size_bytes = info.size_bytes
 
     def open_map(self) -> MappedFile | None:
         """Return the file, if it is mapped. Raises UsageError if it was closed, by whichever thread."""
@@ -142,7 +142,7 @@ class Body:
         if self._forward_bytes:
             self._forward_bytes = min(2 * self._forward_bytes, _MOST_FORWARD_BYTES)
             return self._read_ahead(offset, length, self._forward_bytes)
-        [found] = self._store.get_ranges(self.path, [(offset, length)])
+        [found] = self._source.get_ranges([(offset, length)])
         return pa.py_buffer(found)
 
     def peek(self, offset: int, length: int) -> bytes:
@@ -167,7 +167,7 @@ class Body:
         if not begin <= offset <= offset + length <= begin + data.size:
             rest = data.slice(offset - begin) if begin <= offset < begin + data.size else data.slice(0, 0)
             at, stop = offset + rest.size, min(offset + max(length, more), self.size_bytes)
-            [read] = self._store.get_ranges(self.path, [(at, stop - at)])
+            [read] = self._source.get_ranges([(at, stop - at)])
             begin, data = self._ahead = offset, pa.py_buffer(b"".join([rest, read]) if rest.size else read)
         return data.slice(offset - begin, length)
 
@@ -180,8 +180,7 @@ class Body:
     def read_in_part(self, blocks: Sequence[Block] = ()) -> None:
         """Read small ranges of a remote file from now on, with the bytes near them; heads of these blocks at once."""
         if self.nearby is None or blocks or self.nearby.held_bytes > _NEARBY_BYTES:
-            ranges = partial(self._store.get_ranges, self.path)
-            self.nearby = NearbyRanges(self._store, ranges, 0, self.size_bytes)
+            self.nearby = NearbyRanges(self._source.store, self._source.get_ranges, 0, self.size_bytes)
         if blocks:
             places = np.array([block[:2] for block in blocks], np.int64)
             self.nearby.find(places[:, 0], places[:, 1])
@@ -193,8 +192,7 @@ class Body:
         """
         nearby = self._scattered
         if nearby is None or nearby.held_bytes > _MOST_NEARBY_BYTES:
-            ranges = partial(self._store.get_ranges, self.path)
-            nearby = self._scattered = NearbyRanges(self._store, ranges, 0, self.size_bytes)
+            nearby = self._scattered = NearbyRanges(self._source.store, self._source.get_ranges, 0, self.size_bytes)
         first = np.maximum(offset - _NEAR_BYTES, 0)
         nearby.find(first, np.minimum(offset + length + _NEAR_BYTES, self.size_bytes) - first)
         return nearby
@@ -207,11 +205,11 @@ class Body:
     @property
     def gap_bytes(self) -> int:
         """Return the bytes of a remote file that cost as much as another request next to others."""
-        return self._store.request_bytes // GAPS_A_REQUEST
+        return self._source.store.request_bytes // GAPS_A_REQUEST
 
     def get_ranges(self, ranges: Sequence[tuple[int, int]]) -> Sequence[Buffer]:
         """Return bytes of ranges of a remote file, requested at once."""
-        return self._store.get_ranges(self.path, ranges)
+        return self._source.get_ranges(ranges)
 
     @contextmanager
     def expecting(self, ranges: Sequence[tuple[int, int]]) -> Iterator[None]:
@@ -221,7 +219,7 @@ class Body:
             return
         offset, length = np.array(ranges, np.int64).T
         plan = plan_ranges(offset, length, max_gap_bytes=self.gap_bytes, max_request_bytes=_MAX_REQUEST_BYTES)
-        answers = self._store.get_ranges(self.path, plan.requests)
+        answers = self._source.get_ranges(plan.requests)
         held = [(start, pa.py_buffer(data)) for start, data in zip(plan.offset.tolist(), answers, strict=True)]
         self._expected = [*self._expected, *held]  # another thread may read from this file
         try:
@@ -250,7 +248,7 @@ class Body:
             body = as_view(found)
             return [bytes(body[at : at + size]) for at, size in zip(start.tolist(), length.tolist(), strict=True)]
         plan = plan_ranges(offset, length, max_gap_bytes=self.gap_bytes, max_request_bytes=_MAX_REQUEST_BYTES)
-        answers = self._store.get_ranges(self.path, plan.requests)
+        answers = self._source.get_ranges(plan.requests)
         places = zip(plan.request_of.tolist(), plan.offset_in.tolist(), length.tolist(), strict=True)
         return [bytes(memoryview(answers[request])[at : at + size]) for request, at, size in places]
 
@@ -287,8 +285,8 @@ class Body:
 
     def reopened(self) -> ReadsInto:
         """Return the mapped file for later reads: opened for each read if it is not open then."""
-        assert isinstance(self._store, Mapper)
-        return _Reopened(self._store, self.path, self.size_bytes)
+        assert isinstance(self._source.store, Mapper)
+        return _Reopened(self._source.store, self.path, self.size_bytes)
 
     def give_back(self) -> None:
         """Release the map's pages; they are read again if touched again."""

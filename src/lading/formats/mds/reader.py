@@ -9,6 +9,7 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -40,7 +41,7 @@ from lading.formats.mds.nulls import marks_of
 from lading.formats.mds.samples import Part, SampleLayout
 from lading.formats.mds.stored_schema import given_field, in_type, written_schema
 from lading.limits import Limits, raised_by
-from lading.storage.base import MappedFile, Mapper, OpenFile, Store
+from lading.storage.base import MappedFile, Mapper, OpenFile
 from lading.storage.fetch import Fetcher
 from lading.storage.fetch_plan import plan_ranges
 from lading.storage.nearby_ranges import GAPS_A_REQUEST, NearbyRanges
@@ -94,6 +95,7 @@ class _Body:
     """
 
     def __init__(self, source: ShardFile, path: str, compression: str, listed: _Listed) -> None:
+        source = source if path == source.path else replace(source, path=path, info=None)
         self.path, self._source = path, source
         self.file: OpenFile | None = None
         self.mapped: MappedFile | None = None
@@ -108,7 +110,7 @@ class _Body:
             self._data = self.mapped.buffer
         elif isinstance(store, Mapper):
             self.file = store.open_file(path)
-        size = self._size(store)
+        size = self._size()
         if listed.raw is not None and size != listed.raw.size_bytes:
             raise SidecarMismatch("the size differs from what the index says", file=path,
                                   expected=f"{listed.raw.size_bytes} bytes", found=f"{size} bytes")  # fmt: skip
@@ -117,20 +119,21 @@ class _Body:
             parts = [(at, min(_MAX_REQUEST_BYTES, size - at)) for at in range(0, size, _MAX_REQUEST_BYTES)]
             _compare(path, listed.raw, (data for part in parts for data in self.read([part])))
 
-    def _size(self, store: Store) -> int:
+    def _size(self) -> int:
         if self.file is not None:
             return self.file.size_bytes
         if self._data is not None:
             return int(self._data.size)
-        known = self._source.info if self.path == self._source.path else None
-        return (known or store.head(self.path)).size_bytes
+        self._source, info = self._source.pinned()
+        return info.size_bytes
 
     def _unpacked(self, compression: str, listed: _Listed) -> pa.Buffer:
-        store, limits = self._source.store, self._source.limits
+        limits = self._source.limits
         if listed.raw is not None and listed.raw.size_bytes > limits.shard_bytes:
             raise limits.exceeded("shard_bytes", "a compressed shard is too large to be held", file=self.path,
                                   found=listed.raw.size_bytes)  # fmt: skip
-        [packed] = store.get_ranges(self.path, [(0, store.head(self.path).size_bytes)])
+        source, info = self._source.pinned()
+        [packed] = source.get_ranges([(0, info.size_bytes)])
         if listed.options.verify and listed.packed is not None:
             _compare(self.path, listed.packed, [packed])
         with errors_at(file=self.path):
@@ -162,7 +165,7 @@ class _Body:
         if self.file is not None:
             found = self.file.read_each([offset for offset, _ in ranges], [length for _, length in ranges])
             return [pa.py_buffer(data) for data in found]
-        return [pa.py_buffer(data) for data in self._source.store.get_ranges(self.path, ranges)]
+        return [pa.py_buffer(data) for data in self._source.get_ranges(ranges)]
 
     def one(self, offset: int, length: int) -> bytes:
         """Return bytes of one range; fewer at the end of the file. Raises as `read`."""
@@ -537,8 +540,9 @@ def same_bytes(source: ShardFile, raw: str, packed: str, compression: str, liste
 def _byte_ranges(source: ShardFile, path: str, compression: str, listed: EntryFile) -> Iterator[pa.Buffer]:
     """Yield the decompressed bytes of a file; all at once if its compression cannot stream."""
     if compression in WRAPS:
-        size = source.store.head(path).size_bytes
-        yield from map(pa.py_buffer, unwrapped(source.store, path, compression, size, source.limits))
+        info = source.store.head(path)
+        get_ranges = partial(source.store.get_ranges, path, version=info.version)
+        yield from map(pa.py_buffer, unwrapped(get_ranges, path, compression, info.size_bytes, source.limits))
     else:
         yield _Body(source, path, compression, _Listed(listed, None, ReadOptions(mmap=False))).whole
 

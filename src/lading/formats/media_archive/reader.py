@@ -261,9 +261,10 @@ def documents_format(source: ShardFile) -> Literal["jsonl", "parquet"]:
     parquet = get_format("parquet")
     if parquet.matches(source.path, b""):
         return "parquet"
-    size = (source.info or source.store.head(source.path)).size_bytes
+    source, info = source.pinned()
+    size = info.size_bytes
     most = min(size, _MAGIC_BYTES)
-    ends = source.store.get_ranges(source.path, [(0, most), (size - most, most)])
+    ends = source.get_ranges([(0, most), (size - most, most)])
     return "parquet" if any(parquet.matches(source.path, bytes(end)) for end in ends) else "jsonl"
 
 

@@ -7,6 +7,7 @@ from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from threading import Lock, RLock
 from weakref import ref
 
@@ -15,7 +16,7 @@ import pyarrow as pa
 
 from lading.errors import CorruptShard, LadingError
 from lading.formats.base import ShardFile
-from lading.storage.base import MappedFile, Mapper, Store, native_path, store_errors
+from lading.storage.base import MappedFile, Mapper, native_path, store_errors
 from lading.storage.fetch_plan import plan_ranges
 from lading.storage.local import LocalStore
 from lading.storage.nearby_ranges import GAPS_A_REQUEST
@@ -119,7 +120,7 @@ def open_input(source: ShardFile, *, mmap: bool) -> Input:
     if isinstance(store, LocalStore):
         with store_errors(path):
             return Input(source, pa.OSFile(native_path(path)), None, None)
-    remote = _Blocks(store, path, info.size_bytes)
+    remote = _Blocks(replace(source, info=info), info.size_bytes)
     return Input(source, pa.PythonFile(remote, mode="r"), remote, None)
 
 
@@ -153,9 +154,9 @@ class _Blocks(io.RawIOBase):
     At most 64 MiB are kept, of all such files together; the least recently used block, or file, is dropped first.
     """
 
-    def __init__(self, store: Store, path: str, size_bytes: int) -> None:
-        self._store, self._path, self._size = store, path, size_bytes
-        self.gap_bytes = store.request_bytes // GAPS_A_REQUEST
+    def __init__(self, source: ShardFile, size_bytes: int) -> None:
+        self._source, self._size = source, size_bytes
+        self.gap_bytes = source.store.request_bytes // GAPS_A_REQUEST
         self._holes: list[tuple[int, int, bytes]] = []
         self._kept: OrderedDict[int, memoryview] = OrderedDict()
         self._expected: list[tuple[int, int]] = []
@@ -268,7 +269,7 @@ class _Blocks(io.RawIOBase):
         return begin, self._kept[begin][: self._next_start(at) - begin]
 
     def _fetch(self, ranges: Sequence[tuple[int, int]]) -> None:
-        answers = self._store.get_ranges(self._path, [(start, stop - start) for start, stop in ranges])
+        answers = self._source.get_ranges([(start, stop - start) for start, stop in ranges])
         for (start, _), data in zip(ranges, answers, strict=True):
             self._kept[start] = memoryview(data).cast("B")
             self._kept.move_to_end(start)

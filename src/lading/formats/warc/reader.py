@@ -46,8 +46,8 @@ class _Window:
     """
 
     def __init__(self, file: ShardFile, ahead: int) -> None:
-        self._file, self._ahead = file, ahead
-        self.size_bytes = (file.info or file.store.head(file.path)).size_bytes
+        self._file, info = file.pinned()
+        self.size_bytes, self._ahead = info.size_bytes, ahead
         self._base, self._data = 0, memoryview(b"")
 
     def read(self, offset: int, length: int, /) -> memoryview:
@@ -55,7 +55,7 @@ class _Window:
         at = offset - self._base
         if at < 0 or at + length > len(self._data):
             size = min(max(length, self._ahead), self.size_bytes - offset)
-            [data] = self._file.store.get_ranges(self._file.path, [(offset, size)])
+            [data] = self._file.get_ranges([(offset, size)])
             self._base, self._data, at = offset, memoryview(data), 0
         return self._data[at : at + length]
 
@@ -68,8 +68,8 @@ class WarcShardReader(ShardReader):
     """
 
     def __init__(self, file: ShardFile) -> None:
-        self._file = file
-        self._size = (file.info or file.store.head(file.path)).size_bytes
+        self._file, info = file.pinned()
+        self._size = info.size_bytes
         given = file.index
         self._index = given if given is not None and "record_offset" in given.column_names else None
 

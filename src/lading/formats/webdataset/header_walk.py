@@ -195,7 +195,9 @@ class Pass:
         """Return bytes of a compressed tar that were read before: the file that a hard link is a name of."""
         if self._again is None:
             tar = self._tar
-            self._again = UnwrappedFile(tar.source.store, tar.path, tar.entry.wrap, limits=tar.source.limits)
+            self._again = UnwrappedFile(
+                tar.source.store, tar.path, tar.entry.wrap, version=tar.entry.version, limits=tar.source.limits
+            )
         return self._again.read(offset, length)
 
     def _fill(self, window: Window, cursor: Cursor, waiting: list[Rows]) -> Cursor:

@@ -124,7 +124,7 @@ class TarFile:
         """Return bytes of each `(offset, length)` of an uncompressed file, requested at once."""
         if self.file is not None:
             return [self.file.read(offset, length) for offset, length in ranges]
-        return [bytes(data) for data in self.source.store.get_ranges(self.path, ranges)]
+        return [bytes(data) for data in self.source.get_ranges(ranges)]
 
 
 def open_tar(source: ShardFile, *, mmap: bool, on_concatenated: OnConcatenated = "stop") -> TarFile:
@@ -133,13 +133,13 @@ def open_tar(source: ShardFile, *, mmap: bool, on_concatenated: OnConcatenated =
     Raises:
         NotFound, StoreError: it is missing, or is not a regular file.
     """
-    info = source.info or source.store.head(source.path)
+    source, info = source.pinned()
     file: OpenFile | None = None
     if isinstance(source.store, Mapper):
         file = source.store.map(source.path) if mmap else source.store.open_file(source.path)
         head = file.read(0, _HEAD_BYTES)
     else:
-        [found] = source.store.get_ranges(source.path, [(0, min(info.size_bytes, _HEAD_BYTES))])
+        [found] = source.get_ranges([(0, min(info.size_bytes, _HEAD_BYTES))])
         head = bytes(found)
     entry = FileEntry(source.path, sniff_wrap(head), info.size_bytes, info.version)
     return TarFile(source, entry, None if entry.wrap else file, on_concatenated)
@@ -405,7 +405,9 @@ class Stream:
 
     def __init__(self, tar: TarFile) -> None:
         self._limits = tar.source.limits
-        self._byte_ranges = unwrapped(tar.source.store, tar.path, tar.entry.wrap, tar.entry.size_bytes, self._limits)
+        self._byte_ranges = unwrapped(
+            tar.source.get_ranges, tar.path, tar.entry.wrap, tar.entry.size_bytes, self._limits
+        )
         self._buffer = np.empty(2 * _READ_BYTES, np.uint8)
         self._base = self._stop = 0
         self._ended = False

@@ -1,0 +1,128 @@
+"""Calls that are repeated, and reads through a proxy that spoils answers."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import obstore
+import pytest
+from obstore.store import S3Store
+
+import lading
+from fault_proxy import KINDS, fault_proxy
+from lading.errors import StoreError
+from lading.storage.objects import ObjectStore
+from lading.storage.retries import Retries
+from lading.storage.stores import Stores
+from object_server import BUCKET, object_server, options
+
+_DATA = os.urandom(100_000)
+_PATH = f"s3://{BUCKET}/a"
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[str]:
+    with object_server() as url:
+        obstore.put(S3Store(BUCKET, client_options={"allow_http": True}, **options(url)), "a", _DATA)
+        yield url
+
+
+def _store(url: str, *, retry_s: float = 60.0, timeout_s: float = 1.0) -> ObjectStore:
+    return ObjectStore(f"s3://{BUCKET}", options={**options(url), "retry_s": retry_s, "timeout_s": timeout_s})
+
+
+def _busy() -> None:
+    error = StoreError("busy", file="a")
+    error.errno = errno.EBUSY
+    raise error
+
+
+def test_waits_grow_up_to_the_longest() -> None:
+    waits: list[float] = []
+    with pytest.raises(StoreError, match=r"a: busy \(the last of 6 attempts in 0\.\d s\)"):
+        Retries(6, backoff_s=1, longest_s=4, sleep=waits.append).call(_busy)
+    for wait, longest in zip(waits, (1, 2, 4, 4, 4), strict=True):
+        assert longest / 2 <= wait <= longest
+
+
+def test_no_wait_ends_behind_the_deadline() -> None:
+    waits: list[float] = []
+    patient = Retries(6, deadline_s=3, backoff_s=1, longest_s=8, sleep=waits.append, clock=lambda: sum(waits))
+    with pytest.raises(StoreError, match="busy"):
+        patient.call(_busy)
+    assert len(waits) >= 2
+    assert sum(waits) <= 3
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_answer_that_is_spoiled_once_is_made_good(server: str, kind: str) -> None:
+    with fault_proxy(server, [kind]) as proxy:
+        store = _store(proxy.url)
+        version = store.head(_PATH).version
+        [data] = store.get_ranges(_PATH, [(1000, 50_000)], version)
+        assert bytes(data) == _DATA[1000:51_000]
+        assert proxy.spoiled == {kind: 1}
+        assert proxy.requests["GET"] == 2
+        assert proxy.ranges[0] == "bytes=1000-50999"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_server_that_spoils_every_answer_is_an_error_that_says_so(server: str, kind: str) -> None:
+    with fault_proxy(server, share=1, kinds=[kind]) as proxy:
+        with pytest.raises(StoreError) as caught:
+            _store(proxy.url, retry_s=0.3, timeout_s=0.2).get_ranges(_PATH, [(1000, 50_000)])
+        assert caught.value.file == _PATH
+        assert len(str(caught.value).splitlines()) == 1
+
+
+def test_a_changed_byte_is_seen_by_checksums_only(server: str) -> None:
+    """Object stores send no checksum of a range."""
+    with fault_proxy(server, ["flip"]) as proxy:
+        [data] = _store(proxy.url).get_ranges(_PATH, [(1000, 50_000)])
+        assert [n for n in range(50_000) if data[n] != _DATA[1000 + n]] == [25_000]
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("source")
+    (folder / "a.jsonl").write_text("".join(f'{{"n": {n}, "text": "{"t" * n}{n}"}}\n' for n in range(300)))
+    return folder / "a.jsonl"
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_a_conversion_through_a_fifth_of_spoiled_answers(server: str, source: Path, seed: int) -> None:
+    there, back = f"s3://{BUCKET}/{seed}/mds", f"s3://{BUCKET}/{seed}/tar"
+    sound = Stores({"s3://": _store(server)})
+    rows = lading.open(source, stores=sound)
+    rows.write(there, format="mds", shard_size=10_000, progress=False)
+    with fault_proxy(server, share=0.2, seed=seed) as proxy:
+        spoiled = lading.open(there, stores=Stores({"s3://": _store(proxy.url)}))
+        spoiled.write(back, format="webdataset", shard_size=50_000, progress=False)
+        assert sum(proxy.spoiled.values()) >= 5
+    assert lading.digest(back, stores=sound) == lading.digest(rows)
+
+
+def test_a_conversion_from_a_server_that_spoils_every_answer_ends(server: str, source: Path) -> None:
+    there = f"s3://{BUCKET}/lost"
+    lading.open(source, stores=Stores({"s3://": _store(server)})).write(there, format="mds", progress=False)
+    with fault_proxy(server, share=1, kinds=["503"]) as proxy:
+        stores = Stores({"s3://": _store(proxy.url, retry_s=0.3)})
+        with pytest.raises(StoreError, match=rf"{there}.*: 503 .*retries in") as caught:
+            lading.convert(there, f"{there}-tar", format="webdataset", stores=stores, progress=False)
+        assert (caught.value.file or "").startswith(there)
+
+
+def test_a_changed_byte_of_a_dataset_is_found_by_its_checksum(server: str, source: Path) -> None:
+    place = f"s3://{BUCKET}/verified"
+    sound = Stores({"s3://": _store(server)})
+    lading.open(source, stores=sound).write(place, format="mds", progress=False)
+    assert not lading.verify(place, stores=sound, deep=True, progress=False).findings
+    with fault_proxy(server, share=1, kinds=["flip"]) as proxy:
+        proxy.only = "shard.00000.mds"
+        spoiled = Stores({"s3://": _store(proxy.url)})
+        [finding, *_] = lading.verify(place, stores=spoiled, deep=True, progress=False).findings
+        assert proxy.spoiled
+    assert finding["file"] == f"{place}/shard.00000.mds"
