@@ -145,7 +145,7 @@ def test_an_interrupted_conversion_leaves_the_destination_as_it_was(
         lading.convert(place / "docs", place / "out", format="parquet")
     before = sorted((p.name, p.stat().st_mtime_ns) for p in place.rglob("*") if "out" in p.parts)
     process = start(place, *words)
-    while process.poll() is None and not any(p.is_dir() and any(p.iterdir()) for p in hidden(place)):
+    while process.poll() is None and not any(each.is_file() for p in hidden(place) for each in p.rglob("*")):
         time.sleep(0.002)  # until the first shard is being written
     process.send_signal(ending)
     status, _, err = end(process)

@@ -15,13 +15,20 @@ _SAMPLES, _BYTES = 40, 20_000
 
 # The second and the third batch are read at once. The file changes when the second one is made.
 _SCRIPT = """
-import json, os, sys
+import json, os, sys, threading, time
 import lading
 
 source, path, how, workers = sys.argv[1:]
 
+def reads():
+    # The thread that reads ahead waits for more to do in this function.
+    [ident] = [each.ident for each in threading.enumerate() if each.name.startswith("lading-read")]
+    return sys._current_frames()[ident].f_code.co_name != "_work"
+
 def transform(sample):
     if sample["__key__"] == "004":
+        while reads():
+            time.sleep(0.01)
         status = os.stat(path)
         if how == "cut":
             os.truncate(path, 4096)

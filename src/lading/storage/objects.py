@@ -112,7 +112,7 @@ class ObjectStore:
 
     @cached_property
     def _threads(self) -> Threads:
-        return Threads(_REQUESTS, "lading-request")
+        return Threads(_REQUESTS, "lading-store")
 
     def head(self, path: str) -> FileInfo:
         """Return size, and the etag or the time of the last change as the version. Raises NotFound."""

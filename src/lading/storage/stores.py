@@ -11,6 +11,7 @@ Callers may assign other stores to URL prefixes, and options to the stores made 
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -29,6 +30,7 @@ from lading.storage.wrappers import WrappedStore
 __all__ = ["Stores", "is_local", "named_folder", "resolve", "without_query"]
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")
+_VARIABLES = ("AWS_", "AZURE_", "GOOGLE_")
 _LOCAL = LocalStore()
 _MEMORY = MemoryStore()
 _NONE = Options()
@@ -98,7 +100,8 @@ def resolve(url: str, stores: Stores | None = None) -> tuple[Store, str]:
     place = f"{scheme[0]}{host}"
     options = of_url(stores.options, url) if stores and stores.options else _NONE
     backend = options.get("backend") or ("obstore" if is_usable() else "fsspec")
-    return (_by_obstore if backend == "obstore" and serves(scheme[1].lower()) else _by_fsspec)(place, options), url
+    make = _by_obstore if backend == "obstore" and serves(scheme[1].lower()) else _by_fsspec
+    return make(place, options, _environment()), url
 
 
 def without_query(path: str) -> str:
@@ -126,11 +129,16 @@ def is_local(store: Store) -> bool:
     return isinstance(store, LocalStore)
 
 
+def _environment() -> frozenset[tuple[str, str]]:
+    """The variables that stores look at when they are made: where they changed, a store is made anew."""
+    return frozenset((name, value) for name, value in os.environ.items() if name.startswith(_VARIABLES))
+
+
 @lru_cache(maxsize=256)
-def _by_obstore(place: str, options: Options) -> ObjectStore:
+def _by_obstore(place: str, options: Options, _: frozenset[tuple[str, str]]) -> ObjectStore:
     return ObjectStore(place, options=options)
 
 
 @lru_cache(maxsize=256)
-def _by_fsspec(place: str, options: Options) -> FsspecStore:
+def _by_fsspec(place: str, options: Options, _: frozenset[tuple[str, str]]) -> FsspecStore:
     return FsspecStore(place, options=options)
