@@ -118,7 +118,7 @@ def test_a_billion_samples_are_planned_by_some_stretches(folder: Path, shuffle: 
     layout = Layout(ends, sample_bytes=_BYTES, **one, remote=True, fingerprint="")
     feed = DatasetFeed(lading.open(folder / "parquet"), layout, resolved(shuffle, layout), 0)
     share = Share(10**9, 32, "short", 0, 8)
-    reader = EpochReader(feed, share, feed.order(0), ColumnMaker(Recipe()), Reading(), Counter())
+    reader = EpochReader(feed, share, feed.order(0), ColumnMaker(Recipe()), Reading(), Counter(), 0)
     made = _planned(feed, share, reader)
     assert made.rank_samples == 125_000_000
     assert abs(made.correlation) < 0.05

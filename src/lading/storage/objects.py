@@ -28,7 +28,7 @@ from lading.storage.credentials import profile_options, refuse_no_credentials
 from lading.storage.object_errors import holds_secret, may_pass, own_error
 from lading.storage.publish import publish_by_copies
 from lading.storage.retries import Retries, is_transient
-from lading.storage.store_options import client_settings, for_obstore, refuse_unknown, without_values
+from lading.storage.store_options import KINDS, client_settings, for_obstore, refuse_unknown, without_values
 from lading.storage.threads import Threads
 
 if TYPE_CHECKING:
@@ -38,16 +38,6 @@ __all__ = ["ObjectSink", "ObjectStore", "is_usable", "serves"]
 
 _T = TypeVar("_T")
 
-_EXTRAS: Final = {
-    "s3": "s3",
-    "s3a": "s3",
-    "gs": "gcs",
-    "gcs": "gcs",
-    "az": "azure",
-    "abfs": "azure",
-    "abfss": "azure",
-}
-"""Extras of lading by scheme that obstore serves."""
 _ENDPOINTS: Final = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT")
 """Variables with the URL of a server."""
 _REQUESTS: Final = 32
@@ -73,7 +63,7 @@ _used_in: int | None = None
 
 def serves(scheme: str) -> bool:
     """Return whether obstore has stores of this scheme, and is installed."""
-    return scheme in _EXTRAS and find_spec("obstore") is not None
+    return scheme in KINDS and find_spec("obstore") is not None
 
 
 def is_usable() -> bool:
@@ -341,10 +331,10 @@ def _opened(place: str, given: Mapping[str, Any]) -> obstore.store.ObjectStore:
         from obstore import store as stores
         from obstore.exceptions import BaseError
     except ImportError as error:
-        extra = _EXTRAS[url.scheme]
+        extra = KINDS[url.scheme]
         raise MissingExtra(f"{url.scheme}:// needs a package that is not installed", file=place, found=str(error),
                            advice=f"Run: pip install 'lading[{extra}]'.") from error  # fmt: skip
-    options, kind = for_obstore(url.scheme, given), _EXTRAS[url.scheme]
+    options, kind = for_obstore(url.scheme, given), KINDS[url.scheme]
     retry_s, timeout_s = options.pop("retry_s", _RETRY_S), options.pop("timeout_s", _TIMEOUT_S)
     profile = options.pop("profile", None)
     if kind == "s3" and not options.get("skip_signature"):

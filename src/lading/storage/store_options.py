@@ -22,6 +22,7 @@ from typing import Any, Final
 from lading.errors import UsageError
 
 __all__ = [
+    "KINDS",
     "NAMES",
     "Options",
     "by_prefix",
@@ -39,7 +40,8 @@ NAMES: Final = ("endpoint", "region", "anonymous", "access_key_id", "secret_acce
 """Names that mean the same whatever opens the store."""
 
 _BACKENDS: Final = ("obstore", "fsspec")
-_KINDS: Final = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs", "az": "azure", "abfs": "azure", "abfss": "azure"}
+KINDS: Final = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs", "az": "azure", "abfs": "azure", "abfss": "azure"}
+"""Kinds of stores by scheme; each is an extra of lading, too."""
 _OBSTORE: Final[Mapping[str, Mapping[str, str]]] = {
     "s3": {
         **{name: name for name in ("endpoint", "region", "access_key_id", "secret_access_key", "session_token")},
@@ -126,7 +128,7 @@ def of_url(options: Mapping[str, Mapping[str, Any]], url: str) -> Options:
 
 def for_obstore(scheme: str, options: Mapping[str, Any]) -> dict[str, Any]:
     """Return options under the names of obstore; `timeout_s`, `retry_s` and `profile` stay as they are."""
-    names = _OBSTORE[_KINDS[scheme]]
+    names = _OBSTORE[KINDS[scheme]]
     found: dict[str, Any] = {}
     client: dict[str, Any] = {}
     for name, value in options.items():
@@ -149,7 +151,7 @@ def for_fsspec(scheme: str, options: Mapping[str, Any]) -> dict[str, Any]:
     """
     if not options:
         return {}
-    kind = _KINDS.get(scheme, "")
+    kind = KINDS.get(scheme, "")
     names = _FSSPEC.get(kind, {})
     own = {name: value for name, value in options.items() if name not in NAMES}
     found = {names[name]: value for name, value in options.items() if name in names}
@@ -176,7 +178,7 @@ def refuse_unknown(names: Collection[str], known: Collection[str], scheme: str, 
     """Raise UsageError for the first name that is not known; the error names the closest one."""
     for name in names:
         if name not in known:
-            kind = _KINDS.get(scheme, "")
+            kind = KINDS.get(scheme, "")
             ours = [*_OBSTORE.get(kind, {}), "timeout_s", "retry_s", "backend"]
             close = get_close_matches(name, [*ours, *known], 1)
             advice = f"Did you mean {close[0]}?" if close else None

@@ -133,7 +133,7 @@ def plan(
         raise UsageError("the dataset has no samples to plan for")
     share = Share(feed.layout.num_samples, batch_size, last, 0, world_size)
     reading = Reading(ahead_bytes=parse_bytes(ahead_bytes))
-    reader = EpochReader(feed, share, feed.order(0), ColumnMaker(Recipe()), reading, Counter())
+    reader = EpochReader(feed, share, feed.order(0), ColumnMaker(Recipe()), reading, Counter(), 0)
     return _planned(feed, share, reader)
 
 

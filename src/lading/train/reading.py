@@ -195,7 +195,7 @@ class EpochReader:
     maker: ColumnMaker
     reading: Reading
     counts: Counter[str]
-    epoch: int = 0
+    epoch: int
 
     def batches(self, position: int) -> Generator[Any]:
         """The batches from a position on, in order."""
