@@ -24,7 +24,8 @@ def recent() -> RecentBytes:
 
 def _found(recent: RecentBytes, file: FileEntry, *ranges: tuple[int, int]) -> list[bytes | None]:
     offset, length = np.array(ranges, np.int64).T
-    buffers, which, start = recent.find(file, offset, length)
+    held = recent.find(file, offset, length)
+    buffers, which, start = held.buffers, held.which, held.start
     assert len(buffers) == len(np.unique(which[which >= 0]))  # no buffer is kept in memory without need
     return [
         None if number < 0 else bytes(buffers[number])[at : at + size]
@@ -40,6 +41,13 @@ def test_ranges_inside_windows_and_across_neighbours(recent: RecentBytes) -> Non
 @pytest.mark.parametrize("place", [(30, 20), (45, 5), (30, 40), (75, 10), (90, 5)])
 def test_ranges_that_no_window_holds_whole(recent: RecentBytes, place: tuple[int, int]) -> None:
     assert _found(recent, FILE, place, (0, 5)) == [None, DATA[:5]]
+
+
+def test_the_beginning_of_a_range_is_found_if_it_is_a_good_part(recent: RecentBytes) -> None:
+    offset, length = np.array([30, 10, 79, 45]), np.array([20, 35, 21, 5])
+    found = recent.find(FILE, offset, length).begins
+    assert {row: b"".join(parts) for row, parts in found.items()} == {0: DATA[30:40], 1: DATA[10:40], 2: DATA[79:80]}
+    assert not recent.find(FILE, np.array([39]), np.array([65])).begins
 
 
 def test_another_version_of_the_file_has_no_windows(recent: RecentBytes) -> None:

@@ -40,6 +40,7 @@ from lading.interleaved.tar_recover import recover_documents
 from lading.interleaved.tar_writer import Roles, TarDocumentsWriter
 from lading.options import InterleavedOptions
 from lading.storage.base import Sink
+from lading.storage.concurrent import is_remote
 from lading.storage.fetch import ERROR_COLUMN, Fetcher, earlier_errors
 
 __all__ = [
@@ -90,7 +91,7 @@ def open_view(  # noqa: PLR0913, PLR0917 - what a dataset knows of its shards
         reader = with_partition(reader, source.partition, source.path)
     if view == "samples":
         given = reader if members is None else _restoring(reader, fetcher, members, source.path)
-        return SamplesView(selected_rows(given, rows))
+        return SamplesView(selected_rows(given, rows), remote=is_remote(source.store))
     if reader.member_reader is not None:
         return TarDocuments(reader.member_reader, fetcher, source, interleaved, schema)
     if packed is not None:

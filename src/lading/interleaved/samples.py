@@ -21,13 +21,17 @@ __all__ = ["SamplesView"]
 class SamplesView(View):
     """A shard whose rows are samples.
 
+    Args:
+        reader: its reader.
+        remote: whether it is in a store of high latency.
+
     Attributes:
         column_reader: the reader, if it can leave values in a file.
         counts: counts of omitted data.
     """
 
-    def __init__(self, reader: ShardReader) -> None:
-        self._reader = reader
+    def __init__(self, reader: ShardReader, *, remote: bool = False) -> None:
+        self._reader, self._remote = reader, remote
         self.column_reader = reader if reader.slices_columns else None
         self.copies = not reader.slices_columns
 
@@ -77,7 +81,8 @@ class SamplesView(View):
             return self._reader.batches(scan)
         held = scan.max_bytes // HELD_BATCHES
         batches = self._reader.batches(replace(scan, max_bytes=held))
-        return rebatched(batches, scan.max_rows, held, scan.max_bytes)
+        # Payload of a remote shard may be held since the walk over its headers: a batch waits for no more than that.
+        return rebatched(batches, scan.max_rows, held, held if self._remote else scan.max_bytes)
 
     def read(self, samples: NDArray[np.int64], scan: Scan = DEFAULT_SCAN) -> pa.Table:
         """Return rows by ordinal, in the given order."""

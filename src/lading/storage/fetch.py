@@ -665,25 +665,35 @@ def _ask(
     try:
         size = entry.size_bytes if entry.size_bytes >= 0 else store.head(path).size_bytes
         inside = _inside(at, rows, entry, size)
-        held, which, start = recent.find(entry, at.offset[inside], at.length[inside])
+        offset, length = at.offset[inside], at.length[inside]
+        held = recent.find(entry, offset, length)
+        which, start = held.which, held.start
         more = which < 0
         if not more.any():
-            return inside, which, start, held
-        if held and int(at.length[inside[more]].sum()) > SPARE_BYTES:
+            return inside, which, start, held.buffers
+        for row, parts in held.begins.items():
+            have = sum(part.size for part in parts)
+            offset[row], length[row] = offset[row] + have, length[row] - have
+        if held.buffers and int(length[more].sum()) > SPARE_BYTES:
             recent.clear(but_last=True)  # else both the windows and the answers are in memory
         try:
-            plan, answers = _asked(at, inside[more], store, path, _pinned(store, entry))
+            plan, answers = _asked(offset[more], length[more], store, path, _pinned(store, entry))
         except ShortRead:
             now = store.head(path).size_bytes
             if now >= size:
                 raise
             inside = _inside(at, rows, entry, now)  # the file became shorter since it was listed
-            plan, answers = _asked(at, inside, store, path, _pinned(store, entry))
+            plan, answers = _asked(at.offset[inside], at.length[inside], store, path, _pinned(store, entry))
             return inside, plan.request_of, plan.offset_in, answers
     except _OF_THE_FILE as error:
         return error
-    which[more], start[more] = len(held) + plan.request_of, plan.offset_in
-    return inside, which, start, held + answers
+    buffers = held.buffers + answers
+    which[more], start[more] = len(held.buffers) + plan.request_of, plan.offset_in
+    for row, parts in held.begins.items():
+        rest = buffers[which[row]].slice(int(start[row]), int(length[row]))
+        which[row], start[row] = len(buffers), 0
+        buffers.append(pa.py_buffer(b"".join([*parts, rest])))
+    return inside, which, start, buffers
 
 
 def _pinned(store: Store, entry: FileEntry) -> str:
@@ -692,10 +702,10 @@ def _pinned(store: Store, entry: FileEntry) -> str:
 
 
 def _asked(
-    at: _Located, inside: NDArray[np.int64], store: Store, path: str, version: str
+    offset: NDArray[np.int64], length: NDArray[np.int64], store: Store, path: str, version: str
 ) -> tuple[FetchPlan, list[pa.Buffer]]:
     gap = store.request_bytes // GAPS_A_REQUEST
-    plan = plan_ranges(at.offset[inside], at.length[inside], max_gap_bytes=gap, max_request_bytes=_MAX_REQUEST_BYTES)
+    plan = plan_ranges(offset, length, max_gap_bytes=gap, max_request_bytes=_MAX_REQUEST_BYTES)
     return plan, [pa.py_buffer(b) for b in store.get_ranges(path, plan.requests, version)]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import dataclass
 from threading import Lock
 
 import numpy as np
@@ -12,10 +13,29 @@ from numpy.typing import NDArray
 from lading.arrow.byte_ranges import Buffer
 from lading.arrow.references import FileEntry
 
-__all__ = ["SPARE_BYTES", "RecentBytes"]
+__all__ = ["SPARE_BYTES", "HeldRanges", "RecentBytes"]
 
 SPARE_BYTES = 16 << 20
 """Bytes of two large windows of a walk: it may be so far ahead of the batch that is fetched."""
+_MOST_PARTS = 64
+"""A range whose held beginning is a smaller part of it is read whole: to join the two copies it."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeldRanges:
+    """What windows hold of ranges of a file.
+
+    Attributes:
+        buffers: memory with ranges that are held.
+        which: the buffer of each range; −1 if it is not held whole.
+        start: its start there.
+        begins: by number of a range of which a good part is held, the bytes that it begins with.
+    """
+
+    buffers: list[pa.Buffer]
+    which: NDArray[np.int32]
+    start: NDArray[np.int64]
+    begins: dict[int, list[pa.Buffer]]
 
 
 class RecentBytes:
@@ -26,7 +46,7 @@ class RecentBytes:
     """
 
     def __init__(self) -> None:
-        self.most_bytes = 0
+        self.most_bytes = SPARE_BYTES
         self._windows: deque[tuple[FileEntry, int, pa.Buffer]] = deque()
         self._size = 0
         self._lock = Lock()
@@ -50,10 +70,8 @@ class RecentBytes:
         self._windows = deque(windows)
         self._size = sum(data.size for *_, data in windows)
 
-    def find(
-        self, file: FileEntry, offset: NDArray[np.int64], length: NDArray[np.int64]
-    ) -> tuple[list[pa.Buffer], NDArray[np.int32], NDArray[np.int64]]:
-        """Return buffers, the buffer that holds each range or −1, and the start of each range in its buffer.
+    def find(self, file: FileEntry, offset: NDArray[np.int64], length: NDArray[np.int64]) -> HeldRanges:
+        """Return what windows hold of ranges of a file.
 
         A range that windows hold in parts gets a buffer of its own.
         """
@@ -61,7 +79,7 @@ class RecentBytes:
             mine = [(start, data) for other, start, data in self._windows if other == file]
         which, start_in = np.full(len(offset), -1, np.int32), np.zeros(len(offset), np.int64)
         if not mine:
-            return [], which, start_in
+            return HeldRanges([], which, start_in, {})
         starts = np.array([start for start, _ in mine])
         stops = starts + [data.size for _, data in mine]
         owner = np.searchsorted(starts, offset, "right") - 1
@@ -69,23 +87,25 @@ class RecentBytes:
         inside = begun & (offset + length <= stops[owner])
         which[inside], start_in[inside] = owner[inside], (offset - starts[owner])[inside]
         buffers = [data for _, data in mine]
+        begins: dict[int, list[pa.Buffer]] = {}
         for row in np.flatnonzero(begun & ~inside).tolist():  # at most one a window, or what is not held
-            value = _across(mine[int(owner[row]) :], int(offset[row]), int(offset[row] + length[row]))
-            if value is not None:
+            size = int(length[row])
+            parts = _beginning(mine[int(owner[row]) :], int(offset[row]), size)
+            if sum(part.size for part in parts) == size:
                 which[row] = len(buffers)
-                buffers.append(value)
+                buffers.append(pa.py_buffer(b"".join(parts)))
+            elif _MOST_PARTS * sum(part.size for part in parts) >= size:
+                begins[row] = parts
         used, which[which >= 0] = np.unique(which[which >= 0], return_inverse=True)
-        return [buffers[number] for number in used.tolist()], which, start_in
+        return HeldRanges([buffers[number] for number in used.tolist()], which, start_in, begins)
 
 
-def _across(windows: list[tuple[int, pa.Buffer]], at: int, stop: int) -> pa.Buffer | None:
-    """Return the bytes of a range that begins in the first of these windows; None if some are not held."""
-    parts = []
+def _beginning(windows: list[tuple[int, pa.Buffer]], at: int, size: int) -> list[pa.Buffer]:
+    """Return the bytes of a range that begins in the first of these windows, up to the first byte that is not held."""
+    parts, stop = list[pa.Buffer](), at + size
     for start, data in windows:
-        if not start <= at <= start + data.size:
+        if not start <= at < min(start + data.size, stop):
             break
         parts.append(data.slice(at - start, min(stop - start, data.size) - (at - start)))
         at += parts[-1].size
-        if at == stop:
-            return pa.py_buffer(b"".join(parts))
-    return None
+    return parts

@@ -20,12 +20,14 @@ import pytest
 from PIL import Image
 
 import lading
+from documents import documents
 from lading.arrow.references import files_of, with_files
 from lading.errors import BadReference, CorruptShard
 from lading.storage.fsspec import FsspecStore
 from lading.storage.memory import MemoryStore
 from lading.storage.stores import Stores
 from lading.testing import CountingStore
+from tars import tar_of
 
 COUNT, KEPT, IMAGE_BYTES = 100, range(7, 100, 20), 325_000
 CONDITIONS = ["json.lang == 'en'", "jpg.width >= 256", "len(txt) > 100"]
@@ -147,6 +149,50 @@ def test_converting_a_tar_without_an_index_reads_payload_once(far: CountingStore
     dataset = _open(far, "foreign")
     dataset.write("far://copy", format="webdataset", progress=False)
     assert far.bytes_read <= 1.3 * _size(far, "foreign")  # with two looks at the first samples, 8 MB each at most
+
+
+@pytest.mark.parametrize("size", [3_000, 40_000, 2_500_000])
+@pytest.mark.parametrize("view", ["samples", "interleaved"])
+def test_digest_and_diff_read_each_byte_once(far: CountingStore, store: MemoryStore, size: int, view: str) -> None:
+    noise = np.random.default_rng(0).bytes(size)
+    samples = [(f"{i:04}", [f"{i}", noise, None, noise[1:]], {}) for i in range(max(4, min(400, 12_000_000 // size)))]
+    store.put("far://docs/a.tar", documents(*samples))
+    stores = Stores({"far://": far})
+    far.reset()
+    once = lading.digest("far://docs", view=view, stores=stores, progress=False)
+    assert once.count == len(samples)
+    assert far.bytes_read <= 1.05 * _size(far, "docs")
+    far.reset()
+    sides = [{"view": view, "stores": stores}] * 2
+    assert lading.diff("far://docs", "far://docs", options=sides, progress=False).equal
+    assert far.bytes_read <= 2 * 1.05 * _size(far, "docs")
+
+
+@pytest.mark.parametrize("name", ["webdataset", "mds"])
+def test_verify_reads_what_was_written_once(far: CountingStore, name: str) -> None:
+    _open(far, "foreign").write("far://checked", format=name, verify=True, progress=False)
+    read = sum(size for path, ranges in far.ranges.items() if "foreign" not in path for _, size in ranges)
+    assert read <= 1.05 * _size(far, "checked")
+
+
+def test_shards_before_one_are_not_read_again(far: CountingStore, store: MemoryStore, foreign: bytes) -> None:
+    for i in range(3):
+        store.put(f"far://shards/{i}.tar", foreign)
+    stores = Stores({"far://": far})
+    assert lading.digest("far://shards", view="samples", stores=stores, progress=False).count == 3 * COUNT
+    assert far.bytes_read <= 1.05 * _size(far, "shards")
+
+
+def test_an_index_of_large_members_reads_headers(far: CountingStore, store: MemoryStore) -> None:
+    noise = bytes(3 << 20)
+    store.put(
+        "far://large/a.tar", tar_of(*((f"{i}.{e}", v) for i in range(8) for e, v in (("mp4", noise), ("txt", b"x"))))
+    )
+    with lading.open("far://large", view="samples", stores=Stores({"far://": far})) as dataset:
+        far.reset()
+        assert len(dataset) == 8
+    assert far.bytes_read <= _size(far, "large") / 50
+    assert far.requests["get_ranges"] <= 8 + 4
 
 
 def test_members_larger_than_a_request_are_passed(far: CountingStore, store: MemoryStore) -> None:

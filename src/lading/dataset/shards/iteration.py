@@ -27,6 +27,7 @@ from lading.pipeline.fetch import fetched_parts
 from lading.pipeline.join import join
 from lading.storage.fetch import ERROR_COLUMN, OnFailure, warn_failed
 from lading.storage.range_hasher import RangeHasher
+from lading.storage.recent import SPARE_BYTES
 from lading.units import parse_bytes
 
 __all__ = [
@@ -252,6 +253,8 @@ def _scanned(
     target = aligned_to(shards, scan.columns)
     if target is not None:
         scan = replace(scan, columns=_columns_of(shards, target), schema=None, drifting=False)
+    # A view gives what its reader found in batches of a part of the limit, and holds one while it looks for the next.
+    shards.fetcher.recent.most_bytes = scan.max_bytes + SPARE_BYTES
     files = [shards.path_in_rows(shard)]
     lineage = {LINEAGE_KEY: orjson.dumps(files)}
     samples = first = 0

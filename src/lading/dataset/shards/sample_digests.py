@@ -35,7 +35,9 @@ from lading.features.types import Feature, Json, feature_of
 from lading.formats.base import Scan
 from lading.pipeline.batch import Batch
 from lading.pipeline.join import join
+from lading.storage.concurrent import is_remote
 from lading.storage.range_hasher import HashedValues, RangeHasher
+from lading.storage.stores import resolve
 from lading.storage.windows import Work, results_in_windows
 
 __all__ = [
@@ -128,7 +130,7 @@ def digests_of(
 
     # A batch takes 300 calls of Arrow and numpy, 3 ms: of tars of 100 documents and 25 MB, a fifth of the time.
     given = (Batch(rows, dataset.view) for rows in batches())
-    joined_up = join(given, most_rows, DIGEST_BYTES, _TOGETHER_SHARDS, lambda one: _lies_in_files(one.rows))
+    joined_up = join(given, most_rows, DIGEST_BYTES, _TOGETHER_SHARDS, lambda one: _may_wait(dataset, one.rows))
     # The shard begun last is looked into already, or was seen to the end.
     return _digested(dataset, joined_up, range_hasher, keyed=keyed, with_key=with_key, shards_given=lambda: begun - 1)
 
@@ -173,10 +175,15 @@ def _keys(batch: pa.RecordBatch, view: str) -> list[str | int | None]:
     return names_of(take_rows(batch.select([name]), starts).column(0))
 
 
-def _lies_in_files(batch: pa.RecordBatch) -> bool:
-    """Whether little of a batch is held in memory, or would be: payload, text, or what its values are unpacked of."""
+def _may_wait(dataset: Shards, batch: pa.RecordBatch) -> bool:
+    """Whether a batch may wait for another: its payload is in files of this machine.
+
+    Payload of a remote shard is in memory since the walk over its headers, and would be read again.
+    """
     kinds, files = batch.schema.types, files_of(batch.schema)
     if any(holds_bytes(kind) for kind in kinds) or has_codec(batch) or any(file.wrap for file in files):
+        return False
+    if any(is_remote(resolve(file.url, dataset.stores)[0]) for file in files):
         return False
     # To put batches together copies them but for what is referred to.
     held = batch.select([i for i, kind in enumerate(kinds) if not is_ref(kind)])

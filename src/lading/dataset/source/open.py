@@ -339,6 +339,7 @@ def _view_of(shards: Shards, number: int) -> str | None:
         return detect_view(reader, shards.fetcher, shards.interleaved)
     finally:
         reader.close()
+        shards.fetcher.recent.clear()
 
 
 def _types(read: ReadOptions) -> pa.Schema | None:

@@ -29,7 +29,6 @@ from lading.formats.webdataset.walk import OnConcatenated, TarFile, Walk, end_co
 from lading.storage.base import MappedFile
 from lading.storage.concurrent import is_remote
 from lading.storage.fetch import Fetcher
-from lading.storage.recent import SPARE_BYTES
 
 __all__ = ["ReadOptions", "WebdatasetReader", "open_reader"]
 
@@ -303,8 +302,6 @@ class WebdatasetReader(MemberReader):
         if self._tar.source.by_index and self._index is not None and not self.holds_values:
             yield from self._by_index(self._index, scan.max_rows, scan.max_bytes, scan.columns)
             return
-        if self._tar.source.recent is not None:
-            self._tar.source.recent.most_bytes = scan.max_bytes + SPARE_BYTES
         surveyed, self._surveyed = self._surveyed, None
         walk = self._pass() if surveyed is None else surveyed[0]
         if self.holds_values:

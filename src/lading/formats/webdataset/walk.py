@@ -63,6 +63,8 @@ _READ_BYTES = 1 << 20
 _FIRST_WINDOW = 64 << 10
 _SMALL_WINDOW = 16 << 10
 _LARGE_WINDOW = 8 << 20
+_LOOK_WINDOW = 512 << 10
+"""Largest window of a caller that wants few members."""
 _HEAD_BYTES = 16
 
 
@@ -307,7 +309,7 @@ class Walk:
         links: Literal["all", "other", "none"] = "all",
     ) -> None:
         self._tar, self._links = tar, links
-        self._stop = stop
+        self._stop, self._few = stop, reach < MAX_REACH
         self.cursor = replace(tar.start, at=start, reach=min(reach, MAX_REACH))
 
     def __iter__(self) -> Iterator[Headers]:
@@ -350,14 +352,14 @@ class Walk:
         total = self._tar.entry.size_bytes if self._stop is None else self._stop
         dear, recent = self._tar.source.store.request_bytes, self._tar.source.recent
         recent = recent if is_remote(self._tar.source.store) else None
-        small = max(BLOCK, min(_SMALL_WINDOW, dear // 32))
+        small, most = max(BLOCK, min(_SMALL_WINDOW, dear // 32)), _LOOK_WINDOW if self._few else _LARGE_WINDOW
         size, count, window = _FIRST_WINDOW, 0, Window(np.zeros(0, np.uint8), self.cursor.at, total)
         while not self.cursor.done:
             at = self.cursor.at
             if self.cursor.need or at >= window.stop:
-                # Members so far apart that a request for each is faster than reading the gaps.
+                # Large members so far apart that a request for each is faster than reading the gaps.
                 far = count > 0 and at - window.base >= count * dear
-                size, count = (small if far else min(2 * size, _LARGE_WINDOW)), 0
+                size, count = (small if far else min(2 * size, most)), 0
                 # The end of a value is read with the next header, for the fetch of the value.
                 near = recent is not None and at < total and 0 < at - window.stop <= size // 2
                 start = window.stop if near else at
@@ -367,7 +369,7 @@ class Walk:
                 if recent is not None and data:
                     recent.add(self._tar.entry, start, data)
             found, self.cursor = scan(window, self.cursor)
-            count += len(found)
+            count += int(np.count_nonzero(found.length > small))
             if len(found):
                 yield found
 
