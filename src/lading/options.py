@@ -378,6 +378,43 @@ class SplitOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerOptions:
+    """What shares the shards of a job that only reads.
+
+    Attributes:
+        workers: Processes that share the shards, at most. By default one per core, up to eight, for jobs of more than
+            a few seconds.
+        executor: What reads the shards: processes, threads or ray. In Python also any concurrent.futures.Executor.
+        address: Address of the Ray cluster. By default that of RAY_ADDRESS or of this machine.
+    """
+
+    workers: int | None = field(default=None, metadata=cli("--workers", "N", at_least=1))
+    executor: str | Executor | None = field(default=None, metadata=cli("--executor", "WHICH", choices=EXECUTORS))
+    address: str | None = field(default=None, metadata=cli("--address", "ADDRESS"))
+
+    def __post_init__(self) -> None:
+        """Refuse unknown executors, and less than one worker."""
+        if self.workers is not None and self.workers < 1:
+            raise UsageError("workers must be 1 or more", found=f"workers={self.workers}")
+        if self.executor not in (None, *EXECUTORS) and not isinstance(self.executor, Executor):
+            raise UsageError("no such executor", found=repr(self.executor)[:80],
+                             expected=f"{', '.join(EXECUTORS)}, or a concurrent.futures.Executor")  # fmt: skip
+        if self.address is not None and self.executor != "ray":
+            raise UsageError("an address is of a cluster of Ray", found=f"address={self.address!r}",
+                             advice="Add --executor ray.")  # fmt: skip
+
+    @property
+    def leaves_process(self) -> bool:
+        """Whether processes may do a part of the work that do not inherit the current folder."""
+        return self.executor not in (None, "processes", "threads")
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether an executor does the work, in place of lading's own worker processes."""
+        return self.executor not in (None, "processes")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WriteOptions:
     """How a dataset is written.
 
@@ -440,16 +477,9 @@ class WriteOptions:
         """Refuse unknown policies and executors, and less than one process or thread."""
         for word, known in ((self.on_error, get_args(OnError)), (self.schema_policy, get_args(SchemaPolicy))):
             _refuse_unknown_policy(word, known)
-        for name in ("workers", "threads"):
-            count = getattr(self, name)
-            if count is not None and count < 1:
-                raise UsageError("workers and threads must be 1 or more", found=f"{name}={count}")
-        if self.executor not in (None, *EXECUTORS) and not isinstance(self.executor, Executor):
-            raise UsageError("no such executor", found=repr(self.executor)[:80],
-                             expected=f"{', '.join(EXECUTORS)}, or a concurrent.futures.Executor")  # fmt: skip
-        if self.address is not None and self.executor != "ray":
-            raise UsageError("an address is of a cluster of Ray", found=f"address={self.address!r}",
-                             advice="Add --executor ray.")  # fmt: skip
+        if self.threads is not None and self.threads < 1:
+            raise UsageError("threads must be 1 or more", found=f"threads={self.threads}")
+        _ = self.sharing  # refuses what is none
         refuse_two_cuts(self.shard_size, self.num_shards, self.rows_per_shard)
 
     @property
@@ -458,9 +488,9 @@ class WriteOptions:
         return self.workers > 1 or self.executor is not None
 
     @property
-    def leaves_process(self) -> bool:
-        """Whether processes may do a part of the work that do not inherit the current folder."""
-        return self.executor not in (None, "processes", "threads")
+    def sharing(self) -> WorkerOptions:
+        """What may share the work."""
+        return WorkerOptions(workers=self.workers, executor=self.executor, address=self.address)
 
     @property
     def counts_samples(self) -> bool:

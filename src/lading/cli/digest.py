@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lading.cli.options import CHOOSING, READING, Debug, Json, Sources, Values, Workers, takes
+from lading.cli.options import CHOOSING, READING, SHARING, Debug, Json, Sources, Values, takes
 from lading.cli.output import Output
 from lading.cli.progress import watching
 from lading.cli.source import open_chosen
@@ -11,15 +11,15 @@ from lading.cli.text import facts
 __all__ = ["digest"]
 
 
-@takes(CHOOSING, READING)
+@takes(CHOOSING, READING, SHARING)
 def digest(
     *,
     sources: Sources,
-    workers: Workers = None,
     as_json: Json = False,
     debug: Debug = False,
     choosing: Values,
     reading: Values,
+    sharing: Values,
 ) -> None:
     """Print the content digest, which is the same in every format.
 
@@ -32,6 +32,6 @@ def digest(
         from lading.jobs import digest as job
 
         with open_chosen(sources, reading(), choosing()) as dataset, watching(out.err, "reading") as report:
-            found = job.dataset_digest(dataset, workers=workers, on_progress=report)
+            found = job.dataset_digest(dataset, **sharing(), on_progress=report)
         rows = [("ordered", str(found.ordered)), ("unordered", found.unordered), ("samples", f"{found.count:,}")]
         out.show(found.to_json(), [facts(rows)])

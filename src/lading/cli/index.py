@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-from lading.cli.options import READING, Debug, Json, Sources, Values, one_or_many, takes
+from lading.cli.options import READING, SHARING, Debug, Json, Sources, Values, one_or_many, takes
 from lading.cli.output import FAILED, Output
 from lading.cli.progress import watching
 from lading.cli.text import count, facts, visible
@@ -12,13 +12,14 @@ from lading.cli.text import count, facts, visible
 __all__ = ["index"]
 
 
-@takes(READING)
+@takes(READING, SHARING)
 def index(
     *,
     sources: Sources,
     as_json: Json = False,
     debug: Debug = False,
     reading: Values,
+    sharing: Values,
 ) -> None:
     """Index every shard, so that random access starts at once.
 
@@ -35,6 +36,7 @@ def index(
             found = job.index(
                 one_or_many(sources),
                 on_progress=lambda done, shards: report(Progress(done, shards, 0, 0)),
+                **sharing(),
                 **reading(),
             )
         if found.unkept:

@@ -22,6 +22,7 @@ from lading.options import (
     ReadOptions,
     RowOptions,
     SplitOptions,
+    WorkerOptions,
     WriteOptions,
     cli,
     help_texts,
@@ -31,6 +32,7 @@ __all__ = [
     "CHECKING",
     "CHOOSING",
     "READING",
+    "SHARING",
     "SPLITTING",
     "WRITING",
     "Debug",
@@ -40,7 +42,6 @@ __all__ = [
     "Sources",
     "StoreFlags",
     "Values",
-    "Workers",
     "column_names",
     "flag_aliases",
     "name_list",
@@ -59,18 +60,6 @@ Sources = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", metavar="", help="Print JSON instead of text.")]
 Debug = Annotated[bool, typer.Option("--debug", metavar="", help="Print the traceback of an error.")]
-
-Workers = Annotated[
-    int | None,
-    typer.Option(
-        "--workers",
-        min=1,
-        metavar="N",
-        help="Processes that share the shards, at most. By default one per core, up to eight, for jobs of more than a "
-        "few seconds.",
-        show_default=False,
-    ),
-]
 
 Values: TypeAlias = Callable[..., dict[str, Any]]
 """Returns the values of a group of options, by the names of Python's arguments; see `takes`."""
@@ -164,6 +153,9 @@ CHOOSING = OptionGroup("choosing", (RowOptions,))
 
 SPLITTING = OptionGroup("splitting", (SplitOptions,))
 """How a dataset is divided into splits."""
+
+SHARING = OptionGroup("sharing", (WorkerOptions,))
+"""What shares the shards of a job that only reads."""
 
 WRITING = OptionGroup("writing", (WriteOptions,))
 """How the destination is written."""

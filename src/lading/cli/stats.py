@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from lading.cli.options import CHOOSING, READING, Debug, Json, Sources, Values, Workers, takes
+from lading.cli.options import CHOOSING, READING, SHARING, Debug, Json, Sources, Values, takes
 from lading.cli.output import Output
 from lading.cli.progress import watching
 from lading.cli.source import open_chosen
@@ -14,18 +14,18 @@ from lading.cli.source import open_chosen
 __all__ = ["stats"]
 
 
-@takes(CHOOSING, READING)
+@takes(CHOOSING, READING, SHARING)
 def stats(
     *,
     sources: Sources,
     top: Annotated[
         int, typer.Option("--top", min=0, metavar="N", help="Most frequent values to show of each column.")
     ] = 10,
-    workers: Workers = None,
     as_json: Json = False,
     debug: Debug = False,
     choosing: Values,
     reading: Values,
+    sharing: Values,
 ) -> None:
     """Show statistics of columns: bounds, histograms, frequent values.
 
@@ -41,7 +41,7 @@ def stats(
         from lading.jobs.stats_text import as_text
 
         with open_chosen(sources, reading(), choosing()) as dataset, watching(out.err, "reading") as report:
-            found = job.dataset_stats(dataset, top=top, workers=workers, on_progress=report)
+            found = job.dataset_stats(dataset, top=top, **sharing(), on_progress=report)
         width = out.out.width if not as_json else 0
         lines = () if as_json else as_text(found, width).splitlines()
         out.show(found.to_dict(), (Text(line, no_wrap=True) for line in lines))

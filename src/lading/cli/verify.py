@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lading.cli.options import CHECKING, Debug, Json, Sources, Values, Workers, one_or_many, takes
+from lading.cli.options import CHECKING, SHARING, Debug, Json, Sources, Values, one_or_many, takes
 from lading.cli.output import Output, finding_text
 from lading.cli.progress import watching
 from lading.cli.text import count, facts, visible
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["verify"]
 
 
-@takes(CHECKING)
+@takes(CHECKING, SHARING)
 def verify(
     *,
     sources: Sources,
@@ -42,10 +42,10 @@ def verify(
     max_findings: Annotated[
         int, typer.Option("--max-findings", min=1, metavar="N", help="Stop after so many findings.")
     ] = 100,
-    workers: Workers = None,
     as_json: Json = False,
     debug: Debug = False,
     reading: Values,
+    sharing: Values,
 ) -> None:
     """Read everything, and compare it with the manifest and index files.
 
@@ -63,7 +63,7 @@ def verify(
                 deep=deep,
                 sample=sample,
                 max_findings=max_findings,
-                workers=workers,
+                **sharing(),
                 **reading(),
                 on_progress=report,
             )

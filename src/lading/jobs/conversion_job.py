@@ -98,7 +98,7 @@ class ConversionJob:
     def with_absolute_paths(self) -> ConversionJob:
         """Return the job as processes of an executor read it, whatever their current folder is."""
         source = self.source
-        if not self.write.leaves_process:
+        if not self.write.sharing.leaves_process:
             return self
         if not isinstance(source, Parts):
             names = [absolute_path(name) for name in source_names(source, self.stores)]

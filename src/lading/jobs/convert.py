@@ -214,7 +214,7 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
         None if columns is None else tuple(columns),
         tuple(step for step in steps if step is not None),
     )  # fmt: skip
-    destination = absolute_path(os.fspath(destination)) if job.write.leaves_process else destination
+    destination = absolute_path(os.fspath(destination)) if job.write.sharing.leaves_process else destination
     with shown_progress("converting", on_progress, progress=progress) as report:
         job = replace(job, on_progress=report)
         if isinstance(source, Mapping):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from concurrent.futures import Executor
 from itertools import repeat
 from typing import Any, SupportsIndex
 
@@ -16,7 +17,9 @@ from lading.dataset.source.source import Source, listed_once
 from lading.errors import UsageError
 from lading.jobs.progress import OnProgress, Progress, reporting_passes
 from lading.jobs.progress_bars import shown_progress
-from lading.jobs.reading import Look, OnRead, Reading, look_at_shards
+from lading.jobs.read_task import Look, OnRead
+from lading.jobs.reading import Reading, look_at_shards
+from lading.options import WorkerOptions
 
 __all__ = ["all_digests", "begin_digest", "check_limit", "dataset_digest"]
 
@@ -47,6 +50,8 @@ def dataset_digest(
     *,
     limit: int | None = None,
     workers: int | None = None,
+    executor: str | Executor | None = None,
+    address: str | None = None,
     on_progress: OnProgress | None = None,
     progress: bool = True,
     **opening: Any,
@@ -63,6 +68,8 @@ def dataset_digest(
         limit: read at most this many samples, in one process.
         workers: processes that share the shards, at most. By default one for each core, up to eight. Further processes
             start if the rest takes longer than a few seconds.
+        executor: what reads the shards, as for `lading.convert`: `threads`, `ray`, or a `concurrent.futures.Executor`.
+        address: address of the cluster for `ray`.
         on_progress: called after every batch and shard.
         progress: whether a bar may appear after two seconds, in a terminal or a notebook.
         opening: the other arguments of `lading.open`.
@@ -80,7 +87,8 @@ def dataset_digest(
     ):
         chosen = chosen_samples(source, dataset)
         if limit is None and chosen is None:
-            reading = Reading(begin_digest, *source_and_opening(source, opening), workers=workers)
+            sharing = WorkerOptions(workers=workers, executor=executor, address=address)
+            reading = Reading(begin_digest, *source_and_opening(source, opening), sharing=sharing)
             look, shards = begin_digest(dataset), range(len(dataset.listing))
             for _ in look_at_shards(dataset, look, reading, shards, on_digests=total.update, on_progress=report):
                 pass

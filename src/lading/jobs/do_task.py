@@ -1,4 +1,4 @@
-"""One task of a conversion as a function of bytes, `do_task`: any process does it, on any machine that sees the data.
+"""One task of a job as a function of bytes, `do_task`: any process does it, on any machine that sees the data.
 
 A worker process (`lading.jobs.worker`) does its tasks by `convert_task`, and so does `do_task`: the same task gives the
 same shards whoever does it.
@@ -38,6 +38,7 @@ from lading.jobs.messages import (
     encode_warning,
     plain_value,
 )
+from lading.jobs.read_task import ReadWorker
 from lading.jobs.spec import Conversion
 from lading.jobs.threads import using_threads
 from lading.manifest.values import FOLDER, own_version
@@ -64,7 +65,7 @@ def encode_task(
     """Return what `do_task` takes.
 
     Args:
-        job: the conversion, as worker processes get it.
+        job: the conversion or the reading, as worker processes get it.
         task: the task. Its paths are absolute: the process that does it may have another current folder.
         tables: indexes of its shards.
         threads: threads that the task may use in another process.
@@ -74,7 +75,9 @@ def encode_task(
 
 
 def do_task(payload: bytes) -> bytes:
-    """Do a task: write its shards into a folder of this attempt; return its answer (`lading.jobs.messages`).
+    """Do a task, and return its answer (`lading.jobs.messages`).
+
+    A task of a conversion writes its shards into a folder of this attempt. A task of a reading writes nothing.
 
     An error is part of the answer, as `encode_error` gives it. So whatever a caller sees raised was no error of the
     task: its process died, or it could not be reached.
@@ -87,11 +90,10 @@ def do_task(payload: bytes) -> bytes:
         sender = told["sender"]
         _refuse_other_version(sender, host)
         if sender["process"] == _this_process():
-            answer = _converted(told, tables)
+            answer = _done(told, tables)
         else:
-            _refuse_unseen(told["task"], sender["host"], host)
             with _HELPER.doing(told["threads"], warned):
-                answer = _converted(told, tables)
+                answer = _done(told, tables)
     except Exception as error:  # noqa: BLE001 - the sender raises it
         answer = {"error": encode_error(error)}
     return encode_message({**answer, "host": host, "warnings": warned})
@@ -102,7 +104,7 @@ def _this_process() -> str:
     return f"{_TOKEN}-{os.getpid()}"
 
 
-def _converted(told: Mapping[str, Any], tables: Sequence[pa.Table | None]) -> dict[str, Any]:
+def _done(told: Mapping[str, Any], tables: Sequence[pa.Table | None]) -> dict[str, Any]:
     """Do a task, and wait until its files are on disk; return its answer."""
     answer: dict[str, Any] = {}
 
@@ -110,6 +112,13 @@ def _converted(told: Mapping[str, Any], tables: Sequence[pa.Table | None]) -> di
         if "done" in message:
             answer.update(message)
 
+    if "reading" in told:
+        with ReadWorker(told["reading"], tell) as worker:
+            worker.do(told["task"], tables)
+        return answer
+    sender = told["sender"]
+    if sender["process"] != _this_process():
+        _refuse_unseen(told["task"], sender["host"], platform.node())
     closing = Background("lading-close")
     try:
         convert_task(Conversion.decode(told["conversion"]), closing, tell, told["task"], tables)

@@ -25,7 +25,7 @@ from lading.jobs.pool import RETRIES, Order, TaskType
 from lading.jobs.progress import Tally
 from lading.jobs.ray_executor import RayExecutor
 from lading.jobs.threads import threads_each
-from lading.options import WriteOptions
+from lading.options import WorkerOptions
 
 __all__ = ["ExecutorPool", "open_executor"]
 
@@ -54,28 +54,32 @@ class _Attempt:
     retries: int = 0
 
 
-def open_executor(write: WriteOptions) -> ExecutorPool:
+def open_executor(sharing: WorkerOptions, threads: int | None) -> ExecutorPool:
     """Return the pool of the executor that is asked for, other than lading's own processes.
+
+    Args:
+        sharing: names the executor, and how many tasks are in flight.
+        threads: threads of each task; None takes one, because an executor has as many tasks at once as it has cores.
 
     Raises:
         MissingExtra: Ray is asked for, and not installed.
         StoreError: Ray cannot be reached.
     """
-    threads = write.threads or 1  # an executor has as many tasks at once as it has cores
-    if write.executor == "ray":
-        ray = RayExecutor(write.address)
-        return ExecutorPool(ray, _most(write, 2 * ray.cpus), threads, owned=True)
-    if write.executor == "threads":
-        count = write.workers if write.workers > 1 else threads_each(1)
+    threads = threads or 1
+    if sharing.executor == "ray":
+        ray = RayExecutor(sharing.address)
+        return ExecutorPool(ray, _most(sharing, 2 * ray.cpus), threads, owned=True)
+    if sharing.executor == "threads":
+        count = _most(sharing, threads_each(1))
         return ExecutorPool(ThreadPoolExecutor(count, "lading-task"), 2 * count, threads, owned=True)
-    assert isinstance(write.executor, Executor), "options refuse other values"
-    known = getattr(write.executor, "_max_workers", None)  # of the standard library's, and of those made like them
+    assert isinstance(sharing.executor, Executor), "options refuse other values"
+    known = getattr(sharing.executor, "_max_workers", None)  # of the standard library's, and of those made like them
     most = 2 * known if isinstance(known, int) else _IN_FLIGHT
-    return ExecutorPool(write.executor, _most(write, most), threads, owned=False)
+    return ExecutorPool(sharing.executor, _most(sharing, most), threads, owned=False)
 
 
-def _most(write: WriteOptions, otherwise: int) -> int:
-    return write.workers if write.workers > 1 else otherwise
+def _most(sharing: WorkerOptions, otherwise: int) -> int:
+    return otherwise if sharing.workers is None or sharing.workers == 1 else sharing.workers
 
 
 class ExecutorPool:

@@ -134,7 +134,7 @@ def _workers(
 ) -> tuple[Staging | None, LazyWorkerPool | None]:
     """The folder to build in and the workers, if there is work for several processes."""
     write = job.write
-    elsewhere = write.executor not in (None, "processes")
+    elsewhere = write.sharing.is_elsewhere
     count = min(threads_each(1) if write.workers == 1 else write.workers, len(sizes))
     if count <= 1 and not elsewhere:
         return None, None
@@ -142,7 +142,7 @@ def _workers(
     staging = staging or Staging.begin(store, path, shared=False)
     held.callback(staging.drop)  # nothing is left to drop after the commit
     start = partial(Workers, count, lock=staging.lock, threads=write.threads or threads_each(count))
-    pool = LazyWorkerPool(held, partial(open_executor, write) if elsewhere else start)
+    pool = LazyWorkerPool(held, partial(open_executor, write.sharing, write.threads) if elsewhere else start)
     slow = write.verify or job.has(Map, Where, Filter)
     if elsewhere or slow or not is_quick(shards, store, write.options or {}, sizes, count):
         pool.begin()  # before the plan: what workers import takes as long as a look at a few GB

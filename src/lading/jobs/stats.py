@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from concurrent.futures import Executor
 from typing import Any
 
 import pyarrow as pa
@@ -17,9 +18,11 @@ from lading.formats.base import Scan
 from lading.jobs.media_facts import MediaFacts
 from lading.jobs.progress import OnProgress, Progress, reporting_passes
 from lading.jobs.progress_bars import shown_progress
-from lading.jobs.reading import NO_DIGESTS, Look, OnRead, Reading, look_at_shards
+from lading.jobs.read_task import NO_DIGESTS, Look, OnRead
+from lading.jobs.reading import Reading, look_at_shards
 from lading.jobs.stats_values import Stats, stats_of
 from lading.jobs.summaries import Summaries, is_read
+from lading.options import WorkerOptions
 from lading.processes.pickled import decode_value, encode_value
 
 __all__ = ["begin_stats", "dataset_stats"]
@@ -33,6 +36,8 @@ def dataset_stats(
     *,
     top: int = _TOP,
     workers: int | None = None,
+    executor: str | Executor | None = None,
+    address: str | None = None,
     on_progress: OnProgress | None = None,
     progress: bool = True,
     **opening: Any,
@@ -56,6 +61,8 @@ def dataset_stats(
         top: the number of most frequent values.
         workers: processes that share the shards, at most. By default one a core, up to eight, for jobs of more than a
             few seconds. Behind steps it is one.
+        executor: what reads the shards, as for `lading.convert`: `threads`, `ray`, or a `concurrent.futures.Executor`.
+        address: address of the cluster for `ray`.
         on_progress: called after every batch and shard.
         progress: whether a bar may appear after two seconds, in a terminal or a notebook.
         opening: the other arguments of `lading.open`.
@@ -78,7 +85,8 @@ def dataset_stats(
                 if report is not None:
                     report(Progress(0, len(dataset.listing), found.samples, size))
             return stats_of(found, top)
-        reading = Reading(begin_stats, *source_and_opening(source, opening), workers=workers)
+        sharing = WorkerOptions(workers=workers, executor=executor, address=address)
+        reading = Reading(begin_stats, *source_and_opening(source, opening), sharing=sharing)
         shards = range(len(dataset.listing))
         for told in look_at_shards(
             dataset, begin_stats(dataset), reading, shards, on_digests=lambda _: None, on_progress=report

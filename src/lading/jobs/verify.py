@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Executor
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -24,6 +25,7 @@ from lading.jobs.verify_shards import Findings, begin_verify, look_at
 from lading.jobs.verify_unlisted import unlisted_shards
 from lading.limits import DEFAULT_LIMITS
 from lading.manifest.files import changed_manifests
+from lading.options import WorkerOptions
 from lading.storage.stores import Stores, resolve
 from lading.units import parse_part, spread
 
@@ -71,6 +73,8 @@ def verify(  # noqa: PLR0913 - one argument a decision of the user; all but one 
     sample: float | str = 1.0,
     max_findings: int = 100,
     workers: int | None = None,
+    executor: str | Executor | None = None,
+    address: str | None = None,
     stores: Stores | None = None,
     storage_options: Mapping[str, Any] | None = None,
     on_progress: OnProgress | None = None,
@@ -102,6 +106,8 @@ def verify(  # noqa: PLR0913 - one argument a decision of the user; all but one 
         sample: part of the shards to verify (`"1%"`, `0.01`): at least one, evenly spread, always the same ones.
         max_findings: stop after so many findings, at least one.
         workers: as `lading.digest` takes it.
+        executor: the same.
+        address: the same.
         stores: which store serves which URL.
         storage_options: options of object stores, such as `{"endpoint": "http://minio:9000"}`, also by URL prefix.
         on_progress: called after every batch and shard.
@@ -124,7 +130,13 @@ def verify(  # noqa: PLR0913 - one argument a decision of the user; all but one 
     began = time.perf_counter()
     most = min(max(max_findings, 1), sys.maxsize)
     settings = {"deep": deep, "max_findings": most}
-    reading = Reading(begin_verify, source, {**opening, "stores": stores}, settings, workers)
+    reading = Reading(
+        begin_verify,
+        source,
+        {**opening, "stores": stores},
+        settings,
+        WorkerOptions(workers=workers, executor=executor, address=address),
+    )
     stores = stores or Stores()
     findings = Findings(most, _changed(split_source(source, opening.get("split"), stores), stores, opening))
     try:

@@ -25,7 +25,7 @@ from lading.interleaved.open import stored_errors
 from lading.jobs.checksums import check_shard
 from lading.jobs.headers import broken_headers, key_of
 from lading.jobs.indexes import Indexes
-from lading.jobs.reading import NO_DIGESTS, Look, OnRead
+from lading.jobs.read_task import NO_DIGESTS, Look, OnRead
 from lading.storage.concurrent import is_remote
 from lading.storage.fetch import earlier_errors
 from lading.storage.roots import ELSEWHERE

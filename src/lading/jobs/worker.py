@@ -30,7 +30,7 @@ from lading.jobs.messages import (
     read_message,
     write_message,
 )
-from lading.jobs.reading import Taken
+from lading.jobs.read_task import ReadWorker
 from lading.jobs.spec import Conversion
 from lading.jobs.threads import using_threads
 from lading.processes.child_process import end_with_parent, hand_on_warnings, leave_pandas_out, leave_signals
@@ -106,7 +106,7 @@ def main() -> None:
 def _job(opening: dict[str, Any], closing: Background, tell: Callable[..., None]) -> _Do:
     """Return the function that does tasks: they are pieces of a conversion, or of a reading."""
     if "reading" in opening:
-        return Taken(opening["reading"], tell).do
+        return ReadWorker(opening["reading"], tell).do
     return partial(convert_task, Conversion.decode(opening["conversion"]), closing, tell)
 
 

@@ -1,0 +1,102 @@
+"""Jobs that only read, by workers and by executors: the results are those of one process."""
+
+from __future__ import annotations
+
+from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
+from dataclasses import asdict
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import lading
+from damage import break_header
+from lading.errors import CorruptShard, UsageError
+from lading.jobs import reading
+
+
+@pytest.fixture(autouse=True)
+def _each_shard_is_a_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "_TASK_SHARDS", 1)
+
+
+@pytest.fixture
+def many(docs: Path, tmp_path: Path) -> Path:
+    """The documents in some ten small tars, whose indexes nobody keeps."""
+    lading.convert(docs, tmp_path / "in", format="webdataset", shard_size="150kb")
+    (tmp_path / "tars").mkdir()
+    for tar in (tmp_path / "in").glob("*.tar"):
+        tar.rename(tmp_path / "tars" / tar.name)
+    return tmp_path / "tars"
+
+
+def _verified(source: Any, **how: Any) -> dict[str, Any]:
+    return {**asdict(lading.verify(source, **how)), "seconds": 0}
+
+
+@pytest.mark.filterwarnings("default")
+def test_all_of_them_find_the_same_in_any_executor(many: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = []
+    with ThreadPoolExecutor(2) as threads, ProcessPoolExecutor(1, mp_context=get_context("spawn")) as processes:
+        ways: list[dict[str, Any]] = [{"workers": 1}, {"executor": "threads"}, {"executor": threads},
+                                      {"executor": processes}]  # fmt: skip
+        for way, how in enumerate(ways):
+            monkeypatch.setenv("LADING_CACHE", str(tmp_path / f"cache-{way}"))
+            digest, stats = lading.digest(many, **how), lading.stats(many, **how)
+            verified, index = _verified(many, **how), lading.index(many, **how)
+            kept = sorted(path.name for path in (tmp_path / f"cache-{way}").rglob("*") if path.is_file())
+            with lading.open(many) as ds:
+                keys = [ds[number]["sample_id"] for number in range(index.samples)]
+            found.append((digest.to_json(), stats, verified, (index.samples, index.kept, index.shards), kept, keys))
+        monkeypatch.chdir(many.parent)  # the processes stand in another folder
+        assert lading.digest("tars", executor=processes).to_json() == found[0][0]
+    assert found[1:] == found[:1] * 3
+    assert found[0][3][1] == len(found[0][4]) == len(list(many.glob("*.tar")))
+
+
+def test_an_index_that_is_kept_is_not_made_again(many: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    monkeypatch.setenv("LADING_CACHE", str(cache))
+    first = lading.index(many, executor="threads")
+    before = {path: path.stat().st_mtime_ns for path in cache.rglob("*")}
+    assert lading.index(many, executor="threads") == first
+    assert {path: path.stat().st_mtime_ns for path in cache.rglob("*")} == before
+
+
+def test_bad_shards_are_findings_errors_or_left_out(docs: Path, tmp_path: Path) -> None:
+    lading.convert(docs, tmp_path / "in", format="webdataset", shard_size="150kb")
+    bad = sorted((tmp_path / "in").glob("*.tar"))[4]
+    break_header(bad)
+    source = str(tmp_path / "in" / "*.tar")
+    alone, shared = _verified(source, workers=1), _verified(source, executor="threads")
+    assert alone == shared
+    assert bad.name in str(shared["findings"])
+    for job in (lading.digest, lading.stats, lading.index):
+        with pytest.raises(CorruptShard, match=bad.name):
+            job(source, executor="threads")
+        with pytest.warns(UserWarning, match=bad.name):
+            job(source, executor="threads", on_bad_shard="skip")
+
+
+def test_what_an_executor_cannot_reach_is_refused(docs: Path) -> None:
+    lading.convert(docs, "memory://shared-reading", format="webdataset")
+    with pytest.raises(UsageError, match="in memory"):
+        lading.digest("memory://shared-reading", executor="threads")
+    for options in ({"executor": "spark"}, {"address": "10.0.0.1:6379"}, {"workers": 0}):
+        with pytest.raises(UsageError, match=r"executor|workers|cluster"):
+            lading.digest(docs, **options)
+
+
+def test_an_executor_gets_every_task(many: Path) -> None:
+    class Counting(ThreadPoolExecutor):
+        calls = 0
+
+        def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Any:
+            self.calls += 1
+            return super().submit(fn, *args, **kwargs)
+
+    executor: Executor
+    with Counting(2) as executor:
+        lading.digest(many, executor=executor)
+    assert executor.calls == len(list(many.glob("*.tar")))
