@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lading.cli.options import CHOOSING, READING, Debug, Json, Sources, Values, takes
+from lading.cli.options import CHOOSING, READING, WRITING, Debug, Json, Sources, Values, takes
 from lading.cli.output import Output
 from lading.cli.progress import watching
 from lading.cli.source import open_chosen
@@ -21,11 +21,13 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
+    from lading.jobs.job_plan import JobPlan
     from lading.train.plan import Plan
 
 __all__ = ["plan"]
 
 _STEPS = replace(CHOOSING, without=("shuffle", "seed"))
+_WRITING = replace(WRITING, only=("format", "options", "shard_size", "workers", "max_batch_bytes"), optional=True)
 
 
 class _Shuffling(StrEnum):
@@ -37,7 +39,7 @@ class _Shuffling(StrEnum):
     NONE = "none"
 
 
-@takes(_STEPS, READING)
+@takes(_WRITING, _STEPS, READING)
 def plan(  # noqa: PLR0913 - one argument an option
     *,
     sources: Sources,
@@ -65,8 +67,22 @@ def plan(  # noqa: PLR0913 - one argument an option
     ahead: Annotated[
         str, typer.Option("--ahead-bytes", metavar="SIZE", help="What the loader reads ahead, at most.")
     ] = "256MB",
+    job: Annotated[
+        bool, typer.Option("--job", metavar="", help="Show what a conversion will take instead; needs --to.")
+    ] = False,
+    rate: Annotated[
+        str,
+        typer.Option("--rate", metavar="SIZE", help="Source bytes that a worker of the job converts in a second."),
+    ] = "100MB",
+    total_bytes: Annotated[
+        str | None,
+        typer.Option(
+            "--total-bytes", metavar="SIZE", help="Plan the job for so many bytes of such data.", show_default=False
+        ),
+    ] = None,
     as_json: Json = False,
     debug: Debug = False,
+    writing: Values,
     choosing: Values,
     reading: Values,
 ) -> None:
@@ -74,10 +90,14 @@ def plan(  # noqa: PLR0913 - one argument an option
 
     Computed from the order of the loader and from the layout of the data. Reads
     headers and footers, no payload. Says what to type where a choice is bad.
+    With --job: the tasks, shards, requests and hours of a conversion.
 
     Example: lading plan 'mint/*.tar' --world-size 64 --batch-size 32
     """
     with Output(as_json=as_json, debug=debug) as out:
+        if job:
+            _show_job(out, sources, writing(), choosing(), reading(), {"rate": rate, "total_bytes": total_bytes})
+            return
         from lading.train import plan as planning
         from lading.train.feed import resolved
 
@@ -92,6 +112,49 @@ def plan(  # noqa: PLR0913 - one argument an option
                 kind = replace(found, lanes=lanes)
             made = planning.plan(dataset, batch_size, world_size=world_size, shuffle=kind, seed=seed, ahead_bytes=ahead)
         out.show(made.to_dict(), _text(made))
+
+
+def _show_job(
+    out: Output,
+    sources: list[str],
+    writing: dict[str, Any],
+    choosing: dict[str, Any],
+    reading: dict[str, Any],
+    asked: dict[str, Any],
+) -> None:
+    """Show what a conversion will take."""
+    from lading.jobs.job_plan import plan_job
+
+    if not writing.get("format"):
+        raise UsageError("a job is planned for a format", found="--job without --to", advice="Add --to parquet.")
+    writing = {"write_options": writing.pop("options", None), **writing}
+    with open_chosen(sources, reading, choosing) as dataset, watching(out.err, "looking"):
+        made = plan_job(dataset, **writing, **asked)
+    out.show(made.to_dict(), _job_text(made))
+
+
+def _job_text(made: JobPlan) -> Iterator[RenderableType]:
+    from rich.text import Text
+
+    speed = f"at {format_bytes(made.rate_bytes)}/s each (--rate)"
+    rows = [
+        ("source", f"{count(made.source_shards, 'shard')} of {made.source_format}, {format_bytes(made.source_bytes)}"),
+        ("tasks", f"{made.tasks:,}, of {format_bytes(made.task_bytes)} at most"),
+        ("writes", f"{count(made.shards, 'shard')} of {made.format}, about {format_bytes(made.size_bytes)}"),
+        ("takes", f"{_duration(made.seconds)} with {count(made.workers, 'worker')} {speed}"),
+        ("memory", f"{format_bytes(made.memory_bytes)} a process, at most"),
+        ("on a store", f"{made.puts:,} requests that write, {made.copies:,} that copy"),
+        ("if it dies", f"--resume does {_duration(made.redone_seconds)} of each worker's work again, at most"),
+    ]
+    yield facts((name, Text(value)) for name, value in rows)
+
+
+def _duration(seconds: float) -> str:
+    """Return a time in the largest unit of which there are two."""
+    for size, unit in ((86_400, "days"), (3600, "hours"), (60, "minutes")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:,.1f} {unit}"
+    return f"{seconds:.1f} seconds"
 
 
 def _text(made: Plan) -> Iterator[RenderableType]:

@@ -42,7 +42,7 @@ from lading.pipeline.shard_kind import ShardKind
 from lading.storage.base import Sink, Store
 from lading.units import count, parse_bytes
 
-__all__ = ["Schedule", "make_schedule"]
+__all__ = ["Schedule", "make_schedule", "planned_tasks"]
 
 _LOOKED_UP = 1 << 16
 """Numbers of samples whose shards are looked up at once."""
@@ -94,7 +94,7 @@ def make_schedule(
     if not before:
         staging, pool = _workers(job, shards, held, sizes, place, staging) if shares else (None, None)
         spec = settled(job, shards)
-        tasks = _numbered(_tasks(shards, spec, sizes, alone=alone), shards, spec, None)
+        tasks = _numbered(planned_tasks(shards, spec, sizes, alone=alone), shards, spec, None)
         return Schedule(spec, tasks, sizes, staging, pool)
     if job.columns is not None:
         job = replace(job, steps=(*job.steps, Select(job.columns)), columns=None)
@@ -171,7 +171,7 @@ def _arranged(
     return rest, arranged, int(there.sum())
 
 
-def _tasks(shards: Shards, spec: Conversion, sizes: Sequence[int], *, alone: bool) -> list[Task]:
+def planned_tasks(shards: Shards, spec: Conversion, sizes: Sequence[int], *, alone: bool) -> list[Task]:
     """The tasks of a conversion in the order of its source; one (`alone`) for one file."""
     size = _shard_size(spec)
     if alone or _is_undivided(spec) or is_one_task(sizes, size):

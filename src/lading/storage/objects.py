@@ -34,7 +34,7 @@ from lading.storage.threads import Threads
 if TYPE_CHECKING:
     import obstore.store
 
-__all__ = ["ObjectSink", "ObjectStore", "is_usable", "serves"]
+__all__ = ["PART_BYTES", "ObjectSink", "ObjectStore", "is_usable", "serves"]
 
 _T = TypeVar("_T")
 
@@ -42,7 +42,7 @@ _ENDPOINTS: Final = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AZURE_STORAGE_E
 """Variables with the URL of a server."""
 _REQUESTS: Final = 32
 """Requests under way at once, of a store."""
-_PART_BYTES: Final = 8 << 20
+PART_BYTES: Final = 8 << 20
 """Of an upload. S3 takes 10,000 parts, so 80 GB."""
 _PARTS: Final = 4
 """Parts of an upload under way at once."""
@@ -202,7 +202,7 @@ class ObjectStore:
         """The writer of a new file, from obstore."""
         with _errors(path):
             return _obstore().open_writer(
-                self._objects, self._key(path), buffer_size=_PART_BYTES, max_concurrency=_PARTS
+                self._objects, self._key(path), buffer_size=PART_BYTES, max_concurrency=_PARTS
             )
 
     def _listed(self, path: str, key: str) -> list[Any]:
@@ -264,8 +264,8 @@ class ObjectSink:
             for buffer in buffers:
                 view = memoryview(buffer)
                 view = view.cast("B") if view.nbytes else view
-                for at in range(0, view.nbytes, _PART_BYTES):
-                    self._file.write(bytes(view[at : at + _PART_BYTES]))  # obstore keeps what it is given
+                for at in range(0, view.nbytes, PART_BYTES):
+                    self._file.write(bytes(view[at : at + PART_BYTES]))  # obstore keeps what it is given
                 self._written += view.nbytes
 
     def tell(self) -> int:
