@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from lading.cli.cache import cache
 from lading.cli.convert import convert
 from lading.cli.demo import demo
 from lading.cli.diff import diff
@@ -127,6 +128,7 @@ for _verb in (
     merge,
     index,
     plan,
+    cache,
     formats,
 ):
     _add(_verb)

@@ -26,6 +26,7 @@ from lading.formats.mds.format import Entry, EntryFile, MdsReader, ReadOptions, 
 from lading.limits import DEFAULT_LIMITS, Limits
 from lading.storage.local import LocalStore
 from lading.storage.roots import real_place
+from lading.storage.store_options import with_cache
 from lading.storage.stores import Stores, resolve
 
 __all__ = ["FileInfo", "LocalCopy", "MDSReader", "MDSShard", "Reader", "reader_from_json"]
@@ -201,6 +202,9 @@ class LocalCopy(Sequence[dict[str, Any]]):
             sizes are compared.
         allow_pickle: as for `MDSShard`.
         stores: store of each URL.
+        cache_dir: folder for whole copies of the remote's files, as for `lading.open`. Local copies of one machine
+            share it, and an evicted shard comes back from there.
+        cache_limit: size of all files in it, such as `50GB`.
         limits: as for `MDSShard`; also on the size of the index.
 
     Attributes:
@@ -211,7 +215,7 @@ class LocalCopy(Sequence[dict[str, Any]]):
         DataError: the index is broken.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - one argument a decision of the user; all but two by keyword
         self,
         dirname: str | os.PathLike[str],
         split: str | None = None,
@@ -221,8 +225,11 @@ class LocalCopy(Sequence[dict[str, Any]]):
         validate_hash: str | None = None,
         allow_pickle: bool = False,
         stores: Stores | None = None,
+        cache_dir: str | os.PathLike[str] | None = None,
+        cache_limit: int | str | None = None,
         limits: Limits = DEFAULT_LIMITS,
     ) -> None:
+        stores = Stores.of(stores, with_cache(None, cache_dir, cache_limit))
         self.dirname, self.split = os.fspath(dirname), split or ""
         own = remote is None or real_place(os.fspath(remote), stores or Stores()) == os.path.realpath(self.dirname)
         url = None if remote is None or own else "/".join([os.fspath(remote).rstrip("/"), *filter(None, [split])])

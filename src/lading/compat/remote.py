@@ -17,6 +17,8 @@ from lading.compat.reader import FileInfo, refuse_outside
 from lading.errors import LimitExceeded, NotFound, SidecarMismatch, UsageError, errors_at
 from lading.limits import DEFAULT_LIMITS, Limits
 from lading.storage.base import Buffer, Store, aborting, store_errors, write_file
+from lading.storage.base import FileInfo as StoredFile
+from lading.storage.cached import CachedStore
 from lading.storage.local import LocalStore
 from lading.storage.stores import Stores, resolve
 
@@ -84,13 +86,16 @@ class Remote:
             raise NotFound("no such file, and no remote to fetch it from", file=target,
                            advice="Give remote= to LocalCopy, or copy the file there.")  # fmt: skip
         store, path = resolve(f"{self.url}/{file.basename}", self.stores)
-        size = store.head(path).size_bytes
+        info = store.head(path)
+        size = info.size_bytes
         if size != file.bytes:
             raise SidecarMismatch("the size differs from what the index says", file=path,
                                   expected=f"{file.bytes} bytes", found=f"{size} bytes")  # fmt: skip
         check = self._check_of(file, path)
+        if isinstance(store, CachedStore):
+            store.keep(info)
         with aborting(LocalStore().put_stream(target)) as sink:
-            for parts in _parts(store, path, size):
+            for parts in _parts(store, info):
                 sink.write(parts)
                 check.add(parts)
             check.finish()
@@ -148,11 +153,12 @@ class _Check:
                                   expected=self._expected, found=found)  # fmt: skip
 
 
-def _parts(store: Store, path: str, size: int) -> Iterator[list[Buffer]]:
-    """Yield the bytes of a file, a few requests at a time."""
+def _parts(store: Store, info: StoredFile) -> Iterator[list[Buffer]]:
+    """Yield the bytes of a version of a file, a few requests at a time."""
+    size = info.size_bytes
     ranges = [(at, min(_REQUEST_BYTES, size - at)) for at in range(0, size, _REQUEST_BYTES)]
     for first in range(0, len(ranges), _REQUESTS):
-        yield store.get_ranges(path, ranges[first : first + _REQUESTS])
+        yield store.get_ranges(info.path, ranges[first : first + _REQUESTS], info.version)
 
 
 def _removed(path: str) -> int:

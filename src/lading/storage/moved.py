@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from lading.storage.base import Buffer, FileInfo, Store, file_infos
+from lading.storage.cached import CachedStore
 from lading.storage.fsspec import FsspecStore
 from lading.storage.objects import ObjectStore
 from lading.storage.stores import resolve
@@ -27,8 +28,9 @@ class MovedStore(WrappedStore):
         self._places = dict(places)
 
     def __reduce__(self) -> tuple[Callable[..., MovedStore], tuple[dict[str, str], Store | None]]:
-        sent = isinstance(self.inner, (ObjectStore, FsspecStore))  # they have options of their own
-        return _opened, (self._places, self.inner if sent else None)
+        inner = self.inner.inner if isinstance(self.inner, CachedStore) else self.inner
+        sent = isinstance(inner, (ObjectStore, FsspecStore))  # they have options of their own
+        return _opened, (self._places, inner if sent else None)
 
     def head(self, path: str) -> FileInfo:
         """Return the facts of the file."""

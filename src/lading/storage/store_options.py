@@ -5,6 +5,7 @@
     token_file                                                          Google Cloud Storage
     account_name, account_key, sas_token                                Azure
     retry_s                                                             obstore
+    cache_dir, cache_limit                                              any remote store
     backend                                                             obstore or fsspec
 
 A name of this list that a store has no use for is left out. Other names go to the backend as they are. Messages name
@@ -14,12 +15,14 @@ options, never their values: values may be secrets.
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Collection, Iterator, Mapping
 from datetime import timedelta
 from difflib import get_close_matches
 from typing import Any, Final
 
 from lading.errors import UsageError
+from lading.units import parse_bytes
 
 __all__ = [
     "KINDS",
@@ -31,12 +34,13 @@ __all__ = [
     "for_obstore",
     "of_url",
     "refuse_unknown",
+    "with_cache",
     "without_values",
 ]
 
 NAMES: Final = ("endpoint", "region", "anonymous", "access_key_id", "secret_access_key", "session_token", "profile",
                 "account_name", "account_key", "sas_token", "token_file", "timeout_s", "retry_s",
-                "backend")  # fmt: skip
+                "backend", "cache_dir", "cache_limit")  # fmt: skip
 """Names that mean the same whatever opens the store."""
 
 _BACKENDS: Final = ("obstore", "fsspec")
@@ -114,7 +118,20 @@ def by_prefix(given: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
             found.setdefault("", {})[name] = value
     for options in found.values():
         _check(options)
+        _settle_cache(options)
     return found
+
+
+def with_cache(
+    storage_options: Mapping[str, Any] | None, cache_dir: str | os.PathLike[str] | None, cache_limit: int | str | None
+) -> Mapping[str, Any] | None:
+    """Return storage options with the cache that other arguments name. Raises UsageError."""
+    if cache_dir is None:
+        if cache_limit is not None:
+            raise UsageError("cache_limit is given without a cache", advice="Name a folder: cache_dir=….")
+        return storage_options
+    limit = {} if cache_limit is None else {"cache_limit": cache_limit}
+    return {**(storage_options or {}), "cache_dir": cache_dir, **limit}
 
 
 def of_url(options: Mapping[str, Mapping[str, Any]], url: str) -> Options:
@@ -212,6 +229,17 @@ def _check(options: Mapping[str, Any]) -> None:
         number = isinstance(value, (int, float)) and not isinstance(value, bool)
         if name in ("timeout_s", "retry_s") and not (number and value > 0):
             raise UsageError("not a number of seconds", expected=f"{name}=60", found="another value")
+
+
+def _settle_cache(options: dict[str, Any]) -> None:
+    """Make the folder of a cache an absolute path, and its limit a number of bytes."""
+    if "cache_dir" in options:
+        folder = options["cache_dir"]
+        if not isinstance(folder, (str, os.PathLike)) or not os.fspath(folder) or "://" in os.fspath(folder):
+            raise UsageError("cache_dir is a folder of this machine", found=repr(folder)[:80])
+        options["cache_dir"] = os.path.abspath(os.path.expanduser(os.fspath(folder)))
+    if "cache_limit" in options:
+        options["cache_limit"] = parse_bytes(options["cache_limit"])
 
 
 def _arguments(scheme: str) -> Iterator[str]:

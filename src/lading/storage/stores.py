@@ -20,10 +20,12 @@ from typing import Any
 
 from lading.errors import UsageError
 from lading.storage.base import Store
+from lading.storage.cached import CachedStore
 from lading.storage.fsspec import FsspecStore
 from lading.storage.local import LocalStore
 from lading.storage.memory import MemoryStore
 from lading.storage.objects import ObjectStore, is_usable, serves
+from lading.storage.shard_cache import ShardCache, make_cache
 from lading.storage.store_options import Options, by_prefix, of_url
 from lading.storage.wrappers import WrappedStore
 
@@ -34,6 +36,7 @@ _VARIABLES = ("AWS_", "AZURE_", "GOOGLE_")
 _LOCAL = LocalStore()
 _MEMORY = MemoryStore()
 _NONE = Options()
+_OF_CACHE = ("cache_dir", "cache_limit")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +60,9 @@ class Stores:
         more = by_prefix(storage_options)
         stores = stores or cls()
         merged = {p: {**stores.options.get(p, {}), **more.get(p, {})} for p in {**stores.options, **more}}
+        for options in merged.values():
+            if "cache_dir" in options:
+                make_cache(options["cache_dir"])
         return replace(stores, options=merged)
 
     def and_for(self, by_prefix: Mapping[str, Store]) -> Stores:
@@ -84,7 +90,7 @@ def resolve(url: str, stores: Stores | None = None) -> tuple[Store, str]:
     """
     own = stores.find(url) if stores else None
     if own is not None:
-        return own, url
+        return own if is_local(own) else _with_cache(own, _options_of(url, stores)), url
     if url.startswith("pipe:"):
         raise UsageError("a file cannot be a command", found=repr(url), advice="Name files or URLs instead.")
     scheme = _SCHEME.match(url)
@@ -98,10 +104,11 @@ def resolve(url: str, stores: Stores | None = None) -> tuple[Store, str]:
         return _MEMORY, url
     host = url[scheme.end() :].partition("/")[0]
     place = f"{scheme[0]}{host}"
-    options = of_url(stores.options, url) if stores and stores.options else _NONE
+    options = _options_of(url, stores)
     backend = options.get("backend") or ("obstore" if is_usable() else "fsspec")
     make = _by_obstore if backend == "obstore" and serves(scheme[1].lower()) else _by_fsspec
-    return make(place, options, _environment()), url
+    own_options = Options({name: value for name, value in options.items() if name not in _OF_CACHE})
+    return _with_cache(make(place, own_options, _environment()), options), url
 
 
 def without_query(path: str) -> str:
@@ -129,9 +136,28 @@ def is_local(store: Store) -> bool:
     return isinstance(store, LocalStore)
 
 
+def _options_of(url: str, stores: Stores | None) -> Options:
+    return of_url(stores.options, url) if stores and stores.options else _NONE
+
+
+def _with_cache(store: Store, options: Options) -> Store:
+    """A store, behind local copies of its shards if the options name a folder for them."""
+    folder, limit = map(options.get, _OF_CACHE)
+    if folder is None:
+        if limit is not None:
+            raise UsageError("cache_limit is given without a cache", advice="Give cache_dir too.")
+        return store
+    return _cached(store, ShardCache(folder, limit))  # type: ignore[arg-type] # stores are equal to themselves alone
+
+
 def _environment() -> frozenset[tuple[str, str]]:
     """The variables that stores look at when they are made: where they changed, a store is made anew."""
     return frozenset((name, value) for name, value in os.environ.items() if name.startswith(_VARIABLES))
+
+
+@lru_cache(maxsize=256)
+def _cached(store: Store, cache: ShardCache) -> CachedStore:
+    return CachedStore(store, cache)
 
 
 @lru_cache(maxsize=256)

@@ -56,6 +56,8 @@ def loader(  # noqa: PLR0913 - one argument a decision of the user; all but two 
     on_error: OnSampleError = "error",
     timeout: float | None = None,
     storage_options: Mapping[str, Any] | None = None,
+    cache_dir: str | os.PathLike[str] | None = None,
+    cache_limit: int | str | None = None,
 ) -> Loader:
     """Batches of a dataset for training, one epoch after the other.
 
@@ -110,6 +112,9 @@ def loader(  # noqa: PLR0913 - one argument a decision of the user; all but two 
             None waits 300 seconds for a store to answer, and for functions and decoders as long as they take. A
             worker that has died is an error at once.
         storage_options: options of object stores, for a source that `lading.open` opens.
+        cache_dir: folder for whole copies of remote shards, for a source that `lading.open` opens. The ranks and
+            workers of a machine share it: the first epoch downloads each shard once, and later ones download nothing.
+        cache_limit: size of all copies, such as `200GB`: those used least recently are deleted. By default any.
 
     Raises:
         UsageError: an argument is wrong, the dataset has steps whose samples are not known by number, or there is no
@@ -128,11 +133,13 @@ def loader(  # noqa: PLR0913 - one argument a decision of the user; all but two 
     )
     ranks = None if rank is world_size is None else rank_and_world_size(rank, world_size)
     if isinstance(source, (Dataset, Mixture)):
-        if storage_options:
-            raise UsageError("a dataset is open already, and storage_options are given",
-                             advice="Give them to lading.open.")  # fmt: skip
+        given = {"storage_options": storage_options, "cache_dir": cache_dir, "cache_limit": cache_limit}
+        for name, value in given.items():
+            if value:
+                raise UsageError(f"a dataset is open already, and {name} is given",
+                                 advice=f"Give {name} to lading.open.")  # fmt: skip
     else:
-        source = open_dataset(source, storage_options=storage_options)
+        source = open_dataset(source, storage_options=storage_options, cache_dir=cache_dir, cache_limit=cache_limit)
     feed = _feed(source, shuffle, _whole_number("seed", seed))
     return Loader(feed, _whole_number("batch_size", batch_size, 1), last, ranks, recipe, reading)
 

@@ -185,7 +185,7 @@ def _by_shard(wanted: NDArray[np.int64], ends: NDArray[np.int64]) -> list[_Asked
 
 
 def _picker(shards: Shards, shard: int) -> ShardReader | None:
-    view = shards.counted_shard(shard)
+    view = shards.shard_to_read(shard)
     return view.column_reader
 
 
@@ -306,7 +306,7 @@ def _taken(
     shards: Shards, shard: int, ordinals: NDArray[np.int64], columns: Sequence[str] | None, *, hold: bool
 ) -> _Taken:
     """Rows of a shard; with `hold=False` they keep no file open."""
-    view = shards.counted_shard(shard)
+    view = shards.shard_to_read(shard)
     if columns is not None and shards.view == "samples" and not any(name in view.schema().names for name in columns):
         # A table without columns would forget how many rows it has.
         rows = pa.table({columns[0]: pa.nulls(len(ordinals))})

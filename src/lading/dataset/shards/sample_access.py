@@ -109,7 +109,7 @@ class SampleAccess:
 
     def _new_getter(self, shard: int) -> Getter:
         shards = self._shards
-        view = shards.counted_shard(shard)
+        view = shards.shard_to_read(shard)
         get_sample = view.sample_getter() if shards.target is None else None
         near = not is_remote(resolve(shards.path(shard), shards.stores)[0])
         known = self._getters[shard] = Getter(view, get_sample, self._blank(view), near)

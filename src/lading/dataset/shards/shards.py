@@ -47,6 +47,7 @@ from lading.manifest.files import ShardTables
 from lading.manifest.values import FOLDER, Manifest
 from lading.options import InterleavedOptions, OnBadShard
 from lading.storage.base import FileInfo
+from lading.storage.cached import CachedStore
 from lading.storage.concurrent import is_remote
 from lading.storage.descriptors import files_limit
 from lading.storage.fetch import Fetcher
@@ -178,6 +179,7 @@ class Shards:
         self.replacements: dict[int, ShardFile] = {}
         self.getters: dict[int, Getter] = {}
         self._views = OpenViews()
+        self._infos: dict[int, FileInfo] = {}  # of open shards in stores with a cache
         self._detached: dict[int, tuple[View, FileInfo | None]] = {}
         self._detached_bytes = 0
         self._lock = RLock()
@@ -306,6 +308,8 @@ class Shards:
             source = self.indexed(shard)
             with self._lock:
                 self._refuse_replaced(shard, source)
+                if isinstance(source.store, CachedStore) and source.info is not None:
+                    self._infos[shard] = source.info
             view = self.view_of(source)
             with self._lock:
                 self._views_opened = True
@@ -342,7 +346,9 @@ class Shards:
         with self._lock:
             if len(self._views) > 1:
                 # Not closed: another thread may be reading from it, and the last one to let go of it closes it.
-                self.getters.pop(self._views.pop_oldest(), None)
+                oldest = self._views.pop_oldest()
+                self.getters.pop(oldest, None)
+                self._infos.pop(oldest, None)
 
     def readable(self, shards: Iterable[int]) -> Iterator[tuple[int, View]]:
         """Give the number and the view of each of these shards; bad shards are an error, or left out."""
@@ -394,6 +400,7 @@ class Shards:
             by_index: whether samples of a remote shard may be read by its index, without a walk over its headers.
             row_filter: see `ShardFile.row_filter`.
         """
+        self._cache_shard(shard)
         own = self._scanned_in_part(shard, by_index=by_index, row_filter=row_filter)
         if own is not None:
             remote = self.view_of(own)
@@ -499,10 +506,11 @@ class Shards:
             self._detached.clear()
             self._detached_bytes = 0
             self.getters.clear()
+            self._infos.clear()
 
     def whole_samples(self, shard: int) -> SampleReader | None:
         """The open reader of a shard, if it has each sample in one piece, and nobody asked for another schema."""
-        view = self.counted_shard(shard)
+        view = self.shard_to_read(shard)
         return view.whole_samples if self.target is None else None
 
     # Schema
@@ -556,6 +564,23 @@ class Shards:
         view = self.open_shard(shard)
         _check_count(self.listing, shard, view.num_samples())
         return view
+
+    def shard_to_read(self, shard: int) -> View:
+        """An open shard whose samples are read, in the cache of its store if that has one.
+
+        Raises as `counted_shard`.
+        """
+        if shard in self._infos or self._known_view(shard) is None:
+            self._cache_shard(shard)  # before it is opened: some formats read all of a file for its index
+        return self.counted_shard(shard)
+
+    def _cache_shard(self, shard: int) -> None:
+        """Have the whole file of a shard in the cache of its store, if that has one."""
+        store, _ = resolve(self.path(shard), self.stores)
+        if isinstance(store, CachedStore) and not self.fmt.info.lists_files and shard not in self.replacements:
+            info = self._infos.get(shard) or self.source(shard).info
+            if info is not None:
+                store.keep(info)
 
     def count_read(self, shard: int, samples: int) -> None:
         """Take note of the samples of a shard that was read whole. Raises as `counted_shard`."""

@@ -64,6 +64,7 @@ from lading.manifest.files import load_manifest
 from lading.manifest.values import Manifest
 from lading.options import InterleavedOptions, OnBadShard, OnError, ReadOptions
 from lading.storage.fetch import Fetcher
+from lading.storage.store_options import with_cache
 from lading.storage.stores import Stores, is_local, resolve, without_query
 
 __all__ = [
@@ -154,6 +155,8 @@ def open_dataset(  # noqa: PLR0913 - one argument a decision of the user; all bu
     hive_partitioning: bool = True,
     stores: Stores | None = None,
     storage_options: Mapping[str, Any] | None = None,
+    cache_dir: str | os.PathLike[str] | None = None,
+    cache_limit: int | str | None = None,
     on_bad_shard: OnBadShard = "error",
     mmap: bool = True,
     limits: Limits = DEFAULT_LIMITS,
@@ -184,6 +187,10 @@ def open_dataset(  # noqa: PLR0913 - one argument a decision of the user; all bu
             Lines). `where` opens only the files of partitions that may fit.
         stores: which store serves which URL. By default the scheme of a URL decides.
         storage_options: options of object stores, such as `{"endpoint": "http://minio:9000"}`, also by URL prefix.
+        cache_dir: folder for whole copies of remote shards. A shard is downloaded when its first sample is read, by one
+            process of the machine, and read from there until the store has another version of it. By default only
+            the ranges that are needed are read.
+        cache_limit: size of all copies, such as `200GB`: those used least recently are deleted. By default any.
         on_bad_shard: for a shard that is damaged, missing or unreadable: `error`, or `skip`. `skip` leaves the whole
             shard out, with a warning; `Dataset.skipped_shards` lists such shards. Shards with more than 64 MB in memory
             are read twice then: no row is given before the whole shard was read.
@@ -197,11 +204,12 @@ def open_dataset(  # noqa: PLR0913 - one argument a decision of the user; all bu
     """
     if isinstance(source, Dataset):
         raise UsageError("a dataset is open already", advice="Use it as it is.")
+    stores = Stores.of(stores, with_cache(storage_options, cache_dir, cache_limit))
     read = ReadOptions(
         format=format, split=split, view=view, options=options, interleaved=interleaved, fields=fields, regroup=regroup,
         max_batch_bytes=max_batch_bytes, on_materialize_error=on_materialize_error, roots=roots, schema=schema,
         schema_overrides=schema_overrides, hive_partitioning=hive_partitioning,
-        stores=Stores.of(stores, storage_options), on_bad_shard=on_bad_shard, mmap=mmap, limits=limits,
+        stores=stores, on_bad_shard=on_bad_shard, mmap=mmap, limits=limits,
     )  # fmt: skip
     return _dataset(listed_once(source), read)
 
@@ -232,7 +240,7 @@ def open_shards(source: Source | Dataset, **opening: Any) -> Shards:
 def with_stores(opening: Mapping[str, Any]) -> dict[str, Any]:
     """Return arguments of `open_dataset` with `storage_options`, if given, as part of `stores`."""
     known = dict(opening)
-    options = known.pop("storage_options", None)
+    options = with_cache(*(known.pop(name, None) for name in ("storage_options", "cache_dir", "cache_limit")))
     return {**known, "stores": Stores.of(known.get("stores"), options)} if options else known
 
 
