@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from lading.jobs.index import index
     from lading.jobs.info import info
     from lading.jobs.merge import merge
+    from lading.jobs.ray_sink import write_ray
+    from lading.jobs.ray_source import to_ray
     from lading.jobs.salvage import salvage
     from lading.jobs.stats import dataset_stats as stats
     from lading.jobs.verify import verify
@@ -52,7 +54,9 @@ __all__ = [
     "pack",
     "salvage",
     "stats",
+    "to_ray",
     "verify",
+    "write_ray",
     "writer",
 ]
 
@@ -78,7 +82,9 @@ _HOMES = {
     "pack": ("lading.train.packing", "pack"),
     "salvage": ("lading.jobs.salvage", "salvage"),
     "stats": ("lading.jobs.stats", "dataset_stats"),
+    "to_ray": ("lading.jobs.ray_source", "to_ray"),
     "verify": ("lading.jobs.verify", "verify"),
+    "write_ray": ("lading.jobs.ray_sink", "write_ray"),
     "writer": ("lading.dataset.writing.writer", "DatasetWriter"),
 }
 _MODULES = frozenset(("caches", "errors", "features", "limits", "media"))

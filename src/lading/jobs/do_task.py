@@ -24,10 +24,10 @@ from lading.dataset.shards.random_access import uniting
 from lading.dataset.source.source import LISTING_SCHEMA, Listing
 from lading.dataset.transform.part_shards import planned_shards
 from lading.dataset.writing.outcomes import LEDGER_NAME
-from lading.errors import UsageError
 from lading.formats.registry import get_format
 from lading.interleaved.tar_writer import Roles
 from lading.jobs.converter import Converter
+from lading.jobs.hosts import refuse_other_version, refuse_unseen
 from lading.jobs.messages import (
     DIGESTS_NAME,
     decode_message,
@@ -50,9 +50,9 @@ from lading.pipeline.shard_kind import ShardKind
 from lading.pipeline.write import PartWriter
 from lading.processes.child_process import hand_on_warnings
 from lading.storage.background import Background
-from lading.storage.base import native_path, write_file
+from lading.storage.base import write_file
 from lading.storage.fetch import Fetcher
-from lading.storage.stores import is_local, resolve
+from lading.storage.stores import resolve
 
 __all__ = ["convert_task", "do_task", "encode_task"]
 
@@ -88,7 +88,7 @@ def do_task(payload: bytes) -> bytes:
     try:
         told, tables = decode_message(payload)
         sender = told["sender"]
-        _refuse_other_version(sender, host)
+        refuse_other_version(sender["version"], sender["host"])
         if sender["process"] == _this_process():
             answer = _done(told, tables)
         else:
@@ -118,7 +118,7 @@ def _done(told: Mapping[str, Any], tables: Sequence[pa.Table | None]) -> dict[st
         return answer
     sender = told["sender"]
     if sender["process"] != _this_process():
-        _refuse_unseen(told["task"], sender["host"], platform.node())
+        _refuse_unseen(told["task"], sender["host"])
     closing = Background("lading-close")
     try:
         convert_task(Conversion.decode(told["conversion"]), closing, tell, told["task"], tables)
@@ -196,37 +196,19 @@ def convert_task(
     closing.then(report)
 
 
-def _refuse_other_version(sender: Mapping[str, Any], host: str) -> None:
-    """Refuse tasks of another version of lading, whose shards may differ.
-
-    Raises:
-        UsageError: names both versions, and the host.
-    """
-    if sender["version"] != own_version():
-        raise UsageError(
-            f"the host {host} has another version of lading", expected=f"{sender['version']}, as on {sender['host']}",
-            found=own_version(), advice="Install the same version on all machines.",
-        )  # fmt: skip
-
-
-def _refuse_unseen(task: Mapping[str, Any], sender: str, host: str) -> None:
+def _refuse_unseen(task: Mapping[str, Any], sender: str) -> None:
     """Refuse a task whose local folders this machine does not see.
 
     Raises:
         UsageError: names the host and the folder.
     """
-    shared = "Use a folder that all machines share, or an object store such as s3://."
     # The folder of all attempts is below one with a random name: a folder of that name is the sender's.
-    places = [("destination", task["folder"], shared)]
-    places += [("source", shard["path"], shared) for shard in task["shards"]]
+    refuse_unseen("destination", task["folder"], sender)
+    for shard in task["shards"]:
+        refuse_unseen("source", shard["path"], sender)
     if task["arranged"] is not None:
-        places += [("new order", f"{task['arranged'][0]}/", "Set TMPDIR to a folder that all machines share.")]
-    for what, place, advice in places:
-        store, path = resolve(place)
-        folder = os.path.dirname(native_path(path))
-        if is_local(store) and not os.path.isdir(folder):
-            raise UsageError(f"the host {host} does not see the {what}", file=folder, found="no such folder",
-                             expected=f"the folder that {sender} sees", advice=advice)  # fmt: skip
+        shared = "Set TMPDIR to a folder that all machines share."
+        refuse_unseen("new order", f"{task['arranged'][0]}/", sender, shared)
 
 
 class _Helper:
