@@ -16,6 +16,7 @@ import pytest
 from obstore.store import S3Store
 
 import lading
+from fault_proxy import fault_proxy
 from lading.errors import NotFound, StoreError, UsageError
 from lading.storage.base import Store
 from lading.storage.credentials import profile_options
@@ -24,6 +25,7 @@ from lading.storage.objects import ObjectStore
 from lading.storage.stores import resolve
 from lading.testing import StoreTests
 from object_server import BUCKET, environment, object_server, options
+from tars import tar_of
 
 _LEAD = f"s3://{BUCKET}/"
 
@@ -120,6 +122,16 @@ print(lading.open("{_LEAD}there")[2])
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[0] == "True 5"
     assert "t2" in done.stdout.splitlines()[1]
+
+
+def test_shards_that_were_listed_take_no_head(server: str, raw: S3Store) -> None:
+    for i in range(20):
+        obstore.put(raw, f"many/{i:02}.tar", tar_of((f"{i}.txt", b"text")))
+    with fault_proxy(server) as proxy:
+        dataset = lading.open(f"{_LEAD}many", storage_options=options(proxy.url))
+        assert len(dataset) == 20
+        assert proxy.requests["HEAD"] <= 2  # of the manifest, and of the first shard
+        assert proxy.requests["GET"] <= 2 + 3 * 20
 
 
 _FORK = f"""

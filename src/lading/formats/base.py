@@ -134,6 +134,7 @@ class ShardFile:
         options: options of the format for this shard alone.
         partition: columns with one value in the whole file, from the names of folders
             (`lading.formats.hive_partitions`); empty for none. Readers ignore it: views add the columns.
+        alone: whether no file has this one's name and `.idx` behind it; False if that is unknown.
         rows: the rows to read, ascending, if other rows are damaged; None for all rows. Readers ignore it: views skip
             the other rows (`lading.interleaved.open`).
         stands_for: the file that this one was made from; relative paths in it start there. Empty for an original.
@@ -160,6 +161,7 @@ class ShardFile:
     entry: str = ""
     options: Mapping[str, Any] = field(default_factory=dict)
     partition: str = ""
+    alone: bool = False
     rows: NDArray[np.int64] | None = None
     stands_for: str = ""
     stands_in: Store | None = None
@@ -221,6 +223,8 @@ class ListedShard:
         hashes: expected hex digests of its file, by algorithm (`{"md5": …}`).
         entry: its whole entry, in a form that the format's reader understands; empty if there is no more to know.
         beside: its further files.
+        version: version of its file, if it was listed with the file.
+        alone: as in `ShardFile`.
     """
 
     path: str
@@ -229,6 +233,8 @@ class ListedShard:
     hashes: Mapping[str, str] = field(default_factory=dict)
     entry: str = ""
     beside: tuple[ListedFile, ...] = ()
+    version: str = ""
+    alone: bool = False
 
 
 @dataclass(frozen=True, slots=True)

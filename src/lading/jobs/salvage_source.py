@@ -113,8 +113,10 @@ def find_shards(source: Source, stores: Stores, read: ReadOptions) -> FoundShard
         listing = with_partitions(listing)
     nothing, table = pa.nulls(len(listing), pa.int64()), listing.table
     hashes = pa.nulls(len(listing), pa.string())
+    alone = pa.nulls(len(listing), pa.bool_())
     bare = pa.table(
-        [table["path"], nothing, nothing, hashes, table["entry"], table["partition"]], schema=LISTING_SCHEMA
+        [table["path"], nothing, nothing, hashes, table["entry"], table["partition"], hashes, alone],
+        schema=LISTING_SCHEMA,
     )
     plain = replace(listing, table=bare)
     return FoundShards(plain, table, fmt, manifest, kept, findings)
@@ -196,8 +198,8 @@ def _by_files_beside(
             if others if not format_name else others[fmt.name]:
                 place = posixpath.dirname(shards[0].path) if folder is None else folder
                 raise several_formats(place, others + Counter({fmt.name: len(shards)}))
-            rows = [(shard.path, shard.num_samples, None, None, shard.entry, None) for shard in shards]
-            table = pa.table([*zip(*rows, strict=True)], schema=LISTING_SCHEMA)
+            rows = [{"path": shard.path, "num_samples": shard.num_samples, "entry": shard.entry} for shard in shards]
+            table = pa.Table.from_pylist(rows, LISTING_SCHEMA)
             return Listing(table, folder=folder, format=fmt.name)
     return None
 
@@ -284,9 +286,8 @@ def _by_files(
         raise several_formats(folders[0] if folders else names[0], formats)
     chosen = format_name or next(iter(formats), "")
     paths = sorted({path for path in found if not chosen or path.lower().endswith(get_format(chosen).info.extensions)})
-    rest = pa.nulls(len(paths), pa.int64()), pa.nulls(len(paths), pa.int64())
-    texts = [pa.nulls(len(paths), pa.string())] * 3
-    table = pa.table([path_column(paths), *rest, *texts], schema=LISTING_SCHEMA)
+    rest = [pa.nulls(len(paths), each.type) for each in [*LISTING_SCHEMA][1:]]
+    table = pa.table([path_column(paths), *rest], schema=LISTING_SCHEMA)
     return Listing(
         table, folder=folders[0] if len(folders) == 1 == len(names) else None, format=chosen, media_of=tuple(media)
     )

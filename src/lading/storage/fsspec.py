@@ -358,8 +358,11 @@ def _info(path: str, found: dict[str, Any]) -> FileInfo:
     version = next((found[key] for key in _VERSION_KEYS if found.get(key)), "")
     if isinstance(version, datetime):
         version = version.timestamp()  # a backend may return a datetime here and seconds there
+    version = str(version)
+    if version and version == found.get("etag") and not version.endswith('"'):
+        version = f'"{version}"'  # as Azure lists it
     odd = found.get("type") == "other" and not found.get("islink")
-    return FileInfo(path, -1 if odd or found.get("size") is None else int(found["size"]), str(version))
+    return FileInfo(path, -1 if odd or found.get("size") is None else int(found["size"]), version)
 
 
 def _check_size(info: FileInfo, written: int) -> None:

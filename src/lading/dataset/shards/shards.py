@@ -692,13 +692,14 @@ def _listed_file(listing: Listing, shard: int, own: str | None, stores: Stores, 
     """The file of a shard, if it is as long as the listing says; `own` is lading's own list of the shards."""
     store, path = resolve(str(listing.table.column("path")[shard].as_py()), stores)
     lists = listing.named_by or own
+    listed = listing.table.column("size_bytes")[shard].as_py()
+    version = listing.table.column("version")[shard].as_py() or ""
     try:
-        info = store.head(path)
+        info = FileInfo(path, listed, version) if version and (listed or 0) > 0 else store.head(path)
     except NotFound as error:
         if lists is not None:
             error.message += f", though {lists} lists it"
         raise
-    listed = listing.table.column("size_bytes")[shard].as_py()
     if listed is not None and listed != info.size_bytes:
         raise SidecarMismatch(
             f"the size differs from what {lists} says" if lists else "the size has changed since it was listed",
@@ -709,7 +710,8 @@ def _listed_file(listing: Listing, shard: int, own: str | None, stores: Stores, 
         refuse_pointer(bytes(store.get_ranges(path, [(0, info.size_bytes)])[0]), path)
     entry = listing.table.column("entry")[shard].as_py() or ""
     partition = listing.table.column("partition")[shard].as_py() or ""
-    return ShardFile(store, path, info, entry=entry, partition=partition, limits=limits, stores=stores)
+    alone = bool(listing.table.column("alone")[shard].as_py())
+    return ShardFile(store, path, info, entry=entry, partition=partition, alone=alone, limits=limits, stores=stores)
 
 
 def _check_count(listing: Listing, shard: int, found: int) -> None:

@@ -15,7 +15,7 @@ import glob
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
@@ -37,6 +37,7 @@ from lading.limits import DEFAULT_LIMITS, Limits
 from lading.manifest.values import FOLDER, MANIFEST_NAME
 from lading.storage.base import FileInfo, Store, file_infos, has_file, native_path, write_file
 from lading.storage.braces import expand_braces
+from lading.storage.concurrent import is_remote
 from lading.storage.local import LocalStore
 from lading.storage.roots import is_inside
 from lading.storage.stores import Stores, is_local, resolve, without_query
@@ -83,10 +84,12 @@ LISTING_SCHEMA = pa.schema(
         pa.field("hashes", pa.string()),
         pa.field("entry", pa.string()),
         pa.field("partition", pa.string()),
+        pa.field("version", pa.string()),
+        pa.field("alone", pa.bool_()),
     ]
 )
-"""A row a shard; `hashes` is a JSON object of hex digests by algorithm; `partition` is as in `ShardFile`.
-Null where the lister does not say."""
+"""A row a shard; `hashes` is a JSON object of hex digests by algorithm; `partition` and `alone` are as in `ShardFile`;
+`version` is that of the file in a remote store when it was listed. Null where the lister does not say."""
 
 _MOST = 1 << 50
 """Of samples, and of bytes, that an index may say of a shard: sums over all shards must be numbers, too."""
@@ -160,8 +163,9 @@ def list_kept(shards: pa.Table, own: str, *, named: bool = True) -> Listing:
     """The shards that a manifest lists, by the folder from which it names them; `named` if that is the source."""
     paths = pc.binary_join_element_wise(f"{own}/", shards["path"], "")
     hashes = pa.nulls(len(shards), pa.string())
-    columns = [paths, shards["num_samples"], shards["size_bytes"], hashes, shards["entry"], hashes]
-    return Listing(pa.table(columns, schema=LISTING_SCHEMA), folder=own if named else None, own=own)
+    columns = [paths, shards["num_samples"], shards["size_bytes"], hashes, shards["entry"], hashes, hashes]
+    alone = pa.nulls(len(shards), pa.bool_())
+    return Listing(pa.table([*columns, alone], schema=LISTING_SCHEMA), folder=own if named else None, own=own)
 
 
 def list_source(
@@ -185,7 +189,8 @@ def list_source(
     names = source_names(source, stores)
     if not names:
         raise SourceNotFound("the list of sources is empty")
-    found = [one for pattern in names for one in _list_pattern(pattern, stores, limits, asked)]
+    found: list[Listing | ListedShard] = [*(_named_together(names, stores, asked) or ())]
+    found = found or [one for pattern in names for one in _list_pattern(pattern, stores, limits, asked)]
     if len(found) == 1 and isinstance(found[0], Listing):
         return found[0]
     # A table of one shard takes as long as one of a thousand.
@@ -326,6 +331,16 @@ def _list_pattern(pattern: str, stores: Stores, limits: Limits, asked: Asked) ->
         yield _list_one(name, stores, limits, asked)
 
 
+def _named_together(names: Sequence[str], stores: Stores, asked: Asked) -> list[ListedShard] | None:
+    """Several shards of one remote store that are named without patterns; else None."""
+    if len(names) == 1 or asked.split or is_local(resolve(names[0], stores)[0]):
+        return None
+    # A JSON file may be the index of a format.
+    if any(_EXPANDED.search(name) or _GLOB.search(name) or name.endswith(".json") for name in names):
+        return None
+    return _look_together(names, stores)
+
+
 def _look_together(names: Sequence[str], stores: Stores) -> list[ListedShard] | None:
     """The files of these names, if they are shards of one store; else None."""
     places = [resolve(name, stores) for name in names]
@@ -333,7 +348,7 @@ def _look_together(names: Sequence[str], stores: Stores) -> list[ListedShard] | 
     if all(own is store and claimed_by(path) is not None for own, path in places):
         with suppress(StoreError):  # folders with a shard's ending, perhaps, or one is missing: told one by one
             infos = file_infos(store, [path for _, path in places])
-            return [ListedShard(info.path, size_bytes=info.size_bytes) for info in infos]
+            return [*_shards_of(store, infos)]
     return None
 
 
@@ -341,7 +356,7 @@ def _list_one(name: str, stores: Stores, limits: Limits, asked: Asked) -> Listin
     store, path = resolve(name, stores)
     path = native_path(path) if isinstance(store, LocalStore) else path
     if _GLOB.search(without_query(path)) and not (is_local(store) and os.path.lexists(path)):
-        infos = list(_match(store, path))
+        infos, seen = _match(store, path)
         if not infos:
             advice = "A bracket that is part of a name is written [[]." if "[" in path else None
             raise SourceNotFound("no file matches the pattern", file=name, advice=advice)
@@ -351,9 +366,12 @@ def _list_one(name: str, stores: Stores, limits: Limits, asked: Asked) -> Listin
             fixed = path[: path.rfind("/", 0, _GLOB.search(path).start()) + 1]  # type: ignore[union-attr] # it matched
             return _list_loose(store, fixed, loose, infos, asked.roots)
         infos, left_out = _of_format(name, infos, asked.format)
-        return Listing(_table(ListedShard(i.path, size_bytes=i.size_bytes) for i in infos), left_out=left_out)
-    if _is_folder(store, path):
-        return _list_folder(store, path, limits, asked)
+        return Listing(_table(_shards_of(store, infos, seen)), left_out=left_out)
+    inside: list[FileInfo] | None = None
+    if not is_local(store) and claimed_by(path) is None and without_query(path) == path:
+        inside = [*store.walk(path)]
+    if inside or (os.path.isdir(path) if is_local(store) else path.endswith("/")):
+        return _list_folder(store, path, limits, asked, inside)
     try:
         info = store.head(path)
     except StoreError as error:
@@ -381,31 +399,39 @@ def _listed_in_json(store: Store, path: str, info: FileInfo, limits: Limits) -> 
     return None
 
 
-def _is_folder(store: Store, path: str) -> bool:
-    if is_local(store):
-        return os.path.isdir(path)
-    if path.endswith("/"):
-        return True
-    return claimed_by(path) is None and without_query(path) == path and _holds_files(store, path)
-
-
 def _holds_files(store: Store, folder: str) -> bool:
     return next(iter(store.walk(folder + "/")), None) is not None
 
 
-def _match(store: Store, pattern: str) -> Iterator[FileInfo]:
-    """The files that a glob means, by path. On this machine, folders that it does not lead to are not looked into."""
+def _match(store: Store, pattern: str) -> tuple[list[FileInfo], Container[str]]:
+    """The files that a glob means, by path, and all names that were seen.
+
+    On this machine, folders that it does not lead to are not looked into.
+    """
     parts = pattern.split("/")
     if is_local(store) and _DEEP not in parts:
-        for path in sorted(glob.glob(pattern)):
-            if not os.path.isdir(path) and (FOLDER in parts or FOLDER not in path.split("/")):
-                yield store.head(path)
-        return
+        paths = [path for path in sorted(glob.glob(pattern)) if FOLDER in parts or FOLDER not in path.split("/")]
+        return [store.head(path) for path in paths if not os.path.isdir(path)], ()
     fixed = next(i for i, part in enumerate(parts) if _GLOB.search(part))
     folder = "".join(f"{part}/" for part in parts[:fixed])
-    for info in store.walk(folder):
-        if _fits(parts[fixed:], info.path[len(folder) :].split("/")):
-            yield info
+    found = [*store.walk(folder)]
+    fitting = [info for info in found if _fits(parts[fixed:], info.path[len(folder) :].split("/"))]
+    return fitting, {info.path for info in found}
+
+
+def _shards_of(store: Store, infos: Iterable[FileInfo], names: Container[str] | None = None) -> Iterator[ListedShard]:
+    """Files as shards. Of a remote store, a listing says what else would take a request for each.
+
+    Args:
+        store: their store.
+        infos: the files.
+        names: all names in their folders, if these were listed.
+    """
+    far = is_remote(store)
+    for info in infos:
+        alone = far and names is not None and f"{info.path}.idx" not in names
+        version = info.version if far else ""
+        yield ListedShard(info.path, size_bytes=info.size_bytes, version=version, alone=alone)
 
 
 def _fits(parts: Sequence[str], names: Sequence[str]) -> bool:
@@ -431,13 +457,24 @@ def _means(part: str, name: str) -> bool:
     return fnmatchcase(name, part)
 
 
-def _list_folder(store: Store, folder: str, limits: Limits, asked: Asked) -> Listing:
-    """Shards below a folder: files with an ending that a format claims; hidden ones and `_lading` are left out."""
+def _list_folder(
+    store: Store, folder: str, limits: Limits, asked: Asked, inside: Sequence[FileInfo] | None = None
+) -> Listing:
+    """Shards below a folder: files with an ending that a format claims; hidden ones and `_lading` are left out.
+
+    Args:
+        store: its store.
+        folder: the folder.
+        limits: limits on what the files may ask for.
+        asked: what the user says of the shards.
+        inside: its files, if they were listed already.
+    """
     root = folder.rstrip("/") or "/"
-    listed = None if asked.split else _listed_by_index(store, root, limits, asked)
+    there = None if inside is None else {info.path for info in inside}
+    listed = None if asked.split else _listed_by_index(store, root, limits, asked, there)
     if listed is not None:
         return listed
-    found = _look_through(store, root, limits)
+    found = _look_through(store, root, limits, inside)
     loose = _format_of_loose(found, asked)
     if loose is not None:
         return _list_folder_of_files(store, root, loose, found, asked)
@@ -469,7 +506,7 @@ def _list_folder(store: Store, folder: str, limits: Limits, asked: Asked) -> Lis
         if listed is not None:  # the split is a folder with an index of its own
             return listed
     _refuse_without_index(store, root, fmt.name, infos)
-    table = _table(ListedShard(i.path, size_bytes=i.size_bytes) for i in infos)
+    table = _table(_shards_of(store, infos, {info.path for info in found.files}))
     return Listing(table, folder=root, datasets=datasets, left_out=left_out, media_of=_media_of(fmt, found.files))
 
 
@@ -571,18 +608,18 @@ class _Found:
     hidden: int = 0
 
 
-def _look_through(store: Store, root: str, limits: Limits) -> _Found:
-    """Walk over a folder. Raises SeveralSplits if it holds lading's own list of splits."""
+def _look_through(store: Store, root: str, limits: Limits, inside: Sequence[FileInfo] | None) -> _Found:
+    """Look at the files of a folder. Raises SeveralSplits if it holds lading's own list of splits."""
     found, lists = _Found(), tuple(f"/{name}" for known in all_formats() for name in known.info.split_lists)
-    for info in store.walk(root):
-        inside = info.path[len(root) :].strip("/").split("/")
-        if FOLDER in inside and inside[-1] == MANIFEST_NAME:
-            found.datasets["/".join([root.rstrip("/"), *inside[: inside.index(FOLDER)]])] = None
-        if inside == [FOLDER, SPLITS_NAME]:
+    for info in store.walk(root) if inside is None else inside:
+        parts = info.path[len(root) :].strip("/").split("/")
+        if FOLDER in parts and parts[-1] == MANIFEST_NAME:
+            found.datasets["/".join([root.rstrip("/"), *parts[: parts.index(FOLDER)]])] = None
+        if parts == [FOLDER, SPLITS_NAME]:
             raise _several_splits(store, info.path, root, limits)
         if info.path.endswith(lists):
             found.split_lists.add(info.path)
-        if is_hidden(inside):
+        if is_hidden(parts):
             found.hidden += 1
         else:
             found.files.append(info)
@@ -715,11 +752,23 @@ def several_formats(folder: str, files: Mapping[str, int]) -> UnknownFormat:
                          "The files of the others are left out then.")  # fmt: skip
 
 
-def _listed_by_index(store: Store, root: str, limits: Limits, asked: Asked) -> Listing | None:
-    """What the index in a folder lists, if one that the format knows is there; of any format if none is named."""
+def _listed_by_index(
+    store: Store, root: str, limits: Limits, asked: Asked, there: Container[str] | None = None
+) -> Listing | None:
+    """What the index in a folder lists, if one that the format knows is there; of any format if none is named.
+
+    Args:
+        store: its store.
+        root: the folder.
+        limits: limits on what the index may ask for.
+        asked: what the user says of the shards.
+        there: the files of the folder, if they were listed.
+    """
     formats = [get_format(asked.format)] if asked.format else list(all_formats())
     for name in sorted({name for known in formats for name in known.info.index_names}):
         path = f"{root.rstrip('/')}/{name}"
+        if there is not None and path not in there:
+            continue
         try:
             head = read_head(store, path)
         except NotFound:
@@ -802,6 +851,8 @@ def _table(shards: Sequence[ListedShard] | Iterator[ListedShard], index: str | N
             pa.array([orjson.dumps(dict(s.hashes)).decode() if s.hashes else None for s in rows], pa.string()),
             pa.array([s.entry or None for s in rows], pa.string()),
             pa.nulls(len(rows), pa.string()),
+            pa.array([s.version or None for s in rows], pa.string()),
+            pa.array([s.alone or None for s in rows], pa.bool_()),
         ],
         schema=LISTING_SCHEMA,
     )

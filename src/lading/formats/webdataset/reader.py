@@ -107,7 +107,7 @@ class WebdatasetReader(MemberReader):
         self._places: tuple[Places | None] | None = None
         self._asked = 0
         self._entries: NDArray[np.int64] | None = None
-        self._entries_read = options.sidecar == "ignore" or bool(tar.entry.wrap)
+        self._entries_read = options.sidecar == "ignore" or bool(tar.entry.wrap) or tar.source.alone
         given = tar.source.index
         # An index of the view `interleaved` has other columns, and one of a copied tar has names in their given case.
         names = [] if given is None or options.regroup else given.column_names
