@@ -15,7 +15,7 @@ import lading
 from lading.dataset.writing.writer import DatasetWriter
 from lading.jobs import progress
 from lading.manifest.commit import Staging
-from lading.storage.base import Store, write_file
+from lading.storage.base import FileInfo, Store, write_file
 from lading.storage.local import LocalStore
 from lading.storage.objects import ObjectStore
 from lading.storage.stores import _by_obstore, resolve
@@ -144,10 +144,10 @@ def test_a_dataset_on_an_object_server_is_the_same_and_copied_once(
     source: Path, bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(progress, "_WORTH_S", 0)  # workers read back too
-    copied: list[tuple[str, str]] = []
+    copied: list[tuple[FileInfo, str]] = []
     copy_all = ObjectStore.copy_all
 
-    def counted(self: ObjectStore, copies: list[tuple[str, str]]) -> None:
+    def counted(self: ObjectStore, copies: list[tuple[FileInfo, str]]) -> None:
         copied.extend(copies)
         copy_all(self, copies)
 
@@ -164,7 +164,7 @@ def test_a_dataset_on_an_object_server_is_the_same_and_copied_once(
     assert copied == []  # the same bytes were there
     assert sorted(target for _, target in first) == sorted(f"{bucket}/out/{name}" for name in found)
     assert first[-1][1] == f"{bucket}/out/_lading/manifest.json"
-    shards = [source for source, target in first if target.endswith(".parquet")]
+    shards = [file.path for file, target in first if target.endswith(".parquet")]
     assert len({shard.split("/")[-2] for shard in shards}) > 1
     assert all("/tasks/task-0" in shard for shard in shards)
 

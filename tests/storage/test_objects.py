@@ -18,7 +18,7 @@ from obstore.store import S3Store
 import lading
 from fault_proxy import fault_proxy
 from lading.errors import NotFound, StoreError, UsageError
-from lading.storage.base import Store
+from lading.storage.base import Store, write_file
 from lading.storage.credentials import profile_options
 from lading.storage.fsspec import FsspecStore
 from lading.storage.objects import ObjectStore
@@ -77,6 +77,21 @@ class TestObjectStore(StoreTests):
         sink.write([data[:100], data[100:]])
         assert sink.close().size_bytes == len(data)
         assert self.get_raw(store, f"{root}/large") == data
+
+    def test_files_that_s3_does_not_copy_are_written_again(self, root: str, raw: S3Store, server: str) -> None:
+        small, large = os.urandom(1000), os.urandom((9 << 20) + 5)
+        self.raw = raw
+        with fault_proxy(server) as proxy:
+            store = ObjectStore(f"s3://{BUCKET}", options=options(proxy.url))
+            store.copy_bytes = 1 << 20
+            write_file(store, f"{root}/old/small", [small])
+            write_file(store, f"{root}/old/large", [large])
+            proxy.sent_bytes = 0
+            store.publish(f"{root}/old", f"{root}/new")
+            assert len(large) <= proxy.sent_bytes <= len(large) + 10_000  # the small one is copied by the server
+        assert self.list_raw(store, root) == [f"{root}/new/large", f"{root}/new/small"]
+        assert self.get_raw(store, f"{root}/new/large") == large
+        assert self.get_raw(store, f"{root}/new/small") == small
 
     def test_an_empty_object_may_stand_for_a_folder(self, store: Store, root: str, server: str) -> None:
         """As consoles of object stores make them: a key with a slash at its end."""

@@ -44,7 +44,7 @@ class _Dying(ObjectStore):
             raise _Killed
         self.left -= 1
 
-    def copy_all(self, copies: Sequence[tuple[str, str]]) -> None:
+    def copy_all(self, copies: Sequence[tuple[FileInfo, str]]) -> None:
         for each in copies:
             self._change()
             super().copy_all([each])

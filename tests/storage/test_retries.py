@@ -12,8 +12,9 @@ import pytest
 from obstore.store import S3Store
 
 import lading
-from fault_proxy import KINDS, fault_proxy
+from fault_proxy import BEFORE, KINDS, fault_proxy
 from lading.errors import StoreError
+from lading.storage.base import write_file
 from lading.storage.objects import ObjectStore
 from lading.storage.retries import Retries
 from lading.storage.stores import Stores
@@ -78,6 +79,29 @@ def test_a_server_that_spoils_every_answer_is_an_error_that_says_so(server: str,
         assert len(str(caught.value).splitlines()) == 1
 
 
+@pytest.mark.parametrize("seed", range(2))
+def test_parts_of_an_upload_that_fail_are_sent_again(server: str, seed: int) -> None:
+    data = os.urandom((40 << 20) + 1)
+    with fault_proxy(server, share=0.4, kinds=BEFORE, seed=seed) as proxy:
+        info = write_file(_store(proxy.url, timeout_s=0.3), f"s3://{BUCKET}/parts", [data])
+        assert info.size_bytes == len(data)
+        assert proxy.spoiled
+    [found] = _store(server).get_ranges(info.path, [(0, len(data))], info.version)
+    assert bytes(found) == data
+
+
+@pytest.mark.parametrize("size", [0, 1000, 20 << 20])
+@pytest.mark.parametrize("kind", BEFORE)
+def test_an_upload_that_always_fails_ends_and_says_so(server: str, kind: str, size: int) -> None:
+    path = f"s3://{BUCKET}/never"
+    with fault_proxy(server, share=1, kinds=[kind]) as proxy:
+        with pytest.raises(StoreError, match=r"does not answer|503 Service Unavailable|429 Too Many") as caught:
+            write_file(_store(proxy.url, retry_s=0.3, timeout_s=0.2), path, [bytes(size)])
+        assert caught.value.file == path
+        assert len(str(caught.value).splitlines()) == 1
+    assert [*_store(server).walk(path)] == []
+
+
 def test_a_changed_byte_is_seen_by_checksums_only(server: str) -> None:
     """Object stores send no checksum of a range."""
     with fault_proxy(server, ["flip"]) as proxy:
@@ -113,6 +137,19 @@ def test_a_conversion_from_a_server_that_spoils_every_answer_ends(server: str, s
         with pytest.raises(StoreError, match=rf"{there}.*: 503 .*retries in") as caught:
             lading.convert(there, f"{there}-tar", format="webdataset", stores=stores, progress=False)
         assert (caught.value.file or "").startswith(there)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_conversion_to_a_server_that_spoils_every_answer_ends(server: str, source: Path, workers: int) -> None:
+    target = f"s3://{BUCKET}/never-tar"
+    with fault_proxy(server, share=1, kinds=["503"]) as proxy:
+        failing = {**options(proxy.url), "retry_s": 0.3}
+        with pytest.raises(StoreError, match=r": 503 .*retries in") as caught:
+            lading.convert(
+                source, target, format="webdataset", shard_size=10_000, workers=workers, progress=False,
+                storage_options={target: failing},
+            )  # fmt: skip
+        assert (caught.value.file or "").startswith(f"s3://{BUCKET}/")
 
 
 def test_a_changed_byte_of_a_dataset_is_found_by_its_checksum(server: str, source: Path) -> None:

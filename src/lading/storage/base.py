@@ -191,8 +191,8 @@ class Copies(Protocol):
     What is built there is copied once, when it gets its final name.
     """
 
-    def copy_all(self, copies: Sequence[tuple[str, str]]) -> None:
-        """Copy files, each from one path to another, many at once. A store may rename them instead.
+    def copy_all(self, copies: Sequence[tuple[FileInfo, str]]) -> None:
+        """Copy files, each to another path, many at once. A store may rename them instead.
 
         Raises NotFound.
         """

@@ -166,9 +166,9 @@ class FsspecStore:
         """Give a file or folder its final name, file by file (`publish_by_copies`)."""
         publish_by_copies(self, source, target, replace=replace)
 
-    def copy_all(self, copies: Sequence[tuple[str, str]]) -> None:
+    def copy_all(self, copies: Sequence[tuple[FileInfo, str]]) -> None:
         """Copy files inside of the store, up to 16 at once; rename them if the backend has a rename."""
-        calls = [partial(self._give_name, old, new) for old, new in copies]
+        calls = [partial(self._give_name, old.path, new) for old, new in copies]
         for _ in concurrent_map(calls, remote=not _renames(self.fs)):
             pass
 

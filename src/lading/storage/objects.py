@@ -18,12 +18,13 @@ from contextlib import contextmanager, suppress
 from datetime import timedelta
 from functools import cached_property, partial
 from importlib.util import find_spec
+from itertools import compress
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import urlsplit
 
 from lading.errors import LadingError, MissingExtra, ShortRead, StoreError, UsageError
-from lading.storage.base import Buffer, FileInfo, check_inside, check_version, store_errors, unfinished
+from lading.storage.base import Buffer, FileInfo, aborting, check_inside, check_version, store_errors, unfinished
 from lading.storage.credentials import profile_options, refuse_no_credentials
 from lading.storage.object_errors import holds_secret, may_pass, own_error
 from lading.storage.publish import publish_by_copies
@@ -83,6 +84,8 @@ class ObjectStore:
     """
 
     request_bytes = 1 << 20
+    copy_bytes = 5 << 30
+    """Size of the largest file that a server of S3 copies itself."""
 
     def __init__(
         self,
@@ -185,11 +188,30 @@ class ObjectStore:
         keys = [key] if key else []
         self._delete_all(path, [*keys, *(each["path"] for each in found)])
 
-    def copy_all(self, copies: Sequence[tuple[str, str]]) -> None:
-        """Copy files inside of the store, up to 32 at once."""
+    def copy_all(self, copies: Sequence[tuple[FileInfo, str]]) -> None:
+        """Copy files inside of the store, up to 32 at once.
+
+        S3 copies no file of more than 5 GB: such files are read and written again, through this machine.
+        """
+        most = self.copy_bytes if KINDS.get(urlsplit(self.place).scheme) == "s3" else None
+        large = [most is not None and file.size_bytes > most for file, _ in copies]
         copy = _obstore().copy
-        calls = [partial(copy, self._objects, self._key(old), self._key(new)) for old, new in copies]
-        self._each([partial(self._repeat, old, call) for (old, _), call in zip(copies, calls, strict=True)])
+        self._each(
+            [
+                partial(self._repeat, file.path, partial(copy, self._objects, self._key(file.path), self._key(new)))
+                for (file, new), is_large in zip(copies, large, strict=True)
+                if not is_large
+            ]
+        )
+        for file, new in compress(copies, large):
+            self._write_again(file, new)
+
+    def _write_again(self, file: FileInfo, target: str) -> None:
+        ranges = [(at, min(PART_BYTES, file.size_bytes - at)) for at in range(0, file.size_bytes, PART_BYTES)]
+        with aborting(self.put_stream(target)) as sink:
+            for first in range(0, len(ranges), _PARTS):
+                sink.write(self.get_ranges(file.path, ranges[first : first + _PARTS], file.version))
+            sink.close()
 
     def folders(self, parent: str) -> list[str]:
         """Return the paths of the folders in a folder."""
@@ -274,9 +296,9 @@ class ObjectSink:
 
     def close(self) -> FileInfo:
         """Complete the upload; leave nothing on failure."""
+        file, self._file = self._file, None
         with _errors(self.path):
-            self._file.close()
-        self._file = None
+            file.close()
         info = self._store.head(self.path)
         if info.size_bytes != self._written:
             raise StoreError("the store holds another file than was written", file=self.path,
@@ -284,10 +306,10 @@ class ObjectSink:
         return info
 
     def abort(self) -> None:
-        """Drop the written bytes."""
+        """Drop the written bytes. Where the server fails, parts stay there, which nobody sees."""
         file, self._file = self._file, None
         if file is not None:
-            with _errors(self.path):
+            with suppress(StoreError), _errors(self.path):
                 file.__exit__(_Aborted, _Aborted(), None)
 
 
@@ -301,9 +323,12 @@ def _errors(path: str) -> Iterator[None]:
     with store_errors(path):
         try:
             yield
-        except (OSError, LadingError):
+        except LadingError:
             raise
-        except Exception as error:  # noqa: BLE001 - of obstore; all are raised again
+        except Exception as error:
+            # Writers of obstore raise OSError itself, without a number, for what a server says.
+            if isinstance(error, OSError) and (error.errno is not None or type(error) is not OSError):
+                raise
             own = own_error(error, path)
             if isinstance(own, StoreError) and may_pass(error):
                 own.errno = errno.EAGAIN

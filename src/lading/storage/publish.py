@@ -49,13 +49,13 @@ def publish_by_copies(store: CopyingStore, source: str, target: str, *, replace:
     if files:
         publish_list(store, files, new, replace=replace)
     else:
-        store.head(old)
+        file = store.head(old)
         there = next(iter(store.walk(new)), None) is not None
         if not replace and (there or has_file(store, new)):
             raise name_taken(target)
         if there:
             store.delete(new)
-        store.copy_all([(old, new)])
+        store.copy_all([(file, new)])
     store.delete(old)
 
 
@@ -96,15 +96,15 @@ def publish_list(store: CopyingStore, files: Sequence[Finished], target: str, *,
     store.copy_all(_missing(store, [each for each in files if each.target == manifest], there))
 
 
-def _missing(store: Store, files: Sequence[Finished], there: Mapping[str, FileInfo]) -> list[tuple[str, str]]:
-    """Return source and target of the files that must be copied."""
+def _missing(store: Store, files: Sequence[Finished], there: Mapping[str, FileInfo]) -> list[tuple[FileInfo, str]]:
+    """Return the files that must be copied, and their targets."""
     missing = []
     for file, target in files:
         found = there.get(target)
         differs = found is None or found.size_bytes != file.size_bytes
         # A copy of a large file has another etag. Where its source is gone, the copy was made before.
         if differs or (not _is_copy(found, file) and has_file(store, file.path)):
-            missing.append((file.path, target))
+            missing.append((file, target))
     return missing
 
 
