@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import pickle
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -144,6 +147,30 @@ def test_a_task_that_nobody_survives_is_an_error_that_names_its_shards(many: Pat
     assert not (tmp_path / "out").exists()
     with spawned(1) as executor, pytest.raises(StoreError, match="the executor takes no more tasks"):
         source.write(tmp_path / "out", "parquet", shard_size="300kb", executor=executor)
+    assert leftovers(tmp_path) == []
+
+
+class Bare(Executor):
+    """A machine without lading: tasks fail while they are unpickled."""
+
+    submitted = 0
+
+    def submit(self, fn: Callable[..., Any], /, *_: Any, **__: Any) -> Future[Any]:
+        self.submitted += 1
+        code = "try: pickle.load(sys.stdin.buffer)\nexcept Exception as e: sys.stdout.buffer.write(pickle.dumps(e))"
+        there = [sys.executable, "-I", "-S", "-c", f"import pickle, sys\n{code}"]
+        future: Future[Any] = Future()
+        future.set_exception(
+            pickle.loads(subprocess.run(there, input=pickle.dumps(fn), check=True, capture_output=True).stdout)
+        )
+        return future
+
+
+def test_a_machine_without_lading_is_an_error_at_once(many: Path, tmp_path: Path) -> None:
+    with Bare() as executor, pytest.raises(StoreError, match=r"\.tar.*ModuleNotFoundError: No module named 'lading'"):
+        lading.convert(many, tmp_path / "out", format="parquet", view="samples", shard_size="150kb", executor=executor,
+                       workers=2)  # fmt: skip
+    assert executor.submitted == 2  # in flight, and none again
     assert leftovers(tmp_path) == []
 
 

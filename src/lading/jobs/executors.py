@@ -5,6 +5,7 @@ A task and its answer are bytes (`lading.jobs.do_task`), so an executor needs no
 
 from __future__ import annotations
 
+import pickle
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import (
@@ -33,6 +34,8 @@ _IN_FLIGHT: Final = 64
 """Tasks that wait or run at once in an executor that does not say how many workers it has."""
 _END_S: Final = 60.0
 """How long the end of a job waits for tasks that run. What they write later is never published."""
+_CANNOT: Final = (ImportError, AttributeError, TypeError, pickle.PickleError)
+"""What unpickling a task raises where lading, or what it imports, is missing: another try would fail too."""
 _ADVICE: Final = (
     "Every machine needs lading and what functions import. If memory ran out, use fewer workers or smaller batches "
     "(--max-batch-bytes)."
@@ -144,6 +147,11 @@ class ExecutorPool:
         attempt = self._running.pop(future)
         try:
             data = future.result()
+        except _CANNOT as error:
+            raise StoreError(
+                "a worker cannot begin with a task", file=_files(attempt.order), found=_text(error),
+                advice="Every machine needs the same version of lading, and what it imports.",
+            ) from error  # fmt: skip
         except Exception as error:
             if attempt.retries == RETRIES:
                 raise _lost(attempt, error) from error
