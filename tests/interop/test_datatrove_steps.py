@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from lading.compat.datatrove import ZstdReader, ZstdWriter
+from lading.compat.datatrove import LadingReader, LadingWriter, ZstdReader, ZstdWriter
 from media import pictures
 from peers import import_peer
 
@@ -124,3 +124,33 @@ def test_a_writer_of_the_peer_s_users_runs_on_either_base(tmp_path: Path) -> Non
         assert writer.stats["written"].total == writer.stats["media_size"].n == 12
     assert files[BaseMediaWriter] == files[bases.BaseMediaWriter]
     assert len(files[BaseMediaWriter]) > 3
+
+
+def test_datasets_stand_between_steps_of_the_peer(tmp_path: Path) -> None:
+    """The peer's documents, written in a format of lading's and read again, are the same documents to the peer."""
+    made, target = str(tmp_path / "made"), str(tmp_path / "dataset")
+    run([documents, jsonl_writers.JsonlWriter(made, save_media_bytes=False)], tmp_path / "a")
+    run([documents, LadingWriter(target, "webdataset", view="interleaved")], tmp_path / "b", workers=2)
+    run([LadingReader(target), jsonl_writers.JsonlWriter(str(tmp_path / "back"))], tmp_path / "c")
+    found = {}
+    for name in ("made", "back"):
+        lines: dict[str, Any] = {}
+        run([jsonl_readers.JsonlReader(str(tmp_path / name), add_file_path=False), Kept(lines)], tmp_path / f"d{name}")
+        found[name] = lines
+    assert found["back"] == found["made"] != {}
+
+
+class Kept:
+    """A step that keeps what documents hold; tasks of one process share it."""
+
+    def __init__(self, found: dict[str, Any]) -> None:
+        self.found = found
+
+    def __call__(self, documents: Any, _rank: int, _world_size: int) -> Iterator[Any]:
+        for document in documents:
+            media = [(each.id, each.type, each.url) for each in document.media]
+            self.found[document.id] = document.text, document.metadata, media
+            yield document
+
+    def __deepcopy__(self, _memo: object) -> Kept:
+        return self

@@ -1,8 +1,9 @@
-"""Media archives under datatrove's names: writers and readers that are steps of a pipeline.
+"""Steps of a pipeline of datatrove: readers and writers of datasets in any format, and of media archives.
 
 Each step is called as `step(data, rank, world_size)`, so it stands in a pipeline of datatrove's executors, next to
-datatrove's own steps. The files are those of `lading.media`, and the same bytes as datatrove's.
+datatrove's own steps. Media archives are those of `lading.media`, and the same bytes as datatrove's.
 
+    pipeline = [LadingReader("mint/*.tar"), filter, LadingWriter("filtered", format="parquet", view="interleaved")]
     pipeline = [JsonlReader("documents/"), ZstdReader("media/", workers=4), filter, ZstdWriter("filtered/")]
 
 Source: datatrove 0.10.1, `pipeline/base.py`, `pipeline/media`, `io.py`, `utils/stats.py`, `data.py`.
@@ -14,17 +15,38 @@ import io
 import os
 import time
 from abc import ABC, abstractmethod
-from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import IO, Any, ClassVar, Self, TypeAlias
 
+import pyarrow as pa
 from fsspec.core import url_to_fs
 from fsspec.implementations.dirfs import DirFileSystem
 
+from lading.arrow.rows import Encoders, rows_to_batch
+from lading.compat.documents import (
+    document_of_items,
+    document_of_row,
+    items_of_document,
+    media_types,
+    row_of_document,
+)
+from lading.dataset.dataset import Dataset
+from lading.dataset.order.chosen import ChosenSamples
+from lading.dataset.order.order import is_over_numbers
+from lading.dataset.shards.iteration import Batching
+from lading.dataset.shards.shards import Shards
+from lading.dataset.source.open import open_shards
+from lading.dataset.source.source import Source
+from lading.dataset.steps.step import Step
+from lading.dataset.values.python_values import samples_as_dicts
+from lading.dataset.writing.outcomes import Outcomes
+from lading.dataset.writing.writer import DatasetWriter
 from lading.errors import LadingError, UsageError
+from lading.features.items import INTERLEAVED_SCHEMA, lineage_of
 from lading.media.ahead import Pace, map_ahead
 from lading.media.documents import Location, get, media_of, put, put_location
 from lading.media.files import ArchiveFiles, Names
@@ -39,6 +61,8 @@ __all__ = [
     "BinaryReaderThreaded",
     "DataFolderLike",
     "Document",
+    "LadingReader",
+    "LadingWriter",
     "LimitedReader",
     "Media",
     "Metric",
@@ -53,6 +77,8 @@ DataFolderLike: TypeAlias = Any
 """A path or URL; a pair of one and fsspec options; a pair of one and a file system; or a `DataFolder` of datatrove."""
 
 _LOCAL = frozenset(("file", "local"))
+_BATCH_ROWS, _BATCH_BYTES = 1000, 16 << 20
+"""Samples that are read at once, and items that are written at once."""
 
 
 @dataclass(slots=True)
@@ -182,6 +208,172 @@ class PipelineStep(ABC):
 
     def __repr__(self) -> str:
         return f"{self.type}: {self.name}"
+
+
+class LadingReader(PipelineStep):
+    """Read samples of any format as documents: the first step of a pipeline, or behind another reader.
+
+    A task reads every `world_size`-th shard, as readers of datatrove read files. Columns and rows that the steps of a
+    dataset leave out are not read.
+
+    Example:
+        LadingReader(lading.open("mint/*.tar").where("json.lang == 'en'"), text_key="txt")
+
+    The text and the id of a document are columns of the sample. Its columns of bytes are media, whose ids are the names
+    of the columns; all other columns are metadata. Of an interleaved sample, the text is that of all its texts with an
+    empty line between them, and the items with bytes are media, in order: datatrove's documents have no places of texts
+    between media. Documents without text are kept.
+
+    Args:
+        source: as `lading.open` takes it, or a dataset. Its steps must not count or order samples.
+        text_key: column with the text.
+        id_key: column with the id. By default the key of a sample is the id of documents without such a column, and
+            else its file and number.
+        opening: the other arguments of `lading.open`.
+
+    Raises:
+        UsageError: a step of the dataset needs all samples.
+    """
+
+    name: ClassVar[str] = "🚢 Lading"
+    type: ClassVar[str] = "📖 - READER"
+
+    def __init__(self, source: Source | Dataset, text_key: str = "text", id_key: str = "id", **opening: Any) -> None:
+        super().__init__()
+        self._source, self._opening = source, opening
+        self._names = text_key, id_key
+        for step in source.steps if isinstance(source, Dataset) else ():
+            if is_over_numbers(step):
+                raise UsageError("tasks read shards apart, and this step needs all samples", found=repr(step)[:200],
+                                 advice="Write the dataset first, and read what was written.")  # fmt: skip
+
+    def run(self, data: Iterable[Any] | None, rank: int = 0, world_size: int = 1) -> Iterator[Any]:
+        """Yield the documents of `data`, then those of the shards of this task. Raises as reading the source does."""
+        yield from data or ()
+        steps: Sequence[Step] = self._source.steps if isinstance(self._source, Dataset) else ()
+        document, media = _document_classes()
+        with open_shards(self._source, **self._opening) as every:
+            table = every.listing.table
+            own = table.take(pa.array(range(rank, len(table), world_size), pa.int64()))
+            with every.with_listing(own, {}) as shards:
+                for values in self._documents(shards, steps) if len(own) else ():
+                    made = document(**{**values, "media": [media(**each) for each in values["media"]]})
+                    self.stat_update("documents")
+                    self.stat_update("doc_len", value=len(made.text))
+                    for each in made.media:
+                        self.update_media_stats(each)
+                    yield made
+
+    def _documents(self, shards: Shards, steps: Sequence[Step]) -> Iterator[dict[str, Any]]:
+        """Yield the samples of shards behind the steps, as arguments of documents."""
+        done = Counter[str]()
+        for batch in ChosenSamples(shards, steps).batches(Batching(_BATCH_ROWS, _BATCH_BYTES), Outcomes()):
+            types, [file] = media_types(batch.schema), lineage_of(batch.schema)
+            for sample in samples_as_dicts(shards, pa.Table.from_batches([batch])):
+                if shards.view == "interleaved":
+                    yield document_of_items(sample)
+                else:
+                    yield document_of_row(sample, types, self._names, f"{file}/{done[file]}")
+                done[file] += 1
+
+
+def _document_classes() -> tuple[Any, Any]:
+    """Return datatrove's classes of documents and media, or those of the same fields where it is not installed."""
+    try:
+        from datatrove.data import Document as PeerDocument
+        from datatrove.data import Media as PeerMedia
+    except ImportError:
+        return Document, Media
+    return PeerDocument, PeerMedia
+
+
+class LadingWriter(PipelineStep):
+    """Write documents as samples of any format, and hand them on.
+
+    Each task writes shards and a manifest of its own, which appear when its documents end without an error.
+    `lading.open` reads the folder at once; `lading.merge` makes one dataset of it. A task that datatrove runs again
+    replaces what it wrote.
+
+    Example:
+        LadingWriter("s3://bucket/filtered", format="mds", text_key="txt", id_key="__key__")
+
+    A document becomes a sample: its text and id, its metadata, and a column for each of its media, named by the id of
+    the media. So documents of `LadingReader` come back as they were. Documents with any number of media are written
+    with `view="interleaved"`: a sample is the metadata, the text, then the media.
+
+    Args:
+        destination: folder of the dataset, a path or URL.
+        format: as for `lading.writer`.
+        view: `samples` or `interleaved`.
+        text_key: column of the text, for samples.
+        id_key: column of the id, for samples. `__key__` names the samples of tars.
+        writing: the other arguments of `lading.writer`, such as `shard_size` or `schema`.
+
+    Raises:
+        DataError: two fields of a document have one name; or a media has no bytes.
+        DestinationExists: a complete dataset is there.
+    """
+
+    name: ClassVar[str] = "🚢 Lading"
+    type: ClassVar[str] = "💽 - WRITER"
+
+    def __init__(
+        self,
+        destination: str | os.PathLike[str],
+        format: str = "parquet",  # noqa: A002 - the word users know
+        view: str = "samples",
+        text_key: str = "text",
+        id_key: str = "id",
+        **writing: Any,
+    ) -> None:
+        super().__init__()
+        self._names, self._is_items = (text_key, id_key), view == "interleaved"
+        self._destination = destination
+        self._writing = {"overwrite": True, **writing, "format": format, "view": view}
+
+    def run(
+        self,
+        data: Iterable[Any] | None,
+        rank: int = 0,
+        world_size: int = 1,  # noqa: ARG002 - executors give it
+    ) -> Iterator[Any]:
+        """Write documents; yield each when it is given to the writer. Raises as `lading.writer` does."""
+        with DatasetWriter(self._destination, rank=rank, **self._writing) as writer:
+            items = _Items(writer)
+            for document in data or ():
+                with self.track_time():
+                    if self._is_items:
+                        items.add(document)
+                    else:
+                        writer.write(row_of_document(document, self._names))
+                self.stat_update("total")
+                for media in media_of(document):
+                    self.update_media_stats(media)
+                yield document
+            items.flush()
+
+
+class _Items:
+    """Documents on their way to a writer of items, by the batch."""
+
+    def __init__(self, writer: DatasetWriter) -> None:
+        self._writer, self._encoders = writer, Encoders(INTERLEAVED_SCHEMA)
+        self._rows: list[dict[str, Any]] = []
+        self._bytes = 0
+
+    def add(self, document: Any) -> None:
+        """Append the items of a document."""
+        rows = [self._encoders.row(item) for item in items_of_document(document)]
+        self._rows += rows
+        self._bytes += sum(len(row["binary_content"] or row["text_content"] or "") for row in rows)
+        if len(self._rows) >= _BATCH_ROWS or self._bytes >= _BATCH_BYTES:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write the items that were appended."""
+        if self._rows:
+            self._writer.write_batch(rows_to_batch(self._rows, self._encoders))
+        self._rows, self._bytes = [], 0
 
 
 class BaseMediaWriter(PipelineStep):

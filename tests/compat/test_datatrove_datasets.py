@@ -1,0 +1,120 @@
+"""The steps that read and write datasets of any format in a pipeline of datatrove."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import lading
+from lading.compat.datatrove import Document, LadingReader, LadingWriter, Media
+from lading.errors import DataError, DestinationExists, UsageError
+
+KEYS = {"text_key": "txt", "id_key": "__key__"}
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("photos") / "photos"
+    with lading.writer(folder, format="webdataset", shard_size="50kb") as writer:
+        for n in range(40):
+            writer.write({"__key__": f"{n:03}", "jpg": bytes([n]) * 4000, "txt": f"é {n}", "cls": n, "json": {"n": n}})
+    return folder
+
+
+def through(reader: LadingReader, writer: LadingWriter, tasks: int) -> list[Any]:
+    """The documents of a pipeline, whose steps each task gets as copies."""
+    return [
+        document
+        for rank in range(tasks)
+        for document in pickle.loads(pickle.dumps(writer))(copy.deepcopy(reader)(None, rank, tasks), rank, tasks)
+    ]
+
+
+@pytest.mark.parametrize("target", ["parquet", "webdataset", "mds", "jsonl", "arrow"])
+def test_samples_are_documents_and_come_back_in_any_format(photos: Path, tmp_path: Path, target: str) -> None:
+    source = photos if target != "jsonl" else lading.open(photos).drop("jpg")  # which holds no bytes
+    documents = through(LadingReader(source, **KEYS), LadingWriter(tmp_path / "out", target, **KEYS), 3)
+    assert sorted((each.id, each.text) for each in documents) == [(f"{n:03}", f"é {n}") for n in range(40)]
+    assert lading.digest(tmp_path / "out").unordered == lading.digest(source).unordered
+    lading.merge(tmp_path / "out")
+    assert lading.digest(tmp_path / "out").unordered == lading.digest(source).unordered
+
+
+def test_a_column_of_bytes_is_a_media_and_the_rest_is_metadata(photos: Path) -> None:
+    first = next(LadingReader(photos, **KEYS)([]))
+    assert (first.text, first.id, first.metadata) == ("é 0", "000", {"cls": 0, "json": {"n": 0}})
+    assert [(each.id, each.type, each.media_bytes) for each in first.media] == [("jpg", 0, bytes(4000))]
+
+
+def test_each_task_reads_its_shards_behind_the_steps_and_behind_other_documents(photos: Path) -> None:
+    ds = lading.open(photos).where("json.n >= 7").select("txt")
+    shards = [[sample["__key__"] for sample in shard] for shard in ds.shards]
+    assert len(shards) > 2
+    earlier = Document("", "earlier")
+    for rank in range(2):
+        found = [each.id for each in LadingReader(ds, **KEYS)([earlier], rank, 2)]
+        assert found == ["earlier", *(key for shard in shards[rank::2] for key in shard if key >= "007")]
+
+
+def test_a_document_without_an_id_is_named_by_its_file_and_number(tmp_path: Path) -> None:
+    with lading.writer(tmp_path / "rows.parquet") as writer:
+        writer.write_batch(pa.table({"text": ["a", None]}))
+    found = [(each.id, each.text) for each in LadingReader(str(tmp_path / "rows.parquet"))(None)]
+    assert found == [(f"{tmp_path}/rows.parquet/0", "a"), (f"{tmp_path}/rows.parquet/1", "")]
+
+
+@pytest.mark.parametrize("target", ["parquet", "webdataset", "mds"])
+def test_interleaved_documents_keep_text_media_and_metadata(docs: Path, tmp_path: Path, target: str) -> None:
+    documents = through(LadingReader(docs), LadingWriter(tmp_path / "out", target, view="interleaved"), 3)
+    ds = lading.open(docs)
+    assert {each.id for each in documents} == {sample["sample_id"] for sample in ds}
+    for document, sample in zip(sorted(documents, key=lambda each: each.id),
+                                sorted(ds, key=lambda each: each["sample_id"]), strict=True):  # fmt: skip
+        items = sample.pop("items")
+        texts = [item["text_content"] for item in items if item["modality"] == "text"]
+        assert document.text == "\n\n".join(texts)
+        assert [each.media_bytes for each in document.media] == [
+            item["binary_content"] for item in items if item["modality"] == "image"
+        ]
+        assert {"sample_id": document.id, **document.metadata} == sample
+    back = {each.id: each for each in LadingReader(tmp_path / "out")(None)}
+    assert back == {each.id: each for each in documents}
+
+
+def test_a_task_that_runs_again_replaces_its_shards_and_one_that_fails_writes_none(tmp_path: Path) -> None:
+    def failing() -> Any:
+        yield Document("a", "0")
+        raise RuntimeError
+
+    for text in ("first", "again"):
+        list(LadingWriter(tmp_path / "out")([Document(text, "0")], 3, 4))
+    with pytest.raises(RuntimeError):
+        list(LadingWriter(tmp_path / "out")(failing(), 2, 4))
+    assert [row["text"] for row in lading.open(tmp_path / "out")] == ["again"]
+    lading.merge(tmp_path / "out")
+    with pytest.raises(DestinationExists):
+        list(LadingWriter(tmp_path / "out")([Document("late", "0")], 1, 4))
+
+
+def test_what_no_sample_can_hold_is_refused(tmp_path: Path) -> None:
+    for document, view, found in (
+        (Document("a", "x", metadata={"text": "b"}), "samples", "one name; sample 'x'.*column 'text'"),
+        (Document("a", "x", media=[Media("m", 0, "") ]), "samples", "no bytes"),
+        (Document("a", "x", media=[Media("m", 9, "", media_bytes=b"1")]), "interleaved", "unknown type"),
+        (Document("a", "x", metadata={"position": 1}), "interleaved", "name of a column of items"),
+    ):  # fmt: skip
+        with pytest.raises(DataError) as raised:
+            list(LadingWriter(tmp_path / "out", view=view)([document]))
+        assert raised.value.sample == "x"
+        assert raised.match(found.split(";")[0])
+    assert [*tmp_path.iterdir()] == []
+
+
+def test_steps_over_all_samples_are_refused(photos: Path) -> None:
+    with pytest.raises(UsageError, match=r"limit\(3\)"):
+        LadingReader(lading.open(photos).limit(3))
