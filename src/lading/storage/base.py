@@ -18,12 +18,14 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol, TypeGuard, TypeVar, runtime_checkable
 
 import pyarrow as pa
 
 from lading.arrow.byte_ranges import Buffer, ByteRanges, ReadsInto
 from lading.errors import CorruptShard, DestinationExists, LadingError, NotFound, ShortRead, StoreError
+from lading.storage.concurrent import concurrent_map, is_remote
 from lading.storage.extents import ExtentSums
 
 __all__ = [
@@ -379,7 +381,7 @@ def write_file(store: Store, path: str, buffers: Sequence[Buffer]) -> FileInfo:
 
 
 def file_infos(store: Store, paths: Sequence[str]) -> Iterator[FileInfo]:
-    """Return facts of files, in order: one request a file, or one listing for many files of one folder.
+    """Return facts of files, in order: one request a file, 16 at once, or one listing for many files of one folder.
 
     On a remote store, one listing returns a thousand files for the cost of one request.
 
@@ -392,9 +394,11 @@ def file_infos(store: Store, paths: Sequence[str]) -> Iterator[FileInfo]:
         if count > _FEW_FILES:
             with suppress(StoreError):  # some servers serve files and no listings
                 known |= {info.path: info for info in store.walk(folder) if info.path in wanted}
+    known = {path: info for path, info in known.items() if info.size_bytes >= 0}
+    unknown = [path for path in paths if path not in known]
+    heads = concurrent_map([partial(store.head, path) for path in unknown], remote=is_remote(store))
     for path in paths:
-        info = known.get(path)
-        yield store.head(path) if info is None or info.size_bytes < 0 else info
+        yield known[path] if path in known else next(heads)
 
 
 def has_file(store: Store, path: str) -> bool:

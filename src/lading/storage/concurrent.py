@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from lading.storage.base import Store
 from lading.storage.threads import Threads
+
+if TYPE_CHECKING:
+    from lading.storage.base import Store
 
 __all__ = ["concurrent_map", "is_remote"]
 

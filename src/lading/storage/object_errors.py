@@ -19,7 +19,7 @@ _REDIRECTS: Final = ("301", "307", "308")
 _CHECKSUMS: Final = ("sha256mismatch", "checksum", "baddigest")
 _SILENT: Final = ("error sending request", "connection refused", "timed out", "dns error")
 _REPEATED: Final = re.compile(r" in ([\d.]+m?s), after (\d+) retries")
-_WHOLE: Final = "non-partial response"
+_WHOLE: Final = ("non-partial response", "Range request not supported")
 _ANONYMOUS: Final = "Of a public bucket, add --storage-option anonymous=true."
 
 
@@ -62,8 +62,9 @@ def _of_settings(text: str, path: str, *, refused: bool) -> StoreError | None:
         return StoreError("the server refuses the checksum of an upload", file=path, found=said,
                           advice="Add --storage-option unsigned_payload=true.")  # fmt: skip
     if refused or said.startswith(("401", "403")):
-        return StoreError("the store refuses access", file=path, found=said,
-                          advice=f"Check the credentials, and what they allow. {_ANONYMOUS}")  # fmt: skip
+        web = path.startswith(("http://", "https://"))
+        advice = "Check the URL." if web else f"Check the credentials, and what they allow. {_ANONYMOUS}"
+        return StoreError("the store refuses access", file=path, found=said, advice=advice)
     if said.startswith("404"):
         return StoreError("no such bucket", file=path, found=said, advice="Create it, or check its name.")
     if said.startswith("400") and path.startswith(("s3://", "s3a://")):
@@ -74,7 +75,7 @@ def _of_settings(text: str, path: str, *, refused: bool) -> StoreError | None:
 
 def _of_server(text: str, path: str) -> StoreError:
     """An error of a server or of the network."""
-    if _WHOLE in text:
+    if any(words in text for words in _WHOLE):
         return StoreError("the server returns whole files instead of ranges", file=path,
                           advice="Download the file first.")  # fmt: skip
     asked, advice = _ASKED.search(text), "Check the network, and that the URL is right."

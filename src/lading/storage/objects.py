@@ -1,4 +1,4 @@
-"""Object stores through obstore: S3 and what speaks like it, Google Cloud Storage, and Azure.
+"""Object stores through obstore: S3 and what speaks like it, Google Cloud Storage, Azure, and files of web servers.
 
 Paths are full URLs. Requests run in threads of their own, so that many are under way at once and Ctrl-C ends a wait.
 obstore repeats what failed in a transient way, with growing random waits, until `retry_s`, and goes on where a body
@@ -76,8 +76,8 @@ class ObjectStore:
     """Files of one bucket or container.
 
     Args:
-        place: its URL: `s3://bucket`, `gs://bucket`, `az://container`, or
-            `abfss://container@account.dfs.core.windows.net`.
+        place: its URL: `s3://bucket`, `gs://bucket`, `az://container`,
+            `abfss://container@account.dfs.core.windows.net`, or `https://host`, whose files are only read.
         options: such as `endpoint`, `region` or `access_key_id` (`lading.storage.store_options`). By default the
             environment says. `retry_s` is how long a failing request is repeated, in seconds, and `timeout_s` how long
             a server may send nothing. A request as a whole may take any time.
@@ -364,20 +364,25 @@ def _opened(place: str, given: Mapping[str, Any]) -> obstore.store.ObjectStore:
     profile = options.pop("profile", None)
     if kind == "s3" and not options.get("skip_signature"):
         options = {**profile_options(profile), **options}
-    endpoint = options.get("endpoint") or next((v for v in map(os.environ.get, _ENDPOINTS) if v), place)
-    container, _, account = url.netloc.partition("@")
-    if account:
-        options = {"account_name": account.partition(".")[0], **options}
-    refuse_no_credentials(kind, place, options)
+    container, endpoint = place, place
+    if kind != "http":
+        endpoint = options.get("endpoint") or next((v for v in map(os.environ.get, _ENDPOINTS) if v), place)
+        container, _, account = url.netloc.partition("@")
+        if account:
+            options = {"account_name": account.partition(".")[0], **options}
+        refuse_no_credentials(kind, place, options)
     client: Any = client_settings(endpoint, timeout_s, options.pop("client_options", {}))
     retry: Any = {"max_retries": _RETRIES, "retry_timeout": timedelta(seconds=retry_s)}
-    make: Any = {"s3": stores.S3Store, "gcs": stores.GCSStore, "azure": stores.AzureStore}[kind]
+    makers = {"s3": stores.S3Store, "gcs": stores.GCSStore, "azure": stores.AzureStore, "http": stores.HTTPStore}
+    make: Any = makers[kind]
     try:
         made: obstore.store.ObjectStore = make(container, client_options=client, retry_config=retry, **options)
     except (BaseError, TypeError, ValueError) as error:
         if unknown := _UNKNOWN.search(str(error)):
             refuse_unknown([unknown[1]], [], url.scheme, "obstore")
         advice = "Add --storage-option account_name=NAME." if "Account must be" in str(error) else None
+        if kind == "http":
+            advice = "Options of fsspec need backend=fsspec as a further storage option."
         raise UsageError("the options of the store are wrong", file=place,
                          found=without_values(str(error), options), advice=advice) from None  # fmt: skip
     return made
@@ -392,4 +397,5 @@ def _info(path: str, found: Mapping[str, Any]) -> FileInfo:
     etag = found["e_tag"]
     if etag and not etag.endswith('"'):
         etag = f'"{etag}"'  # as Azure lists it
-    return FileInfo(path, found["size"], str(etag or found["version"] or found["last_modified"].timestamp()))
+    changed = found["last_modified"].timestamp() or ""  # 1970 where a server says nothing
+    return FileInfo(path, found["size"], str(etag or found["version"] or changed))

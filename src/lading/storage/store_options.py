@@ -44,7 +44,8 @@ NAMES: Final = ("endpoint", "region", "anonymous", "access_key_id", "secret_acce
 """Names that mean the same whatever opens the store."""
 
 _BACKENDS: Final = ("obstore", "fsspec")
-KINDS: Final = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs", "az": "azure", "abfs": "azure", "abfss": "azure"}
+KINDS: Final = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs", "az": "azure", "abfs": "azure", "abfss": "azure",
+                "http": "http", "https": "http"}  # fmt: skip
 """Kinds of stores by scheme; each is an extra of lading, too."""
 _OBSTORE: Final[Mapping[str, Mapping[str, str]]] = {
     "s3": {
@@ -58,6 +59,7 @@ _OBSTORE: Final[Mapping[str, Mapping[str, str]]] = {
         "anonymous": "skip_signature",
         "sas_token": "sas_key",
     },
+    "http": {},
 }
 """Names of obstore by ours."""
 _CLIENT: Final = frozenset(
@@ -169,6 +171,7 @@ def for_fsspec(scheme: str, options: Mapping[str, Any]) -> dict[str, Any]:
     if not options:
         return {}
     kind = KINDS.get(scheme, "")
+    kind = kind if kind in _FSSPEC else ""
     names = _FSSPEC.get(kind, {})
     own = {name: value for name, value in options.items() if name not in NAMES}
     found = {names[name]: value for name, value in options.items() if name in names}

@@ -3,7 +3,8 @@
     no scheme, file://      the file system (one store for all)
     memory://               files in memory (one store for the process)
     s3:// gs:// az:// …     obstore where it is installed, else fsspec with the package for the scheme
-    https:// hf:// …        fsspec, with the package for the scheme
+    https://                the same; lists of files by fsspec
+    hf:// …                 fsspec, with the package for the scheme
     pipe:, a::b             refused: data must not run programs, nor open one file through another
 
 Callers may assign other stores to URL prefixes, and options to the stores made here: pass `Stores`.
@@ -27,6 +28,7 @@ from lading.storage.memory import MemoryStore
 from lading.storage.objects import ObjectStore, is_usable, serves
 from lading.storage.shard_cache import ShardCache, make_cache
 from lading.storage.store_options import Options, by_prefix, of_url
+from lading.storage.web import WebStore
 from lading.storage.wrappers import WrappedStore
 
 __all__ = ["Stores", "is_local", "named_folder", "resolve", "without_query"]
@@ -161,8 +163,8 @@ def _cached(store: Store, cache: ShardCache) -> CachedStore:
 
 
 @lru_cache(maxsize=256)
-def _by_obstore(place: str, options: Options, _: frozenset[tuple[str, str]]) -> ObjectStore:
-    return ObjectStore(place, options=options)
+def _by_obstore(place: str, options: Options, _: frozenset[tuple[str, str]]) -> ObjectStore | WebStore:
+    return WebStore(place, options=options) if place.startswith("http") else ObjectStore(place, options=options)
 
 
 @lru_cache(maxsize=256)

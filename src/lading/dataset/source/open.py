@@ -449,7 +449,8 @@ def _listed(source: Source, stores: Stores, read: ReadOptions) -> tuple[Listing,
     is_one = len(names) == 1
     if is_one and not read.split and without_query(names[0]) == names[0]:
         store, path = resolve(names[0].rstrip("/"), stores)
-        kept = load_manifest(store, path, limits=limits)
+        pattern = not is_local(store) and ("*" in path or "{" in path)  # a server is not asked for such names
+        kept = None if pattern else load_manifest(store, path, limits=limits)
         if kept is not None:
             return list_kept(kept[1], path), kept
     format_name = get_format(read.format).name if read.format else ""

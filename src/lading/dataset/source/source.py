@@ -382,7 +382,7 @@ def _list_one(name: str, stores: Stores, limits: Limits, asked: Asked) -> Listin
         if asked.missing_too and claimed_by(path) is not None:
             return ListedShard(path)
         what = "no such file or folder" if is_local(store) else "the bucket or path does not exist"
-        raise SourceNotFound(what, file=name, found=None if name else repr(name)) from error
+        raise SourceNotFound(what, file=name, found=None if name else repr(name), advice=error.advice) from error
     _refuse_split(name, asked)
     listing = _listed_in_json(store, path, info, limits) if path.endswith(".json") else None
     return ListedShard(path, size_bytes=info.size_bytes) if listing is None else listing
