@@ -13,12 +13,15 @@ from collections.abc import Iterator
 from difflib import get_close_matches
 from functools import cache
 from importlib import import_module
-from importlib.metadata import EntryPoint, entry_points
+from typing import TYPE_CHECKING
 
 from lading.errors import DataError, UnknownFormat, UsageError
 from lading.formats.base import AnyFormat
 from lading.formats.index_json import refuse_pointer
 from lading.storage.stores import without_query
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 __all__ = [
     "aliases_of",
@@ -108,13 +111,15 @@ def register(new: AnyFormat, *, listed: bool = True) -> None:
 def _entry_points() -> dict[str, EntryPoint]:
     """Return the formats of other packages by name.
 
-    importlib.metadata parses the metadata of every installed package, which takes 20 ms. So the files are searched for
-    the group first.
+    importlib.metadata parses the metadata of every installed package, which takes 20 ms, and as long to import. So the
+    files are searched for the group first.
     """
     folders = [folder for folder in dict.fromkeys(sys.path) if os.path.isdir(folder or ".")]
     found = (entry for folder in folders for entry in os.scandir(folder or ".") if entry.name.endswith(_METADATA))
     if not any(_names_group(entry.path) for entry in found):
         return {}
+    from importlib.metadata import entry_points
+
     return {point.name: point for point in entry_points(group=_GROUP) if point.name not in _BUILT_IN}
 
 

@@ -38,7 +38,6 @@ from lading.jobs.messages import (
     encode_warning,
     plain_value,
 )
-from lading.jobs.read_task import ReadWorker
 from lading.jobs.spec import Conversion
 from lading.jobs.threads import using_threads
 from lading.manifest.values import FOLDER, own_version
@@ -113,6 +112,8 @@ def _done(told: Mapping[str, Any], tables: Sequence[pa.Table | None]) -> dict[st
             answer.update(message)
 
     if "reading" in told:
+        from lading.jobs.read_task import ReadWorker  # with all of a dataset: half as much again as a conversion
+
         with ReadWorker(told["reading"], tell) as worker:
             worker.do(told["task"], tables)
         return answer

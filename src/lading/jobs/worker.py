@@ -22,7 +22,6 @@ from typing import Any, Self
 
 import pyarrow as pa
 
-from lading.formats.registry import all_formats
 from lading.jobs.do_task import convert_task
 from lading.jobs.messages import (
     encode_error,
@@ -30,7 +29,6 @@ from lading.jobs.messages import (
     read_message,
     write_message,
 )
-from lading.jobs.read_task import ReadWorker
 from lading.jobs.spec import Conversion
 from lading.jobs.threads import using_threads
 from lading.processes.child_process import end_with_parent, hand_on_warnings, leave_pandas_out, leave_signals
@@ -87,7 +85,6 @@ def main() -> None:
     end_with_parent()
     leave_signals()
     with _Parent() as parent:
-        list(all_formats())  # import them while the other process is still planning
         hand_on_warnings(lambda *warning: parent.tell(warning=encode_warning(*warning)))
         opening, _ = parent.hear()
         closing = Background("lading-close")
@@ -106,6 +103,8 @@ def main() -> None:
 def _job(opening: dict[str, Any], closing: Background, tell: Callable[..., None]) -> _Do:
     """Return the function that does tasks: they are pieces of a conversion, or of a reading."""
     if "reading" in opening:
+        from lading.jobs.read_task import ReadWorker  # with all of a dataset: half as much again as a conversion
+
         return ReadWorker(opening["reading"], tell).do
     return partial(convert_task, Conversion.decode(opening["conversion"]), closing, tell)
 

@@ -18,7 +18,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import numpy as np
@@ -101,6 +100,8 @@ _MOST_SHOWN = 80
 @cache
 def own_version() -> str | None:
     """Return the version of lading that is installed; None if none is."""
+    from importlib.metadata import PackageNotFoundError, version  # a tenth of a worker's start
+
     try:
         return version("lading")
     except PackageNotFoundError:
