@@ -35,8 +35,11 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-com
 demo: $(VENV)/.lading
 	$(BIN)/lading demo
 
-# A module's tests stay with one worker: what its fixtures make is made once.
-test: $(VENV)/.peers $(VENV)/.servers lint docs
+# Two at a time, which do not meet: environments first, then what reads the sources. A module's tests stay with one
+# worker: what its fixtures make is made once.
+test:
+	$(MAKE) --jobs 2 --no-print-directory $(VENV)/.peers $(VENV)/.servers
+	$(MAKE) --jobs 2 --no-print-directory lint docs
 	$(BIN)/python -m pytest -n 2 --dist loadscope --no-loadscope-reorder
 
 soak: $(VENV)/.peers $(VENV)/.servers
