@@ -15,6 +15,7 @@ import typer.testing
 from hypothesis import HealthCheck, settings
 
 from golden_cases import ARCHIVES, Golden
+from object_server import empty_server, object_server
 from soak import SOAK
 
 # Nothing depends on wall-clock time: a machine that is busy is no failure. `make soak` tries more of everything.
@@ -81,6 +82,19 @@ def _command_made_once() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(typer.testing, "_get_command", functools.cache(typer.main.get_command))
         yield
+
+
+@pytest.fixture(scope="session")
+def _object_server() -> Iterator[str]:
+    with object_server() as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def server(_object_server: str) -> str:
+    """The URL of an object server with an empty bucket: started once a session, emptied for each module."""
+    empty_server(_object_server)
+    return _object_server
 
 
 @pytest.fixture(scope="module")

@@ -19,15 +19,9 @@ from lading.storage.base import FileInfo, Store, write_file
 from lading.storage.local import LocalStore
 from lading.storage.objects import ObjectStore
 from lading.storage.stores import _by_obstore, resolve
-from object_server import BUCKET, environment, object_server, options
+from object_server import BUCKET, environment, options
 
 _OPTIONS: dict[str, Any] = {"format": "parquet", "shard_size": "300kb"}
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[str]:
-    with object_server() as url:
-        yield url
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ import pickle
 import secrets
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,16 +23,10 @@ from lading.storage.fsspec import FsspecStore
 from lading.storage.objects import ObjectStore
 from lading.storage.stores import resolve
 from lading.testing import StoreTests
-from object_server import BUCKET, environment, object_server, options
+from object_server import BUCKET, environment, options
 from tars import tar_of
 
 _LEAD = f"s3://{BUCKET}/"
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[str]:
-    with object_server() as url:
-        yield url
 
 
 @pytest.fixture(scope="module")

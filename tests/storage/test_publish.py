@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -12,7 +12,7 @@ from lading.errors import DestinationExists, NotFound
 from lading.storage.base import FileInfo, write_file
 from lading.storage.objects import ObjectStore
 from lading.storage.publish import Finished, publish_list
-from object_server import BUCKET, object_server, options
+from object_server import BUCKET, options
 
 _NEW = {
     "shard-0": b"new 0", "shard-1": b"new 1", "_lading/shards": b"new list", "_lading/manifest.json": b"new manifest",
@@ -23,9 +23,8 @@ _OLD = {
 
 
 @pytest.fixture(scope="module")
-def store() -> Iterator[ObjectStore]:
-    with object_server() as url:
-        yield ObjectStore(f"s3://{BUCKET}", options=options(url))
+def store(server: str) -> ObjectStore:
+    return ObjectStore(f"s3://{BUCKET}", options=options(server))
 
 
 class _Killed(Exception):

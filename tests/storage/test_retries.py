@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import obstore
@@ -18,17 +17,16 @@ from lading.storage.base import write_file
 from lading.storage.objects import ObjectStore
 from lading.storage.retries import Retries
 from lading.storage.stores import Stores
-from object_server import BUCKET, object_server, options
+from object_server import BUCKET, options
 
 _DATA = os.urandom(100_000)
 _PATH = f"s3://{BUCKET}/a"
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[str]:
-    with object_server() as url:
-        obstore.put(S3Store(BUCKET, client_options={"allow_http": True}, **options(url)), "a", _DATA)
-        yield url
+def server(server: str) -> str:
+    obstore.put(S3Store(BUCKET, client_options={"allow_http": True}, **options(server)), "a", _DATA)
+    return server
 
 
 def _store(url: str, *, retry_s: float = 60.0, timeout_s: float = 1.0) -> ObjectStore:

@@ -23,15 +23,9 @@ from lading.storage.fsspec import FsspecStore
 from lading.storage.objects import ObjectStore
 from lading.storage.store_options import by_prefix, for_fsspec, for_obstore, of_url
 from lading.storage.stores import Stores, resolve
-from object_server import BUCKET, object_server, options
+from object_server import BUCKET, options
 
 _SECRET = "never-to-be-shown"
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[str]:
-    with object_server() as url:
-        yield url
 
 
 @pytest.fixture(autouse=True)

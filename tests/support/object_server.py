@@ -24,7 +24,7 @@ BUCKET = "bucket"
 
 @contextmanager
 def object_server() -> Iterator[str]:
-    """The URL of a server with an empty bucket named `BUCKET`. Skips the test where moto is not there."""
+    """The URL of a server that has no bucket yet. Skips the test where moto is not there."""
     if not PROGRAM.exists():
         pytest.skip("make test sets up the server")
     with socket.create_server(("127.0.0.1", 0)) as free:
@@ -35,7 +35,7 @@ def object_server() -> Iterator[str]:
         try:
             while True:
                 try:
-                    urllib.request.urlopen(urllib.request.Request(f"{url}/{BUCKET}", method="PUT")).close()
+                    urllib.request.urlopen(f"{url}/moto-api/data.json").close()
                     break
                 except URLError:
                     assert server.poll() is None, "the server ended"
@@ -43,6 +43,12 @@ def object_server() -> Iterator[str]:
             yield url
         finally:
             server.kill()
+
+
+def empty_server(url: str) -> None:
+    """Leave the server nothing but an empty bucket named `BUCKET`."""
+    for method, path in (("POST", "moto-api/reset"), ("PUT", BUCKET)):
+        urllib.request.urlopen(urllib.request.Request(f"{url}/{path}", method=method)).close()
 
 
 def options(url: str) -> dict[str, Any]:

@@ -25,13 +25,13 @@ class Watch:
 
 
 def children(pid: int) -> list[int]:
-    """Return living processes that this one started, without helpers of multiprocessing, which live as long."""
+    """Return living processes that this one started, without those that live as long: multiprocessing's, the server."""
     found = []
     for status in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):
             if int(_fields(status)[1]) == pid and not gone(int(status.parent.name)):
                 command = (status.parent / "cmdline").read_bytes()
-                if b".forkserver" in command or b".resource_tracker" in command:
+                if any(name in command for name in (b".forkserver", b".resource_tracker", b"moto_server")):
                     continue
                 found.append(int(status.parent.name))
     return found
