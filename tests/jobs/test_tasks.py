@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import accumulate, pairwise
 from pathlib import Path
 
 import pyarrow as pa
@@ -9,7 +10,8 @@ import pytest
 
 from lading.dataset.source.source import LISTING_SCHEMA, Listing
 from lading.errors import NotFound
-from lading.jobs.tasks import Rates, Task, is_one_task, plan_tasks, shard_sizes
+from lading.formats.base import Stretch
+from lading.jobs.tasks import Piece, Rates, Task, is_large, is_one_task, plan_tasks, shard_sizes
 from lading.pipeline.cutting import Cut
 from lading.storage.stores import Stores
 
@@ -20,7 +22,17 @@ def listing(*sizes: int | None, folder: str = "x") -> Listing:
 
 
 def bounds(*sizes: int, shard_bytes: int = 100, rate: float = 1.0) -> list[tuple[int, int]]:
-    return [(t.first, t.stop) for t in plan_tasks(sizes, shard_bytes, Rates(rate))]
+    return [(t.first, t.stop) for t in plan_tasks(whole(*sizes), shard_bytes, Rates(rate))]
+
+
+def whole(*sizes: int) -> list[Piece]:
+    return [Piece(number, size) for number, size in enumerate(sizes)]
+
+
+def cut(shard: int, sizes: list[int]) -> list[Piece]:
+    """A shard in pieces of these sizes, with a row for each byte."""
+    ends = list(accumulate(sizes, initial=0))
+    return [Piece(shard, b - a, Stretch(a, b, 0, a, b, a, b, is_last=b == ends[-1])) for a, b in pairwise(ends)]
 
 
 def test_a_task_is_a_whole_number_of_shards() -> None:
@@ -51,7 +63,7 @@ def test_sizes_count_as_they_are_written() -> None:
 
 
 def test_all_tasks_but_the_last_make_equal_shards() -> None:
-    tasks = plan_tasks([104, 30], 100, Rates(1.0, 1.5))
+    tasks = plan_tasks(whole(104, 30), 100, Rates(1.0, 1.5))
     assert tasks[0] == Task(0, 0, 1, 104, Cut(100, 104, tasks[0].cut.slack, 1.5))
     assert tasks[1] == Task(1, 1, 2, 30, Cut(100, ratio=1.5))
 
@@ -61,9 +73,35 @@ def test_small_sources_are_one_task(monkeypatch: pytest.MonkeyPatch) -> None:
     assert is_one_task([1 << 20] * 63)
     assert not is_one_task([1 << 20] * 64)
     assert is_one_task([1 << 40])
-    assert [(t.first, t.stop) for t in plan_tasks([1 << 20] * 64, 1 << 20, Rates())] == [
+    assert [(t.first, t.stop) for t in plan_tasks(whole(*[1 << 20] * 64), 1 << 20, Rates())] == [
         (at, at + 16) for at in range(0, 64, 16)
     ]
+
+
+def test_a_shard_in_pieces_is_several_tasks() -> None:
+    tasks = plan_tasks([Piece(0, 60), *cut(1, [20] * 12), Piece(2, 50)], 100, Rates())
+    rows = [(t.first, t.stop, [s and (s.first_row, s.stop_row, s.is_last) for s in t.stretches]) for t in tasks]
+    assert rows == [
+        (0, 2, [None, (0, 40, False)]),
+        (1, 2, [(40, 140, False)]),
+        (1, 2, [(140, 240, True)]),
+        (2, 3, []),
+    ]
+    assert [t.source_bytes for t in tasks] == [100, 100, 100, 50]
+
+
+def test_a_task_with_all_pieces_of_a_shard_reads_the_shard() -> None:
+    [task] = plan_tasks([*cut(0, [20] * 2), Piece(1, 5)], 100, Rates())
+    assert (task.first, task.stop, task.stretches) == (0, 2, ())
+
+
+def test_shards_are_cut_if_they_are_large_and_few() -> None:
+    assert is_large(150, [150], 100)
+    assert not is_large(149, [149], 100)
+    assert is_large(300, [300] * 64, 100)
+    assert not is_large(300, [300] * 65, 100)
+    assert is_large(1, [1] * 64, 100, has_more=True)
+    assert not is_large(1, [1] * 65, 100, has_more=True)
 
 
 def test_sizes_that_are_not_listed_are_looked_up(tmp_path: Path) -> None:

@@ -65,6 +65,8 @@ __all__ = [
     "ShardReader",
     "ShardWriter",
     "SplitList",
+    "Stretch",
+    "Units",
     "Written",
     "map_file",
     "parse_options",
@@ -122,6 +124,79 @@ class RowFilter:
 
 
 @dataclass(frozen=True, slots=True)
+class Units:
+    """The parts of a shard that can be read alone: row groups, record batches, samples.
+
+    Attributes:
+        row: the first row of each unit, and the number of rows.
+        offset: where the bytes of each unit begin, and where those of the last one end.
+    """
+
+    row: NDArray[np.int64]
+    offset: NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Neighbouring samples of a shard, which begin where a unit of it does (`ShardReader.units`), or some rows behind.
+
+    Attributes:
+        first_row: its first row in the shard.
+        stop_row: the row behind its last one.
+        skipped_rows: rows of its first unit before its own: items of a sample that begins before.
+        first_sample: its first sample in the shard. Only rows that are items have other numbers.
+        stop_sample: the sample behind its last one.
+        start: where its first unit begins.
+        stop: where its bytes end, or a unit begins that also has the last items of its last sample.
+        is_last: whether it ends with the shard.
+    """
+
+    first_row: int
+    stop_row: int
+    skipped_rows: int
+    first_sample: int
+    stop_sample: int
+    start: int
+    stop: int
+    is_last: bool
+
+    @property
+    def num_rows(self) -> int:
+        """The number of its rows."""
+        return self.stop_row - self.first_row
+
+    @property
+    def num_samples(self) -> int:
+        """The number of its samples."""
+        return self.stop_sample - self.first_sample
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it is all of the shard."""
+        return self.first_row == 0 and self.is_last
+
+    @property
+    def size_bytes(self) -> int:
+        """The number of its bytes."""
+        return self.stop - self.start
+
+    def of(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield its rows out of batches that begin at its first unit; no further batch is asked for."""
+        skipped, rows = self.skipped_rows, self.num_rows
+        for batch in batches:
+            part = batch.slice(min(skipped, batch.num_rows), rows)
+            skipped, rows = max(skipped - batch.num_rows, 0), rows - part.num_rows
+            if part.num_rows:
+                yield part
+            if not rows:
+                return
+
+    def through(self, last: Stretch) -> Stretch:
+        """Return the samples from the first of these to the last of another stretch."""
+        return replace(self, stop_row=last.stop_row, stop_sample=last.stop_sample, stop=last.stop, is_last=last.is_last)
+
+
+@dataclass(frozen=True, slots=True)
 class ShardFile:
     """One file to be read as a shard.
 
@@ -137,6 +212,7 @@ class ShardFile:
         alone: whether no file has this one's name and `.idx` behind it; False if that is unknown.
         rows: the rows to read, ascending, if other rows are damaged; None for all rows. Readers ignore it: views skip
             the other rows (`lading.interleaved.open`).
+        stretch: the samples to read, as rows 0, 1, …; None for all. Only for readers with `units`, and for `batches`.
         stands_for: the file that this one was made from; relative paths in it start there. Empty for an original.
         stands_in: the store of that file; None for an original.
         stores: further stores, for files that this one refers to.
@@ -163,6 +239,7 @@ class ShardFile:
     partition: str = ""
     alone: bool = False
     rows: NDArray[np.int64] | None = None
+    stretch: Stretch | None = None
     stands_for: str = ""
     stands_in: Store | None = None
     stores: Stores = field(default_factory=Stores)
@@ -331,6 +408,14 @@ class ShardReader(ABC):
         each unit that is read at once (a Parquet row group), with its `num_rows`. By default the shard is one unit.
         """
         return pa.table({"num_rows": pa.array([self.num_rows()], pa.int64())})
+
+    def units(self) -> Units | None:
+        """Return where the shard can be cut, so that the parts are read alone, and nothing is read twice.
+
+        None if it cannot be cut. Reads headers only. Afterwards, `counts` has the counts of the whole shard that
+        `batches` of a part (`ShardFile.stretch`) does not report.
+        """
+        return None
 
     def read(self, rows: NDArray[np.int64] | None = None, scan: Scan = DEFAULT_SCAN) -> pa.Table:
         """Return rows by ordinal, in the given order, repeats allowed; all rows for None. For random access.

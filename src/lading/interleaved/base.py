@@ -64,6 +64,13 @@ class View(ABC):
     def num_samples(self) -> int:
         """Return the number of samples, by the cheapest means."""
 
+    def samples_from(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the first sample that begins at each of these rows of the file or behind it, and the row where.
+
+        The rows are ascending. The number of rows is the place behind the last sample.
+        """
+        return rows, rows
+
     @abstractmethod
     def batches(self, scan: Scan = DEFAULT_SCAN) -> Iterator[pa.RecordBatch]:
         """Yield all rows in order: whole samples, at most `max_rows` rows and `max_bytes` of payload a batch.

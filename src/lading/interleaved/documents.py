@@ -79,13 +79,16 @@ class DocumentsView(View):
         reader: the open shard.
         options: only `fields` is used; the rest is for tars.
         fetcher: reads the references.
+        first_row: number in the file of the first document that is read, which may be its id.
     """
 
     has_errors = False
 
-    def __init__(self, reader: DocumentReader, options: InterleavedOptions, fetcher: Fetcher) -> None:
+    def __init__(
+        self, reader: DocumentReader, options: InterleavedOptions, fetcher: Fetcher, first_row: int = 0
+    ) -> None:
         self._reader, self._options, self._fetcher = reader, options, fetcher
-        self._missing = 0
+        self._missing, self._first_row = 0, first_row
 
     def declares_types(self) -> bool:
         """Return whether the column types come from the file, not from the values."""
@@ -176,7 +179,8 @@ class DocumentsView(View):
 
     def _of(self, documents: pa.RecordBatch, rows: NDArray[np.int64], *, with_references: bool) -> pa.RecordBatch:
         with errors_at(file=self._reader.path):
-            places, ids = _Places.of(documents, rows), _ids(documents, rows, posixpath.basename(self._reader.path))
+            places = _Places.of(documents, rows)
+            ids = _ids(documents, rows + self._first_row, posixpath.basename(self._reader.path))
         files: list[FileEntry] = []
         errors: dict[int, DataError] = {}
         if with_references:

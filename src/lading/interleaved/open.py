@@ -97,7 +97,8 @@ def open_view(  # noqa: PLR0913, PLR0917 - what a dataset knows of its shards
     if packed is not None:
         return PackedView(selected_rows(packed, rows), source.path, interleaved, schema)
     if reader.document_reader is not None:
-        return DocumentsView(reader.document_reader, interleaved, fetcher)
+        first_row = 0 if source.stretch is None else source.stretch.first_row
+        return DocumentsView(reader.document_reader, interleaved, fetcher, first_row)
     items = selected_rows(reader, rows)
     return ItemsView(grouped(items) if interleaved.regroup else items, source.place, interleaved, follower, fetcher)
 

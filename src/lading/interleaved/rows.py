@@ -134,6 +134,16 @@ class ItemsView(View):
             self._starts = np.concatenate([*parts, [self._reader.num_rows()]]).astype(np.int64)
         return self._starts
 
+    def samples_from(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the first sample that begins at each of these rows or behind it, and the row where.
+
+        Reads the id column, and refuses ids that appear again, as `batches` does.
+        """
+        parts = [first for _, first in self._samples_of(self._checked(self._only_ids()))]
+        starts = self._starts = np.concatenate([*parts, [self._reader.num_rows()]]).astype(np.int64)
+        sample = np.searchsorted(starts, rows)
+        return sample, starts[sample]
+
     def _only_ids(self) -> Iterator[pa.RecordBatch]:
         return self._reader.batches(Scan(["sample_id"]))
 

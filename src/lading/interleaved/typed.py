@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
+import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
@@ -118,6 +119,10 @@ class TypedView(View):
     def num_samples(self) -> int:
         """Return the number of samples."""
         return self._view.num_samples()
+
+    def samples_from(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the first sample that begins at each of these rows or behind it, and the row where."""
+        return self._view.samples_from(rows)
 
     def batches(self, scan: Scan = DEFAULT_SCAN) -> Iterator[pa.RecordBatch]:
         """Yield all rows in order, with their new types."""

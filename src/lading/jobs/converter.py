@@ -25,7 +25,7 @@ from lading.dataset.transform.row_filters import row_filter_of
 from lading.dataset.transform.transform import Transform
 from lading.dataset.writing.outcomes import Outcomes, failed_rows
 from lading.errors import SchemaMismatch
-from lading.formats.base import AnyFormat, Scan
+from lading.formats.base import AnyFormat, Scan, Stretch
 from lading.formats.registry import get_format
 from lading.jobs.progress import Tally
 from lading.jobs.spec import Conversion
@@ -57,7 +57,7 @@ class Converter:
         write_ledger: takes lines of the ledger; None where none is kept.
         on_digests: called with the content digests of each batch, `(samples, 16)`; None takes none.
         on_batch: called after every batch and every shard.
-        sizes: bytes of each shard of the source, if they are known.
+        sizes: bytes of each shard of the source, by its number, if they are known.
         max_rows: rows of a batch, at most.
 
     Attributes:
@@ -75,7 +75,7 @@ class Converter:
         write_ledger: Callable[[bytes], None] | None = None,
         on_digests: Callable[[NDArray[np.uint8]], None] | None = None,
         on_batch: Callable[[], None] = lambda: None,
-        sizes: Sequence[int] = (),
+        sizes: Sequence[int] | Mapping[int, int] = (),
         max_rows: int = _MAX_ROWS,
     ) -> None:
         self._sizes = sizes
@@ -95,27 +95,31 @@ class Converter:
             any_members=dataset.takes_any_fields,
         )
 
-    def copy(self, shards: range, writer: PartWriter) -> None:
-        """Write the rows of some shards, with their payload or with references, as the conversion says."""
-        for _ in self.copied(shards, writer):
+    def copy(self, shards: range, writer: PartWriter, stretches: Sequence[Stretch | None] = ()) -> None:
+        """Write the rows of some shards, with their payload or with references, as the conversion says.
+
+        With stretches, one for each of the shards, these samples alone are written; None stands for all of a shard.
+        """
+        for _ in self.copied(shards, writer, stretches):
             pass
 
-    def copied(self, shards: range, writer: PartWriter) -> Iterator[Batch]:
+    def copied(self, shards: range, writer: PartWriter, stretches: Sequence[Stretch | None] = ()) -> Iterator[Batch]:
         """Do what `copy` does; give each batch when it is written."""
-        for batch in self.ready(shards):
+        for batch in self.ready(shards, stretches):
             with batch.naming_files():
                 write_rows(writer, self._dataset.fetcher, batch, behind=True, duplicate_ids="apart")
             yield batch
 
-    def ready(self, shards: range) -> Iterator[Batch]:
+    def ready(self, shards: range, stretches: Sequence[Stretch | None] = ()) -> Iterator[Batch]:
         """Give the rows of some shards as a writer takes them: with the columns that are written, and with references.
 
-        References are left where a writer may take payload from files, and where it is not to be read.
+        References are left where a writer may take payload from files, and where it is not to be read. `stretches` is
+        as in `copy`.
         """
         spec = self._spec
         # The fixed costs of a batch equal the time to move 5 MB: shards of 240 KB are converted 1.6 times as fast so.
         most = min(_TOGETHER_BYTES, spec.max_batch_bytes // 4)
-        batches = join(self.rows(shards), _MAX_ROWS, most, _TOGETHER_SHARDS, self._may_join)
+        batches = join(self.rows(shards, stretches), _MAX_ROWS, most, _TOGETHER_SHARDS, self._may_join)
         target = spec.plan.written if self._arranged is None else spec.plan.schema_written
         for batch in self._fetch(batches):
             with batch.naming_files():
@@ -123,14 +127,14 @@ class Converter:
             yield aligned
             del aligned, batch  # before as much is read again
 
-    def rows(self, shards: range) -> Iterator[Batch]:
-        """Give the rows of some shards behind the steps, payload as references or views."""
-        batches = self._scan(shards) if self._arranged is None else self._in_order(self._arranged, shards)
+    def rows(self, shards: range, stretches: Sequence[Stretch | None] = ()) -> Iterator[Batch]:
+        """Give the rows of some shards behind the steps, payload as references or views; `stretches` as in `copy`."""
+        batches = self._scan(shards, stretches) if self._arranged is None else self._in_order(self._arranged, shards)
         return self._transform(batches, shards.start) if self._spec.steps else batches
 
     # Stages
 
-    def _scan(self, shards: range) -> Iterator[Batch]:
+    def _scan(self, shards: range, stretches: Sequence[Stretch | None]) -> Iterator[Batch]:
         """Give the rows of some shards, with the columns of the conversion."""
         spec, plan, schema = self._spec, self._spec.plan, self._schema
         columns = None if plan.columns is None else [*plan.columns, "__key__"]
@@ -139,14 +143,17 @@ class Converter:
         scan = Scan(columns, schema, self._max_rows, spec.max_batch_bytes, views=True, drifting=True)
         # If rows between two samples of one id were dropped, the two would become one.
         apart = spec.view == "interleaved" and not all(isinstance(step, Limit) for step in spec.steps)
-        for number in shards:
+        parts = stretches or [None] * len(shards)
+        sizes = self._sizes_of(shards, parts)
+        for at, (number, stretch) in enumerate(zip(shards, parts, strict=True)):
             if self.transform.is_done():
                 return
-            share = self._share_of(number, shards)
+            share = _share_of(sizes, at)
             found = scan_shard(
                 self._dataset, number, scan,
                 by_index=self._dataset.manifest is not None,  # a tar of others may hold members to be reported
                 row_filter=row_filter_of(spec.steps, spec.view, self._dataset.fetcher),
+                stretch=stretch,
             )  # fmt: skip
             for batch in found:
                 if schema is not None and plan.whole:
@@ -162,16 +169,17 @@ class Converter:
                     self._on_batch()
                 if self.transform.is_done():
                     break
-            self.tally.shards += 1
+            self.tally.shards += stretch is None or stretch.is_last
             self._on_batch()
 
-    def _share_of(self, number: int, shards: range) -> Callable[[Batch], float | None]:
-        """A function that is called with each batch of a shard: what share of these shards is read behind it."""
-        total = sum(self._sizes[each] for each in shards) if self._sizes else 0
-        if not total:
-            return lambda _: None
-        before, size = sum(self._sizes[each] for each in range(shards.start, number)), self._sizes[number]
-        return lambda batch: (before + size * min(batch.source_share or 0.0, 1.0)) / total
+    def _sizes_of(self, shards: range, stretches: Sequence[Stretch | None]) -> Sequence[int]:
+        """Bytes of what is read of each shard; none if they are not known."""
+        if not self._sizes:
+            return ()
+        return [
+            self._sizes[number] if stretch is None else stretch.size_bytes
+            for number, stretch in zip(shards, stretches, strict=True)
+        ]
 
     def _in_order(self, arranged: Arranged, places: range) -> Iterator[Batch]:
         """Give the samples of a range of places in their new order."""
@@ -301,6 +309,15 @@ class Converter:
         placed = None if numbers is None else numbers[first : first + batch.num_rows]
         for outcome in failed_rows(self._spec.write.on_error, batch, errors, placed):
             self.losses.add(outcome)
+
+
+def _share_of(sizes: Sequence[int], at: int) -> Callable[[Batch], float | None]:
+    """A function that is called with each batch of a shard: what share of all shards is read behind it."""
+    total = sum(sizes)
+    if not total:
+        return lambda _: None
+    before, size = sum(sizes[:at]), sizes[at]
+    return lambda batch: (before + size * min(batch.source_share or 0.0, 1.0)) / total
 
 
 def bounded_options(fmt: AnyFormat, options: Mapping[str, Any], max_bytes: int) -> dict[str, Any]:

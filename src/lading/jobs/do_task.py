@@ -24,6 +24,7 @@ from lading.dataset.shards.random_access import uniting
 from lading.dataset.source.source import LISTING_SCHEMA, Listing
 from lading.dataset.transform.part_shards import planned_shards
 from lading.dataset.writing.outcomes import LEDGER_NAME
+from lading.formats.base import Stretch
 from lading.formats.registry import get_format
 from lading.interleaved.tar_writer import Roles
 from lading.jobs.converter import Converter
@@ -189,7 +190,7 @@ def convert_task(
         failed.callback(shards.abort)
         if ledger is not None:
             failed.callback(ledger.abort)
-        converter.copy(places, writer)
+        converter.copy(places, writer, [each and Stretch(**each) for each in task["stretches"]])
         writer.end_shard()
         if ledger is not None:
             ledger.close()

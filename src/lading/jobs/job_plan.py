@@ -15,7 +15,7 @@ from lading.dataset.source.source import Source, listed_once
 from lading.errors import UsageError
 from lading.formats.registry import get_format
 from lading.jobs.conversion_job import ConversionJob
-from lading.jobs.schedule import planned_tasks
+from lading.jobs.schedule import planned_pieces, planned_tasks
 from lading.jobs.settle import settled
 from lading.jobs.tasks import ALONE_BYTES, SHARD_BYTES, shard_sizes
 from lading.jobs.trial import tried_rates
@@ -130,7 +130,9 @@ def plan_job(
     with open_shards(job.source, **job.opening) as every, shards_that_fit(every, job.steps) as shards:
         sizes = list(shard_sizes(shards.listing, job.stores, skip=job.read.on_bad_shard == "skip"))
         spec = settled(job, shards)
-        tasks, rates = planned_tasks(shards, spec, sizes, alone=False), tried_rates(shards, spec, sizes)
+        pieces = planned_pieces(job, shards, sizes, alone=False)
+        tasks = planned_tasks(shards, spec, sizes, pieces, alone=False)
+        rates = tried_rates(shards, spec, pieces)
         source_format, view, source_shards = shards.format, shards.view, len(sizes)
     size, largest, num_tasks = sum(sizes), max((task.source_bytes for task in tasks), default=0), len(tasks)
     shard_bytes = SHARD_BYTES if write.shard_size is None else parse_bytes(write.shard_size)

@@ -136,7 +136,7 @@ class Run:
                 self._by(pool.workers, self._tasks[number:], writer, store)
                 break
             writer.end_part(task.cut, task.first_row)
-            self._converter.copy(range(task.first, task.stop), writer.part)
+            self._converter.copy(range(task.first, task.stop), writer.part, task.stretches)
             speed.add(task.source_bytes)
         self._refuse_absent_fields()
 
@@ -182,6 +182,7 @@ class Run:
             "cut": asdict(task.cut),
             "sizes": self._sizes[task.first : task.stop],
             "first_row": task.first_row,
+            "stretches": [each and asdict(each) for each in task.stretches],
             "shards": self._dataset.listing.table.slice(first, stop - first).to_pylist(),
             "arranged": None if arranged is None else [arranged.folder, task.first, task.stop],
         }

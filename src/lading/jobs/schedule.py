@@ -13,6 +13,7 @@ from lading.arrow.rebatch import HELD_BATCHES
 from lading.dataset.order.arranged import Arranged
 from lading.dataset.order.chosen import ChosenSamples, split_at_list
 from lading.dataset.shards.shards import Shards
+from lading.dataset.shards.stretches import may_be_cut, refuse_same_ids, stretches_of
 from lading.dataset.steps.step import (
     Filter,
     Limit,
@@ -32,18 +33,31 @@ from lading.jobs.pool import Workers
 from lading.jobs.run import LazyWorkerPool, is_quick
 from lading.jobs.settle import settled
 from lading.jobs.spec import Conversion
-from lading.jobs.tasks import ALONE_BYTES, SHARD_BYTES, Task, arranged_tasks, is_one_task, plan_tasks, shard_sizes
+from lading.jobs.tasks import (
+    ALONE_BYTES,
+    SHARD_BYTES,
+    Piece,
+    Task,
+    arranged_tasks,
+    is_large,
+    is_one_task,
+    plan_tasks,
+    shard_sizes,
+)
 from lading.jobs.threads import threads_each
 from lading.jobs.trial import tried_rates, tried_ratio
 from lading.manifest.commit import Staging
 from lading.manifest.values import lookup
+from lading.options import WriteOptions
 from lading.pipeline.cutting import ONE_SHARD, Cut
 from lading.pipeline.shard_kind import ShardKind
 from lading.storage.base import Sink, Store
 from lading.units import count, parse_bytes
 
-__all__ = ["Schedule", "make_schedule", "planned_tasks"]
+__all__ = ["Schedule", "make_schedule", "planned_pieces", "planned_tasks"]
 
+_PIECES_OF_SHARD = 64
+"""Pieces of a source for a shard of the output, so that tasks fit whole shards."""
 _LOOKED_UP = 1 << 16
 """Numbers of samples whose shards are looked up at once."""
 
@@ -92,9 +106,10 @@ def make_schedule(
     sizes = list(shard_sizes(shards.listing, job.stores, skip=job.read.on_bad_shard == "skip"))
     shares = not alone and _may_share(job, behind)
     if not before:
-        staging, pool = _workers(job, shards, held, sizes, place, staging) if shares else (None, None)
+        pieces = planned_pieces(job, shards, sizes, alone=alone)
+        staging, pool = _workers(job, shards, held, sizes, len(pieces), place, staging) if shares else (None, None)
         spec = settled(job, shards)
-        tasks = _numbered(planned_tasks(shards, spec, sizes, alone=alone), shards, spec, None)
+        tasks = _numbered(planned_tasks(shards, spec, sizes, pieces, alone=alone), shards, spec, None)
         return Schedule(spec, tasks, sizes, staging, pool)
     if job.columns is not None:
         job = replace(job, steps=(*job.steps, Select(job.columns)), columns=None)
@@ -104,7 +119,7 @@ def make_schedule(
     spec, arranged, source_shards = _arranged(whole, chosen, shards, held, to_file=shares)
     tasks = _numbered(_arranged_tasks(shards, whole, spec, arranged, alone=alone), shards, spec, arranged)
     parts = [task.source_bytes for task in tasks]
-    staging, pool = _workers(job, shards, held, parts, place, staging) if shares else (None, None)
+    staging, pool = _workers(job, shards, held, parts, len(parts), place, staging) if shares else (None, None)
     return Schedule(spec, tasks, sizes, staging, pool, arranged, chosen, source_shards)
 
 
@@ -129,13 +144,14 @@ def _workers(
     shards: Shards,
     held: ExitStack,
     sizes: Sequence[int],
+    most_tasks: int,
     place: tuple[Store, str],
     staging: Staging | None,
 ) -> tuple[Staging | None, LazyWorkerPool | None]:
-    """The folder to build in and the workers, if there is work for several processes."""
+    """The folder to build in and the workers, if there is work for several processes; no more than there are tasks."""
     write = job.write
     elsewhere = write.sharing.is_elsewhere
-    count = min(threads_each(1) if write.workers == 1 else write.workers, len(sizes))
+    count = min(threads_each(1) if write.workers == 1 else write.workers, most_tasks)
     if count <= 1 and not elsewhere:
         return None, None
     store, path = place
@@ -171,12 +187,33 @@ def _arranged(
     return rest, arranged, int(there.sum())
 
 
-def planned_tasks(shards: Shards, spec: Conversion, sizes: Sequence[int], *, alone: bool) -> list[Task]:
+def planned_pieces(job: ConversionJob, shards: Shards, sizes: Sequence[int], *, alone: bool) -> list[Piece]:
+    """The source in pieces that are read alone: shards, and stretches of large ones that are worth several tasks."""
+    size = _shard_size(job.write)
+    if alone or _is_undivided(job.write) or job.has(Limit, Rows) or not may_be_cut(shards):
+        return [Piece(number, whole) for number, whole in enumerate(sizes)]
+    step, pieces = (SHARD_BYTES if size is None else size) // _PIECES_OF_SHARD, list[Piece]()
+    has_more = shards.files_beside
+    for number, whole in enumerate(sizes):
+        is_cut = is_large(whole, sizes, size, has_more=has_more)
+        found = stretches_of(shards, number, 1 if has_more else step) if is_cut else []
+        pieces += [Piece(number, part.size_bytes, part) for part in found] or [Piece(number, whole)]
+    return pieces
+
+
+def planned_tasks(
+    shards: Shards, spec: Conversion, sizes: Sequence[int], pieces: Sequence[Piece], *, alone: bool
+) -> list[Task]:
     """The tasks of a conversion in the order of its source; one (`alone`) for one file."""
-    size = _shard_size(spec)
-    if alone or _is_undivided(spec) or is_one_task(sizes, size):
+    size = _shard_size(spec.write)
+    is_cut = any(piece.stretch is not None for piece in pieces)
+    if alone or _is_undivided(spec.write) or (not is_cut and is_one_task(sizes, size)):
         return _one_task(len(sizes), sum(sizes), _cut(shards, spec, alone=alone))
-    return plan_tasks(sizes, size, tried_rates(shards, spec, sizes))
+    tasks = plan_tasks(pieces, size, tried_rates(shards, spec, pieces))
+    for task in tasks[1:]:
+        if task.stretches and task.stretches[0] is not None and task.stretches[0].first_row:
+            refuse_same_ids(shards, task.first, task.stretches[0].first_sample)
+    return tasks
 
 
 def _arranged_tasks(
@@ -184,19 +221,18 @@ def _arranged_tasks(
 ) -> list[Task]:
     """The tasks of a conversion whose samples are written in another order; `whole` has all of its steps."""
     total = int(arranged.sizes.sum())
-    if alone or _is_undivided(spec) or total < ALONE_BYTES:
+    if alone or _is_undivided(spec.write) or total < ALONE_BYTES:
         return _one_task(arranged.count, total, _cut(shards, whole, alone=alone))
-    return arranged_tasks(arranged, _shard_size(spec), tried_ratio(shards, spec, arranged))
+    return arranged_tasks(arranged, _shard_size(spec.write), tried_ratio(shards, spec, arranged))
 
 
-def _shard_size(spec: Conversion) -> int | None:
-    size = spec.write.shard_size
-    return None if size is None else parse_bytes(size)
+def _shard_size(write: WriteOptions) -> int | None:
+    return None if write.shard_size is None else parse_bytes(write.shard_size)
 
 
-def _is_undivided(spec: Conversion) -> bool:
+def _is_undivided(write: WriteOptions) -> bool:
     """Whether one process counts the samples, or nothing is written."""
-    return spec.write.counts_samples or spec.write.dry_run
+    return write.counts_samples or write.dry_run
 
 
 def _one_task(stop: int, size: int, cut: Cut) -> list[Task]:
@@ -213,7 +249,7 @@ def _cut(shards: Shards, spec: Conversion, *, alone: bool) -> Cut:
     if alone:
         return ONE_SHARD
     if write.dry_run or not write.counts_samples:
-        return Cut(_shard_size(spec) or SHARD_BYTES)
+        return Cut(_shard_size(write) or SHARD_BYTES)
     if write.rows_per_shard is not None:
         return Cut(SHARD_BYTES, samples=write.rows_per_shard)
     wanted = write.num_shards or 1
@@ -240,4 +276,8 @@ def _numbered(tasks: list[Task], shards: Shards, spec: Conversion, arranged: Arr
     if arranged is not None:
         return [replace(task, first_row=task.first) for task in tasks]
     ends = [0, *shards.sample_ends().tolist()]
-    return [replace(task, first_row=ends[task.first]) for task in tasks]
+    begins = [task.stretches[0] if task.stretches else None for task in tasks]
+    return [
+        replace(task, first_row=ends[task.first] + (begin.first_sample if begin is not None else 0))
+        for task, begin in zip(tasks, begins, strict=True)
+    ]

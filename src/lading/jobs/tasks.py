@@ -1,8 +1,9 @@
 """Cut a conversion into tasks, which any process can do alone, in any order.
 
-A task is consecutive source shards whose output is about a whole number of output shards. Tasks follow from the sizes
-of the shards, not from the number of processes. Output shards end where tasks do, so the output bytes do not depend on
-the number of processes.
+A task is consecutive source shards whose output is about a whole number of output shards. A large shard is cut where
+its format has units that are read alone, so tasks begin and end inside it. Tasks follow from the sizes of the shards
+and of their units, not from the number of processes. Output shards end where tasks do, so the output bytes do not
+depend on the number of processes.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from dataclasses import dataclass
 from lading.dataset.order.arranged import Arranged
 from lading.dataset.source.source import Listing
 from lading.errors import StoreError
+from lading.formats.base import Stretch
 from lading.pipeline.cutting import Cut
 from lading.storage.base import Store, file_infos
 from lading.storage.stores import Stores, resolve
@@ -20,9 +22,11 @@ from lading.storage.stores import Stores, resolve
 __all__ = [
     "ALONE_BYTES",
     "SHARD_BYTES",
+    "Piece",
     "Rates",
     "Task",
     "arranged_tasks",
+    "is_large",
     "is_one_task",
     "plan_tasks",
     "shard_sizes",
@@ -40,6 +44,9 @@ _PLANNED_SLACK = 0.05
 is less than what is allowed."""
 _ALLOWED_SLACK = 0.07
 """Share by which they may differ: samples are whole, so sizes differ by a little more."""
+_LARGE, _MANY = 1.5, 64
+"""A shard is cut into tasks if it has the bytes of so many output shards, and is more than this part of the source:
+many shards are tasks enough."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +73,7 @@ class Task:
         source_bytes: size of its source shards, or of its samples.
         cut: how its output is cut into shards.
         first_row: number of samples in all shards before, if rows are named by number.
+        stretches: what it reads of each of its source shards, None for all of a shard; empty if it cuts none.
     """
 
     number: int
@@ -74,6 +82,31 @@ class Task:
     source_bytes: int
     cut: Cut
     first_row: int | None = None
+    stretches: tuple[Stretch | None, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """The smallest part of a source that is read alone.
+
+    Attributes:
+        shard: number of its shard.
+        size_bytes: its size.
+        stretch: its samples; None for those of the whole shard.
+    """
+
+    shard: int
+    size_bytes: int
+    stretch: Stretch | None = None
+
+
+def is_large(size: int, sizes: Sequence[int], shard_bytes: int | None, *, has_more: bool = False) -> bool:
+    """Whether a source shard of this size, out of these, is cut into several tasks if it can be.
+
+    With `has_more`, shards have payload in other files: only their share of the source counts.
+    """
+    least = max(ALONE_BYTES, _LARGE * (SHARD_BYTES if shard_bytes is None else shard_bytes))
+    return size >= sum(sizes) / _MANY and (has_more or size >= least)
 
 
 def is_one_task(sizes: Sequence[int], shard_bytes: int | None = 0) -> bool:
@@ -81,14 +114,14 @@ def is_one_task(sizes: Sequence[int], shard_bytes: int | None = 0) -> bool:
     return len(sizes) <= 1 or sum(sizes) < max(ALONE_BYTES, (SHARD_BYTES if shard_bytes is None else shard_bytes) // 2)
 
 
-def plan_tasks(sizes: Sequence[int], shard_bytes: int | None, rates: Rates) -> list[Task]:
+def plan_tasks(pieces: Sequence[Piece], shard_bytes: int | None, rates: Rates) -> list[Task]:
     """Cut a source into tasks.
 
-    Source shards join one task until its output is nearly a whole number of shards of `shard_bytes`, which the task
+    Its pieces join one task until its output is nearly a whole number of shards of `shard_bytes`, which the task
     makes equal. The last task takes the rest: all its shards but the last have that size.
 
     Args:
-        sizes: of the source shards, in bytes.
+        pieces: the source, in order.
         shard_bytes: size of an output shard on disk; None for about `SHARD_BYTES`.
         rates: the expected size of the output.
     """
@@ -96,20 +129,31 @@ def plan_tasks(sizes: Sequence[int], shard_bytes: int | None, rates: Rates) -> l
     planned, allowed = (_PLANNED_SLACK, _ALLOWED_SLACK) if shard_bytes is not None else (_LOOSE_SLACK, _LOOSE_SLACK)
     shard_bytes = SHARD_BYTES if shard_bytes is None else shard_bytes
     first = size = 0
-    for number, more in enumerate(sizes):
-        size += more
+    for number, piece in enumerate(pieces):
+        size += piece.size_bytes
         stop = number + 1
         now = _misfit(size * rates.of_source / shard_bytes)
-        if stop == len(sizes) or size < ALONE_BYTES // 4 or now > planned:
+        if stop == len(pieces) or size * max(rates.of_source, 1) < ALONE_BYTES // 4 or now > planned:
             continue
-        if _misfit((size + sizes[stop]) * rates.of_source / shard_bytes) < now:
+        if _misfit((size + pieces[stop].size_bytes) * rates.of_source / shard_bytes) < now:
             continue
         cut = Cut(shard_bytes, int(size * rates.of_source), allowed, rates.of_payload)
-        tasks.append(Task(len(tasks), first, stop, size, cut))
+        tasks.append(_task(len(tasks), pieces[first:stop], cut))
         first, size = stop, 0
-    if first < len(sizes):
-        tasks.append(Task(len(tasks), first, len(sizes), size, Cut(shard_bytes, ratio=rates.of_payload)))
+    if first < len(pieces):
+        tasks.append(_task(len(tasks), pieces[first:], Cut(shard_bytes, ratio=rates.of_payload)))
     return tasks
+
+
+def _task(number: int, pieces: Sequence[Piece], cut: Cut) -> Task:
+    """Some pieces as a task: those of a shard are one stretch of it."""
+    size, found = sum(piece.size_bytes for piece in pieces), dict[int, Stretch | None]()
+    for piece in pieces:
+        known = found.get(piece.shard)
+        found[piece.shard] = piece.stretch if known is None or piece.stretch is None else known.through(piece.stretch)
+    stretches = tuple(None if each is not None and each.is_whole else each for each in found.values())
+    first, stop = pieces[0].shard, pieces[-1].shard + 1
+    return Task(number, first, stop, size, cut, stretches=stretches if any(stretches) else ())
 
 
 def arranged_tasks(arranged: Arranged, shard_bytes: int | None, ratio: float) -> list[Task]:

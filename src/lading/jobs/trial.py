@@ -14,7 +14,7 @@ from lading.formats.registry import get_format
 from lading.interleaved.tar_writer import Roles
 from lading.jobs.converter import Converter
 from lading.jobs.spec import Conversion
-from lading.jobs.tasks import Rates
+from lading.jobs.tasks import Piece, Rates
 from lading.manifest.values import FOLDER
 from lading.pipeline.cutting import Cut
 from lading.pipeline.finished import FinishedShards
@@ -33,21 +33,38 @@ _ALL_BYTES = 1 << 62
 _LEAST_RATIO = 0.001
 
 
-def tried_rates(shards: Shards, spec: Conversion, sizes: Sequence[int]) -> Rates:
-    """Return the bytes that a conversion writes, found by the first rows of a few shards, in memory.
+def tried_rates(shards: Shards, spec: Conversion, pieces: Sequence[Piece]) -> Rates:
+    """Return the bytes that a conversion writes, found by the first rows of a few pieces of the source, in memory.
 
     What is reported and what fails is left to the conversion itself. Peak memory: some 20 MB.
     """
     read = written = payload = 0.0
-    for number in sorted({round(i * (len(sizes) - 1) / (_TRIED_SHARDS - 1)) for i in range(_TRIED_SHARDS)}):
+    for number in sorted({round(i * (len(pieces) - 1) / (_TRIED_SHARDS - 1)) for i in range(_TRIED_SHARDS)}):
         with suppress(LadingError), shards.reporting_to(Counter()):
-            found = _tried(shards, spec, range(number, number + 1), sizes)
-            share, size = found[0], sizes[number]
+            piece = _long_piece(pieces, number)
+            found = _tried(shards, spec, range(piece.shard, piece.shard + 1), piece)
+            share, size = found[0], piece.size_bytes
             read += share * size if share else min(found[2], size)
             written, payload = written + found[1], payload + found[2]
     if not (read and written):
         return Rates()
     return Rates(written / read, written / payload if payload else None)
+
+
+def _long_piece(pieces: Sequence[Piece], number: int) -> Piece:
+    """Return a piece with those behind it in its shard, until there is enough for a trial."""
+    found = pieces[number]
+    for more in pieces[number + 1 :]:
+        if (
+            found.stretch is None
+            or more.stretch is None
+            or more.shard != found.shard
+            or found.size_bytes > _TRIED_BYTES
+        ):
+            break
+        found = replace(found, size_bytes=found.size_bytes + more.size_bytes,
+                        stretch=found.stretch.through(more.stretch))  # fmt: skip
+    return found
 
 
 def tried_ratio(shards: Shards, spec: Conversion, arranged: Arranged) -> float:
@@ -59,9 +76,9 @@ def tried_ratio(shards: Shards, spec: Conversion, arranged: Arranged) -> float:
 
 
 def _tried(
-    shards: Shards, spec: Conversion, tried: range, sizes: Sequence[int] = (), arranged: Arranged | None = None
+    shards: Shards, spec: Conversion, tried: range, piece: Piece | None = None, arranged: Arranged | None = None
 ) -> tuple[float, int, int]:
-    """Share of some shards, or of places, that was read, bytes that were written, and bytes of payload."""
+    """Share of a piece, or of places, that was read, bytes that were written, and bytes of payload."""
     store, write, fmt = MemoryStore(), spec.write, get_format(spec.write.format)
     kind = ShardKind(fmt, spec.view, fmt.write_options(write.options or {}), Roles(dict(spec.plan.roles)), "none")
     share, payload = 0.0, 0
@@ -75,8 +92,10 @@ def _tried(
             schema=spec.plan.schema_written,
         )  # fmt: skip
         held.callback(writer.abort)
+        sizes = {} if piece is None else {piece.shard: piece.size_bytes}
+        stretches = () if piece is None else [piece.stretch]
         converter = Converter(shards, small, arranged, sizes=sizes)
-        for batch in converter.copied(tried, writer):
+        for batch in converter.copied(tried, writer, stretches):
             share, payload = batch.source_share or 0.0, payload + batch.size_bytes
             if payload >= _TRIED_BYTES:
                 break

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from operator import index as as_int
@@ -17,9 +18,9 @@ from lading.arrow.align import align_table, as_text
 from lading.arrow.references import is_ref
 from lading.dataset.shards.shards import Shards
 from lading.dataset.writing.outcomes import Outcomes, failed_rows
-from lading.errors import DataError, UsageError, errors_at
+from lading.errors import CorruptShard, DataError, UsageError, errors_at
 from lading.features.items import INTERLEAVED_SCHEMA, LINEAGE_KEY
-from lading.formats.base import RowFilter, Scan
+from lading.formats.base import RowFilter, Scan, Stretch
 from lading.interleaved.base import View
 from lading.options import OnError
 from lading.pipeline.batch import Batch
@@ -204,6 +205,7 @@ def scan_shard(
     by_index: bool = False,
     row_filter: RowFilter | None = None,
     range_hasher: RangeHasher | None = None,
+    stretch: Stretch | None = None,
 ) -> Iterator[Batch]:
     """Batches of one shard, references as they are; the shard is closed at the end, if nobody else reads from it.
 
@@ -211,10 +213,10 @@ def scan_shard(
     in batches as large as the limits allow. With `drifting`, batches may differ in columns and types. A
     `range_hasher` gets the ranges of a mapped file that a reader skips while it walks over headers. With `by_index`,
     samples of a remote shard with an index are read without a walk over its headers. With a `row_filter`, values of
-    rows that fail may be null, and large values of a remote shard may be references. Where bad shards are skipped, a
-    shard is read to its end before its first batch is given.
+    rows that fail may be null, and large values of a remote shard may be references. With a `stretch`, these samples
+    alone are read. Where bad shards are skipped, a shard is read to its end before its first batch is given.
     """
-    scanned = partial(_scanned, shards, shard, scan, by_index=by_index, row_filter=row_filter)
+    scanned = partial(_scanned, shards, shard, scan, by_index=by_index, row_filter=row_filter, stretch=stretch)
     if shards.bad.policy == "error":
         yield from scanned(range_hasher=range_hasher)
         return
@@ -248,6 +250,7 @@ def _scanned(
     by_index: bool,
     row_filter: RowFilter | None,
     range_hasher: RangeHasher | None = None,
+    stretch: Stretch | None = None,
 ) -> Iterator[Batch]:
     """Batches of one shard, as they are read; see `scan_shard`."""
     target = aligned_to(shards, scan.columns)
@@ -257,9 +260,15 @@ def _scanned(
     shards.fetcher.recent.most_bytes = scan.max_bytes + SPARE_BYTES
     files = [shards.path_in_rows(shard)]
     lineage = {LINEAGE_KEY: orjson.dumps(files)}
-    samples = first = 0
+    samples, first = 0, 0 if stretch is None else stretch.first_row
     last: str | None = None
-    with shards.bad.advising(), shards.one_pass(shard, range_hasher, by_index=by_index, row_filter=row_filter) as view:
+    with ExitStack() as held:
+        held.enter_context(shards.bad.advising())
+        if stretch is not None:
+            held.enter_context(errors_at(first_row=first))
+        view = held.enter_context(
+            shards.one_pass(shard, range_hasher, by_index=by_index, row_filter=row_filter, stretch=stretch)
+        )
         for found in view.batches(scan):
             rows = found if target is None else align_table(found, target)
             if shards.view == "interleaved" and rows.num_rows:
@@ -270,10 +279,27 @@ def _scanned(
             rows = rows.replace_schema_metadata({**(rows.schema.metadata or {}), **lineage})
             numbers = np.arange(first, first + rows.num_rows)
             batch = Batch(rows, shards.view).knowing(files=files, row_numbers=numbers)
-            batch.knowing(source_share=_share_read(shards, shard, view, batch, samples + batch.num_samples))
+            done = samples + batch.num_samples
+            batch.knowing(
+                source_share=_share_read(shards, shard, view, batch, done)
+                if stretch is None
+                else done / max(stretch.num_samples, 1)
+            )
             samples, first = samples + batch.num_samples, first + rows.num_rows
             yield batch
-        shards.count_read(shard, samples)
+        if stretch is None:
+            shards.count_read(shard, samples)
+        elif samples != stretch.num_samples:
+            raise _changed(shards, shard, stretch, samples)
+
+
+def _changed(shards: Shards, shard: int, stretch: Stretch, found: int) -> CorruptShard:
+    """The error that a shard has other samples than when it was cut into tasks."""
+    return CorruptShard(
+        "a part of the shard has another number of samples than before", file=shards.path(shard),
+        offset=stretch.start, expected=f"{stretch.num_samples:,} up to {stretch.stop}", found=f"{found:,}",
+        advice="The file was changed meanwhile.",
+    )  # fmt: skip
 
 
 def _share_read(shards: Shards, shard: int, view: View, batch: Batch, samples: int) -> float | None:

@@ -36,6 +36,7 @@ from lading.formats.base import (
     RowFilter,
     SampleReader,
     ShardFile,
+    Stretch,
 )
 from lading.formats.index_json import POINTER_BYTES, refuse_pointer
 from lading.interleaved.base import View
@@ -391,6 +392,7 @@ class Shards:
         *,
         by_index: bool = False,
         row_filter: RowFilter | None = None,
+        stretch: Stretch | None = None,
     ) -> Iterator[View]:
         """A shard as a view for one pass over it; closed at the end, if nobody else reads from it.
 
@@ -399,16 +401,20 @@ class Shards:
             range_hasher: takes the values of a mapped file that a reader passes while it walks over headers.
             by_index: whether samples of a remote shard may be read by its index, without a walk over its headers.
             row_filter: see `ShardFile.row_filter`.
+            stretch: the samples to read; None for all.
         """
-        self._cache_shard(shard)
-        own = self._scanned_in_part(shard, by_index=by_index, row_filter=row_filter)
+        if stretch is None:
+            self._cache_shard(shard)
+        own = self._scanned_in_part(shard, by_index=by_index and stretch is None, row_filter=row_filter)
+        if stretch is not None:
+            own = replace(own or self.source(shard), stretch=stretch)
         if own is not None:
-            remote = self.view_of(own)
+            part = self.view_of(own)
             try:
-                yield remote
-                self.counts.update(remote.counts)
+                yield part
+                self.counts.update(part.counts)
             finally:
-                remote.close()
+                part.close()
                 self._source = None
             return
         self.getters.pop(shard, None)

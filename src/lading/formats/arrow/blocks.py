@@ -93,6 +93,7 @@ class Body:
         self.nearby: NearbyRanges | None = None
         self._ahead: tuple[int, pa.Buffer] = (0, pa.py_buffer(b""))
         self._forward_bytes = 0
+        self._forward_end = 0 if source.stretch is None else source.stretch.stop
         self._partly = pa.py_buffer(b""), 0
         self._expected: list[tuple[int, pa.Buffer]] = []
         self._scattered: NearbyRanges | None = None
@@ -106,6 +107,7 @@ class Body:
         else:
             self._source, info = source.pinned()
             self.size_bytes = info.size_bytes
+        self._forward_end = self._forward_end or self.size_bytes
 
     def open_map(self) -> MappedFile | None:
         """Return the file, if it is mapped. Raises UsageError if it was closed, by whichever thread."""
@@ -166,7 +168,8 @@ class Body:
         begin, data = self._ahead
         if not begin <= offset <= offset + length <= begin + data.size:
             rest = data.slice(offset - begin) if begin <= offset < begin + data.size else data.slice(0, 0)
-            at, stop = offset + rest.size, min(offset + max(length, more), self.size_bytes)
+            end = max(self._forward_end, offset + length) if self._forward_bytes else self.size_bytes
+            at, stop = offset + rest.size, min(offset + max(length, more), end)
             [read] = self._source.get_ranges([(at, stop - at)])
             begin, data = self._ahead = offset, pa.py_buffer(b"".join([rest, read]) if rest.size else read)
         return data.slice(offset - begin, length)

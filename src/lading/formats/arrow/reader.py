@@ -35,7 +35,7 @@ from lading.formats.arrow.places import Places, find_places
 from lading.formats.arrow.rows import MISPLACED, PlacedRow, Row, placed_rows, row_reader
 from lading.formats.arrow.scattered import may_be_large, rows_of
 from lading.formats.arrow.schema import given_schema, schema_hash
-from lading.formats.base import DEFAULT_SCAN, Scan, ShardFile, ShardReader
+from lading.formats.base import DEFAULT_SCAN, Scan, ShardFile, ShardReader, Units
 from lading.formats.refused import first_of_each, refuse_columns, unread_columns
 
 __all__ = ["ArrowReader", "ReadOptions"]
@@ -112,6 +112,7 @@ class ArrowReader(ShardReader):
 
     def __init__(self, source: ShardFile, options: ReadOptions) -> None:
         self._path, self._filtered = source.path, source.row_filter is not None
+        self._stretch = source.stretch
         self._body = Body(source, mmap=options.mmap)
         self._blocks = find_blocks(self._body, unended=options.unended)
         self._decoder = Decoder(self._blocks)
@@ -171,6 +172,8 @@ class ArrowReader(ShardReader):
 
     def num_rows(self) -> int:
         """Return the number of rows: the heads of all messages are read, once."""
+        if self._stretch is not None:
+            return self._stretch.num_rows
         ends = self._row_ends()
         return ends[-1] if ends else 0
 
@@ -185,6 +188,20 @@ class ArrowReader(ShardReader):
         columns = [np.arange(len(rows)), ends - rows, rows, places[:, 0], places[:, 1]]
         arrays = [pa.array(column).cast(field.type) for column, field in zip(columns, _INDEX_SCHEMA, strict=True)]
         return pa.table(arrays, schema=_INDEX_SCHEMA).filter(pa.array(rows > 0))
+
+    def units(self) -> Units | None:
+        """Return the record batches, by the heads of all messages.
+
+        None for a remote stream, whose heads are far from each other, and if a footer lists them in another order.
+        """
+        if self._blocks.is_stream and self._body.file is None:
+            return None
+        index = self.index()
+        row, rows, offset, length = (index[name].to_numpy() for name in ("first_row", "num_rows", "offset", "length"))
+        if not len(index) or bool((np.diff(offset) <= 0).any()):
+            return None
+        self._count_unlisted()
+        return Units(np.append(row, row[-1] + rows[-1]), np.append(offset, offset[-1] + length[-1]))
 
     @property
     def is_huggingface(self) -> bool:
@@ -370,19 +387,29 @@ class ArrowReader(ShardReader):
             LimitExceeded: it declares more than it can have.
         """
         chosen = self._chosen(scan.columns)
-        schema = self._subschema(chosen)
-        self._count_unlisted()
+        if self._stretch is None:
+            self._count_unlisted()
+            yield from self._batches(chosen, scan, 0)
+        else:
+            first = 0
+            while self._blocks.find(first) and self._blocks.batches[first].offset < self._stretch.start:
+                first += 1
+            yield from self._stretch.of(self._batches(chosen, scan, first))
+        self._body.read_singly()
+
+    def _batches(self, chosen: tuple[int, ...], scan: Scan, first: int) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of all record batches from the first one on."""
+        schema, number, released = self._subschema(chosen), first, 0
         in_part = self._is_read_in_part(schema)
         views = scan.views or (in_part and self._filtered)
         left = [self._assets is None and views and binary_views.is_bytes(kind) for kind in schema.types]
-        number = released = 0
-        self._read_next(number, in_part=in_part)
+        self._read_next(number, first, in_part=in_part)
         while self._blocks.find(number):
             block = self._blocks.batches[number]
             found = self._decoder.load_partly(number, chosen, left)
             if found is None and in_part:
                 in_part = False
-                self._read_next(number, in_part=False)
+                self._read_next(number, first, in_part=False)
             batch, unread = found or (self._decoder.load(number, chosen, keep=False).batch, [])
             self._read_to = block.offset + block.size_bytes
             for part in self._cut(batch, scan.max_rows, scan.max_bytes):
@@ -395,27 +422,26 @@ class ArrowReader(ShardReader):
             self._release(block.offset, block.size_bytes)
             end = block.offset + block.size_bytes
             if end - released >= _RELEASE_BYTES:
-                first = max(released - _LATE_BYTES, 0)
-                self._release(first, end - first)
+                late = max(released - _LATE_BYTES, 0)
+                self._release(late, end - late)
                 released = end
             number += 1
-            self._read_next(number, in_part=in_part)
-        self._body.read_singly()
+            self._read_next(number, first, in_part=in_part)
 
     def _is_read_in_part(self, schema: pa.Schema) -> bool:
         """Return whether a pass reads these columns of a remote file in part: their payload is not wanted at once."""
         some = len(schema) < len(self._schema) and not any(map(_may_be_payload, schema.types))
         return self._body.file is None and self._assets is None and (self._filtered or some)
 
-    def _read_next(self, number: int, *, in_part: bool) -> None:
-        """Decide how the next record batch of a remote file is read, by a pass over all of them."""
+    def _read_next(self, number: int, first: int, *, in_part: bool) -> None:
+        """Decide how the next record batch of a remote file is read, by a pass over all from the first one on."""
         if self._body.file is not None:
             return
         if not in_part:
             self._body.read_forward()
         elif self._blocks.is_stream:
             self._body.read_in_part()
-        elif number % _BATCHES_TOGETHER == 0:
+        elif (number - first) % _BATCHES_TOGETHER == 0:
             self._body.read_in_part(self._blocks.batches[number : number + _BATCHES_TOGETHER])
 
     def _count_unlisted(self) -> None:

@@ -25,7 +25,7 @@ from lading.arrow.views import is_text
 from lading.codecs import WRAPS, new_hash, unpack_file
 from lading.errors import CorruptShard, LadingError, LimitExceeded, NotFound, SidecarMismatch, UsageError, errors_at
 from lading.features.items import split_rows
-from lading.formats.base import DEFAULT_SCAN, SampleReader, Scan, ShardFile
+from lading.formats.base import DEFAULT_SCAN, SampleReader, Scan, ShardFile, Units
 from lading.formats.mds.index import (
     COMPRESSIONS,
     Config,
@@ -234,6 +234,8 @@ class MdsReader(SampleReader):
                 raise UsageError("a shard of a split format is opened by its index", advice="Open the index.json.")
             self._offset, self.config = self._walked(entry.config) if walked and entry else self._begin(entry)
             self._layout = self._laid_out()
+        if source.stretch is not None:
+            self._offset = self._offset[source.stretch.first_row : source.stretch.stop_row + 1]
         marks = marks_of(self.config.columns).values()
         self._names = [column.name for column in self.config.columns if column.name not in marks]
         self._written = pa.schema([])
@@ -324,6 +326,11 @@ class MdsReader(SampleReader):
     def num_rows(self) -> int:
         """Return the number of samples: from the shard's header."""
         return len(self._offset) - 1
+
+    def units(self) -> Units | None:
+        """Return the samples, by the shard's header; None for a compressed shard."""
+        places = self._offset.astype(np.int64)
+        return None if self.zip_bytes is not None else Units(np.arange(len(places)), places)
 
     def get_sample_data(self, row: int) -> bytes:
         """Return the bytes of a sample.

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from lading.arrow.views import present, row_bytes
 from lading.errors import LadingError, UsageError, errors_at
-from lading.formats.base import DEFAULT_SCAN, DocumentReader, Scan, ShardFile, ShardReader
+from lading.formats.base import DEFAULT_SCAN, DocumentReader, Scan, ShardFile, ShardReader, Units
 from lading.formats.documents import (
     BYTES,
     FAILED,
@@ -125,6 +125,10 @@ class MediaArchiveReader(DocumentReader):
     def index(self) -> pa.Table:
         """Return that of the documents' file: the documents hold the locations of records."""
         return self._documents.index()
+
+    def units(self) -> Units | None:
+        """Return those of the documents' file."""
+        return self._documents.units()
 
     def read(self, rows: NDArray[np.int64] | None = None, scan: Scan = DEFAULT_SCAN) -> pa.Table:
         """Return documents by ordinal with their media; only their records are read."""

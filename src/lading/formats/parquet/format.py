@@ -82,7 +82,7 @@ class ParquetFormat(Format[ReadOptions, WriteOptions]):
         """
         source = open_input(file, mmap=options.mmap)
         try:
-            return ParquetReader(source, read_footer(source), options, file.row_filter)
+            return ParquetReader(source, read_footer(source), options, file.row_filter, file.stretch)
         except LadingError:
             source.close()
             raise

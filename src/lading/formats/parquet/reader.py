@@ -14,7 +14,7 @@ from lading.arrow.views import is_bytes, join, reorder, take_rows
 from lading.errors import DataError, UsageError, errors_at
 from lading.features.huggingface import unwrapped, unwrapped_schema
 from lading.features.items import KEY, split_rows
-from lading.formats.base import DEFAULT_SCAN, RowFilter, Scan, ShardReader
+from lading.formats.base import DEFAULT_SCAN, RowFilter, Scan, ShardReader, Stretch, Units
 from lading.formats.parquet.decode import STEP_BYTES, STEP_ROWS, Decoder, cut
 from lading.formats.parquet.footer import Chunk, Footer
 from lading.formats.parquet.holes import OffsetIndexes, find_holes, may_have_holes
@@ -58,11 +58,19 @@ class ParquetReader(ShardReader):
         footer: its footer.
         options: what to read, and how.
         row_filter: a condition on rows of a remote file. `batches` may give nulls for values of rows that fail.
+        stretch: the row groups to read; None for those of the options.
     """
 
     kept_bytes = KEPT_BYTES
 
-    def __init__(self, file: Input, footer: Footer, options: ReadOptions, row_filter: RowFilter | None = None) -> None:
+    def __init__(
+        self,
+        file: Input,
+        footer: Footer,
+        options: ReadOptions,
+        row_filter: RowFilter | None = None,
+        stretch: Stretch | None = None,
+    ) -> None:
         self._file, self._footer, self._filter = file, footer, options.filter
         self._indexes: OffsetIndexes | None = None
         self._decoder = Decoder(file, footer, pa.binary_view() if options.views else None, options.int96_unit)
@@ -77,6 +85,11 @@ class ParquetReader(ShardReader):
             )
         self._refused = {**unread_columns(natural), **self._encrypted()}
         self._groups = self._selected(options)
+        self._stretch = stretch
+        if stretch is not None:
+            ends = np.cumsum([self._rows_of(group) for group in self._groups])
+            first, last = np.searchsorted(ends, (stretch.first_row, stretch.stop_row - 1), "right").tolist()
+            self._groups = self._groups[first : last + 1]
         self._ordinals: NDArray[np.int64] | None = None
         self._row_filter = row_filter if file.is_remote and options.filter is None else None
 
@@ -86,6 +99,8 @@ class ParquetReader(ShardReader):
 
     def num_rows(self) -> int:
         """Rows of the selected row groups, from the footer; with a filter, its columns are read once."""
+        if self._stretch is not None:
+            return self._stretch.num_rows
         if self._filter is not None:
             return len(self._matching())
         return sum(map(self._rows_of, self._groups))
@@ -103,6 +118,14 @@ class ParquetReader(ShardReader):
         columns = [groups, np.cumsum(rows) - rows, rows, first, np.maximum(stop - first, 0)]
         arrays = [pa.array(column).cast(field.type) for column, field in zip(columns, _INDEX_SCHEMA, strict=True)]
         return pa.table(arrays, schema=_INDEX_SCHEMA)
+
+    def units(self) -> Units | None:
+        """Return the row groups, by the footer; None with a filter."""
+        index = self.index()
+        if self._filter is not None or not len(index):
+            return None
+        row, rows, offset, length = (index[name].to_numpy() for name in ("first_row", "num_rows", "offset", "length"))
+        return Units(np.append(row, row[-1] + rows[-1]), np.cumsum([offset[0], *length]))
 
     def rows_at_once(self) -> int:
         """Return the rows of a row group; of a remote file that says where pages of large values are, of a page."""
@@ -133,6 +156,11 @@ class ParquetReader(ShardReader):
         """
         chosen = self._chosen(scan.columns)
         self._count_left_out()
+        batches = self._batches(chosen, scan)
+        yield from batches if self._stretch is None else self._stretch.of(batches)
+        self._file.leave_out([])
+
+    def _batches(self, chosen: Sequence[int], scan: Scan) -> Iterator[pa.RecordBatch]:
         for run in self._decoder.runs(self._groups, self._leaves_of(chosen), scan.max_bytes):
             keep = None if self._filter is None else self._kept(run)
             if keep is not None and not keep.any():
@@ -143,7 +171,6 @@ class ParquetReader(ShardReader):
                 mine = None if keep is None else np.flatnonzero(keep[at : at + batch.num_rows])
                 at += batch.num_rows
                 yield from cut(batch if mine is None else take_rows(batch, mine), scan.max_rows, scan.max_bytes)
-        self._file.leave_out([])
 
     def read(self, rows: NDArray[np.int64] | None = None, scan: Scan = DEFAULT_SCAN) -> pa.Table:
         """Return rows by ordinal; in each row group, pages are decoded up to the last requested row.

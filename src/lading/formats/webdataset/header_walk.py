@@ -22,14 +22,17 @@ from lading.formats.webdataset.walk import Stream, TarFile, Walk, end_counts, li
 from lading.limits import Limits
 from lading.storage.unwrap import UnwrappedFile
 
-__all__ = ["Pass"]
+__all__ = ["RETURNING", "Pass"]
+
+RETURNING = "samples whose key came before, not adjacent"
+"""Name of a count for such samples, which are those of a whole tar."""
 
 _STREAM_BYTES = 8 << 20
 """Bytes of a compressed tar that are unpacked at a time."""
 
 
 class Pass:
-    """A walk over all members of a tar, or of a part of it.
+    """A walk over all members of a tar, or of its stretch.
 
     Args:
         tar: the file.
@@ -44,6 +47,7 @@ class Pass:
         dropped: members dropped as duplicates.
         returning: samples with the key of an earlier one; known at the end.
         end: padded end of the last sample so far.
+        has_records: whether records at the beginning of the tar tell of members at its end; known at the end.
     """
 
     def __init__(
@@ -60,13 +64,15 @@ class Pass:
         self._ending: dict[str, int] = {}
         self._again: UnwrappedFile | None = None
         self._tar, self._on_duplicate, self._entries = tar, on_duplicate, entries
-        self.end = 0
+        self.end, self.has_records = 0, False
         self._metadata = with_files(pa.schema([]), [tar.entry]).metadata
 
     def rows(self) -> Iterator[Rows]:
         """Yield the members that belong to samples, window by window; reads headers only."""
+        stretch = self._tar.source.stretch
+        start, stop = (0, None) if stretch is None else (stretch.start, None if stretch.is_last else stretch.stop)
         with errors_at(file=self._tar.path):
-            walk = Walk(self._tar, links="other")
+            walk = Walk(self._tar, start, stop, links="other")
             for found in walk:
                 rows = self._take(found)
                 if len(rows):
@@ -114,7 +120,7 @@ class Pass:
     def counts(self) -> dict[str, int]:
         """Return counts for the summary of the tar, by a short phrase."""
         reports = {f"members skipped: {reason}": count for reason, count in self.splitter.skipped.items()}
-        reports["samples whose key came before, not adjacent"] = self.returning
+        reports[RETURNING] = self.returning
         reports["members dropped as duplicates"] = self.dropped
         return {phrase: count for phrase, count in {**reports, **self._ending}.items() if count}
 
@@ -132,8 +138,12 @@ class Pass:
         if self._entries is not None:
             check_end(self._tar.path, self._entries, self.samples, self.end, cursor.at)
         hashes = np.sort(np.concatenate([np.zeros(0, np.uint64), *self.splitter.hashes]))
-        self.returning = int(np.count_nonzero(hashes[1:] == hashes[:-1]))
-        self._ending = end_counts(cursor)
+        self.has_records = bool(cursor.records)
+        stretch = self._tar.source.stretch
+        if stretch is None:
+            self.returning = int(np.count_nonzero(hashes[1:] == hashes[:-1]))
+        if stretch is None or stretch.is_last:
+            self._ending = end_counts(cursor)
 
     def _references(
         self,

@@ -17,8 +17,8 @@ from lading.arrow.references import FileEntry, RefType, make_refs, unpack, with_
 from lading.errors import CorruptShard, DataError, LadingError, UsageError, errors_at
 from lading.features.items import split_rows
 from lading.features.types import feature_of, tag_by_extension
-from lading.formats.base import DEFAULT_SCAN, MemberReader, Members, Scan, ShardFile, sparse_member
-from lading.formats.webdataset.header_walk import Pass
+from lading.formats.base import DEFAULT_SCAN, MemberReader, Members, Scan, ShardFile, Units, sparse_member
+from lading.formats.webdataset.header_walk import RETURNING, Pass
 from lading.formats.webdataset.headers import BLOCK, REGULAR, Headers, is_header
 from lading.formats.webdataset.index import read_idx, sidecar_mismatch
 from lading.formats.webdataset.keys import unescaped
@@ -200,6 +200,22 @@ class WebdatasetReader(MemberReader):
             self._index = pa.Table.from_batches(batches, batches[0].schema if batches else empty)
         return self._index
 
+    def units(self) -> Units | None:
+        """Return the samples, by a walk over the headers, or of a remote tar by its sidecar.
+
+        None for a compressed tar, for a remote one without a sidecar, if members of one key are joined, and if global
+        records tell names or sizes.
+        """
+        if self._tar.entry.wrap or self._options.regroup:
+            return None
+        if self._tar.file is None:
+            entries = self._sidecar()
+            return None if entries is None else _units_at(entries)
+        walk = self._pass(named=False)
+        starts = [rows.start[rows.new] for rows in walk.rows()]
+        self.counts = Counter({RETURNING: walk.returning} if walk.returning else {})
+        return None if walk.has_records else _units_at(np.concatenate([*starts, [walk.end]]).astype(np.int64))
+
     def read(self, rows: NDArray[np.int64] | None = None, scan: Scan = DEFAULT_SCAN) -> pa.Table:
         """Return samples by ordinal as references, in the given order; with a sidecar, few of them need no walk.
 
@@ -378,7 +394,7 @@ class WebdatasetReader(MemberReader):
 
     def _pass(self, *, named: bool = True) -> Pass:
         lower_case, on_duplicate = self._options.lower_case, self._options.on_duplicate
-        entries = self._sidecar()
+        entries = None if self._tar.source.stretch is not None else self._sidecar()
         return Pass(self._tar, lower_case=lower_case, on_duplicate=on_duplicate, entries=entries, named=named)
 
     def _note(self, walk: Pass) -> None:
@@ -505,6 +521,13 @@ class WebdatasetReader(MemberReader):
         if columns is None and self._fields is not None:
             columns = [KEY, *self._fields]
         return pa.Table.from_batches([walk.batch(whole, columns)]).take(pa.array(back))
+
+
+def _units_at(places: NDArray[np.int64]) -> Units:
+    """Return samples as units, by their starts and the end; members before the first one are read with it."""
+    offset = places.copy()
+    offset[0] = 0
+    return Units(np.arange(len(places)), offset)
 
 
 def _join_members(parts: Sequence[Members]) -> Members:
