@@ -15,7 +15,7 @@ from fuzz import fuzz
 from fuzz_targets import TARGETS, find_readings
 from golden_cases import Golden
 
-_COUNT = int(os.environ.get("LADING_FUZZ", "400"))
+_COUNT = int(os.environ.get("LADING_FUZZ", "200"))
 _WAYS = 1 if _COUNT <= 1000 else 5
 _SEED = os.environ.get("LADING_FUZZ_SEED", "0")
 _MOST_TOLD = 10
