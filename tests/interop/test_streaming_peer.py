@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from importlib import resources
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -374,22 +375,33 @@ def test_interleaved_samples_that_the_peer_wrote(peer: Peer, tmp_path: Path) -> 
         assert (tmp_path / "mine" / name).read_bytes() == (tmp_path / "peer" / name).read_bytes(), name
 
 
-@pytest.mark.parametrize("compression", [None, "zstd:3", "gz", "snappy"])
-@pytest.mark.parametrize("kind", ["mds", "json"])
-@pytest.mark.parametrize("keep", [True, False])
-def test_a_local_copy_fetches_and_evicts_the_files_that_the_peer_does(
-    peer: Peer, tmp_path: Path, compression: str | None, kind: str, keep: bool
-) -> None:
+_FETCHED = [*product(("mds", "json"), (None, "zstd:3", "gz", "snappy"), (True, False))]
+
+
+@pytest.fixture(scope="module")
+def fetched(peer: Peer, tmp_path_factory: pytest.TempPathFactory) -> dict[Any, tuple[Path, Any]]:
+    """Folders that the peer wrote, and what it found as it fetched each of their shards."""
+    place = tmp_path_factory.mktemp("fetched")
     columns = {"text": "str", "n": "int"}
     rows = [{"text": "word " * i, "n": i} for i in range(40)]
-    options = {"compression": compression, "hashes": ["sha1", "xxh64"], "size_limit": 1500}
-    job = {"kind": kind, "out": str(tmp_path / "remote"), "columns": columns, "rows": rows, "options": options}
-    peer("write", [job], tmp_path)
-    spec = {"remote": str(tmp_path / "remote"), "local": str(tmp_path / "theirs"), "keep_zip": keep,
-            "validate_hash": "sha1"}  # fmt: skip
-    [theirs] = peer("fetch", [spec], tmp_path)
+    written, specs = [], []
+    for number, (kind, compression, keep) in enumerate(_FETCHED):
+        remote = str(place / f"{number}")
+        options = {"compression": compression, "hashes": ["sha1", "xxh64"], "size_limit": 1500}
+        written.append({"kind": kind, "out": remote, "columns": columns, "rows": rows, "options": options})
+        specs.append({"remote": remote, "local": f"{remote}-theirs", "keep_zip": keep, "validate_hash": "sha1"})
+    peer("write", written, place)
+    found = peer("fetch", specs, place)
+    return {case: (Path(spec["remote"]), theirs) for case, spec, theirs in zip(_FETCHED, specs, found, strict=True)}
+
+
+@pytest.mark.parametrize("kind, compression, keep", _FETCHED)
+def test_a_local_copy_fetches_and_evicts_the_files_that_the_peer_does(
+    fetched: dict[Any, tuple[Path, Any]], tmp_path: Path, kind: str, compression: str | None, keep: bool
+) -> None:
+    remote, theirs = fetched[kind, compression, keep]
     mine = tmp_path / "mine"
-    copy = lading.LocalCopy(mine, remote=tmp_path / "remote", keep_zip=keep, validate_hash="sha1")
+    copy = lading.LocalCopy(mine, remote=remote, keep_zip=keep, validate_hash="sha1")
     found = []
     for shard in copy.shards:
         delta, there = copy.prepare_shard(shard), sorted(path.name for path in mine.iterdir())
