@@ -13,6 +13,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -36,7 +37,7 @@ tasks.ALONE_BYTES = 0  # several tasks, as in the process of the test
 
 folder = sys.argv[1]
 source, photos, table, marker = (f"{folder}/{name}" for name in ("source", "photos", "table.parquet", "died"))
-ray.init(num_cpus=2, include_dashboard=False, object_store_memory=80 << 20, log_to_driver=False)
+ray.init("local", num_cpus=2, include_dashboard=False, object_store_memory=80 << 20, log_to_driver=False)
 context = ray.data.DataContext.get_current()
 context.execution_options.preserve_order, context.enable_progress_bars = True, False
 driver, told = os.getpid(), {}
@@ -238,6 +239,20 @@ def test_a_document_may_be_in_two_blocks_of_a_task_and_not_in_two_tasks(tmp_path
     found = lading.open(tmp_path / "out")
     assert found.view == "interleaved"
     assert [(sample["sample_id"], len(sample["items"])) for sample in found] == [("a", 1), ("b", 3), ("c", 1)]
+
+
+@pytest.mark.parametrize("blocks, shards", [(1, 1), (4, 1), (5, 1), (7, 2), (10, 2), (12, 3), (33, 8)])
+def test_the_shards_of_a_write_task_are_about_equal(tmp_path: Path, blocks: int, shards: int) -> None:
+    rng = np.random.default_rng(0)
+    tables = [pa.table({"b": [rng.bytes(10_000) for _ in range(26)]}) for _ in range(blocks)]  # four make a shard
+    sink = _sink(tmp_path)
+    sink.on_write_start(tables[0].schema)
+    done = ray_sink._write(sink._job, tables, 0)
+    sink.on_write_complete(SimpleNamespace(write_returns=[done]))
+    sizes = [path.stat().st_size for path in (tmp_path / "out").glob("*.parquet")]
+    assert len(sizes) == shards
+    assert max(sizes) < 1.35 * (1 << 20)
+    assert min(sizes) > 0.7 * sum(sizes) / shards
 
 
 def test_no_rows_are_a_dataset_with_columns(tmp_path: Path) -> None:

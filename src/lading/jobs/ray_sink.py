@@ -48,6 +48,10 @@ from lading.storage.stores import Stores, resolve
 
 __all__ = ["write_ray"]
 
+_TAKEN_SHARE: Final = 0.8
+"""Bytes of the blocks that a write task takes together, as a share of a shard: a block more may come."""
+_SLACK: Final = 0.3
+"""Share by which the shards of a write task may differ from the size that is asked for, so that they are equal."""
 _TENSORS: Final = frozenset(("ray.data.arrow_tensor", "ray.data.arrow_tensor_v2"))
 """Ray's columns of arrays that all have one shape."""
 
@@ -213,8 +217,8 @@ class _Sink:
 
     @property
     def min_bytes_per_write(self) -> int:
-        """Return the bytes of the blocks that a write task takes together."""
-        return self._job.shard_bytes
+        """Return the bytes of the blocks that a write task takes together, at least."""
+        return int(_TAKEN_SHARE * self._job.shard_bytes)
 
     def on_write_start(self, schema: Any = None) -> None:
         """Begin to build the dataset. The columns of the first block decide what is not given."""
@@ -234,7 +238,7 @@ class _Sink:
         refuse_other_version(version, sender)
         refuse_unseen("destination", self._job.tasks, sender)
         accessor = import_module("ray.data.block").BlockAccessor
-        tables = (accessor.for_block(block).to_arrow() for block in blocks)
+        tables = [accessor.for_block(block).to_arrow() for block in blocks]
         with using_threads(1):  # Ray counts a core for each task
             return _write(self._job, tables, ctx.task_idx)
 
@@ -269,14 +273,16 @@ class _Sink:
             self._writer.abort()
 
 
-def _write(job: _WriteJob, blocks: Iterable[pa.Table], task: int) -> _Written:
+def _write(job: _WriteJob, blocks: Sequence[pa.Table], task: int) -> _Written:
     """Write the rows of a task's blocks as finished shards, in a folder of this attempt."""
     store, folder = resolve(f"{job.tasks}/task-{task:06d}-{secrets.token_hex(8)}", job.stores)
     kind, closing, fetcher = job.kind, Background("lading-close"), Fetcher(job.stores)
+    total, done = sum(block.nbytes for block in blocks), 0
     shards = FinishedShards(store, folder, FOLDER)
     writer = PartWriter(
-        BuildFolder(store, folder), kind, shards, closing=closing, name="{:06d}".format, cut=Cut(job.shard_bytes),
-        schema=job.schema if job.is_given else None, keys=KeyNumbers(prefix=f"{task:06d}-"),
+        BuildFolder(store, folder), kind, shards, closing=closing, name="{:06d}".format,
+        cut=Cut(job.shard_bytes, total, _SLACK), schema=job.schema if job.is_given else None,
+        keys=KeyNumbers(prefix=f"{task:06d}-"),
     )  # fmt: skip
     if job.schema is not None and not job.is_given:
         writer.columns.schema = writer.columns.written(job.schema)
@@ -289,7 +295,9 @@ def _write(job: _WriteJob, blocks: Iterable[pa.Table], task: int) -> _Written:
         for table in _whole_documents(blocks) if job.view == "interleaved" else blocks:
             for rows in _arrow_rows(table, job.view):
                 ends += _ends(rows, job.view)
-                write_rows(writer, fetcher, Batch(rows, job.view), behind=True, duplicate_ids="apart")
+                done += rows.nbytes
+                batch = Batch(rows, job.view).knowing(source_share=done / total if total else None)
+                write_rows(writer, fetcher, batch, behind=True, duplicate_ids="apart")
         writer.end_shard()
         closing.wait()
         columns = pa.schema(list(writer.columns.seen.values()))
