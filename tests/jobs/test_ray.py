@@ -23,7 +23,8 @@ from lading.dataset.source.open import open_shards
 from lading.errors import DataError, MissingExtra, SchemaMismatch, UsageError
 from lading.jobs import ray_sink
 from lading.jobs.ray_sink import _Sink, _WriteJob
-from lading.jobs.ray_source import _job_of, _pieces
+from lading.jobs.ray_source import _job_of, _pieces, _tables
+from lading.jobs.settle import settled
 from lading.manifest.values import own_version
 from lading.storage.stores import Stores
 
@@ -314,6 +315,36 @@ def test_small_shards_are_read_by_one_task_together(tmp_path: Path) -> None:
         assert max(piece.size_bytes for piece in pieces) <= sum(sizes) / len(pieces) + max(sizes)
     with pytest.raises(UsageError, match="override_num_blocks=0"):
         lading.to_ray(tmp_path, override_num_blocks=0)
+
+
+@pytest.mark.parametrize("view", ["samples", "interleaved"])
+def test_a_large_shard_is_read_by_several_tasks(docs: Path, tmp_path: Path, monkeypatch: Any, view: str) -> None:
+    folder, rng = tmp_path / "in", np.random.default_rng(0)
+    if view == "samples":
+        how = {"options": {"row_group_bytes": 8000}}
+        with lading.writer(folder, format="parquet", rows_per_shard=50, **how) as writer:
+            writer.write_batch(pa.table({"n": range(120), "b": [rng.bytes(1000) for _ in range(120)]}))
+    else:
+        folder.mkdir()
+        items = pa.Table.from_batches(lading.open(docs).batches(shards_per_batch=None))
+        pq.write_table(items, folder / "0.parquet", row_group_size=20)
+    monkeypatch.setattr("lading.jobs.tasks.ALONE_BYTES", 0)
+    monkeypatch.setattr("lading.jobs.ray_source._CUT_BYTES", 20_000)
+    job = _job_of(str(folder), {"view": view}, 128 << 20)
+    with open_shards(job.source, **job.opening) as shards:
+        spec = settled(job, shards)
+        for asked in (None, 2):
+            pieces = _pieces(shards, job, asked)
+            assert len(pieces) <= asked if asked else len(pieces) > len(shards.listing) + 2
+            tables = [pa.concat_tables(_tables(spec.encode(), piece, None, 1 << 30)) for piece in pieces]
+            if view == "samples":
+                assert [piece.num_rows for piece in pieces] == [table.num_rows for table in tables]
+                assert pa.concat_tables(tables)["n"].to_pylist() == [*range(120)]
+            else:
+                every = pa.concat_tables(tables).to_pylist()
+                assert every == [row for batch in lading.open(folder).batches() for row in batch.to_pylist()]
+                ids = [name for table in tables for name in {*table["sample_id"].to_pylist()}]
+                assert len(ids) == len({*ids})
 
 
 # Refusals, before Ray does anything

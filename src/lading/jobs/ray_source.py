@@ -1,4 +1,4 @@
-"""A dataset of lading's as a dataset of Ray Data: each shard is a read task.
+"""A dataset of lading's as a dataset of Ray Data: each shard is a read task, or several if it is large.
 
 A read task reads as a task of a conversion does (`lading.jobs.converter`): the source is looked at once, and all blocks
 have one schema.
@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
 from inspect import signature
+from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
@@ -22,6 +23,7 @@ from lading.arrow.views import without_views
 from lading.dataset.dataset import Dataset
 from lading.dataset.order.order import is_over_numbers
 from lading.dataset.shards.shards import Shards
+from lading.dataset.shards.stretches import may_be_cut, refuse_same_ids, stretches_of
 from lading.dataset.source.open import open_shards, source_and_opening
 from lading.dataset.source.pruning import shards_that_fit
 from lading.dataset.source.source import LISTING_SCHEMA, Listing, Source, listed_once
@@ -30,6 +32,7 @@ from lading.dataset.transform.columns import columns_to_read
 from lading.dataset.transform.part_shards import planned_shards
 from lading.errors import DataError, MissingExtra, UsageError
 from lading.features.items import RESERVED, sample_firsts
+from lading.formats.base import Stretch
 from lading.formats.registry import get_format
 from lading.interleaved.tar_writer import Roles
 from lading.jobs.conversion_job import ConversionJob
@@ -39,12 +42,14 @@ from lading.jobs.plan import take_files_in
 from lading.jobs.reading import refuse_out_of_reach
 from lading.jobs.settle import settled
 from lading.jobs.spec import Conversion
-from lading.jobs.tasks import shard_sizes
+from lading.jobs.tasks import Piece as Part
+from lading.jobs.tasks import is_large, piece_task, shard_sizes
 from lading.jobs.threads import using_threads
 from lading.manifest.values import own_version
 from lading.options import ReadOptions, WriteOptions
 from lading.pipeline.batch import Batch
 from lading.pipeline.columns import WrittenColumns
+from lading.pipeline.cutting import ONE_SHARD
 from lading.pipeline.fetch import fetched
 from lading.pipeline.shard_kind import ShardKind
 from lading.storage.fetch import Fetcher
@@ -59,6 +64,8 @@ _PART_OF_BLOCK: Final = 4
 _MOST_SMALL_TASKS: Final = 200
 _TASK_BYTES: Final = 32 << 20
 """More than so many read tasks have at least this size."""
+_CUT_BYTES: Final = 128 << 20
+"""Bytes of a read task that reads a part of a large shard."""
 _COUNTING: Final = "__bsp_stub"
 """Ray's name of the column of a block that has rows and no column."""
 _ADVICE: Final = {
@@ -93,9 +100,9 @@ def to_ray(
         rows = lading.to_ray(lading.open("s3://bucket/mint/*.tar").where("json.lang == 'en'").select("jpg", "json"))
         rows.map_batches(caption, batch_format="pyarrow")
 
-    Headers and footers of all shards are read at once, for the schema. Rows are read by Ray's tasks: one a shard, or
-    several small shards together. Steps run in these tasks, so columns and rows that steps leave out are not read.
-    `select_columns` of the Ray dataset does the same.
+    Headers and footers of all shards are read at once, for the schema. Rows are read by Ray's tasks: one a shard, one
+    for several small shards, or several for a large one. Steps run in these tasks, so columns and rows that steps leave
+    out are not read. `select_columns` of the Ray dataset does the same.
 
     Columns have the types that lading writes to Arrow files: text and JSON are strings, `cls` is int64; images, audio
     and arrays are bytes. Features are in the metadata of the fields. Rows of documents are their items, and all items
@@ -106,8 +113,9 @@ def to_ray(
 
     Args:
         source: as for `lading.open`, or a dataset.
-        override_num_blocks: read tasks, at most. By default a shard is a task; of more than 200 shards, neighbours
-            of less than 32 MB are one task together.
+        override_num_blocks: read tasks, at most. By default a shard is a task. Of more than 200 shards, neighbours of
+            less than 32 MB are one task. A shard of more than 192 MB is cut into tasks of 128 MB where its format has
+            units that are read alone, if it has more than a part in 64 of all bytes.
         concurrency: read tasks that run at once, at most.
         ray_remote_args: resources of each read task, such as `{"num_cpus": 2}`.
         opening: the other arguments of `lading.open`.
@@ -166,36 +174,57 @@ class _Piece:
 
     Attributes:
         shards: rows of the listing.
+        stretches: what is read of each shard, None for all of a shard; empty if all shards are read to their ends.
         num_rows: their rows behind the steps; None if it is not known.
-        size_bytes: of their files.
+        size_bytes: of what is read.
     """
 
     shards: list[dict[str, Any]]
+    stretches: tuple[Stretch | None, ...]
     num_rows: int | None
     size_bytes: int
 
 
 def _pieces(shards: Shards, job: ConversionJob, asked: int | None) -> list[_Piece]:
-    """Cut the shards into read tasks, of about equal bytes: as many as are asked for, at most."""
+    """Cut the source into read tasks, of about equal bytes: as many as are asked for, at most."""
     table = shards.listing.table
-    sizes = np.fromiter(shard_sizes(shards.listing, job.stores, skip=job.read.on_bad_shard == "skip"), np.int64)
-    if not len(sizes):
+    sizes = list(shard_sizes(shards.listing, job.stores, skip=job.read.on_bad_shard == "skip"))
+    parts, counts = _parts(shards, sizes), table.column("num_samples").to_pylist()
+    if not parts:
         return []
-    counts = table.column("num_samples").to_pylist()
     is_known = not job.chooses and shards.view == "samples" and job.write.on_error == "error"
     is_known = is_known and job.read.on_bad_shard == "error" and None not in counts
-    total = int(sizes.sum())
+    ends = np.cumsum([part.size_bytes for part in parts])
+    total = int(ends[-1])
     most = asked or max(_MOST_SMALL_TASKS, -(-total // _TASK_BYTES))
-    ends = np.arange(1, len(sizes) + 1)
-    if most < len(sizes):  # each ends where its share of the bytes does
-        ends = np.unique(np.searchsorted(np.cumsum(sizes), np.arange(1, most + 1) * (total / most)) + 1)
-        ends = np.unique(np.append(ends[ends < len(sizes)], len(sizes)))
-    pieces, first = [], 0
-    for stop in ends.tolist():
-        rows = table.slice(first, stop - first).to_pylist()
-        pieces.append(_Piece(rows, sum(counts[first:stop]) if is_known else None, int(sizes[first:stop].sum())))
-        first = stop
+    stops = np.arange(1, len(parts) + 1)
+    if most < len(parts):  # each ends where its share of the bytes does
+        stops = np.unique(np.searchsorted(ends, np.arange(1, most + 1) * (total / most)) + 1)
+        stops = np.unique(np.append(stops[stops < len(parts)], len(parts)))
+    pieces = []
+    for first, stop in pairwise([0, *stops.tolist()]):
+        task = piece_task(0, parts[first:stop], ONE_SHARD)
+        begin = task.stretches[0] if task.stretches else None
+        if begin is not None and begin.first_row:
+            refuse_same_ids(shards, task.first, begin.first_sample)
+        stretches = task.stretches or (None,) * (task.stop - task.first)
+        read = [
+            count if stretch is None else stretch.num_rows
+            for count, stretch in zip(counts[task.first : task.stop], stretches, strict=True)
+        ]
+        rows = table.slice(task.first, task.stop - task.first).to_pylist()
+        pieces.append(_Piece(rows, task.stretches, sum(read) if is_known else None, task.source_bytes))
     return pieces
+
+
+def _parts(shards: Shards, sizes: Sequence[int]) -> list[Part]:
+    """Return the source in parts that are read alone: shards, and stretches of large ones."""
+    may, parts = may_be_cut(shards) and not shards.files_beside, list[Part]()
+    for number, size in enumerate(sizes):
+        is_cut = may and is_large(size, sizes, _CUT_BYTES)
+        found = stretches_of(shards, number, _CUT_BYTES) if is_cut else ()
+        parts += [Part(number, part.size_bytes, part) for part in found] or [Part(number, size)]
+    return parts
 
 
 class _Source:
@@ -240,7 +269,7 @@ class _Source:
                 refuse_other_version(*sender)
                 for shard in piece.shards:
                     refuse_unseen("source", shard["path"], sender[1])
-                return _tables(ray.get(reference), piece.shards, names, most)
+                return _tables(ray.get(reference), piece, names, most)
 
             facts = block.BlockMetadata(
                 num_rows=piece.num_rows, size_bytes=piece.size_bytes, exec_stats=None,
@@ -307,17 +336,17 @@ def _chosen(table: pa.Table, names: Sequence[str] | None) -> pa.Table:
     return pa.table({_COUNTING: pa.nulls(table.num_rows)})
 
 
-def _tables(text: str, shards: list[dict[str, Any]], names: Sequence[str] | None, most: int) -> Iterator[pa.Table]:
+def _tables(text: str, piece: _Piece, names: Sequence[str] | None, most: int) -> Iterator[pa.Table]:
     """Read the shards of a task; give their rows behind the steps as tables of whole documents."""
     spec = Conversion.decode(text)
-    listing = Listing(pa.Table.from_pylist(shards, LISTING_SCHEMA), index_file=spec.index_file)
+    listing = Listing(pa.Table.from_pylist(piece.shards, LISTING_SCHEMA), index_file=spec.index_file)
     fetcher = Fetcher(spec.stores, mmap=False, limits=spec.limits)
     columns, is_empty = _columns(spec), True
     with (
         using_threads(1),  # Ray counts a core for each task
         planned_shards(listing, spec.source_format, spec.read, fetcher=fetcher, stores=spec.stores) as dataset,
     ):
-        for batch in Converter(dataset, spec).ready(range(len(listing))):
+        for batch in Converter(dataset, spec).ready(range(len(listing)), piece.stretches):
             with batch.naming_files():
                 rows = _plain(batch, columns, fetcher)
             for part in _bounded(rows, spec.view, most):

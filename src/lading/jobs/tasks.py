@@ -28,6 +28,7 @@ __all__ = [
     "arranged_tasks",
     "is_large",
     "is_one_task",
+    "piece_task",
     "plan_tasks",
     "shard_sizes",
 ]
@@ -138,15 +139,15 @@ def plan_tasks(pieces: Sequence[Piece], shard_bytes: int | None, rates: Rates) -
         if _misfit((size + pieces[stop].size_bytes) * rates.of_source / shard_bytes) < now:
             continue
         cut = Cut(shard_bytes, int(size * rates.of_source), allowed, rates.of_payload)
-        tasks.append(_task(len(tasks), pieces[first:stop], cut))
+        tasks.append(piece_task(len(tasks), pieces[first:stop], cut))
         first, size = stop, 0
     if first < len(pieces):
-        tasks.append(_task(len(tasks), pieces[first:], Cut(shard_bytes, ratio=rates.of_payload)))
+        tasks.append(piece_task(len(tasks), pieces[first:], Cut(shard_bytes, ratio=rates.of_payload)))
     return tasks
 
 
-def _task(number: int, pieces: Sequence[Piece], cut: Cut) -> Task:
-    """Some pieces as a task: those of a shard are one stretch of it."""
+def piece_task(number: int, pieces: Sequence[Piece], cut: Cut) -> Task:
+    """Return neighbouring pieces as a task: those of a shard are one stretch of it."""
     size, found = sum(piece.size_bytes for piece in pieces), dict[int, Stretch | None]()
     for piece in pieces:
         known = found.get(piece.shard)
