@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 import lading
 from lading.cli.main import app
 from lading.errors import Unrepresentable
-from lading.jobs.tasks import Task
+from lading.jobs.tasks import Piece, Task
 from lading.pipeline.cutting import Cut
 
 TABLE = pa.table(
@@ -132,8 +132,8 @@ def test_rows_that_are_left_out_leave_gaps_in_the_keys(tmp_path: Path, monkeypat
     """The keys of a task's rows begin with its first row's number in the source, whoever does the task."""
     write_parquet(tmp_path)
 
-    def a_task_a_file(sizes: Sequence[int], _shard_bytes: int | None, _rates: object) -> list[Task]:
-        return [Task(number, number, number + 1, size, Cut(1000)) for number, size in enumerate(sizes)]
+    def a_task_a_file(pieces: Sequence[Piece], _shard_bytes: int | None, _rates: object) -> list[Task]:
+        return [Task(each.shard, each.shard, each.shard + 1, each.size_bytes, Cut(1000)) for each in pieces]
 
     monkeypatch.setattr("lading.jobs.schedule.plan_tasks", a_task_a_file)
     for workers in (1, 2):
