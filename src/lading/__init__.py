@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from lading.dataset.transform.concat import concat
     from lading.dataset.writing.writer import DatasetWriter as writer  # noqa: N813 - what users type: with lading.writer(…)
     from lading.errors import LadingError
+    from lading.jobs.clean import clean
     from lading.jobs.convert import convert
     from lading.jobs.diff import diff
     from lading.jobs.digest import dataset_digest as digest
@@ -38,6 +39,7 @@ __all__ = [
     "LadingError",
     "LocalCopy",
     "MDSShard",
+    "clean",
     "concat",
     "convert",
     "diff",
@@ -66,6 +68,7 @@ _HOMES = {
     "LadingError": ("lading.errors", "LadingError"),
     "LocalCopy": ("lading.compat.mosaicml", "LocalCopy"),
     "MDSShard": ("lading.compat.mosaicml", "MDSShard"),
+    "clean": ("lading.jobs.clean", "clean"),
     "concat": ("lading.dataset.transform.concat", "concat"),
     "convert": ("lading.jobs.convert", "convert"),
     "diff": ("lading.jobs.diff", "diff"),

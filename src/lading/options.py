@@ -432,6 +432,8 @@ class WriteOptions:
         lazy: Write references to the payload of items instead of the payload itself.
         overwrite: Replace the dataset at DST, in one step at the end.
         verify: Read DST back and compare content digests.
+        resume: Go on where the same job died or failed: its finished tasks are not done again. Without an unfinished
+            job, begin.
         dry_run: Read and plan, but write nothing.
         workers: Processes that share the work, at most. The output is the same with any number.
         executor: What does the tasks: processes, threads or ray. In Python also any concurrent.futures.Executor.
@@ -464,6 +466,7 @@ class WriteOptions:
     lazy: bool = field(default=False, metadata=cli("--lazy/--materialise", panel=_WRITE))
     overwrite: bool = field(default=False, metadata=cli("--overwrite", panel=_WRITE))
     verify: bool = field(default=False, metadata=cli("--verify", panel=_WRITE))
+    resume: bool = field(default=False, metadata=cli("--resume", panel=_WRITE))
     dry_run: bool = field(default=False, metadata=cli("--dry-run", panel=_WRITE))
     workers: int = field(default=1, metadata=cli("--workers", "N", panel=_WRITE, at_least=1))
     executor: str | Executor | None = field(

@@ -16,7 +16,7 @@ __all__ = ["in_python", "names_value"]
 _OPTION = re.compile(
     r"""--(?P<flag>[a-z][a-z-]*)(?:\ (?!(?:and|or)\b)(?P<value>(?:'[^']*'|"'"|[^\s'"])+?)(?=[.,;:)]*(?:\s|$)))?"""
 )
-_SWITCHES = {"verify", "overwrite", "lazy", "dry-run", "ignore-sidecar", "debug", "json", "help", "regroup",
+_SWITCHES = {"verify", "overwrite", "resume", "lazy", "dry-run", "ignore-sidecar", "debug", "json", "help", "regroup",
              "hive-partitioning", "no-hive-partitioning"}  # fmt: skip
 _PAIRS = {"option", "to-option", "storage-option", "type", "rename", "max"}
 _NAMES = {

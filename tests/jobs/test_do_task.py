@@ -68,14 +68,22 @@ def by_another_process(payload: bytes) -> dict[str, Any]:
 pytestmark = pytest.mark.filterwarnings("ignore:a look at each")
 
 
-def test_an_answer_names_the_folder_of_its_attempt(payload: bytes) -> None:
-    answers = [decode_message(do_task(payload))[0], by_another_process(payload)]
+def test_an_answer_names_the_folder_of_its_attempt(payload: bytes, tmp_path: Path) -> None:
+    task = decode_message(payload)[0]["task"]
+    elsewhere = changed(payload, task={**task, "record": f"{tmp_path}/elsewhere/000000.json"})
+    answers = [decode_message(do_task(payload))[0], by_another_process(elsewhere)]
     folders = [Path(answer["folder"]) for answer in answers]
     assert folders[0] != folders[1]
     first, second = ({p.name: p.read_bytes() for p in folder.rglob("*") if p.is_file()} for folder in folders)
     assert first == second != {}
     assert answers[0]["part"] == answers[1]["part"]
     assert {answer["host"] for answer in answers} == {platform.node()}
+
+
+def test_the_first_record_of_a_task_counts_and_a_later_attempt_leaves_nothing(payload: bytes) -> None:
+    first, second = decode_message(do_task(payload))[0], by_another_process(payload)
+    assert (first["folder"], first["part"]) == (second["folder"], second["part"])
+    assert [path.name for path in Path(first["folder"]).parent.iterdir()] == [Path(first["folder"]).name]
 
 
 def test_warnings_come_back_from_another_process_and_are_issued_in_this_one(payload: bytes) -> None:

@@ -9,6 +9,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from lading.cli.cache import cache
+from lading.cli.clean import clean
 from lading.cli.convert import convert
 from lading.cli.demo import demo
 from lading.cli.diff import diff
@@ -129,6 +130,7 @@ for _verb in (
     index,
     plan,
     cache,
+    clean,
     formats,
 ):
     _add(_verb)

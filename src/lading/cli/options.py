@@ -34,6 +34,7 @@ __all__ = [
     "READING",
     "SHARING",
     "SPLITTING",
+    "STORES",
     "WRITING",
     "Debug",
     "FormatFlags",
@@ -156,6 +157,9 @@ SPLITTING = OptionGroup("splitting", (SplitOptions,))
 
 SHARING = OptionGroup("sharing", (WorkerOptions,))
 """What shares the shards of a job that only reads."""
+
+STORES = OptionGroup("stores", (StoreFlags,))
+"""How object stores are reached."""
 
 WRITING = OptionGroup("writing", (WriteOptions,))
 """How the destination is written."""

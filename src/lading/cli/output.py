@@ -139,14 +139,16 @@ class Output:
         if isinstance(error, BrokenPipeError):
             _silence()
             return
+        kept = str(getattr(error, "kept_tasks", ""))  # of a job that may go on (`lading.jobs.journal`)
         if self._debug and not isinstance(error, KeyboardInterrupt):
             traceback.print_exception(error, file=sys.stderr)
         if isinstance(error, KeyboardInterrupt):
             self.status = status_of_interrupt(error)
             with suppress(OSError):  # after SIGHUP the terminal is gone
-                self._say("interrupted", "yellow", [visible(self._interrupted)])
+                self._say("interrupted", "yellow", [visible(text) for text in (self._interrupted, kept) if text])
             return
         shown = self._lading_error(error)
+        shown.advice = " ".join(text for text in (shown.advice, kept) if text) or None
         self.status = shown.exit_status
         # For people first: standard output may be what failed.
         problem, *advice = error_lines(shown)

@@ -85,6 +85,7 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
     schema_policy: SchemaPolicy = "union",
     overwrite: bool = False,
     verify: bool = False,
+    resume: bool = False,
     dry_run: bool = False,
     workers: int = 1,
     executor: str | Executor | None = None,
@@ -158,6 +159,8 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
         schema_policy: for shards with different columns: `union`, `strict` or `intersect`.
         overwrite: replace the dataset at the destination.
         verify: read the destination back and compare content digests.
+        resume: go on where the same job died or failed. Tasks that were finished are not done again, and the output is
+            the same bytes. Without an unfinished job, the job begins, so a script may always say so.
         dry_run: read and plan in one process, but write nothing. Options and columns that the format refuses are
             errors. Values that the format refuses are not found.
         workers: processes that share the work, at most. Further processes start if they save time.
@@ -185,7 +188,8 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
 
     Raises:
         DestinationExists: the destination is not empty.
-        UsageError: the destination is inside the source, or worker processes cannot reach the data.
+        UsageError: the destination is inside the source, or worker processes cannot reach the data; with `resume`, the
+            unfinished job is another one.
         DataError: the data are bad. With `verify`, the destination differs from the source.
         StoreError: a store failed, or the workers of one task died four times. The error names the task's shards.
     """

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
-from contextlib import ExitStack
-from dataclasses import replace
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
 from typing import Any
 
 import orjson
@@ -19,22 +20,31 @@ from lading.dataset.source.pruning import shards_that_fit
 from lading.dataset.transform.concat import Parts
 from lading.dataset.writing.single_file import check_file, is_file_name, options_of_file
 from lading.dataset.writing.writer import DatasetWriter, WriteSummary
-from lading.errors import UsageError
+from lading.errors import DataError, UsageError
 from lading.formats.registry import get_format
 from lading.jobs.conversion_job import ConversionJob
 from lading.jobs.convert_summary import ConvertSummary
 from lading.jobs.digest import dataset_digest
+from lading.jobs.journal import (
+    Journal,
+    begin_build,
+    begin_commit,
+    had_begun,
+    open_journal,
+    telling_what_is_kept,
+)
+from lading.jobs.journal_plan import JournalPlan, journal_plan
 from lading.jobs.left_out import note_left_out
 from lading.jobs.plan import as_members, take_files_in
 from lading.jobs.progress import reporting_passes
 from lading.jobs.read_back import compare, refuse_unverifiable
 from lading.jobs.reading import refuse_out_of_reach
 from lading.jobs.refusals import ledger_file, refuse_harm, refuse_references
-from lading.jobs.run import Run
-from lading.jobs.schedule import Schedule, make_schedule
+from lading.jobs.run import LazyWorkerPool, Run
+from lading.jobs.schedule import Schedule, make_schedule, start_workers
 from lading.jobs.spec import Conversion
 from lading.jobs.threads import using_threads
-from lading.manifest.commit import Staging, check_destination, find_destination
+from lading.manifest.commit import Staging, can_resume, check_destination, find_destination
 from lading.options import WriteOptions
 from lading.pipeline.repeated_keys import RepeatedKeys
 from lading.storage.base import Sink, Store
@@ -61,18 +71,8 @@ def convert_one(
         job = replace(job, read=replace(job.read, options=take_files_in(shards, job.read.options)))
         target = get_format(write.format)
         store, path = find_destination(destination, stores)
-        refuse_harm(shards, destination, stores, write)
-        if is_file_name(destination):
-            write = _into_file(write, destination, shards, (store, path))
-            job = replace(job, write=write)
-        else:
-            check_destination(store, path, overwrite=write.overwrite)
-        ledger = held.enter_context(ledger_file(destination, stores, write))
-        if write.lazy:
-            refuse_references(shards, target)
-        if write.shares:
-            paths = [*shards.listing.table["path"].to_pylist(), os.fspath(destination)]
-            refuse_out_of_reach([*(each.format for each in shards.sources()), target.name], paths, shards.stores)
+        write, ledger = _begin(write, destination, shards, held, (store, path))
+        job = replace(job, write=write)
         copies, members, keys = job.copies(shards), None, RepeatedKeys()
         if copies:
             options, members = as_members(shards, target, write.options)
@@ -84,48 +84,160 @@ def convert_one(
         if checked:
             refuse_unverifiable(target, spec)
             spec = replace(spec, digests=not copies)
+        build = _open_build(
+            job, schedule, spec, shards, held, (store, path), staging, alone=is_file_name(destination)
+        )  # fmt: skip
+        if build.done is not None:
+            return build.done
         digests = DatasetDigest() if spec.digests else None
         run = Run(
-            shards, spec, schedule.tasks, digests, ledger, job.on_progress, schedule.sizes, schedule.arranged
+            shards, spec, schedule.tasks, digests, ledger, job.on_progress, schedule.sizes, schedule.arranged,
+            build.journal,
         )  # fmt: skip
-        summary, digest = WriteSummary(0, 0, 0, 0), None
+
+        def summed(written: WriteSummary, digest: DatasetDigest | None = None) -> ConvertSummary:
+            _note_left_out(schedule, shards, run, listed=ledger is not None)
+            shards.counts["samples with a key that an earlier sample has"] += keys.count()
+            formats = " + ".join(dict.fromkeys(each.format for each in shards.sources()))
+            return ConvertSummary(
+                formats, target.name, shards.view, run.tally.shards + schedule.source_shards, written.num_shards,
+                run.tally.samples, run.tally.rows, written.size_bytes, run.tally.payload_bytes,
+                time.perf_counter() - began, digest=None if digest is None else digest.ordered,
+                verified=digest is not None,
+                counts=dict(Counter(written.counts) + shards.counts + run.losses.counts + run.unmatched),
+                filtered_rows=run.losses.rows["filtered"], filtered=run.losses.first["filtered"],
+                lost_rows=run.losses.rows["lost"], lost=run.losses.first["lost"],
+                skipped_shards=shards.bad.listed(), differences=spec.plan.differences, dry_run=write.dry_run,
+                roots=_needed_roots(spec, destination, stores) if write.lazy else (),
+            )  # fmt: skip
+
         if write.dry_run:
             _rehearse(run, spec, path, keys if counts_keys else None)
-            _note_left_out(schedule, shards, run, listed=False)
+            done = summed(WriteSummary(0, 0, 0, 0))
         else:
-            with DatasetWriter(
-                destination, **_written_as(spec), overwrite=write.overwrite, members=members, stores=stores,
-                staging=schedule.staging or staging, roots=spec.read.roots if write.lazy else (),
-            ) as writer:  # fmt: skip
+            with (
+                telling_what_is_kept(build.journal),
+                DatasetWriter(
+                    destination, **_written_as(spec), overwrite=write.overwrite, members=members, stores=stores,
+                    staging=build.staging, roots=spec.read.roots if write.lazy else (),
+                ) as writer,
+            ):  # fmt: skip
                 if counts_keys:
                     writer.count_keys(keys)
-                run.into(writer, store, schedule.pool)
+                run.into(writer, store, build.pool)
                 shards.bad.refuse_all(len(shards.listing))
-                if checked:
-                    # A copy is read again as others read it: names that were kept as they are show in a digest.
-                    digest = run.digest or dataset_digest(
-                        job.source,
-                        limit=job.limit,
-                        workers=write.workers,
-                        on_progress=job.in_phase("reading the source again"),
-                        **job.opening,
-                    )
-                    compare(digest, writer, job, spec.read.roots if write.lazy else ())
-                _note_left_out(schedule, shards, run, listed=ledger is not None)
-                _end(writer, ledger, shards.bad)
-            summary = writer.close()
-        shards.counts["samples with a key that an earlier sample has"] += keys.count()
-        formats = " + ".join(dict.fromkeys(each.format for each in shards.sources()))
-        return ConvertSummary(
-            formats, target.name, shards.view, run.tally.shards + schedule.source_shards, summary.num_shards,
-            run.tally.samples, run.tally.rows, summary.size_bytes, run.tally.payload_bytes, time.perf_counter() - began,
-            digest=None if digest is None else digest.ordered, verified=digest is not None,
-            counts=dict(Counter(summary.counts) + shards.counts + run.losses.counts + run.unmatched),
-            filtered_rows=run.losses.rows["filtered"], filtered=run.losses.first["filtered"],
-            lost_rows=run.losses.rows["lost"], lost=run.losses.first["lost"],
-            skipped_shards=shards.bad.listed(), differences=spec.plan.differences, dry_run=write.dry_run,
-            roots=_needed_roots(spec, destination, stores) if write.lazy else (),
-        )  # fmt: skip
+                digest = _read_back(run, writer, job, spec, build) if checked else None
+                writer.finish()
+                done = summed(writer.summary, digest)
+                build.begin_commit(done)
+                _close_ledger(ledger, shards.bad)
+                writer.close()
+        return replace(done, seconds=time.perf_counter() - began)
+
+
+def _begin(
+    write: WriteOptions, destination: str | os.PathLike[str], shards: Shards, held: ExitStack, place: tuple[Store, str]
+) -> tuple[WriteOptions, Sink | None]:
+    """Refuse what cannot be written; return the options of writing, and the file of the ledger, if one is asked for.
+
+    Raises:
+        UsageError, DestinationExists: says what is in the way.
+    """
+    target, again = get_format(write.format), write.resume and had_begun(*place)
+    refuse_harm(shards, destination, shards.stores, write)
+    if is_file_name(destination):
+        write = _into_file(write, destination, shards, place)
+    else:
+        check_destination(*place, overwrite=write.overwrite or again)
+    ledger = held.enter_context(ledger_file(destination, shards.stores, write, again=again))
+    if write.lazy:
+        refuse_references(shards, target)
+    if write.shares:
+        paths = [*shards.listing.table["path"].to_pylist(), os.fspath(destination)]
+        refuse_out_of_reach([*(each.format for each in shards.sources()), target.name], paths, shards.stores)
+    return write, ledger
+
+
+def _read_back(run: Run, writer: DatasetWriter, job: ConversionJob, spec: Conversion, build: _Build) -> DatasetDigest:
+    """Compare what was written with the source; return the digest of both. Raises as `compare`."""
+    # A copy is read again as others read it: names that were kept as they are show in a digest.
+    digest = run.digest or dataset_digest(
+        job.source, limit=job.limit, workers=job.write.workers,
+        on_progress=job.in_phase("reading the source again"), **job.opening,
+    )  # fmt: skip
+    with build.forgetting_bad():
+        compare(digest, writer, job, spec.read.roots if job.write.lazy else ())
+    return digest
+
+
+@dataclass(frozen=True, slots=True)
+class _Build:
+    """Where a conversion is built, and by whom.
+
+    Attributes:
+        staging: the place; None where the writer makes one.
+        pool: the processes that share the work.
+        journal: where finished tasks are recorded, and
+        plan: what the journal is of.
+        done: what the job did, if it had died after its commit.
+    """
+
+    staging: Staging | None
+    pool: LazyWorkerPool | None = None
+    journal: Journal | None = None
+    plan: JournalPlan | None = None
+    done: ConvertSummary | None = None
+
+    def begin_commit(self, done: ConvertSummary) -> None:
+        """Tell the next process what this job did."""
+        if self.staging is not None and self.plan is not None:
+            begin_commit(self.staging, self.plan, done)
+
+    @contextmanager
+    def forgetting_bad(self) -> Iterator[None]:
+        """Let nothing be kept for another process where the body finds that the result is wrong."""
+        try:
+            yield
+        except DataError:
+            if self.staging is not None:
+                self.staging.forget()
+            raise
+
+
+def _open_build(
+    job: ConversionJob,
+    schedule: Schedule,
+    spec: Conversion,
+    shards: Shards,
+    held: ExitStack,
+    place: tuple[Store, str],
+    staging: Staging | None,
+    *,
+    alone: bool,
+) -> _Build:
+    """Return where a conversion is built, with its journal if it has tasks that others may do.
+
+    Raises:
+        UsageError: there is an unfinished job to resume, and it is another one.
+    """
+    write, (store, path) = job.write, place
+    staging, pool = schedule.staging or staging, schedule.pool
+    keeps = schedule.apart and can_resume(store) and (len(schedule.tasks) > 1 or write.shares)
+    if alone or write.dry_run or not (keeps or write.resume):
+        return _Build(staging, pool)
+    plan = journal_plan(shards, spec, schedule.tasks)
+    if staging is None:
+        staging, done = begin_build(store, path, plan, resume=write.resume)
+        held.callback(staging.drop)  # nothing is left to drop after the commit
+        if done is not None:
+            return _Build(staging, done=done)
+    if not keeps:
+        return _Build(staging, pool)
+    journal = open_journal(store, staging, plan)
+    if write.shares and pool is None:
+        sizes = schedule.sizes if schedule.arranged is None else [task.source_bytes for task in schedule.tasks]
+        _, pool = start_workers(job, shards, held, sizes, len(schedule.tasks), place, staging)
+    return _Build(staging, pool, journal, plan)
 
 
 def _into_file(
@@ -170,9 +282,8 @@ def _note_left_out(schedule: Schedule, shards: Shards, run: Run, *, listed: bool
         note_left_out(shards, schedule.chosen, run.losses, listed=listed)
 
 
-def _end(writer: DatasetWriter, ledger: Sink | None, bad: BadShards) -> None:
-    """Finish what is out of sight, and bring out the ledger: nothing else appears if that cannot."""
-    writer.finish()
+def _close_ledger(ledger: Sink | None, bad: BadShards) -> None:
+    """Bring out the ledger: nothing else appears if that cannot."""
     if ledger is not None:
         ledger.write([orjson.dumps(entry, option=orjson.OPT_APPEND_NEWLINE) for entry in bad.entries()])
         ledger.close()

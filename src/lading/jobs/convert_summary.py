@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-__all__ = ["ConvertSummary", "together"]
+__all__ = ["ConvertSummary", "summary_from", "together"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +72,11 @@ class ConvertSummary:
         )
         told = (f"{name}={value:.2f}" if name == "seconds" else f"{name}={value!r}" for name, value in facts if value)
         return f"ConvertSummary({', '.join(told)})"
+
+
+def summary_from(values: Mapping[str, Any]) -> ConvertSummary:
+    """Return the summary whose values `dataclasses.asdict` gave."""
+    return ConvertSummary(**{**values, "splits": {name: summary_from(one) for name, one in values["splits"].items()}})
 
 
 def together(splits: Mapping[str, ConvertSummary], began: float) -> ConvertSummary:

@@ -95,6 +95,14 @@ class Converter:
             any_members=dataset.takes_any_fields,
         )
 
+    def begin_task(
+        self,
+        write_ledger: Callable[[bytes], None] | None,
+        on_digests: Callable[[NDArray[np.uint8]], None] | None,
+    ) -> None:
+        """Count rows from zero, and give lines of the ledger and digests to others: those of another task."""
+        self.tally, self.losses, self._on_digests = Tally(), Outcomes(write_ledger), on_digests
+
     def copy(self, shards: range, writer: PartWriter, stretches: Sequence[Stretch | None] = ()) -> None:
         """Write the rows of some shards, with their payload or with references, as the conversion says.
 

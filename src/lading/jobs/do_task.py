@@ -13,7 +13,8 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import Any
+from functools import partial
+from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
@@ -39,6 +40,7 @@ from lading.jobs.messages import (
     encode_warning,
     plain_value,
 )
+from lading.jobs.records import write_record
 from lading.jobs.spec import Conversion
 from lading.jobs.threads import using_threads
 from lading.manifest.values import FOLDER, own_version
@@ -50,11 +52,11 @@ from lading.pipeline.shard_kind import ShardKind
 from lading.pipeline.write import PartWriter
 from lading.processes.child_process import hand_on_warnings
 from lading.storage.background import Background
-from lading.storage.base import write_file
+from lading.storage.base import Store, write_file
 from lading.storage.fetch import Fetcher
 from lading.storage.stores import resolve
 
-__all__ = ["convert_task", "do_task", "encode_task"]
+__all__ = ["Attempt", "convert_task", "do_task", "encode_task"]
 
 _TOKEN = secrets.token_hex(8)
 
@@ -142,7 +144,6 @@ def convert_task(
     They are in a folder of this attempt's own, which the report names: another attempt at the task has another one.
     """
     stores = spec.stores
-    store, folder = resolve(f"{task['folder']}-{secrets.token_hex(8)}", stores)
     listing = Listing(pa.Table.from_pylist(task["shards"], LISTING_SCHEMA), index_file=spec.index_file)
     fetcher = Fetcher(stores, mmap=False, limits=spec.limits)
     dataset = planned_shards(listing, spec.source_format, spec.read, fetcher=fetcher, stores=stores)
@@ -150,52 +151,91 @@ def convert_task(
     for number, index in enumerate(indexes):
         if index is not None:
             dataset.indexes.give(number, index)
-    shards, roles = FinishedShards(store, folder, FOLDER), Roles(dict(spec.plan.roles))
-    fmt, write = get_format(spec.write.format), spec.write
-    writer = PartWriter(
-        BuildFolder(store, folder),
-        ShardKind(fmt, spec.view, fmt.write_options(write.options or {}), roles, write.checksums),
-        shards, closing=closing, name="{:06d}".format, cut=Cut(**task["cut"]),
-        schema=spec.plan.schema_written, keys=KeyNumbers(task["first_row"] or 0),
-    )  # fmt: skip
-    digests: list[NDArray[np.uint8]] = []
-
-    def progress() -> None:
-        tell(progress=task["number"], tally=converter.tally.as_list())
-
-    ledger = store.put_stream(f"{folder}/{LEDGER_NAME}") if write.ledger is not None else None
     arranged, places = None, range(len(listing))
     if task["arranged"] is not None:
         arranged_in, first, stop = task["arranged"]
         arranged, places = Arranged.opened(arranged_in, spec.view, uniting(dataset)), range(first, stop)
-    converter = Converter(
-        dataset, spec, arranged, write_ledger=None if ledger is None else lambda lines: ledger.write([lines]),
-        on_digests=digests.append if spec.digests else None, on_batch=progress,
-        sizes=task["sizes"],
-    )  # fmt: skip
 
-    def report() -> None:
-        if spec.digests:
-            write_file(store, f"{folder}/{DIGESTS_NAME}", [np.ascontiguousarray(part).data for part in digests])
-        columns = pa.schema(list(writer.columns.seen.values()))
-        part = Part(shards.close(), writer.columns.schema, columns, shards.counts, roles.of)
-        tell(
-            done=task["number"], folder=folder, part=encode_part(part), reported=dict(dataset.counts),
-            tally=converter.tally.as_list(), outcomes=plain_value(converter.losses.to_json()),
-            skipped=encode_skipped(dataset.bad.skipped),
+    def progress() -> None:
+        tell(progress=task["number"], tally=converter.tally.as_list())
+
+    with dataset, Attempt(resolve(task["folder"], stores)[0], spec, task, closing) as attempt:
+        converter = Converter(
+            dataset, spec, arranged, write_ledger=attempt.write_ledger, on_digests=attempt.on_digests,
+            on_batch=progress, sizes=task["sizes"],
+        )  # fmt: skip
+        converter.copy(places, attempt.writer, [each and Stretch(**each) for each in task["stretches"]])
+        attempt.finish(
+            lambda answer: tell(**answer), reported=dict(dataset.counts), tally=converter.tally.as_list(),
+            outcomes=plain_value(converter.losses.to_json()), skipped=encode_skipped(dataset.bad.skipped),
         )  # fmt: skip
 
-    with ExitStack() as failed, dataset:
-        failed.callback(writer.abort)
-        failed.callback(shards.abort)
-        if ledger is not None:
-            failed.callback(ledger.abort)
-        converter.copy(places, writer, [each and Stretch(**each) for each in task["stretches"]])
-        writer.end_shard()
-        if ledger is not None:
-            ledger.close()
-        failed.pop_all()
-    closing.then(report)
+
+class Attempt:
+    """One try at a task, which builds in a folder of its own. Leaving a `with` before the end drops the files at hand.
+
+    Args:
+        store: of the destination.
+        spec: the conversion.
+        task: the task, as messages tell it.
+        closing: finishes files while the next ones are written.
+
+    Attributes:
+        writer: takes the rows.
+        write_ledger: takes lines of the ledger; None where none is kept.
+        on_digests: takes the content digests of rows; None where none are kept.
+    """
+
+    def __init__(self, store: Store, spec: Conversion, task: Mapping[str, Any], closing: Background) -> None:
+        self._store, self._spec, self._task, self._closing = store, spec, task, closing
+        self._folder = folder = f"{task['folder']}-{secrets.token_hex(8)}"
+        self._shards, self._roles = FinishedShards(store, folder, FOLDER), Roles(dict(spec.plan.roles))
+        fmt, write = get_format(spec.write.format), spec.write
+        self.writer = PartWriter(
+            BuildFolder(store, folder),
+            ShardKind(fmt, spec.view, fmt.write_options(write.options or {}), self._roles, write.checksums),
+            self._shards, closing=closing, name="{:06d}".format, cut=Cut(**task["cut"]),
+            schema=spec.plan.schema_written, keys=KeyNumbers(task["first_row"] or 0),
+        )  # fmt: skip
+        self._ledger = ledger = store.put_stream(f"{folder}/{LEDGER_NAME}") if write.ledger is not None else None
+        self._digests: list[NDArray[np.uint8]] = []
+        self.on_digests = self._digests.append if spec.digests else None
+        self.write_ledger = None if ledger is None else lambda lines: ledger.write([lines])
+        self._failed = ExitStack()
+
+    def finish(self, report: Callable[[Mapping[str, Any]], None], **counted: Any) -> None:
+        """End the last shard; when all files are on disk, write the record of the task, and report the answer.
+
+        Args:
+            report: called with the answer.
+            counted: what was counted on the way, for the answer.
+        """
+        self.writer.end_shard()
+        if self._ledger is not None:
+            self._ledger.close()
+        self._failed.pop_all()
+        self._closing.then(partial(self._record, report, counted))
+
+    def _record(self, report: Callable[[Mapping[str, Any]], None], counted: Mapping[str, Any]) -> None:
+        store, folder, task, writer = self._store, self._folder, self._task, self.writer
+        if self._spec.digests:
+            digests = [np.ascontiguousarray(part).data for part in self._digests]
+            write_file(store, f"{folder}/{DIGESTS_NAME}", digests)
+        columns = pa.schema(list(writer.columns.seen.values()))
+        shards = self._shards
+        part = Part(shards.close(), writer.columns.schema, columns, shards.counts, self._roles.of)
+        answer = {"done": task["number"], "folder": folder, "part": encode_part(part), **counted}
+        report(write_record(store, task["record"], answer, task["shards"]))
+
+    def __enter__(self) -> Self:
+        self._failed.callback(self.writer.abort)
+        self._failed.callback(self._shards.abort)
+        if self._ledger is not None:
+            self._failed.callback(self._ledger.abort)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._failed.close()
 
 
 def _refuse_unseen(task: Mapping[str, Any], sender: str) -> None:

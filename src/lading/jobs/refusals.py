@@ -50,8 +50,12 @@ def refuse_references(shards: Shards, target: AnyFormat) -> None:
 
 
 @contextmanager
-def ledger_file(destination: _Place, stores: Stores, write: WriteOptions) -> Iterator[Sink | None]:
+def ledger_file(
+    destination: _Place, stores: Stores, write: WriteOptions, *, again: bool = False
+) -> Iterator[Sink | None]:
     """The file for the ledger, if one is asked for; its writer closes it. Nothing of it is left on failure.
+
+    With `again`, a file of its name is that of this job, which died afterwards.
 
     Raises:
         UsageError: the ledger lies in the destination.
@@ -61,7 +65,7 @@ def ledger_file(destination: _Place, stores: Stores, write: WriteOptions) -> Ite
     if ledger is not None:
         if not ledger or is_inside(real_place(ledger, stores), real_place(os.fspath(destination), stores)):
             raise UsageError("the ledger needs a file of its own, outside the destination", found=repr(ledger))
-        if is_there(ledger, stores):
+        if not again and is_there(ledger, stores):
             raise DestinationExists("the file for the ledger is there already", file=ledger,
                                     advice="Name another file with --ledger, or delete this one.")  # fmt: skip
     if ledger is None or write.dry_run:

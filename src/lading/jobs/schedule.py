@@ -54,7 +54,7 @@ from lading.pipeline.shard_kind import ShardKind
 from lading.storage.base import Sink, Store
 from lading.units import count, parse_bytes
 
-__all__ = ["Schedule", "make_schedule", "planned_pieces", "planned_tasks"]
+__all__ = ["Schedule", "make_schedule", "planned_pieces", "planned_tasks", "start_workers"]
 
 _PIECES_OF_SHARD = 64
 """Pieces of a source for a shard of the output, so that tasks fit whole shards."""
@@ -75,6 +75,7 @@ class Schedule:
         arranged: the samples, if they are written in another order.
         chosen: the same, with what was left out before their order was known.
         source_shards: shards that were read for it.
+        apart: whether any process may do the tasks, in any order.
     """
 
     spec: Conversion
@@ -85,6 +86,7 @@ class Schedule:
     arranged: Arranged | None = None
     chosen: ChosenSamples | None = None
     source_shards: int = 0
+    apart: bool = False
 
 
 def make_schedule(
@@ -104,31 +106,32 @@ def make_schedule(
     """
     before, behind = split_at_list(job.steps)
     sizes = list(shard_sizes(shards.listing, job.stores, skip=job.read.on_bad_shard == "skip"))
-    shares = not alone and _may_share(job, behind)
+    apart = not alone and _is_apart(job, behind)
+    # A job that goes on finds the place where it builds by its plan.
+    shares = apart and job.write.shares and not job.write.resume
     if not before:
         pieces = planned_pieces(job, shards, sizes, alone=alone)
-        staging, pool = _workers(job, shards, held, sizes, len(pieces), place, staging) if shares else (None, None)
+        staging, pool = start_workers(job, shards, held, sizes, len(pieces), place, staging) if shares else (None, None)
         spec = settled(job, shards)
         tasks = _numbered(planned_tasks(shards, spec, sizes, pieces, alone=alone), shards, spec, None)
-        return Schedule(spec, tasks, sizes, staging, pool)
+        return Schedule(spec, tasks, sizes, staging, pool, apart=apart)
     if job.columns is not None:
         job = replace(job, steps=(*job.steps, Select(job.columns)), columns=None)
     whole = settled(job, shards)
     write_ledger = None if ledger is None else lambda lines: ledger.write([lines])
     chosen = ChosenSamples(shards, before, write_ledger=write_ledger)
-    spec, arranged, source_shards = _arranged(whole, chosen, shards, held, to_file=shares)
+    spec, arranged, source_shards = _arranged(whole, chosen, shards, held, to_file=apart and job.write.shares)
     tasks = _numbered(_arranged_tasks(shards, whole, spec, arranged, alone=alone), shards, spec, arranged)
     parts = [task.source_bytes for task in tasks]
-    staging, pool = _workers(job, shards, held, parts, len(parts), place, staging) if shares else (None, None)
-    return Schedule(spec, tasks, sizes, staging, pool, arranged, chosen, source_shards)
+    staging, pool = start_workers(job, shards, held, parts, len(parts), place, staging) if shares else (None, None)
+    return Schedule(spec, tasks, sizes, staging, pool, arranged, chosen, source_shards, apart)
 
 
-def _may_share(job: ConversionJob, behind: Sequence[Step]) -> bool:
-    """Whether several processes may do the work; `behind` are the steps behind the last one that needs all samples."""
+def _is_apart(job: ConversionJob, behind: Sequence[Step]) -> bool:
+    """Whether any process may do the tasks; `behind` are the steps behind the last one that needs all samples."""
     target = get_format(job.write.format)
     alone = (
         job.write.dry_run
-        or not job.write.shares
         or job.write.counts_samples
         or any(isinstance(step, (Limit, Rows)) for step in behind)
         # Which columns a function over batches gives tars is found on the way, by the process that writes all of it.
@@ -139,7 +142,7 @@ def _may_share(job: ConversionJob, behind: Sequence[Step]) -> bool:
     return not alone
 
 
-def _workers(
+def start_workers(
     job: ConversionJob,
     shards: Shards,
     held: ExitStack,

@@ -23,6 +23,7 @@ from lading.formats.registry import get_format
 from lading.jobs.conversion_job import ConversionJob
 from lading.jobs.convert_one import convert_one
 from lading.jobs.convert_summary import ConvertSummary, together
+from lading.jobs.journal import begin_commit, begin_splits, had_begun
 from lading.jobs.plan import take_files_in
 from lading.jobs.refusals import refuse_harm
 from lading.manifest.commit import Staging, check_destination, find_destination
@@ -119,18 +120,22 @@ def convert_splits(jobs: Mapping[str, ConversionJob], destination: str | os.Path
             take_files_in(shards, job.read.options)
             refuse_harm(shards, destination, stores, write)
     store, path = find_destination(destination, stores)
-    check_destination(store, path, overwrite=write.overwrite)
+    check_destination(store, path, overwrite=write.overwrite or (write.resume and had_begun(store, path)))
     if write.dry_run:
         return together({name: _converted(name, job, f"{path}/{name}") for name, job in jobs.items()}, began)
     with ExitStack() as held:
-        staging = Staging.begin(store, path, shared=False)
+        staging, plan, before = begin_splits(store, path, list(jobs), resume=write.resume)
         held.callback(staging.drop)  # nothing is left to drop after the commit
+        if before is not None:
+            return before
         if stores.find(path) is not None:
             jobs = {name: job.with_store(staging.folder, store) for name, job in jobs.items()}
         done = {name: _converted(name, job, staging.path(name), staging) for name, job in jobs.items()}
         _write_index(write, list(jobs), staging)
+        summary = together(done, began)
+        begin_commit(staging, plan, summary)
         staging.commit(overwrite=write.overwrite)
-    return together(done, began)
+    return summary
 
 
 def _converted(name: str, job: ConversionJob, to: str, whole: Staging | None = None) -> ConvertSummary:

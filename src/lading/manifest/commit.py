@@ -1,8 +1,14 @@
 """The commit: a dataset is built in a hidden folder, then gets its name in one step.
 
 The hidden folder has two: the dataset, and the folders of the attempts at tasks. Shards that are taken from an attempt
-are moved into the dataset where that is a rename. An object store copies them once, to their final names. What an
-attempt writes later is in neither, and goes with the hidden folder, or in the next sweep.
+get a second name in the dataset, a hard link, on disk. An object store copies them once, to their final names. Attempts
+stay until the commit, so that a job that dies in between goes on. What an attempt writes later is in neither, and goes
+with the hidden folder, or in the next sweep.
+
+A job of several tasks keeps a journal in the hidden folder (`lading.jobs.journal`). A hidden folder with records of
+finished tasks is left when its job fails. `Staging.resumed` takes it over. `commit.json` tells that the commit had
+begun: what is at the destination then may be the job's own. What tells that it
+had ended goes last (`done_place`).
 
 A complete dataset is built in a folder next to its place and exchanged with what was there. One of many writers
 (`shared`) builds its files there too, and moves them in one by one, its manifest last; readers follow manifests. The
@@ -15,21 +21,38 @@ from __future__ import annotations
 import os
 import re
 import secrets
-from collections.abc import Mapping
+import time
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Self
 
 from lading.errors import DataError, DestinationExists, LadingError, StoreError, UsageError
 from lading.manifest.files import files_listed
 from lading.manifest.values import FOLDER, MANIFEST_NAME, SHARDS_NAME
-from lading.storage.base import Copies, Store, has_file, native_path, write_file
+from lading.storage.base import Copies, Store, has_file, name_taken, native_path, store_errors, write_file
+from lading.storage.create_file import create_file
 from lading.storage.moved import MovedStore
 from lading.storage.publish import CopyingStore, Finished, publish_list
 from lading.storage.roots import is_inside, real_place
-from lading.storage.staging import StagedFolder, stage_folder, sweep_stale
+from lading.storage.staging import StagedFolder, built_folders, stage_folder, sweep_stale, take_folder
 from lading.storage.stores import Stores, is_local, named_folder, resolve
 
-__all__ = ["Staging", "check_destination", "check_shared", "find_destination", "is_there"]
+__all__ = [
+    "COMMIT_NAME",
+    "PLAN_NAME",
+    "RECORDS",
+    "Staging",
+    "builds_of",
+    "can_resume",
+    "check_destination",
+    "check_shared",
+    "done_place",
+    "find_destination",
+    "is_there",
+]
+
+PLAN_NAME, RECORDS, COMMIT_NAME = "plan.json", "records", "commit.json"
+"""Of a journal: its plan, the folder of records, and what tells that the commit has begun."""
 
 
 def is_there(url: str, stores: Stores) -> bool:
@@ -133,6 +156,37 @@ def _taken(file: str, listed: str, *, apart: bool, unread: DataError | None) -> 
 _DATASET, _TASKS, _OWNER = "dataset", "tasks", "owner"
 """In a hidden folder: the dataset, the attempts at tasks; and on object stores a file that is there as long as the
 build is under way."""
+_ENDING_S, _LOOK_S = 5.0, 0.05
+"""How long workers may take to end when their job was killed, and how often they are looked for."""
+
+
+def can_resume(store: Store) -> bool:
+    """Return whether what a dead process left in a store is there for the next one."""
+    return is_local(store) or isinstance(store, Copies)
+
+
+def builds_of(store: Store, destination: str) -> list[str]:
+    """Return the hidden folders in which a destination is built, or was built by jobs that died."""
+    if is_local(store):
+        return built_folders(destination)
+    if not isinstance(store, Copies):
+        return []
+    parent, _, name = destination.rpartition("/")
+    token = re.compile(re.escape(f"{name}.lading-") + "[0-9a-f]{16}")
+    return [folder for folder in store.folders(parent) if token.fullmatch(folder.rpartition("/")[2])]
+
+
+def _taken_over(root: str, destination: str) -> StagedFolder | None:
+    """Return the folder of a dead process. Its workers end with it, which takes a moment."""
+    end = time.monotonic() + _ENDING_S
+    while (staged := take_folder(root, destination)) is None and time.monotonic() < end:
+        time.sleep(_LOOK_S)
+    return staged
+
+
+def done_place(store: Store, root: str) -> str:
+    """Return the path of what tells that a job's commit has ended: the last file of it that is removed."""
+    return f"{root}.lock" if is_local(store) else f"{root}/done.json"
 
 
 class Staging:
@@ -141,6 +195,8 @@ class Staging:
     Attributes:
         folder: the folder in which the dataset is built.
         tasks: the folder of the attempts at tasks, each in a folder of its own.
+        journal: the folder of the journal of this job, or of this part of it.
+        had_begun: whether the commit had begun when a job that died built here.
     """
 
     def __init__(
@@ -157,6 +213,11 @@ class Staging:
         self._root, self.folder, self.tasks = places
         self._whole = whole
         self._places: dict[str, str] = {}
+        self._journals: list[str] = []
+        self._is_gone = False
+        self._done: bytes | None = None
+        self.journal = self._root if whole is None else self.tasks
+        self.had_begun = False
 
     @classmethod
     def begin(cls, store: Store, destination: str, *, shared: bool) -> Self:
@@ -173,23 +234,84 @@ class Staging:
             write_file(store, f"{root}/{_OWNER}", [b""])
         return cls(store, destination, (root, f"{root}/{_DATASET}", f"{root}/{_TASKS}"), staged, shared=shared)
 
+    @classmethod
+    def resumed(cls, store: Store, destination: str, root: str, *, had_ended: bool) -> Self:
+        """Return a place to go on in that a dead process has built in. The dataset is empty, attempts are there.
+
+        If its commit had ended, nothing but removing is left to do.
+
+        On a store nobody knows whether the process is dead: two that go on at once do the same.
+
+        Raises:
+            UsageError: the process lives.
+        """
+        staged = None
+        if is_local(store):
+            staged = _taken_over(root, destination)
+            if staged is None:
+                raise UsageError("the job is under way in another process", file=destination, found=root,
+                                 advice="Wait for its end, or end it.")  # fmt: skip
+        elif not had_ended:
+            write_file(store, f"{root}/{_OWNER}", [b""])
+        staging = cls(store, destination, (root, f"{root}/{_DATASET}", f"{root}/{_TASKS}"), staged)
+        staging.had_begun = has_file(store, f"{root}/{COMMIT_NAME}")
+        if had_ended:
+            staging._done = b""
+            return staging
+        store.delete(staging.folder)
+        if staged is not None:
+            with store_errors(root):
+                os.mkdir(staging.folder)
+        return staging
+
+    @property
+    def destination(self) -> str:
+        """The destination of the whole that is built here."""
+        return self._destination if self._whole is None else self._whole.destination
+
+    def keep_records(self, journal: str) -> None:
+        """Leave what is built for another process, if this one gives up while the journal has records."""
+        self._journals.append(journal)
+        if self._whole is not None:
+            self._whole.keep_records(journal)
+
+    def sweep_attempts(self, kept: Sequence[str]) -> None:
+        """Delete attempts of a dead process, but for the folders to be kept. On a store some may be under way."""
+        if is_local(self._store) and os.path.isdir(native_path(self.tasks)):
+            with store_errors(self.tasks):
+                for name in os.listdir(native_path(self.tasks)):
+                    if name.startswith("task-") and f"{self.tasks}/{name}" not in kept:
+                        self._store.delete(f"{self.tasks}/{name}")
+
+    def begin_commit(self, done: bytes) -> None:
+        """Tell the next process that what appears from now on is this job's.
+
+        Args:
+            done: what it finds after the commit, while the rest is removed.
+        """
+        if self._journals and self._whole is None:
+            create_file(self._store, f"{self._root}/{COMMIT_NAME}", b"{}")
+            self._done = done
+
     def part(self, name: str) -> Staging:
         """Return a place to build a dataset in a folder of this one, with which it appears."""
         places = self.path(name), self.path(name), f"{self.tasks}/{name}"
         return Staging(self._store, self.path(name), places, None, whole=self)
 
     def adopt(self, source: str, name: str) -> None:
-        """Take a finished file into the dataset. Where a move is a copy, it stays until the commit."""
+        """Take a finished file of an attempt into the dataset. It stays in the attempt's folder until the commit."""
         if isinstance(self._store, Copies):
             self._places[self.path(name)] = source
-        else:
-            self._store.publish(source, self.path(name))
-
-    def end_attempt(self, folder: str) -> None:
-        """Delete what is left in the folder of an attempt whose files were taken, if they are no longer there."""
-        if not isinstance(self._store, Copies):
-            with suppress(StoreError):  # it is written to again: what is there then goes with the tasks' folder
-                self._store.delete(folder)
+            return
+        old, new = native_path(source), native_path(self.path(name))
+        with store_errors(source):
+            os.makedirs(os.path.dirname(new), exist_ok=True)
+            try:
+                os.link(old, new)
+            except FileNotFoundError:
+                raise
+            except OSError:  # a file system without hard links: a job that dies from now on does the task again
+                os.rename(old, new)
 
     @property
     def store(self) -> Store:
@@ -234,6 +356,7 @@ class Staging:
         """
         if self._whole is not None:
             self._whole.take(self._places)
+            self._is_gone = True
             return
         # The process may have changed its directory, and the place is relative to the first one.
         place = self._destination if self._staged is None else self._staged.place
@@ -242,14 +365,33 @@ class Staging:
                 self._add_files(place, overwrite=overwrite, apart=apart)
             elif isinstance(self._store, Copies):
                 self._copy_files(self._store, place, overwrite=overwrite)
-            else:
+            elif overwrite or not (self.had_begun and self._is_published(place)):
                 self._store.publish(self.folder, place, replace=overwrite)
         except LadingError as error:
             if error.file is not None and error.file.startswith(place):
                 error.file = self._destination + error.file[len(place) :]
             raise
+        if self._done is not None:
+            self._note_done(self._done)
+        self._remove()
+
+    def _note_done(self, done: bytes) -> None:
         if self._staged is not None:
-            self._staged.release()
+            self._staged.note(done)
+        else:
+            create_file(self._store, done_place(self._store, self._root), done)
+
+    def _is_published(self, place: str) -> bool:
+        """Whether the destination has the same files: the process that died had given them their names."""
+        mine, theirs = ({i.path[len(at) :]: i for i in self._store.walk(at)} for at in (self.folder, place))
+        if {name: info.size_bytes for name, info in mine.items()} != {n: i.size_bytes for n, i in theirs.items()}:
+            return False
+        manifests = [name for name in mine if os.path.basename(name) == MANIFEST_NAME]
+        return all(self._bytes(mine[name].path) == self._bytes(theirs[name].path) for name in manifests)
+
+    def _bytes(self, path: str) -> bytes:
+        [data] = self._store.get_ranges(path, [(0, self._store.head(path).size_bytes)])
+        return bytes(data)
 
     def take(self, places: Mapping[str, str]) -> None:
         """Take what a part of this dataset remembers of its files: where they lie until the commit."""
@@ -263,8 +405,12 @@ class Staging:
             Finished(found.get(source) or store.head(source), f"{place}{path[len(self.folder) :]}")
             for path, source in {**own, **self._places}.items()
         ]
-        publish_list(store, files, place, replace=overwrite)
-        self.drop()
+        targets = {target for _, target in files}
+        if self.had_begun and not overwrite:
+            others = [info.path for info in store.walk(place) if info.path not in targets]
+            if others:
+                raise name_taken(others[0])
+        publish_list(store, files, place, replace=overwrite or self.had_begun)
 
     def commit_file(self, name: str, *, overwrite: bool) -> None:
         """Give the only file that was built the name of the destination, in one step.
@@ -274,7 +420,7 @@ class Staging:
         """
         place = self._destination if self._staged is None else self._staged.place
         self._store.publish(self.path(name), place, replace=overwrite)
-        self.drop()
+        self._remove()
 
     def _add_files(self, place: str, *, overwrite: bool, apart: bool) -> None:
         """Move all files to their places, after the files known to be left by an earlier writer of this rank.
@@ -314,13 +460,39 @@ class Staging:
             for name in moved:
                 store.delete(f"{place}/{name}")
             raise
-        store.delete(self._root)
 
     def drop(self) -> None:
-        """Remove all that was built."""
+        """Give up: remove all that was built, unless another process can go on with it."""
+        if self._is_gone:
+            return
+        if not self._has_records():
+            self._remove()
+        elif self._staged is not None:
+            self._staged.leave()
+        elif self._whole is None:
+            with suppress(StoreError):  # whatever failed before: only the next sweep looks for this file
+                self._store.delete(f"{self._root}/{_OWNER}")
+
+    def forget(self) -> None:
+        """Let `drop` remove finished tasks too: they are not what they should be."""
+        self._journals.clear()
+        if self._whole is not None:
+            self._whole.forget()
+
+    def _has_records(self) -> bool:
+        try:
+            return any(next(iter(self._store.walk(f"{each}/{RECORDS}")), None) for each in self._journals)
+        except StoreError:  # nobody knows: better too much is left than too little
+            return True
+
+    def _remove(self) -> None:
+        self._is_gone = True
         if self._staged is not None:
             self._staged.release()
             return
+        if self._done is not None:
+            for name in (_TASKS, RECORDS, _DATASET, PLAN_NAME, COMMIT_NAME):
+                self._store.delete(f"{self._root}/{name}")
         self._store.delete(self._root)
         if self._whole is not None:
             self._store.delete(self.tasks)

@@ -10,12 +10,12 @@ from lading.errors import StoreError
 __all__ = ["lock_file"]
 
 
-def lock_file(path: str, *, create: bool) -> int | None:
+def lock_file(path: str, *, create: bool, without_support: bool = False) -> int | None:
     """Return the descriptor of a locked file; None if another process holds the lock or deletes the file.
 
     The descriptor is for reading and writing. With `create` the file is new, and None means that a sweep took it for an
     abandoned one: try another name. Without lock support (some network file systems), building continues, and nothing
-    is swept.
+    is swept; `without_support` gives the descriptor of such a file too.
 
     Raises:
         StoreError: with `create`, the folder is missing, or does not accept new files (`/proc`).
@@ -34,7 +34,7 @@ def lock_file(path: str, *, create: bool) -> int | None:
     except BlockingIOError:
         pass
     except OSError:
-        if create:
+        if create or without_support:
             return fd
     os.close(fd)
     return None

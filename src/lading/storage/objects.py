@@ -220,6 +220,26 @@ class ObjectStore:
             [found] = self._each([lambda: _obstore().list_with_delimiter(self._objects, folder or None)])
         return [f"{self.place}/{prefix.rstrip('/')}" for prefix in found["common_prefixes"]]
 
+    def create(self, path: str, data: bytes) -> bool:
+        """Write a small file unless one of this name exists; return whether this call wrote it.
+
+        A server without conditional writes replaces the file.
+        """
+        put = partial(_obstore().put, self._objects, self._key(path), data)
+        already, refused = _obstore().exceptions.AlreadyExistsError, _obstore().exceptions.NotSupportedError
+
+        def attempt() -> bool:
+            try:
+                put(mode="create")
+            except already:
+                return False
+            except refused:
+                put()
+            return True
+
+        [created] = self._each([partial(self._repeat, path, attempt)])
+        return created
+
     def writer(self, path: str) -> Any:
         """The writer of a new file, from obstore."""
         with _errors(path):

@@ -11,6 +11,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Self
 
@@ -18,7 +19,7 @@ from lading.errors import UsageError
 from lading.storage.base import final_place, store_errors, temporary_name, unfinished
 from lading.storage.lock import lock_file
 
-__all__ = ["StagedFolder", "stage_folder", "sweep_stale"]
+__all__ = ["StagedFolder", "built_folders", "stage_folder", "sweep_stale", "take_folder"]
 
 _TOKEN_DIGITS = 16
 _TRIES = 3
@@ -40,12 +41,22 @@ class StagedFolder:
     def __init__(self, path: str, place: str, lock: int) -> None:
         self.path, self.place, self.lock = path, place, lock
 
+    def note(self, data: bytes) -> None:
+        """Write something into the lock file, which goes last."""
+        with store_errors(self.path):
+            os.pwrite(self.lock, data, 0)
+
     def release(self) -> None:
         """Delete the folder, if it still has its temporary name, and release the lock."""
         if self.lock >= 0:
             with store_errors(self.path):
                 _delete(self.path)
                 _delete(self.path + ".lock")
+            self.leave()
+
+    def leave(self) -> None:
+        """Release the lock, and leave what was built: to `take_folder`, or to the next sweep."""
+        if self.lock >= 0:
             os.close(self.lock)
             self.lock = -1
 
@@ -82,12 +93,41 @@ def stage_folder(target: str) -> StagedFolder:
                 return StagedFolder(path, place, lock)
 
 
-def sweep_stale(target: str) -> list[str]:
+def take_folder(path: str, target: str) -> StagedFolder | None:
+    """Return a folder that a dead process has built in; None if its owner lives.
+
+    Without lock support (some network file systems) nobody knows: the caller has it.
+    """
+    with store_errors(path):
+        if not os.path.lexists(path + ".lock"):  # nobody can have owned it since
+            os.close(os.open(path + ".lock", os.O_CREAT | os.O_CLOEXEC, 0o666))
+        lock = lock_file(path + ".lock", create=False, without_support=True)
+        return None if lock is None else StagedFolder(path, os.path.abspath(final_place(target)), lock)
+
+
+def built_folders(target: str) -> list[str]:
+    """Return the folders in which this folder is built, or was built by processes that died; some are deleted."""
+    place = os.path.abspath(final_place(target))
+    stem = temporary_name(place)[:-_TOKEN_DIGITS]
+    with store_errors(target):
+        if not os.path.isdir(os.path.dirname(place)):
+            return []
+        entries = [entry for entry in os.scandir(os.path.dirname(place)) if entry.path.startswith(stem)]
+    paths = {entry.path.removesuffix(".lock") for entry in entries if not entry.name.endswith(".tmp")}
+    return sorted(path for path in paths if unfinished(os.path.basename(path)))
+
+
+def sweep_stale(target: str, *, before: Callable[[str], None] = lambda _: None, dry_run: bool = False) -> list[str]:
     """Delete the remains of dead processes that built this file or folder; return the deleted paths.
 
     Remains with a living owner stay, and so do those that this user may not delete. A folder goes before its lock file,
     so that an interrupted sweep can be repeated. A folder without a lock file holds what a late attempt at a task wrote
     after the end of its job.
+
+    Args:
+        target: the file or folder that was built.
+        before: called with the path of each of them, before it is deleted.
+        dry_run: delete nothing.
     """
     place = final_place(target)
     folder = os.path.dirname(place)
@@ -98,7 +138,7 @@ def sweep_stale(target: str) -> list[str]:
         for name in names:
             if name.startswith(stem) and unfinished(name) and name.endswith((".lock", ".tmp")):
                 with suppress(PermissionError):
-                    gone += _sweep(os.path.join(folder, name))
+                    gone += _sweep(os.path.join(folder, name), before, dry_run=dry_run)
         for name in names:
             left = os.path.join(folder, name)
             # The lock file of a living owner is older than its folder, so it is looked for last.
@@ -109,12 +149,14 @@ def sweep_stale(target: str) -> list[str]:
                 and not os.path.exists(left + ".lock")
             ):
                 with suppress(PermissionError):
-                    _delete(left)
+                    before(left)
+                    if not dry_run:
+                        _delete(left)
                     gone.append(left)
     return gone
 
 
-def _sweep(path: str) -> list[str]:
+def _sweep(path: str, before: Callable[[str], None], *, dry_run: bool) -> list[str]:
     """Delete one file, or one folder and its lock file, unless it has an owner."""
     lock = lock_file(path, create=False)
     if lock is None:
@@ -122,8 +164,11 @@ def _sweep(path: str) -> list[str]:
     built = path.removesuffix(".lock")
     try:
         there = os.path.lexists(built)
-        _delete(built)
-        _delete(path)
+        if there:
+            before(built)
+        if not dry_run:
+            _delete(built)
+            _delete(path)
     finally:
         os.close(lock)
     return [built] if there else []

@@ -31,9 +31,10 @@ from lading.storage.store_options import Options, by_prefix, of_url
 from lading.storage.web import WebStore
 from lading.storage.wrappers import WrappedStore
 
-__all__ = ["Stores", "is_local", "named_folder", "resolve", "without_query"]
+__all__ = ["Stores", "is_local", "named_folder", "resolve", "without_query", "without_secrets"]
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")
+_USER = re.compile(r"^(https?://)[^/@]*@")
 _VARIABLES = ("AWS_", "AZURE_", "GOOGLE_")
 _LOCAL = LocalStore()
 _MEMORY = MemoryStore()
@@ -116,6 +117,11 @@ def resolve(url: str, stores: Stores | None = None) -> tuple[Store, str]:
 def without_query(path: str) -> str:
     """Return a web URL without its query (`?` and what follows); other paths unchanged."""
     return path.partition("?")[0] if path.startswith(("http://", "https://")) else path
+
+
+def without_secrets(path: str) -> str:
+    """Return a web URL without its query, its user and its password; other paths unchanged."""
+    return _USER.sub(r"\1", without_query(path))
 
 
 def named_folder(name: str) -> str:

@@ -114,6 +114,11 @@ class JoinTable:
         """The columns that are added."""
         return self.values.schema
 
+    @property
+    def rows(self) -> pa.Table:
+        """All rows, with their keys."""
+        return self._loaded
+
     @cached_property
     def _loaded(self) -> pa.Table:
         key, source, columns = self.key, self._source, self._columns

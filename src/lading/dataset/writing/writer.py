@@ -171,7 +171,8 @@ class DatasetWriter:
         if self._is_file:
             check_file(self._store, self._destination, overwrite=overwrite)
         elif rank is None:
-            check_destination(self._store, self._destination, overwrite=overwrite)
+            again = staging is not None and staging.had_begun
+            check_destination(self._store, self._destination, overwrite=overwrite or again)
         else:
             check_shared(self._store, self._destination, lading_folder(rank), overwrite=overwrite)
         self._staging = staging or Staging.begin(self._store, self._destination, shared=rank is not None)
@@ -331,8 +332,8 @@ class DatasetWriter:
     def adopt(self, part: Part, folder: str) -> None:
         """Append the finished shards that another process built in a folder, under names of this dataset.
 
-        Where a move is a copy, the files stay in the folder until the commit, which copies them once. A call that fails
-        drops nothing, since others may still be building: end them, then `abort`.
+        The files stay in the folder until the commit, so that a job that dies finds them. A call that fails drops
+        nothing, since others may still be building: end them, then `abort`.
 
         Args:
             part: the shards.
@@ -352,7 +353,6 @@ class DatasetWriter:
             told = [row["xxh3"], *(other["xxh3"] for other in row["beside_xxh3"] or ())]
             sums = ShardSums([] if row["xxh3"] is None else told, kept.extents(number))
             self._shards.add(FinishedShard(path, facts, kept.index(number), {}, beside, [sums]))
-        self._staging.end_attempt(folder)
         self.counts.update(part.counts)
         self._kind.roles.learn(part.roles)
         columns = self._part.columns
@@ -457,7 +457,7 @@ class DatasetWriter:
     def close(self) -> WriteSummary:
         """Finish, and publish the dataset."""
         if self._done and not self._dropped:
-            return self._summary()
+            return self.summary
         self.finish()
         with self._dropping():
             apart = self._template is not None and "rank" in self._template.get_identifiers()
@@ -468,7 +468,7 @@ class DatasetWriter:
         self._done = True
         self._closing.stop()
         self._fetcher.close()
-        return self._summary()
+        return self.summary
 
     def _write_manifest(self) -> None:
         folder, kind, store = self._staging.folder, self._kind, self._staging.store
@@ -476,7 +476,7 @@ class DatasetWriter:
         if self._rank is None:
             sidecars += kind.format.write_index(store, folder, facts)
             sidecars += kind.format.write_lists(store, folder, facts, kind.options)
-        shards, summary = self._shards.close(), self._summary()
+        shards, summary = self._shards.close(), self.summary
         columns = self._part.columns
         schema = columns.schema or (INTERLEAVED_SCHEMA if kind.view == "interleaved" else pa.schema([]))
         if columns.seen:
@@ -518,7 +518,9 @@ class DatasetWriter:
         )
         save_manifest(self._store, folder, manifest, shards)
 
-    def _summary(self) -> WriteSummary:
+    @property
+    def summary(self) -> WriteSummary:
+        """What is written so far; all of it after `finish`."""
         facts = [f for _, f in self._shards.facts]
         return WriteSummary(
             sum(f.num_samples for f in facts),

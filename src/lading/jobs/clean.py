@@ -1,0 +1,84 @@
+"""Clean: remove what killed or failed jobs left beside a destination."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from lading.manifest.commit import builds_of, find_destination
+from lading.storage.staging import sweep_stale
+from lading.storage.stores import Stores, is_local
+
+__all__ = ["Cleaned", "clean"]
+
+
+@dataclass(frozen=True, slots=True)
+class Cleaned:
+    """What was removed, or would be.
+
+    Attributes:
+        removed: path and size in bytes of each file or folder.
+        dry_run: nothing was removed.
+    """
+
+    removed: Mapping[str, int]
+    dry_run: bool = False
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all of them."""
+        return sum(self.removed.values())
+
+
+def clean(
+    destination: str | os.PathLike[str],
+    *,
+    dry_run: bool = False,
+    stores: Stores | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> Cleaned:
+    """Remove what killed or failed jobs left beside a destination; return paths and sizes.
+
+    Example:
+        lading.clean("out").size_bytes
+
+    On disk, nothing is removed that a living process builds. On an object store nobody knows which processes live: make
+    sure that no job writes to this destination. The destination itself stays as it is.
+
+    Args:
+        destination: folder or file, as it was given to the job.
+        dry_run: remove nothing.
+        stores: which store serves which URL.
+        storage_options: options of object stores, also by URL prefix.
+
+    Raises:
+        UsageError: the destination names no folder.
+        StoreError: a file cannot be removed.
+    """
+    store, path = find_destination(destination, Stores.of(stores, storage_options) or Stores())
+    found: dict[str, int] = {}
+
+    def add(place: str) -> None:
+        found[place] = _size(place) if is_local(store) else sum(max(i.size_bytes, 0) for i in store.walk(place))
+
+    if is_local(store):
+        sweep_stale(path, before=add, dry_run=dry_run)
+    else:
+        for folder in builds_of(store, path):
+            add(folder)
+            if not dry_run:
+                store.delete(folder)
+    return Cleaned(found, dry_run)
+
+
+def _size(path: str) -> int:
+    """Bytes of a file, or of all files of a folder; a file with two names counts once."""
+    if not os.path.isdir(path):
+        return os.lstat(path).st_size
+    sizes = {}
+    for folder, _, names in os.walk(path):
+        for status in (os.lstat(os.path.join(folder, name)) for name in names):
+            sizes[status.st_dev, status.st_ino] = status.st_size
+    return sum(sizes.values())

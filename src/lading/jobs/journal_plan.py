@@ -1,0 +1,182 @@
+"""The plan of a job as its journal keeps it: all that its rows and the ends of its shards depend on, readable.
+
+Two jobs of one plan write the same bytes. Processes, threads and executors are no part of it, nor are options of
+stores: those may be secrets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from typing import Any, Final
+
+import orjson
+
+from lading.dataset.shards.shards import Shards
+from lading.errors import StoreError, UsageError
+from lading.jobs.described import described, fingerprint
+from lading.jobs.spec import Conversion
+from lading.jobs.tasks import Task
+from lading.manifest.values import own_version
+from lading.storage.base import FileInfo, Store, file_infos
+from lading.storage.roots import real_place
+from lading.storage.stores import resolve, without_secrets
+from lading.units import count
+
+__all__ = ["JournalPlan", "journal_plan", "refuse_other"]
+
+_WRITE: Final = (
+    "format", "options", "shard_size", "num_shards", "rows_per_shard", "checksums", "schema_policy", "on_error", "lazy",
+    "max_batch_bytes",
+)  # fmt: skip
+"""Options of writing that decide bytes."""
+_READ: Final = ("view", "format_options", "interleaved", "target", "types", "members", "stored_schema")
+"""Of how shards are read, what decides rows."""
+_SHOWN: Final = 3
+_SHOWN_TEXT: Final = 80
+
+
+@dataclass(frozen=True)
+class JournalPlan:
+    """What a job does.
+
+    Attributes:
+        facts: all that its output depends on, by a word that errors can say.
+        tasks: number of its tasks.
+    """
+
+    facts: Mapping[str, Any]
+    tasks: int
+
+    @cached_property
+    def hash(self) -> str:
+        """16 hex digits, equal for jobs that write the same bytes."""
+        return fingerprint(self.facts)
+
+    def to_json(self) -> bytes:
+        """Return the plan as the journal keeps it."""
+        return orjson.dumps({"job": self.hash, "tasks": self.tasks, "facts": self.facts}, option=orjson.OPT_SORT_KEYS)
+
+
+def journal_plan(shards: Shards, spec: Conversion, tasks: Sequence[Task]) -> JournalPlan:
+    """Return the plan of a conversion. The sources' sizes and versions are asked for: one listing a folder.
+
+    Args:
+        shards: the source.
+        spec: the conversion, settled.
+        tasks: its pieces.
+    """
+    write, read = spec.write, spec.read
+    options = {name: getattr(write, name) for name in _WRITE}
+    facts = {
+        "lading": own_version(),
+        "source": _source(shards),
+        "source format": spec.source_format,
+        "option": {**options, "ledger": write.ledger is not None, "verify": spec.digests},
+        "reading": {name: getattr(read, name) for name in _READ} | {"roots": [real_place(r) for r in read.roots]},
+        "step": list(spec.steps),
+        "schema": spec.plan.schema_written,
+        "columns": spec.plan,
+        "tasks": fingerprint([asdict(task) for task in tasks]),
+    }
+    return JournalPlan(described(facts), len(tasks))
+
+
+def _source(shards: Shards) -> list[list[Any]]:
+    """Path, size and version of each shard; what says how to ask for it (the query of a URL) is left out."""
+    paths = shards.listing.table.column("path").to_pylist()
+    entries = shards.listing.table.column("entry").to_pylist()
+    by_store: dict[int, tuple[Store, list[int]]] = {}
+    places = [resolve(path, shards.stores) for path in paths]
+    for number, (store, _) in enumerate(places):
+        by_store.setdefault(id(store), (store, []))[1].append(number)
+    found: dict[int, FileInfo] = {}
+    for store, numbers in by_store.values():
+        found.update(zip(numbers, _facts(store, [places[number][1] for number in numbers]), strict=True))
+    return [
+        [real_place(without_secrets(path), shards.stores), found[n].size_bytes, found[n].version, entries[n]]
+        for n, path in enumerate(paths)
+    ]
+
+
+def _facts(store: Store, paths: Sequence[str]) -> list[FileInfo]:
+    try:
+        return list(file_infos(store, paths))
+    except StoreError:  # one is missing, which a policy may allow
+        return [_one(store, path) for path in paths]
+
+
+def _one(store: Store, path: str) -> FileInfo:
+    try:
+        return store.head(path)
+    except StoreError:
+        return FileInfo(path, -1)
+
+
+def refuse_other(kept: Mapping[str, Any], plan: JournalPlan, destination: str, done: int) -> None:
+    """Refuse to go on with another job.
+
+    Args:
+        kept: the journal's plan.
+        plan: the plan of this job.
+        destination: where both write to.
+        done: tasks that the other job has done.
+
+    Raises:
+        UsageError: says what differs.
+    """
+    if kept.get("job") == plan.hash:
+        return
+    was = kept.get("facts", {})
+    expected, found = next(_differences(was, plan.facts), ("another plan", "this one"))
+    raise UsageError(
+        "the unfinished job of this destination is another one", file=destination, expected=expected, found=found,
+        advice=f"Repeat what was asked for then. Or leave out --resume: that starts anew, without the "
+        f"{count(done, 'finished task')}.",
+    )  # fmt: skip
+
+
+def _differences(was: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Give what differs, the most telling first: how it was, and how it is."""
+    if was.get("lading") != now["lading"]:
+        yield f"lading {was.get('lading')}", f"lading {now['lading']}"
+    yield from _different_files(was.get("source", []), now.get("source", []))
+    for name in ("option", "reading"):
+        old, new = was.get(name, {}), now.get(name, {})
+        for key in new:
+            if old.get(key) != new[key]:
+                yield f"{key}={_short(old.get(key))}", f"{key}={_short(new[key])}"
+    old, new = was.get("step", []), now.get("step", [])
+    for at in range(max(len(old), len(new))):
+        before, after = (steps[at] if at < len(steps) else {"kind": "none"} for steps in (old, new))
+        if before != after:
+            key = next(name for name in ("kind", *before, *after) if before.get(name) != after.get(name))
+            yield f"step {at + 1} with {key}={_short(before.get(key))}", f"{key}={_short(after.get(key))}"
+    for name in ("source format", "schema", "columns", "tasks"):
+        if was.get(name) != now.get(name):
+            yield f"{name} {_short(was.get(name))}", f"{_short(now.get(name))}"
+
+
+def _different_files(was: Sequence[Sequence[Any]], now: Sequence[Sequence[Any]]) -> Iterator[tuple[str, str]]:
+    old, new = ({file[0]: file[1:] for file in files} for files in (was, now))
+    changed = [path for path in new if path in old and old[path] != new[path]]
+    for path in changed[:1]:
+        more = f", and {count(len(changed) - 1, 'more file')}" if len(changed) > 1 else ""
+        yield (f"{path} of {old[path][0]:,} bytes, version {old[path][1]}",
+               f"{new[path][0]:,} bytes, version {new[path][1]}{more}")  # fmt: skip
+    gone, come = [p for p in old if p not in new], [p for p in new if p not in old]
+    if gone or come:
+        yield _listed(len(was), gone, "that are gone"), _listed(len(now), come, "that are new")
+    elif was != now and not changed:
+        yield "the source files in their former order", "another order"
+
+
+def _listed(total: int, files: Sequence[str], which: str) -> str:
+    shown = f", {count(len(files), 'file')} {which}: {', '.join(files[:_SHOWN])}" if files else ""
+    return f"{count(total, 'source file')}{shown}"
+
+
+def _short(value: object) -> str:
+    text = value if isinstance(value, str) else orjson.dumps(value).decode()
+    return text if len(text) <= _SHOWN_TEXT else f"{text[:_SHOWN_TEXT]}…"

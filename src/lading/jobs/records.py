@@ -1,0 +1,113 @@
+"""Records of finished tasks, by which a job that died goes on: one JSON file a task, made once, after its files.
+
+A record is the answer of the task (`lading.jobs.messages`) with names and sizes of its files. Whoever does a task
+writes its record. The record of another attempt that was faster stays, and this attempt's files are deleted. Nothing in
+a record is run when it is read back.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any, Final
+
+import orjson
+
+from lading.errors import NotFound
+from lading.manifest.commit import RECORDS
+from lading.storage.base import Store, write_file
+from lading.storage.concurrent import concurrent_map, is_remote
+from lading.storage.create_file import create_file
+from lading.storage.stores import without_secrets
+
+__all__ = ["read_json", "read_records", "record_path", "write_record"]
+
+_NAME: Final = re.compile(r"(\d{6,})\.json")
+_ATTEMPT: Final = re.compile(r"task-\d{6,}-[0-9a-f]{16}")
+_FIELDS: Final = frozenset(("done", "folder", "part", "reported", "tally", "outcomes", "skipped", "files"))
+
+
+def record_path(journal: str, number: int) -> str:
+    """Return the path of the record of a task."""
+    return f"{journal}/{RECORDS}/{number:06d}.json"
+
+
+def write_record(
+    store: Store, path: str, answer: Mapping[str, Any], shards: Sequence[Mapping[str, Any]]
+) -> Mapping[str, Any]:
+    """Write the record of a task whose files are on disk; return the answer that counts.
+
+    Args:
+        store: where the task's files are.
+        path: of the record.
+        answer: of the task.
+        shards: that it read; what their URLs say of how to ask for them is left out.
+    """
+    folder = answer["folder"]
+    tasks, _, attempt = folder.rpartition("/")
+    files = [[info.path[len(folder) + 1 :], info.size_bytes] for info in store.walk(folder)]
+    data = orjson.dumps({**answer, "folder": attempt, "files": files})
+    for shard in shards:
+        secret, public = shard["path"], without_secrets(shard["path"])
+        if secret != public:
+            data = data.replace(orjson.dumps(secret)[1:-1], orjson.dumps(public)[1:-1])
+    if create_file(store, path, data):
+        return answer
+    other = _whole(store, path, answer["done"], tasks)
+    if other is None or not _has_files(store, other):
+        write_file(store, path, [data])
+        return answer
+    if other["folder"] != folder:
+        store.delete(folder)
+    return other
+
+
+def read_records(store: Store, journal: str, tasks: str) -> dict[int, Mapping[str, Any]]:
+    """Return the answers of tasks whose files are there, by number. Other records count as none, and are deleted.
+
+    Args:
+        store: where the journal lies.
+        journal: its folder.
+        tasks: the folder of the attempts.
+    """
+    paths = [info.path for info in store.walk(f"{journal}/{RECORDS}")]
+    numbers = {path: int(name[1]) for path in paths if (name := _NAME.fullmatch(path.rpartition("/")[2]))}
+    calls = [partial(_whole, store, path, number, tasks) for path, number in numbers.items()]
+    found = {}
+    for path, record in zip(numbers, concurrent_map(calls, remote=is_remote(store)), strict=True):
+        if record is None:
+            store.delete(path)
+        else:
+            found[path] = record
+    there = {info.path: info.size_bytes for info in store.walk(tasks)} if found else {}
+    done: dict[int, Mapping[str, Any]] = {}
+    for path, record in found.items():
+        if all(there.get(f"{record['folder']}/{name}") == size for name, size in record["files"]):
+            done[numbers[path]] = record
+        else:
+            store.delete(path)
+    return done
+
+
+def read_json(store: Store, path: str) -> Mapping[str, Any] | None:
+    """Return a JSON object of the journal; None where it is missing, cut, or something else."""
+    with suppress(NotFound, ValueError):
+        [data] = store.get_ranges(path, [(0, store.head(path).size_bytes)])
+        value = orjson.loads(memoryview(data))
+        return value if isinstance(value, Mapping) else None
+    return None
+
+
+def _whole(store: Store, path: str, number: int, tasks: str) -> Mapping[str, Any] | None:
+    """Return a record as an answer; None if it is missing, cut, or of another task."""
+    record = read_json(store, path)
+    if record is None or not record.keys() >= _FIELDS or record["done"] != number:
+        return None
+    return {**record, "folder": f"{tasks}/{record['folder']}"} if _ATTEMPT.fullmatch(record["folder"]) else None
+
+
+def _has_files(store: Store, record: Mapping[str, Any]) -> bool:
+    there = {info.path: info.size_bytes for info in store.walk(record["folder"])}
+    return all(there.get(f"{record['folder']}/{name}") == size for name, size in record["files"])
