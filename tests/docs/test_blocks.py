@@ -18,7 +18,6 @@ import shlex
 import shutil
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from importlib import resources
 from io import BytesIO
 from pathlib import Path
@@ -30,7 +29,7 @@ from typer.testing import CliRunner
 
 import lading
 from lading.cli.main import app
-from object_server import environment, object_server
+from object_server import environment
 
 _ROOT = Path(__file__).parents[2]
 _PAGES = [_ROOT / "README.md", _ROOT / "CONTRIBUTING.md", *sorted((_ROOT / "docs").rglob("*.md"))]
@@ -122,13 +121,15 @@ def place(datasets: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pa
 
 
 @pytest.mark.parametrize("page", _WITH_BLOCKS, ids=lambda page: str(page.relative_to(_ROOT)))
-def test_the_blocks_of_a_page_run(page: Path, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_blocks_of_a_page_run(
+    page: Path, place: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
     names: dict[str, Any] = {"__name__": "__docs__"}
     run: dict[str, Callable[[str, str], None]] = {"python": lambda text, at: _run_python(text, at, names)}
     run |= {"console": _run_console}
-    with warnings.catch_warnings(), ExitStack() as held:
+    with warnings.catch_warnings():
         if page.name == "object-stores.md":
-            for name, value in environment(held.enter_context(object_server())).items():
+            for name, value in environment(request.getfixturevalue("server")).items():
                 monkeypatch.setenv(name, value)
         if page.name.startswith("train-"):
             warnings.simplefilter("ignore")  # the frameworks warn about each other

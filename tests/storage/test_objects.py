@@ -7,6 +7,7 @@ import pickle
 import secrets
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -165,9 +166,52 @@ def test_a_forked_child_of_a_user_of_obstore_is_told_and_never_hangs(server: str
     used = _program(_FORK.replace("BEFORE", "store.head(path)"), server)
     assert "UsageError a forked process cannot go on" in used.stdout
     assert "forkserver" in used.stdout
-    assert used.stdout.splitlines()[-1] == "FsspecStore"
+    assert used.stdout.splitlines()[-1] == ("FsspecStore" if find_spec("s3fs") else "ObjectStore")
     unused = _program(_FORK.replace("BEFORE", ""), server)
     assert unused.stdout.split() == ["4", "ObjectStore"]
+
+
+_CHILDREN = f"""
+import multiprocessing, sys
+import lading
+
+def read(dataset, answers):
+    try:
+        answers.put((len(dataset), [row["txt"] for row in dataset], dataset[3]["txt"]))
+    except Exception as error:
+        answers.put(f"{{type(error).__name__}}: {{error}}")
+
+if __name__ == "__main__":
+    dataset = lading.open("{_LEAD}children")
+    rows = [row["txt"] for row in dataset]
+    for method in sys.argv[1:]:
+        context = multiprocessing.get_context(method)
+        answers = context.SimpleQueue()
+        child = context.Process(target=read, args=(dataset, answers))
+        child.start()
+        found = answers.get()
+        child.join()
+        print(method, found if isinstance(found, str) else found == (8, rows, "text 3"), child.exitcode, flush=True)
+    print("parent", [row["txt"] for row in dataset] == rows)
+"""
+
+
+def test_children_read_the_open_dataset_of_their_parent_or_are_refused(
+    server: str, raw: S3Store, tmp_path: Path
+) -> None:
+    for i in range(4):
+        rows = [(f"{n}.txt", b"text %d" % n) for n in (2 * i, 2 * i + 1)]
+        obstore.put(raw, f"children/{i}.tar", tar_of(*rows))
+    (tmp_path / "program.py").write_text(_CHILDREN)
+    done = subprocess.run(
+        [sys.executable, str(tmp_path / "program.py"), "spawn", "forkserver", "fork"],
+        env={**os.environ, **environment(server)}, check=False, capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    spawn, forkserver, fork, parent = done.stdout.splitlines()
+    assert [spawn, forkserver, parent] == ["spawn True 0", "forkserver True 0", "parent True"]
+    assert fork.startswith("fork UsageError: ")
+    assert "a forked process cannot go on with the object store of its parent" in fork
+    assert fork.endswith(" 0")
 
 
 def test_what_a_server_refuses_is_told_in_a_line(server: str) -> None:

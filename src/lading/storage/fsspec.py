@@ -17,6 +17,7 @@ from contextlib import contextmanager, suppress
 from datetime import datetime
 from functools import partial
 from http import HTTPStatus
+from importlib.util import find_spec
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import urlsplit
@@ -39,7 +40,7 @@ from lading.storage.store_options import for_fsspec, without_values
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
 
-__all__ = ["FsspecSink", "FsspecStore"]
+__all__ = ["FsspecSink", "FsspecStore", "is_installed"]
 
 FileSystem: TypeAlias = "AbstractFileSystem"
 
@@ -329,10 +330,20 @@ def _file_system(url: str, options: Mapping[str, Any]) -> FileSystem:
     return fs
 
 
-def _cure(scheme: str) -> str:
+def is_installed(scheme: str) -> bool:
+    """Return whether the package of fsspec is there that serves a scheme."""
+    package = _package(scheme)
+    return find_spec("aiohttp" if package == "fsspec" and scheme in ("http", "https") else package) is not None
+
+
+def _package(scheme: str) -> str:
     from fsspec.registry import known_implementations
 
-    package = known_implementations[scheme]["class"].partition(".")[0]
+    return str(known_implementations[scheme]["class"].partition(".")[0])
+
+
+def _cure(scheme: str) -> str:
+    package = _package(scheme)
     extra = "http" if scheme in ("http", "https") else _EXTRAS.get(package)
     if extra is not None:
         return f"Run: pip install 'lading[{extra}]'."

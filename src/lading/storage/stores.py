@@ -22,7 +22,7 @@ from typing import Any
 from lading.errors import UsageError
 from lading.storage.base import Store
 from lading.storage.cached import CachedStore
-from lading.storage.fsspec import FsspecStore
+from lading.storage.fsspec import FsspecStore, is_installed
 from lading.storage.local import LocalStore
 from lading.storage.memory import MemoryStore
 from lading.storage.objects import ObjectStore, is_usable, serves
@@ -108,8 +108,11 @@ def resolve(url: str, stores: Stores | None = None) -> tuple[Store, str]:
     host = url[scheme.end() :].partition("/")[0]
     place = f"{scheme[0]}{host}"
     options = _options_of(url, stores)
-    backend = options.get("backend") or ("obstore" if is_usable() else "fsspec")
-    make = _by_obstore if backend == "obstore" and serves(scheme[1].lower()) else _by_fsspec
+    kind = scheme[1].lower()
+    by_obstore = serves(kind) and options.get("backend") != "fsspec"
+    if by_obstore and "backend" not in options and not is_usable():
+        by_obstore = not is_installed(kind)  # then it says why it cannot be used
+    make = _by_obstore if by_obstore else _by_fsspec
     own_options = Options({name: value for name, value in options.items() if name not in _OF_CACHE})
     return _with_cache(make(place, own_options, _environment()), options), url
 
