@@ -256,6 +256,23 @@ def test_the_shards_of_a_write_task_are_about_equal(tmp_path: Path, blocks: int,
     assert min(sizes) > 0.7 * sum(sizes) / shards
 
 
+@pytest.mark.parametrize("target", ["parquet", "webdataset"])
+def test_a_schema_gives_blocks_types_and_features(tmp_path: Path, target: str) -> None:
+    with lading.writer(tmp_path / "in", format="webdataset") as writer:
+        writer.write({"__key__": "a", "jpg": b"\xff\xd8\xff", "txt": "é", "cls": 1, "json": {"n": [1, None]}})
+    ds = lading.open(tmp_path / "in")
+    job = _WriteJob(target, "samples", {}, "none", 1 << 20, Stores(), ds.schema, is_given=True, sender=("", ""))
+    sink = _Sink(job, str(tmp_path / "out"), Stores(), overwrite=False, finds_view=True)
+    sink.on_write_start()
+    bare = pa.table({"cls": pa.array([1], pa.int8()), "__key__": pa.array(["a"], pa.large_string()),
+                     "jpg": [b"\xff\xd8\xff"], "txt": ["é"], "json": ['{"n": [1, null]}']})  # fmt: skip
+    with pytest.raises(SchemaMismatch, match=r"column 'x'"):
+        ray_sink._write(sink._job, [bare.append_column("x", [[1]])], 0)
+    sink.on_write_complete(SimpleNamespace(write_returns=[ray_sink._write(sink._job, [bare], 0)]))
+    assert lading.digest(tmp_path / "out") == lading.digest(ds)
+    assert str(lading.open(tmp_path / "out").schema) == str(ds.schema)
+
+
 def test_no_rows_are_a_dataset_with_columns(tmp_path: Path) -> None:
     sink = _sink(tmp_path)
     sink.on_write_start(pa.schema({"n": pa.int64()}))

@@ -18,6 +18,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from lading.arrow.align import align_table
 from lading.content.nested import empty_batch
 from lading.dataset.writing.single_file import is_file_name
 from lading.dataset.writing.writer import DatasetWriter
@@ -36,6 +37,7 @@ from lading.manifest.commit import check_destination, find_destination
 from lading.manifest.values import FOLDER, own_version
 from lading.options import parse_shard_size
 from lading.pipeline.batch import Batch
+from lading.pipeline.columns import written_schema
 from lading.pipeline.cutting import Cut
 from lading.pipeline.finished import FinishedShards, Part
 from lading.pipeline.open_shard import BuildFolder
@@ -90,8 +92,9 @@ def write_ray(  # noqa: PLR0913 - one argument a decision of the user; most by k
         format: format to write.
         view: `samples` (a row is a sample) or `interleaved` (rows are items of documents, and all items of a document
             are in one block). By default the columns of the first block decide.
-        schema: columns of all rows. By default those of the first block; other blocks must have columns of these
-            kinds.
+        schema: columns of all rows, such as `ds.schema`: absent columns are nulls, values are cast. By default those of
+            the first block; other blocks must have columns of these kinds. Other libraries, and batches of numpy and
+            pandas, lose the features of columns (JSON, images): a schema gives them again.
         shard_size: size of a shard on disk, and of the blocks that a write task takes together.
         overwrite: replace the dataset at the destination.
         options: options of the format.
@@ -126,7 +129,8 @@ def write_ray(  # noqa: PLR0913 - one argument a decision of the user; most by k
     target.write_options(options or {})
     job = _WriteJob(
         target.name, view or "samples", dict(options or {}), checksums, parse_shard_size(shard_size),
-        stores.for_workers, schema, is_given=schema is not None, sender=(own_version(), platform.node()),
+        stores.for_workers, None if schema is None else written_schema(schema), is_given=schema is not None,
+        sender=(own_version(), platform.node()),
     )  # fmt: skip
     kind = type("LadingDatasink", (_Sink, ray_data().Datasink), {})
     sink: Any = kind(job, place, stores, overwrite=overwrite, finds_view=view is None)
@@ -293,7 +297,8 @@ def _write(job: _WriteJob, blocks: Sequence[pa.Table], task: int) -> _Written:
         failed.callback(shards.abort)
         failed.callback(writer.abort)
         for table in _whole_documents(blocks) if job.view == "interleaved" else blocks:
-            for rows in _arrow_rows(table, job.view):
+            for found in _arrow_rows(table, job.view):
+                rows = _aligned(found, job.schema) if job.is_given and job.schema is not None else found
                 ends += _ends(rows, job.view)
                 done += rows.nbytes
                 batch = Batch(rows, job.view).knowing(source_share=done / total if total else None)
@@ -340,6 +345,20 @@ def _arrow_rows(table: pa.Table, view: str) -> Iterator[pa.RecordBatch]:
     ]
     table = pa.Table.from_arrays(columns, schema=schema)
     yield from (table.combine_chunks() if view == "interleaved" else table).to_batches()
+
+
+def _aligned(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Return the rows with the columns, types and features of a schema; absent columns are nulls.
+
+    Raises:
+        SchemaMismatch: another column, or a value that the type of its column does not hold.
+    """
+    extra = next((name for name in rows.schema.names if name not in schema.names), None)
+    if extra is not None:
+        raise SchemaMismatch("rows hold a column that the schema lacks", column=extra,
+                             expected=", ".join(schema.names),
+                             advice="Drop the column, or give lading.write_ray a schema with it.")  # fmt: skip
+    return align_table(rows, schema)
 
 
 def _without_tensors(schema: pa.Schema | None) -> pa.Schema | None:

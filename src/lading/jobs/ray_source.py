@@ -109,7 +109,7 @@ def to_ray(
     of a document are in one block. The order is that of the source if Ray keeps it:
     `ray.data.DataContext.get_current().execution_options.preserve_order = True`.
 
-    Peak memory of a task: 250 MB and Ray's largest block, 128 MB by default.
+    Peak memory of a task: 250 MB and two of Ray's largest blocks, which have 128 MB each by default.
 
     Args:
         source: as for `lading.open`, or a dataset.
