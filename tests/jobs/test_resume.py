@@ -13,8 +13,11 @@ from typing import Any
 import pytest
 
 import lading
+from faults import file_size_limit
 from killed import Killer, killer
-from lading.errors import UsageError
+from lading.errors import DestinationExists, LadingError, UsageError
+from lading.storage.stores import Stores, resolve
+from object_server import BUCKET, options
 
 _OPTIONS: dict[str, Any] = {"format": "parquet", "shard_size": "400kb"}
 _NUMBERS = random.Random(0)
@@ -151,3 +154,58 @@ def test_another_plan_is_refused_and_the_error_says_what_differs(source: Path, t
     # Without `resume`, a job begins, and what the other one left is removed.
     lading.convert(source, destination, **_OPTIONS)
     assert os.listdir(tmp_path / "results") == ["out"]
+
+
+def test_a_job_on_an_object_store_goes_on(source: Path, killing: Killer, server: str) -> None:
+    stores = {"storage_options": options(server)}
+    place = f"s3://{BUCKET}/resumed"
+
+    def stored(folder: str) -> dict[str, bytes]:
+        store, _ = resolve(folder, Stores.of(None, stores["storage_options"]))
+        files = {info.path: info.size_bytes for info in store.walk(folder)}
+        return {path.removeprefix(folder): bytes(*store.get_ranges(path, [(0, files[path])])) for path in files}
+
+    _, changes = killing.convert(str(source), f"{place}/whole/out", **_OPTIONS, **stores)
+    # While a task is done, while shards are copied, and while the rest is removed.
+    for kill_at in (changes // 3, changes - 11, changes - 3):
+        status, _ = killing.convert(str(source), f"{place}/{kill_at}/out", kill_at, **_OPTIONS, **stores)
+        assert status == -signal.SIGKILL
+        status, redone = killing.convert(str(source), f"{place}/{kill_at}/out", resume=True, **_OPTIONS, **stores)
+        assert (status, stored(f"{place}/{kill_at}")) == (0, stored(f"{place}/whole")), kill_at
+        assert redone < changes
+    killing.convert(str(source), f"{place}/left/out", changes // 3, **_OPTIONS, **stores)
+    lading.clean(f"{place}/left/out", **stores)
+    assert not stored(f"{place}/left")
+
+
+def test_clean_removes_what_dead_jobs_left_and_nothing_else(source: Path, killing: Killer, tmp_path: Path) -> None:
+    destination = tmp_path / "out"
+    lading.convert(source, destination, **_OPTIONS)
+    expected = contents(tmp_path)
+    killing.convert(str(source), str(destination), 60, overwrite=True, **_OPTIONS)
+    died = contents(tmp_path)
+    living = lading.writer(destination, format="jsonl", overwrite=True)  # it sweeps what the dead job left
+    assert contents(tmp_path).keys() & (died.keys() - expected.keys()) == set()
+    under_way = contents(tmp_path)
+    assert lading.clean(destination).removed == {}
+    assert contents(tmp_path) == under_way
+    living.abort()
+    killing.convert(str(source), str(destination), 60, overwrite=True, **_OPTIONS)
+    left = contents(tmp_path)
+    shown = lading.clean(destination, dry_run=True)
+    assert contents(tmp_path) == left
+    files = [(tmp_path / name).stat() for name in left.keys() - expected.keys()]
+    assert shown.size_bytes == sum({file.st_ino: file.st_size for file in files}.values())  # some have two names
+    assert lading.clean(destination).removed == shown.removed
+    assert contents(tmp_path) == expected
+
+
+def test_a_job_that_fails_before_its_first_record_leaves_nothing(source: Path, tmp_path: Path) -> None:
+    with file_size_limit(200_000), pytest.raises(LadingError) as caught:
+        lading.convert(source, tmp_path / "out", **_OPTIONS)
+    assert os.listdir(tmp_path) == []
+    assert "--resume" not in str(caught.value)
+    # Then there is nothing to go on with, and `resume` begins; a complete dataset is not replaced.
+    lading.convert(source, tmp_path / "out", resume=True, **_OPTIONS)
+    with pytest.raises(DestinationExists):
+        lading.convert(source, tmp_path / "out", resume=True, **_OPTIONS)

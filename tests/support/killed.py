@@ -1,7 +1,8 @@
 """Conversions that are killed at their n-th change of a file, each in a process of its own: `python killed.py`.
 
-Changes are counted in the process that drives the job: files and folders that are made, named, linked and removed. The
-program reads one conversion a line, and forks a process for each, so that lading is imported once.
+Changes are counted in the process that drives the job: files and folders that are made, named, linked and removed, on
+disk and on an object store. The program reads one conversion a line, and forks a process for each, so that lading is
+imported once.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from contextlib import contextmanager
 from typing import Any
 
 _CHANGES = ("open", "mkdir", "rename", "replace", "link", "unlink", "rmdir")
+_CHANGES_OF_OBJECTS = ("put", "copy", "delete", "open_writer")
 
 
 class Killer:
@@ -55,7 +57,7 @@ def _count_changes(kill_at: int) -> Callable[[], int]:
     def watched(name: str, inner: Callable[..., Any]) -> Callable[..., Any]:
         def call(*args: Any, **more: Any) -> Any:
             nonlocal count
-            if name != "open" or args[1] & os.O_CREAT:
+            if name != "os.open" or args[1] & os.O_CREAT:
                 count += 1
                 if count == kill_at:
                     os.kill(os.getpid(), signal.SIGKILL)
@@ -63,8 +65,9 @@ def _count_changes(kill_at: int) -> Callable[[], int]:
 
         return call
 
-    for name in _CHANGES:
-        setattr(os, name, watched(name, getattr(os, name)))
+    for module, names in ((os, _CHANGES), (obstore, _CHANGES_OF_OBJECTS)):
+        for name in names:
+            setattr(module, name, watched(f"{module.__name__}.{name}", getattr(module, name)))
     return lambda: count
 
 
@@ -87,6 +90,8 @@ def _in_child(kill_at: int, source: str, destination: str, options: dict[str, An
 
 
 if __name__ == "__main__":
+    import obstore
+
     import lading
     from lading.formats.registry import all_formats
     from lading.jobs import tasks
