@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from lading.jobs.digest import dataset_digest as digest
     from lading.jobs.doctor import doctor
     from lading.jobs.export import export
+    from lading.jobs.finish import finish
     from lading.jobs.index import index
     from lading.jobs.info import info
     from lading.jobs.merge import merge
@@ -46,6 +47,7 @@ __all__ = [
     "digest",
     "doctor",
     "export",
+    "finish",
     "index",
     "info",
     "loader",
@@ -75,6 +77,7 @@ _HOMES = {
     "digest": ("lading.jobs.digest", "dataset_digest"),
     "doctor": ("lading.jobs.doctor", "doctor"),
     "export": ("lading.jobs.export", "export"),
+    "finish": ("lading.jobs.finish", "finish"),
     "index": ("lading.jobs.index", "index"),
     "info": ("lading.jobs.info", "info"),
     "loader": ("lading.train.loader", "loader"),

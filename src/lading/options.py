@@ -434,6 +434,10 @@ class WriteOptions:
         verify: Read DST back and compare content digests.
         resume: Go on where the same job died or failed: its finished tasks are not done again. Without an unfinished
             job, begin.
+        rank: Do only every N-th task: those of this rank, from 0, of --world-size ranks. auto takes both from the
+            environment: RANK, SLURM_ARRAY_TASK_ID or JOB_COMPLETION_INDEX. When all ranks are done, lading finish
+            DST writes DST.
+        world_size: Number of ranks.
         dry_run: Read and plan, but write nothing.
         workers: Processes that share the work, at most. The output is the same with any number.
         executor: What does the tasks: processes, threads or ray. In Python also any concurrent.futures.Executor.
@@ -467,6 +471,8 @@ class WriteOptions:
     overwrite: bool = field(default=False, metadata=cli("--overwrite", panel=_WRITE))
     verify: bool = field(default=False, metadata=cli("--verify", panel=_WRITE))
     resume: bool = field(default=False, metadata=cli("--resume", panel=_WRITE))
+    rank: int | str | None = field(default=None, metadata=cli("--rank", "R", panel=_WRITE))
+    world_size: int | None = field(default=None, metadata=cli("--world-size", "N", panel=_WRITE, at_least=1))
     dry_run: bool = field(default=False, metadata=cli("--dry-run", panel=_WRITE))
     workers: int = field(default=1, metadata=cli("--workers", "N", panel=_WRITE, at_least=1))
     executor: str | Executor | None = field(
@@ -484,6 +490,14 @@ class WriteOptions:
             raise UsageError("threads must be 1 or more", found=f"threads={self.threads}")
         _ = self.sharing  # refuses what is none
         refuse_two_cuts(self.shard_size, self.num_shards, self.rows_per_shard)
+        if self.world_size is not None and self.rank is None:
+            raise UsageError("a number of ranks needs the rank of this process", found=f"world_size={self.world_size}",
+                             advice="Add --rank auto, or a number from 0.")  # fmt: skip
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether the job may have been begun by another process."""
+        return self.resume or self.rank is not None
 
     @property
     def shares(self) -> bool:

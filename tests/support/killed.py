@@ -26,10 +26,11 @@ class Killer:
     def __init__(self, program: subprocess.Popen[str]) -> None:
         self._program = program
 
-    def convert(self, source: str, destination: str, kill_at: int = 0, **options: Any) -> tuple[int, int]:
+    def convert(self, source: str | None, destination: str, kill_at: int = 0, **options: Any) -> tuple[int, int]:
         """Convert in another process, which kills itself before its n-th change of a file, if it comes so far.
 
-        Returns its exit status, −9 if it was killed, and the number of its changes.
+        Without a source, it finishes what ranks did. Returns its exit status, −9 if it was killed, and the number of
+        its changes.
         """
         assert self._program.stdin is not None, "it is a pipe"
         assert self._program.stdout is not None, "it is a pipe"
@@ -71,14 +72,17 @@ def _count_changes(kill_at: int) -> Callable[[], int]:
     return lambda: count
 
 
-def _in_child(kill_at: int, source: str, destination: str, options: dict[str, Any]) -> tuple[int, int]:
+def _in_child(kill_at: int, source: str | None, destination: str, options: dict[str, Any]) -> tuple[int, int]:
     reading, writing = os.pipe()
     pid = os.fork()
     if pid == 0:
         status = 1
         try:
             changes = _count_changes(kill_at)
-            lading.convert(source, destination, progress=False, **options)
+            if source is None:
+                lading.finish(destination, **options)
+            else:
+                lading.convert(source, destination, progress=False, **options)
             os.write(writing, str(changes()).encode())
             status = 0
         finally:

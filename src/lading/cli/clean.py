@@ -28,7 +28,8 @@ def clean(
     """Remove what killed or failed jobs left beside DST.
 
     DST itself stays as it is. On disk, nothing is removed that a living
-    process builds. On an object store, make sure that no job writes to DST.
+    process builds. On an object store, and with ranks, make sure that no job
+    writes to DST.
 
     Example: lading clean mint-parquet --dry-run
     """

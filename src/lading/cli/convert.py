@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from lading.dataset.dataset import Dataset
     from lading.jobs.convert_summary import ConvertSummary
 
-__all__ = ["convert"]
+__all__ = ["convert", "converted"]
 
 _RENAMED = {"format": "source_format", "options": "source_options"}
 """Options of reading that `lading.convert` calls otherwise, since it writes too."""
@@ -63,7 +63,7 @@ def convert(
 
         write, steps, splits = writing(), RowOptions(), splitting()
         rows = {name: value for name, value in choosing().items() if value != getattr(steps, name)}
-        out.done = "" if write["dry_run"] else f"{destination} is written."
+        out.done = "" if write["dry_run"] or write.get("rank") is not None else f"{destination} is written."
         write["format"] = write.get("format") or format_of_name(destination)
         with watching(out.err, "converting") as report:
             own = signature(job.convert).parameters.keys() - {"filter", "map"}
@@ -82,7 +82,9 @@ def convert(
             else:
                 read = {_RENAMED.get(name, name): value for name, value in reading().items()}
                 done = job.convert(one_or_many(sources), destination, on_progress=report, **write, **rows, **read)
-        out.show({"destination": destination, **asdict(done)}, _text(sources, destination, done, lazy=write["lazy"]))
+        out.show(
+            {"destination": destination, **asdict(done)}, converted(sources, destination, done, lazy=write["lazy"])
+        )
 
 
 def _chosen(
@@ -150,7 +152,10 @@ def _payload(roots: Sequence[str]) -> str:
     return visible(f"in the source: readers need {options} (in Python: roots={[*roots]})")
 
 
-def _text(sources: Sequence[str], destination: str, done: ConvertSummary, *, lazy: bool) -> Iterator[RenderableType]:
+def converted(
+    sources: Sequence[str], destination: str, done: ConvertSummary, *, lazy: bool
+) -> Iterator[RenderableType]:
+    """Give what a conversion did, as lines for people."""
     from rich.text import Text
 
     samples = count(done.samples, "sample")
@@ -161,6 +166,9 @@ def _text(sources: Sequence[str], destination: str, done: ConvertSummary, *, laz
     rows = [("read", Text(read + format_bytes(done.payload_bytes)))]
     if done.dry_run:
         rows.append(("wrote", Text.assemble(("nothing", "bold"), " (dry run)")))
+    elif done.unfinished:
+        wrote = f" yet at {visible(destination)}: {count(done.shards, 'shard')} of {done.format} wait beside it"
+        rows += [("wrote", Text.assemble(("nothing", "bold"), wrote)), ("left", Text(visible(done.unfinished)))]
     else:
         wrote = f": {count(done.shards, 'shard')} of {done.format}, {format_bytes(done.size_bytes)}"
         rows.append(("wrote", Text.assemble((visible(destination), "bold"), wrote)))

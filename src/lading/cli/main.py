@@ -16,6 +16,7 @@ from lading.cli.diff import diff
 from lading.cli.digest import digest
 from lading.cli.doctor import doctor
 from lading.cli.export import export
+from lading.cli.finish import finish
 from lading.cli.formats import formats
 from lading.cli.head import head
 from lading.cli.index import index
@@ -130,6 +131,7 @@ for _verb in (
     index,
     plan,
     cache,
+    finish,
     clean,
     formats,
 ):

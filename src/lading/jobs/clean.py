@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from lading.manifest.commit import builds_of, find_destination
+from lading.manifest.commit import builds_of, find_destination, rank_builds_of
 from lading.storage.staging import sweep_stale
 from lading.storage.stores import Stores, is_local
 
@@ -44,8 +44,9 @@ def clean(
     Example:
         lading.clean("out").size_bytes
 
-    On disk, nothing is removed that a living process builds. On an object store nobody knows which processes live: make
-    sure that no job writes to this destination. The destination itself stays as it is.
+    On disk, nothing is removed that a living process builds. On an object store, and of ranks (`convert(rank=…)`),
+    nobody knows which processes live: make sure that no job writes to this destination. The destination itself stays as
+    it is.
 
     Args:
         destination: folder or file, as it was given to the job.
@@ -65,18 +66,19 @@ def clean(
 
     if is_local(store):
         sweep_stale(path, before=add, dry_run=dry_run)
-    else:
-        for folder in builds_of(store, path):
-            add(folder)
-            if not dry_run:
-                store.delete(folder)
+    for folder in [*([] if is_local(store) else builds_of(store, path)), *rank_builds_of(store, path)]:
+        add(folder)
+        if not dry_run:
+            store.delete(folder)
+            if is_local(store):
+                store.delete(f"{folder}.lock")
     return Cleaned(found, dry_run)
 
 
 def _size(path: str) -> int:
     """Bytes of a file, or of all files of a folder; a file with two names counts once."""
     if not os.path.isdir(path):
-        return os.lstat(path).st_size
+        return os.lstat(path).st_size if os.path.lexists(path) else 0
     sizes = {}
     for folder, _, names in os.walk(path):
         for status in (os.lstat(os.path.join(folder, name)) for name in names):

@@ -86,6 +86,8 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
     overwrite: bool = False,
     verify: bool = False,
     resume: bool = False,
+    rank: int | str | None = None,
+    world_size: int | None = None,
     dry_run: bool = False,
     workers: int = 1,
     executor: str | Executor | None = None,
@@ -161,6 +163,10 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
         verify: read the destination back and compare content digests.
         resume: go on where the same job died or failed. Tasks that were finished are not done again, and the output is
             the same bytes. Without an unfinished job, the job begins, so a script may always say so.
+        rank: do only the tasks of this rank, from 0: every `world_size`-th task that nobody has done. `auto` takes both
+            from the environment (`RANK`, `SLURM_ARRAY_TASK_ID`, `JOB_COMPLETION_INDEX`). The destination appears by
+            `lading.finish`, when all ranks are done.
+        world_size: number of ranks.
         dry_run: read and plan in one process, but write nothing. Options and columns that the format refuses are
             errors. Values that the format refuses are not found.
         workers: processes that share the work, at most. Further processes start if they save time.

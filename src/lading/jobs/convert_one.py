@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import shlex
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -37,10 +38,12 @@ from lading.jobs.journal_plan import JournalPlan, journal_plan
 from lading.jobs.left_out import note_left_out
 from lading.jobs.plan import as_members, take_files_in
 from lading.jobs.progress import reporting_passes
+from lading.jobs.ranks import begin_rank, rank_of, refuse_for_ranks
 from lading.jobs.read_back import compare, refuse_unverifiable
 from lading.jobs.reading import refuse_out_of_reach
 from lading.jobs.refusals import ledger_file, refuse_harm, refuse_references
-from lading.jobs.run import LazyWorkerPool, Run
+from lading.jobs.results import Answer
+from lading.jobs.run import LazyWorkerPool, Run, TaskPlace
 from lading.jobs.schedule import Schedule, make_schedule, start_workers
 from lading.jobs.spec import Conversion
 from lading.jobs.threads import using_threads
@@ -51,6 +54,7 @@ from lading.storage.base import Sink, Store
 from lading.storage.memory import MemoryStore
 from lading.storage.roots import StoredRoots, kept_roots, real_place
 from lading.storage.stores import Stores
+from lading.units import count
 
 __all__ = ["convert_one"]
 
@@ -71,6 +75,10 @@ def convert_one(
         job = replace(job, read=replace(job.read, options=take_files_in(shards, job.read.options)))
         target = get_format(write.format)
         store, path = find_destination(destination, stores)
+        counts_keys = isinstance(job.source, Parts) and target.info.interleaved == "members"
+        if write.rank is not None:
+            refuse_for_ranks(write, is_one_file=is_file_name(destination), counts_keys=counts_keys)
+            rank_of(write, os.environ)  # before all the rest
         write, ledger = _begin(write, destination, shards, held, (store, path))
         job = replace(job, write=write)
         copies, members, keys = job.copies(shards), None, RepeatedKeys()
@@ -80,10 +88,16 @@ def convert_one(
         job = replace(job, write=write)
         schedule = make_schedule(job, shards, held, (store, path), ledger, staging, alone=is_file_name(destination))
         spec, checked = schedule.spec, write.verify and not write.dry_run
-        counts_keys = isinstance(job.source, Parts) and target.info.interleaved == "members"
         if checked:
             refuse_unverifiable(target, spec)
             spec = replace(spec, digests=not copies)
+        if write.rank is not None:
+            told = {
+                "members": members, "roots": spec.read.roots if write.lazy else (),
+                "source_format": " + ".join(dict.fromkeys(each.format for each in shards.sources())),
+                "needed_roots": _needed_roots(spec, destination, stores) if write.lazy else (),
+            }  # fmt: skip
+            return _convert_rank(job, schedule, shards, held, (store, path), told)
         build = _open_build(
             job, schedule, spec, shards, held, (store, path), staging, alone=is_file_name(destination)
         )  # fmt: skip
@@ -133,6 +147,43 @@ def convert_one(
                 _close_ledger(ledger, shards.bad)
                 writer.close()
         return replace(done, seconds=time.perf_counter() - began)
+
+
+def _convert_rank(
+    job: ConversionJob,
+    schedule: Schedule,
+    shards: Shards,
+    held: ExitStack,
+    place: tuple[Store, str],
+    told: Mapping[str, Any],
+) -> ConvertSummary:
+    """Do the tasks of one rank; return what it wrote, and what is left to do. Raises as `rank_of` and `begin_rank`."""
+    began, spec = time.perf_counter(), schedule.spec
+    rank, ranks = rank_of(job.write, os.environ)
+    staging, journal = begin_rank(place, shards, spec, schedule, ranks, told)
+    pool, written = None, Counter[str]()
+    if job.write.shares:
+        mine = [task.source_bytes for task in schedule.tasks if task.number % ranks == rank]
+        _, pool = start_workers(job, shards, held, mine, len(mine), place, staging)
+
+    def take(answer: Answer) -> None:
+        files = answer["part"]["shards"]
+        written.update(shards=len(files), size=sum(file["size_bytes"] for file in files))
+
+    run = Run(
+        shards, spec, schedule.tasks, None, None, job.on_progress, schedule.sizes, schedule.arranged, journal
+    )  # fmt: skip
+    run.some_into(TaskPlace(journal, staging.tasks, place[0]), pool, rank, ranks, take)
+    done = journal.count()
+    to_type = f"'lading finish {shlex.quote(place[1])}'"
+    next_step = to_type if done == journal.tasks else f"when all ranks are done: {to_type}"
+    told_tasks = f"{done:,} of {count(journal.tasks, 'task')} have records"
+    return ConvertSummary(
+        told["source_format"], spec.write.format, shards.view, run.tally.shards, written["shards"], run.tally.samples,
+        run.tally.rows, written["size"], run.tally.payload_bytes, time.perf_counter() - began,
+        differences=spec.plan.differences,
+        unfinished=f"rank {rank} of {ranks} is done; {told_tasks}: {next_step}",
+    )  # fmt: skip
 
 
 def _begin(

@@ -38,6 +38,7 @@ class ConvertSummary:
         roots: folders of payload that readers of the destination must name (`lazy`): a manifest is not trusted with
             folders that are neither in the destination nor next to it.
         dry_run: nothing was written.
+        unfinished: of one rank: how many tasks of the job are done, and what to do next. Nothing appeared.
         splits: of a source that lists several datasets, what was done of each, by name; all else is of them together,
             and no digest.
     """
@@ -62,6 +63,7 @@ class ConvertSummary:
     skipped_shards: Sequence[Mapping[str, Any]] = ()
     differences: Sequence[str] = ()
     dry_run: bool = False
+    unfinished: str = ""
     roots: Sequence[str] = ()
     splits: Mapping[str, ConvertSummary] = field(default_factory=dict)
 

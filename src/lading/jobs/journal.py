@@ -20,7 +20,7 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Final
 
 import orjson
 
@@ -35,6 +35,7 @@ from lading.storage.create_file import create_file
 from lading.units import count
 
 __all__ = [
+    "FINISH_NAME",
     "Journal",
     "begin_build",
     "begin_commit",
@@ -43,6 +44,10 @@ __all__ = [
     "open_journal",
     "telling_what_is_kept",
 ]
+
+
+FINISH_NAME: Final = "finish.json"
+"""Of a journal of ranks: what `lading.finish` needs to know besides the records."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,8 +137,10 @@ def begin_splits(
     return staging, plan, done
 
 
-def open_journal(store: Store, staging: Staging, plan: JournalPlan) -> Journal:
+def open_journal(store: Store, staging: Staging, plan: JournalPlan, *, others: bool = False) -> Journal:
     """Return the journal of a job that builds in a place, with the tasks that are done.
+
+    With `others`, other processes build there too: what has no record stays.
 
     Raises:
         UsageError: a part of the unfinished job is another one.
@@ -145,7 +152,8 @@ def open_journal(store: Store, staging: Staging, plan: JournalPlan) -> Journal:
     kept = read_json(store, path)
     done = read_records(store, staging.journal, staging.tasks)
     refuse_other(kept or {}, plan, staging.destination, len(done))
-    staging.sweep_attempts([record["folder"] for record in done.values()])
+    if not others:
+        staging.sweep_attempts([record["folder"] for record in done.values()])
     return Journal(store, staging.journal, plan.tasks, staging.destination, done)
 
 

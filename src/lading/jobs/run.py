@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import os
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any, TypeAlias
-
-import numpy as np
 
 from lading.codecs import sniff_wrap
 from lading.content.digests import DatasetDigest
@@ -18,27 +16,27 @@ from lading.dataset.order.arranged import Arranged
 from lading.dataset.shards.shards import Shards
 from lading.dataset.source.source import read_head
 from lading.dataset.values.absent_fields import refuse_absent_fields
-from lading.dataset.writing.outcomes import LEDGER_NAME
 from lading.dataset.writing.writer import DatasetWriter
 from lading.features.items import KEY
 from lading.jobs.converter import Converter
 from lading.jobs.do_task import Attempt
 from lading.jobs.journal import Journal
-from lading.jobs.messages import DIGESTS_NAME, decode_part, decode_skipped, encode_skipped, plain_value
+from lading.jobs.messages import encode_skipped, plain_value
 from lading.jobs.pool import Crew, Order
 from lading.jobs.progress import OnProgress, Progress, Speed, Tally
 from lading.jobs.records import record_path
+from lading.jobs.results import Answer, Results
 from lading.jobs.spec import Conversion
 from lading.jobs.tasks import Task
 from lading.pipeline.repeated_keys import RepeatedKeys
 from lading.storage.background import Background
-from lading.storage.base import Buffer, Sink, Store, native_path
+from lading.storage.base import Sink, Store, native_path
 from lading.storage.concurrent import is_remote
 from lading.storage.stores import is_local
 
-__all__ = ["LazyWorkerPool", "Run", "is_quick"]
+__all__ = ["LazyWorkerPool", "Run", "TaskPlace", "is_quick"]
 
-_Answer: TypeAlias = Mapping[str, Any]
+_Take: TypeAlias = Callable[[Task, Answer], None]
 
 _QUICK_BYTES = 2 << 30
 """Source bytes for each worker, below which one process has moved them all before several have begun: on the machine
@@ -75,6 +73,21 @@ class LazyWorkerPool:
     def begin(self) -> None:
         """Start the workers."""
         self.workers = self._held.enter_context(self._start())
+
+
+@dataclass(frozen=True, slots=True)
+class TaskPlace:
+    """Where tasks are done.
+
+    Attributes:
+        journal: where finished tasks are recorded.
+        folder: of the attempts at tasks.
+        store: of both.
+    """
+
+    journal: Journal
+    folder: str
+    store: Store
 
 
 class Run:
@@ -142,21 +155,30 @@ class Run:
                 writer.end_part(task.cut, task.first_row)
                 self._converter.copy(range(task.first, task.stop), writer.part, task.stretches)
         else:
-            self._by_attempts(self._journal, writer, store, pool)
+            place = TaskPlace(self._journal, writer.tasks, store)
+            self._by_attempts(self._tasks, place, pool, partial(self._adopt, writer, store))
         self._refuse_absent_fields()
+
+    def some_into(
+        self, place: TaskPlace, pool: LazyWorkerPool | None, rank: int, ranks: int, take: Callable[[Answer], None]
+    ) -> None:
+        """Do the tasks of a rank that the journal lacks; `take` gets the answer of each task of the rank."""
+        mine = [task for task in self._tasks if task.number % ranks == rank]
+        self._by_attempts(mine, place, pool, lambda _, answer: take(answer))
 
     def _refuse_absent_fields(self) -> None:
         if not self.tally.samples:
             refuse_absent_fields(self._dataset, self._spec.steps, self.losses)
 
-    def _by_attempts(self, journal: Journal, writer: DatasetWriter, store: Store, pool: LazyWorkerPool | None) -> None:
+    def _by_attempts(self, tasks: Sequence[Task], place: TaskPlace, pool: LazyWorkerPool | None, take: _Take) -> None:
         """Do each task in a folder of its own. Their results are taken in the order of the tasks."""
-        results = _InOrder(self._tasks, journal.done)
-        for answer in journal.done.values():
+        done = {task.number: place.journal.done[task.number] for task in tasks if task.number in place.journal.done}
+        results = _InOrder(tasks, done, take)
+        for answer in done.values():
             self.tally.add(Tally(*answer["tally"]))
-        self._shared = bool(journal.done)
-        self._take(results, writer, store)
-        left = [task for task in self._tasks if task.number not in journal.done]
+        self._shared = bool(done)
+        results.take()
+        left = [task for task in tasks if task.number not in done]
         speed = Speed(sum(task.source_bytes for task in left))
         closing = Background("lading-close")
         try:
@@ -165,23 +187,21 @@ class Run:
                     pool.begin()
                 if pool is not None and pool.workers is not None:
                     closing.wait()
-                    self._by(pool.workers, left[number:], results, writer, store)
+                    self._by(pool.workers, left[number:], results, place)
                     break
-                self._attempt(task, writer, store, closing, results.add)
-                self._take(results, writer, store)
+                self._attempt(task, place, closing, results.add)
+                results.take()
                 speed.add(task.source_bytes)
             closing.wait()
         finally:
             closing.stop()
-        self._take(results, writer, store)
+        results.take()
 
-    def _attempt(
-        self, task: Task, writer: DatasetWriter, store: Store, closing: Background, report: Callable[[_Answer], None]
-    ) -> None:
+    def _attempt(self, task: Task, place: TaskPlace, closing: Background, report: Callable[[Answer], None]) -> None:
         """Do a task in this process, with the shards that are open here."""
         dataset, converter = self._dataset, self._converter
         before, tally = Counter(dataset.counts), Tally(*self.tally.as_list())
-        with Attempt(store, self._spec, self._order(writer.tasks, task).message, closing) as attempt:
+        with Attempt(place.store, self._spec, self._order(place.folder, task).message, closing) as attempt:
             converter.begin_task(attempt.write_ledger, attempt.on_digests)
             self._on_tally = lambda: self._add_to(tally, converter.tally)
             converter.copy(range(task.first, task.stop), attempt.writer, task.stretches)
@@ -199,7 +219,7 @@ class Run:
         self.tally = Tally(*before.as_list())
         self.tally.add(more)
 
-    def _by(self, crew: Crew, tasks: Sequence[Task], results: _InOrder, writer: DatasetWriter, store: Store) -> None:
+    def _by(self, crew: Crew, tasks: Sequence[Task], results: _InOrder, place: TaskPlace) -> None:
         """Have workers do tasks. They end before anything that failed is deleted."""
         before, self._shared = self.tally, True
 
@@ -207,29 +227,18 @@ class Run:
             self._add_to(before, tally)
             self._report_progress()
 
-        if is_local(store):  # machines that do not see it, say so
-            os.makedirs(native_path(writer.tasks), exist_ok=True)
+        if is_local(place.store):  # machines that do not see it, say so
+            os.makedirs(native_path(place.folder), exist_ok=True)
         with crew:
-            orders = partial(self._order, writer.tasks)
+            orders = partial(self._order, place.folder)
             for message in crew.run({"conversion": self._spec.encode()}, tasks, orders, on_tally):
                 results.add(message)
-                self._take(results, writer, store)
+                results.take()
 
-    def _take(self, results: _InOrder, writer: DatasetWriter, store: Store) -> None:
-        """Take the results of the tasks that are next in order into the dataset."""
-        for task, answer in results.next():
-            folder = answer["folder"]
-            if self.digest is not None:
-                digests = _stored(store, f"{folder}/{DIGESTS_NAME}")
-                self.digest.update(np.frombuffer(digests, np.uint8).reshape(-1, 16))
-            if self._ledger is not None:
-                self._ledger.write([_stored(store, f"{folder}/{LEDGER_NAME}")])
-            writer.adopt(decode_part(answer["part"]), folder)
-            self._dataset.counts.update(answer["reported"])
-            first = 0 if self._arranged is not None else task.first
-            for number, skipped in decode_skipped(answer["skipped"]).items():
-                self._dataset.bad.add(first + number, skipped)
-            self.losses.add_json(answer["outcomes"])
+    def _adopt(self, writer: DatasetWriter, store: Store, task: Task, answer: Answer) -> None:
+        """Take the result of a task into the dataset."""
+        first, dataset = 0 if self._arranged is not None else task.first, self._dataset
+        Results(dataset.counts, dataset.bad, self.losses, self.digest, self._ledger).take(writer, store, answer, first)
 
     def _order(self, tasks: str, task: Task) -> Order:
         """Return the message of a task to a worker, which adds a token of the attempt to the folder's name."""
@@ -265,22 +274,17 @@ class Run:
 
 
 class _InOrder:
-    """Results of tasks, as they come; given in the order of the tasks. Threads may add."""
+    """Results of tasks, as they come; taken in the order of the tasks. Threads may add."""
 
-    def __init__(self, tasks: Sequence[Task], done: Mapping[int, _Answer]) -> None:
-        self._found, self._waiting = dict(done), deque(tasks)
+    def __init__(self, tasks: Sequence[Task], done: Mapping[int, Answer], take: _Take) -> None:
+        self._found, self._waiting, self._take = dict(done), deque(tasks), take
 
-    def add(self, answer: _Answer) -> None:
+    def add(self, answer: Answer) -> None:
         """Add the answer of a task."""
         self._found[answer["done"]] = answer
 
-    def next(self) -> Iterator[tuple[Task, _Answer]]:
-        """Yield the tasks whose answers are there, up to the first without one."""
+    def take(self) -> None:
+        """Take the answers that are there, up to the first task without one."""
         while self._waiting and self._waiting[0].number in self._found:
             task = self._waiting.popleft()
-            yield task, self._found.pop(task.number)
-
-
-def _stored(store: Store, path: str) -> Buffer:
-    [data] = store.get_ranges(path, [(0, store.head(path).size_bytes)])
-    return data
+            self._take(task, self._found.pop(task.number))

@@ -108,7 +108,7 @@ def make_schedule(
     sizes = list(shard_sizes(shards.listing, job.stores, skip=job.read.on_bad_shard == "skip"))
     apart = not alone and _is_apart(job, behind)
     # A job that goes on finds the place where it builds by its plan.
-    shares = apart and job.write.shares and not job.write.resume
+    shares = apart and job.write.shares and not job.write.goes_on
     if not before:
         pieces = planned_pieces(job, shards, sizes, alone=alone)
         staging, pool = start_workers(job, shards, held, sizes, len(pieces), place, staging) if shares else (None, None)

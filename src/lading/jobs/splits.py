@@ -115,6 +115,9 @@ def convert_splits(jobs: Mapping[str, ConversionJob], destination: str | os.Path
     """
     began, [first, *_] = time.perf_counter(), jobs.values()
     write, stores = first.write, first.stores
+    if write.rank is not None:
+        raise UsageError("ranks write one dataset", file=os.fspath(destination), found=", ".join(jobs),
+                         advice=f"Choose one of them, such as --split {next(iter(jobs))}.")  # fmt: skip
     for job in jobs.values():  # before each is written into a folder out of sight, which holds nothing of it
         with open_shards(job.source, **job.opening) as shards:
             take_files_in(shards, job.read.options)

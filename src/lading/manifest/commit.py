@@ -29,7 +29,17 @@ from typing import Self
 from lading.errors import DataError, DestinationExists, LadingError, StoreError, UsageError
 from lading.manifest.files import files_listed
 from lading.manifest.values import FOLDER, MANIFEST_NAME, SHARDS_NAME
-from lading.storage.base import Copies, Store, has_file, name_taken, native_path, store_errors, write_file
+from lading.storage.base import (
+    Copies,
+    Store,
+    final_place,
+    has_file,
+    name_taken,
+    native_path,
+    store_errors,
+    temporary_name,
+    write_file,
+)
 from lading.storage.create_file import create_file
 from lading.storage.moved import MovedStore
 from lading.storage.publish import CopyingStore, Finished, publish_list
@@ -49,6 +59,7 @@ __all__ = [
     "done_place",
     "find_destination",
     "is_there",
+    "rank_builds_of",
 ]
 
 PLAN_NAME, RECORDS, COMMIT_NAME = "plan.json", "records", "commit.json"
@@ -156,6 +167,8 @@ def _taken(file: str, listed: str, *, apart: bool, unread: DataError | None) -> 
 _DATASET, _TASKS, _OWNER = "dataset", "tasks", "owner"
 """In a hidden folder: the dataset, the attempts at tasks; and on object stores a file that is there as long as the
 build is under way."""
+_TOKEN_DIGITS, _JOB = 16, "job-"
+"""A folder of ranks has the hash of their plan in its name, with this before: sweeps look for tokens alone."""
 _ENDING_S, _LOOK_S = 5.0, 0.05
 """How long workers may take to end when their job was killed, and how often they are looked for."""
 
@@ -187,6 +200,26 @@ def _taken_over(root: str, destination: str) -> StagedFolder | None:
 def done_place(store: Store, root: str) -> str:
     """Return the path of what tells that a job's commit has ended: the last file of it that is removed."""
     return f"{root}.lock" if is_local(store) else f"{root}/done.json"
+
+
+def rank_builds_of(store: Store, destination: str) -> list[str]:
+    """Return the folders in which ranks build a destination, or have built it."""
+    if is_local(store):
+        place = os.path.abspath(final_place(destination))
+        folder, stem = os.path.dirname(place), os.path.basename(temporary_name(place))[:-_TOKEN_DIGITS] + _JOB
+        with store_errors(destination):
+            names = os.listdir(folder) if os.path.isdir(folder) else []
+        found = {name.removesuffix(".lock") for name in names if name.startswith(stem)}
+        return sorted(f"{folder}/{name}" for name in found if _is_hash(name.removeprefix(stem)))
+    if not isinstance(store, Copies):
+        return []
+    parent, _, name = destination.rpartition("/")
+    stem = f"{parent}/{name}.lading-{_JOB}"
+    return [folder for folder in store.folders(parent) if _is_hash(folder.removeprefix(stem))]
+
+
+def _is_hash(text: str) -> bool:
+    return re.fullmatch("[0-9a-f]{16}", text) is not None
 
 
 class Staging:
@@ -262,6 +295,24 @@ class Staging:
         if staged is not None:
             with store_errors(root):
                 os.mkdir(staging.folder)
+        return staging
+
+    @classmethod
+    def for_ranks(cls, store: Store, destination: str, job: str) -> Self:
+        """Return the place in which all ranks of a job build. It stays until `lading.finish` or `lading.clean`.
+
+        Args:
+            store: of the destination.
+            destination: its path.
+            job: the hash of the job's plan, 16 hex digits.
+        """
+        if is_local(store):
+            place = os.path.abspath(final_place(destination))
+            root = f"{temporary_name(place)[:-_TOKEN_DIGITS]}{_JOB}{job}"
+        else:
+            root = f"{destination}.lading-{_JOB}{job}"
+        staging = cls(store, destination, (root, f"{root}/{_DATASET}", f"{root}/{_TASKS}"), None)
+        staging._is_gone = True  # for this process: `drop` leaves it to the others
         return staging
 
     @property
