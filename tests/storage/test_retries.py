@@ -79,13 +79,24 @@ def test_a_server_that_spoils_every_answer_is_an_error_that_says_so(server: str,
 
 @pytest.mark.parametrize("seed", range(2))
 def test_parts_of_an_upload_that_fail_are_sent_again(server: str, seed: int) -> None:
-    data = os.urandom((40 << 20) + 1)
-    with fault_proxy(server, share=0.4, kinds=BEFORE, seed=seed) as proxy:
-        info = write_file(_store(proxy.url, timeout_s=0.3), f"s3://{BUCKET}/parts", [data])
+    data = os.urandom((24 << 20) + 1)
+    with fault_proxy(server, share=0.3, kinds=BEFORE, seed=seed) as proxy:
+        info = write_file(_store(proxy.url, timeout_s=2.0), f"s3://{BUCKET}/parts", [data])
         assert info.size_bytes == len(data)
         assert proxy.spoiled
     [found] = _store(server).get_ranges(info.path, [(0, len(data))], info.version)
     assert bytes(found) == data
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_deletions_that_fail_are_repeated(server: str, seed: int) -> None:
+    """obstore repeats them after a busy server, and not after a broken connection."""
+    folder, sound = f"s3://{BUCKET}/deleted", _store(server)
+    for name in "ab":
+        write_file(sound, f"{folder}/{name}", [b"x"])
+    with fault_proxy(server, share=0.5, kinds=["reset", "503"], seed=seed) as proxy:
+        _store(proxy.url).delete(folder)
+    assert [*sound.walk(folder)] == []
 
 
 @pytest.mark.parametrize("size", [0, 1000, 20 << 20])

@@ -103,6 +103,14 @@ def test_stores_are_made_once_for_equal_options() -> None:
     assert isinstance(resolve("s3://b/x", Stores.of(None, {"backend": "fsspec"}))[0], FsspecStore)
 
 
+@pytest.mark.parametrize("place", ["s3://bucket/a", "https://host/a", "hf://datasets/a"])
+def test_gaps(place: str) -> None:
+    far, _ = resolve(place, Stores.of(None, {"gap_bytes": "128KB"}))
+    assert (far.request_bytes, resolve(place)[0].request_bytes) == (2 << 20, 1 << 20)
+    with pytest.raises(UsageError, match=r"gap_bytes is too small.*16KB"):
+        Stores.of(None, {"gap_bytes": 1000})
+
+
 def test_secrets_are_not_shown() -> None:
     stores = Stores.of(None, {"secret_access_key": _SECRET})
     assert stores is not None

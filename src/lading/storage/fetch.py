@@ -77,7 +77,7 @@ _FEW_VALUES, _FEW_BYTES = 64, 64 << 10
 """Values, and bytes, of a window whose values are copied one by one: for more, a call of Arrow costs less."""
 _WINDOWS_TOGETHER = 256
 """Windows of few values whose copies share a buffer."""
-_MAX_REQUEST_BYTES = 64 << 20
+_MAX_REQUEST_BYTES = 8 << 20
 _UNPACKED_BYTES = 32 << 20
 """Bytes of packed values that are unpacked at once, for callers that take values one at a time."""
 

@@ -33,6 +33,7 @@ from lading.storage.base import (
     unfinished,
 )
 from lading.storage.concurrent import concurrent_map
+from lading.storage.nearby_ranges import GAPS_A_REQUEST
 from lading.storage.publish import publish_by_copies
 from lading.storage.retries import DEFAULT_RETRIES, Retries, is_transient
 from lading.storage.store_options import for_fsspec, without_values
@@ -79,6 +80,8 @@ class FsspecStore:
         retries: Retries = DEFAULT_RETRIES,
     ) -> None:
         self._place, self._options, self._retries = place, dict(options), retries
+        if "gap_bytes" in options:
+            self.request_bytes = options["gap_bytes"] * GAPS_A_REQUEST
         self._atomic_put = atomic_put
         self._made: tuple[int, FileSystem] | None = None
 

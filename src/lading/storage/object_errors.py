@@ -19,6 +19,10 @@ _REDIRECTS: Final = ("301", "307", "308")
 _CHECKSUMS: Final = ("sha256mismatch", "checksum", "baddigest")
 _SILENT: Final = ("error sending request", "connection refused", "timed out", "dns error")
 _REPEATED: Final = re.compile(r" in ([\d.]+m?s), after (\d+) retries")
+_LIMITS: Final = re.compile(
+    r" in ([\d.]+)(ns|µs|ms|s), after (\d+) retries, max_retries: (\d+), retry_timeout: ([\d.]+)(ns|µs|ms|s)"
+)
+_SECONDS: Final = {"ns": 1e-9, "µs": 1e-6, "ms": 1e-3, "s": 1.0}
 _WHOLE: Final = ("non-partial response", "Range request not supported")
 _ANONYMOUS: Final = "Of a public bucket, add --storage-option anonymous=true."
 
@@ -42,11 +46,18 @@ def holds_secret(error: Exception) -> bool:
 
 
 def may_pass(error: Exception) -> bool:
-    """Return whether the same request may succeed, where obstore has not repeated it already."""
+    """Return whether the same request may succeed.
+
+    Not if obstore repeated it to the end: requests that change something it repeats only after some failures.
+    """
     text = str(error)
-    status = _STATUS.search(text)
-    if _REPEATED.search(text) or type(error).__name__ != "GenericError":
+    status, limits = _STATUS.search(text), _LIMITS.search(text)
+    if type(error).__name__ != "GenericError" or (limits is None and _REPEATED.search(text)):
         return False
+    if limits is not None:
+        taken, most = (float(limits[at]) * _SECONDS[limits[at + 1]] for at in (1, 5))
+        if int(limits[3]) >= int(limits[4]) or taken >= most:
+            return False
     return status is None or int(status[1][:3]) in TRANSIENT_STATUS
 
 

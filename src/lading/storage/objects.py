@@ -26,6 +26,7 @@ from urllib.parse import urlsplit
 from lading.errors import LadingError, MissingExtra, ShortRead, StoreError, UsageError
 from lading.storage.base import Buffer, FileInfo, aborting, check_inside, check_version, store_errors, unfinished
 from lading.storage.credentials import profile_options, refuse_no_credentials
+from lading.storage.nearby_ranges import GAPS_A_REQUEST
 from lading.storage.object_errors import holds_secret, may_pass, own_error
 from lading.storage.publish import publish_by_copies
 from lading.storage.retries import Retries, is_transient
@@ -53,7 +54,7 @@ _RETRY_S: Final = 180.0
 _TIMEOUT_S: Final = 60.0
 _RETRIES: Final = 10
 """Of obstore, for one request."""
-_ATTEMPTS: Final = 5
+_ATTEMPTS: Final = 7
 """Of a call that obstore does not repeat."""
 _UNKNOWN: Final = re.compile(r"Configuration key: '([^']*)' is not valid")
 _OUTSIDE: Final = "416 Range Not Satisfiable"
@@ -80,7 +81,8 @@ class ObjectStore:
             `abfss://container@account.dfs.core.windows.net`, or `https://host`, whose files are only read.
         options: such as `endpoint`, `region` or `access_key_id` (`lading.storage.store_options`). By default the
             environment says. `retry_s` is how long a failing request is repeated, in seconds, and `timeout_s` how long
-            a server may send nothing. A request as a whole may take any time.
+            a server may send nothing. A request as a whole may take any time. Ranges nearer than `gap_bytes` are read
+            together.
     """
 
     request_bytes = 1 << 20
@@ -95,6 +97,8 @@ class ObjectStore:
     ) -> None:
         self.place = place.rstrip("/")
         self._options = dict(options)
+        if "gap_bytes" in options:
+            self.request_bytes = options["gap_bytes"] * GAPS_A_REQUEST
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name not in ("_objects", "_threads")}

@@ -5,7 +5,7 @@
     token_file                                                          Google Cloud Storage
     account_name, account_key, sas_token                                Azure
     retry_s                                                             obstore
-    cache_dir, cache_limit                                              any remote store
+    cache_dir, cache_limit, gap_bytes                                   any remote store
     backend                                                             obstore or fsspec
 
 A name of this list that a store has no use for is left out. Other names go to the backend as they are. Messages name
@@ -40,7 +40,7 @@ __all__ = [
 
 NAMES: Final = ("endpoint", "region", "anonymous", "access_key_id", "secret_access_key", "session_token", "profile",
                 "account_name", "account_key", "sas_token", "token_file", "timeout_s", "retry_s",
-                "backend", "cache_dir", "cache_limit")  # fmt: skip
+                "backend", "cache_dir", "cache_limit", "gap_bytes")  # fmt: skip
 """Names that mean the same whatever opens the store."""
 
 _BACKENDS: Final = ("obstore", "fsspec")
@@ -78,6 +78,8 @@ _FSSPEC: Final[Mapping[str, Mapping[str, str]]] = {
 """Names of s3fs, gcsfs and adlfs by ours."""
 _OF_FSSPEC: Final = ("use_listings_cache", "listings_expiry_time", "max_paths", "skip_instance_cache")
 """Names that every file system takes."""
+_LEAST_GAP: Final = 16 << 10
+"""A store with a smaller one would count as near (`lading.storage.concurrent.is_remote`)."""
 _CLOSE: Final = 0.8
 _SECRET_LENGTH: Final = 4
 """Values from this length are taken out of messages of a backend."""
@@ -120,7 +122,7 @@ def by_prefix(given: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
             found.setdefault("", {})[name] = value
     for options in found.values():
         _check(options)
-        _settle_cache(options)
+        _settle(options)
     return found
 
 
@@ -234,15 +236,18 @@ def _check(options: Mapping[str, Any]) -> None:
             raise UsageError("not a number of seconds", expected=f"{name}=60", found="another value")
 
 
-def _settle_cache(options: dict[str, Any]) -> None:
-    """Make the folder of a cache an absolute path, and its limit a number of bytes."""
+def _settle(options: dict[str, Any]) -> None:
+    """Make the folder of a cache an absolute path, and sizes numbers of bytes."""
     if "cache_dir" in options:
         folder = options["cache_dir"]
         if not isinstance(folder, (str, os.PathLike)) or not os.fspath(folder) or "://" in os.fspath(folder):
             raise UsageError("cache_dir is a folder of this machine", found=repr(folder)[:80])
         options["cache_dir"] = os.path.abspath(os.path.expanduser(os.fspath(folder)))
-    if "cache_limit" in options:
-        options["cache_limit"] = parse_bytes(options["cache_limit"])
+    for name in ("cache_limit", "gap_bytes"):
+        if name in options:
+            options[name] = parse_bytes(options[name])
+    if options.get("gap_bytes", _LEAST_GAP) < _LEAST_GAP:
+        raise UsageError("gap_bytes is too small", expected="at least 16KB", found=str(options["gap_bytes"]))
 
 
 def _arguments(scheme: str) -> Iterator[str]:

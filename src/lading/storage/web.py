@@ -38,6 +38,7 @@ class WebStore(FsspecStore):
     def __init__(self, place: str, *, options: Mapping[str, Any] = MappingProxyType({})) -> None:
         super().__init__(place)
         self._plain = ObjectStore(place, options=options)
+        self.request_bytes = self._plain.request_bytes
 
     def head(self, path: str) -> FileInfo:
         """Return size, and etag or time of the last change as the version. Raises NotFound."""
