@@ -116,6 +116,15 @@ def test_all_of_a_written_tar_is_read_once_in_few_requests(far: CountingStore, s
     assert far.requests["get_ranges"] <= 10
 
 
+def test_samples_at_random_take_a_request_each(far: CountingStore, samples: list[dict[str, bytes]]) -> None:
+    numbers = np.random.default_rng(1).permutation(COUNT)[:60].tolist()
+    found = _open(far, "own").with_decode(False).take(numbers)
+    assert found["jpg"].to_pylist() == [samples[number]["jpg"] for number in numbers]
+    assert far.requests["get_ranges"] <= 66  # of the manifest and its files, too
+    assert sum(map(len, far.ranges.values())) <= 66
+    assert far.bytes_read <= 1.05 * 60 / COUNT * _size(far, "own")
+
+
 def test_writing_filtered_samples_reads_a_tenth(far: CountingStore, samples: list[dict[str, bytes]]) -> None:
     _open(far, "own").where(CONDITIONS[1]).write("far://kept", format="parquet", progress=False)
     assert far.bytes_read <= _size(far, "own") / 10

@@ -364,7 +364,7 @@ class Walk:
                 near = recent is not None and at < total and 0 < at - window.stop <= size // 2
                 start = window.stop if near else at
                 length = min(max(self.cursor.need, start + size), total) - start
-                data = self._tar.read(start, length) if length > 0 else b""
+                [data] = self._tar.source.get_ranges([(start, length)]) if length > 0 else [b""]
                 window = Window(_as_array(data), start, total)
                 if recent is not None and data:
                     recent.add(self._tar.entry, start, data)
