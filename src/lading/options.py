@@ -438,6 +438,8 @@ class WriteOptions:
             environment: RANK, SLURM_ARRAY_TASK_ID or JOB_COMPLETION_INDEX. When all ranks are done, lading finish
             DST writes DST.
         world_size: Number of ranks.
+        max_failures: Tasks that may fail by bad data or by a function, after a second try, while the others go on. Then
+            the job fails, names all of them, and keeps the finished tasks. By default the first error ends the job.
         dry_run: Read and plan, but write nothing.
         workers: Processes that share the work, at most. The output is the same with any number.
         executor: What does the tasks: processes, threads or ray. In Python also any concurrent.futures.Executor.
@@ -473,6 +475,7 @@ class WriteOptions:
     resume: bool = field(default=False, metadata=cli("--resume", panel=_WRITE))
     rank: int | str | None = field(default=None, metadata=cli("--rank", "R", panel=_WRITE))
     world_size: int | None = field(default=None, metadata=cli("--world-size", "N", panel=_WRITE, at_least=1))
+    max_failures: int = field(default=0, metadata=cli("--max-failures", "N", panel=_WRITE, at_least=0))
     dry_run: bool = field(default=False, metadata=cli("--dry-run", panel=_WRITE))
     workers: int = field(default=1, metadata=cli("--workers", "N", panel=_WRITE, at_least=1))
     executor: str | Executor | None = field(

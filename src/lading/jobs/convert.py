@@ -88,6 +88,7 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
     resume: bool = False,
     rank: int | str | None = None,
     world_size: int | None = None,
+    max_failures: int = 0,
     dry_run: bool = False,
     workers: int = 1,
     executor: str | Executor | None = None,
@@ -167,6 +168,9 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
             from the environment (`RANK`, `SLURM_ARRAY_TASK_ID`, `JOB_COMPLETION_INDEX`). The destination appears by
             `lading.finish`, when all ranks are done.
         world_size: number of ranks.
+        max_failures: tasks that may fail by bad data or by a function, after a second try, while the others go on.
+            Then the job fails, with all of them in one error, and keeps the finished tasks. 0 ends the job with the
+            first error.
         dry_run: read and plan in one process, but write nothing. Options and columns that the format refuses are
             errors. Values that the format refuses are not found.
         workers: processes that share the work, at most. Further processes start if they save time.

@@ -25,10 +25,12 @@ from lading.dataset.shards.random_access import uniting
 from lading.dataset.source.source import LISTING_SCHEMA, Listing
 from lading.dataset.transform.part_shards import planned_shards
 from lading.dataset.writing.outcomes import LEDGER_NAME
+from lading.errors import LadingError
 from lading.formats.base import Stretch
 from lading.formats.registry import get_format
 from lading.interleaved.tar_writer import Roles
 from lading.jobs.converter import Converter
+from lading.jobs.failures import TASK
 from lading.jobs.hosts import refuse_other_version, refuse_unseen
 from lading.jobs.messages import (
     DIGESTS_NAME,
@@ -142,7 +144,22 @@ def convert_task(
     """Write the rows of a task's source shards as finished shards; report when they are on disk.
 
     They are in a folder of this attempt's own, which the report names: another attempt at the task has another one.
+    An error says the number of the task.
     """
+    try:
+        _convert_task(spec, closing, tell, task, indexes)
+    except LadingError as error:
+        vars(error).setdefault(TASK, task["number"])
+        raise
+
+
+def _convert_task(
+    spec: Conversion,
+    closing: Background,
+    tell: Callable[..., None],
+    task: Mapping[str, Any],
+    indexes: Sequence[pa.Table | None],
+) -> None:
     stores = spec.stores
     listing = Listing(pa.Table.from_pylist(task["shards"], LISTING_SCHEMA), index_file=spec.index_file)
     fetcher = Fetcher(stores, mmap=False, limits=spec.limits)

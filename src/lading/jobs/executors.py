@@ -21,6 +21,7 @@ from typing import Any, Final, Self
 
 from lading.errors import LadingError, StoreError
 from lading.jobs.do_task import do_task, encode_task
+from lading.jobs.failures import Failures
 from lading.jobs.messages import decode_error, decode_message, repeat_warning
 from lading.jobs.pool import RETRIES, Order, TaskType
 from lading.jobs.progress import Tally
@@ -108,6 +109,7 @@ class ExecutorPool:
         tasks: Sequence[TaskType],
         order: Callable[[TaskType], Order],
         on_tally: Callable[[Tally], None],
+        failures: Failures | None = None,
     ) -> Iterator[Mapping[str, Any]]:
         """Do the tasks; give the result of each in order, as soon as all results before it were given.
 
@@ -116,20 +118,22 @@ class ExecutorPool:
             tasks: its pieces.
             order: makes the message of a task, when it is submitted.
             on_tally: called with the counts of all finished tasks, whenever one ends.
+            failures: says which tasks may fail, and gets them; None lets none fail.
 
         Raises:
             LadingError: the first error of a task; StoreError if the process of one task died again and again.
         """
-        waiting = deque(tasks)
+        waiting, failures = deque(tasks), failures or Failures(0)
         for number in [task.number for task in tasks]:
-            while number not in self._finished:
+            while number not in self._finished and number not in failures.found:
                 while waiting and len(self._running) < self._in_flight:
                     made = order(waiting.popleft())
                     self._submit(_Attempt(encode_task(job, made.message, made.tables, self._threads), made))
                 for future in wait(self._running, return_when=FIRST_COMPLETED).done:
-                    self._take(future)
+                    self._take(future, failures)
                 on_tally(self._done)
-            yield self._finished.pop(number)
+            if number in self._finished:
+                yield self._finished.pop(number)
 
     def _submit(self, attempt: _Attempt) -> None:
         try:
@@ -142,7 +146,7 @@ class ExecutorPool:
             ) from error  # fmt: skip
         self._running[future] = attempt
 
-    def _take(self, future: Future[bytes]) -> None:
+    def _take(self, future: Future[bytes], failures: Failures) -> None:
         """Take the answer of a task. Submit it again if its process died: errors of the task itself are answers."""
         attempt = self._running.pop(future)
         try:
@@ -163,7 +167,9 @@ class ExecutorPool:
         if "error" in answer:
             failed = decode_error(answer["error"])
             failed.add_note(f"On the host {answer['host']}.")
-            raise failed
+            if failures.try_again(attempt.order.message["number"], failed):
+                self._submit(attempt)
+            return
         self._done.add(Tally(*answer["tally"]))
         self._finished[answer["done"]] = answer
 

@@ -70,7 +70,7 @@ class Journal:
 
     def count(self) -> int:
         """Return the number of records."""
-        return sum(1 for _ in self.store.walk(f"{self.folder}/{RECORDS}"))
+        return sum(info.path.endswith(".json") for info in self.store.walk(f"{self.folder}/{RECORDS}"))
 
 
 def had_begun(store: Store, destination: str) -> bool:

@@ -20,6 +20,7 @@ import orjson
 import pyarrow as pa
 
 from lading.errors import CorruptShard, LadingError, StoreError
+from lading.jobs.failures import TASK, Failures
 from lading.jobs.messages import decode_error, repeat_warning, write_message
 from lading.jobs.progress import Tally
 from lading.processes.program import how_it_ended, start_program
@@ -68,6 +69,7 @@ class Crew(Protocol):
         tasks: Sequence[TaskType],
         order: Callable[[TaskType], Order],
         on_tally: Callable[[Tally], None],
+        failures: Failures | None = None,
     ) -> Iterator[Mapping[str, Any]]:
         """Do the tasks; give the result of each in order (`Workers.run`)."""
 
@@ -78,11 +80,12 @@ class Crew(Protocol):
 
 @dataclass(slots=True)
 class _Worker:
-    """One process, its unfinished orders, and the first bytes of its next message."""
+    """One process, its unfinished orders, the first bytes of its next message, and whether an error ended it."""
 
     process: subprocess.Popen[bytes]
     orders: list[Order] = field(default_factory=list)
     received: bytearray = field(default_factory=bytearray)
+    failed: bool = False
 
     @property
     def stdin_fd(self) -> int:
@@ -109,6 +112,7 @@ class Workers:
     def __init__(self, count: int, *, lock: int | None, threads: int) -> None:
         self._lock, self._threads = lock, threads
         self._lost: list[Order] = []
+        self._failures = Failures(0)
         self._deaths: Counter[int] = Counter()
         self._all: list[_Worker] = []
         self._done, self._running = Tally(), dict[int, Tally]()
@@ -123,6 +127,7 @@ class Workers:
         tasks: Sequence[TaskType],
         order: Callable[[TaskType], Order],
         on_tally: Callable[[Tally], None],
+        failures: Failures | None = None,
     ) -> Iterator[Mapping[str, Any]]:
         """Do the tasks; give the result of each in order, as soon as all results before it were given.
 
@@ -131,18 +136,19 @@ class Workers:
             tasks: pieces of the job.
             order: makes the message of a task, when a worker asks for one.
             on_tally: called with the counts of all workers, whenever one reports.
+            failures: says which tasks may fail, and gets them; None lets none fail.
 
         Raises:
             LadingError: any error of a worker; StoreError if the processes of one task died again and again, with its
                 source shards.
         """
-        waiting = map(order, tasks)
+        waiting, self._failures = map(order, tasks), failures or Failures(0)
         with selectors.DefaultSelector() as ready:
             for worker in self._all:
                 ready.register(worker.stdout_fd, selectors.EVENT_READ, worker)
                 _send(worker, {**job, "threads": self._threads})
             for number in [task.number for task in tasks]:
-                while number not in self._finished:
+                while number not in self._finished and number not in self._failures.found:
                     for key, _ in ready.select():
                         if not self._receive(key.data, waiting):
                             ready.unregister(key.fd)
@@ -150,7 +156,8 @@ class Workers:
                             ready.register(worker.stdout_fd, selectors.EVENT_READ, worker)
                             _send(worker, {**job, "threads": self._threads})
                     on_tally(self._so_far())
-                yield self._finished.pop(number)
+                if number in self._finished:
+                    yield self._finished.pop(number)
 
     def _replace(self, worker: _Worker) -> _Worker:
         """Start a process in the place of one that died, whose tasks are tried again.
@@ -160,9 +167,11 @@ class Workers:
         """
         error = _died(worker)
         numbers = [order.message["number"] for order in worker.orders]
-        self._deaths.update(numbers)
-        if isinstance(error, CorruptShard) or not numbers or max(self._deaths[number] for number in numbers) > RETRIES:
-            raise error
+        if not worker.failed:
+            self._deaths.update(numbers)
+            most = max((self._deaths[number] for number in numbers), default=RETRIES + 1)
+            if isinstance(error, CorruptShard) or most > RETRIES:
+                raise error
         for number in numbers:
             self._running.pop(number, None)
         self._lost += worker.orders
@@ -183,7 +192,8 @@ class Workers:
         for line in lines:
             message = orjson.loads(line)
             if "error" in message:
-                raise decode_error(message["error"])
+                self._fail(worker, decode_error(message["error"]))
+                return False
             if "warning" in message:
                 repeat_warning(message["warning"], self._given_warnings)
             elif "ready" in message:
@@ -193,6 +203,15 @@ class Workers:
             else:
                 self._finish(worker, message)
         return True
+
+    def _fail(self, worker: _Worker, error: BaseException) -> None:
+        """Take the error with which a worker ended, which says its task."""
+        failed = [order for order in worker.orders if order.message["number"] == vars(error).get(TASK)]
+        if not failed:
+            raise error
+        if not self._failures.try_again(failed[0].message["number"], error):
+            worker.orders.remove(failed[0])
+        worker.failed = True
 
     def _give(self, worker: _Worker, order: Order | None) -> None:
         if order is None:

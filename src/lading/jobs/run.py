@@ -17,9 +17,11 @@ from lading.dataset.shards.shards import Shards
 from lading.dataset.source.source import read_head
 from lading.dataset.values.absent_fields import refuse_absent_fields
 from lading.dataset.writing.writer import DatasetWriter
+from lading.errors import LadingError
 from lading.features.items import KEY
 from lading.jobs.converter import Converter
 from lading.jobs.do_task import Attempt
+from lading.jobs.failures import Failures
 from lading.jobs.journal import Journal
 from lading.jobs.messages import encode_skipped, plain_value
 from lading.jobs.pool import Crew, Order
@@ -131,6 +133,7 @@ class Run:
         )  # fmt: skip
         self.tally, self.losses = self._converter.tally, self._converter.losses
         self._on_tally: Callable[[], None] = lambda: None
+        self._failures = Failures(spec.write.max_failures)
 
     @property
     def unmatched(self) -> Counter[str]:
@@ -189,13 +192,28 @@ class Run:
                     closing.wait()
                     self._by(pool.workers, left[number:], results, place)
                     break
-                self._attempt(task, place, closing, results.add)
+                self._try(task, place, closing, results.add)
                 results.take()
                 speed.add(task.source_bytes)
             closing.wait()
         finally:
             closing.stop()
         results.take()
+        self._failures.raise_all()
+
+    def _try(self, task: Task, place: TaskPlace, closing: Background, report: Callable[[Answer], None]) -> None:
+        """Do a task in this process; if it fails, once more, unless tasks may not fail."""
+        before = Counter(self._dataset.counts)
+        for _ in range(2):
+            try:
+                self._attempt(task, place, closing, report)
+            except LadingError as error:
+                self._dataset.counts.clear()
+                self._dataset.counts.update(before)
+                if not self._failures.try_again(task.number, error):
+                    break
+            else:
+                break
 
     def _attempt(self, task: Task, place: TaskPlace, closing: Background, report: Callable[[Answer], None]) -> None:
         """Do a task in this process, with the shards that are open here."""
@@ -231,7 +249,8 @@ class Run:
             os.makedirs(native_path(place.folder), exist_ok=True)
         with crew:
             orders = partial(self._order, place.folder)
-            for message in crew.run({"conversion": self._spec.encode()}, tasks, orders, on_tally):
+            job = {"conversion": self._spec.encode()}
+            for message in crew.run(job, tasks, orders, on_tally, self._failures):
                 results.add(message)
                 results.take()
 
