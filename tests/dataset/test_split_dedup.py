@@ -20,7 +20,7 @@ import pytest
 import lading
 from documents import SAMPLES, documents
 from lading.errors import UsageError
-from soak import some_pairs
+from soak import some, some_pairs
 
 FORMATS = {"webdataset": "20kb", "parquet": "2kb", "mds": "1kb", "jsonl": "1kb", "arrow": "1kb", "csv": "1kb"}
 """Formats, and the size that gives several shards."""
@@ -209,7 +209,7 @@ def test_keys_that_come_again(tmp_path: Path) -> None:
     assert len(lading.open(tmp_path / "plain.parquet").dedup(by="content")) == COUNT
 
 
-@pytest.mark.parametrize("plain", ["webdataset", "parquet", "jsonl"], indirect=True)
+@pytest.mark.parametrize("plain", some("webdataset", "parquet", "jsonl", least=2), indirect=True)
 def test_what_is_written_is_what_is_iterated(
     plain: lading.Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -22,6 +22,7 @@ from lading.storage.base import write_file
 from lading.storage.memory import MemoryStore
 from lading.storage.stores import Stores
 from lading.testing import CountingStore
+from soak import some
 from tars import tar_of
 
 _BYTES = b"\xff\xd8\xff"
@@ -173,7 +174,7 @@ def large(tmp_path: Path) -> list[lading.Dataset]:
     return found
 
 
-@pytest.mark.parametrize("target", ["webdataset", "parquet"])
+@pytest.mark.parametrize("target", some("parquet", "webdataset"))
 def test_any_number_of_workers_writes_the_same_bytes(target: str, large: list[lading.Dataset], tmp_path: Path) -> None:
     odd = large[1].where("score != 3").map(lambda sample: {"txt": sample["txt"] + "!"})
     ds = lading.concat([large[0], odd, large[2].shuffle(seed=1)])

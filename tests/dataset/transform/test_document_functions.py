@@ -14,6 +14,7 @@ import pytest
 import lading
 from documents import SQUARE, TALL, WIDE, documents
 from lading.errors import FunctionError, UsageError
+from soak import some_pairs
 
 DOCUMENTS: list[tuple[str, list[str | bytes | None], dict[str, Any]]] = [
     (f"d{n:02d}", [("words " * n + "end") if (n + i) % 2 else (WIDE, TALL, SQUARE)[n % 3] for i in range(1 + n % 5)],
@@ -107,14 +108,14 @@ CHANGES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("function, change", CHANGES)
-@pytest.mark.parametrize("to", FORMATS)
+@pytest.mark.parametrize("change, to", some_pairs(CHANGES, FORMATS))
 def test_changed_documents_equal_a_plain_change(
-    source: Path, tmp_path: Path, to: str, function: Callable[..., Any], change: Callable[..., None]
+    source: Path, tmp_path: Path, to: str, change: tuple[Callable[..., Any], Callable[..., None]]
 ) -> None:
+    function, plainly = change
     expected = plain()
     for document in expected:
-        change(document)
+        plainly(document)
     ds = lading.open(source).map(function)
     assert seen(ds) == expected
     assert seen([ds[i] for i in range(len(ds))]) == expected

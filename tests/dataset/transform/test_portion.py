@@ -15,6 +15,7 @@ import pytest
 import lading
 from lading.errors import LadingError
 from lading.features import Json
+from soak import some_pairs
 from tars import tar_of
 
 SHARDS = {"a": 300, "b": 17_500, "c": 40}
@@ -137,14 +138,11 @@ def _check(error: LadingError, source: Path, *, keyed: bool = False) -> None:
     assert error.sample in ({None, f"b{BROKEN[1]:05d}"} if keyed else {None})
 
 
-@pytest.mark.parametrize("step", STEPS)
-@pytest.mark.parametrize("name, keyed", _KEYED)
+@pytest.mark.parametrize("step, case", some_pairs(STEPS, _KEYED))
 def test_an_error_of_a_step_names_file_and_row(
-    name: str,
-    keyed: bool,
-    step: str,
-    sources: Callable[[str, bool], Path],
+    step: str, case: tuple[str, bool], sources: Callable[[str, bool], Path]
 ) -> None:
+    name, keyed = case
     source = sources(name, keyed)
     error = _raised(lambda: STEPS[step](lading.open(source)))
     _check(error, source, keyed=keyed)
