@@ -207,5 +207,5 @@ def test_a_job_that_fails_before_its_first_record_leaves_nothing(source: Path, t
     assert "--resume" not in str(caught.value)
     # Then there is nothing to go on with, and `resume` begins; a complete dataset is not replaced.
     lading.convert(source, tmp_path / "out", resume=True, **_OPTIONS)
-    with pytest.raises(DestinationExists):
+    with pytest.raises(DestinationExists, match="No such job is unfinished: the dataset there may be its result"):
         lading.convert(source, tmp_path / "out", resume=True, **_OPTIONS)

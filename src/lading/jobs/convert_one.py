@@ -21,7 +21,7 @@ from lading.dataset.source.pruning import shards_that_fit
 from lading.dataset.transform.concat import Parts
 from lading.dataset.writing.single_file import check_file, is_file_name, options_of_file
 from lading.dataset.writing.writer import DatasetWriter, WriteSummary
-from lading.errors import DataError, UsageError
+from lading.errors import DataError, DestinationExists, UsageError
 from lading.formats.registry import get_format
 from lading.jobs.conversion_job import ConversionJob
 from lading.jobs.convert_summary import ConvertSummary
@@ -199,7 +199,12 @@ def _begin(
     if is_file_name(destination):
         write = _into_file(write, destination, shards, place)
     else:
-        check_destination(*place, overwrite=write.overwrite or again)
+        try:
+            check_destination(*place, overwrite=write.overwrite or again)
+        except DestinationExists as error:
+            if write.goes_on:
+                error.advice = f"No such job is unfinished: the dataset there may be its result. {error.advice}"
+            raise
     ledger = held.enter_context(ledger_file(destination, shards.stores, write, again=again))
     if write.lazy:
         refuse_references(shards, target)
