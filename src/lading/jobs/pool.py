@@ -31,6 +31,8 @@ _READ_BYTES = 1 << 16
 
 RETRIES: Final = 3
 """How often a task is tried again whose process died."""
+_NO_TASK: Final = -1
+"""The number under which deaths of processes without a task are counted."""
 
 
 class Numbered(Protocol):
@@ -163,14 +165,14 @@ class Workers:
         """Start a process in the place of one that died, whose tasks are tried again.
 
         Raises:
-            LadingError: a task died too often, a file became shorter, or the process died without a task.
+            LadingError: a task died too often, or processes without a task; or a file became shorter.
         """
         error = _died(worker)
         numbers = [order.message["number"] for order in worker.orders]
         if not worker.failed:
-            self._deaths.update(numbers)
-            most = max((self._deaths[number] for number in numbers), default=RETRIES + 1)
-            if isinstance(error, CorruptShard) or most > RETRIES:
+            dead = numbers or [_NO_TASK]
+            self._deaths.update(dead)
+            if isinstance(error, CorruptShard) or max(self._deaths[number] for number in dead) > RETRIES:
                 raise error
         for number in numbers:
             self._running.pop(number, None)
