@@ -16,6 +16,7 @@ import pytest
 
 import lading
 from processes import children, wait_until_gone
+from soak import some_pairs
 
 _COUNT = 240
 _KEYS = [f"{i:05}" for i in range(_COUNT)]
@@ -212,8 +213,10 @@ while True:
 """
 
 
-@pytest.mark.parametrize("kind", ["threads", "workers", "torch"])
-@pytest.mark.parametrize("where", ["transform", "batch_transform", "batches"])
+@pytest.mark.parametrize(
+    "kind, where",
+    some_pairs(["threads", "workers", "torch"], ["transform", "batch_transform", "batches"]),
+)
 def test_ctrl_c_ends_in_any_phase(data: Path, where: str, kind: str) -> None:
     """In the first batch, while a function does not return, and in the middle of epochs; as a terminal sends it."""
     if kind == "torch":

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lading
@@ -103,6 +103,7 @@ def test_the_next_epoch_goes_on_with_samples_that_were_not_seen(sources: dict[st
     assert len({*web[:40]}) == 40
 
 
+@settings(max_examples=settings.default.max_examples // 2)
 @given(data=st.data())
 def test_training_goes_on_at_the_next_sample(sources: dict[str, Dataset], data: st.DataObject) -> None:
     """Sources of several formats, with other ranks and batches."""

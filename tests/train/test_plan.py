@@ -23,6 +23,7 @@ from lading.train.order import Shuffle
 from lading.train.plan import _planned, plan
 from lading.train.reading import EpochReader, Reading
 from lading.train.share import Share
+from soak import some_pairs
 
 _COUNT, _BYTES, _SHARDS = 600, 20_000, 6
 _FORMATS = ("webdataset", "mds", "mds-zstd", "arrow", "arrow-zstd", "parquet")
@@ -59,11 +60,11 @@ def _remote(folder: Path) -> tuple[lading.Dataset, CountingStore]:
 
 
 @pytest.mark.parametrize("shuffle", [False, "global", "block"])
-@pytest.mark.parametrize("world, batch", [(1, 16), (3, 8), (64, 2)])
-@pytest.mark.parametrize("name", [*_FORMATS, "jsonl"])
+@pytest.mark.parametrize("name, ranks", some_pairs([*_FORMATS, "jsonl"], [(1, 16), (3, 8), (64, 2)]))
 def test_requests_and_bytes_are_those_of_the_loader(
-    folder: Path, name: str, shuffle: Any, world: int, batch: int
+    folder: Path, name: str, shuffle: Any, ranks: tuple[int, int]
 ) -> None:
+    world, batch = ranks
     dataset, store = _remote(folder / name)
     len(dataset)
     store.reset()
