@@ -175,9 +175,12 @@ for i, batch in enumerate(loader):
 
 
 @pytest.mark.parametrize("shuffle", ["global", "block"])
-def test_ctrl_c_ends_at_once_while_a_store_is_silent(data: Path, tmp_path: Path, shuffle: str) -> None:
+def test_ctrl_c_ends_at_once_while_a_store_is_silent(tmp_path: Path, shuffle: str) -> None:
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
-    with _run(_READ, data, shuffle, env=environment) as process:
+    with lading.writer(tmp_path / "large", format="webdataset", rows_per_shard=20) as writer:  # not read with headers
+        for i in range(100):
+            writer.write({"__key__": f"{i:05}", "bin": bytes(200_000)})
+    with _run(_READ, tmp_path / "large", shuffle, env=environment) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "waiting\n"
         process.send_signal(signal.SIGINT)
