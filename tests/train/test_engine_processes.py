@@ -176,7 +176,9 @@ for i, batch in enumerate(loader):
 
 @pytest.mark.parametrize("shuffle", ["global", "block"])
 def test_ctrl_c_ends_at_once_while_a_store_is_silent(tmp_path: Path, shuffle: str) -> None:
-    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    environment = {**os.environ, "TMPDIR": str(temporary)}
     with lading.writer(tmp_path / "large", format="webdataset", rows_per_shard=20) as writer:  # not read with headers
         for i in range(100):
             writer.write({"__key__": f"{i:05}", "bin": bytes(200_000)})
@@ -187,7 +189,7 @@ def test_ctrl_c_ends_at_once_while_a_store_is_silent(tmp_path: Path, shuffle: st
         _, err = process.communicate(timeout=60)
     assert err.splitlines()[-1] == "KeyboardInterrupt"
     assert process.returncode == -signal.SIGINT
-    assert [*tmp_path.iterdir()] == []
+    assert [*temporary.iterdir()] == []
 
 
 _PHASES = """
