@@ -354,6 +354,9 @@ class Staging:
         if isinstance(self._store, Copies):
             self._places[self.path(name)] = source
             return
+        if not is_local(self._store):  # without copies nobody goes on (`can_resume`): the file moves
+            self._store.publish(source, self.path(name))
+            return
         old, new = native_path(source), native_path(self.path(name))
         with store_errors(source):
             os.makedirs(os.path.dirname(new), exist_ok=True)
