@@ -242,6 +242,31 @@ def test_a_document_may_be_in_two_blocks_of_a_task_and_not_in_two_tasks(tmp_path
     assert [(sample["sample_id"], len(sample["items"])) for sample in found] == [("a", 1), ("b", 3), ("c", 1)]
 
 
+@pytest.mark.parametrize(
+    "tasks",
+    [
+        [[[("a", 0)], [("c", 0)]], [[("b", 0)], [("a", 1)]]],
+        [[[("a", 0)], [("b", 0)], [("a", 1)]]],
+        [[[("b", 0)], [("a", 1)]], [[("c", 0), ("a", 0)], [("d", 0)]]],
+        [[[("a", 1)], [("b", 0)], [("a", 0)]]],
+    ],
+)
+def test_a_document_in_blocks_that_are_apart_is_cut(tmp_path: Path, tasks: list[list[list[tuple[str, int]]]]) -> None:
+    sink = _sink(tmp_path)
+    sink.on_write_start(_items().schema)
+    done = [ray_sink._write(sink._job, [_items(*block) for block in blocks], n) for n, blocks in enumerate(tasks)]
+    with pytest.raises(DataError, match=r"sample 'a': a document was cut"):
+        sink.on_write_complete(SimpleNamespace(write_returns=done))
+
+
+def test_whole_documents_of_one_id_are_not_cut(tmp_path: Path) -> None:
+    sink = _sink(tmp_path)
+    blocks = [_items(("a", 0), ("a", 1)), _items(("b", 0)), _items(("a", 0)), _items(), _items(("a", 1))]
+    sink.on_write_start(blocks[0].schema)
+    sink.on_write_complete(SimpleNamespace(write_returns=[ray_sink._write(sink._job, blocks, 0)]))
+    assert [len(sample["items"]) for sample in lading.open(tmp_path / "out")] == [2, 1, 2]
+
+
 @pytest.mark.parametrize("blocks, shards", [(1, 1), (4, 1), (5, 1), (7, 2), (10, 2), (12, 3), (33, 8)])
 def test_the_shards_of_a_write_task_are_about_equal(tmp_path: Path, blocks: int, shards: int) -> None:
     rng = np.random.default_rng(0)

@@ -190,14 +190,16 @@ class _Written:
         folder: of this attempt.
         part: its shards, as `encode_part` gives them.
         num_rows: of its shards.
-        ends: id and position of its first item, and of its last one; None where rows are samples or there are none.
+        begins: id and position of each item that begins a block, unless the block goes on with the document before it.
+        ends: id and position of each item that ends a block, unless the next block goes on with its document.
     """
 
     task: int
     folder: str
     part: dict[str, Any]
     num_rows: int
-    ends: tuple[tuple[str, int], tuple[str, int]] | None
+    begins: Sequence[tuple[str, int]] = ()
+    ends: Sequence[tuple[str, int]] = ()
 
 
 class _Sink:
@@ -290,7 +292,6 @@ def _write(job: _WriteJob, blocks: Sequence[pa.Table], task: int) -> _Written:
     )  # fmt: skip
     if job.schema is not None and not job.is_given:
         writer.columns.schema = writer.columns.written(job.schema)
-    ends: list[tuple[str, int]] = []
     with ExitStack() as held, ExitStack() as failed:
         held.callback(fetcher.close)
         held.callback(closing.stop)
@@ -299,7 +300,6 @@ def _write(job: _WriteJob, blocks: Sequence[pa.Table], task: int) -> _Written:
         for table in _whole_documents(blocks) if job.view == "interleaved" else blocks:
             for found in _arrow_rows(table, job.view):
                 rows = _aligned(found, job.schema) if job.is_given and job.schema is not None else found
-                ends += _ends(rows, job.view)
                 done += rows.nbytes
                 batch = Batch(rows, job.view).knowing(source_share=done / total if total else None)
                 write_rows(writer, fetcher, batch, behind=True, duplicate_ids="apart")
@@ -308,7 +308,8 @@ def _write(job: _WriteJob, blocks: Sequence[pa.Table], task: int) -> _Written:
         columns = pa.schema(list(writer.columns.seen.values()))
         part = Part(shards.close(), writer.columns.schema, columns, shards.counts, kind.roles.of)
         failed.pop_all()
-    return _Written(task, folder, encode_part(part), writer.num_rows, (ends[0], ends[-1]) if ends else None)
+    begins, ends = _open_ends(blocks) if job.view == "interleaved" else ((), ())
+    return _Written(task, folder, encode_part(part), writer.num_rows, begins, ends)
 
 
 def _whole_documents(blocks: Iterable[pa.Table]) -> Iterator[pa.Table]:
@@ -408,21 +409,30 @@ def _holds_items(schema: Any) -> bool:
     )
 
 
-def _ends(rows: pa.RecordBatch, view: str) -> Sequence[tuple[str, int]]:
-    if view == "samples" or not rows.num_rows:
-        return ()
-    ids, positions = rows.column("sample_id"), rows.column("position")
-    return [(str(ids[at].as_py()), int(positions[at].as_py())) for at in (0, -1)]
+def _open_ends(blocks: Iterable[pa.Table]) -> tuple[Sequence[tuple[str, int]], Sequence[tuple[str, int]]]:
+    """Return the items that begin blocks, and those that end blocks: id and position (`_Written`)."""
+    begins, ends = list[tuple[str, int]](), list[tuple[str, int]]()
+    for block in blocks:
+        if not block.num_rows:
+            continue
+        first, last = (
+            (str(block["sample_id"][at].as_py()), int(block["position"][at].as_py())) for at in (0, block.num_rows - 1)
+        )
+        if ends and ends[-1][0] == first[0] and ends[-1][1] < first[1]:
+            ends[-1] = last
+        else:
+            begins.append(first)
+            ends.append(last)
+    return begins, ends
 
 
 def _refuse_cut_documents(done: Sequence[_Written]) -> None:
-    """Raise DataError for a document whose items two write tasks have."""
-    last = {each.ends[1][0]: each.ends[1][1] for each in done if each.ends is not None}
-    for each in done:
-        if each.ends is None:
-            continue
-        name, position = each.ends[0]
-        if name in last and position > last[name]:
+    """Raise DataError for a document that ends a block, and goes on in a block that was not written next to it."""
+    lowest = dict[str, int]()
+    for name, position in (end for each in done for end in each.ends):
+        lowest[name] = min(position, lowest.get(name, position))
+    for name, position in (begin for each in done for begin in each.begins):
+        if position > lowest.get(name, position):
             raise DataError(
                 "a document was cut: its items are in several blocks of Ray's", sample=name,
                 expected="all items of a document in one block",
