@@ -18,10 +18,8 @@ REPS ?= 3
 CASES ?= *
 FUZZ ?= 10000
 SEED ?= 1
-SOAKED := $(addprefix tests/,$(addprefix e2e/test_,fuzz.py any_operation.py memory.py salvage.py) cli/test_every_step.py \
-  $(addprefix dataset/,order/test_order.py test_every_step.py test_lazy.py test_split_dedup.py) \
-  $(addprefix jobs/test_,bad_shards.py cut_sources.py doctor.py names_kept.py reading.py salvage.py salvage_lines.py \
-  selection.py sizes.py verify_deep.py workers.py) interop/test_streaming_peer.py property)
+SOAKED = tests/property tests/e2e/test_fuzz.py tests/e2e/test_any_operation.py tests/train/test_mixing.py \
+  $(shell grep -rl --include="test_*.py" "^from soak import" tests)
 
 # Where it is set, each of the thousand processes that the tests start compiles lading anew: half of a run's time.
 unexport PYTHONDONTWRITEBYTECODE

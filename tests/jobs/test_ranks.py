@@ -75,7 +75,7 @@ def test_finish_may_be_killed_and_repeated(source: Path, killing: Killer, tmp_pa
     lading.convert(source, ranks / "out", rank=0, world_size=1, **_OPTIONS)
     shutil.copytree(ranks, counted)
     _, changes = killing.convert(None, str(counted / "out"))
-    for kill_at in range(4, changes, 11):
+    for kill_at in range(4, changes, 17):
         place = tmp_path / f"killed-at-{kill_at}"
         shutil.copytree(ranks, place)
         assert killing.convert(None, str(place / "out"), kill_at)[0] == -signal.SIGKILL

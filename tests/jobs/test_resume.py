@@ -54,7 +54,7 @@ def test_a_job_killed_at_any_change_of_a_file_goes_on(source: Path, killing: Kil
     expected = contents(tmp_path / "whole")
     assert changes > 100
     # Few on the way, and each of the last ones: from the commit to the end.
-    for kill_at in (*range(9, changes - 50, 17), *range(changes - 47, changes, 7)):
+    for kill_at in (*range(9, changes - 50, 29), *range(changes - 47, changes, 9)):
         place = tmp_path / f"killed-at-{kill_at}"
         place.mkdir()
         status, _ = killing.convert(str(source), str(place / "out"), kill_at, **_OPTIONS)

@@ -22,6 +22,7 @@ from lading.cli.main import app
 from lading.errors import Unrepresentable
 from lading.jobs.tasks import Piece, Task
 from lading.pipeline.cutting import Cut
+from soak import some
 
 TABLE = pa.table(
     {
@@ -72,7 +73,7 @@ def write_mds(folder: Path) -> None:
 WRITERS = {"parquet": write_parquet, "csv": write_csv, "jsonl": write_jsonl, "mds": write_mds}
 
 
-@pytest.fixture(params=WRITERS)
+@pytest.fixture(params=some(*WRITERS, least=2))
 def source(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     folder = tmp_path / str(request.param)
     folder.mkdir()

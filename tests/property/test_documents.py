@@ -93,12 +93,12 @@ def _rows(source: Path, **options: Any) -> list[tuple[Any, ...]]:
 
 @pytest.mark.slow
 @settings(
-    max_examples=settings.default.max_examples // 2,
+    max_examples=settings.default.max_examples // 3,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 @given(tars(), st.sampled_from([10_000, 1 << 30]), st.sampled_from([5_000, 1 << 20]))
 def test_there_and_back_is_one_digest(tar: Tar, shard_size: int, max_batch_bytes: int) -> None:
-    """Some hundred documents in 20 tars; in `make soak` in 150."""
+    """Some hundred documents in 10 tars; in `make soak` in 100."""
     sizes = {"shard_size": shard_size, "max_batch_bytes": max_batch_bytes}
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)

@@ -53,14 +53,15 @@ def _workers(dataset: Any, workers: int, **options: Any) -> Any:
 
 @pytest.mark.parametrize(
     "workers, options",
-    [
+    some(
         (0, {}),
-        (1, {}),
         (3, {}),
         (2, {"persistent_workers": True}),
         pytest.param(2, {"multiprocessing_context": "spawn", "persistent_workers": True}, marks=pytest.mark.slow),
         pytest.param(2, {"multiprocessing_context": "forkserver"}, marks=pytest.mark.slow),
-    ],
+        (1, {}),
+        least=4,
+    ),
 )
 def test_the_order_is_that_of_the_loader(
     folder: Path, epochs: list[list[list[int]]], workers: int, options: dict[str, Any]
