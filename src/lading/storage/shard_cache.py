@@ -27,7 +27,7 @@ import orjson
 import xxhash
 
 from lading.errors import NotFound, ShortRead, StoreError, UsageError
-from lading.storage.base import Buffer, FileInfo, Store, store_errors, temporary_name, unfinished
+from lading.storage.base import Buffer, FileInfo, Store, store_errors, temporary_name, unfinished, without_secrets
 from lading.storage.local import LocalStore
 
 __all__ = ["CachedCopy", "ShardCache", "find_cache", "make_cache"]
@@ -61,7 +61,7 @@ class CachedCopy:
 
     Attributes:
         path: of the copy.
-        url: of the shard, without its query; empty if it is unknown.
+        url: of the shard, without user, password and query; empty if it is unknown.
         size_bytes: of the shard.
         used: time of the last use, in seconds since 1970.
     """
@@ -88,7 +88,7 @@ class ShardCache:
 
     def path(self, url: str, version: str) -> str:
         """Return where the copy of a file is, if there is one."""
-        ending = _ENDING.fullmatch(os.path.splitext(without_query(url))[1])
+        ending = _ENDING.fullmatch(os.path.splitext(_shown(url))[1])
         name = f"{xxhash.xxh3_128_hexdigest(url.encode())}-{xxhash.xxh3_64_hexdigest(version.encode())}"
         return os.path.join(self.folder, name + (ending[0] if ending else ""))
 
@@ -148,7 +148,7 @@ class ShardCache:
         found = []
         for path, size, used in self._files():
             if _COPY.fullmatch(os.path.basename(path)):
-                found.append(CachedCopy(path, str(_note(path).get("url", "")), size, used))
+                found.append(CachedCopy(path, _shown(str(_note(path).get("url", ""))), size, used))
         return found
 
     def prune(self, limit_bytes: int = 0, *, before: float | None = None) -> list[CachedCopy]:
@@ -234,7 +234,7 @@ class ShardCache:
         who = f"process {note.get('pid', '?')} on {note.get('host', '?')}, which holds the lock since "
         return StoreError(
             "another process does not get on with a download" if url else "another process holds the lock of the cache",
-            file=without_query(url) or self.folder, expected=f"an end within {self.wait_s:g} s",
+            file=_shown(url) or self.folder, expected=f"an end within {self.wait_s:g} s",
             found=f"{who}{note.get('since', '?')}",
             advice="End that process: its lock ends with it. Or name another cache_dir.",
         )  # fmt: skip
@@ -271,9 +271,9 @@ def find_cache(folder: str) -> ShardCache:
     return ShardCache(os.path.abspath(folder))
 
 
-def without_query(url: str) -> str:
-    """Return a URL without what follows `?`, which may be a signature."""
-    return url.partition("?")[0] if "://" in url else url
+def _shown(url: str) -> str:
+    """Return a URL without user and password, and without what follows `?`, which may be a signature."""
+    return without_secrets(url).partition("?")[0] if "://" in url else url
 
 
 def _is_marked(tag: str) -> bool:
@@ -411,7 +411,7 @@ def _progress(path: str) -> tuple[object, ...]:
 def _write_note(fd: int, url: str) -> None:
     """Say who holds a lock. A torn note says nothing."""
     since = datetime.now(UTC).isoformat(timespec="milliseconds")
-    note = {"url": without_query(url), "pid": os.getpid(), "host": socket.gethostname(), "since": since}
+    note = {"url": _shown(url), "pid": os.getpid(), "host": socket.gethostname(), "since": since}
     os.ftruncate(fd, 0)
     os.pwrite(fd, orjson.dumps(note), 0)
 

@@ -20,7 +20,7 @@ from functools import lru_cache
 from typing import Any
 
 from lading.errors import UsageError
-from lading.storage.base import Store
+from lading.storage.base import Store, without_query, without_secrets
 from lading.storage.cached import CachedStore
 from lading.storage.fsspec import FsspecStore, is_installed
 from lading.storage.local import LocalStore
@@ -34,7 +34,6 @@ from lading.storage.wrappers import WrappedStore
 __all__ = ["Stores", "is_local", "named_folder", "resolve", "without_query", "without_secrets"]
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")
-_USER = re.compile(r"^(https?://)[^/@]*@")
 _VARIABLES = ("AWS_", "AZURE_", "GOOGLE_")
 _LOCAL = LocalStore()
 _MEMORY = MemoryStore()
@@ -115,16 +114,6 @@ def resolve(url: str, stores: Stores | None = None) -> tuple[Store, str]:
     make = _by_obstore if by_obstore else _by_fsspec
     own_options = Options({name: value for name, value in options.items() if name not in _OF_CACHE})
     return _with_cache(make(place, own_options, _environment()), options), url
-
-
-def without_query(path: str) -> str:
-    """Return a web URL without its query (`?` and what follows); other paths unchanged."""
-    return path.partition("?")[0] if path.startswith(("http://", "https://")) else path
-
-
-def without_secrets(path: str) -> str:
-    """Return a web URL without its query, its user and its password; other paths unchanged."""
-    return _USER.sub(r"\1", without_query(path))
 
 
 def named_folder(name: str) -> str:
