@@ -17,7 +17,7 @@ import pytest
 
 from faults import file_size_limit
 from lading.errors import CorruptShard, ShortRead, StoreError, UsageError
-from lading.storage.base import Buffer, FileInfo
+from lading.storage.base import Buffer, Creates, FileInfo
 from lading.storage.cached import CachedStore
 from lading.storage.memory import MemoryStore
 from lading.storage.shard_cache import ShardCache, find_cache, make_cache
@@ -182,6 +182,12 @@ class TestFolder:
         assert _kept(store, cache, _url(0), _url(1)) == [True, True]
         assert len(cache.prune(0)) == 1
         assert set(others) < set(os.listdir(folder))
+
+    def test_a_cache_can_refuse_to_replace_files_if_its_store_can(self, folder: Path) -> None:
+        cache, remote = ShardCache(str(folder)), resolve("s3://bucket/a", Stores.of(None, {"anonymous": True}))[0]
+        assert isinstance(remote, Creates)
+        assert isinstance(CachedStore(remote, cache), Creates)
+        assert not isinstance(CachedStore(MemoryStore(), cache), Creates)
 
     def test_local_files_are_read_in_place(self, tmp_path: Path, folder: Path) -> None:
         stores = Stores.of(None, {"cache_dir": folder, "cache_limit": "1MB"})

@@ -31,6 +31,7 @@ from lading.storage.extents import ExtentSums
 __all__ = [
     "Buffer",
     "Copies",
+    "Creates",
     "FileInfo",
     "MappedFile",
     "Mapper",
@@ -203,6 +204,14 @@ class Copies(Protocol):
 
     def folders(self, parent: str) -> list[str]:
         """Return the paths of the folders in a folder; none if that is missing."""
+
+
+@runtime_checkable
+class Creates(Protocol):
+    """A store that can refuse to replace a file."""
+
+    def create(self, path: str, data: bytes) -> bool:
+        """Write a file, whole and durable, unless one of this name exists; return whether this call wrote it."""
 
 
 @runtime_checkable

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Sequence
 
 from lading.errors import LadingError
-from lading.storage.base import Buffer, Copies, FileInfo, Store
+from lading.storage.base import Buffer, Copies, Creates, FileInfo, Store
 from lading.storage.shard_cache import ShardCache
 from lading.storage.wrappers import WrappedStore
 from lading.units import format_bytes
@@ -29,6 +29,8 @@ class CachedStore(WrappedStore):
         super().__init__(inner)
         if isinstance(inner, Copies):
             self.copy_all, self.folders = inner.copy_all, inner.folders
+        if isinstance(inner, Creates):
+            self.create = inner.create
         self.cache = cache
         self._warned: set[str] = set()
         self._is_broken = False

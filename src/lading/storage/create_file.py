@@ -4,20 +4,11 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
-from typing import Protocol, runtime_checkable
 
-from lading.storage.base import Store, has_file, native_path, store_errors, temporary_name, write_file
+from lading.storage.base import Creates, Store, has_file, native_path, store_errors, temporary_name, write_file
 from lading.storage.stores import is_local
 
-__all__ = ["Creates", "create_file"]
-
-
-@runtime_checkable
-class Creates(Protocol):
-    """A store that can refuse to replace a file."""
-
-    def create(self, path: str, data: bytes) -> bool:
-        """Write a file, whole and durable, unless one of this name exists; return whether this call wrote it."""
+__all__ = ["create_file"]
 
 
 def create_file(store: Store, path: str, data: bytes) -> bool:
