@@ -17,7 +17,7 @@ import pytest
 
 from faults import file_size_limit
 from lading.errors import CorruptShard, ShortRead, StoreError, UsageError
-from lading.storage.base import Buffer, Creates, FileInfo
+from lading.storage.base import Buffer, Creates, FileInfo, write_file
 from lading.storage.cached import CachedStore
 from lading.storage.memory import MemoryStore
 from lading.storage.shard_cache import ShardCache, find_cache, make_cache
@@ -225,6 +225,23 @@ class TestLimit:
                 assert _kept(store, cache, _url(3)) == [False]
                 assert cache.prune(0) == []
         assert [copy.url for copy in cache.prune(_SIZE)] == [_url(0)]
+
+    def test_without_room_for_a_file_no_copy_goes_and_one_warning_says_so(
+        self, store: CountingStore, folder: Path
+    ) -> None:
+        cache = ShardCache(str(folder), 3 * _SIZE)
+        store.inner.delete(_url(5))
+        write_file(store.inner, _url(5), [_bytes(5, 3 * _SIZE)])
+        _kept(store, cache, _url(0), _url(1), _url(2))
+        found = CachedStore(store, cache)
+        with _reading(cache.copies()[1].path):
+            with pytest.warns(UserWarning, match="some shards are not cached: raise cache_limit"):
+                found.keep(found.head(_url(5)))
+            with warnings.catch_warnings(action="error"):
+                found.keep(found.head(_url(5)))
+        assert [copy.url for copy in cache.copies()] == [_url(0), _url(1), _url(2)]
+        found.keep(found.head(_url(5)))
+        assert [copy.url for copy in cache.copies()] == [_url(5)]
 
     def test_a_file_larger_than_the_limit_is_read_from_the_store(self, store: CountingStore, folder: Path) -> None:
         found = CachedStore(store, ShardCache(str(folder), _SIZE - 1))

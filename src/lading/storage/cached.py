@@ -39,8 +39,8 @@ class CachedStore(WrappedStore):
         """Have a copy of a file in the cache; see `ShardCache.keep`.
 
         A file that cannot be kept is read from the store, and one warning says why: the store does not tell versions
-        apart, the file is larger than the limit, or the cache cannot be written. What cannot be written once is not
-        tried again.
+        apart, the file is larger than the limit, other copies at hand leave no room, or the cache cannot be written.
+        What cannot be written once is not tried again.
         """
         cache = self.cache
         if self._is_broken:
@@ -53,7 +53,11 @@ class CachedStore(WrappedStore):
             self._warn(f"a shard of {size} is larger than cache_limit ({limit}), so it is not cached")
             return
         try:
-            cache.keep(self.inner, info)
+            if not cache.keep(self.inner, info):
+                self._warn(
+                    f"copies that are read or downloaded now fill the cache {cache.folder}, so some shards are not "
+                    "cached: raise cache_limit, or use fewer workers"
+                )
         except LadingError:
             raise
         except OSError as error:

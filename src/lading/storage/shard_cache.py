@@ -171,18 +171,22 @@ class ShardCache:
         return gone
 
     def _makes_room(self, size: int) -> bool:
-        """Delete copies until there is room for a file of this size; called with the lock of the folder."""
+        """Delete copies until there is room for a file of this size; called with the lock of the folder.
+
+        Nothing is deleted if the copies that nobody reads are too few for that.
+        """
         if self.limit_bytes is None:
             return True
         self._sweep()
-        files = list(self._files())
-        size += sum(each for _, each, _ in files)
+        files, idle, found = self._files(), list[tuple[str, int]](), 0
+        needed = size + sum(each for _, each, _ in files) - self.limit_bytes
         for path, freed, _ in files:
-            if size <= self.limit_bytes:
+            if found >= needed:
                 break
-            if not path.endswith(_PART) and _evicted(path):
-                size -= freed
-        return size <= self.limit_bytes
+            if not path.endswith(_PART) and _is_idle(path):
+                idle.append((path, freed))
+                found += freed
+        return found >= needed and sum(freed for path, freed in idle if _evicted(path)) >= needed
 
     def _files(self) -> list[tuple[str, int, float]]:
         """Copies and parts of copies: path, size and time of the last use, the latest at the end."""
@@ -338,6 +342,18 @@ def _evicted(path: str, *, but_copy: bool = False) -> bool:
                 return False
             _remove(path, path + _PART, path + _LOCK)
         return True
+    finally:
+        _let_go(fd)
+
+
+def _is_idle(path: str) -> bool:
+    """Return whether nobody reads or downloads a copy."""
+    fd = _locked(path)
+    if fd is None:
+        return False
+    try:
+        with _sharing(path, fcntl.LOCK_EX) as alone:
+            return alone
     finally:
         _let_go(fd)
 
