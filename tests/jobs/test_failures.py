@@ -12,7 +12,14 @@ from typing import Any
 import pytest
 
 import lading
-from lading.errors import DataError, FunctionError
+from lading.errors import DataError, FunctionError, StoreError
+from lading.jobs.messages import DIGESTS_NAME
+from lading.jobs.run import _InOrder
+from lading.jobs.tasks import Task
+from lading.pipeline.cutting import ONE_SHARD
+from lading.storage.base import Sink
+from lading.storage.local import LocalStore
+from lading.storage.stores import Stores
 
 _NUMBERS = random.Random(0)
 _TASKS = 5
@@ -40,7 +47,7 @@ def failing(marks: Path, *bad: str) -> Any:
     return keep
 
 
-def convert(source: Path, destination: Path, kind: str, keep: Any, **more: Any) -> None:
+def convert(source: Path, destination: Path | str, kind: str, keep: Any, **more: Any) -> None:
     with ThreadPoolExecutor(2) if kind == "executor" else nullcontext() as executor:
         lading.convert(source, destination, format="parquet", shard_size="183kb", filter=keep, executor=executor,
                        workers=2 if kind == "workers" else 1, **more)  # fmt: skip
@@ -90,3 +97,50 @@ def test_a_task_that_fails_once_is_done_by_the_second_try(source: Path, tmp_path
     )
     assert first == second
     assert os.listdir(tmp_path / "results") == ["out"]
+
+
+class Refusing(LocalStore):
+    """A store that refuses so many times to keep what is written last of a task, with an error of the data."""
+
+    def __init__(self, number: int, times: int) -> None:
+        self._task, self._left = f"/task-{number:06d}-", times
+
+    def put_stream(self, path: str) -> Sink:
+        if self._task in path and path.endswith(DIGESTS_NAME) and self._left:
+            self._left -= 1
+            raise DataError("the data cannot be kept")
+        return super().put_stream(path)
+
+
+@pytest.mark.parametrize("number", [0, _TASKS - 2, _TASKS - 1])
+def test_an_error_at_the_end_of_a_task_is_its_own(number: int, source: Path, tmp_path: Path) -> None:
+    """A thread ends the task, while this process could begin with the next one."""
+
+    def written(times: int) -> dict[str, bytes]:
+        place = tmp_path / str(times)
+        stores = Stores({f"{place}": Refusing(number, times)})
+        convert(source, place / "out", "alone", failing(tmp_path), max_failures=1, verify=True, stores=stores)
+        assert os.listdir(place) == ["out"]
+        return {path.name: path.read_bytes() for path in place.rglob("*") if path.is_file()}
+
+    assert written(1) == written(0)
+    with pytest.raises(DataError, match="the data cannot be kept"):
+        written(2)
+    [kept] = (tmp_path / "2").glob(".*/records")
+    assert {int(path.stem) for path in kept.glob("[0-9]*.json")} == set(range(_TASKS)) - {number}
+    assert not (tmp_path / "2" / "out").exists()
+
+
+def test_a_job_never_ends_with_a_task_that_has_no_result() -> None:
+    tasks = [Task(number, number, number + 1, 0, ONE_SHARD) for number in range(3)]
+    taken: list[int] = []
+    results = _InOrder(tasks, {}, lambda task, _: taken.append(task.number))
+    for number in (0, 2):
+        results.add({"done": number})
+    results.take()
+    with pytest.raises(StoreError, match="no result of 1 task, the first of them number 1"):
+        results.refuse_missing()
+    results.add({"done": 1})
+    results.take()
+    results.refuse_missing()
+    assert taken == [0, 1, 2]

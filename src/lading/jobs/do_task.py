@@ -223,6 +223,8 @@ class Attempt:
     def finish(self, report: Callable[[Mapping[str, Any]], None], **counted: Any) -> None:
         """End the last shard; when all files are on disk, write the record of the task, and report the answer.
 
+        If tasks may fail, this waits for both: their errors are of this task, not of the next one.
+
         Args:
             report: called with the answer.
             counted: what was counted on the way, for the answer.
@@ -232,6 +234,8 @@ class Attempt:
             self._ledger.close()
         self._failed.pop_all()
         self._closing.then(partial(self._record, report, counted))
+        if self._spec.write.max_failures:
+            self._closing.wait()
 
     def _record(self, report: Callable[[Mapping[str, Any]], None], counted: Mapping[str, Any]) -> None:
         store, folder, task, writer = self._store, self._folder, self._task, self.writer

@@ -17,7 +17,7 @@ from lading.dataset.shards.shards import Shards
 from lading.dataset.source.source import read_head
 from lading.dataset.values.absent_fields import refuse_absent_fields
 from lading.dataset.writing.writer import DatasetWriter
-from lading.errors import LadingError
+from lading.errors import LadingError, StoreError
 from lading.features.items import KEY
 from lading.jobs.converter import Converter
 from lading.jobs.do_task import Attempt
@@ -35,6 +35,7 @@ from lading.storage.background import Background
 from lading.storage.base import Sink, Store, native_path
 from lading.storage.concurrent import is_remote
 from lading.storage.stores import is_local
+from lading.units import count
 
 __all__ = ["LazyWorkerPool", "Run", "TaskPlace", "is_quick"]
 
@@ -200,6 +201,7 @@ class Run:
             closing.stop()
         results.take()
         self._failures.raise_all()
+        results.refuse_missing()
 
     def _try(self, task: Task, place: TaskPlace, closing: Background, report: Callable[[Answer], None]) -> None:
         """Do a task in this process; if it fails, once more, unless tasks may not fail."""
@@ -296,7 +298,7 @@ class _InOrder:
     """Results of tasks, as they come; taken in the order of the tasks. Threads may add."""
 
     def __init__(self, tasks: Sequence[Task], done: Mapping[int, Answer], take: _Take) -> None:
-        self._found, self._waiting, self._take = dict(done), deque(tasks), take
+        self._found, self._waiting, self._take, self._total = dict(done), deque(tasks), take, len(tasks)
 
     def add(self, answer: Answer) -> None:
         """Add the answer of a task."""
@@ -307,3 +309,17 @@ class _InOrder:
         while self._waiting and self._waiting[0].number in self._found:
             task = self._waiting.popleft()
             self._take(task, self._found.pop(task.number))
+
+    def refuse_missing(self) -> None:
+        """Refuse to end with tasks that have no answer: the output would lack their rows.
+
+        Raises:
+            StoreError: says how many they are.
+        """
+        if self._waiting:
+            missing = [task.number for task in self._waiting if task.number not in self._found]
+            raise StoreError(
+                "the job ended without the results of all tasks", expected=f"{count(self._total, 'task')}",
+                found=f"no result of {count(len(missing), 'task')}, the first of them number {missing[0]}",
+                advice="Report this as a bug. Nothing was published, and the finished tasks are kept.",
+            )  # fmt: skip
