@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -134,3 +135,24 @@ def test_copies_run_at_once(store: ObjectStore) -> None:
     listed: list[Any] = _listed(store, root, files)
     publish_list(store, listed, f"{root}/out", replace=False)
     assert _contents(store, f"{root}/out") == files
+
+
+class _Encrypting(ObjectStore):
+    """A store whose copies have other etags than their sources, as with keys of SSE-KMS."""
+
+    def walk(self, prefix: str) -> Iterator[FileInfo]:
+        for info in super().walk(prefix):
+            yield replace(info, version=f"{info.version}{info.path}")
+
+
+def test_a_manifest_whose_etag_is_of_its_place_is_not_lost(store: ObjectStore) -> None:
+    """It is deleted first, so it must be copied, also if its source goes meanwhile: then that is an error."""
+    root = f"s3://{BUCKET}/{secrets.token_hex(8)}"
+    files = _listed(store, root)
+    encrypting = _Encrypting(store.place, options=store._options)
+    for _ in range(2):
+        publish_list(encrypting, files, f"{root}/out", replace=True)
+        assert _contents(store, f"{root}/out") == _NEW
+    store.delete(files[-1].file.path)
+    with pytest.raises(NotFound):
+        publish_list(encrypting, files, f"{root}/out", replace=True)

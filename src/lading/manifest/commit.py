@@ -273,7 +273,8 @@ class Staging:
 
         If its commit had ended, nothing but removing is left to do.
 
-        On a store nobody knows whether the process is dead: two that go on at once do the same.
+        On a store nobody knows whether the process is dead: two that go on at once do the same. What is in the dataset
+        there stays, since the other one may be copying from it. The same job writes the same names again.
 
         Raises:
             UsageError: the process lives.
@@ -291,8 +292,8 @@ class Staging:
         if had_ended:
             staging._done = b""
             return staging
-        store.delete(staging.folder)
         if staged is not None:
+            store.delete(staging.folder)
             with store_errors(root):
                 os.mkdir(staging.folder)
         return staging

@@ -89,6 +89,7 @@ def publish_list(store: CopyingStore, files: Sequence[Finished], target: str, *,
         store.delete(new)  # perhaps a file
     elif manifest in there and not _is_copy(there[manifest], ours.get(manifest)):
         store.delete(manifest)
+        del there[manifest]
     store.copy_all(_missing(store, [each for each in files if each.target != manifest], there))
     former = [path for path in there if path not in ours and path != manifest]
     for _ in concurrent_map([partial(store.delete, path) for path in former], remote=is_remote(store)):
