@@ -14,11 +14,13 @@ import lading
 from lading.dataset.source.open import open_shards
 from lading.errors import DestinationExists, StoreError, UsageError
 from lading.manifest import values as mf
-from lading.storage.base import FileInfo, Store
+from lading.manifest.commit import Staging
+from lading.storage.base import FileInfo, Store, write_file
 from lading.storage.local import LocalStore
 from lading.storage.memory import MemoryStore
-from lading.storage.stores import Stores
+from lading.storage.stores import Stores, resolve
 from lading.storage.wrappers import CountingStore, WrappedStore
+from object_server import BUCKET, options
 
 
 def _written(folder: Path, *texts: str) -> None:
@@ -401,3 +403,41 @@ def test_a_list_of_shards_deletes_no_folder(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="/kept: not a file"):
         _fill(out, "jsonl", 1, rank=0, overwrite=True)
     assert (out / "kept" / "a.txt").read_text() == "kept"
+
+
+def _begun(store: Store, out: str, root: str | None = None) -> Staging:
+    """A job whose commit has begun: it has a record, and built one dataset."""
+    begun = Staging.begin(store, out, shared=False) if root is None else _gone_on(store, out, root)
+    begun.keep_records(begun.journal)
+    write_file(store, f"{begun.journal}/records/000000.json", [b"{}"])
+    write_file(store, begun.path("shard"), [b"ours"])
+    write_file(store, begun.path("_lading/manifest.json"), [b"ours"])
+    begun.begin_commit(b"{}")
+    return begun
+
+
+def _gone_on(store: Store, out: str, root: str) -> Staging:
+    return Staging.resumed(store, out, root, had_ended=False)
+
+
+def test_a_job_that_goes_on_replaces_no_dataset_that_appeared_meanwhile(server: str) -> None:
+    """On a store files of the job may be at the destination already: the manifest tells whose it is."""
+    out = f"s3://{BUCKET}/meanwhile/out"
+    store, _ = resolve(out, Stores.of(None, options(server)))
+    dead = _begun(store, out)
+    for name in ("shard", "_lading/manifest.json"):
+        write_file(store, f"{out}/{name}", [b"theirs"])
+    with pytest.raises(DestinationExists, match=r"_lading/manifest\.json"):
+        _begun(store, out, dead.journal).commit(overwrite=False)
+    assert bytes(*store.get_ranges(f"{out}/shard", [(0, 6)])) == b"theirs"
+    _begun(store, out, dead.journal).commit(overwrite=True)
+    assert bytes(*store.get_ranges(f"{out}/shard", [(0, 4)])) == b"ours"
+
+
+def test_two_that_go_on_with_a_job_do_not_take_files_from_each_other(server: str) -> None:
+    out = f"s3://{BUCKET}/twice/out"
+    store, _ = resolve(out, Stores.of(None, options(server)))
+    one = _begun(store, out)
+    _gone_on(store, out, one.journal)
+    one.commit(overwrite=False)
+    assert {info.path for info in store.walk(out)} == {f"{out}/_lading/manifest.json", f"{out}/shard"}

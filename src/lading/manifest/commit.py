@@ -462,10 +462,20 @@ class Staging:
         ]
         targets = {target for _, target in files}
         if self.had_begun and not overwrite:
-            others = [info.path for info in store.walk(place) if info.path not in targets]
-            if others:
-                raise name_taken(others[0])
+            there = [info.path for info in store.walk(place)]
+            other = next((path for path in there if path not in targets), None)
+            if other is None:  # a manifest is there behind a whole commit: of this job, or of a later one
+                other = next((path for path in there if self._is_other_manifest(path, files)), None)
+            if other is not None:
+                raise name_taken(other)
         publish_list(store, files, place, replace=overwrite or self.had_begun)
+
+    def _is_other_manifest(self, path: str, files: Sequence[Finished]) -> bool:
+        """Whether a file at the destination is a manifest of another dataset than of this one."""
+        if os.path.basename(path) != MANIFEST_NAME:
+            return False
+        [mine] = [each.file.path for each in files if each.target == path]
+        return self._bytes(mine) != self._bytes(path)
 
     def commit_file(self, name: str, *, overwrite: bool) -> None:
         """Give the only file that was built the name of the destination, in one step.
