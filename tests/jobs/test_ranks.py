@@ -92,6 +92,19 @@ def test_ranks_of_other_jobs_are_an_error_of_finish(source: Path, tmp_path: Path
     assert os.listdir(tmp_path) == []
 
 
+def test_a_rank_deletes_no_record_of_files_that_it_does_not_see(source: Path, tmp_path: Path) -> None:
+    """A network file system may list them later."""
+    lading.convert(source, tmp_path / "out", rank=0, world_size=2, **_OPTIONS)
+    [job] = tmp_path.glob(".out.lading-job-*")
+    (job / "tasks").rename(tmp_path / "unseen")
+    lading.convert(source, tmp_path / "out", rank=1, world_size=2, **_OPTIONS)
+    with pytest.raises(UsageError, match="tasks 0, 2, 4"):
+        lading.finish(tmp_path / "out")
+    for attempt in (tmp_path / "unseen").iterdir():
+        attempt.rename(job / "tasks" / attempt.name)
+    assert lading.finish(tmp_path / "out").samples == 60
+
+
 def test_ranks_on_an_object_store(source: Path, tmp_path: Path, server: str) -> None:
     stores, place = {"storage_options": options(server)}, f"s3://{BUCKET}/ranks/out"
     lading.convert(source, tmp_path / "whole", **_OPTIONS)

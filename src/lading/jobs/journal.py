@@ -27,7 +27,7 @@ import orjson
 from lading.errors import LadingError
 from lading.jobs.convert_summary import ConvertSummary, summary_from
 from lading.jobs.journal_plan import JournalPlan, refuse_other
-from lading.jobs.records import read_json, read_records
+from lading.jobs.records import read_json, read_records, sweep_records
 from lading.manifest.commit import COMMIT_NAME, PLAN_NAME, RECORDS, Staging, builds_of, can_resume, done_place
 from lading.manifest.values import own_version
 from lading.storage.base import Store, has_file
@@ -153,6 +153,7 @@ def open_journal(store: Store, staging: Staging, plan: JournalPlan, *, others: b
     done = read_records(store, staging.journal, staging.tasks)
     refuse_other(kept or {}, plan, staging.destination, len(done))
     if not others:
+        sweep_records(store, staging.journal, done)
         staging.sweep_attempts([record["folder"] for record in done.values()])
     return Journal(store, staging.journal, plan.tasks, staging.destination, done)
 

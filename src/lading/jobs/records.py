@@ -8,7 +8,7 @@ a record is run when it is read back.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, Final
@@ -20,9 +20,9 @@ from lading.manifest.commit import RECORDS
 from lading.storage.base import Store, write_file
 from lading.storage.concurrent import concurrent_map, is_remote
 from lading.storage.create_file import create_file
-from lading.storage.stores import without_secrets
+from lading.storage.stores import is_local, without_secrets
 
-__all__ = ["read_json", "read_records", "record_path", "write_record"]
+__all__ = ["read_json", "read_records", "record_path", "sweep_records", "write_record"]
 
 _NAME: Final = re.compile(r"(\d{6,})\.json")
 _ATTEMPT: Final = re.compile(r"task-\d{6,}-[0-9a-f]{16}")
@@ -65,7 +65,10 @@ def write_record(
 
 
 def read_records(store: Store, journal: str, tasks: str) -> dict[int, Mapping[str, Any]]:
-    """Return the answers of tasks whose files are there, by number. Other records count as none, and are deleted.
+    """Return the answers of tasks whose files are there, by number. Other records count as none.
+
+    They are not deleted: another process may have written them, with files that a network file system does not list
+    here yet. `write_record` replaces them.
 
     Args:
         store: where the journal lies.
@@ -75,20 +78,18 @@ def read_records(store: Store, journal: str, tasks: str) -> dict[int, Mapping[st
     paths = [info.path for info in store.walk(f"{journal}/{RECORDS}")]
     numbers = {path: int(name[1]) for path in paths if (name := _NAME.fullmatch(path.rpartition("/")[2]))}
     calls = [partial(_whole, store, path, number, tasks) for path, number in numbers.items()]
-    found = {}
-    for path, record in zip(numbers, concurrent_map(calls, remote=is_remote(store)), strict=True):
-        if record is None:
-            store.delete(path)
-        else:
-            found[path] = record
+    records = zip(numbers.values(), concurrent_map(calls, remote=is_remote(store)), strict=True)
+    found = {number: record for number, record in records if record is not None}
     there = {info.path: info.size_bytes for info in store.walk(tasks)} if found else {}
-    done: dict[int, Mapping[str, Any]] = {}
-    for path, record in found.items():
-        if all(there.get(f"{record['folder']}/{name}") == size for name, size in record["files"]):
-            done[numbers[path]] = record
-        else:
-            store.delete(path)
-    return done
+    return {number: record for number, record in found.items() if _are_there(record, there)}
+
+
+def sweep_records(store: Store, journal: str, kept: Collection[int]) -> None:
+    """Delete the records of a dead process, but for the numbers to be kept. On a store some may be new."""
+    for info in store.walk(f"{journal}/{RECORDS}") if is_local(store) else ():
+        name = _NAME.fullmatch(info.path.rpartition("/")[2])
+        if name and int(name[1]) not in kept:
+            store.delete(info.path)
 
 
 def read_json(store: Store, path: str) -> Mapping[str, Any] | None:
@@ -109,5 +110,8 @@ def _whole(store: Store, path: str, number: int, tasks: str) -> Mapping[str, Any
 
 
 def _has_files(store: Store, record: Mapping[str, Any]) -> bool:
-    there = {info.path: info.size_bytes for info in store.walk(record["folder"])}
+    return _are_there(record, {info.path: info.size_bytes for info in store.walk(record["folder"])})
+
+
+def _are_there(record: Mapping[str, Any], there: Mapping[str, int]) -> bool:
     return all(there.get(f"{record['folder']}/{name}") == size for name, size in record["files"])
