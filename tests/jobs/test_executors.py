@@ -9,8 +9,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
-from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from collections.abc import Callable, Collection
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import get_context
 from pathlib import Path
@@ -21,9 +21,11 @@ import pytest
 import lading
 from damage import break_header
 from lading.errors import CorruptShard, StoreError, UsageError
+from lading.jobs import executors
 from lading.jobs.executors import ExecutorPool
+from lading.jobs.messages import decode_message, encode_message
 from lading.jobs.pool import Order
-from lading.jobs.progress import Progress
+from lading.jobs.progress import Progress, Tally
 from lading.jobs.tasks import Task
 from lading.pipeline.cutting import ONE_SHARD
 from soak import some
@@ -229,6 +231,42 @@ def test_the_first_error_and_an_interrupt_cancel_what_has_not_begun() -> None:
         with Slow(1) as executor, ExecutorPool(executor, 5, 1, owned=False) as pool, pytest.raises(error):
             list(pool.run({"conversion": ""}, some_tasks(50), order, lambda _: None))
         assert len(begun) <= (1 if interrupts else 5)
+
+
+def test_one_slow_task_does_not_let_all_others_answer_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = list[int]()
+
+    class AtOnce(Executor):
+        """All but the first task end at once."""
+
+        first: Future[bytes] | None = None
+
+        def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+            del fn, kwargs
+            message, _ = decode_message(args[0])
+            told.append(message["task"]["number"])
+            future: Future[bytes] = Future()
+            if self.first is None:
+                self.first = future
+            else:
+                future.set_result(answer(told[-1]))
+            return future
+
+    def answer(number: int) -> bytes:
+        return encode_message({"done": number, "tally": Tally().as_list(), "warnings": []})
+
+    def waiting(running: Collection[Future[bytes]], **how: Any) -> Any:
+        if running and not any(future.done() for future in running):
+            assert executor.first is not None, "it alone does not end by itself"
+            assert told == list(range(8))
+            executor.first.set_result(answer(0))
+        return wait(running, **how)
+
+    monkeypatch.setattr(executors, "wait", waiting)
+    executor = AtOnce()
+    with ExecutorPool(executor, 2, 1, owned=False) as pool:
+        done = [each["done"] for each in pool.run({"conversion": ""}, some_tasks(50), order_of, lambda _: None)]
+    assert done == told == list(range(50))
 
 
 def _wait_until(holds: Callable[[], bool]) -> None:

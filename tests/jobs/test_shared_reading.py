@@ -13,7 +13,7 @@ import pytest
 import lading
 from damage import break_header
 from lading.errors import CorruptShard, UsageError
-from lading.jobs import reading
+from lading.jobs import pool, reading
 
 
 @pytest.fixture(autouse=True)
@@ -53,6 +53,22 @@ def test_all_of_them_find_the_same_in_any_executor(many: Path, tmp_path: Path, m
         assert lading.digest("tars", executor=processes).to_json() == found[0][0]
     assert found[1:] == found[:1] * 3
     assert found[0][3][1] == len(found[0][4]) == len(list(many.glob("*.tar")))
+
+
+def test_workers_that_are_far_ahead_wait_for_the_others(many: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected, most = lading.digest(many, workers=1).to_json(), list[int]()
+
+    class Watched(pool.Workers):
+        def _has_room(self) -> bool:
+            most.append(len(self._finished))
+            return super()._has_room()
+
+    monkeypatch.setattr(pool, "_AHEAD", 0.5)  # so the answers of one of two are held back
+    monkeypatch.setattr(reading, "Workers", Watched)
+    monkeypatch.setattr(reading.Speed, "is_worth_workers", lambda _: True)
+    assert lading.digest(many, workers=2).to_json() == expected
+    assert most
+    assert max(most) <= 2
 
 
 def test_an_index_that_is_kept_is_not_made_again(many: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

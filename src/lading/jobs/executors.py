@@ -33,6 +33,8 @@ __all__ = ["ExecutorPool", "open_executor"]
 
 _IN_FLIGHT: Final = 64
 """Tasks that wait or run at once in an executor that does not say how many workers it has."""
+_AHEAD: Final = 4
+"""Tasks that run, or whose answers wait for that of an earlier task, at most: so many times those in flight."""
 _END_S: Final = 60.0
 """How long the end of a job waits for tasks that run. What they write later is never published."""
 _CANNOT: Final = (ImportError, AttributeError, TypeError, pickle.PickleError)
@@ -126,7 +128,7 @@ class ExecutorPool:
         waiting, failures = deque(tasks), failures or Failures(0)
         for number in [task.number for task in tasks]:
             while number not in self._finished and number not in failures.found:
-                while waiting and len(self._running) < self._in_flight:
+                while waiting and self._has_room():
                     made = order(waiting.popleft())
                     self._submit(_Attempt(encode_task(job, made.message, made.tables, self._threads), made))
                 for future in wait(self._running, return_when=FIRST_COMPLETED).done:
@@ -134,6 +136,11 @@ class ExecutorPool:
                 on_tally(self._done)
             if number in self._finished:
                 yield self._finished.pop(number)
+
+    def _has_room(self) -> bool:
+        """Whether another task may begin: what is kept stays small though an early task takes long."""
+        running = len(self._running)
+        return running < self._in_flight and running + len(self._finished) < _AHEAD * self._in_flight
 
     def _submit(self, attempt: _Attempt) -> None:
         try:

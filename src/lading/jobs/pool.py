@@ -31,6 +31,8 @@ _READ_BYTES = 1 << 16
 
 RETRIES: Final = 3
 """How often a task is tried again whose process died."""
+_AHEAD: Final = 8
+"""Answers of a process, on average, that wait for that of an earlier task, before processes get no more tasks."""
 _NO_TASK: Final = -1
 """The number under which deaths of processes without a task are counted."""
 
@@ -114,6 +116,7 @@ class Workers:
     def __init__(self, count: int, *, lock: int | None, threads: int) -> None:
         self._lock, self._threads = lock, threads
         self._lost: list[Order] = []
+        self._idle: list[_Worker] = []
         self._failures = Failures(0)
         self._deaths: Counter[int] = Counter()
         self._all: list[_Worker] = []
@@ -160,6 +163,12 @@ class Workers:
                     on_tally(self._so_far())
                 if number in self._finished:
                     yield self._finished.pop(number)
+                while self._idle and self._has_room():
+                    self._give(self._idle.pop(0), next(waiting, None))
+
+    def _has_room(self) -> bool:
+        """Whether another task may begin: what is kept stays small though an early task takes long."""
+        return len(self._finished) < _AHEAD * len(self._all)
 
     def _replace(self, worker: _Worker) -> _Worker:
         """Start a process in the place of one that died, whose tasks are tried again.
@@ -177,6 +186,7 @@ class Workers:
         for number in numbers:
             self._running.pop(number, None)
         self._lost += worker.orders
+        self._idle = [each for each in self._idle if each is not worker]
         _close_pipes(worker)
         another = _Worker(_start(self._lock))
         self._all[self._all.index(worker)] = another
@@ -199,7 +209,12 @@ class Workers:
             if "warning" in message:
                 repeat_warning(message["warning"], self._given_warnings)
             elif "ready" in message:
-                self._give(worker, self._lost.pop() if self._lost else next(waiting, None))
+                if self._lost:
+                    self._give(worker, self._lost.pop())
+                elif worker.orders or self._has_room():  # an error of an order may show at the next one
+                    self._give(worker, next(waiting, None))
+                else:
+                    self._idle.append(worker)
             elif "progress" in message:
                 self._running[message["progress"]] = Tally(*message["tally"])
             else:
