@@ -14,6 +14,7 @@ import pytest
 import lading
 from lading.errors import DataError, FunctionError, StoreError
 from lading.jobs.messages import DIGESTS_NAME
+from lading.jobs.progress import Progress
 from lading.jobs.run import _InOrder
 from lading.jobs.tasks import Task
 from lading.pipeline.cutting import ONE_SHARD
@@ -144,3 +145,16 @@ def test_a_job_never_ends_with_a_task_that_has_no_result() -> None:
     results.take()
     results.refuse_missing()
     assert taken == [0, 1, 2]
+
+
+def test_rows_are_counted_once_when_a_task_is_tried_again(source: Path, tmp_path: Path) -> None:
+    def keep(sample: dict[str, Any]) -> bool:
+        if sample["txt"] in ("17", "44") and not (tmp_path / sample["txt"]).exists():
+            (tmp_path / sample["txt"]).touch()
+            raise ValueError(sample["txt"])
+        return True
+
+    told: list[Progress] = []
+    convert(source, tmp_path / "out", "alone", keep, max_failures=1, max_batch_bytes="32kb", on_progress=told.append)
+    assert max(progress.samples for progress in told) == 60
+    assert told[-1].samples == 60

@@ -205,13 +205,14 @@ class Run:
 
     def _try(self, task: Task, place: TaskPlace, closing: Background, report: Callable[[Answer], None]) -> None:
         """Do a task in this process; if it fails, once more, unless tasks may not fail."""
-        before = Counter(self._dataset.counts)
+        before, tally = Counter(self._dataset.counts), self.tally.as_list()
         for _ in range(2):
             try:
                 self._attempt(task, place, closing, report)
             except LadingError as error:
                 self._dataset.counts.clear()
                 self._dataset.counts.update(before)
+                self.tally = Tally(*tally)
                 if not self._failures.try_again(task.number, error):
                     break
             else:
