@@ -39,18 +39,26 @@ def write_record(
 ) -> Mapping[str, Any]:
     """Write the record of a task whose files are on disk; return the answer that counts.
 
+    A shard that the listing of the folder lacks is looked up by its name: some stores list new files late.
+
     Args:
         store: where the task's files are.
         path: of the record.
         answer: of the task.
         shards: that it read; what their URLs say of how to ask for them is left out.
+
+    Raises:
+        NotFound: a shard of the answer is not there.
     """
     folder = answer["folder"]
     tasks, _, attempt = folder.rpartition("/")
-    files = [[info.path[len(folder) + 1 :], info.size_bytes] for info in store.walk(folder)]
-    data = orjson.dumps({**answer, "folder": attempt, "files": files})
-    for shard in shards:
-        secret, public = shard["path"], without_secrets(shard["path"])
+    files = {info.path[len(folder) + 1 :]: info.size_bytes for info in store.walk(folder)}
+    for shard in answer["part"]["shards"]:
+        if shard["path"] not in files:
+            files[shard["path"]] = store.head(f"{folder}/{shard['path']}").size_bytes
+    data = orjson.dumps({**answer, "folder": attempt, "files": list(files.items())})
+    for read in shards:
+        secret, public = read["path"], without_secrets(read["path"])
         if secret != public:
             data = data.replace(orjson.dumps(secret)[1:-1], orjson.dumps(public)[1:-1])
     if create_file(store, path, data):
