@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import asdict
 from typing import Annotated
 
@@ -31,7 +32,7 @@ def finish(
 
     Example: lading finish mint-ranks
     """
-    left = f"nothing half-written is left at {destination}"
+    left = f"to go on, type 'lading finish {shlex.quote(destination)}' again"
     with Output(as_json=as_json, debug=debug, interrupted=left) as out:
         from lading.jobs.finish import finish as job
 
