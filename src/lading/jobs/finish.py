@@ -16,7 +16,7 @@ from lading.dataset.writing.writer import DatasetWriter, WriteSummary
 from lading.errors import UsageError
 from lading.jobs.convert_summary import ConvertSummary, summary_from
 from lading.jobs.journal import FINISH_NAME, begin_commit
-from lading.jobs.journal_plan import JournalPlan
+from lading.jobs.journal_plan import JournalPlan, first_difference
 from lading.jobs.progress import Tally
 from lading.jobs.records import read_json, read_records
 from lading.jobs.results import Answer, Results
@@ -86,9 +86,11 @@ def _only_job(store: Store, path: str) -> str:
         raise UsageError("no ranks have written for this destination", file=path,
                          advice="Convert first, with --rank R --world-size N.")  # fmt: skip
     if len(roots) > 1:
+        one, other = (read_json(store, f"{root}/{PLAN_NAME}") for root in roots[:2])
+        was, now = first_difference(one["facts"], other["facts"]) if one and other else ("one folder", "another one")
         raise UsageError(
             "ranks of different jobs have written for this destination: their sources or options differ", file=path,
-            expected="one folder", found=", ".join(roots),
+            expected=f"{was} (in {roots[0]})", found=f"{now} (in {roots[1]})",
             advice="Delete the folder of the job that is not wanted; or all of them with 'lading clean', and convert "
             "again.",
         )  # fmt: skip

@@ -24,7 +24,7 @@ from lading.storage.roots import real_place
 from lading.storage.stores import resolve, without_secrets
 from lading.units import count
 
-__all__ = ["JournalPlan", "journal_plan", "refuse_other"]
+__all__ = ["JournalPlan", "first_difference", "journal_plan", "refuse_other"]
 
 _WRITE: Final = (
     "format", "options", "shard_size", "num_shards", "rows_per_shard", "checksums", "schema_policy", "on_error", "lazy",
@@ -128,13 +128,17 @@ def refuse_other(kept: Mapping[str, Any], plan: JournalPlan, destination: str, d
     """
     if kept.get("job") == plan.hash:
         return
-    was = kept.get("facts", {})
-    expected, found = next(_differences(was, plan.facts), ("another plan", "this one"))
+    expected, found = first_difference(kept.get("facts", {}), plan.facts)
     raise UsageError(
         "the unfinished job of this destination is another one", file=destination, expected=expected, found=found,
         advice=f"Repeat what was asked for then. Or leave out --resume: that starts anew, without the "
         f"{count(done, 'finished task')}.",
     )  # fmt: skip
+
+
+def first_difference(was: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[str, str]:
+    """Return the most telling difference of the facts of two plans: how it was, and how it is."""
+    return next(_differences(was, now), ("another plan", "this one"))
 
 
 def _differences(was: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -6,6 +6,7 @@ of its number that have no record. `lading.finish` commits what they did.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -18,7 +19,7 @@ from lading.jobs.journal import FINISH_NAME, Journal, open_journal
 from lading.jobs.journal_plan import journal_plan
 from lading.jobs.schedule import Schedule
 from lading.jobs.spec import Conversion, encode_schema
-from lading.manifest.commit import Staging
+from lading.manifest.commit import Staging, rank_builds_of
 from lading.options import WriteOptions
 from lading.storage.base import Store
 from lading.storage.create_file import create_file
@@ -124,6 +125,10 @@ def begin_rank(
     if not schedule.apart:
         raise UsageError("one process does this conversion", file=path, advice="Leave out --rank.")
     staging = Staging.for_ranks(store, path, plan.hash)
+    other = next((root for root in rank_builds_of(store, path) if not root.endswith(plan.hash)), None)
+    if other is not None:
+        warnings.warn(f"ranks of another job have written for {path}: 'lading finish' will refuse both, unless one "
+                      f"folder is deleted; the other one: {other}", stacklevel=2)  # fmt: skip
     journal = open_journal(store, staging, plan, others=True)
     write = spec.write
     kept = {
