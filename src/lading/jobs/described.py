@@ -1,18 +1,31 @@
 """Values as JSON that is equal for equal values in every process: options, steps, and functions of the user's.
 
-A function is described by its name and its code, never by its address: constants, helper functions of its module and
-plain values that it names are part of it.
+A function is described by its name and its code, never by its address. What it names is part of it: constants, values
+of modules, functions and classes of the user's modules. Of libraries, the names count.
+
+Arguments and attributes that a function holds may be secrets: a fingerprint stands for them.
 """
 
 from __future__ import annotations
 
+import copyreg
 import hashlib
 import os
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
 from enum import Enum
-from functools import partial
-from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
+from functools import cached_property, partial
+from pathlib import PurePath
+from types import (
+    BuiltinFunctionType,
+    CodeType,
+    FunctionType,
+    GetSetDescriptorType,
+    MemberDescriptorType,
+    MethodType,
+    ModuleType,
+)
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -29,6 +42,8 @@ _Inner: TypeAlias = Callable[[Any], Any]
 
 _PLAIN = (bool, int, float, str, type(None))
 _JSON_BITS = 53
+_PROTOCOL = 4
+"""Of pickles: 5 would leave buffers out."""
 
 
 def fingerprint(value: object) -> str:
@@ -62,7 +77,7 @@ def _of_python(value: Any, inner: _Inner) -> Any:
     """Describe containers and other values of Python; None for others."""
     found: Any = None
     if isinstance(value, Mapping):
-        found = {str(name): inner(one) for name, one in value.items()}
+        found = {str(inner(name)): inner(one) for name, one in value.items()}
     elif isinstance(value, (list, tuple)):
         found = [inner(one) for one in value]
     elif isinstance(value, (set, frozenset)):
@@ -81,6 +96,10 @@ def _of_library(value: Any, inner: _Inner) -> Any:
     found: Any = None
     if isinstance(value, pa.Schema):
         found = {field.name: str(field.type) + _metadata(field.metadata) for field in value}
+    elif isinstance(value, pa.RecordBatch):
+        found = inner(pa.Table.from_batches([value]))
+    elif isinstance(value, (pa.Array, pa.ChunkedArray)):
+        found = inner(pa.table([value], names=["values"]))
     elif isinstance(value, pa.Table):
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, value.schema) as writer:
@@ -88,6 +107,8 @@ def _of_library(value: Any, inner: _Inner) -> Any:
         found = f"table {xxhash.xxh3_128_hexdigest(sink.getvalue())}"
     elif isinstance(value, (pa.DataType, pa.Field, pc.Expression)):
         found = str(value)
+    elif isinstance(value, np.ndarray) and value.dtype.hasobject:
+        found = inner(value.tolist())
     elif isinstance(value, np.ndarray):
         data = np.ascontiguousarray(value).tobytes()
         found = f"array {value.dtype.str} {value.shape} {xxhash.xxh3_128_hexdigest(data)}"
@@ -107,30 +128,97 @@ def _of_function(value: Any, inner: _Inner) -> Any:
     found: Any = None
     if isinstance(value, FunctionType):
         cells = [_content(cell) for cell in value.__closure__ or ()]
-        told = [_code(value.__code__), inner(value.__defaults__), inner(value.__kwdefaults__), inner(cells),
-                _named_by(value, inner)]  # fmt: skip
+        named = {} if _is_library(value.__module__) else _named_by(value, inner)
+        told = [_code(value.__code__), inner(value.__defaults__), inner(value.__kwdefaults__), inner(cells), named]
         found = f"{value.__module__}:{value.__qualname__} {fingerprint(told)}"
     elif isinstance(value, MethodType):
-        found = [inner(value.__func__), inner(value.__self__)]
+        found = f"{_name(value.__func__)} {fingerprint([inner(value.__func__), inner(value.__self__)])}"
     elif isinstance(value, partial):
-        found = [inner(value.func), inner(value.args), inner(value.keywords)]
+        held = [inner(value.func), inner(value.args), inner(value.keywords)]
+        found = f"partial {_name(value.func)} {fingerprint(held)}"
     elif isinstance(value, type):
-        own = [inner(one) for _, one in sorted(vars(value).items()) if isinstance(one, (FunctionType, *_PLAIN))]
-        found = f"{value.__module__}:{value.__qualname__} {fingerprint(own)}"
+        found = (
+            _name(value) if _is_library(value.__module__) else f"{_name(value)} {fingerprint(_of_class(value, inner))}"
+        )
     elif isinstance(value, ModuleType):
         found = value.__name__
     elif isinstance(value, BuiltinFunctionType):
-        found = f"{value.__module__}:{value.__qualname__}"
+        owner = value.__self__
+        found = _name(value)
+        if owner is not None and not isinstance(owner, ModuleType):
+            found = f"{found} {fingerprint(inner(owner))}"
+    return found
+
+
+def _of_class(value: type, inner: _Inner) -> dict[str, Any]:
+    """Describe a class of the user's: its bases, its methods and its values."""
+    found: dict[str, Any] = {"": [inner(base) for base in value.__bases__]}
+    for name, one in vars(value).items():
+        if isinstance(one, (GetSetDescriptorType, MemberDescriptorType)):
+            continue
+        if isinstance(one, (staticmethod, classmethod)):
+            found[name] = inner(one.__func__)
+        elif isinstance(one, property):
+            found[name] = inner([one.fget, one.fset, one.fdel])
+        elif isinstance(one, cached_property):
+            found[name] = inner(one.func)
+        elif isinstance(one, FunctionType) or not name.startswith("__"):
+            found[name] = inner(one)
     return found
 
 
 def _of_object(value: Any, inner: _Inner) -> Any:
-    """Describe any other object by its class and its state."""
-    kind = f"{type(value).__module__}:{type(value).__qualname__}"
+    """Describe any other object by its class and its state, as `copy` takes it; by its class if it has none.
+
+    Objects that lie too deep inside others are told by their class too.
+    """
+    kind = type(value)
     if is_dataclass(value):
-        return {"kind": type(value).__name__, **{one.name: inner(getattr(value, one.name)) for one in fields(value)}}
-    state = getattr(value, "__dict__", None)
-    return {"kind": inner(type(value)) if callable(value) else kind, "state": inner(state)} if state else kind
+        state = {one.name: inner(getattr(value, one.name)) for one in fields(value)}
+        return {"kind": kind.__name__, **state} if _is_ours(kind.__module__) else _with_state(kind, state, inner)
+    try:
+        reduce = copyreg.dispatch_table.get(kind)
+        parts = value.__reduce_ex__(_PROTOCOL) if reduce is None else reduce(value)
+    except Exception:  # noqa: BLE001 - it is the class's own code: locks, files and generators refuse in many ways
+        parts = ""
+    if isinstance(parts, str):
+        return _with_state(kind, [parts, inner(getattr(value, "__dict__", None))], inner)
+    make, arguments, *more = parts
+    held = [one if one is None or isinstance(one, (Mapping, tuple)) else _listed(one) for one in more]
+    try:
+        return _with_state(kind, [_name(make), inner(arguments), inner(held)], inner)
+    except RecursionError:  # a chain of objects, each of which holds the next one
+        return _name(kind)
+
+
+def _listed(state: Any) -> Any:
+    """Return what an iterator of items gives; other state as it is."""
+    return list(state) if hasattr(state, "__next__") else state
+
+
+def _with_state(kind: type, state: Any, inner: _Inner) -> str:
+    return f"{_name(kind)} {fingerprint([inner(kind), state])}"
+
+
+def _name(value: Any) -> str:
+    """Return the name of a function or a class, with its module."""
+    name = getattr(value, "__qualname__", None) or type(value).__qualname__
+    return f"{getattr(value, '__module__', None)}:{name}"
+
+
+def _is_ours(module: str) -> bool:
+    return module.partition(".")[0] == "lading"
+
+
+def _is_library(module: str | None) -> bool:
+    """Whether a module is Python's, lading's, or installed: whoever changes it installs another version."""
+    top = (module or "").partition(".")[0]
+    if top == "__main__":
+        return False
+    if module is None or _is_ours(module) or top in sys.stdlib_module_names:
+        return True
+    file = getattr(sys.modules.get(module), "__file__", None)
+    return file is not None and not {"site-packages", "dist-packages"}.isdisjoint(PurePath(file).parts)
 
 
 def _code(code: CodeType) -> list[Any]:
@@ -141,13 +229,19 @@ def _code(code: CodeType) -> list[Any]:
 
 
 def _named_by(function: FunctionType, inner: _Inner) -> dict[str, Any]:
-    """Describe what a function names in its module: plain values, and functions and classes of the same module."""
-    found = {}
-    for name in sorted(_names(function.__code__)):
-        one = function.__globals__.get(name)
-        ours = isinstance(one, (FunctionType, type)) and one.__module__ == function.__module__
-        if ours or (isinstance(one, _PLAIN) and one is not None):
-            found[name] = inner(one)
+    """Describe what a function names in its module, and in other modules of the user's."""
+    names, found = sorted(_names(function.__code__)), dict[str, Any]()
+    spaces: list[tuple[str, Mapping[str, Any]]] = [("", function.__globals__)]
+    for place, space in spaces:  # modules that are named are added
+        for name in names:
+            one = space.get(name)
+            if isinstance(one, ModuleType) and not _is_library(one.__name__):
+                if all(vars(one) is not known for _, known in spaces):
+                    spaces.append((f"{place}{name}.", vars(one)))
+            elif isinstance(one, (FunctionType, type)) and _is_library(one.__module__):
+                found[place + name] = _name(one)
+            elif one is not None:
+                found[place + name] = inner(one)
     return found
 
 
