@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 import signal
@@ -77,7 +78,17 @@ def noting(notes: Path, breaks_at: str) -> Callable[[dict[str, Any]], dict[str, 
     return noted
 
 
-def test_tasks_with_records_are_not_done_again(source: Path, tmp_path: Path) -> None:
+def no_link(old: str, _: str) -> None:
+    """What a file system without hard links answers."""
+    raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP), old)
+
+
+@pytest.mark.parametrize("links", [True, False])
+def test_tasks_with_records_are_not_done_again(
+    links: bool, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not links:
+        monkeypatch.setattr(os, "link", no_link)
     notes, results = tmp_path / "notes", tmp_path / "results"
     lading.convert(source, tmp_path / "whole", map=noting(notes, "130"), **_OPTIONS)
     looked_at = Counter(notes.read_text().split()) - Counter(str(number) for number in range(150))  # for the plan

@@ -1,9 +1,9 @@
 """The commit: a dataset is built in a hidden folder, then gets its name in one step.
 
 The hidden folder has two: the dataset, and the folders of the attempts at tasks. Shards that are taken from an attempt
-get a second name in the dataset, a hard link, on disk. An object store copies them once, to their final names. Attempts
-stay until the commit, so that a job that dies in between goes on. What an attempt writes later is in neither, and goes
-with the hidden folder, or in the next sweep.
+get a second name in the dataset, a hard link, on disk. Without hard links they are renamed at the commit. An object
+store copies them once, to their final names. Attempts stay until the commit, so that a job that dies in between goes
+on. What an attempt writes later is in neither, and goes with the hidden folder, or in the next sweep.
 
 A job of several tasks keeps a journal in the hidden folder (`lading.jobs.journal`). A hidden folder with records of
 finished tasks is left when its job fails. `Staging.resumed` takes it over. `commit.json` tells that the commit had
@@ -365,8 +365,8 @@ class Staging:
                 os.link(old, new)
             except FileNotFoundError:
                 raise
-            except OSError:  # a file system without hard links: a job that dies from now on does the task again
-                os.rename(old, new)
+            except OSError:  # a file system without hard links: renamed at the commit
+                self._places[self.path(name)] = source
 
     @property
     def store(self) -> Store:
@@ -415,6 +415,8 @@ class Staging:
             return
         # The process may have changed its directory, and the place is relative to the first one.
         place = self._destination if self._staged is None else self._staged.place
+        if is_local(self._store):
+            self._rename_adopted()
         try:
             if self._shared:
                 self._add_files(place, overwrite=overwrite, apart=apart)
@@ -429,6 +431,14 @@ class Staging:
         if self._done is not None:
             self._note_done(self._done)
         self._remove()
+
+    def _rename_adopted(self) -> None:
+        """Rename files that have no hard links. A job that dies from now on does their tasks again."""
+        for path, source in self._places.items():
+            with store_errors(source):
+                os.makedirs(os.path.dirname(native_path(path)), exist_ok=True)
+                os.rename(native_path(source), native_path(path))
+        self._places.clear()
 
     def _note_done(self, done: bytes) -> None:
         if self._staged is not None:
