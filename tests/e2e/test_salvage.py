@@ -22,7 +22,7 @@ from lading.jobs.salvage import salvage
 from soak import SOAK
 from tars import tar_of
 
-PLACES = 200 if SOAK else 2
+PLACES = 200 if SOAK else 3
 """Places that are damaged in each way."""
 
 OWN = ["webdataset", "mds", "jsonl", "csv", "media_archive", "arrow", "parquet"]
