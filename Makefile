@@ -18,8 +18,8 @@ REPS ?= 3
 CASES ?= *
 FUZZ ?= 10000
 SEED ?= 1
-SOAKED = tests/property tests/e2e/test_fuzz.py tests/e2e/test_any_operation.py tests/train/test_mixing.py \
-  $(shell grep -rl --include="test_*.py" "^from soak import" tests)
+SOAKED = tests/property tests/e2e/test_fuzz.py tests/e2e/test_any_operation.py \
+  $(shell grep -rlE --include="test_*.py" "^from soak import|mark.slow" tests)
 
 # Where it is set, each of the thousand processes that the tests start compiles lading anew: half of a run's time.
 unexport PYTHONDONTWRITEBYTECODE
@@ -34,11 +34,11 @@ demo: $(VENV)/.lading
 	$(BIN)/lading demo
 
 # Two at a time, which do not meet: environments first, then what reads the sources. A module's tests stay with one
-# worker: what its fixtures make is made once.
+# worker: what its fixtures make is made once. What is marked slow is for `make soak`.
 test:
 	$(MAKE) --jobs 2 --no-print-directory $(VENV)/.peers $(VENV)/.servers
 	$(MAKE) --jobs 2 --no-print-directory lint docs
-	$(BIN)/python -m pytest -n 2 --dist loadscope --no-loadscope-reorder
+	$(BIN)/python -m pytest -n 2 --dist loadscope --no-loadscope-reorder -m "not slow"
 
 soak: $(VENV)/.peers $(VENV)/.servers
 	LADING_FUZZ=$(FUZZ) LADING_FUZZ_SEED=$(SEED) $(BIN)/python -m pytest -n 2 $(SOAKED)

@@ -209,6 +209,7 @@ def test_keys_that_come_again(tmp_path: Path) -> None:
     assert len(lading.open(tmp_path / "plain.parquet").dedup(by="content")) == COUNT
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("plain", some("webdataset", "parquet", "jsonl", least=2), indirect=True)
 def test_what_is_written_is_what_is_iterated(
     plain: lading.Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -1,6 +1,6 @@
 """Peak memory: 250 MB, twice the batch and a Parquet page, whatever the size of a shard or a row group.
 
-`make soak` runs all of these tests, `make test` of each kind some.
+`make soak` runs all of these tests, `make test` the conversions of any format to any, and those of workers.
 """
 
 from __future__ import annotations
@@ -156,7 +156,6 @@ def one_shard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[st
     shutil.rmtree(folder)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kind, source, target", PAIRS)
 def test_converting_any_format_to_any_keeps_to_the_limit(
     kind: str, source: str, target: str, one_shard: Callable[[str, str], Path], tmp_path: Path
@@ -249,7 +248,6 @@ def test_converting_400_mb_keeps_to_the_limit(
     assert float(done.stdout.split()[1]) <= LIMIT_MB + page_mb
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("fmt", some("webdataset", "parquet"))
 def test_each_worker_keeps_to_the_limit(fmt: str, one_tar: Path, tmp_path: Path) -> None:
     for number in range(3):

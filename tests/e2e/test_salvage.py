@@ -192,6 +192,7 @@ def read_case(folder: Path, spec: dict[str, Any]) -> Iterator[object]:
         shutil.rmtree(folder / "new", ignore_errors=True)
 
 
+@pytest.mark.slow
 def test_hostile_data_end_in_a_result_or_an_error_of_ladings(verdicts: dict[str, list[str]]) -> None:
     wrong = [f"{case}: {problem}" for case, problems in verdicts.items() for problem in problems
              if not problem.startswith(("no error", "the error names none"))]  # fmt: skip

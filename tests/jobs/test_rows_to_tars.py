@@ -90,6 +90,7 @@ def tars(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.glob("*.tar")}
 
 
+@pytest.mark.slow
 def test_there_and_on(source: Path, tmp_path: Path) -> None:
     digest = lading.digest(source)
     one, two, table = (tmp_path / name for name in ("one", "two", "table"))

@@ -80,6 +80,7 @@ def test_all_shards_but_the_last_are_within_a_tenth(
     assert last <= 1.1 * size
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", some("parquet", "webdataset"))
 def test_the_same_bytes_with_any_number_of_workers(target: str, images: Path, tmp_path: Path) -> None:
     for workers in (1, 3):

@@ -96,6 +96,7 @@ def held(fmt: str) -> frozenset[str]:
     return frozenset(found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("one, other", some_pairs(_FORMATS, _FORMATS))
 def test_there_and_back(one: str, other: str) -> None:
     source = _written("source", [name for name in _COLUMNS if name in held(one) & held(other)])

@@ -103,6 +103,7 @@ def test_the_next_epoch_goes_on_with_samples_that_were_not_seen(sources: dict[st
     assert len({*web[:40]}) == 40
 
 
+@pytest.mark.slow
 @settings(max_examples=settings.default.max_examples // 2)
 @given(data=st.data())
 def test_training_goes_on_at_the_next_sample(sources: dict[str, Dataset], data: st.DataObject) -> None:

@@ -70,6 +70,7 @@ def _shared_names(pid: int) -> set[str]:
     return {path for path in (*open_files(pid), *(line.split()[-1] for line in lines)) if path.startswith("/dev/shm")}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "workers, collate, options",
     [

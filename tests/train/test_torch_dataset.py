@@ -170,6 +170,7 @@ def _refuse_seven(sample: dict[str, Any]) -> dict[str, Any]:
     return sample
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers, every", some((2, 3), (0, 1), (2, 1), (0, 3), least=2))
 def test_states_of_a_stateful_data_loader(
     folder: Path, epochs: list[list[list[int]]], workers: int, every: int

@@ -159,6 +159,7 @@ def test_the_plain_computation_is_written(source: Path, name: str, tmp_path: Pat
         assert lading.digest(tmp_path / "out").ordered == lading.digest(chosen).ordered
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("source, name, workers", [
     ("webdataset", "shuffle", 3), ("parquet", "between conditions", 3),
     ("jsonl", "between conditions", 2), ("interleaved", "shuffle", 2),

@@ -110,6 +110,7 @@ def test_a_dataset_joins_with_its_steps(plain: lading.Dataset, scores: pd.DataFr
     _same(_frame(plain.join(other)), _merged(plain, scores[scores["score"] > 2][["key", "score"]], "left"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("plain, how, workers", [
     ("webdataset", "left", 3), ("parquet", "inner", 3), ("jsonl", "left", 2),
 ], indirect=["plain"])  # fmt: skip

@@ -105,6 +105,7 @@ def test_law_filter_is_a_plain_loop(folder: Path) -> None:
         assert len(kept) == len(expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", some("parquet", "webdataset"))
 def test_any_number_of_workers_writes_the_same_bytes(folder: Path, target: str, tmp_path: Path) -> None:
     with lading.open(folder) as ds:
