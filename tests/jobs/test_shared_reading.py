@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import asdict
 from multiprocessing import get_context
@@ -11,9 +12,15 @@ from typing import Any
 import pytest
 
 import lading
+from counted_files import CountedFiles
 from damage import break_header
+from lading.dataset.source.open import open_shards
 from lading.errors import CorruptShard, UsageError
 from lading.jobs import pool, reading
+from lading.jobs.digest import begin_digest
+from lading.jobs.read_task import ReadWorker
+from lading.jobs.read_workers import ReadWorkers
+from lading.jobs.reading import Reading
 
 
 @pytest.fixture(autouse=True)
@@ -102,6 +109,36 @@ def test_what_an_executor_cannot_reach_is_refused(docs: Path) -> None:
     for options in ({"executor": "spark"}, {"address": "10.0.0.1:6379"}, {"workers": 0}):
         with pytest.raises(UsageError, match=r"executor|workers|cluster"):
             lading.digest(docs, **options)
+
+
+def test_a_process_lists_the_source_once_a_run(many: Path) -> None:
+    expected = lading.digest(many, workers=1).to_json()
+    CountedFiles.begin()
+    lading.open(f"counted://{many}")
+    once = CountedFiles.listings
+    for _ in range(2):
+        CountedFiles.begin()
+        with ThreadPoolExecutor(2) as executor:
+            assert lading.digest(f"counted://{many}", executor=executor).to_json() == expected
+        assert 2 * once <= CountedFiles.listings <= (2 + 1) * once  # this process plans, two threads read
+        assert not [each for each in gc.get_objects() if type(each) is ReadWorker]
+
+
+def test_a_process_keeps_the_workers_of_the_latest_run_of_others(many: Path) -> None:
+    with open_shards(many) as dataset:
+        sent = Reading(begin_digest, many, {}).encode(dataset)
+    workers = ReadWorkers()
+    with workers.worker("first run", sent) as one, workers.worker("first run", sent) as another:
+        assert one is not another
+    with workers.worker("first run", sent) as again:
+        assert again in (one, another)
+    with workers.worker("second run", sent) as later:
+        assert later not in (one, another)
+    with pytest.raises(ZeroDivisionError), workers.worker("second run", sent):
+        1 / 0  # noqa: B018 - a task that fails
+    with workers.worker("second run", sent) as new, workers.worker("first run", sent) as old:
+        assert new not in (one, another, later)
+        assert old not in (one, another)
 
 
 def test_an_executor_gets_every_task(many: Path) -> None:

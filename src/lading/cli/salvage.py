@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lading.cli.options import CHECKING, WRITING, Debug, Json, Sources, Values, one_or_many, takes
+from lading.cli.options import CHECKING, SHARING, WRITING, Debug, Json, Sources, Values, one_or_many, takes
 from lading.cli.output import Output, finding_text
 from lading.cli.progress import watching
 from lading.cli.text import count, facts, visible
@@ -27,7 +27,7 @@ _SHOWN = 20
 _TAILS_SHOWN = 3
 
 
-@takes(replace(WRITING, only=("format", "options", "shard_size", "overwrite"), optional=True), CHECKING)
+@takes(replace(WRITING, only=("format", "options", "shard_size", "overwrite"), optional=True), CHECKING, SHARING)
 def salvage(
     *,
     sources: Sources,
@@ -36,11 +36,13 @@ def salvage(
     debug: Debug = False,
     writing: Values,
     reading: Values,
+    sharing: Values,
 ) -> None:
     """Write the intact samples of a damaged dataset, and list the losses.
 
     DST has the format of SRC, unless --to names another. After a loss the exit
-    status is 1, and _lading/lost.jsonl in DST lists every loss.
+    status is 1, and _lading/lost.jsonl in DST lists every loss. --workers and
+    --executor share the reading of SRC; one process writes DST.
 
     Example: lading salvage broken/ saved/
     """
@@ -55,7 +57,7 @@ def salvage(
         with watching(out.err, "salvaging") as report:
             saved = job.salvage(
                 one_or_many(sources), destination, on_progress=report,
-                **{renamed.get(name, name): value for name, value in read.items()}, **writing(),
+                **{renamed.get(name, name): value for name, value in read.items()}, **writing(), **sharing(),
             )  # fmt: skip
         out.status = 0 if saved.ok else 1
         out.show({"ok": saved.ok, "destination": destination, **asdict(saved)}, _text(destination, saved))

@@ -117,10 +117,10 @@ def _done(told: Mapping[str, Any], tables: Sequence[pa.Table | None]) -> dict[st
             answer.update(message)
 
     if "reading" in told:
-        from lading.jobs.read_task import ReadWorker  # with all of a dataset: half as much again as a conversion
+        from lading.jobs.read_workers import READ_WORKERS  # with all of a dataset: half as much again as a conversion
 
-        with ReadWorker(told["reading"], tell) as worker:
-            worker.do(told["task"], tables)
+        with READ_WORKERS.worker(told["run"], told["reading"]) as worker:
+            worker.do(tell, told["task"], tables)
         return answer
     sender = told["sender"]
     if sender["process"] != _this_process():

@@ -6,7 +6,7 @@ import base64
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Self, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -23,7 +23,16 @@ from lading.jobs.progress import Tally
 from lading.processes.pickled import decode_value
 from lading.storage.base import store_errors
 
-__all__ = ["DIGEST_BYTES", "NO_DIGESTS", "Look", "OnRead", "ReadWorker", "SentReading", "listing_checksum"]
+__all__ = [
+    "DIGEST_BYTES",
+    "NO_DIGESTS",
+    "Look",
+    "OnRead",
+    "ReadWorker",
+    "SentReading",
+    "listing_checksum",
+    "open_again",
+]
 
 DIGEST_BYTES = 16
 """Bytes of a sample's digest."""
@@ -38,41 +47,58 @@ Look: TypeAlias = Callable[[Iterable[int], OnRead], Iterator[dict[str, Any]]]
 """What is done with shards, by number: gives JSON-able values for each, in order, once its digests were handed over."""
 
 
+def open_again(source: Source, opening: Mapping[str, Any], known: Mapping[str, Any]) -> Shards:
+    """Open the shards of a source as another process did.
+
+    Args:
+        source: as `lading.open` takes it.
+        opening: the other arguments of `lading.open`.
+        known: those of them that the other process found out.
+    """
+    return open_shards(source, **{**opening, **known})
+
+
 @dataclass(frozen=True, slots=True)
 class SentReading:
-    """A reading as a worker is sent it: as `Reading`, and a checksum of the shards' paths."""
+    """A reading as a worker is sent it: as `Reading`, with what is known of the dataset.
+
+    Attributes:
+        begin, open, source, opening, settings: as in `Reading`.
+        known: arguments of `lading.open` that were found out.
+        listing: a checksum of the shards' paths.
+    """
 
     begin: Callable[..., Look]
+    open: Callable[[Source, Mapping[str, Any], Mapping[str, Any]], Shards]
     source: Source
     opening: Mapping[str, Any]
+    known: Mapping[str, Any]
     settings: Mapping[str, Any]
     listing: str
 
 
 class ReadWorker:
-    """Does tasks of a reading. The dataset is opened once, for all of them; a `with` block closes it.
+    """Does tasks of a reading, one after another. The dataset is opened once, for all of them.
 
     Args:
         sent: the reading, as `Reading.encode` gives it.
-        tell: says something to the other process.
 
     Raises:
         StoreError: the dataset has other shards than the other process found.
     """
 
-    def __init__(self, sent: str, tell: Callable[..., None]) -> None:
+    def __init__(self, sent: str) -> None:
         reading: SentReading = decode_value(sent)
-        self._dataset = open_shards(reading.source, **reading.opening)
+        self._dataset = reading.open(reading.source, reading.opening, reading.known)
         self._dataset.bad.warns = False  # the other process does
         if listing_checksum(self._dataset) != reading.listing:
             self._dataset.close()
             raise StoreError("the source changed while it was read", file=self._dataset.listing.folder or None,
                              advice="Do not write to the source while it is read.")  # fmt: skip
         self._look = reading.begin(self._dataset, **reading.settings)
-        self._tell = tell
 
-    def do(self, task: Mapping[str, Any], _: Sequence[pa.Table | None]) -> None:
-        """Look at the shards of a task, and tell the results.
+    def do(self, tell: Callable[..., None], task: Mapping[str, Any], _: Sequence[pa.Table | None]) -> None:
+        """Look at the shards of a task, and tell the results to the other process.
 
         Digests go into the file that the task names, or into the answer where the task names none.
         """
@@ -87,7 +113,7 @@ class ReadWorker:
                 with store_errors(path), open(path, "ab") as file:
                     file.write(data)
             tally.add(Tally(0, samples, 0, size_bytes))
-            self._tell(progress=task["number"], tally=tally.as_list())
+            tell(progress=task["number"], tally=tally.as_list())
 
         if path is not None:
             with store_errors(path), open(path, "wb"):
@@ -95,15 +121,13 @@ class ReadWorker:
         for one in self._look(task["shards"], on_read):
             found.append(plain_value(one))
             tally.shards += 1
-        self._tell(
+        tell(
             done=task["number"], found=found, tally=tally.as_list(), skipped=encode_skipped(self._dataset.bad.skipped),
             digests=base64.b64encode(digests).decode(),
         )  # fmt: skip
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
+        """Close the dataset."""
         self._dataset.close()
 
 

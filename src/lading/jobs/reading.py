@@ -23,7 +23,8 @@ from lading.jobs.executors import open_executor
 from lading.jobs.messages import decode_skipped
 from lading.jobs.pool import Crew, Order, Workers
 from lading.jobs.progress import OnProgress, Progress, Speed, Tally
-from lading.jobs.read_task import DIGEST_BYTES, Look, SentReading, listing_checksum
+from lading.jobs.read_task import DIGEST_BYTES, Look, SentReading, listing_checksum, open_again
+from lading.jobs.read_workers import READ_WORKERS
 from lading.jobs.tasks import shard_sizes
 from lading.jobs.threads import threads_each
 from lading.options import WorkerOptions
@@ -52,6 +53,7 @@ class Reading:
         opening: the other arguments of `lading.open`.
         settings: of the job.
         sharing: what shares the shards. By default one process a core, up to eight, where they can read the data too.
+        open: opens the shards in another process.
     """
 
     begin: Callable[..., Look]
@@ -59,6 +61,7 @@ class Reading:
     opening: Mapping[str, Any]
     settings: Mapping[str, Any] = field(default_factory=dict)
     sharing: WorkerOptions = field(default_factory=WorkerOptions)
+    open: Callable[[Source, Mapping[str, Any], Mapping[str, Any]], Shards] = open_again
 
     def encode(self, dataset: Shards) -> str:
         """Return the same as text, for a worker that opens the dataset again.
@@ -66,24 +69,23 @@ class Reading:
         Raises:
             UsageError: an option cannot be sent to worker processes; names it.
         """
-        opening = {
-            **self.opening,
+        known = {
             "format": dataset.format,
             "view": dataset.view,
             # Of samples there is none to give: what a manifest, or who opened them, says of items would be refused.
             "interleaved": dataset.interleaved if dataset.view == "interleaved" else None,
             "schema": dataset.target,
             "schema_overrides": dataset.types,
-            "limits": dataset.limits,
         }
         stores = dataset.stores.by_prefix  # those of the caller were refused
         moved = {p: store for p, store in stores.items() if isinstance(store, MovedStore)}
-        opening["stores"] = dataset.stores.for_workers.and_for(moved)
+        opening = {**self.opening, "limits": dataset.limits, "stores": dataset.stores.for_workers.and_for(moved)}
         source: Source = self.source
         if self.sharing.leaves_process:
             source = [absolute_path(name) for name in source_names(source, dataset.stores)]
             opening["roots"] = [absolute_path(os.fspath(root)) for root in self.opening.get("roots") or ()]
-        sent = SentReading(self.begin, source, opening, self.settings, listing_checksum(dataset))
+        listing = listing_checksum(dataset)
+        sent = SentReading(self.begin, self.open, source, opening, known, self.settings, listing)
         return encode_value(sent, self.opening.get("options") or {})
 
 
@@ -187,8 +189,9 @@ def _shared(
 
     with ExitStack() as held:
         folder = held.enter_context(temporary_folder()) if count else None
+        run = held.enter_context(READ_WORKERS.run())
         crew = held.enter_context(_crew(min(count, len(tasks)), reading.sharing))
-        for told in crew.run({"reading": reading.encode(dataset)}, tasks, order, tell_all):
+        for told in crew.run({"reading": reading.encode(dataset), "run": run}, tasks, order, tell_all):
             for number, skipped in decode_skipped(told["skipped"]).items():
                 dataset.bad.add(number, skipped)
             if folder is None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from concurrent.futures import Executor
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Self
 
 import orjson
@@ -19,7 +20,7 @@ from lading.arrow.references import has_codec, is_ref
 from lading.arrow.views import is_text, total_bytes
 from lading.dataset.shards.iteration import materialise_parts, shard_batches
 from lading.dataset.shards.shards import Shards, options_like
-from lading.dataset.source.open import counts_hold, of_split, shards_of
+from lading.dataset.source.open import counts_hold, of_split
 from lading.dataset.source.source import Source, listed_once
 from lading.dataset.writing.writer import DatasetWriter
 from lading.errors import CorruptShard, DataError, LadingError, SidecarMismatch, StoreError, Unrepresentable
@@ -28,18 +29,20 @@ from lading.formats.base import AnyFormat, Scan, ShardFile
 from lading.formats.registry import get_format
 from lading.jobs.checksums import check_shard
 from lading.jobs.converter import bounded_options, refuse_unknown
-from lading.jobs.plan import as_members, make_plan, refuse_inside, take_files_in
+from lading.jobs.plan import as_members, make_plan, refuse_inside
 from lading.jobs.progress import OnProgress, Progress
 from lading.jobs.progress_bars import shown_progress
+from lading.jobs.read_task import OnRead
+from lading.jobs.reading import Reading, look_at_shards
 from lading.jobs.salvage_extents import known_layouts
 from lading.jobs.salvage_files import TemporaryFiles
-from lading.jobs.salvage_shard import Reading, SavedShard, find_view, save_shard, without_sidecar, wrong_sidecar
-from lading.jobs.salvage_source import FoundShards, find_shards
+from lading.jobs.salvage_shard import SavedShard, find_view, save_shard, without_sidecar, wrong_sidecar
+from lading.jobs.salvage_sound import begin_sound, is_as_written, open_found, open_found_again, shard_reading
+from lading.jobs.salvage_source import FoundShards
 from lading.jobs.tasks import SHARD_BYTES
 from lading.limits import DEFAULT_LIMITS, Limits
 from lading.manifest.commit import check_destination, find_destination
-from lading.manifest.files import ShardTables
-from lading.options import InterleavedOptions, ReadOptions, parse_shard_size
+from lading.options import InterleavedOptions, ReadOptions, WorkerOptions, parse_shard_size
 from lading.storage.fetch import earlier_errors
 from lading.storage.stores import Stores, resolve
 from lading.units import parse_bytes
@@ -122,14 +125,19 @@ def salvage(  # noqa: PLR0913 - one argument a decision of the user; all but two
     stores: Stores | None = None,
     storage_options: Mapping[str, Any] | None = None,
     limits: Limits = DEFAULT_LIMITS,
+    workers: int | None = None,
+    executor: str | Executor | None = None,
+    address: str | None = None,
     on_progress: OnProgress | None = None,
     progress: bool = True,
 ) -> SalvageResult:
     """Write the sound samples of a damaged dataset to a new one, and list what was lost.
 
-    The source is read twice: once to find the sound samples, once to write them. Damaged lists of shards are ignored.
-    The destination appears in one step at the end. Peak memory: 250 MB, plus twice `max_batch_bytes` or 128 MB,
-    whichever is more.
+    The source is read twice: once to find the sound samples, once to write them. Workers, or an executor, share the
+    first reading. This process writes, and searches the damaged shards. The result does not depend on the workers.
+
+    Damaged lists of shards are ignored. The destination appears in one step at the end. Peak memory of each process:
+    250 MB, plus twice `max_batch_bytes` or 128 MB, whichever is more.
 
     Example:
         result = lading.salvage("broken", "saved")
@@ -154,6 +162,9 @@ def salvage(  # noqa: PLR0913 - one argument a decision of the user; all but two
         stores: which store serves which URL.
         storage_options: options of object stores, such as `{"endpoint": "http://minio:9000"}`, also by URL prefix.
         limits: most resources that files of the source may ask for; a unit that asks for more is lost.
+        workers: as `lading.digest` takes it.
+        executor: the same.
+        address: the same.
         on_progress: called after each shard that was searched, and after each batch that was written.
         progress: whether a bar may appear after two seconds, in a terminal or a notebook.
 
@@ -161,24 +172,25 @@ def salvage(  # noqa: PLR0913 - one argument a decision of the user; all but two
         SourceNotFound: there is no shard.
         UnknownFormat: a folder holds files of several formats, and `source_format` is not given.
         DestinationExists: the destination is not empty.
-        UsageError: the destination is inside the source; `shard_size` is less than one byte.
+        UsageError: the destination is inside the source; `shard_size` is less than one byte; workers are asked for,
+            and cannot read these data.
         DataError: no sample is left; the format written cannot hold the rows.
     """
     began = time.perf_counter()
     max_bytes = parse_bytes(max_batch_bytes)
     shard_bytes = SHARD_BYTES if shard_size is None else parse_shard_size(shard_size)
+    sharing = WorkerOptions(workers=workers, executor=executor, address=address)
     stores = Stores.of(stores, storage_options) or Stores()
     read = ReadOptions(
         format=source_format, view=view, options=source_options, interleaved=interleaved, regroup=regroup,
         roots=roots, hive_partitioning=hive_partitioning, stores=stores, limits=limits,
     )  # fmt: skip
     source, read = of_split(listed_once(source), replace(read, split=split))
-    found = find_shards(source, stores, read)
-    store, path = find_destination(destination, stores)
-    with shards_of(found.listing, found.format, found.manifest, read=read) as dataset:
-        take_files_in(dataset, source_options)
-        if found.format.info.deep_options:  # as a deep verification does
-            dataset.read_with(found.format.info.deep_options)
+    found, dataset = open_found(source, read)
+    opening = {each.name: getattr(read, each.name) for each in fields(read)}
+    reading = Reading(begin_sound, source, opening, sharing=sharing, open=open_found_again)
+    with dataset:
+        store, path = find_destination(destination, stores)
         refuse_inside(dataset, destination, stores)
         check_destination(store, path, overwrite=overwrite)
         with (
@@ -192,7 +204,7 @@ def salvage(  # noqa: PLR0913 - one argument a decision of the user; all but two
             target = get_format(format) if format is not None else found.format
             if target.name == found.format.name:
                 options = {**_alike(dataset), **(options or {})}
-            search.look()
+            search.look(reading)
             saved = _saved(dataset, search.saved, lost)
             copying = target.name == found.format.name and dataset.view == "samples"
             options, members = as_members(saved, target, options) if copying else (options, None)
@@ -275,7 +287,7 @@ class _Lost:
 
 
 class _Search:
-    """Looks at every shard of a source, and notes which samples of it can be saved.
+    """Searches every shard of a source, and notes which samples of it can be saved.
 
     Attributes:
         saved: by the number of the shard, what can be saved.
@@ -294,11 +306,6 @@ class _Search:
     ) -> None:
         self._dataset, self._found, self._files, self._lost = dataset, found, files, lost
         self._stores, self._on_progress = stores, on_progress
-        self._kept: ShardTables | None = None
-        if found.kept_shards is not None and dataset.listing.own is not None:
-            store, folder = resolve(dataset.listing.own, stores)
-            written = found.manifest.view if found.manifest is not None else None
-            self._kept = ShardTables(store, folder, found.kept_shards, dataset.limits, view=written)
         self.saved: list[SavedShard] = []
         self.findings: list[dict[str, object]] = []
         self.all_findings = 0
@@ -308,25 +315,46 @@ class _Search:
         """Find out how rows are taken: as the first shard says that says anything."""
         for number in range(min(len(self._dataset.listing), _LOOKED_AT)):
             with suppress(DataError, StoreError):
-                view = find_view(self._reading(), self._dataset.source(number), self._files)
+                view = find_view(shard_reading(self._dataset), self._dataset.source(number), self._files)
                 if view is not None:
                     self._dataset.view = view
                     return
 
-    def look(self) -> None:
-        """Look at all shards."""
+    def look(self, reading: Reading) -> None:
+        """Search all shards, but those that another process finds sound as they are.
+
+        Args:
+            reading: how other processes look at shards.
+        """
         samples = 0
         total = len(self._dataset.listing)
-        for number in range(total):
-            saved = self._look_at(number)
-            saved = self._or_compressed_copy(number, saved) if saved.lost else saved
-            self._note(saved.findings)
-            self._account(number, saved)
-            # Errors are not kept in memory: a shard may have lost millions of rows.
-            self.saved.append(replace(saved, lost=(), findings=(), missing=()))
-            samples += saved.samples
-            if self._on_progress is not None:
-                self._on_progress(Progress(number + 1, total, samples, 0))
+        found = look_at_shards(
+            self._dataset, _left_to_search, reading, range(total), on_digests=lambda _: None, on_progress=None
+        )
+        with closing(found) as results:
+            for number, told in enumerate(results):
+                saved = self._sound(number, told) or self._look_at(number)
+                saved = self._or_compressed_copy(number, saved) if saved.lost else saved
+                self._note(saved.findings)
+                self._account(number, saved)
+                # Errors are not kept in memory: a shard may have lost millions of rows.
+                self.saved.append(replace(saved, lost=(), findings=(), missing=()))
+                samples += saved.samples
+                if self._on_progress is not None:
+                    self._on_progress(Progress(number + 1, total, samples, 0))
+
+    def _sound(self, number: int, told: Mapping[str, Any]) -> SavedShard | None:
+        """Return a shard that another process found sound; None for others, and if it cannot be opened now."""
+        if not told:
+            return None
+        try:
+            source = self._dataset.source(number)
+        except (DataError, StoreError):
+            return None
+        self._check_size(number, source)
+        if not told["as_written"]:
+            source = without_sidecar(shard_reading(self._dataset), source)
+        return SavedShard(source, told["samples"])
 
     def _account(self, number: int, saved: SavedShard) -> None:
         """Add the losses of a shard to the list. A list of shards tells how many samples are lost."""
@@ -352,17 +380,17 @@ class _Search:
         self.findings += [error.to_dict() for error in errors[: max(_MOST_SHOWN - len(self.findings), 0)]]
 
     def _look_at(self, number: int) -> SavedShard:
-        dataset, reading = self._dataset, self._reading()
+        dataset, reading = self._dataset, shard_reading(self._dataset)
         try:
             source = dataset.source(number)
-            checked = None if self._kept is None else check_shard(self._kept, number, self._stores, _MOST_DIFFERING)
+            checked = None if dataset.kept is None else check_shard(dataset.kept, number, self._stores, _MOST_DIFFERING)
         except (DataError, StoreError) as error:
             return SavedShard(None, lost=[error.at(file=dataset.path(number))])
         self._check_size(number, source)
         listed = self._listed_samples(number)
         differing = checked.errors if checked is not None else ()
         if checked is None or not differing:
-            if checked is not None and listed is not None and dataset.holds_its_bytes:
+            if listed is not None and is_as_written(dataset, number, checked):
                 return self._as_written(source, listed)
             return save_shard(reading, source, self._files)
         schema = dataset.stored_schema
@@ -388,7 +416,7 @@ class _Search:
             copy = fmt.compressed_copy(source)
         if copy is None:
             return saved
-        other = save_shard(self._reading(), replace(source, path=copy), self._files)
+        other = save_shard(shard_reading(dataset), replace(source, path=copy), self._files)
         if not other.samples or other.samples < saved.samples + bool(other.lost):
             return saved
         return replace(other, findings=[*saved.lost[:1], *other.findings])
@@ -415,17 +443,16 @@ class _Search:
 
     def _as_written(self, source: ShardFile, samples: int) -> SavedShard:
         """Return all of a shard that is what was written, byte for byte, without a wrong index file beside it."""
-        wrong = wrong_sidecar(self._reading(), source)
+        reading = shard_reading(self._dataset)
+        wrong = wrong_sidecar(reading, source)
         if wrong is None:
             return SavedShard(source, samples)
-        return SavedShard(without_sidecar(self._reading(), source), samples, findings=[wrong])
+        return SavedShard(without_sidecar(reading, source), samples, findings=[wrong])
 
-    def _reading(self) -> Reading:
-        dataset = self._dataset
-        return Reading(
-            self._found.format, dataset.view, dataset.read_options, dataset.interleaved, dataset.stored_schema,
-            dataset.members, dataset.fetcher, dataset.follower, dataset.listing.index_file,
-        )  # fmt: skip
+
+def _left_to_search(shards: Iterable[int], _: OnRead) -> Iterator[dict[str, Any]]:
+    """Tell nothing of shards that no other process looks at."""
+    return ({} for _ in shards)
 
 
 def _alike(dataset: Shards) -> Mapping[str, Any]:

@@ -1,7 +1,8 @@
 """Temporary files of a salvage: unpacked files, and damaged files laid out anew.
 
 They lie in a hidden folder beside the destination, or in the system's folder for temporary files if the destination is
-remote. The folder is removed when the salvage ends; the next salvage removes that of one that was killed.
+remote. The folder is made with its first file, and removed when the salvage ends; the next salvage removes that of one
+that was killed.
 """
 
 from __future__ import annotations
@@ -63,14 +64,13 @@ class TemporaryFiles:
     """A folder of temporary files; with `with`, it is removed at the end.
 
     Args:
-        store: the store of the destination.
+        store: the store of the destination; None in a process that writes none.
         destination: the folder that is written.
     """
 
-    def __init__(self, store: Store, destination: str) -> None:
-        place = destination if is_local(store) else os.path.join(tempfile.gettempdir(), "lading-salvage")
-        sweep_stale(place)
-        self._staged: StagedFolder = stage_folder(place)
+    def __init__(self, store: Store | None = None, destination: str = "") -> None:
+        self._destination = destination if store is not None and is_local(store) else None
+        self._staged: StagedFolder | None = None
         self._store = LocalStore()
         self._made = 0
 
@@ -78,19 +78,27 @@ class TemporaryFiles:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._staged.release()
+        if self._staged is not None:
+            self._staged.release()
+
+    def _next(self) -> str:
+        """Return a new path in the folder."""
+        if self._staged is None:
+            place = self._destination or os.path.join(tempfile.gettempdir(), "lading-salvage")
+            sweep_stale(place)
+            self._staged = stage_folder(place)
+        self._made += 1
+        return f"{self._staged.path}/{self._made}"
 
     def list_file(self) -> IO[bytes]:
         """Create a file to be written and read again."""
-        self._made += 1
-        path = f"{self._staged.path}/{self._made}"
+        path = self._next()
         with store_errors(path):
             return open(path, "w+b")
 
     def _sink(self, name: str) -> Sink:
         """Begin a file of this name in a folder of its own: names tell formats apart."""
-        self._made += 1
-        return self._store.put_stream(f"{self._staged.path}/{self._made}/{posixpath.basename(name)}")
+        return self._store.put_stream(f"{self._next()}/{posixpath.basename(name)}")
 
     def _as_source(self, path: str, source: ShardFile) -> ShardFile:
         info = self._store.head(path)
@@ -102,7 +110,7 @@ class TemporaryFiles:
 
     def drop(self, source: ShardFile) -> None:
         """Remove a file that was made here; leave any other alone."""
-        if source.path.startswith(f"{self._staged.path}/"):
+        if self._staged is not None and source.path.startswith(f"{self._staged.path}/"):
             self._store.delete(posixpath.dirname(source.path))
 
     def fetched(self, source: ShardFile) -> ShardFile:

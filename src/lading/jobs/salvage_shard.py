@@ -29,7 +29,7 @@ from lading.options import InterleavedOptions
 from lading.storage.base import Mapper
 from lading.storage.fetch import Fetcher, earlier_errors
 
-__all__ = ["Reading", "SavedShard", "find_view", "save_shard", "without_sidecar", "wrong_sidecar"]
+__all__ = ["SavedShard", "ShardReading", "find_view", "save_shard", "sound_samples", "without_sidecar", "wrong_sidecar"]
 
 _MAX_ROWS, _MAX_BYTES = 16_384, 128 << 20
 _MOST_PROBES = 20_000
@@ -39,7 +39,7 @@ _NO_ROWS = np.zeros(0, np.int64)
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class ShardReading:
     """How the shards of a source are read.
 
     Attributes:
@@ -97,7 +97,7 @@ class SavedShard:
 
 
 def save_shard(
-    reading: Reading, source: ShardFile, files: TemporaryFiles, known: Sequence[Recovered] = ()
+    reading: ShardReading, source: ShardFile, files: TemporaryFiles, known: Sequence[Recovered] = ()
 ) -> SavedShard:
     """Find the samples of a shard that can be saved. No damage of the file is raised.
 
@@ -113,7 +113,18 @@ def save_shard(
         return SavedShard(None, lost=[_at_source(error, source)])
 
 
-def find_view(reading: Reading, source: ShardFile, files: TemporaryFiles) -> str | None:
+def sound_samples(reading: ShardReading, source: ShardFile, files: TemporaryFiles) -> int | None:
+    """Return the number of samples of a shard that `save_shard` would save as it is, without a loss or a finding.
+
+    Otherwise return None. Only copies of remote files are made on the way.
+    """
+    try:
+        return _Search(reading, source, files).sound()
+    except (DataError, StoreError):
+        return None
+
+
+def find_view(reading: ShardReading, source: ShardFile, files: TemporaryFiles) -> str | None:
     """Return the view that the first samples of a shard ask for, damaged or not; None if they tell nothing.
 
     Raises:
@@ -138,12 +149,12 @@ def find_view(reading: Reading, source: ShardFile, files: TemporaryFiles) -> str
         files.drop(body)
 
 
-def _view_of(reading: Reading, source: ShardFile) -> str | None:
+def _view_of(reading: ShardReading, source: ShardFile) -> str | None:
     with closing(reading.format.open(source, reading.options_of(source))) as reader:
         return detect_view(reader, reading.fetcher, reading.interleaved)
 
 
-def wrong_sidecar(reading: Reading, source: ShardFile) -> LadingError | None:
+def wrong_sidecar(reading: ShardReading, source: ShardFile) -> LadingError | None:
     """Return the problem of the sidecar of a sound shard, if there is one."""
     path = reading.format.sidecar(source, reading.options_of(source))
     if path is None:
@@ -152,7 +163,7 @@ def wrong_sidecar(reading: Reading, source: ShardFile) -> LadingError | None:
     return next((one.error for one in found if one.error is not None and one.error.file == path), None)
 
 
-def goes_on(reading: Reading, source: ShardFile, counts: Mapping[str, int]) -> bool:
+def goes_on(reading: ShardReading, source: ShardFile, counts: Mapping[str, int]) -> bool:
     """Return whether a shard that was read without an error, and with these counts, goes on behind its end."""
     if not reading.format.info.may_end_early:
         return False
@@ -160,7 +171,7 @@ def goes_on(reading: Reading, source: ShardFile, counts: Mapping[str, int]) -> b
     return any(isinstance(one.error, CorruptShard) for one in found)
 
 
-def without_sidecar(reading: Reading, source: ShardFile) -> ShardFile:
+def without_sidecar(reading: ShardReading, source: ShardFile) -> ShardFile:
     """Return the shard with options that ignore its sidecar: the shard itself tells the same."""
     return replace(source, options={**source.options, **reading.format.info.without_sidecar})
 
@@ -168,7 +179,7 @@ def without_sidecar(reading: Reading, source: ShardFile) -> ShardFile:
 class _Search:
     """A search for the samples of one shard that can be saved."""
 
-    def __init__(self, reading: Reading, source: ShardFile, files: TemporaryFiles) -> None:
+    def __init__(self, reading: ShardReading, source: ShardFile, files: TemporaryFiles) -> None:
         self._reading, self._given, self._files = reading, source, files
         self._source = without_sidecar(reading, source)
         self._lost: list[LadingError] = []
@@ -201,6 +212,18 @@ class _Search:
         if not self._samples:
             return replace(saved, findings=findings)
         return replace(saved, findings=[*findings, *self._broken], missing=self._missing)
+
+    def sound(self) -> int | None:
+        """Return the number of samples if the shard can be saved as it is, and there is nothing to report."""
+        source = self._source
+        if self._read(source) is not None:
+            return None
+        packed = is_packed(source)
+        more = goes_on(self._reading, source, self._counts) if packed else self.recover(source, None) is not None
+        if more:
+            return None
+        self._check_sidecar()
+        return None if self._lost or self._findings or self._broken or self._missing else self._samples
 
     def _by_checksums(self, known: Recovered, *, is_last: bool) -> ShardFile | None:
         """Return the shard of the parts that checksums say are whole; None if it cannot be read.
@@ -522,7 +545,7 @@ class _Read:
     broken: Sequence[LadingError] = ()
 
 
-def _read_all(reading: Reading, view: View) -> _Read:
+def _read_all(reading: ShardReading, view: View) -> _Read:
     """Read all rows of an open view with their bytes."""
     samples = first = seen = 0
     broken: list[LadingError] = []

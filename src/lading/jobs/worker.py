@@ -105,7 +105,7 @@ def _job(opening: dict[str, Any], closing: Background, tell: Callable[..., None]
     if "reading" in opening:
         from lading.jobs.read_task import ReadWorker  # with all of a dataset: half as much again as a conversion
 
-        return ReadWorker(opening["reading"], tell).do
+        return partial(ReadWorker(opening["reading"]).do, tell)
     return partial(convert_task, Conversion.decode(opening["conversion"]), closing, tell)
 
 

@@ -1,0 +1,88 @@
+"""Open datasets of readings, kept between the tasks of a run (`lading.jobs.do_task`)."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Lock
+
+from lading.jobs.read_task import ReadWorker
+
+__all__ = ["READ_WORKERS", "ReadWorkers"]
+
+
+class ReadWorkers:
+    """Workers of readings that wait for the next task of their run: at most as many as there were tasks at once.
+
+    A run that this process began keeps its workers until the run ends. Of the runs of other processes, whose end nobody
+    reports, the latest one keeps its workers. Threads may share this.
+    """
+
+    def __init__(self) -> None:
+        self.forget()
+
+    def forget(self) -> None:
+        """Begin anew in a forked child, which has no task."""
+        self._lock = Lock()
+        self._free: dict[str, list[ReadWorker]] = {}
+        self._own: set[str] = set()
+
+    @contextmanager
+    def run(self) -> Iterator[str]:
+        """Begin a run of this process; give the name of the run, which no other run has."""
+        name = secrets.token_hex(8)
+        with self._lock:
+            self._own.add(name)
+            self._free[name] = []
+        try:
+            yield name
+        finally:
+            with self._lock:
+                self._own.discard(name)
+                ended = self._free.pop(name)
+            _close(ended)
+
+    @contextmanager
+    def worker(self, run: str, sent: str) -> Iterator[ReadWorker]:
+        """Give a worker for a task of a run. It is kept, unless the task fails.
+
+        Args:
+            run: name of the run.
+            sent: the reading, for a worker that begins.
+        """
+        worker = self._free_worker(run) or ReadWorker(sent)
+        kept = False
+        try:
+            yield worker
+            with self._lock:
+                kept = run in self._free
+                if kept:
+                    self._free[run].append(worker)
+        finally:
+            if not kept:
+                worker.close()
+
+    def _free_worker(self, run: str) -> ReadWorker | None:
+        older: list[ReadWorker] = []
+        with self._lock:
+            if run not in self._free:
+                for name in self._free.keys() - self._own:
+                    older += self._free.pop(name)
+                self._free[run] = []
+            free = self._free[run]
+            found = free.pop() if free else None
+        _close(older)
+        return found
+
+
+def _close(workers: list[ReadWorker]) -> None:
+    for worker in workers:
+        worker.close()
+
+
+READ_WORKERS = ReadWorkers()
+"""Those of this process."""
+
+os.register_at_fork(after_in_child=READ_WORKERS.forget)
