@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import random
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from pathlib import Path
@@ -21,19 +20,15 @@ from lading.pipeline.cutting import ONE_SHARD
 from lading.storage.base import Sink
 from lading.storage.local import LocalStore
 from lading.storage.stores import Stores
+from several_tasks import contents, write_tars
 
-_NUMBERS = random.Random(0)
 _TASKS = 5
 
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Five tars of twelve samples, which are five tasks."""
-    place = tmp_path_factory.mktemp("data") / "source"
-    with lading.writer(place, format="webdataset", shard_size="200kb") as writer:
-        for number in range(60):
-            writer.write({"txt": str(number), "bin": _NUMBERS.randbytes(15000)})
-    return place
+    return write_tars(tmp_path_factory.mktemp("data") / "source", 60, "200kb")
 
 
 def failing(marks: Path, *bad: str) -> Any:
@@ -92,11 +87,7 @@ def test_a_task_that_fails_once_is_done_by_the_second_try(source: Path, tmp_path
 
     convert(source, tmp_path / "results" / "out", "executor", keep, max_failures=1)
     convert(source, tmp_path / "whole", "alone", keep)
-    first, second = (
-        {path.name: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-        for folder in (tmp_path / "results" / "out", tmp_path / "whole")
-    )
-    assert first == second
+    assert contents(tmp_path / "results" / "out") == contents(tmp_path / "whole")
     assert os.listdir(tmp_path / "results") == ["out"]
 
 
@@ -122,7 +113,7 @@ def test_an_error_at_the_end_of_a_task_is_its_own(number: int, source: Path, tmp
         stores = Stores({f"{place}": Refusing(number, times)})
         convert(source, place / "out", "alone", failing(tmp_path), max_failures=1, verify=True, stores=stores)
         assert os.listdir(place) == ["out"]
-        return {path.name: path.read_bytes() for path in place.rglob("*") if path.is_file()}
+        return contents(place)
 
     assert written(1) == written(0)
     with pytest.raises(DataError, match="the data cannot be kept"):

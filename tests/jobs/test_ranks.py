@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import random
 import shutil
 import signal
 from collections.abc import Iterator
@@ -19,30 +18,22 @@ from lading.jobs.ranks import rank_of
 from lading.options import WriteOptions
 from lading.storage.stores import Stores, resolve
 from object_server import BUCKET, options
+from several_tasks import contents, write_tars
 
 _OPTIONS: dict[str, Any] = {"format": "parquet", "shard_size": "183kb"}
-_NUMBERS = random.Random(0)
 _ADVICE = "when all ranks are done"
 
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Five tars, which are five tasks."""
-    place = tmp_path_factory.mktemp("data") / "source"
-    with lading.writer(place, format="webdataset", shard_size="200kb") as writer:
-        for number in range(60):
-            writer.write({"txt": str(number), "bin": _NUMBERS.randbytes(15000)})
-    return place
+    return write_tars(tmp_path_factory.mktemp("data") / "source", 60, "200kb")
 
 
 @pytest.fixture(scope="module")
 def killing() -> Iterator[Killer]:
     with killer() as program:
         yield program
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def test_ranks_write_the_bytes_of_one_process_and_finish_says_who_is_missing(source: Path, tmp_path: Path) -> None:

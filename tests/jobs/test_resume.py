@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import random
 import signal
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -12,37 +11,33 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 import lading
 from faults import file_size_limit
 from killed import Killer, killer
+from lading.cli.main import app
 from lading.errors import DestinationExists, LadingError, UsageError
+from lading.jobs import schedule
+from lading.jobs.progress import Progress
 from lading.storage.stores import Stores, resolve
 from object_server import BUCKET, options
+from several_tasks import contents, write_tars
+from soak import some
 
 _OPTIONS: dict[str, Any] = {"format": "parquet", "shard_size": "400kb"}
-_NUMBERS = random.Random(0)
 
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Tars that make several tasks."""
-    place = tmp_path_factory.mktemp("data") / "source"
-    with lading.writer(place, format="webdataset", shard_size="300kb") as writer:
-        for number in range(150):
-            writer.write({"txt": str(number), "bin": _NUMBERS.randbytes(15000)})
-    return place
+    return write_tars(tmp_path_factory.mktemp("data") / "source", 150, "300kb")
 
 
 @pytest.fixture(scope="module")
 def killing() -> Iterator[Killer]:
     with killer() as program:
         yield program
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    """Every file below a folder, hidden or not."""
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def records(folder: Path) -> list[Path]:
@@ -108,7 +103,7 @@ def test_tasks_with_records_are_not_done_again(
     assert sorted(redone, key=int) == [str(number) for number in range(150 - len(redone), 150)]
     assert "130" in redone
     assert len(redone) <= 150 / done
-    assert summary.samples == 150
+    assert (summary.samples, summary.tasks, summary.tasks_before) == (150, done + 1, done)
     assert contents(results / "out") == contents(tmp_path / "whole")
     assert os.listdir(results) == ["out"]
 
@@ -167,14 +162,16 @@ def test_another_plan_is_refused_and_the_error_says_what_differs(source: Path, t
     assert os.listdir(tmp_path / "results") == ["out"]
 
 
+def stored(folder: str, server: str) -> dict[str, bytes]:
+    """Every object below a folder of the server's bucket."""
+    store, _ = resolve(folder, Stores.of(None, options(server)))
+    files = {info.path: info.size_bytes for info in store.walk(folder)}
+    return {path.removeprefix(folder): bytes(*store.get_ranges(path, [(0, files[path])])) for path in files}
+
+
 def test_a_job_on_an_object_store_goes_on(source: Path, killing: Killer, server: str) -> None:
     stores = {"storage_options": options(server)}
     place = f"s3://{BUCKET}/resumed"
-
-    def stored(folder: str) -> dict[str, bytes]:
-        store, _ = resolve(folder, Stores.of(None, stores["storage_options"]))
-        files = {info.path: info.size_bytes for info in store.walk(folder)}
-        return {path.removeprefix(folder): bytes(*store.get_ranges(path, [(0, files[path])])) for path in files}
 
     _, changes = killing.convert(str(source), f"{place}/whole/out", **_OPTIONS, **stores)
     # While a task is done, while shards are copied, and while the rest is removed.
@@ -182,11 +179,11 @@ def test_a_job_on_an_object_store_goes_on(source: Path, killing: Killer, server:
         status, _ = killing.convert(str(source), f"{place}/{kill_at}/out", kill_at, **_OPTIONS, **stores)
         assert status == -signal.SIGKILL
         status, redone = killing.convert(str(source), f"{place}/{kill_at}/out", resume=True, **_OPTIONS, **stores)
-        assert (status, stored(f"{place}/{kill_at}")) == (0, stored(f"{place}/whole")), kill_at
+        assert (status, stored(f"{place}/{kill_at}", server)) == (0, stored(f"{place}/whole", server)), kill_at
         assert redone < changes
     killing.convert(str(source), f"{place}/left/out", changes // 3, **_OPTIONS, **stores)
     lading.clean(f"{place}/left/out", **stores)
-    assert not stored(f"{place}/left")
+    assert not stored(f"{place}/left", server)
 
 
 def test_clean_removes_what_dead_jobs_left_and_nothing_else(source: Path, killing: Killer, tmp_path: Path) -> None:
@@ -220,3 +217,105 @@ def test_a_job_that_fails_before_its_first_record_leaves_nothing(source: Path, t
     lading.convert(source, tmp_path / "out", resume=True, **_OPTIONS)
     with pytest.raises(DestinationExists, match="No such job is unfinished: the dataset there may be its result"):
         lading.convert(source, tmp_path / "out", resume=True, **_OPTIONS)
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Five tars, and beside their folder a file of Parquet with the same samples."""
+    place = write_tars(tmp_path_factory.mktemp("data") / "tars", 60, "200kb")
+    lading.convert(place, place.with_name("one.parquet"), format="parquet", options={"row_group_bytes": "60kb"})
+    return place
+
+
+_SMALL: dict[str, Any] = {"format": "parquet", "shard_size": "183kb"}
+_KINDS: dict[str, tuple[str, list[Any], dict[str, Any]]] = {
+    "new order": ("tars", [["where", "txt != '7'"], ["shuffle", 5]], {"format": "webdataset", "ledger": "lost.jsonl"}),
+    "duplicates": ("tars", [["dedup", "txt"]], {"format": "mds", "verify": True}),
+    "splits": ("tars", [["split", {"train": 0.6, "val": 0.4}]], {}),
+    "large file": ("one.parquet", [], {"format": "arrow", "where": "txt != '7'", "ledger": "lost.jsonl"}),
+}
+
+
+_SLOW = ("duplicates", "large file")
+
+
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=[pytest.mark.slow] if kind in _SLOW else []) for kind in _KINDS]
+)
+def test_jobs_of_each_kind_go_on(kind: str, small: Path, killing: Killer, tmp_path: Path) -> None:
+    name, steps, options = _KINDS[kind]
+
+    def convert(place: Path, kill_at: int = 0, **more: Any) -> tuple[int, int]:
+        place.mkdir(exist_ok=True)
+        asked = {**_SMALL, **options, **more}
+        if "ledger" in asked:
+            asked["ledger"] = str(place / asked["ledger"])
+        return killing.convert(str(small.with_name(name)), str(place / "out"), kill_at, steps, **asked)
+
+    _, changes = convert(tmp_path / "whole")
+    expected = contents(tmp_path / "whole")
+    assert ("lost.jsonl" in expected) == ("ledger" in options)
+    for kill_at in (changes // 2, changes - 14, changes - 4):
+        place = tmp_path / f"killed-at-{kill_at}"
+        assert convert(place, kill_at)[0] == -signal.SIGKILL
+        assert [*place.glob(".*/**/records/*.json")] or kill_at > changes // 2
+        status, redone = convert(place, resume=True)
+        assert (status, contents(place)) == (0, expected), kill_at
+        assert sorted(os.listdir(place)) == sorted(os.listdir(tmp_path / "whole")), kill_at
+        assert redone < changes
+
+
+def test_splits_on_an_object_store_go_on(small: Path, killing: Killer, server: str) -> None:
+    """What is complete of the first split, lies in the store when the second one is begun."""
+    steps, place = [["split", {"train": 0.6, "val": 0.4}]], f"s3://{BUCKET}/splits"
+    asked = {**_SMALL, "storage_options": options(server)}
+    _, changes = killing.convert(str(small), f"{place}/whole/out", steps=steps, **asked)
+    for kill_at in some(changes // 2 + 2, changes - 9):
+        destination = f"{place}/{kill_at}/out"
+        assert killing.convert(str(small), destination, kill_at, steps, **asked)[0] == -signal.SIGKILL
+        status, redone = killing.convert(str(small), destination, steps=steps, resume=True, **asked)
+        assert (status, stored(f"{place}/{kill_at}", server)) == (0, stored(f"{place}/whole", server)), kill_at
+        assert redone < changes
+
+
+def stop_behind(samples: int) -> Callable[[Progress], None]:
+    """Interrupt a job behind so many samples."""
+
+    def stop(told: Progress) -> None:
+        if not told.phase and told.samples >= samples:
+            raise KeyboardInterrupt
+
+    return stop
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        lambda ds, at: ds.shuffle(at),
+        lambda ds, at: ds.sort("txt", descending=bool(at)),
+        lambda ds, at: ds.where(f"txt != '{at}'").shuffle(),
+        lambda ds, at: ds.filter(lambda sample: sample["txt"] != str(at)).dedup("txt"),
+        lambda ds, at: ds.split({"train": 0.9, "val": 0.1}, seed=at),
+    ],
+    ids=["shuffle", "sort", "where", "filter", "split"],
+)
+def test_another_order_is_another_job(
+    steps: Callable[[lading.Dataset, int], Any], small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(schedule, "ALONE_BYTES", 0)
+    with pytest.raises(KeyboardInterrupt, match="tasks are kept"):
+        lading.convert(steps(lading.open(small), 0), tmp_path / "out", on_progress=stop_behind(40), **_SMALL)
+    before = contents(tmp_path)
+    with pytest.raises(UsageError, match=r"the unfinished job of this destination is another one.*step 1 with"):
+        lading.convert(steps(lading.open(small), 1), tmp_path / "out", resume=True, **_SMALL)
+    assert contents(tmp_path) == before
+
+
+def test_the_command_says_how_many_tasks_were_done_before(small: Path, tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        lading.convert(small, tmp_path / "out", on_progress=stop_behind(40), **_SMALL)
+    done = len(records(tmp_path))
+    command = ["convert", str(small), str(tmp_path / "out"), "--to", "parquet", "--shard-size", "183kb", "--resume"]
+    told = CliRunner().invoke(app, command)
+    assert f"resumed  {done} of 5 tasks were done before" in told.output
+    assert os.listdir(tmp_path) == ["out"]

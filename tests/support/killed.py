@@ -12,7 +12,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -26,15 +26,17 @@ class Killer:
     def __init__(self, program: subprocess.Popen[str]) -> None:
         self._program = program
 
-    def convert(self, source: str | None, destination: str, kill_at: int = 0, **options: Any) -> tuple[int, int]:
+    def convert(
+        self, source: str | None, destination: str, kill_at: int = 0, steps: Sequence[Any] = (), **options: Any
+    ) -> tuple[int, int]:
         """Convert in another process, which kills itself before its n-th change of a file, if it comes so far.
 
-        Without a source, it finishes what ranks did. Returns its exit status, −9 if it was killed, and the number of
-        its changes.
+        Without a source, it finishes what ranks did. Steps are names of methods of a dataset, with their arguments.
+        Returns its exit status, −9 if it was killed, and the number of its changes.
         """
         assert self._program.stdin is not None, "it is a pipe"
         assert self._program.stdout is not None, "it is a pipe"
-        self._program.stdin.write(json.dumps([kill_at, source, destination, options]) + "\n")
+        self._program.stdin.write(json.dumps([kill_at, source, destination, steps, options]) + "\n")
         self._program.stdin.flush()
         status, changes = json.loads(self._program.stdout.readline())
         return status, changes
@@ -72,7 +74,9 @@ def _count_changes(kill_at: int) -> Callable[[], int]:
     return lambda: count
 
 
-def _in_child(kill_at: int, source: str | None, destination: str, options: dict[str, Any]) -> tuple[int, int]:
+def _in_child(
+    kill_at: int, source: str | None, destination: str, steps: Sequence[Any], options: dict[str, Any]
+) -> tuple[int, int]:
     reading, writing = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -82,7 +86,10 @@ def _in_child(kill_at: int, source: str | None, destination: str, options: dict[
             if source is None:
                 lading.finish(destination, **options)
             else:
-                lading.convert(source, destination, progress=False, **options)
+                dataset: Any = lading.open(source) if steps else source
+                for name, *arguments in steps:
+                    dataset = getattr(dataset, name)(*arguments)
+                lading.convert(dataset, destination, progress=False, **options)
             os.write(writing, str(changes()).encode())
             status = 0
         finally:
@@ -98,11 +105,11 @@ if __name__ == "__main__":
 
     import lading
     from lading.formats.registry import all_formats
-    from lading.jobs import tasks
+    from lading.jobs import schedule, tasks
 
     list(all_formats())  # once, not in each child
     assert lading.convert, "imported here too"
-    tasks.ALONE_BYTES = 0
+    tasks.ALONE_BYTES = schedule.ALONE_BYTES = 0
     for line in sys.stdin:
         sys.stdout.write(json.dumps(_in_child(*json.loads(line))) + "\n")
         sys.stdout.flush()

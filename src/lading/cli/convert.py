@@ -172,6 +172,8 @@ def converted(
     else:
         wrote = f": {count(done.shards, 'shard')} of {done.format}, {format_bytes(done.size_bytes)}"
         rows.append(("wrote", Text.assemble((visible(destination), "bold"), wrote)))
+    if done.tasks_before:
+        rows.append(("resumed", Text(f"{done.tasks_before:,} of {count(done.tasks, 'task')} were done before")))
     if lazy:
         rows.append(("payload", Text(_payload(done.roots))))
     if done.splits:

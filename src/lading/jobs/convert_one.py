@@ -21,7 +21,7 @@ from lading.dataset.source.pruning import shards_that_fit
 from lading.dataset.transform.concat import Parts
 from lading.dataset.writing.single_file import check_file, is_file_name, options_of_file
 from lading.dataset.writing.writer import DatasetWriter, WriteSummary
-from lading.errors import DataError, DestinationExists, UsageError
+from lading.errors import DataError, UsageError
 from lading.formats.registry import get_format
 from lading.jobs.conversion_job import ConversionJob
 from lading.jobs.convert_summary import ConvertSummary
@@ -41,13 +41,13 @@ from lading.jobs.progress import reporting_passes
 from lading.jobs.ranks import begin_rank, rank_of, refuse_for_ranks
 from lading.jobs.read_back import compare, refuse_unverifiable
 from lading.jobs.reading import refuse_out_of_reach
-from lading.jobs.refusals import ledger_file, refuse_harm, refuse_references
+from lading.jobs.refusals import ledger_file, refuse_harm, refuse_references, refuse_taken
 from lading.jobs.results import Answer
 from lading.jobs.run import LazyWorkerPool, Run, TaskPlace
 from lading.jobs.schedule import Schedule, make_schedule, start_workers
 from lading.jobs.spec import Conversion
 from lading.jobs.threads import using_threads
-from lading.manifest.commit import Staging, can_resume, check_destination, find_destination
+from lading.manifest.commit import Staging, can_resume, find_destination
 from lading.options import WriteOptions
 from lading.pipeline.repeated_keys import RepeatedKeys
 from lading.storage.base import Sink, Store
@@ -79,7 +79,7 @@ def convert_one(
         if write.rank is not None:
             refuse_for_ranks(write, is_one_file=is_file_name(destination), counts_keys=counts_keys)
             rank_of(write, os.environ)  # before all the rest
-        write, ledger = _begin(write, destination, shards, held, (store, path))
+        write, ledger = _begin(write, destination, shards, held, (store, path), staging)
         job = replace(job, write=write)
         copies, members, keys = job.copies(shards), None, RepeatedKeys()
         if copies:
@@ -102,6 +102,8 @@ def convert_one(
             job, schedule, spec, shards, held, (store, path), staging, alone=is_file_name(destination)
         )  # fmt: skip
         if build.done is not None:
+            if ledger is not None:
+                ledger.abort()  # it was brought out before
             return build.done
         digests = DatasetDigest() if spec.digests else None
         run = Run(
@@ -123,6 +125,8 @@ def convert_one(
                 lost_rows=run.losses.rows["lost"], lost=run.losses.first["lost"],
                 skipped_shards=shards.bad.listed(), differences=spec.plan.differences, dry_run=write.dry_run,
                 roots=_needed_roots(spec, destination, stores) if write.lazy else (),
+                tasks=0 if build.journal is None else build.journal.tasks,
+                tasks_before=0 if build.journal is None else len(build.journal.done),
             )  # fmt: skip
 
         if write.dry_run:
@@ -130,7 +134,7 @@ def convert_one(
             done = summed(WriteSummary(0, 0, 0, 0))
         else:
             with (
-                telling_what_is_kept(build.journal),
+                telling_what_is_kept(build.journal if staging is None else None),  # of a part, its whole does
                 DatasetWriter(
                     destination, **_written_as(spec), overwrite=write.overwrite, members=members, stores=stores,
                     staging=build.staging, roots=spec.read.roots if write.lazy else (),
@@ -187,24 +191,25 @@ def _convert_rank(
 
 
 def _begin(
-    write: WriteOptions, destination: str | os.PathLike[str], shards: Shards, held: ExitStack, place: tuple[Store, str]
+    write: WriteOptions,
+    destination: str | os.PathLike[str],
+    shards: Shards,
+    held: ExitStack,
+    place: tuple[Store, str],
+    staging: Staging | None,
 ) -> tuple[WriteOptions, Sink | None]:
     """Refuse what cannot be written; return the options of writing, and the file of the ledger, if one is asked for.
 
     Raises:
         UsageError, DestinationExists: says what is in the way.
     """
-    target, again = get_format(write.format), write.resume and had_begun(*place)
+    target = get_format(write.format)
+    again = write.resume and (had_begun(*place) if staging is None else staging.had_begun)
     refuse_harm(shards, destination, shards.stores, write)
     if is_file_name(destination):
         write = _into_file(write, destination, shards, place)
     else:
-        try:
-            check_destination(*place, overwrite=write.overwrite or again)
-        except DestinationExists as error:
-            if write.goes_on:
-                error.advice = f"No such job is unfinished: the dataset there may be its result. {error.advice}"
-            raise
+        refuse_taken(place, write, again=again)
     ledger = held.enter_context(ledger_file(destination, shards.stores, write, again=again))
     if write.lazy:
         refuse_references(shards, target)
@@ -281,7 +286,7 @@ def _open_build(
     keeps = schedule.apart and can_resume(store) and (len(schedule.tasks) > 1 or write.shares)
     if alone or write.dry_run or not (keeps or write.resume):
         return _Build(staging, pool)
-    plan = journal_plan(shards, spec, schedule.tasks)
+    plan = journal_plan(shards, spec, schedule.tasks, schedule.steps)
     if staging is None:
         staging, done = begin_build(store, path, plan, resume=write.resume)
         held.callback(staging.drop)  # nothing is left to drop after the commit

@@ -35,6 +35,8 @@ class ConvertSummary:
         lost: the first few of them: file, row, key, reason, outcome, detail.
         skipped_shards: the shards that were left out (`on_bad_shard="skip"`): file and error.
         differences: how the source's shards differ in their schemas.
+        tasks: tasks of the job, if another process can go on with it (`resume`); 0 if it is one task.
+        tasks_before: those that were done before this process began.
         roots: folders of payload that readers of the destination must name (`lazy`): a manifest is not trusted with
             folders that are neither in the destination nor next to it.
         dry_run: nothing was written.
@@ -64,6 +66,8 @@ class ConvertSummary:
     differences: Sequence[str] = ()
     dry_run: bool = False
     unfinished: str = ""
+    tasks: int = 0
+    tasks_before: int = 0
     roots: Sequence[str] = ()
     splits: Mapping[str, ConvertSummary] = field(default_factory=dict)
 
@@ -77,8 +81,9 @@ class ConvertSummary:
 
 
 def summary_from(values: Mapping[str, Any]) -> ConvertSummary:
-    """Return the summary whose values `dataclasses.asdict` gave."""
-    return ConvertSummary(**{**values, "splits": {name: summary_from(one) for name, one in values["splits"].items()}})
+    """Return the summary of a job that an earlier process did, whose values `dataclasses.asdict` gave."""
+    splits = {name: summary_from(one) for name, one in values["splits"].items()}
+    return ConvertSummary(**{**values, "splits": splits, "tasks_before": values["tasks"]})
 
 
 def together(splits: Mapping[str, ConvertSummary], began: float) -> ConvertSummary:
@@ -89,6 +94,7 @@ def together(splits: Mapping[str, ConvertSummary], began: float) -> ConvertSumma
         counts.update(one.counts)
     numbers = (
         "source_shards", "shards", "samples", "rows", "size_bytes", "payload_bytes", "filtered_rows", "lost_rows",
+        "tasks", "tasks_before",
     )  # fmt: skip
     return replace(
         each[0], **{name: sum(getattr(one, name) for one in each) for name in numbers},

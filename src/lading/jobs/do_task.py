@@ -146,46 +146,43 @@ def convert_task(
     They are in a folder of this attempt's own, which the report names: another attempt at the task has another one.
     An error says the number of the task.
     """
+    with _naming(task):
+        stores = spec.stores
+        listing = Listing(pa.Table.from_pylist(task["shards"], LISTING_SCHEMA), index_file=spec.index_file)
+        fetcher = Fetcher(stores, mmap=False, limits=spec.limits)
+        dataset = planned_shards(listing, spec.source_format, spec.read, fetcher=fetcher, stores=stores)
+        dataset.bad.warns = False  # the other process does
+        for number, index in enumerate(indexes):
+            if index is not None:
+                dataset.indexes.give(number, index)
+        arranged, places = None, range(len(listing))
+        if task["arranged"] is not None:
+            arranged_in, first, stop = task["arranged"]
+            arranged, places = Arranged.opened(arranged_in, spec.view, uniting(dataset)), range(first, stop)
+
+        def progress() -> None:
+            tell(progress=task["number"], tally=converter.tally.as_list())
+
+        with dataset, Attempt(resolve(task["folder"], stores)[0], spec, task, closing) as attempt:
+            converter = Converter(
+                dataset, spec, arranged, write_ledger=attempt.write_ledger, on_digests=attempt.on_digests,
+                on_batch=progress, sizes=task["sizes"],
+            )  # fmt: skip
+            converter.copy(places, attempt.writer, [each and Stretch(**each) for each in task["stretches"]])
+            attempt.finish(
+                lambda answer: tell(**answer), reported=dict(dataset.counts), tally=converter.tally.as_list(),
+                outcomes=plain_value(converter.losses.to_json()), skipped=encode_skipped(dataset.bad.skipped),
+            )  # fmt: skip
+
+
+@contextmanager
+def _naming(task: Mapping[str, Any]) -> Iterator[None]:
+    """Let errors of the body say the number of a task."""
     try:
-        _convert_task(spec, closing, tell, task, indexes)
+        yield
     except LadingError as error:
         vars(error).setdefault(TASK, task["number"])
         raise
-
-
-def _convert_task(
-    spec: Conversion,
-    closing: Background,
-    tell: Callable[..., None],
-    task: Mapping[str, Any],
-    indexes: Sequence[pa.Table | None],
-) -> None:
-    stores = spec.stores
-    listing = Listing(pa.Table.from_pylist(task["shards"], LISTING_SCHEMA), index_file=spec.index_file)
-    fetcher = Fetcher(stores, mmap=False, limits=spec.limits)
-    dataset = planned_shards(listing, spec.source_format, spec.read, fetcher=fetcher, stores=stores)
-    dataset.bad.warns = False  # the other process does
-    for number, index in enumerate(indexes):
-        if index is not None:
-            dataset.indexes.give(number, index)
-    arranged, places = None, range(len(listing))
-    if task["arranged"] is not None:
-        arranged_in, first, stop = task["arranged"]
-        arranged, places = Arranged.opened(arranged_in, spec.view, uniting(dataset)), range(first, stop)
-
-    def progress() -> None:
-        tell(progress=task["number"], tally=converter.tally.as_list())
-
-    with dataset, Attempt(resolve(task["folder"], stores)[0], spec, task, closing) as attempt:
-        converter = Converter(
-            dataset, spec, arranged, write_ledger=attempt.write_ledger, on_digests=attempt.on_digests,
-            on_batch=progress, sizes=task["sizes"],
-        )  # fmt: skip
-        converter.copy(places, attempt.writer, [each and Stretch(**each) for each in task["stretches"]])
-        attempt.finish(
-            lambda answer: tell(**answer), reported=dict(dataset.counts), tally=converter.tally.as_list(),
-            outcomes=plain_value(converter.losses.to_json()), skipped=encode_skipped(dataset.bad.skipped),
-        )  # fmt: skip
 
 
 class Attempt:

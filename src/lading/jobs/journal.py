@@ -28,8 +28,16 @@ from lading.errors import LadingError
 from lading.jobs.convert_summary import ConvertSummary, summary_from
 from lading.jobs.journal_plan import JournalPlan, refuse_other
 from lading.jobs.records import read_json, read_records, sweep_records
-from lading.manifest.commit import COMMIT_NAME, PLAN_NAME, RECORDS, Staging, builds_of, can_resume, done_place
-from lading.manifest.values import own_version
+from lading.manifest.commit import (
+    COMMIT_NAME,
+    PLAN_NAME,
+    RECORDS,
+    Staging,
+    builds_of,
+    can_resume,
+    done_place,
+    part_journal,
+)
 from lading.storage.base import Store, has_file
 from lading.storage.create_file import create_file
 from lading.units import count
@@ -60,6 +68,7 @@ class Journal:
         tasks: number of tasks of the job.
         destination: the destination of the whole job.
         done: the answers of finished tasks, by number, as they were when the journal was opened.
+        splits: names of the datasets that the job writes, if it is several. Each has a journal of its own inside.
     """
 
     store: Store
@@ -67,10 +76,20 @@ class Journal:
     tasks: int
     destination: str
     done: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
+    splits: Sequence[str] = ()
 
     def count(self) -> int:
         """Return the number of records."""
-        return sum(info.path.endswith(".json") for info in self.store.walk(f"{self.folder}/{RECORDS}"))
+        folders = [part_journal(self.folder, name) for name in self.splits] or [self.folder]
+        return sum(info.path.endswith(".json") for each in folders for info in self.store.walk(f"{each}/{RECORDS}"))
+
+    def kept(self) -> str:
+        """Return what is kept of the job, and how to go on; empty without records."""
+        done = self.count()
+        which = f"{done:,} of {count(self.tasks, 'task')}" if self.tasks else count(done, "finished task")
+        verb = "is" if done == 1 and not self.tasks else "are"
+        return (f"{which} {verb} kept: go on with --resume, or remove them with "
+                f"'lading clean {shlex.quote(self.destination)}'.") if done else ""  # fmt: skip
 
 
 def had_begun(store: Store, destination: str) -> bool:
@@ -107,7 +126,9 @@ def begin_build(
             done = summary_from(each["summary"]) if "summary" in each else None
             return Staging.resumed(store, destination, root, had_ended=done is not None), done
     for root, each in unfinished.items():
-        refuse_other(each, plan, destination, Journal(store, root, 0, destination).count())
+        names = each.get("facts", {}).get("option", {}).get("splits")
+        splits = names.split(",") if isinstance(names, str) else ()
+        refuse_other(each, plan, destination, Journal(store, root, 0, destination, splits=splits).count())
     return Staging.begin(store, destination, shared=False), None
 
 
@@ -118,23 +139,23 @@ def begin_commit(staging: Staging, plan: JournalPlan, done: ConvertSummary) -> N
 
 
 def begin_splits(
-    store: Store, destination: str, names: Sequence[str], *, resume: bool
-) -> tuple[Staging, JournalPlan, ConvertSummary | None]:
-    """Return the place to build several datasets in, each of which has a journal of its own, and the plan of all.
+    store: Store, destination: str, plan: JournalPlan, names: Sequence[str], *, resume: bool
+) -> tuple[Staging, Journal, ConvertSummary | None]:
+    """Return the place to build several datasets in, each of which has a journal of its own, and the journal of all.
 
     Returns and raises as `begin_build`.
 
     Args:
         store: of the destination.
         destination: its path.
+        plan: of all.
         names: of the datasets.
         resume: whether to look for an unfinished job.
     """
-    plan = JournalPlan({"lading": own_version(), "source": [], "option": {"splits": ",".join(names)}}, 0)
     staging, done = begin_build(store, destination, plan, resume=resume)
     if can_resume(store) and done is None:
         create_file(store, f"{staging.journal}/{PLAN_NAME}", plan.to_json())
-    return staging, plan, done
+    return staging, Journal(store, staging.journal, 0, destination, splits=names), done
 
 
 def open_journal(store: Store, staging: Staging, plan: JournalPlan, *, others: bool = False) -> Journal:
@@ -165,13 +186,10 @@ def telling_what_is_kept(journal: Journal | None) -> Iterator[None]:
         yield
     except BaseException as error:
         try:
-            done = 0 if journal is None else journal.count()
+            kept = "" if journal is None else journal.kept()
         except LadingError:
-            done = 0
-        if journal is not None and done:
-            place = shlex.quote(journal.destination)
-            kept = (f"{done:,} of {count(journal.tasks, 'task')} are kept: go on with --resume, or remove them with "
-                    f"'lading clean {place}'.")  # fmt: skip
+            kept = ""
+        if kept:
             error.add_note(kept)
             error.kept_tasks = kept  # type: ignore[attr-defined] # for the command line
         raise

@@ -14,17 +14,19 @@ from typing import Any, Final
 import orjson
 
 from lading.dataset.shards.shards import Shards
+from lading.dataset.steps.step import Step
 from lading.errors import StoreError, UsageError
 from lading.jobs.described import described, fingerprint
 from lading.jobs.spec import Conversion
 from lading.jobs.tasks import Task
 from lading.manifest.values import own_version
+from lading.options import WriteOptions
 from lading.storage.base import FileInfo, Store, file_infos
 from lading.storage.roots import real_place
 from lading.storage.stores import resolve, without_secrets
 from lading.units import count
 
-__all__ = ["JournalPlan", "first_difference", "journal_plan", "refuse_other"]
+__all__ = ["JournalPlan", "first_difference", "journal_plan", "refuse_other", "source_files", "splits_plan"]
 
 _WRITE: Final = (
     "format", "options", "shard_size", "num_shards", "rows_per_shard", "checksums", "schema_policy", "on_error", "lazy",
@@ -59,23 +61,24 @@ class JournalPlan:
         return orjson.dumps({"job": self.hash, "tasks": self.tasks, "facts": self.facts}, option=orjson.OPT_SORT_KEYS)
 
 
-def journal_plan(shards: Shards, spec: Conversion, tasks: Sequence[Task]) -> JournalPlan:
+def journal_plan(shards: Shards, spec: Conversion, tasks: Sequence[Task], steps: Sequence[Step]) -> JournalPlan:
     """Return the plan of a conversion. The sources' sizes and versions are asked for: one listing a folder.
 
     Args:
         shards: the source.
         spec: the conversion, settled.
         tasks: its pieces.
+        steps: all of its steps, those that give samples a new order too.
     """
     write, read = spec.write, spec.read
-    options = {name: getattr(write, name) for name in _WRITE}
+    options = _options(write)
     facts = {
         "lading": own_version(),
-        "source": _source(shards),
+        "source": source_files(shards),
         "source format": spec.source_format,
         "option": {**options, "ledger": write.ledger is not None, "verify": spec.digests},
         "reading": {name: getattr(read, name) for name in _READ} | {"roots": [real_place(r) for r in read.roots]},
-        "step": list(spec.steps),
+        "step": list(steps),
         "schema": spec.plan.schema_written,
         "columns": spec.plan,
         "tasks": fingerprint([asdict(task) for task in tasks]),
@@ -83,7 +86,24 @@ def journal_plan(shards: Shards, spec: Conversion, tasks: Sequence[Task]) -> Jou
     return JournalPlan(described(facts), len(tasks))
 
 
-def _source(shards: Shards) -> list[list[Any]]:
+def splits_plan(write: WriteOptions, names: Sequence[str], files: Sequence[Any], steps: Sequence[Step]) -> JournalPlan:
+    """Return the plan of a conversion into several datasets, each of which has a plan of its own besides.
+
+    Args:
+        write: how they are written.
+        names: of the datasets.
+        files: of their sources (`source_files`).
+        steps: the steps of all of them.
+    """
+    option = {"splits": ",".join(names), **_options(write)}
+    return JournalPlan(described({"lading": own_version(), "source": files, "option": option, "step": list(steps)}), 0)
+
+
+def _options(write: WriteOptions) -> dict[str, Any]:
+    return {name: getattr(write, name) for name in _WRITE}
+
+
+def source_files(shards: Shards) -> list[list[Any]]:
     """Path, size and version of each shard; what says how to ask for it (the query of a URL) is left out."""
     paths = shards.listing.table.column("path").to_pylist()
     entries = shards.listing.table.column("entry").to_pylist()

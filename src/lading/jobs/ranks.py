@@ -121,7 +121,7 @@ def begin_rank(
         UsageError: one process does such a conversion; or an option cannot be kept.
     """
     store, path = place
-    plan = journal_plan(shards, spec, schedule.tasks)
+    plan = journal_plan(shards, spec, schedule.tasks, schedule.steps)
     if not schedule.apart:
         raise UsageError("one process does this conversion", file=path, advice="Leave out --rank.")
     staging = Staging.for_ranks(store, path, plan.hash)

@@ -10,13 +10,14 @@ from lading.dataset.shards.shards import Shards
 from lading.errors import DestinationExists, UsageError
 from lading.formats.base import AnyFormat
 from lading.jobs.plan import refuse_inside
-from lading.manifest.commit import is_there
+from lading.manifest.commit import check_destination, is_there
 from lading.options import WriteOptions
-from lading.storage.base import Sink, aborting
+from lading.storage.base import Sink, Store, aborting
 from lading.storage.roots import is_inside, real_place
-from lading.storage.stores import Stores, resolve
+from lading.storage.staging import sweep_stale
+from lading.storage.stores import Stores, is_local, resolve
 
-__all__ = ["ledger_file", "refuse_harm", "refuse_references"]
+__all__ = ["ledger_file", "refuse_harm", "refuse_references", "refuse_taken"]
 
 _Place = str | os.PathLike[str]
 
@@ -40,6 +41,22 @@ def refuse_harm(shards: Shards, destination: _Place, stores: Stores, write: Writ
             )  # fmt: skip
 
 
+def refuse_taken(place: tuple[Store, str], write: WriteOptions, *, again: bool) -> None:
+    """Refuse a destination that is not empty, unless it may be replaced.
+
+    With `again`, what is there may be of this job, which died afterwards.
+
+    Raises:
+        DestinationExists, UsageError: as `check_destination` does; a job that goes on is told that it may have ended.
+    """
+    try:
+        check_destination(*place, overwrite=write.overwrite or again)
+    except DestinationExists as error:
+        if write.goes_on:
+            error.advice = f"No such job is unfinished: the dataset there may be its result. {error.advice}"
+        raise
+
+
 def refuse_references(shards: Shards, target: AnyFormat) -> None:
     """Raise UsageError if the target cannot hold references: only tables of items can."""
     if not target.info.fixed_schema or shards.view != "interleaved" or target.info.self_contained:
@@ -55,7 +72,8 @@ def ledger_file(
 ) -> Iterator[Sink | None]:
     """The file for the ledger, if one is asked for; its writer closes it. Nothing of it is left on failure.
 
-    With `again`, a file of its name is that of this job, which died afterwards.
+    What processes that died had written of it is removed. With `again`, a file of its name is that of this job, which
+    died afterwards.
 
     Raises:
         UsageError: the ledger lies in the destination.
@@ -72,5 +90,7 @@ def ledger_file(
         yield None
         return
     store, own = resolve(ledger, stores)
+    if is_local(store):
+        sweep_stale(own)
     with aborting(store.put_stream(own)) as sink:
         yield sink

@@ -88,6 +88,12 @@ class Schedule:
     source_shards: int = 0
     apart: bool = False
 
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """All steps of the conversion, those before a new order too."""
+        before = () if self.chosen is None else self.chosen.steps
+        return (*before, *self.spec.steps)
+
 
 def make_schedule(
     job: ConversionJob,

@@ -9,6 +9,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from typing import Any
 
 from lading.dataset.dataset import Dataset
 from lading.dataset.source.open import open_shards, read_of
@@ -23,10 +24,11 @@ from lading.formats.registry import get_format
 from lading.jobs.conversion_job import ConversionJob
 from lading.jobs.convert_one import convert_one
 from lading.jobs.convert_summary import ConvertSummary, together
-from lading.jobs.journal import begin_commit, begin_splits, had_begun
+from lading.jobs.journal import begin_commit, begin_splits, had_begun, telling_what_is_kept
+from lading.jobs.journal_plan import source_files, splits_plan
 from lading.jobs.plan import take_files_in
-from lading.jobs.refusals import refuse_harm
-from lading.manifest.commit import Staging, check_destination, find_destination
+from lading.jobs.refusals import refuse_harm, refuse_taken
+from lading.manifest.commit import Staging, find_destination
 from lading.manifest.hugging_face import save_data_files
 from lading.manifest.values import FOLDER
 from lading.options import (
@@ -118,19 +120,23 @@ def convert_splits(jobs: Mapping[str, ConversionJob], destination: str | os.Path
     if write.rank is not None:
         raise UsageError("ranks write one dataset", file=os.fspath(destination), found=", ".join(jobs),
                          advice=f"Choose one of them, such as --split {next(iter(jobs))}.")  # fmt: skip
+    files = list[Any]()
     for job in jobs.values():  # before each is written into a folder out of sight, which holds nothing of it
         with open_shards(job.source, **job.opening) as shards:
             take_files_in(shards, job.read.options)
             refuse_harm(shards, destination, stores, write)
+            files += source_files(shards)
     store, path = find_destination(destination, stores)
-    check_destination(store, path, overwrite=write.overwrite or (write.resume and had_begun(store, path)))
+    refuse_taken((store, path), write, again=write.resume and had_begun(store, path))
     if write.dry_run:
         return together({name: _converted(name, job, f"{path}/{name}") for name, job in jobs.items()}, began)
     with ExitStack() as held:
-        staging, plan, before = begin_splits(store, path, list(jobs), resume=write.resume)
+        plan = splits_plan(write, list(jobs), files, [step for job in jobs.values() for step in job.steps])
+        staging, journal, before = begin_splits(store, path, plan, list(jobs), resume=write.resume)
         held.callback(staging.drop)  # nothing is left to drop after the commit
         if before is not None:
             return before
+        held.enter_context(telling_what_is_kept(journal))
         if stores.find(path) is not None:
             jobs = {name: job.with_store(staging.folder, store) for name, job in jobs.items()}
         done = {name: _converted(name, job, staging.path(name), staging) for name, job in jobs.items()}

@@ -59,6 +59,7 @@ __all__ = [
     "done_place",
     "find_destination",
     "is_there",
+    "part_journal",
     "rank_builds_of",
 ]
 
@@ -202,6 +203,11 @@ def done_place(store: Store, root: str) -> str:
     return f"{root}.lock" if is_local(store) else f"{root}/done.json"
 
 
+def part_journal(root: str, name: str) -> str:
+    """Return the folder of the journal of one of several datasets that are built in a hidden folder."""
+    return f"{root}/{_TASKS}/{name}"
+
+
 def rank_builds_of(store: Store, destination: str) -> list[str]:
     """Return the folders in which ranks build a destination, or have built it."""
     if is_local(store):
@@ -229,7 +235,8 @@ class Staging:
         folder: the folder in which the dataset is built.
         tasks: the folder of the attempts at tasks, each in a folder of its own.
         journal: the folder of the journal of this job, or of this part of it.
-        had_begun: whether the commit had begun when a job that died built here.
+        had_begun: whether what is at the destination may be of a job that died: its commit had begun, or this is a part
+            of what it built.
     """
 
     def __init__(
@@ -247,7 +254,7 @@ class Staging:
         self._whole = whole
         self._places: dict[str, str] = {}
         self._journals: list[str] = []
-        self._is_gone = False
+        self._is_gone = self._goes_on = False
         self._done: bytes | None = None
         self.journal = self._root if whole is None else self.tasks
         self.had_begun = False
@@ -288,7 +295,7 @@ class Staging:
         elif not had_ended:
             write_file(store, f"{root}/{_OWNER}", [b""])
         staging = cls(store, destination, (root, f"{root}/{_DATASET}", f"{root}/{_TASKS}"), staged)
-        staging.had_begun = has_file(store, f"{root}/{COMMIT_NAME}")
+        staging.had_begun, staging._goes_on = has_file(store, f"{root}/{COMMIT_NAME}"), True
         if had_ended:
             staging._done = b""
             return staging
@@ -347,8 +354,10 @@ class Staging:
 
     def part(self, name: str) -> Staging:
         """Return a place to build a dataset in a folder of this one, with which it appears."""
-        places = self.path(name), self.path(name), f"{self.tasks}/{name}"
-        return Staging(self._store, self.path(name), places, None, whole=self)
+        places = self.path(name), self.path(name), part_journal(self._root, name)
+        part = Staging(self._store, self.path(name), places, None, whole=self)
+        part.had_begun = self._goes_on
+        return part
 
     def adopt(self, source: str, name: str) -> None:
         """Take a finished file of an attempt into the dataset. It stays in the attempt's folder until the commit."""
