@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import glob
 import json
+import math
 import os
 import random
 import re
@@ -71,7 +72,7 @@ _VICTIMS = (
     ("parent", signal.SIGTERM),
     ("parent", signal.SIGINT),
 )
-_RUNS, _RUN_S = 5, 600
+_EARLY, _RUNS, _RUN_S = 0.25, 5, 600
 _IS_DONE = "No such job is unfinished"
 
 
@@ -93,7 +94,7 @@ class Place:
     @property
     def look_s(self) -> float:
         """Seconds between two looks at a journal: each is a request, or a few system calls."""
-        return 0.01 if self.is_local else 0.2
+        return 0.02 if self.is_local else 0.2
 
     def files(self, name: str) -> dict[str, bytes]:
         """Every file of a conversion, and every folder, hidden or not."""
@@ -124,13 +125,21 @@ class Place:
 
 @dataclass(slots=True)
 class Attempts:
-    """What was seen of a job's attempts at tasks while it ran: folders of attempts by task, and tasks with records."""
+    """What was seen of a job's attempts at tasks while it ran.
+
+    Attributes:
+        seen: folders of attempts, by task.
+        recorded: tasks with records.
+        begun: when the first of them was seen, in seconds of the monotonic clock.
+    """
 
     seen: dict[str, set[str]] = field(default_factory=dict)
     recorded: set[str] = field(default_factory=set)
+    begun: float | None = None
 
     def look(self, place: Place, name: str) -> None:
         for path in place.names(name):
+            self.begun = self.begun or time.monotonic()
             if attempt := re.match(r"(.*tasks/(?:[^/]+/)?task-\d+)-([0-9a-f]{16})", path):
                 self.seen.setdefault(attempt[1], set()).add(attempt[2])
             elif record := re.fullmatch(r"(.*records/\d+)\.json", path):
@@ -149,7 +158,7 @@ class Death:
     Attributes:
         number: of the kill.
         victim: what was killed, and how; empty if the job had ended before.
-        moment: seconds after the start.
+        moment: seconds after its start.
         records: finished tasks at that moment.
         runs: conversions until the job ended.
         again: tasks that were begun more than once.
@@ -195,16 +204,16 @@ def _all_kills(args: argparse.Namespace, folder: str, place: Place) -> int:
     command = ["convert", source, "OUT", "--to", args.to, "--workers", str(args.workers), "--json"]
     command += ["--shard-size", f"{args.mb * 1_000_000 // args.tasks}", *_STEPS[args.steps]]
     command += ["--verify"] * args.verify + ["--ledger", "LEDGER"] * args.ledger
-    began = time.monotonic()
-    done = _start(command, folder, place, "whole")
-    _, told = _end(done)
+    began, seen = time.monotonic(), Attempts()
+    _, told = _watched_end(_start(command, folder, place, "whole"), place, "whole", seen)
     seconds, expected = time.monotonic() - began, place.files("whole")
-    print(f"{' '.join(command)}: {told['tasks']} tasks, {seconds:.1f} s undisturbed", flush=True)
+    shares = (seen.begun or began) - began, began + seconds - (seen.begun or began)
+    print(f"{' '.join(command)}: {told['tasks']} tasks, {shares[0]:.1f} + {shares[1]:.1f} s undisturbed", flush=True)
     deaths: list[Death] = []
     number = args.first
     while sum(bool(death.victim) for death in deaths) < args.kills:
         death = Death(number)
-        seen = _convert_and_kill(death, random.Random(f"{args.seed}-{number}"), command, folder, place, seconds)
+        seen = _convert_and_kill(death, random.Random(f"{args.seed}-{number}"), command, folder, place, shares)
         _compare(death, seen, expected, place, args.workers)
         left = [name for name in os.listdir(f"{folder}/tmp") if not name.endswith(".lock")]
         death.problems += [f"temporary files: {left}"] * bool(left)
@@ -213,7 +222,7 @@ def _all_kills(args: argparse.Namespace, folder: str, place: Place) -> int:
         outcome = "; ".join(death.problems) or "identical"
         print(f"  {number}: {at}: {death.runs} runs, {death.kept} tasks kept: {outcome}", file=sys.stderr, flush=True)
         place.remove(str(number))
-        seconds *= 1.0 if death.victim else 0.9
+        shares = shares if death.victim else (0.9 * shares[0], 0.9 * shares[1])
         number += 1
     _print_table([death for death in deaths if death.victim])
     return int(any(death.problems for death in deaths))
@@ -222,10 +231,10 @@ def _all_kills(args: argparse.Namespace, folder: str, place: Place) -> int:
 def make_source(folder: str, kind: str, size: int, tasks: int) -> str:
     """Make samples with a number, a JSON object and random bytes, of which every ninth has the text of an earlier one.
 
-    They are tars, as many as tasks; or one file of Parquet, or three splits, made of these.
+    They are tars, four for each task; or one file of Parquet, or three splits, made of these.
     """
     rng, tars = np.random.default_rng(0), f"{folder}/tars"
-    with lading.writer(tars, format="webdataset", shard_size=size // tasks) as writer:
+    with lading.writer(tars, format="webdataset", shard_size=size // tasks // 4) as writer:
         for number in range(size // _SAMPLE_BYTES):
             text = str(number - 5 if number % 9 == 8 else number)
             length = int(rng.integers(_SAMPLE_BYTES // 2, 3 * _SAMPLE_BYTES // 2))
@@ -264,21 +273,25 @@ def _start(command: list[str], folder: str, place: Place, name: str, *more: str)
 
 
 def _end(process: subprocess.Popen[str]) -> tuple[int, dict]:
-    """The exit status of a conversion, and its summary; of one that failed, its errors."""
+    """The exit status of a conversion, and its summary or its errors."""
     out, errors = process.communicate(timeout=_RUN_S)
     return process.returncode, json.loads(out) if process.returncode == 0 else {"errors": errors}
 
 
 def _convert_and_kill(
-    death: Death, chance: random.Random, command: list[str], folder: str, place: Place, seconds: float
+    death: Death, chance: random.Random, command: list[str], folder: str, place: Place, shares: tuple[float, float]
 ) -> Attempts:
-    """Convert, kill, and go on until the job ends; return what was seen of its attempts."""
-    who, how = chance.choice(_VICTIMS)
-    death.moment, name, seen = chance.uniform(0, seconds), str(death.number), Attempts()
+    """Convert, kill, and go on until the job ends; return what was seen of its attempts.
+
+    One in four dies before its first task begins. `shares` are the seconds before that, and behind it.
+    """
+    (who, how), early = chance.choice(_VICTIMS), chance.random() < _EARLY
+    wait, name, seen = chance.uniform(0, shares[not early]), str(death.number), Attempts()
     process, began = _start(command, folder, place, name), time.monotonic()
-    while process.poll() is None and time.monotonic() - began < death.moment:
+    while process.poll() is None and time.monotonic() < wait + (began if early else seen.begun or math.inf):
         seen.look(place, name)
-        time.sleep(min(place.look_s, max(death.moment - (time.monotonic() - began), 0)))
+        time.sleep(place.look_s)
+    death.moment = time.monotonic() - began
     workers = children(process.pid)
     if process.poll() is None:
         who = who if workers else "parent"
@@ -287,10 +300,11 @@ def _convert_and_kill(
         for pid in victims:
             with suppress(ProcessLookupError):
                 os.kill(pid, how)
-    status, told = _watched_end(process, place, name, seen)
     death.records = len(seen.recorded)
+    status, told = _watched_end(process, place, name, seen)
     while status != 0 and death.runs < _RUNS:
         if _IS_DONE in told["errors"]:  # it was killed behind its end
+            death.kept = len(seen.recorded)
             return seen
         if death.runs > 1 or status not in (-how, 128 + how) or who == "worker":
             death.problems.append(f"exit status {status}: {told['errors'][-300:]}")
