@@ -106,8 +106,8 @@ def test_stores_are_made_once_for_equal_options() -> None:
 @pytest.mark.parametrize("place", ["s3://bucket/a", "https://host/a", "hf://datasets/a"])
 def test_gaps(place: str) -> None:
     far, _ = resolve(place, Stores.of(None, {"gap_bytes": "128KB"}))
-    assert (far.request_bytes, resolve(place)[0].request_bytes) == (2 << 20, 1 << 20)
-    with pytest.raises(UsageError, match=r"gap_bytes is too small.*16KB"):
+    assert (far.request_bytes, resolve(place)[0].request_bytes) == (4 << 20, 1 << 20)
+    with pytest.raises(UsageError, match=r"gap_bytes is too small.*8KB"):
         Stores.of(None, {"gap_bytes": 1000})
 
 

@@ -13,8 +13,9 @@ from lading.storage.fetch_plan import plan_ranges
 
 __all__ = ["GAPS_A_REQUEST", "NearbyRanges"]
 
-GAPS_A_REQUEST = 16
-"""Requests of a batch barely wait for each other, so a gap pays off only at a fraction of a lone request's cost."""
+GAPS_A_REQUEST = 32
+"""Requests of a batch barely wait for each other: up to 32 are under way at once. So a gap pays off only at a fraction
+of a lone request's cost."""
 _NEAR_BYTES = 2 << 10
 """Bytes that are read before and behind each range."""
 _MAX_REQUEST_BYTES = 64 << 20

@@ -78,7 +78,7 @@ _FSSPEC: Final[Mapping[str, Mapping[str, str]]] = {
 """Names of s3fs, gcsfs and adlfs by ours."""
 _OF_FSSPEC: Final = ("use_listings_cache", "listings_expiry_time", "max_paths", "skip_instance_cache")
 """Names that every file system takes."""
-_LEAST_GAP: Final = 16 << 10
+_LEAST_GAP: Final = 8 << 10
 """A store with a smaller one would count as near (`lading.storage.concurrent.is_remote`)."""
 _CLOSE: Final = 0.8
 _SECRET_LENGTH: Final = 4
@@ -247,7 +247,7 @@ def _settle(options: dict[str, Any]) -> None:
         if name in options:
             options[name] = parse_bytes(options[name])
     if options.get("gap_bytes", _LEAST_GAP) < _LEAST_GAP:
-        raise UsageError("gap_bytes is too small", expected="at least 16KB", found=str(options["gap_bytes"]))
+        raise UsageError("gap_bytes is too small", expected="at least 8KB", found=str(options["gap_bytes"]))
 
 
 def _arguments(scheme: str) -> Iterator[str]:

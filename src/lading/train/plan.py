@@ -34,7 +34,7 @@ _LOOKS: Final = 8
 _SETTLED: Final = {True: 2, False: 16}
 """Chunks after which their size is that of most, with rounds and without: the first ones are small."""
 _POSITIONS: Final = 1 << 14
-_GAP_BYTES: Final = 64 << 10
+_GAP_BYTES: Final = 32 << 10
 _REQUEST_BYTES: Final = 64 << 20
 _MUCH: Final = 1.5
 _MOST_OF: Final = 0.9

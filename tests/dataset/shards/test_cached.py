@@ -136,6 +136,21 @@ def test_a_conversion_reads_through_it(far: CountingStore, tmp_path: Path) -> No
     assert len(find_cache(str(tmp_path / "cache")).copies()) == _SHARDS
 
 
+def test_tasks_read_parts_of_a_large_shard_from_one_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lading.jobs.tasks.ALONE_BYTES", 0)
+    far = CountingStore(_Remote({}))
+    with lading.writer("far://mds", format="mds", stores=Stores({"far://": far})) as writer:
+        for number in range(_COUNT):
+            writer.write(_sample(number))
+    [size] = [one.size_bytes for one in far.inner.walk("far://mds/") if not _lists(one.path)]
+    for name, most in (("first", 1.05 * size), ("second", 0)):
+        far.reset()
+        dataset = _open(far, "mds", tmp_path / "cache")
+        assert dataset.write(tmp_path / name, format="mds", shard_size="50KB", workers=1).shards > 4
+        assert _of_shards(far) <= most
+        assert list(_batches(lading.open(tmp_path / name))) == [f"{i:03}" for i in range(_COUNT)]
+
+
 def test_local_copies_read_through_it(far: CountingStore, tmp_path: Path) -> None:
     stores = Stores({"far://": far})
     for name in ("one", "other"):

@@ -50,6 +50,16 @@ def _change_index(folder: Path, **changes: Any) -> None:
     (folder / "index.json").write_text(json.dumps(index))
 
 
+@pytest.mark.parametrize("case", ["comp-none", "comp-zstd3"])
+def test_a_dataset_at_the_root_of_a_store(golden: Golden, case: str) -> None:
+    """Of one without buckets, as those of fsspec may be."""
+    folder = golden("mds") / case
+    stores = Stores({"far://": MemoryStore({f"far://{path.name}": path.read_bytes() for path in folder.iterdir()})})
+    with lading.open("far://", stores=stores) as root, lading.open(folder) as near:
+        assert len(root) == len(near)
+        assert pa.Table.from_batches(root.batches()).to_pylist() == pa.Table.from_batches(near.batches()).to_pylist()
+
+
 def test_columns_have_the_types_that_mds_means(golden: Golden) -> None:
     with lading.open(golden("mds") / "all-encodings") as dataset:
         schema = dataset.schema

@@ -6,9 +6,10 @@ import gzip
 import io
 import subprocess
 import tarfile
-from collections.abc import Callable, Iterator, Mapping
-from itertools import chain
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import chain, pairwise
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 import numpy as np
@@ -29,20 +30,23 @@ from lading.errors import (
     LadingError,
     LimitExceeded,
     SidecarMismatch,
+    StoreError,
     Unrepresentable,
     UsageError,
 )
 from lading.features.types import Image, Json, feature_of
 from lading.formats.base import Scan, ShardFile
+from lading.formats.webdataset import walk as walks
 from lading.formats.webdataset.format import FORMAT, WebdatasetReader
 from lading.formats.webdataset.samples import Rows, join_rows, split_name, split_names
 from lading.limits import DEFAULT_LIMITS, Limits
-from lading.storage.base import Store
+from lading.storage.base import Buffer, Store
 from lading.storage.fetch import Fetcher
 from lading.storage.local import LocalStore
 from lading.storage.memory import MemoryStore
+from lading.storage.recent import RecentBytes
 from lading.storage.stores import Stores
-from lading.storage.wrappers import CountingStore
+from lading.storage.wrappers import CountingStore, WrappedStore
 from tars import energon_index, tar_of
 
 ALL = 1 << 40
@@ -695,6 +699,48 @@ def test_a_sidecar_costs_a_remote_tar_no_requests_for_neighbours() -> None:
     before = len(counted.ranges["t.tar"])
     reader.read(np.array([20]))
     assert len(counted.ranges["t.tar"]) == before + 1
+
+
+class Asked(WrappedStore):
+    """A remote store that says which ranges it was asked for, and fails for bytes behind a place."""
+
+    def __init__(self, data: bytes, whole_bytes: int = ALL) -> None:
+        super().__init__(MemoryStore({"t.tar": data}), mapped=False)
+        self.request_bytes = 1 << 20
+        self.ranges: SimpleQueue[tuple[int, int]] = SimpleQueue()
+        self._whole_bytes = whole_bytes
+
+    def get_ranges(self, path: str, ranges: Sequence[tuple[int, int]], version: str = "") -> list[Buffer]:
+        [(offset, length)] = ranges
+        self.ranges.put((offset, length))
+        if offset + length > self._whole_bytes:
+            raise StoreError("the server does not answer", file=path)
+        return self.inner.get_ranges(path, ranges, version)
+
+    def runs(self) -> Iterator[int]:
+        """Walk over the members, and give the number of those in each window."""
+        for found in walks.Walk(walks.open_tar(ShardFile(self, "t.tar", recent=RecentBytes()), mmap=False)):
+            yield len(found)
+
+
+def test_one_window_of_a_remote_tar_is_requested_while_another_is_in_use() -> None:
+    data = tar_of(*((f"{i:03}.a", bytes(50_000)) for i in range(300)))
+    store, asked = Asked(data), list[tuple[int, int]]()
+    # The head, and a window for each run of members. Behind a window of a MiB or more, the next one is there as well.
+    for _, count in zip(store.runs(), [2, 3, 4, 6, 7, 8, 8], strict=True):
+        asked += [store.ranges.get(timeout=30) for _ in range(count - len(asked))]
+        assert store.ranges.empty()
+    assert [length >> 17 for _, length in asked[1:-1]] == [1, 2, 4, 8, 16, 32]
+    assert all(offset == at + length for (at, length), (offset, _) in pairwise(asked[1:]))
+    assert sum(asked[-1]) <= len(data)
+
+
+def test_members_before_a_window_that_fails_are_given_first() -> None:
+    members = ((f"{i:03}.a", bytes(50_000)) for i in range(100))
+    found = list[int]()
+    with pytest.raises(StoreError, match="does not answer"):
+        found.extend(Asked(tar_of(*members), whole_bytes=3 << 20).runs())
+    assert sum(found) == 1 + (15 << 17) // (50_176 + 512)  # windows of 128 KiB to 1 MiB
 
 
 def test_a_sidecar_of_a_tar_with_other_members_around() -> None:

@@ -403,8 +403,7 @@ class Shards:
             row_filter: see `ShardFile.row_filter`.
             stretch: the samples to read; None for all.
         """
-        if stretch is None:
-            self._cache_shard(shard)
+        self._cache_shard(shard)
         own = self._scanned_in_part(shard, by_index=by_index and stretch is None, row_filter=row_filter)
         if stretch is not None:
             own = replace(own or self.source(shard), stretch=stretch)

@@ -608,6 +608,12 @@ class _Found:
     hidden: int = 0
 
 
+def _path_in(store: Store, folder: str, name: str) -> str:
+    """The path of a file in a folder. A remote `far:` is the root of a store without buckets: `far://`."""
+    folder = folder.rstrip("/")
+    return f"{folder}{'//' if folder.endswith(':') and not is_local(store) else '/'}{name}"
+
+
 def _look_through(store: Store, root: str, limits: Limits, inside: Sequence[FileInfo] | None) -> _Found:
     """Look at the files of a folder. Raises SeveralSplits if it holds lading's own list of splits."""
     found, lists = _Found(), tuple(f"/{name}" for known in all_formats() for name in known.info.split_lists)
@@ -672,7 +678,7 @@ def _listed_by_splits(
     """The list of splits in a folder, or in the one folder that holds all of its shards, and what it says."""
     folders = {os.path.dirname(info.path) for info in infos}
     places = [root.rstrip("/"), *(folders if len(folders) == 1 else ())]
-    for path in (f"{place}/{name}" for place in dict.fromkeys(places) for name in fmt.info.split_lists):
+    for path in (_path_in(store, place, name) for place in dict.fromkeys(places) for name in fmt.info.split_lists):
         if path in found.split_lists:
             splits = fmt.list_splits(store, path, infos, limits)
             return None if splits is None else (path, splits)
@@ -766,7 +772,7 @@ def _listed_by_index(
     """
     formats = [get_format(asked.format)] if asked.format else list(all_formats())
     for name in sorted({name for known in formats for name in known.info.index_names}):
-        path = f"{root.rstrip('/')}/{name}"
+        path = _path_in(store, root, name)
         if there is not None and path not in there:
             continue
         try:
@@ -791,7 +797,7 @@ def _refuse_without_index(store: Store, root: str, name: str, infos: Sequence[Fi
     for needed, pattern in get_format(name).info.index_names.items():
         mine = [info for info in infos if re.fullmatch(pattern, os.path.basename(info.path))]
         if mine:
-            path = f"{root.rstrip('/')}/{needed}"
+            path = _path_in(store, root, needed)
             with suppress(NotFound):
                 store.head(path)
                 raise DataError(f"{needed} has no list of shards", file=path,

@@ -5,7 +5,8 @@ Only in a tar with links, all headers are read once more, to find these files. O
 it, webdataset sees the file alone, and so does a reader of samples here.
 
 A file of this machine is read where its headers are, mapped or not. From other stores, windows are requested that grow
-while members are small and shrink to a header where they are large. A compressed file is read forward once.
+while members are small and shrink to a header where they are large. The next large window is requested while the
+members of the one before it are in use. A compressed file is read forward once.
 """
 
 from __future__ import annotations
@@ -13,13 +14,14 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from posixpath import normpath
 from typing import Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lading.arrow.references import FileEntry
+from lading.arrow.references import FileEntry, files_of
 from lading.codecs import sniff_wrap
 from lading.errors import CorruptShard, LimitExceeded, errors_at
 from lading.formats.base import ShardFile
@@ -38,8 +40,9 @@ from lading.formats.webdataset.headers import (
 )
 from lading.formats.webdataset.samples import same_sample
 from lading.formats.webdataset.scan import scan
-from lading.storage.base import Mapper, OpenFile
+from lading.storage.base import Buffer, Mapper, OpenFile
 from lading.storage.concurrent import is_remote
+from lading.storage.threads import Threads
 from lading.storage.unwrap import unwrapped
 
 __all__ = [
@@ -63,6 +66,11 @@ _READ_BYTES = 1 << 20
 _FIRST_WINDOW = 64 << 10
 _SMALL_WINDOW = 16 << 10
 _LARGE_WINDOW = 8 << 20
+_AHEAD_WINDOW = 1 << 20
+"""Least size of a window behind which the next one is requested while its members are in use: whoever looks at few
+members does not get so far."""
+_MOST_WAITING = 8
+"""Runs of members of a window that are held meanwhile: 16,384 members."""
 _LOOK_WINDOW = 512 << 10
 """Largest window of a caller that wants few members."""
 _HEAD_BYTES = 16
@@ -132,6 +140,8 @@ class TarFile:
 def open_tar(source: ShardFile, *, mmap: bool, on_concatenated: OnConcatenated = "stop") -> TarFile:
     """Read a file's size and first bytes, and keep it open, mapped or not, if it is plain and the store can.
 
+    An index tells whether a remote file is compressed: then its first bytes are not read.
+
     Raises:
         NotFound, StoreError: it is missing, or is not a regular file.
     """
@@ -139,11 +149,13 @@ def open_tar(source: ShardFile, *, mmap: bool, on_concatenated: OnConcatenated =
     file: OpenFile | None = None
     if isinstance(source.store, Mapper):
         file = source.store.map(source.path) if mmap else source.store.open_file(source.path)
-        head = file.read(0, _HEAD_BYTES)
+        wrap = sniff_wrap(file.read(0, _HEAD_BYTES))
+    elif source.index is not None and (known := files_of(source.index.schema)):
+        wrap = known[0].wrap
     else:
-        [found] = source.get_ranges([(0, min(info.size_bytes, _HEAD_BYTES))])
-        head = bytes(found)
-    entry = FileEntry(source.path, sniff_wrap(head), info.size_bytes, info.version)
+        [head] = source.get_ranges([(0, min(info.size_bytes, _HEAD_BYTES))])
+        wrap = sniff_wrap(bytes(head))
+    entry = FileEntry(source.path, wrap, info.size_bytes, info.version)
     return TarFile(source, entry, None if entry.wrap else file, on_concatenated)
 
 
@@ -313,7 +325,7 @@ class Walk:
         self.cursor = replace(tar.start, at=start, reach=min(reach, MAX_REACH))
 
     def __iter__(self) -> Iterator[Headers]:
-        """Yield runs of members; never an empty one. Peak memory: 35 MB.
+        """Yield runs of members; never an empty one. Peak memory: 45 MB.
 
         Raises:
             CorruptShard, LimitExceeded: the tar is invalid; the error names the file and the offset.
@@ -350,28 +362,42 @@ class Walk:
 
     def _over_ranges(self) -> Iterator[Headers]:
         total = self._tar.entry.size_bytes if self._stop is None else self._stop
-        dear, recent = self._tar.source.store.request_bytes, self._tar.source.recent
-        recent = recent if is_remote(self._tar.source.store) else None
+        dear, remote = self._tar.source.store.request_bytes, is_remote(self._tar.source.store)
+        recent = self._tar.source.recent if remote else None
         small, most = max(BLOCK, min(_SMALL_WINDOW, dear // 32)), _LOOK_WINDOW if self._few else _LARGE_WINDOW
         size, count, window = _FIRST_WINDOW, 0, Window(np.zeros(0, np.uint8), self.cursor.at, total)
-        while not self.cursor.done:
-            at = self.cursor.at
-            if self.cursor.need or at >= window.stop:
-                # Large members so far apart that a request for each is faster than reading the gaps.
-                far = count > 0 and at - window.base >= count * dear
-                size, count = (small if far else min(2 * size, most)), 0
-                # The end of a value is read with the next header, for the fetch of the value.
-                near = recent is not None and at < total and 0 < at - window.stop <= size // 2
-                start = window.stop if near else at
-                length = min(max(self.cursor.need, start + size), total) - start
-                [data] = self._tar.source.get_ranges([(start, length)]) if length > 0 else [b""]
-                window = Window(_as_array(data), start, total)
-                if recent is not None and data:
-                    recent.add(self._tar.entry, start, data)
-            found, self.cursor = scan(window, self.cursor)
-            count += int(np.count_nonzero(found.length > small))
-            if len(found):
-                yield found
+        waiting: list[Headers] = []  # the members of a window, until the next window is asked for
+        with Threads(1, "lading-window") as ahead:
+            while not self.cursor.done:
+                at = self.cursor.at
+                if self.cursor.need or at >= window.stop:
+                    # Large members so far apart that a request for each is faster than reading the gaps.
+                    far = count > 0 and at - window.base >= count * dear
+                    size, count = (small if far else min(2 * size, most)), 0
+                    # The end of a value is read with the next header, for the fetch of the value.
+                    near = recent is not None and at < total and 0 < at - window.stop <= size // 2
+                    start = window.stop if near else at
+                    length = min(max(self.cursor.need, start + size), total) - start
+                    ask = partial(self._ask, start, length)
+                    answer = ahead.submit(ask) if remote and size >= _AHEAD_WINDOW else None
+                    yield from _taken(waiting)
+                    data = ask() if answer is None else answer.result()
+                    window = Window(_as_array(data), start, total)
+                    if recent is not None and data:
+                        recent.add(self._tar.entry, start, data)
+                try:
+                    found, self.cursor = scan(window, self.cursor)
+                except (CorruptShard, LimitExceeded):
+                    yield from _taken(waiting)
+                    raise
+                count += int(np.count_nonzero(found.length > small))
+                waiting += [found] if len(found) else []
+                if size < _AHEAD_WINDOW or len(waiting) > _MOST_WAITING:
+                    yield from _taken(waiting)
+        yield from _taken(waiting)
+
+    def _ask(self, start: int, length: int) -> Buffer:
+        return self._tar.source.get_ranges([(start, length)])[0] if length > 0 else b""
 
     def _over_stream(self) -> Iterator[Headers]:
         stream = Stream(self._tar)
@@ -390,6 +416,12 @@ class Walk:
 
 def _cut_stream(at: int, end: int, total: int) -> CorruptShard:
     return CorruptShard("a member is cut", offset=at, expected=f"data up to {end}", found=f"the end at {total}")
+
+
+def _taken(waiting: list[Headers]) -> Iterator[Headers]:
+    """Yield what waits, and forget each when it is given."""
+    while waiting:
+        yield waiting.pop(0)
 
 
 def _as_array(data: object) -> NDArray[np.uint8]:
