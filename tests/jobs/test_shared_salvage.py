@@ -125,6 +125,7 @@ def test_only_damaged_shards_are_searched_again(tmp_path: Path) -> None:
     for how in ({"workers": 1}, {"executor": "threads"}):
         CountedFiles.begin()
         found = lading.salvage(f"counted://{tmp_path}/source", tmp_path / "out", overwrite=True, **how)
+        assert [entry["file"] for entry in found.lost] == [f"counted://{hurt}"] * found.lost_entries
         assert found.lost_entries
         read.append(CountedFiles.read_bytes)
     total = sum(path.stat().st_size for path in (tmp_path / "source").iterdir())

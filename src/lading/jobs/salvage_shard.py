@@ -305,16 +305,19 @@ class _Search:
         far = not isinstance(source.store, Mapper)
         here = self._files.fetched(source) if far else source
         try:
-            return recover_shard(
+            found = recover_shard(
                 reading.format, here, reading.view, options=reading.options_of(here), interleaved=reading.interleaved,
                 schema=reading.schema, error=error,
             )  # fmt: skip
         except DataError as problem:
-            self._tell(problem)
+            self._tell(_named_as(problem, here, source))
             return None
         finally:
             if far:
                 self._files.drop(here)
+        for one in [] if found is None else found.lost:
+            _named_as(one, here, source)
+        return found
 
     def _lay_out(self, source: ShardFile, recovered: Recovered) -> tuple[ShardFile, LadingError | None]:
         """Return the shard of recovered units, and the error of reading its rows outside holes."""
@@ -593,6 +596,13 @@ def _split(
             else:
                 ranges.append((a, b, problem))
     return sorted(good), sorted(bad, key=lambda part: part[0])
+
+
+def _named_as(error: LadingError, copy: ShardFile, source: ShardFile) -> LadingError:
+    """Return an error of a copy as one of the file that was copied."""
+    if error.file == copy.path:
+        error.file = source.path
+    return error
 
 
 def _at_source(error: LadingError, source: ShardFile) -> LadingError:
