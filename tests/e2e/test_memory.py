@@ -121,7 +121,7 @@ if sys.argv[1] == "convert":
     lading.convert(source, out, format=target, max_batch_bytes="8MB", shard_size="50mb", workers=1)
 elif sys.argv[1] == "salvage":
     salvage_shard._MAX_BYTES = 8 << 20
-    salvage.salvage(source, out, max_batch_bytes="8MB")
+    salvage.salvage(source, out, max_batch_bytes="8MB", workers=1)
 else:
     digest.DIGEST_BYTES = sample_digests.DIGEST_BYTES = verify._MAX_BYTES = 8 << 20
     for _ in lading.open(source).batches(max_bytes="8MB"):
