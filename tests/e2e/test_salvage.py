@@ -6,6 +6,8 @@ import json
 import random
 import shutil
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ import lading
 from damage import Extent, damaged, extents, some_rows
 from hostile import source_of
 from lading.errors import DataError, LadingError
+from lading.jobs import reading
 from lading.jobs.salvage import salvage
 from soak import SOAK
 from tars import tar_of
@@ -173,6 +176,39 @@ def test_a_damage_to_any_list_of_shards_loses_nothing(case: str, tmp_path: Path)
         assert {*contents(out)} == before, (path.name, result.lost, result.findings)
         assert result.samples == len(before)
         path.write_bytes(body)
+
+
+def outcome(source: Path, out: Path, **how: Any) -> tuple[object, dict[str, bytes]]:
+    """What a salvage returns or raises, and the files that it writes."""
+    shutil.rmtree(out, ignore_errors=True)
+    try:
+        result: object = {**asdict(salvage(source, out, **how)), "seconds": 0}
+    except LadingError as error:
+        result = error.to_dict()
+    return result, {str(p.relative_to(out)): p.read_bytes() for p in out.rglob("*") if p.is_file()}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES)
+def test_an_executor_saves_the_same_whatever_is_damaged(
+    case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Shards, indexes, manifests and media are damaged, cut or gone, up to three at once."""
+    monkeypatch.setattr(reading, "_TASK_SHARDS", 1)
+    source, out, chance = tmp_path / "source", tmp_path / "out", random.Random(case)
+    CASES[case][1](source)
+    whole = {path: path.read_bytes() for path in sorted(source.rglob("*")) if path.is_file()}
+    with ThreadPoolExecutor(2) as executor:
+        for _ in range(max(PLACES // 10, 10)):
+            for path in sorted({*chance.choices([*whole], k=chance.choice([1, 1, 2, 3]))}):
+                body, kind = whole[path], chance.choice(["flipped", "cut", "zeroed", "inserted", "short", "gone"])
+                at = chance.randrange(len(body))
+                path.write_bytes(body[:at] if kind == "short" else damaged(body, at, kind))
+                if kind == "gone":
+                    path.unlink()
+            assert outcome(source, out, executor=executor) == outcome(source, out, workers=1)
+            for path, body in whole.items():
+                path.write_bytes(body)
 
 
 READS = 3
