@@ -19,7 +19,7 @@ CASES ?= *
 FUZZ ?= 10000
 SEED ?= 1
 SOAKED = tests/property tests/e2e/test_fuzz.py tests/e2e/test_any_operation.py \
-  $(shell grep -rlE --include="test_*.py" "^from soak import|mark.slow" tests)
+  $(shell grep -rlE --include="test_*.py" "^from soak import|mark.slow|mark.one_in" tests)
 
 # Where it is set, each of the thousand processes that the tests start compiles lading anew: half of a run's time.
 unexport PYTHONDONTWRITEBYTECODE
@@ -38,7 +38,7 @@ demo: $(VENV)/.lading
 test:
 	$(MAKE) --jobs 2 --no-print-directory $(VENV)/.peers $(VENV)/.servers
 	$(MAKE) --jobs 2 --no-print-directory lint docs
-	$(BIN)/python -m pytest -n 2 --dist loadscope --no-loadscope-reorder -m "not slow"
+	$(BIN)/python -m pytest -n 3 --dist loadscope --no-loadscope-reorder -m "not slow"
 
 soak: $(VENV)/.peers $(VENV)/.servers
 	LADING_FUZZ=$(FUZZ) LADING_FUZZ_SEED=$(SEED) $(BIN)/python -m pytest -n 2 $(SOAKED)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import gc
 import tarfile
+from collections import Counter
 from collections.abc import Iterator
 from importlib import resources
 from pathlib import Path
@@ -23,7 +24,7 @@ settings.register_profile(
     "lading",
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
-    max_examples=300 if SOAK else 30,
+    max_examples=300 if SOAK else 20,
 )
 settings.load_profile("lading")
 
@@ -45,6 +46,20 @@ class _AtOnce:
 
 
 _MOST_LINES = 20
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Of a test marked `one_in(n)`, run the first of its cases and every n-th behind it; in a soak all."""
+    cases, left_out = Counter[str](), list[pytest.Item]()
+    for item in items if not SOAK else ():
+        mark, test = item.get_closest_marker("one_in"), item.nodeid.partition("[")[0]
+        if mark is not None:
+            left_out += [item] if cases[test] % mark.args[0] else []
+            cases[test] += 1
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        gone = set(left_out)
+        items[:] = [item for item in items if item not in gone]
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -73,6 +73,7 @@ def numbers(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         yield dataset
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("chain", CHAINS)
 def test_counts_are_those_of_the_last_iteration(chain: str, numbers: lading.Dataset, tmp_path: Path) -> None:
     make, expected = CHAINS[chain]

@@ -132,6 +132,7 @@ CHAINS: dict[str, Callable[[lading.Dataset], lading.Dataset]] = {
 }
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("plain, chain", some_pairs(FORMATS, CHAINS, one_in=3), indirect=["plain"])
 def test_every_verb_gives_the_same_samples(plain: Path, chain: str) -> None:
     with lading.open(plain) as source:
@@ -160,6 +161,7 @@ def test_every_verb_gives_the_same_samples(plain: Path, chain: str) -> None:
         assert lading.diff(dataset, dataset).equal
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("plain, chain", some_pairs(FORMATS, CHAINS, one_in=3), indirect=["plain"])
 def test_what_is_written_has_the_digest_of_the_dataset(plain: Path, chain: str, tmp_path: Path) -> None:
     with lading.open(plain) as source:
@@ -214,6 +216,7 @@ def test_a_limit_is_a_slice(plain: Path) -> None:
         assert _rows(ds.limit(6)) == _rows(ds[:6]) == _rows(ds)[:6]
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("chain", [c for name, c in CHAINS.items() if name != "lambda"])
 def test_a_dataset_with_steps_goes_to_other_processes(
     chain: Callable[[lading.Dataset], lading.Dataset], plain: Path
@@ -472,6 +475,7 @@ DOCUMENT_CHAINS: dict[str, Callable[[lading.Dataset], lading.Dataset]] = {
 }
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("chain", DOCUMENT_CHAINS.values(), ids=DOCUMENT_CHAINS.keys())
 def test_documents_behind_steps(chain: Callable[[lading.Dataset], lading.Dataset], docs: Path, tmp_path: Path) -> None:
     with lading.open(docs, view="interleaved") as source:

@@ -84,6 +84,7 @@ def _last(values: list[Any]) -> list[int]:
 _SHARES: list[dict[str, float]] = [{"train": 0.9, "val": 0.1}, {"a": 1 / 3, "b": 1 / 3, "c": 1 / 3}, {"all": 1.0}]
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     "plain, split", some_pairs(SOURCES, product(_SHARES, [None, "url", ["n", "txt"]])), indirect=["plain"]
 )

@@ -76,6 +76,7 @@ def test_text_ends_quietly_too(place: Path) -> None:
     process.stderr.close()
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("words", [["convert", "--help"], ["--help"], ["--version"]], ids=" ".join)
 def test_pages_of_help_end_quietly_too(place: Path, words: list[str]) -> None:
     reader, writer = os.pipe()
@@ -103,6 +104,7 @@ def test_a_job_goes_on_when_nobody_reads_its_standard_error(place: Path) -> None
     process.stdout.close()
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("damage", ["cut", "not a tar", "empty header"])
 def test_bad_data_give_a_line_and_no_traceback(place: Path, damage: str) -> None:
     whole = (place / "docs" / "docs-00000.tar").read_bytes()
@@ -132,6 +134,7 @@ def hidden(place: Path) -> Iterator[Path]:
 _ENDING = pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     "existing, ending",
     [(True, signal.SIGINT), (False, signal.SIGINT), (True, signal.SIGTERM), (False, signal.SIGHUP)],
@@ -182,6 +185,7 @@ def test_who_interrupts_before_all_is_loaded_is_told_so_too(place: Path, ending:
     assert (done.returncode, done.stdout, done.stderr) == (128 + ending, b"", b"interrupted\n")
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_an_interrupt_ends_the_workers_too(place: Path, ending: signal.Signals) -> None:
     for number in range(3):
@@ -206,6 +210,7 @@ def test_an_interrupt_ends_the_workers_too(place: Path, ending: signal.Signals) 
     assert not (place / "out").exists()
 
 
+@pytest.mark.slow
 def test_bad_data_give_the_same_line_from_a_worker(place: Path) -> None:
     whole = (place / "docs" / "docs-00000.tar").read_bytes()
     for number in range(4):
@@ -218,6 +223,7 @@ def test_bad_data_give_the_same_line_from_a_worker(place: Path) -> None:
     assert run(place, *words, "--workers", "0")[0] == 2
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
 def test_any_encoding_will_do(place: Path, encoding: str) -> None:
     status, out, err = run(place, "head", "docs", "-n", "1", PYTHONIOENCODING=encoding, COLUMNS="100")

@@ -156,6 +156,7 @@ def one_shard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[st
     shutil.rmtree(folder)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("kind, source, target", PAIRS)
 def test_converting_any_format_to_any_keeps_to_the_limit(
     kind: str, source: str, target: str, one_shard: Callable[[str, str], Path], tmp_path: Path
@@ -248,6 +249,7 @@ def test_converting_400_mb_keeps_to_the_limit(
     assert float(done.stdout.split()[1]) <= LIMIT_MB + page_mb
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fmt", some("webdataset", "parquet"))
 def test_each_worker_keeps_to_the_limit(fmt: str, one_tar: Path, tmp_path: Path) -> None:
     for number in range(3):
@@ -362,6 +364,7 @@ print(resident() - before)
 """
 
 
+@pytest.mark.slow
 def test_rows_picked_of_a_large_mapped_stream_leave_little_of_it_in_memory(tmp_path: Path) -> None:
     path, batch = tmp_path / "large.arrow", 600
     with pa.ipc.new_stream(path, pa.schema([("x", pa.string())])) as writer:
@@ -383,6 +386,7 @@ print(int(peak.split()[1]) * 1024 / 1e6)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", some("json", "npy"))
 def test_a_digest_of_what_is_taken_by_the_column_keeps_to_the_limit(name: str, tmp_path: Path) -> None:
     """400 MB of arrays, and of JSON, in batches of 128 MiB."""
@@ -409,6 +413,7 @@ with lading.open(sys.argv[1]) as dataset:
 """
 
 
+@pytest.mark.slow
 def test_compressed_texts_that_are_open_do_not_all_keep_what_was_unpacked(tmp_path: Path) -> None:
     lines = b"".join(b'{"t": "%s"}\n' % (b"x" * 20_000) for _ in range(1000))
     for number in range(20):

@@ -98,6 +98,7 @@ def test_of_this_machine(folder: Path, tmp_path: Path) -> None:
     assert digests == 2 * 16 * [digests[0]]
 
 
+@pytest.mark.slow
 def test_of_an_object_store(folder: Path, tmp_path: Path, server: str) -> None:
     raw = S3Store(BUCKET, client_options={"allow_http": True}, **options(server))
     for tar in (folder / "tars").iterdir():

@@ -94,6 +94,7 @@ def test_the_content_is_that_of_the_sorted_file(order: np.ndarray, tmp_path: Pat
     assert (saved.samples, saved.lost_samples) == (60, 0)
 
 
+@pytest.mark.slow
 def test_memory_is_that_of_a_batch_however_the_rows_are_scattered(tmp_path: Path) -> None:
     count, size = 12_000, 20_000
     rng = np.random.default_rng(1)

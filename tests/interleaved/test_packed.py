@@ -348,6 +348,7 @@ def test_pictures_are_filtered_by_their_first_bytes(tmp_path: Path) -> None:
     assert TALL not in kept
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("target, workers", [("webdataset", 2), ("parquet", 1), ("mds", 2)])
 def test_conversions_keep_the_digest(target: str, workers: int, tmp_path: Path) -> None:
     for number, sample in enumerate(SAMPLES):

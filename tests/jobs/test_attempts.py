@@ -171,6 +171,7 @@ def test_the_index_of_a_peer_names_the_shards_as_they_are_called(docs: Path, buc
     assert contents(f"{bucket}/out") == contents(str(tmp_path / "out"))
 
 
+@pytest.mark.slow
 def test_splits_appear_in_one_step_with_late_attempts_at_their_tasks(
     source: Path, folder: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

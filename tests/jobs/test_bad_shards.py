@@ -90,6 +90,7 @@ def test_an_error_of_damage_names_the_command(tmp_path: Path, ending: str) -> No
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("ending, case", some_pairs(WRITERS, [(0, 1), (0, 2), (1, 2), (1, 1)], one_in=3))
 def test_a_conversion_leaves_the_whole_shard_out_and_lists_it(
     tmp_path: Path, ending: str, case: tuple[int, int]

@@ -54,6 +54,7 @@ def _run(folder: Path, job: str, share: float, workers: int, files: list[str]) -
 _JOBS = {"webdataset": "mds", "mds": "parquet", "arrow": "webdataset"}
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("fmt, case", some_pairs(_JOBS, [(0, 1), (0, 2), (0.3, 2), (0.3, 1)], one_in=3))
 def test_a_source_of_large_values(tmp_path: Path, fmt: str, case: tuple[float, int]) -> None:
     job, (share, workers) = _JOBS[fmt], case
@@ -65,6 +66,7 @@ def test_a_source_of_large_values(tmp_path: Path, fmt: str, case: tuple[float, i
     assert sorted(path.name for path in tmp_path.iterdir()) == ["one.parquet", "source"]
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("fmt, job", [("webdataset", "arrow"), ("mds", "webdataset"), ("arrow", "mds")])
 def test_a_source_of_small_values(tmp_path: Path, fmt: str, job: str) -> None:
     files = _source(tmp_path, fmt, 600)
@@ -73,6 +75,7 @@ def test_a_source_of_small_values(tmp_path: Path, fmt: str, job: str) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["one.parquet", "source"]
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("fmt", ["webdataset", "mds", "arrow"])
 def test_a_source_that_is_verified(tmp_path: Path, fmt: str) -> None:
     files = _source(tmp_path, fmt, 30_000)

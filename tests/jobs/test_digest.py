@@ -228,6 +228,7 @@ def test_bytes_that_nobody_asked_for_are_not_read(tmp_path: Path, read_bytes: li
     assert sum(read_bytes) < 3_000_000
 
 
+@pytest.mark.slow
 def test_values_of_many_columns_and_shards_take_their_own_memory(tmp_path: Path) -> None:
     """Such as are kept while a walk passes by: 20 MB, not that much for each of 60 columns."""
     paths = [

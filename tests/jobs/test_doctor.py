@@ -75,6 +75,7 @@ def random_bytes(size: int) -> bytes:
 # Sizes of shards
 
 
+@pytest.mark.slow
 def test_one_huge_shard(tmp_path: Path) -> None:
     folder = tmp_path / "one big"
     folder.mkdir()
@@ -437,6 +438,7 @@ def test_a_copy_keeps_how_text_is_written(
     assert words[words.index("--to") + 2 :] == told
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("format_name, options, files", [
     ("mds", {"compression": "zstd"}, "*.mds.zstd"), ("mds", {"kind": "json"}, "*.json.meta"),
     ("arrow", {"layout": "huggingface"}, "state.json"), ("csv", {"delimiter": "tab"}, "*.tsv"),

@@ -82,6 +82,7 @@ def test_the_same_bytes_whoever_does_the_tasks(many: Path, tmp_path: Path, monke
     assert leftovers(tmp_path) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", some("shuffled", "to tars", "functions"))
 def test_orders_and_functions_in_executors(how: str, many: Path, tmp_path: Path) -> None:
     dataset = lading.open(many, view="samples")
@@ -140,6 +141,7 @@ def test_a_task_whose_process_dies_is_tried_again(many: Path, tmp_path: Path) ->
     assert leftovers(tmp_path) == []
 
 
+@pytest.mark.slow
 def test_a_task_that_nobody_survives_is_an_error_that_names_its_shards(many: Path, tmp_path: Path) -> None:
     marker = tmp_path / "deaths"
     marker.mkdir()

@@ -115,6 +115,7 @@ _SOURCES = some(
 )  # fmt: skip
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("start, view, target", _SOURCES)
 def test_the_same_bytes_whoever_does_the_tasks(
     start: str, view: str, target: str, request: pytest.FixtureRequest, tmp_path: Path
@@ -180,6 +181,7 @@ def test_rows_without_keys_are_named_by_their_number(rows: Path, tmp_path: Path)
     assert columns(tmp_path / "out", "__key__", "number") == [{"__key__": f"{n:09}", "number": n} for n in range(300)]
 
 
+@pytest.mark.slow
 def test_samples_are_never_cut(documents: Path, tmp_path: Path) -> None:
     """Row groups of any size: tasks meet where one of them ends with a sample."""
     items = pa.Table.from_batches(lading.open(documents, view="interleaved").batches())

@@ -49,6 +49,7 @@ def twins(tmp_path: Path) -> list[Path]:
     return paths
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("fmt", FORMATS)
 @pytest.mark.parametrize("workers", some(2, 1))
 def test_samples_of_one_id_in_several_shards_stay_apart(

@@ -56,6 +56,7 @@ def test_the_same_digest_with_any_number_of_workers(fmt: str, docs: Path, tmp_pa
     assert watches[0].told[-1].shards_done == done.shards
 
 
+@pytest.mark.slow
 def test_workers_open_the_source_as_it_was_opened(docs: Path, tmp_path: Path) -> None:
     """The names are longer than is usual: a worker that did not know would refuse them."""
     source = sorted(docs.glob("*.tar"))
@@ -75,6 +76,7 @@ def test_sources_may_come_from_a_generator(docs: Path, tmp_path: Path) -> None:
     assert lading.convert(iter(shards), tmp_path / "out", format="webdataset", verify=True).verified
 
 
+@pytest.mark.slow
 def test_workers_take_items_as_samples(tmp_path: Path) -> None:
     """Whatever a manifest says of the items; or who opened a tar in which no document can be read."""
     options = lading.InterleavedOptions(per_image_fields=("w",))
@@ -127,6 +129,7 @@ def test_a_bad_shard_is_the_same_error(docs: Path, tmp_path: Path) -> None:
     assert told[0]["file"] == str(bad)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("deaths, members", [(1, 20), (99, 200)])
 def test_a_task_whose_worker_is_killed_is_tried_again_and_named_at_last(
     deaths: int, members: int, tmp_path: Path

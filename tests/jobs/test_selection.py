@@ -47,6 +47,7 @@ def source(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     return tmp_path / "in"
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("target", ["webdataset", "parquet"])
 @pytest.mark.parametrize("workers", some(2, 1))
 def test_filters(target: str, workers: int, source: Path, tmp_path: Path) -> None:
@@ -272,6 +273,7 @@ def test_only_tables_of_items_can_be_lazy(target: str, source: Path, tmp_path: P
         lading.convert(source, tmp_path / "out", format=target, lazy=True)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("workers", [1, 2])
 def test_schemas_that_are_asked_for(workers: int, source: Path, tmp_path: Path) -> None:
     lading.convert(
@@ -450,6 +452,7 @@ def test_the_columns_that_all_shards_have_are_what_is_proved(tmp_path: Path) -> 
     assert pq.read_schema(out / "shard-000000.parquet").names == ["__key__", "x"]
 
 
+@pytest.mark.slow
 def test_arrow_expressions_are_conditions_too(source: Path, tmp_path: Path) -> None:
     condition = pc.field("score") > 1
     done = lading.convert(source, tmp_path / "out", format="parquet", where=condition)

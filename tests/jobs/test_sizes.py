@@ -66,6 +66,7 @@ _WRITTEN: list[tuple[str, str, dict[str, Any]]] = [
 """Sources, formats and options, so that `some_pairs` gives every format both sizes."""
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("written, size", some_pairs(some(*_WRITTEN, least=8), [1_000_000, 3_000_000]))
 @pytest.mark.usefixtures("one_task")
 def test_all_shards_but_the_last_are_within_a_tenth(
@@ -95,6 +96,7 @@ def test_the_same_bytes_with_any_number_of_workers(target: str, images: Path, tm
     assert written(1) == written(3)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     "target, cut", some_pairs(_TARGETS, [{"num_shards": 7}, {"rows_per_shard": 300}, {"shard_size": "2MB"}])
 )

@@ -199,6 +199,7 @@ def test_a_list_of_shards_that_was_changed_is_refused(tmp_path: Path) -> None:
     assert caught.value.file == str(path)
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.parametrize("fmt", ["webdataset", "parquet", "mds", "media_archive"])
 def test_what_workers_write_has_its_checksums(fmt: str, workers: int, tmp_path: Path) -> None:

@@ -41,6 +41,7 @@ def many(docs: Path, tmp_path: Path) -> dict[str, Path]:
     return {fmt: tmp_path / fmt for fmt in ("webdataset", "parquet")}
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("start, target, view", some(
     ("webdataset", "parquet", "samples"), ("parquet", "webdataset", "interleaved"),
     ("webdataset", "webdataset", "samples"), ("webdataset", "webdataset", "interleaved"),
@@ -77,6 +78,7 @@ def test_foreign_tars_are_taken_as_the_first_of_them_is(docs: Path, tmp_path: Pa
     assert contents(tmp_path / "out1") == contents(tmp_path / "out2")
 
 
+@pytest.mark.slow
 def test_parts_of_a_dataset_through_a_remote_kind_of_store(many: dict[str, Path], tmp_path: Path) -> None:
     """fsspec's own local files: a store that gives names by moving."""
     for workers in (1, 2):
@@ -94,6 +96,7 @@ def test_progress_is_the_sum_of_all_workers(many: dict[str, Path], tmp_path: Pat
     assert sorted(told, key=lambda p: p.samples) == told
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("target", ["webdataset", "parquet"])
 @pytest.mark.parametrize("worth_s, most", [(1e9, 0), (0, 2)])
 def test_workers_for_little_are_begun_only_when_the_first_task_shows_their_worth(
@@ -114,6 +117,7 @@ def test_workers_for_little_are_begun_only_when_the_first_task_shows_their_worth
     assert (watch.counts[0], max(watch.counts)) == (0, most)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("heavy", some("compressed", "where", "verify", "compression", least=2))
 def test_workers_for_what_takes_long_are_begun_at_once(
     heavy: str, many: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -143,6 +147,7 @@ def test_a_limit_takes_the_first_samples(many: dict[str, Path], tmp_path: Path) 
     assert lading.digest(tmp_path / "out1").ordered == lading.digest(many["parquet"], limit=7).ordered
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("options", some({}, {"view": "samples"}, {"min_side": 10}, {"on_error": "drop_row"}, least=2))
 @pytest.mark.parametrize("target", ["webdataset", "parquet"])
 @pytest.mark.parametrize("start", some("webdataset", "parquet"))
@@ -211,6 +216,7 @@ def test_a_bad_shard_is_the_same_error_and_the_old_dataset_stays(many: dict[str,
     assert [p.name for p in tmp_path.iterdir() if p.name.startswith(".")] == []
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("deaths", [2, 99])
 def test_a_task_whose_worker_is_killed_is_tried_again_and_named_at_last(deaths: int, tmp_path: Path) -> None:
     for number in range(4):

@@ -279,6 +279,7 @@ def test_responses_that_are_encoded_too_often(tmp_path: Path, word: bytes) -> No
         read(tmp_path, record(block(11)))
 
 
+@pytest.mark.slow
 def test_many_chunks_take_the_memory_of_what_they_hold(tmp_path: Path) -> None:
     body = record(_HTTP + b"Transfer-Encoding: chunked\r\n\r\n" + b"1\r\nX\r\n" * 200_000 + b"0\r\n\r\n")
     reader = WarcReader(tmp_path)

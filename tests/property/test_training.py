@@ -102,6 +102,7 @@ _HOW = {
 }
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     "case",
     _cases(
@@ -112,11 +113,13 @@ def test_samples_in_every_form(sources: _Sources, case: dict[str, Any]) -> None:
     _check(sources, case, documents=False)
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("case", _cases(source=[*DOCUMENT_SOURCES], shuffle=_SHUFFLES[1:], **_HOW))
 def test_documents_in_every_form(sources: _Sources, case: dict[str, Any]) -> None:
     _check(sources, case, documents=True)
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("source", ["tar.gz", "mds.zstd", "parquet"])
 def test_five_epochs_one_after_the_other(sources: _Sources, source: str) -> None:
     dataset = sources.opened(source, documents=False)

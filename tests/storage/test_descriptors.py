@@ -84,6 +84,7 @@ def test_a_file_that_is_cut_while_its_descriptor_is_closed_is_found(tmp_path: Pa
         file.check()
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("fmt", some("webdataset", "arrow", "parquet", "mds", "media_archive", least=2))
 def test_datasets_of_many_shards_are_read_with_few_files(fmt: str, tmp_path: Path, few_files: None) -> None:
     values = [bytes([i]) + np.random.default_rng(i).bytes(9000) for i in range(_FILES)]

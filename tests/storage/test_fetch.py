@@ -188,6 +188,7 @@ def test_heads_of_whole_files_ask_for_no_more(places: tuple[list[FileEntry], Sto
         assert whole == BODY[3:]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("most", [16, None])
 def test_heads_of_packed_ranges_are_unpacked_a_few_at_a_time(most: int | None, tmp_path: Path) -> None:
     """However many there are: each has the limit for itself, and they are not in memory together."""

@@ -38,6 +38,7 @@ def test_a_loader_of_lading(folder: Path, options: dict[str, Any], through: Any)
     assert_exact_resume(lambda: lading.loader(folder, 4, shuffle=True, **options), through=through)
 
 
+@pytest.mark.slow
 def test_a_mixture_without_an_end(folder: Path) -> None:
     ds = lading.open(folder)
     mixture = lading.mix({"a": (ds, 0.3), "b": (ds[:5], 0.7)}, stop="never")

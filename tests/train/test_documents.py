@@ -25,6 +25,7 @@ def _batches(source: Any, **options: Any) -> list[Any]:
     return [*lading.loader(source, 4, **{"shuffle": "global", "seed": 1, "decode": False, **options})]
 
 
+@pytest.mark.slow
 def test_a_document_that_is_its_own_neighbour(documents: Dataset) -> None:
     """A concatenation, a padded batch and a mixture give a document twice; a step in between reads it otherwise."""
     twice = lading.concat([documents, documents])

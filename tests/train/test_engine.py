@@ -391,6 +391,7 @@ print(grown[-1] - grown[0])
 """
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_from_epoch_to_epoch(folders: Path) -> None:
     """In a process of its own: other tests leave memory behind that is used again, or not."""
     asked = [sys.executable, "-c", _FIVE_EPOCHS, str(folders / "parquet"), str(20 * _COUNT)]

@@ -218,6 +218,7 @@ while True:
 """
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     "kind, where",
     some_pairs(["threads", "workers", "torch"], ["transform", "batch_transform", "batches"]),
@@ -303,6 +304,7 @@ for i, batch in enumerate(loader):
 """
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("name", ["webdataset", "mds", "arrow", "parquet"])
 def test_truncated_files_do_not_end_the_process_without_maps(tmp_path: Path, name: str) -> None:
     with lading.writer(tmp_path / "data", format=name, rows_per_shard=60) as writer:

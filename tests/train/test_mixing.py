@@ -159,6 +159,7 @@ def _plain(sample: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in sample.items() if value is not None}
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("shuffle", [False, True])
 def test_documents_are_mixed_with_samples(

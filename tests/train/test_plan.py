@@ -59,6 +59,7 @@ def _remote(folder: Path) -> tuple[lading.Dataset, CountingStore]:
     return lading.open("box://d", stores=Stores({"box://": store})), store
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("shuffle", [False, "global", "block"])
 @pytest.mark.parametrize("name, ranks", some_pairs([*_FORMATS, "jsonl"], [(1, 16), (3, 8), (64, 2)]))
 def test_requests_and_bytes_are_those_of_the_loader(
@@ -112,6 +113,7 @@ def test_memory_is_at_most_what_is_read_ahead(folder: Path) -> None:
     assert small.requests is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shuffle", ["global", "block"])
 def test_a_billion_samples_are_planned_by_some_stretches(folder: Path, shuffle: Any) -> None:
     ends = np.arange(1, 1001) * 1_000_000

@@ -95,6 +95,7 @@ def _read(far: CountingStore, name: str, world: int, **options: Any) -> tuple[li
     return found, far.bytes_read, far.requests["get_ranges"]
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("world, most", [(1, 1.1), (4, 1.2)])
 @pytest.mark.parametrize("shuffle", ["block", False])
 @pytest.mark.parametrize("name", [*_RANGES, *_UNITS])
@@ -176,6 +177,7 @@ class _Busy(Exception):
     status = 503
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("name", ["webdataset", "mds", "arrow", "parquet"])
 def test_a_busy_server_is_asked_again_or_is_an_error_that_names_the_shard(store: MemoryStore, name: str) -> None:
     failing = _Failing(store)

@@ -136,6 +136,7 @@ CASES: dict[str, tuple[Callable[[lading.Dataset], lading.Dataset], Callable[[_Ro
 }  # fmt: skip
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("chain, plain", CASES.values(), ids=CASES.keys())
 def test_it_is_the_plain_computation(
     chain: Callable[[lading.Dataset], lading.Dataset], plain: Callable[[_Rows], _Rows], source: Path
@@ -147,6 +148,7 @@ def test_it_is_the_plain_computation(
         assert len(chosen) == len(expected)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("source, name", some_pairs(SOURCES, CASES, one_in=3), indirect=["source"])
 def test_the_plain_computation_is_written(source: Path, name: str, tmp_path: Path) -> None:
     chain, plain = CASES[name]

@@ -76,6 +76,7 @@ def test_steps_run_over_all_parts(parts: list[lading.Dataset]) -> None:
     assert [s["txt"] for s in lading.concat([ds[:2], ds[-1:]])] == ["caption 0", "caption 1", "line 3"]
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     "target, options", [("parquet", {}), ("webdataset", {}), ("arrow", {}), ("mds", {"nulls": "mask"})]
 )
@@ -189,6 +190,7 @@ def test_any_number_of_workers_writes_the_same_bytes(target: str, large: list[la
     assert [sample["txt"] for sample in lading.open(tmp_path / "out2").with_decode(False)][:79] == texts
 
 
+@pytest.mark.slow
 def test_indexes_of_any_number_of_workers_are_the_same_bytes(large: list[lading.Dataset], tmp_path: Path) -> None:
     ds = lading.concat(large).where("txt != '3'").shuffle(seed=1)
     for workers in (1, 2):

@@ -108,6 +108,7 @@ CHANGES = [
 ]  # fmt: skip
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("change, to", some_pairs(CHANGES, FORMATS))
 def test_changed_documents_equal_a_plain_change(
     source: Path, tmp_path: Path, to: str, change: tuple[Callable[..., Any], Callable[..., None]]

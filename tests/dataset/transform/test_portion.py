@@ -138,6 +138,7 @@ def _check(error: LadingError, source: Path, *, keyed: bool = False) -> None:
     assert error.sample in ({None, f"b{BROKEN[1]:05d}"} if keyed else {None})
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("step, case", some_pairs(STEPS, _KEYED))
 def test_an_error_of_a_step_names_file_and_row(
     step: str, case: tuple[str, bool], sources: Callable[[str, bool], Path]
@@ -163,6 +164,7 @@ def test_flatten_and_cast_name_file_and_row(name: str, sources: Callable[[str, b
         _check(_raised(made), source, keyed=keyed)
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.parametrize("name", ["webdataset", "parquet"])
 def test_conversions_name_file_and_row(

@@ -27,6 +27,7 @@ def _written(table: pa.Table, **options: Any) -> int:
     return sum(batch.num_rows for batch in reader.batches(Scan(max_rows=1 << 20, max_bytes=1 << 30)))
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("compression", ["zstd", "lz4"])
 def test_values_that_expand_more_than_readers_accept(compression: str) -> None:
     table = pa.table({"v": pa.array([bytes(DEFAULT_LIMITS.arrow_batch_bytes + 1)], pa.large_binary())})

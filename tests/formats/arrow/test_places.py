@@ -200,6 +200,7 @@ def test_rows_by_numbers_of_numpy(tmp_path: Path, source: str, kind: type[np.int
         assert dataset[np.int8(-1)] == {"a": count - 1, "b": count - 1}
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("make", [pa.ipc.new_file, pa.ipc.new_stream])
 def test_any_byte_of_a_head(tmp_path: Path, source: str, make: Any) -> None:
     table = pa.table({"a": [1, 2], "t": ["x", None]})

@@ -257,6 +257,7 @@ def test_dictionaries_that_grow_are_read_from_where_they_began() -> None:
         assert reader.get_sample(row) == rows[row]
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("compression", ["zstd", "lz4"])
 def test_a_batch_that_unpacks_to_far_more_is_refused(compression: str) -> None:
     zeros = pa.table({"b": pa.array([bytes(1 << 20)] * 300, pa.large_binary())})
@@ -850,6 +851,7 @@ def test_large_values_of_a_mapped_file_are_read_not_touched(kind: pa.DataType, t
     assert [reader.get_sample(row).get("b") for row in order] == [values[row] for row in order]
 
 
+@pytest.mark.slow
 def test_pages_touched_at_random_are_given_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(blocks, "_TOUCHED_BYTES", 96 << 20)
     path = tmp_path / "s.arrow"
@@ -987,6 +989,7 @@ print("done" if hits > 1 else hits)
 """
 
 
+@pytest.mark.slow
 def test_a_shard_may_be_collected_while_another_is_closed(tmp_path: Path) -> None:
     command = [sys.executable, "-c", COLLECTED, str(tmp_path / "a.arrow")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)

@@ -371,6 +371,7 @@ def test_any_bytes_are_an_error_or_data(noise: bytes, step: int) -> None:
             assert "t.csv" in str(error)  # noqa: PT017 - some are data
 
 
+@pytest.mark.slow
 def test_long_records_and_records_that_are_too_long() -> None:
     long = '"' + "x,\n" * (3 << 20) + '"'
     data = f'a,b\n1,2\n{long},3\n""","\n'.encode()

@@ -273,6 +273,7 @@ def test_compressed_files_are_told_by_content(path: str) -> None:
                 reader(packed[:cut], path).schema()
 
 
+@pytest.mark.slow
 def test_lines_longer_than_a_read_and_lines_that_are_too_long() -> None:
     long = json.dumps({"a": "x" * (9 << 20)})
     assert [len(row["a"]) for row in everything(lines('{"a": ""}', long, '{"a": "y"}'))] == [0, 9 << 20, 1]
@@ -306,6 +307,7 @@ def test_random_access_reads_what_lies_around_the_rows() -> None:
         again.read(np.array([3, 20_000]))
 
 
+@pytest.mark.slow
 def test_rows_of_a_compressed_file_that_are_read_in_order_unpack_it_once() -> None:
     chance = np.random.default_rng(0)
     data = gzip.compress(lines(*(json.dumps({"n": i, "text": chance.bytes(600).hex()}) for i in range(20_000))), 1)

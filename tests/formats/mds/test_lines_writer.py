@@ -155,6 +155,7 @@ def test_what_is_written_is_read(options: dict[str, Any], compression: str | Non
     assert lading.diff(tmp_path / "new", tmp_path / "new" / "index.json").equal
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("options", _KINDS)
 def test_workers_write_the_same_files(options: dict[str, Any], tmp_path: Path) -> None:
     with lading.writer(tmp_path / "source", format="parquet", shard_size=5000) as writer:

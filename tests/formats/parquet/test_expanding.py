@@ -20,6 +20,7 @@ from soak import some
 _GIANT = 96 << 20
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     "compression, place, native",
     [
@@ -61,6 +62,7 @@ def test_pages_that_expand_too_much_are_stored_as_they_are(
     assert not recovered.lost
 
 
+@pytest.mark.slow
 def test_large_lists_and_texts_that_expand_too_much(tmp_path: Path) -> None:
     table = pa.table(
         {

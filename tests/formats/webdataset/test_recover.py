@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import tarfile
 
+import pytest
+
 from cost import costs_at_most
 from lading.formats.base import ShardFile, map_file
 from lading.formats.webdataset.recover import find_members
@@ -26,6 +28,7 @@ def test_what_a_damage_costs_does_not_grow_with_what_is_behind_it() -> None:
     assert costs_at_most(2, lambda: members_in(far), lambda: members_in(near))
 
 
+@pytest.mark.slow
 def test_what_a_damage_costs_does_not_grow_with_the_damages_before_it() -> None:
     many, few = HURT * 1500 + MEMBER, HURT * 150 + MEMBER
     assert (members_in(many), members_in(few)) == (1501, 151)
