@@ -60,6 +60,7 @@ def diff(
     any_order: bool = False,
     max_differences: int = 10,
     options: Sequence[Mapping[str, Any]] = ({}, {}),
+    storage_options: Mapping[str, Any] | None = None,
     on_progress: OnProgress | None = None,
     progress: bool = True,
 ) -> DiffResult:
@@ -77,13 +78,18 @@ def diff(
             sample, some 50 bytes each.
         max_differences: differences to describe, at most.
         options: further arguments of `lading.open`, for each side.
+        storage_options: options of object stores, such as `{"endpoint": "http://minio:9000"}`, also by URL prefix, for
+            each side that is no open dataset.
         on_progress: called after every batch and shard of the first dataset.
         progress: whether a bar may appear after two seconds, in a terminal or a notebook.
     """
     totals = (DatasetDigest(), DatasetDigest())
+    shared = {} if storage_options is None else {"storage_options": storage_options}
+    opening = [{**({} if isinstance(side, Dataset) else shared), **own}
+               for side, own in zip((one, other), options, strict=True)]  # fmt: skip
     with (
-        open_shards(one, **options[0]) as a,
-        open_shards(other, **options[1]) as b,
+        open_shards(one, **opening[0]) as a,
+        open_shards(other, **opening[1]) as b,
         shown_progress("comparing", on_progress, progress=progress) as report,
         reporting_passes(a, report),
         reporting_passes(b, report),

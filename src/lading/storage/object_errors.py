@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from lading.errors import DestinationExists, LadingError, StoreError, UsageError
 from lading.storage.retries import TRANSIENT_STATUS
 
-__all__ = ["holds_secret", "may_pass", "own_error"]
+__all__ = ["holds_secret", "is_outside", "may_pass", "own_error"]
 
 _STATUS: Final = re.compile(r"status code: (\d{3} [A-Za-z ]*)")
 _REGION: Final = re.compile(r"(?:expecting '|<Region>)([\w-]+)")
@@ -24,6 +24,8 @@ _LIMITS: Final = re.compile(
 )
 _SECONDS: Final = {"ns": 1e-9, "µs": 1e-6, "ms": 1e-3, "s": 1.0}
 _WHOLE: Final = ("non-partial response", "Range request not supported")
+_OUTSIDE: Final = ("416 Range Not Satisfiable", "Wanted range starting at")
+"""What S3 says of a range behind the end of a file, and what obstore makes of the answer of Azure."""
 _ANONYMOUS: Final = "Of a public bucket, add --storage-option anonymous=true."
 
 
@@ -45,6 +47,11 @@ def holds_secret(error: Exception) -> bool:
     return "sig=" in str(error)
 
 
+def is_outside(text: str) -> bool:
+    """Return whether an error says that a range begins behind the end of its file."""
+    return any(said in text for said in _OUTSIDE)
+
+
 def may_pass(error: Exception) -> bool:
     """Return whether the same request may succeed.
 
@@ -52,6 +59,8 @@ def may_pass(error: Exception) -> bool:
     """
     text = str(error)
     status, limits = _STATUS.search(text), _LIMITS.search(text)
+    if is_outside(text):
+        return False
     if type(error).__name__ != "GenericError" or (limits is None and _REPEATED.search(text)):
         return False
     if limits is not None:

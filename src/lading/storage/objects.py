@@ -27,7 +27,7 @@ from lading.errors import LadingError, MissingExtra, ShortRead, StoreError, Usag
 from lading.storage.base import Buffer, FileInfo, aborting, check_inside, check_version, store_errors, unfinished
 from lading.storage.credentials import profile_options, refuse_no_credentials
 from lading.storage.nearby_ranges import GAPS_A_REQUEST
-from lading.storage.object_errors import holds_secret, may_pass, own_error
+from lading.storage.object_errors import holds_secret, is_outside, may_pass, own_error
 from lading.storage.publish import publish_by_copies
 from lading.storage.retries import Retries, is_transient
 from lading.storage.store_options import KINDS, client_settings, for_obstore, refuse_unknown, without_values
@@ -57,7 +57,6 @@ _RETRIES: Final = 10
 _ATTEMPTS: Final = 7
 """Of a call that obstore does not repeat."""
 _UNKNOWN: Final = re.compile(r"Configuration key: '([^']*)' is not valid")
-_OUTSIDE: Final = "416 Range Not Satisfiable"
 
 _used_in: int | None = None
 """The process that used obstore first: its children cannot."""
@@ -144,7 +143,7 @@ class ObjectStore:
         try:
             answers = iter(self._each(calls))
         except StoreError as error:
-            if _OUTSIDE in str(error):
+            if is_outside(str(error)):
                 info = self.head(path)
                 check_version(path, version, info.version)
                 check_inside(path, ranges, info.size_bytes)
