@@ -85,7 +85,8 @@ def _of_python(value: Any, inner: _Inner) -> Any:
     elif isinstance(value, os.PathLike):
         found = os.fspath(value)
     elif isinstance(value, (bytes, bytearray, memoryview)):
-        found = f"bytes {xxhash.xxh3_128_hexdigest(bytes(value))}"
+        whole = value if memoryview(value).c_contiguous else bytes(value)
+        found = f"bytes {xxhash.xxh3_128_hexdigest(whole)}"
     elif isinstance(value, Enum):
         found = value.name
     return found
@@ -110,7 +111,7 @@ def _of_library(value: Any, inner: _Inner) -> Any:
     elif isinstance(value, np.ndarray) and value.dtype.hasobject:
         found = inner(value.tolist())
     elif isinstance(value, np.ndarray):
-        data = np.ascontiguousarray(value).tobytes()
+        data = np.ascontiguousarray(value).reshape(-1).view(np.uint8)
         found = f"array {value.dtype.str} {value.shape} {xxhash.xxh3_128_hexdigest(data)}"
     elif isinstance(value, np.generic):
         found = inner(value.item())
