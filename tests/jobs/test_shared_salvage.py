@@ -17,14 +17,13 @@ import lading
 from counted_files import CountedFiles
 from damage import break_header, damaged, some_rows
 from lading.errors import UsageError
-from lading.jobs import reading
+from lading.jobs import pool, progress, reading
 from tars import tar_of
 
 
 @pytest.fixture(autouse=True)
 def _each_shard_is_a_task(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reading, "_TASK_SHARDS", 1)
-    monkeypatch.setattr(reading.Speed, "is_worth_workers", lambda _: True)
 
 
 def own(source: Path, fmt: str = "webdataset", shard_size: str = "60kb") -> None:
@@ -39,11 +38,12 @@ def shards(source: Path, ending: str) -> list[Path]:
 
 
 def with_checksums(source: Path) -> None:
-    """One tar differs from its checksum, another one is cut."""
+    """One tar differs from its checksum, another one is cut, and one is gone."""
     own(source)
-    first, second, *_ = shards(source, ".tar")
+    first, second, third, *_ = shards(source, ".tar")
     first.write_bytes(damaged(first.read_bytes(), 5000, "zeroed"))
     second.write_bytes(second.read_bytes()[:9000])
+    third.unlink()
 
 
 def with_a_damaged_manifest(source: Path) -> None:
@@ -110,10 +110,19 @@ def test_threads_save_the_same_as_one_process(make: Callable[[Path], None], tmp_
         assert salvaged(source, out, executor=executor) == alone
 
 
-def test_worker_processes_save_the_same(tmp_path: Path) -> None:
-    source, out = tmp_path / "source", tmp_path / "out"
+def test_worker_processes_save_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source, out, begun = tmp_path / "source", tmp_path / "out", list[int]()
     with_checksums(source)
+
+    class Watched(pool.Workers):
+        def __init__(self, count: int, **how: Any) -> None:
+            begun.append(count)
+            super().__init__(count, **how)
+
+    monkeypatch.setattr(reading, "Workers", Watched)
+    monkeypatch.setattr(progress, "_WORTH_S", 0)
     assert salvaged(source, out, workers=2) == salvaged(source, out, workers=1)
+    assert begun == [2]
 
 
 def test_only_damaged_shards_are_searched_again(tmp_path: Path) -> None:

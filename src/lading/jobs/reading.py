@@ -15,8 +15,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from lading.dataset.shards.shards import Shards
-from lading.dataset.source.source import Source, source_names
-from lading.errors import StoreError, UsageError
+from lading.dataset.source.source import Listing, Source, source_names
+from lading.errors import UsageError
 from lading.formats.registry import is_installed
 from lading.jobs.conversion_job import absolute_path
 from lading.jobs.executors import open_executor
@@ -106,6 +106,7 @@ def look_at_shards(
     *,
     on_digests: Callable[[NDArray[np.uint8]], None],
     on_progress: OnProgress | None,
+    listing: Listing | None = None,
 ) -> Generator[dict[str, Any]]:
     """What was found of each shard, in order; digests of its samples are handed over before.
 
@@ -119,6 +120,7 @@ def look_at_shards(
         shards: numbers of those that are looked at.
         on_digests: called with digests of samples, `(samples, 16)`, in order.
         on_progress: called after every batch and shard.
+        listing: the shards with the sizes that are known of them; by default those of the dataset.
 
     Raises:
         LadingError: whatever a look raised, in whichever process.
@@ -139,7 +141,8 @@ def look_at_shards(
         tally.add(Tally(0, samples, 0, size_bytes))
         tell(tally)
 
-    tasks = _tasks(dataset, shards) if elsewhere or count > 1 else [_Task(0, shards, 0)]
+    shares, sized = elsewhere or count > 1, listing or dataset.listing
+    tasks = _tasks(sized, dataset.stores, shards) if shares else [_Task(0, shards, 0)]
     speed = Speed(sum(task.source_bytes for task in tasks))
     begun = 0
 
@@ -218,9 +221,11 @@ def _taken_out(path: str) -> Iterator[NDArray[np.uint8]]:
     os.unlink(path)
 
 
-def _tasks(dataset: Shards, shards: Sequence[int]) -> list[_Task]:
+def _tasks(listing: Listing, stores: Stores, shards: Sequence[int]) -> list[_Task]:
     """Consecutive shards go together, up to 64 of them or 128 MB: whoever ends first takes the next."""
-    sizes = _sizes(dataset, shards)
+    # That a shard is not there, is for who reads it to say.
+    chosen = replace(listing, table=listing.table.take(pa.array(shards, pa.int64())))
+    sizes = dict(zip(shards, shard_sizes(chosen, stores, skip=True), strict=True))
     tasks: list[_Task] = []
     mine: list[int] = []
     size = 0
@@ -231,15 +236,6 @@ def _tasks(dataset: Shards, shards: Sequence[int]) -> list[_Task]:
         mine.append(number)
         size += sizes[number]
     return [*tasks, _Task(len(tasks), mine, size)] if mine else tasks
-
-
-def _sizes(dataset: Shards, shards: Sequence[int]) -> dict[int, int]:
-    """Sizes of shards by number; 0 for all where one cannot be looked at: to say so is for who reads it."""
-    listing = replace(dataset.listing, table=dataset.listing.table.take(pa.array(shards, pa.int64())))
-    try:
-        return dict(zip(shards, shard_sizes(listing, dataset.stores), strict=True))
-    except StoreError:
-        return dict.fromkeys(shards, 0)
 
 
 def _processes(dataset: Shards, reading: Reading) -> int:

@@ -329,8 +329,9 @@ class _Search:
         samples = 0
         total = len(self._dataset.listing)
         found = look_at_shards(
-            self._dataset, _left_to_search, reading, range(total), on_digests=lambda _: None, on_progress=None
-        )
+            self._dataset, _left_to_search, reading, range(total), on_digests=lambda _: None, on_progress=None,
+            listing=replace(self._dataset.listing, table=self._found.told),
+        )  # fmt: skip
         with closing(found) as results:
             for number, told in enumerate(results):
                 saved = self._sound(number, told) or self._look_at(number)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from lading.dataset.order.arranged import Arranged
 from lading.dataset.source.source import Listing
@@ -17,6 +18,7 @@ from lading.errors import StoreError
 from lading.formats.base import Stretch
 from lading.pipeline.cutting import Cut
 from lading.storage.base import Store, file_infos
+from lading.storage.concurrent import concurrent_map, is_remote
 from lading.storage.stores import Stores, resolve
 
 __all__ = [
@@ -196,7 +198,8 @@ def shard_sizes(listing: Listing, stores: Stores, *, skip: bool = False) -> Iter
         except StoreError:
             if not skip:
                 raise
-            found = [_size_or_none(*places[at]) for at in mine]
+            asked = [partial(_size_or_none, *places[at]) for at in mine]
+            found = list(concurrent_map(asked, remote=is_remote(places[mine[0]][0])))
         for at, size in zip(mine, found, strict=True):
             sizes[unknown[at]] = size
     return iter(sizes)
