@@ -723,24 +723,36 @@ class Asked(WrappedStore):
             yield len(found)
 
 
-def test_one_window_of_a_remote_tar_is_requested_while_another_is_in_use() -> None:
-    data = tar_of(*((f"{i:03}.a", bytes(50_000)) for i in range(300)))
+def test_three_windows_of_a_remote_tar_are_requested_while_one_is_in_use() -> None:
+    data = tar_of(*((f"{i:03}.a", bytes(50_000)) for i in range(600)))
     store, asked = Asked(data), list[tuple[int, int]]()
-    # The head, and a window for each run of members. Behind a window of a MiB or more, the next one is there as well.
-    for _, count in zip(store.runs(), [2, 3, 4, 6, 7, 8, 8], strict=True):
+    # The head, and a window for each run of members. Behind a window of 4 MiB, the next three are asked for as well.
+    for _, count in zip(store.runs(), [2, 3, 4, 5, 6, 10, 11, 12, 13, 13, 13, 13], strict=True):
         asked += [store.ranges.get(timeout=30) for _ in range(count - len(asked))]
         assert store.ranges.empty()
-    assert [length >> 17 for _, length in asked[1:-1]] == [1, 2, 4, 8, 16, 32]
+    asked.sort()
+    assert [length >> 17 for _, length in asked[1:-1]] == [1, 2, 4, 8, 16, *[32] * 6]
     assert all(offset == at + length for (at, length), (offset, _) in pairwise(asked[1:]))
     assert sum(asked[-1]) <= len(data)
 
 
 def test_members_before_a_window_that_fails_are_given_first() -> None:
-    members = ((f"{i:03}.a", bytes(50_000)) for i in range(100))
+    members = ((f"{i:03}.a", bytes(50_000)) for i in range(300))
     found = list[int]()
     with pytest.raises(StoreError, match="does not answer"):
-        found.extend(Asked(tar_of(*members), whole_bytes=3 << 20).runs())
-    assert sum(found) == 1 + (15 << 17) // (50_176 + 512)  # windows of 128 KiB to 1 MiB
+        found.extend(Asked(tar_of(*members), whole_bytes=9 << 20).runs())
+    assert sum(found) == 1 + ((31 << 17) + (4 << 20)) // (50_176 + 512)  # windows of 128 KiB to 2 MiB, and one of 4 MiB
+
+
+def test_a_member_whose_records_lie_in_two_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(walks, "_FIRST_WINDOW", 2560)
+    monkeypatch.setattr(walks, "_LARGE_WINDOW", 5 << 10)
+    members = [(f"{'n' * 200}{i:03}.a", b"%d" % i) for i in range(100)]
+    data = tar_of(*members, form=tarfile.PAX_FORMAT)
+    store = Asked(data)
+    assert sum(store.runs()) == 100
+    ranges = sorted(store.ranges.get() for _ in range(store.ranges.qsize()))[1:]
+    assert all(offset == at + length for (at, length), (offset, _) in pairwise(ranges))  # nothing is read twice
 
 
 def test_a_sidecar_of_a_tar_with_other_members_around() -> None:

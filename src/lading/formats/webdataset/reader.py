@@ -308,7 +308,7 @@ class WebdatasetReader(MemberReader):
     def batches(self, scan: Scan = DEFAULT_SCAN) -> Iterator[pa.RecordBatch]:
         """Yield all samples in order, none of them cut: references for plain tars, values for compressed ones.
 
-        Peak memory: 45 MB; for compressed tars also twice `max_bytes`, or twice the largest sample; with sparse
+        Peak memory: 50 MB; for compressed tars also twice `max_bytes`, or twice the largest sample; with sparse
         members, `max_bytes`, or the largest sample, with their holes filled.
 
         Raises:

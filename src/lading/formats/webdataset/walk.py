@@ -5,14 +5,16 @@ Only in a tar with links, all headers are read once more, to find these files. O
 it, webdataset sees the file alone, and so does a reader of samples here.
 
 A file of this machine is read where its headers are, mapped or not. From other stores, windows are requested that grow
-while members are small and shrink to a header where they are large. The next large window is requested while the
-members of the one before it are in use. A compressed file is read forward once.
+while members are small and shrink to a header where they are large. The next large windows are requested while
+the members of the one before them are in use. A compressed file is read forward once.
 """
 
 from __future__ import annotations
 
 import shlex
+from collections import deque
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from functools import partial
 from posixpath import normpath
@@ -65,10 +67,10 @@ _REGULAR_FILE = ord("0")
 _READ_BYTES = 1 << 20
 _FIRST_WINDOW = 64 << 10
 _SMALL_WINDOW = 16 << 10
-_LARGE_WINDOW = 8 << 20
-_AHEAD_WINDOW = 1 << 20
-"""Least size of a window behind which the next one is requested while its members are in use: whoever looks at few
-members does not get so far."""
+_LARGE_WINDOW = 4 << 20
+_WINDOWS_AHEAD = 3
+"""Large windows that are requested while the members of the one before them are in use. Whoever looks at few members
+does not get to large windows."""
 _MOST_WAITING = 8
 """Runs of members of a window that are held meanwhile: 16,384 members."""
 _LOOK_WINDOW = 512 << 10
@@ -325,7 +327,7 @@ class Walk:
         self.cursor = replace(tar.start, at=start, reach=min(reach, MAX_REACH))
 
     def __iter__(self) -> Iterator[Headers]:
-        """Yield runs of members; never an empty one. Peak memory: 45 MB.
+        """Yield runs of members; never an empty one. Peak memory: 50 MB.
 
         Raises:
             CorruptShard, LimitExceeded: the tar is invalid; the error names the file and the offset.
@@ -362,12 +364,13 @@ class Walk:
 
     def _over_ranges(self) -> Iterator[Headers]:
         total = self._tar.entry.size_bytes if self._stop is None else self._stop
-        dear, remote = self._tar.source.store.request_bytes, is_remote(self._tar.source.store)
-        recent = self._tar.source.recent if remote else None
+        dear, recent = self._tar.source.store.request_bytes, self._tar.source.recent
+        recent = recent if is_remote(self._tar.source.store) else None
         small, most = max(BLOCK, min(_SMALL_WINDOW, dear // 32)), _LOOK_WINDOW if self._few else _LARGE_WINDOW
         size, count, window = _FIRST_WINDOW, 0, Window(np.zeros(0, np.uint8), self.cursor.at, total)
-        waiting: list[Headers] = []  # the members of a window, until the next window is asked for
-        with Threads(1, "lading-window") as ahead:
+        waiting: list[Headers] = []  # the members of a window, until the next windows are asked for
+        with Threads(_WINDOWS_AHEAD, "lading-window") as threads:
+            ahead = _Ahead(self._tar.source, total, threads)
             while not self.cursor.done:
                 at = self.cursor.at
                 if self.cursor.need or at >= window.stop:
@@ -375,16 +378,21 @@ class Walk:
                     far = count > 0 and at - window.base >= count * dear
                     size, count = (small if far else min(2 * size, most)), 0
                     # The end of a value is read with the next header, for the fetch of the value.
-                    near = recent is not None and at < total and 0 < at - window.stop <= size // 2
-                    start = window.stop if near else at
-                    length = min(max(self.cursor.need, start + size), total) - start
-                    ask = partial(self._ask, start, length)
-                    answer = ahead.submit(ask) if remote and size >= _AHEAD_WINDOW else None
+                    near = recent is not None and at < total and at - window.stop <= size // 2
+                    start = stop = window.stop if near else at
+                    if near and size == _LARGE_WINDOW:
+                        ahead.ask(start, size)
                     yield from _taken(waiting)
-                    data = ask() if answer is None else answer.result()
-                    window = Window(_as_array(data), start, total)
-                    if recent is not None and data:
-                        recent.add(self._tar.entry, start, data)
+                    parts = [window.data[at - window.base :]] if at < start else []
+                    while stop == start or start < stop < min(self.cursor.need, total):
+                        data = ahead.take(stop, max(self.cursor.need - stop, size))
+                        parts.append(_as_array(data))
+                        if not parts[-1].size:
+                            break
+                        if recent is not None:
+                            recent.add(self._tar.entry, stop, data)
+                        stop += parts[-1].size
+                    window = Window(parts[0] if len(parts) == 1 else np.concatenate(parts), min(at, start), total)
                 try:
                     found, self.cursor = scan(window, self.cursor)
                 except (CorruptShard, LimitExceeded):
@@ -392,12 +400,9 @@ class Walk:
                     raise
                 count += int(np.count_nonzero(found.length > small))
                 waiting += [found] if len(found) else []
-                if size < _AHEAD_WINDOW or len(waiting) > _MOST_WAITING:
+                if not ahead.is_asked or len(waiting) > _MOST_WAITING:
                     yield from _taken(waiting)
         yield from _taken(waiting)
-
-    def _ask(self, start: int, length: int) -> Buffer:
-        return self._tar.source.get_ranges([(start, length)])[0] if length > 0 else b""
 
     def _over_stream(self) -> Iterator[Headers]:
         stream = Stream(self._tar)
@@ -416,6 +421,53 @@ class Walk:
 
 def _cut_stream(at: int, end: int, total: int) -> CorruptShard:
     return CorruptShard("a member is cut", offset=at, expected=f"data up to {end}", found=f"the end at {total}")
+
+
+class _Ahead:
+    """Windows of a remote tar, some of them requested before they are taken.
+
+    Args:
+        source: the tar.
+        total: end of what is read.
+        threads: make the requests.
+    """
+
+    def __init__(self, source: ShardFile, total: int, threads: Threads) -> None:
+        self._source, self._total, self._threads = source, total, threads
+        self._start = self._stop = 0
+        self._answers: deque[Future[Buffer]] = deque()
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether some windows are under way."""
+        return bool(self._answers)
+
+    def ask(self, start: int, size: int) -> None:
+        """Have windows of this size under way, one behind the other, from a place on."""
+        if start != self._start or not self._answers:
+            self._drop(start)
+        while len(self._answers) < _WINDOWS_AHEAD and self._stop < self._total:
+            self._answers.append(self._threads.submit(partial(self._read, self._stop, size)))
+            self._stop += size
+
+    def take(self, start: int, size: int) -> Buffer:
+        """Return the window that begins here, of another size if it is under way; empty at the end."""
+        if start != self._start or not self._answers:
+            self._drop(start)
+            return self._read(start, size)
+        data = self._answers.popleft().result()
+        self._start += len(data)
+        return data
+
+    def _drop(self, start: int) -> None:
+        for answer in self._answers:
+            answer.cancel()
+        self._answers.clear()
+        self._start = self._stop = start
+
+    def _read(self, start: int, size: int) -> Buffer:
+        size = min(size, self._total - start)
+        return self._source.get_ranges([(start, size)])[0] if size > 0 else b""
 
 
 def _taken(waiting: list[Headers]) -> Iterator[Headers]:
