@@ -65,7 +65,7 @@ Drop: TypeAlias = Literal["row", "sample"]
 Checksums: TypeAlias = Literal["samples", "files", "none"]
 """What lading keeps checksums of: of samples and files, of files alone, of nothing."""
 
-EXECUTORS = ("processes", "threads", "ray")
+EXECUTORS = ("processes", "threads", "ray", "dask")
 """Executors that have a name: lading's own worker processes, threads of this process, and a cluster of Ray."""
 
 AUTO = "auto"
@@ -384,8 +384,10 @@ class WorkerOptions:
     Attributes:
         workers: Processes that share the shards, at most. By default one per core, up to eight, for jobs of more than
             a few seconds.
-        executor: What reads the shards: processes, threads or ray. In Python also any concurrent.futures.Executor.
-        address: Address of the Ray cluster. By default that of RAY_ADDRESS or of this machine.
+        executor: What reads the shards: processes, threads, ray or dask. In Python also any
+            concurrent.futures.Executor.
+        address: Address of the cluster, for ray and dask. By default that in RAY_ADDRESS or
+            DASK_SCHEDULER_ADDRESS.
     """
 
     workers: int | None = field(default=None, metadata=cli("--workers", "N", at_least=1))
@@ -399,9 +401,9 @@ class WorkerOptions:
         if self.executor not in (None, *EXECUTORS) and not isinstance(self.executor, Executor):
             raise UsageError("no such executor", found=repr(self.executor)[:80],
                              expected=f"{', '.join(EXECUTORS)}, or a concurrent.futures.Executor")  # fmt: skip
-        if self.address is not None and self.executor != "ray":
-            raise UsageError("an address is of a cluster of Ray", found=f"address={self.address!r}",
-                             advice="Add --executor ray.")  # fmt: skip
+        if self.address is not None and self.executor not in ("ray", "dask"):
+            raise UsageError("an address is of a cluster of Ray or Dask", found=f"address={self.address!r}",
+                             advice="Add --executor ray or --executor dask.")  # fmt: skip
 
     @property
     def leaves_process(self) -> bool:
@@ -442,8 +444,9 @@ class WriteOptions:
             the job fails, names all of them, and keeps the finished tasks. By default the first error ends the job.
         dry_run: Read and plan, but write nothing.
         workers: Processes that share the work, at most. The output is the same with any number.
-        executor: What does the tasks: processes, threads or ray. In Python also any concurrent.futures.Executor.
-        address: Address of the Ray cluster. By default that of RAY_ADDRESS or of this machine.
+        executor: What does the tasks: processes, threads, ray or dask. In Python also any concurrent.futures.Executor.
+        address: Address of the cluster, for ray and dask. By default that in RAY_ADDRESS or
+            DASK_SCHEDULER_ADDRESS.
         threads: Threads of each process. By default the workers share the cores. Two threads read and write at once.
         max_batch_bytes: Payload held in memory at once, in each process.
     """

@@ -174,11 +174,12 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
         dry_run: read and plan in one process, but write nothing. Options and columns that the format refuses are
             errors. Values that the format refuses are not found.
         workers: processes that share the work, at most. Further processes start if they save time.
-        executor: what does the tasks: `processes` (the default), `threads`, `ray`, or any
-            `concurrent.futures.Executor`, such as Dask's `client.get_executor()`. The output is the same bytes.
+        executor: what does the tasks: `processes` (the default), `threads`, `ray`, `dask`, or any
+            `concurrent.futures.Executor`. The output is the same bytes.
             `workers` is then the number of tasks at once; 1 leaves that number to the executor. Relative paths are
             made absolute for all but `processes` and `threads`.
-        address: address of the cluster for `ray`. By default that of `RAY_ADDRESS` or of this machine.
+        address: address of the cluster for `ray`, by default that of `RAY_ADDRESS` or of this machine; for `dask`, by
+            default that of the client of this process or of `DASK_SCHEDULER_ADDRESS`.
         threads: threads of each process. By default the workers share the cores. With two threads, a process reads and
             writes at once.
         source_options: options of the source's format.

@@ -111,7 +111,7 @@ def _of_library(value: Any, inner: _Inner) -> Any:
     elif isinstance(value, np.ndarray) and value.dtype.hasobject:
         found = inner(value.tolist())
     elif isinstance(value, np.ndarray):
-        data = np.ascontiguousarray(value).reshape(-1).view(np.uint8)
+        data = np.ascontiguousarray(value).reshape(-1).view(np.uint8).data
         found = f"array {value.dtype.str} {value.shape} {xxhash.xxh3_128_hexdigest(data)}"
     elif isinstance(value, np.generic):
         found = inner(value.item())

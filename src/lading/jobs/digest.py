@@ -68,8 +68,9 @@ def dataset_digest(
         limit: read at most this many samples, in one process.
         workers: processes that share the shards, at most. By default one for each core, up to eight. Further processes
             start if the rest takes longer than a few seconds.
-        executor: what reads the shards, as for `lading.convert`: `threads`, `ray`, or a `concurrent.futures.Executor`.
-        address: address of the cluster for `ray`.
+        executor: what reads the shards, as for `lading.convert`: `threads`, `ray`, `dask`, or a
+            `concurrent.futures.Executor`.
+        address: address of the cluster for `ray` and `dask`.
         on_progress: called after every batch and shard.
         progress: whether a bar may appear after two seconds, in a terminal or a notebook.
         opening: the other arguments of `lading.open`.

@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, Self
 
 from lading.errors import LadingError, StoreError
+from lading.jobs.dask_executor import DaskExecutor
 from lading.jobs.do_task import do_task, encode_task
 from lading.jobs.failures import Failures
 from lading.jobs.messages import decode_error, decode_message, repeat_warning
@@ -68,13 +69,14 @@ def open_executor(sharing: WorkerOptions, threads: int | None) -> ExecutorPool:
         threads: threads of each task; None takes one, because an executor has as many tasks at once as it has cores.
 
     Raises:
-        MissingExtra: Ray is asked for, and not installed.
-        StoreError: Ray cannot be reached.
+        MissingExtra: Ray or Dask is asked for, and not installed.
+        StoreError: it cannot be reached.
+        UsageError: Dask is asked for, and nothing tells its address.
     """
     threads = threads or 1
-    if sharing.executor == "ray":
-        ray = RayExecutor(sharing.address)
-        return ExecutorPool(ray, _most(sharing, 2 * ray.cpus), threads, owned=True)
+    if sharing.executor in ("ray", "dask"):
+        cluster = (RayExecutor if sharing.executor == "ray" else DaskExecutor)(sharing.address)
+        return ExecutorPool(cluster, _most(sharing, 2 * cluster.cpus), threads, owned=True)
     if sharing.executor == "threads":
         count = _most(sharing, threads_each(1))
         return ExecutorPool(ThreadPoolExecutor(count, "lading-task"), 2 * count, threads, owned=True)

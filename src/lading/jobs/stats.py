@@ -61,8 +61,9 @@ def dataset_stats(
         top: the number of most frequent values.
         workers: processes that share the shards, at most. By default one a core, up to eight, for jobs of more than a
             few seconds. Behind steps it is one.
-        executor: what reads the shards, as for `lading.convert`: `threads`, `ray`, or a `concurrent.futures.Executor`.
-        address: address of the cluster for `ray`.
+        executor: what reads the shards, as for `lading.convert`: `threads`, `ray`, `dask`, or a
+            `concurrent.futures.Executor`.
+        address: address of the cluster for `ray` and `dask`.
         on_progress: called after every batch and shard.
         progress: whether a bar may appear after two seconds, in a terminal or a notebook.
         opening: the other arguments of `lading.open`.
