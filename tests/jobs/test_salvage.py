@@ -919,6 +919,15 @@ def test_it_is_told_of_a_compressed_shard_that_what_is_kept_may_differ_though_so
         assert [entry["file"] for entry in told] == [str(path)] * (result.lost_samples < first["samples"])
 
 
+def test_losses_of_a_compressed_file_name_no_temporary_file(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl.gz"
+    path.write_bytes(gzip.compress(b'{"n": 1}\n{"n": "\xe9"}\n{"n": 2}\n'))
+    result = salvage(path, tmp_path / "out")
+    [entry] = result.lost
+    assert (result.samples, entry["file"], entry.get("advice")) == (2, str(path), None)
+    assert "UTF-8" in entry["message"]
+
+
 def test_where_nothing_is_left_it_says_so_and_writes_nothing(tmp_path: Path) -> None:
     (tmp_path / "a.tar").write_bytes(random.Random(0).randbytes(5000))
     with pytest.raises(DataError, match="no sample could be saved"):

@@ -108,6 +108,10 @@ class TemporaryFiles:
             stores=source.stores,
         )  # fmt: skip
 
+    def are_named_in(self, text: str) -> bool:
+        """Return whether a text names a file that was made here."""
+        return self._staged is not None and self._staged.path in text
+
     def drop(self, source: ShardFile) -> None:
         """Remove a file that was made here; leave any other alone."""
         if self._staged is not None and source.path.startswith(f"{self._staged.path}/"):

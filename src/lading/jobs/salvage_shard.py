@@ -108,9 +108,13 @@ def save_shard(
         known: layouts of its whole parts by checksums, if there are any; the first one that can be read is taken.
     """
     try:
-        return _Search(reading, source, files).save(known)
+        saved = _Search(reading, source, files).save(known)
     except (DataError, StoreError) as error:
-        return SavedShard(None, lost=[_at_source(error, source)])
+        saved = SavedShard(None, lost=[_at_source(error, source)])
+    for each in (*saved.lost, *saved.findings):
+        if files.are_named_in(each.advice or ""):
+            each.advice = None
+    return saved
 
 
 def sound_samples(reading: ShardReading, source: ShardFile, files: TemporaryFiles) -> int | None:
