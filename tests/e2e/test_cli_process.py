@@ -245,6 +245,7 @@ def test_a_closed_standard_output_is_no_trouble(place: Path) -> None:
     assert (done.returncode, done.stderr) == (0, b"")
 
 
+@pytest.mark.slow
 def test_colours_are_for_terminals_only(place: Path) -> None:
     _, out, _ = run(place, "info", "docs")
     assert b"\x1b" not in out

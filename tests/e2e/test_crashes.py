@@ -120,6 +120,7 @@ print(left)
 """
 
 
+@pytest.mark.slow
 def test_a_killed_conversion_can_be_run_again(tmp_path: Path) -> None:
     unfinished = run_killing(_KILL_CONVERSIONS, tmp_path / "source", tmp_path / "out")
     assert int(unfinished) > 0

@@ -104,6 +104,7 @@ def test_every_verb_takes_the_format(packages: Path, genomes: Path, tmp_path: Pa
     assert '"ACGTACGTGT"' in next(upper.glob("*.jsonl")).read_text()
 
 
+@pytest.mark.slow
 def test_random_access_and_errors(packages: Path, genomes: Path) -> None:
     code = (
         "import lading, sys\n"
@@ -126,6 +127,7 @@ def test_random_access_and_errors(packages: Path, genomes: Path) -> None:
     assert "line 1: not a header" in done.stdout + done.stderr
 
 
+@pytest.mark.slow
 def test_a_package_that_does_not_load_costs_its_format_alone(genomes: Path, tmp_path: Path) -> None:
     packages = tmp_path / "packages"
     packages.mkdir()

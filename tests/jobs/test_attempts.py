@@ -134,6 +134,7 @@ def test_the_folder_of_a_build_under_way_is_not_swept(folder: str) -> None:
     assert {name.partition("/")[0] for name in contents(folder)} == {"out"}
 
 
+@pytest.mark.slow
 def test_a_dataset_on_an_object_server_is_the_same_and_copied_once(
     source: Path, bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

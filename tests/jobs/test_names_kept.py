@@ -166,6 +166,7 @@ def test_no_samples_taken_as_items_are_items(fmt: str, tmp_path: Path) -> None:
     assert not lading.verify(tmp_path / "out").findings
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("kind", [pa.binary(), pa.large_binary(), pa.string_view(), pa.binary_view()], ids=str)
 @pytest.mark.parametrize("fmt", ["parquet", "arrow"])
 def test_text_that_others_keep_as_bytes_is_text(fmt: str, kind: pa.DataType, tmp_path: Path) -> None:
@@ -223,6 +224,7 @@ def _put(path: Path, name: str) -> None:
                     tar.addfile(member, io.BytesIO(value))
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("job, looked_at", [(lading.convert, 1), (salvage, 71)])
 @pytest.mark.parametrize(
     "kind, target", [("parquet", "arrow"), ("arrow", "parquet"), ("tar", "parquet"), ("jsonl", "parquet")]

@@ -42,6 +42,7 @@ def workers_at_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator
     assert children(os.getpid()) == [*(tmp_path / "temporary").iterdir()] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fmt", some("webdataset", "parquet", "mds", "arrow"))
 def test_the_same_digest_with_any_number_of_workers(fmt: str, docs: Path, tmp_path: Path) -> None:
     done = lading.convert(docs, tmp_path / "out", format=fmt, shard_size="150kb", verify=True)
@@ -95,6 +96,7 @@ def test_workers_take_items_as_samples(tmp_path: Path) -> None:
         assert found[0].count == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("deep", some(True, False))
 def test_the_same_findings_with_any_number_of_workers(deep: bool, docs: Path, tmp_path: Path) -> None:
     lading.convert(docs, tmp_path / "out", format="webdataset", shard_size="150kb")

@@ -431,7 +431,6 @@ def test_tars_inside_a_member_that_lost_its_header_are_no_members(lead: bytes, t
     assert keys(tmp_path / "out") == ["a", "c", "d"]
 
 
-@pytest.mark.slow
 def test_members_behind_any_number_of_extension_records_are_found(tmp_path: Path) -> None:
     told = tarfile.TarInfo("a.txt")
     told.pax_headers = {"comment": "one of them"}

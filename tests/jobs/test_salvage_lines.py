@@ -75,6 +75,7 @@ def saved(folder: Path, **options: Any) -> dict[int, str]:
         return {sample["n"]: sample["t"] for sample in dataset}
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("how", _DAMAGES)
 @pytest.mark.parametrize("kind", some(*_KINDS, least=2))
 def test_every_line_is_kept_that_is_whole(kind: str, how: str, tmp_path: Path) -> None:
@@ -97,6 +98,7 @@ def test_every_line_is_kept_that_is_whole(kind: str, how: str, tmp_path: Path) -
             assert bool(result.lost) or len(kept) == _ROWS, at
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("compression", [None, "zstd"])
 @pytest.mark.parametrize("kind", _KINDS)
 def test_no_line_is_lost_with_what_says_where_they_begin(kind: str, compression: str | None, tmp_path: Path) -> None:

@@ -107,6 +107,7 @@ def in_small_steps(wrap: str, body: bytes) -> bytes:
     return b"".join(pieces)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("share", [0.0, 0.001, 0.3, 0.7, 0.999, 1.0])
 @pytest.mark.parametrize("wrap, pack", [
     ("gzip", gzip.compress), ("zstd", zstandard.ZstdCompressor(write_checksum=True).compress), ("xz", lzma.compress),

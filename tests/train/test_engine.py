@@ -348,6 +348,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     return {f"far://{path.relative_to(folder)}": path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("shuffle", [False, "global", Shuffle("block", 5, 2, 2), Shuffle("block", 20, 4, 4)])
 @pytest.mark.parametrize("samples, batch_size", [(24, 3), (8, 1), (60, 8), (0, 4)])
 def test_what_is_read_ahead_is_bounded(large: dict[str, bytes], shuffle: Any, samples: int, batch_size: int) -> None:

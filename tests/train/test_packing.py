@@ -127,6 +127,7 @@ def test_best_fit_places_the_longest_first_where_room_is_least(tmp_path: Path) -
     assert batch["segment_ids"].tolist() == [[1] * 2 + [2] * 3 + [3] * 5, [1] * 6 + [2] * 4]
 
 
+@pytest.mark.slow
 @given(data=st.data())
 def test_packing_goes_on_at_the_next_sequence(texts: Path, data: st.DataObject) -> None:
     """Stopped anywhere, and resumed with other batches, an epoch is what it is undisturbed; and so is the next one."""

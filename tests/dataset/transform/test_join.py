@@ -76,6 +76,7 @@ def _written(scores: pd.DataFrame, folder: Path, kind: str) -> Any:
     return {"pyarrow": pa.table(scores), "pandas": scores, "stream": pa.table(scores).to_reader()}.get(kind, path)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("how", ["left", "inner"])
 def test_a_join_is_a_merge(plain: lading.Dataset, scores: pd.DataFrame, tmp_path: Path, how: Any) -> None:
     joined = plain.join(scores, how=how)

@@ -81,6 +81,7 @@ def turn(sample: Any) -> Any:
     return {"jpg": sample["jpg"].rotate(90, expand=True)} if sample["number"] % 3 == 0 else None
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("function", [add, add_to_all, set_in_place])
 def test_law_map_is_a_plain_loop(folder: Path, function: Callable[[Any], Any], tmp_path: Path) -> None:
     with lading.open(folder) as ds:

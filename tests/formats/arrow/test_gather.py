@@ -237,6 +237,7 @@ def _mixed(seed: int, count: int) -> pa.Table:
     )
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.usefixtures("dense")
 @pytest.mark.parametrize("held", [64, 2])
 @pytest.mark.parametrize("views", [False, True])
@@ -264,6 +265,7 @@ def test_small_large_and_nested_columns_of_many_shards(
     assert any(taken)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("threads", [1, 8])
 def test_rows_of_more_shards_than_may_be_open(tmp_path: Path, threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(random_access, "_SHARED_ROWS", 1)
@@ -286,6 +288,7 @@ def test_rows_of_more_shards_than_may_be_open(tmp_path: Path, threads: int, monk
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("columns", [["n", "items", "kind"], ["items"], ["kind"]], ids=str)
 def test_columns_that_are_not_plain_of_more_shards_than_may_be_open(tmp_path: Path, columns: list[str]) -> None:
     tables = [_mixed(seed, 3).select(["n", "items", "kind"]) for seed in range(150)]

@@ -436,6 +436,7 @@ _UNLIKE = {
 }
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("name", _UNLIKE)
 @pytest.mark.parametrize("inside", ["a column", "list", "struct"])
 def test_dictionaries_and_runs_of_two_files_that_are_unlike(tmp_path: Path, inside: str, name: str) -> None:

@@ -42,6 +42,7 @@ from lading.formats.webdataset.headers import (
 )
 from lading.formats.webdataset.samples import KEY, Rows, Splitter, join_rows, same_sample, split_name
 from lading.formats.webdataset.scan import scan
+from lading.limits import DEFAULT_LIMITS
 from lading.storage.base import MappedFile
 
 __all__ = ["TarMembers", "find_members", "recover_samples"]
@@ -469,7 +470,7 @@ class _Walker:
             parts, _, _ = self._run(at, stop + 1)
             if parts and parts[-1].start[-1] >= stop:
                 return True, at
-            tried = int(parts[-1].start[-1]) + 1 if parts else at + 1
+            tried = int(parts[-1].start[-1]) + 1 if parts else self._next_try(at)
         return bool(heads) and not is_tar, None
 
     def _heads_between(self, first: int, stop: int) -> NDArray[np.int64]:
@@ -490,8 +491,21 @@ class _Walker:
             is_joined = ended and at == following and (at - stop) % BLOCK == 0
             if parts and (is_joined or not (closed and self._goes_on(end))):
                 return int(at)
-            tried = end if parts else at + 1
+            tried = end if parts else self._next_try(at)
         return self.size
+
+    def _next_try(self, at: int) -> int:
+        """Return from where on a walk may find a member, if one from `at` on found none.
+
+        Of too many extension records one after another, those before the last ones lead to the same end.
+        """
+        run, most = [at], DEFAULT_LIMITS.tar_extensions
+        while is_header(header := self._block(run[-1])) and EXTENSIONS[header[TYPE]]:
+            [size], [good] = sizes(np.frombuffer(header, np.uint8)[None])
+            if not good:
+                break
+            run.append(run[-1] + BLOCK + (int(size) + BLOCK - 1) // BLOCK * BLOCK)
+        return run[-1 - most] if len(run) > most + 1 else at + 1
 
     def _goes_on(self, end: int) -> bool:
         """Return whether a header follows the zeros at an end of archive, as behind a tar in a payload."""
