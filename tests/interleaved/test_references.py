@@ -224,6 +224,7 @@ def test_batches_count_what_is_referenced(folder: Path) -> None:
 def test_one_batch_over_several_stores_asks_each_for_little(folder: Path) -> None:
     tar = tar_of(("a.jpg", RED), ("b.jpg", BLUE))
     box = CountingStore(MemoryStore({"box://far/p.tar": tar, "box://far/c.jpg": FAR}))
+    box.request_bytes = 1 << 20
     place = "box://far/p.tar"
     rows = [
         item(ref(place, "a.jpg", 512, len(RED))),

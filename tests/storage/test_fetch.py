@@ -223,6 +223,22 @@ def test_identical_ranges_are_read_once_and_neighbours_together() -> None:
     assert counting.ranges["box://b"] == [(0, 30)]
 
 
+@pytest.mark.parametrize("between, requests, part", [([48], 3, 1), ([48, 200], 200, 0.01), ([20, 200], 100, 0.2)])
+def test_ranges_of_a_far_store_are_read_together_where_that_saves_many_requests(
+    between: list[int], requests: int, part: float
+) -> None:
+    """Gaps of 32 KB are read at any rate, of up to 64 KB only where few requests are left; 8 MB are one request."""
+    at = np.cumsum([0, *((between * 200)[:199])]) << 10
+    body = bytes(int(at[-1]) + 100)
+    far = CountingStore(MemoryStore({"box://b": body}))
+    far.request_bytes = 1 << 20
+    rows = [(0, int(offset), 100) for offset in at]
+    got = materialise(batch(rows, [FileEntry("box://b")]), stores=Stores({"box://": far}))
+    assert got.column("image").to_pylist() == [bytes(100)] * 200
+    assert abs(far.requests["get_ranges"] - requests) <= 1
+    assert far.bytes_read <= part * len(body) + 200 * 100
+
+
 class Distant(WrappedStore):
     """A store that answers no one before three have asked."""
 

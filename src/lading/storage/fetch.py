@@ -78,6 +78,9 @@ _FEW_VALUES, _FEW_BYTES = 64, 64 << 10
 _WINDOWS_TOGETHER = 256
 """Windows of few values whose copies share a buffer."""
 _MAX_REQUEST_BYTES = 8 << 20
+_FEWER = 4
+"""Gaps of twice the usual size are read where that divides the number of requests by so much. All samples are a little
+larger than the gap then, and latency costs more than the bytes."""
 _UNPACKED_BYTES = 32 << 20
 """Bytes of packed values that are unpacked at once, for callers that take values one at a time."""
 
@@ -705,7 +708,10 @@ def _asked(
     offset: NDArray[np.int64], length: NDArray[np.int64], store: Store, path: str, version: str
 ) -> tuple[FetchPlan, list[pa.Buffer]]:
     gap = store.request_bytes // GAPS_A_REQUEST
-    plan = plan_ranges(offset, length, max_gap_bytes=gap, max_request_bytes=_MAX_REQUEST_BYTES)
+    plan, wide = (
+        plan_ranges(offset, length, max_gap_bytes=most, max_request_bytes=_MAX_REQUEST_BYTES) for most in (gap, 2 * gap)
+    )
+    plan = wide if _FEWER * len(wide.length) <= len(plan.length) else plan
     return plan, [pa.py_buffer(b) for b in store.get_ranges(path, plan.requests, version)]
 
 
