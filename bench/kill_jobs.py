@@ -231,10 +231,10 @@ def _all_kills(args: argparse.Namespace, folder: str, place: Place) -> int:
 def make_source(folder: str, kind: str, size: int, tasks: int) -> str:
     """Make samples with a number, a JSON object and random bytes, of which every ninth has the text of an earlier one.
 
-    They are tars, four for each task; or one file of Parquet, or three splits, made of these.
+    They are tars, eight for each task; or one file of Parquet, or three splits, made of these.
     """
     rng, tars = np.random.default_rng(0), f"{folder}/tars"
-    with lading.writer(tars, format="webdataset", shard_size=size // tasks // 4) as writer:
+    with lading.writer(tars, format="webdataset", shard_size=size // tasks // 8) as writer:
         for number in range(size // _SAMPLE_BYTES):
             text = str(number - 5 if number % 9 == 8 else number)
             length = int(rng.integers(_SAMPLE_BYTES // 2, 3 * _SAMPLE_BYTES // 2))
