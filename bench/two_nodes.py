@@ -19,6 +19,7 @@ import sys
 import tempfile
 import threading
 import time
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +46,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory(dir=args.folder) as folder:
         os.environ.update(HOME=folder, RAY_AUTH_MODE="disabled", LADING_CACHE=f"{folder}/cache")
         os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-        sys.exit(_on_two_nodes(args, folder))
+        with redirect_stdout(sys.stderr):
+            status = _on_two_nodes(args, folder)
+    sys.exit(status)
 
 
 def _on_two_nodes(args: argparse.Namespace, folder: str) -> int:
@@ -81,9 +84,9 @@ def _on_two_nodes(args: argparse.Namespace, folder: str) -> int:
             wrong = [each for each in found.keys() | expected[0].keys() if found.get(each) != expected[0].get(each)]
             problems += bool(wrong) or seen.again > _CORES
             outcome = f"other files: {wrong[:3]}" if wrong else "identical"
-            print(f"  node killed, {number}: {seen.again} tasks begun again: {outcome}", flush=True)
+            _say(f"  node killed, {number}: {seen.again} tasks begun again: {outcome}")
             place.remove(name)
-        print(f"{args.kills} nodes killed, {args.kills - problems} conversions identical, with at most one task again")
+        _say(f"{args.kills} nodes killed, {args.kills - problems} conversions identical, with at most one task again")
         return int(problems > 0)
     finally:
         ray.shutdown()
@@ -107,9 +110,14 @@ def _compare_speed(repeats: int, source: str, place: Place, how: dict[str, Any])
             place.remove(way)
     medians = [statistics.median(each) for each in seconds.values()]
     for way, all_seconds in seconds.items():
-        print(f"{way:16} {done.tasks} tasks: {statistics.median(all_seconds):.2f} s", flush=True)
-    print(f"speed of Ray: {medians[0] / medians[1]:.2f} of local workers", flush=True)
+        _say(f"{way:16} {done.tasks} tasks: {statistics.median(all_seconds):.2f} s")
+    _say(f"speed of Ray: {medians[0] / medians[1]:.2f} of local workers")
     return expected, medians[1]
+
+
+def _say(text: str) -> None:
+    """Print a result. What Ray prints goes to standard error."""
+    print(text, file=sys.__stdout__, flush=True)
 
 
 def _kill(cluster: Any, node: Any, moment: float, done: threading.Event) -> None:

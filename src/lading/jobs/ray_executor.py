@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable
 from concurrent.futures import Executor, Future, InvalidStateError
 from contextlib import suppress
+from functools import lru_cache
 from importlib import import_module
 from typing import Any, TypeVar
 
@@ -14,6 +15,8 @@ from lading.errors import MissingExtra, StoreError, UsageError
 __all__ = ["RayExecutor"]
 
 _Result = TypeVar("_Result")
+_FUNCTIONS = 16
+"""Functions that are known to the cluster, and not sent again."""
 
 
 class _RayFuture(Future[_Result]):
@@ -62,7 +65,8 @@ class RayExecutor(Executor):
                                  expected="the address of a cluster, such as 10.0.0.1:6379 or ray://10.0.0.1:10001",
                                  advice="'ray status' shows whether the cluster runs.") from error  # fmt: skip
         self.cpus = max(1, int(ray.cluster_resources().get("CPU", 1)))
-        self._remote = ray.remote(max_retries=0, scheduling_strategy="SPREAD")
+        remote = ray.remote(max_retries=0, scheduling_strategy="SPREAD")
+        self._remote = lru_cache(maxsize=_FUNCTIONS)(remote)  # each new one is sent to all nodes
 
     def submit(self, fn: Callable[..., _Result], /, *args: Any, **kwargs: Any) -> Future[_Result]:
         """Call a function on a node; return its future result. A task whose process dies raises Ray's own error."""
