@@ -181,6 +181,10 @@ def test_a_job_on_an_object_store_goes_on(source: Path, killing: Killer, server:
         status, redone = killing.convert(str(source), f"{place}/{kill_at}/out", resume=True, **_OPTIONS, **stores)
         assert (status, stored(f"{place}/{kill_at}", server)) == (0, stored(f"{place}/whole", server)), kill_at
         assert redone < changes
+    killing.convert(str(source), f"{place}/early/out", 2, **_OPTIONS, **stores)  # before its plan is there
+    assert len(stored(f"{place}/early", server)) == 1
+    killing.convert(str(source), f"{place}/early/out", resume=True, **_OPTIONS, **stores)
+    assert stored(f"{place}/early", server) == stored(f"{place}/whole", server)
     killing.convert(str(source), f"{place}/left/out", changes // 3, **_OPTIONS, **stores)
     lading.clean(f"{place}/left/out", **stores)
     assert not stored(f"{place}/left", server)

@@ -37,6 +37,7 @@ from lading.manifest.commit import (
     can_resume,
     done_place,
     part_journal,
+    sweep_unbegun,
 )
 from lading.storage.base import Store, has_file
 from lading.storage.create_file import create_file
@@ -121,6 +122,8 @@ def begin_build(
         kept = read_json(store, done_place(store, root)) or read_json(store, f"{root}/{PLAN_NAME}")
         if kept is not None:
             unfinished[root] = kept
+        else:
+            sweep_unbegun(store, root)
     for root, each in unfinished.items():
         if each.get("job") == plan.hash:
             done = summary_from(each["summary"]) if "summary" in each else None

@@ -61,6 +61,7 @@ __all__ = [
     "is_there",
     "part_journal",
     "rank_builds_of",
+    "sweep_unbegun",
 ]
 
 PLAN_NAME, RECORDS, COMMIT_NAME = "plan.json", "records", "commit.json"
@@ -196,6 +197,12 @@ def _taken_over(root: str, destination: str) -> StagedFolder | None:
     while (staged := take_folder(root, destination)) is None and time.monotonic() < end:
         time.sleep(_LOOK_S)
     return staged
+
+
+def sweep_unbegun(store: Store, root: str) -> None:
+    """Delete the folder of a job that died before it wrote its plan. On disk, `Staging.begin` does."""
+    if isinstance(store, Copies) and [info.path for info in store.walk(root)] == [f"{root}/{_OWNER}"]:
+        store.delete(root)
 
 
 def done_place(store: Store, root: str) -> str:
