@@ -69,8 +69,8 @@ class _Late:
         self._staging: Staging | None = None
         begin = Staging.begin.__func__  # type: ignore[attr-defined] # a classmethod
 
-        def begun(cls: type[Staging], store: Store, destination: str, *, shared: bool) -> Staging:
-            self._staging = begin(cls, store, destination, shared=shared)
+        def begun(cls: type[Staging], store: Store, destination: str, **how: bool) -> Staging:
+            self._staging = begin(cls, store, destination, **how)
             self._store = store
             return self._staging
 

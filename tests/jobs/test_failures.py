@@ -60,7 +60,7 @@ def test_the_others_go_on_and_all_failures_are_told(kind: str, source: Path, tmp
     [kept] = (tmp_path / "results").glob(".*/records")
     assert len(list(kept.glob("[0-9]*.json"))) == _TASKS - 2
     assert not (tmp_path / "results" / "out").exists()
-    assert f"{_TASKS - 2} of {_TASKS} tasks are kept" in caught.value.__notes__[-1]
+    assert f"Kept: {_TASKS - 2} of {_TASKS} tasks." in caught.value.__notes__[-1]
 
 
 def test_more_failures_than_allowed_end_the_job(source: Path, tmp_path: Path) -> None:

@@ -94,7 +94,8 @@ def test_tasks_with_records_are_not_done_again(
     assert done > 1
     [note] = caught.value.__notes__
     assert note == (
-        f"{done} of {done + 1} tasks are kept: go on with --resume, or remove them with 'lading clean {results}/out'."
+        f"Kept: {done} of {done + 1} tasks. Go on with --resume, or remove the kept files with "
+        f"'lading clean {results}/out'."
     )
     assert not (results / "out").exists()
     notes.unlink()
@@ -223,6 +224,29 @@ def test_a_job_that_fails_before_its_first_record_leaves_nothing(source: Path, t
         lading.convert(source, tmp_path / "out", resume=True, **_OPTIONS)
 
 
+def test_the_error_for_a_destination_that_is_there_says_what_to_type_next(
+    small: Path, killing: Killer, tmp_path: Path
+) -> None:
+    """A job of one file that was killed before its last change leaves its lock; a job of tasks leaves its journal."""
+    _, changes = killing.convert(str(small), str(tmp_path / "out.parquet"), format="parquet")
+    (tmp_path / "out.parquet").unlink()
+    status, _ = killing.convert(str(small), str(tmp_path / "out.parquet"), changes, format="parquet")
+    assert (status, len(os.listdir(tmp_path))) == (-signal.SIGKILL, 2)
+    advice = rf"remove the files left beside it with 'lading clean {tmp_path}/out\.parquet'"
+    for resume, also in ((True, "No such job is unfinished: .*"), (False, "")):
+        with pytest.raises(DestinationExists, match=also + advice):
+            lading.convert(small, tmp_path / "out.parquet", format="parquet", resume=resume)
+    assert len(lading.clean(tmp_path / "out.parquet").removed) == 1
+    assert os.listdir(tmp_path) == ["out.parquet"]
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "other").touch()
+    with pytest.raises(KeyboardInterrupt):
+        lading.convert(small, tmp_path / "out", overwrite=True, on_progress=stop_behind(40), **_SMALL)
+    for resume in (True, False):
+        with pytest.raises(DestinationExists, match="repeat the command of that job with"):
+            lading.convert(small, tmp_path / "out", resume=resume, **_SMALL)
+
+
 @pytest.fixture(scope="module")
 def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Five tars, and beside their folder a file of Parquet with the same samples."""
@@ -307,7 +331,7 @@ def test_another_order_is_another_job(
     steps: Callable[[lading.Dataset, int], Any], small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(schedule, "ALONE_BYTES", 0)
-    with pytest.raises(KeyboardInterrupt, match="tasks are kept"):
+    with pytest.raises(KeyboardInterrupt, match=r"Kept: \d"):
         lading.convert(steps(lading.open(small), 0), tmp_path / "out", on_progress=stop_behind(40), **_SMALL)
     before = contents(tmp_path)
     with pytest.raises(UsageError, match=r"the unfinished job of this destination is another one.*step 1 with"):
@@ -321,5 +345,5 @@ def test_the_command_says_how_many_tasks_were_done_before(small: Path, tmp_path:
     done = len(records(tmp_path))
     command = ["convert", str(small), str(tmp_path / "out"), "--to", "parquet", "--shard-size", "183kb", "--resume"]
     told = CliRunner().invoke(app, command)
-    assert f"resumed  {done} of 5 tasks were done before" in told.output
+    assert f"resumed  done before: {done} of 5 tasks" in told.output
     assert os.listdir(tmp_path) == ["out"]

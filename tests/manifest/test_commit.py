@@ -14,7 +14,7 @@ import lading
 from lading.dataset.source.open import open_shards
 from lading.errors import DestinationExists, StoreError, UsageError
 from lading.manifest import values as mf
-from lading.manifest.commit import Staging
+from lading.manifest.commit import Staging, builds_of, sweep_unbegun
 from lading.storage.base import FileInfo, Store, write_file
 from lading.storage.local import LocalStore
 from lading.storage.memory import MemoryStore
@@ -432,6 +432,19 @@ def test_a_job_that_goes_on_replaces_no_dataset_that_appeared_meanwhile(server: 
     assert bytes(*store.get_ranges(f"{out}/shard", [(0, 6)])) == b"theirs"
     _begun(store, out, dead.journal).commit(overwrite=True)
     assert bytes(*store.get_ranges(f"{out}/shard", [(0, 4)])) == b"ours"
+
+
+def test_only_what_a_job_left_before_its_plan_is_swept(server: str) -> None:
+    """A writer has the same one file in its folder until it writes a shard."""
+    out = f"s3://{BUCKET}/unplanned/out"
+    store, _ = resolve(out, Stores.of(None, options(server)))
+    dead = Staging.begin(store, out, shared=False, plans=True)
+    with lading.writer(out, format="jsonl", storage_options=options(server)) as living:
+        living.write({"txt": "a"})
+        own = [root for root in builds_of(store, out) if root != dead.journal]
+        for root in (dead.journal, *own):
+            sweep_unbegun(store, root)
+        assert builds_of(store, out) == own != []
 
 
 def test_two_that_go_on_with_a_job_do_not_take_files_from_each_other(server: str) -> None:

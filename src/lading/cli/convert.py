@@ -173,7 +173,7 @@ def converted(
         wrote = f": {count(done.shards, 'shard')} of {done.format}, {format_bytes(done.size_bytes)}"
         rows.append(("wrote", Text.assemble((visible(destination), "bold"), wrote)))
     if done.tasks_before:
-        rows.append(("resumed", Text(f"{done.tasks_before:,} of {count(done.tasks, 'task')} were done before")))
+        rows.append(("resumed", Text(f"done before: {done.tasks_before:,} of {count(done.tasks, 'task')}")))
     if lazy:
         rows.append(("payload", Text(_payload(done.roots))))
     if done.splits:

@@ -181,7 +181,7 @@ def _convert_rank(
     done = journal.count()
     to_type = f"'lading finish {shlex.quote(place[1])}'"
     next_step = to_type if done == journal.tasks else f"when all ranks are done: {to_type}"
-    told_tasks = f"{done:,} of {count(journal.tasks, 'task')} have records"
+    told_tasks = f"in all {done:,} of {count(journal.tasks, 'task')}"
     return ConvertSummary(
         told["source_format"], spec.write.format, shards.view, run.tally.shards, written["shards"], run.tally.samples,
         run.tally.rows, written["size"], run.tally.payload_bytes, time.perf_counter() - began,
@@ -288,7 +288,7 @@ def _open_build(
         return _Build(staging, pool)
     plan = journal_plan(shards, spec, schedule.tasks, schedule.steps)
     if staging is None:
-        staging, done = begin_build(store, path, plan, resume=write.resume)
+        staging, done = begin_build(store, path, plan, resume=write.resume, keeps=keeps)
         held.callback(staging.drop)  # nothing is left to drop after the commit
         if done is not None:
             return _Build(staging, done=done)
@@ -318,7 +318,7 @@ def _into_file(
     mine = real_place(name, shards.stores)
     if mine in {real_place(path, shards.stores) for path in shards.listing.table.column("path").to_pylist()}:
         raise UsageError("the destination is a file of the source", file=name, advice="Choose another name.")
-    check_file(*place, overwrite=write.overwrite)
+    refuse_taken(place, write, again=False, check=check_file)
     return replace(write, options=options_of_file(destination, target, write.options or {}))
 
 

@@ -50,6 +50,7 @@ __all__ = [
     "begin_commit",
     "begin_splits",
     "had_begun",
+    "is_unfinished",
     "open_journal",
     "telling_what_is_kept",
 ]
@@ -88,9 +89,8 @@ class Journal:
         """Return what is kept of the job, and how to go on; empty without records."""
         done = self.count()
         which = f"{done:,} of {count(self.tasks, 'task')}" if self.tasks else count(done, "finished task")
-        verb = "is" if done == 1 and not self.tasks else "are"
-        return (f"{which} {verb} kept: go on with --resume, or remove them with "
-                f"'lading clean {shlex.quote(self.destination)}'.") if done else ""  # fmt: skip
+        clean = f"'lading clean {shlex.quote(self.destination)}'"
+        return f"Kept: {which}. Go on with --resume, or remove the kept files with {clean}." if done else ""
 
 
 def had_begun(store: Store, destination: str) -> bool:
@@ -101,8 +101,18 @@ def had_begun(store: Store, destination: str) -> bool:
     )
 
 
+def is_unfinished(store: Store, destination: str) -> bool:
+    """Return whether a job with a journal is unfinished, or left something behind its commit."""
+    return any(_kept_plan(store, root) is not None for root in builds_of(store, destination))
+
+
+def _kept_plan(store: Store, root: str) -> Mapping[str, Any] | None:
+    """Return the plan in a hidden folder; behind the commit with the summary."""
+    return read_json(store, done_place(store, root)) or read_json(store, f"{root}/{PLAN_NAME}")
+
+
 def begin_build(
-    store: Store, destination: str, plan: JournalPlan, *, resume: bool
+    store: Store, destination: str, plan: JournalPlan, *, resume: bool, keeps: bool = True
 ) -> tuple[Staging, ConvertSummary | None]:
     """Return the place to build in: that of an unfinished job of the same plan, or a new one.
 
@@ -113,13 +123,14 @@ def begin_build(
         destination: its path.
         plan: of the job.
         resume: whether to look for an unfinished job.
+        keeps: whether the caller writes the plan into the place at once.
 
     Raises:
         UsageError: the unfinished job is another one, or is under way.
     """
     unfinished = {}
     for root in builds_of(store, destination) if resume else ():
-        kept = read_json(store, done_place(store, root)) or read_json(store, f"{root}/{PLAN_NAME}")
+        kept = _kept_plan(store, root)
         if kept is not None:
             unfinished[root] = kept
         else:
@@ -132,7 +143,7 @@ def begin_build(
         names = each.get("facts", {}).get("option", {}).get("splits")
         splits = names.split(",") if isinstance(names, str) else ()
         refuse_other(each, plan, destination, Journal(store, root, 0, destination, splits=splits).count())
-    return Staging.begin(store, destination, shared=False), None
+    return Staging.begin(store, destination, shared=False, plans=keeps), None
 
 
 def begin_commit(staging: Staging, plan: JournalPlan, done: ConvertSummary) -> None:

@@ -12,12 +12,15 @@ from lading.jobs.read_task import ReadWorker
 
 __all__ = ["READ_WORKERS", "ReadWorkers"]
 
+_OTHER_RUNS = 3
+"""How many runs of other processes keep their workers."""
+
 
 class ReadWorkers:
     """Workers of readings that wait for the next task of their run: at most as many as there were tasks at once.
 
-    A run that this process began keeps its workers until the run ends. Of the runs of other processes, whose end nobody
-    reports, the latest one keeps its workers. Threads may share this.
+    A run that this process began keeps its workers until the run ends. Nobody reports the end of runs of other
+    processes: the three that were used last keep their workers. Threads may share this.
     """
 
     def __init__(self) -> None:
@@ -67,11 +70,10 @@ class ReadWorkers:
     def _free_worker(self, run: str) -> ReadWorker | None:
         older: list[ReadWorker] = []
         with self._lock:
-            if run not in self._free:
-                for name in self._free.keys() - self._own:
-                    older += self._free.pop(name)
-                self._free[run] = []
-            free = self._free[run]
+            free = self._free[run] = self._free.pop(run, [])  # behind all others: it is used last
+            others = [name for name in self._free if name not in self._own]
+            for name in others[:-_OTHER_RUNS]:
+                older += self._free.pop(name)
             found = free.pop() if free else None
         _close(older)
         return found

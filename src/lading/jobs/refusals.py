@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+import shlex
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 
 from lading.dataset.shards.shards import Shards
-from lading.errors import DestinationExists, UsageError
+from lading.errors import DestinationExists, StoreError, UsageError
 from lading.formats.base import AnyFormat
+from lading.jobs.journal import is_unfinished
 from lading.jobs.plan import refuse_inside
-from lading.manifest.commit import check_destination, is_there
+from lading.manifest.commit import builds_of, check_destination, is_there
 from lading.options import WriteOptions
 from lading.storage.base import Sink, Store, aborting
 from lading.storage.roots import is_inside, real_place
@@ -41,20 +43,39 @@ def refuse_harm(shards: Shards, destination: _Place, stores: Stores, write: Writ
             )  # fmt: skip
 
 
-def refuse_taken(place: tuple[Store, str], write: WriteOptions, *, again: bool) -> None:
+def refuse_taken(
+    place: tuple[Store, str], write: WriteOptions, *, again: bool, check: Callable[..., None] = check_destination
+) -> None:
     """Refuse a destination that is not empty, unless it may be replaced.
 
     With `again`, what is there may be of this job, which died afterwards.
 
+    Args:
+        place: store and path of the destination.
+        write: the options of the job.
+        again: whether the commit of an unfinished job had begun.
+        check: `check_destination`, or `check_file` for one file.
+
     Raises:
-        DestinationExists, UsageError: as `check_destination` does; a job that goes on is told that it may have ended.
+        DestinationExists, UsageError: as `check` does. The advice tells about files that jobs left beside it.
     """
     try:
-        check_destination(*place, overwrite=write.overwrite or again)
+        check(*place, overwrite=write.overwrite or again)
     except DestinationExists as error:
-        if write.goes_on:
-            error.advice = f"No such job is unfinished: the dataset there may be its result. {error.advice}"
+        with suppress(StoreError):  # folders here may be listed by others only
+            error.advice = f"{_left_by_jobs(*place, goes_on=write.goes_on)} {error.advice}".lstrip()
         raise
+
+
+def _left_by_jobs(store: Store, path: str, *, goes_on: bool) -> str:
+    """Return what to do about jobs that wrote to a destination; empty if no job left anything."""
+    clean = f"'lading clean {shlex.quote(path)}'"
+    if is_unfinished(store, path):
+        return ("An unfinished job left files beside it: repeat the command of that job with --resume, "
+                f"or remove the files with {clean}.")  # fmt: skip
+    ended = "No such job is unfinished: the dataset there may be its result." if goes_on else ""
+    left = f"If no job writes there, remove the files left beside it with {clean}." if builds_of(store, path) else ""
+    return f"{ended} {left}".strip()
 
 
 def refuse_references(shards: Shards, target: AnyFormat) -> None:

@@ -169,6 +169,8 @@ def _taken(file: str, listed: str, *, apart: bool, unread: DataError | None) -> 
 _DATASET, _TASKS, _OWNER = "dataset", "tasks", "owner"
 """In a hidden folder: the dataset, the attempts at tasks; and on object stores a file that is there as long as the
 build is under way."""
+_PLANS = b"plan"
+"""What that file holds of a job whose next file is its plan; it is empty otherwise."""
 _TOKEN_DIGITS, _JOB = 16, "job-"
 """A folder of ranks has the hash of their plan in its name, with this before: sweeps look for tokens alone."""
 _ENDING_S, _LOOK_S = 5.0, 0.05
@@ -200,9 +202,14 @@ def _taken_over(root: str, destination: str) -> StagedFolder | None:
 
 
 def sweep_unbegun(store: Store, root: str) -> None:
-    """Delete the folder of a job that died before it wrote its plan. On disk, `Staging.begin` does."""
-    if isinstance(store, Copies) and [info.path for info in store.walk(root)] == [f"{root}/{_OWNER}"]:
-        store.delete(root)
+    """Delete the folder of a job that died between its first file and its plan. On disk, `Staging.begin` does.
+
+    Jobs without a journal have the first file only, until they write shards: nobody knows whether they live.
+    """
+    if isinstance(store, Copies):
+        found = [(info.path, info.size_bytes) for info in store.walk(root)]
+        if found == [(f"{root}/{_OWNER}", len(_PLANS))]:
+            store.delete(root)
 
 
 def done_place(store: Store, root: str) -> str:
@@ -267,8 +274,15 @@ class Staging:
         self.had_begun = False
 
     @classmethod
-    def begin(cls, store: Store, destination: str, *, shared: bool) -> Self:
-        """Return a place to build in, after removing what dead processes left."""
+    def begin(cls, store: Store, destination: str, *, shared: bool, plans: bool = False) -> Self:
+        """Return a place to build in, after removing what dead processes left.
+
+        Args:
+            store: of the destination.
+            destination: its path.
+            shared: whether many writers add to the destination.
+            plans: whether the next file that is written there is the plan of a journal.
+        """
         staged = None
         if is_local(store):
             sweep_stale(destination)
@@ -278,7 +292,7 @@ class Staging:
         else:
             _sweep_late(store, destination)
             root = f"{destination}.lading-{secrets.token_hex(8)}"
-            write_file(store, f"{root}/{_OWNER}", [b""])
+            write_file(store, f"{root}/{_OWNER}", [_PLANS if plans else b""])
         return cls(store, destination, (root, f"{root}/{_DATASET}", f"{root}/{_TASKS}"), staged, shared=shared)
 
     @classmethod

@@ -157,21 +157,20 @@ def sweep_stale(target: str, *, before: Callable[[str], None] = lambda _: None, 
 
 
 def _sweep(path: str, before: Callable[[str], None], *, dry_run: bool) -> list[str]:
-    """Delete one file, or one folder and its lock file, unless it has an owner."""
+    """Delete one file, or one folder and its lock file, unless it has an owner. Of a lock file alone, return that."""
     lock = lock_file(path, create=False)
     if lock is None:
         return []
     built = path.removesuffix(".lock")
     try:
-        there = os.path.lexists(built)
-        if there:
-            before(built)
+        found = built if os.path.lexists(built) else path
+        before(found)
         if not dry_run:
             _delete(built)
             _delete(path)
     finally:
         os.close(lock)
-    return [built] if there else []
+    return [found]
 
 
 def _delete(path: str) -> None:
