@@ -28,7 +28,7 @@ BIN := $(VENV)/bin
 # Of the eleven thousand modules of the peers a twentieth is ever imported, and compiled then.
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
 
-.PHONY: demo test soak lint docs bench vitals clean
+.PHONY: demo test collected soak lint docs bench vitals clean
 
 demo: $(VENV)/.lading
 	$(BIN)/lading demo
@@ -37,8 +37,12 @@ demo: $(VENV)/.lading
 # worker: what its fixtures make is made once. What is marked slow is for `make soak`.
 test:
 	$(MAKE) --jobs 2 --no-print-directory $(VENV)/.peers $(VENV)/.servers
-	$(MAKE) --jobs 2 --no-print-directory lint docs
+	$(MAKE) --jobs 2 --no-print-directory lint docs collected
 	$(BIN)/python -m pytest -n 3 --dist loadscope --no-loadscope-reorder -m "not slow"
+
+# Compiles, once for all processes of the run, the tests and what they import.
+collected: $(VENV)/.peers
+	$(BIN)/python -m pytest --collect-only --quiet > /dev/null
 
 soak: $(VENV)/.peers $(VENV)/.servers
 	LADING_FUZZ=$(FUZZ) LADING_FUZZ_SEED=$(SEED) $(BIN)/python -m pytest -n 2 $(SOAKED)

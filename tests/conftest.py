@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import gc
 import tarfile
-from collections import Counter
+import zlib
 from collections.abc import Iterator
 from importlib import resources
 from pathlib import Path
@@ -49,13 +49,16 @@ _MOST_LINES = 20
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Of a test marked `one_in(n)`, run the first of its cases and every n-th behind it; in a soak all."""
-    cases, left_out = Counter[str](), list[pytest.Item]()
+    """Of a test marked `one_in(n)`, run the first of its cases and one in n of the others; in a soak all.
+
+    A sum of its name chooses a case, so that no value of a parameter is left out because of its place.
+    """
+    known, left_out = set[str](), list[pytest.Item]()
     for item in items if not SOAK else ():
         mark, test = item.get_closest_marker("one_in"), item.nodeid.partition("[")[0]
-        if mark is not None:
-            left_out += [item] if cases[test] % mark.args[0] else []
-            cases[test] += 1
+        if mark is not None and test in known and zlib.crc32(item.nodeid.encode()) % mark.args[0]:
+            left_out.append(item)
+        known.add(test)
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         gone = set(left_out)

@@ -386,8 +386,8 @@ class WorkerOptions:
             a few seconds.
         executor: What reads the shards: processes, threads, ray or dask. In Python also any
             concurrent.futures.Executor.
-        address: Address of the cluster, for ray and dask. By default that in RAY_ADDRESS or
-            DASK_SCHEDULER_ADDRESS.
+        address: Address of the cluster. By default RAY_ADDRESS or this machine for ray,
+            DASK_SCHEDULER_ADDRESS for dask.
     """
 
     workers: int | None = field(default=None, metadata=cli("--workers", "N", at_least=1))
@@ -445,8 +445,8 @@ class WriteOptions:
         dry_run: Read and plan, but write nothing.
         workers: Processes that share the work, at most. The output is the same with any number.
         executor: What does the tasks: processes, threads, ray or dask. In Python also any concurrent.futures.Executor.
-        address: Address of the cluster, for ray and dask. By default that in RAY_ADDRESS or
-            DASK_SCHEDULER_ADDRESS.
+        address: Address of the cluster. By default RAY_ADDRESS or this machine for ray,
+            DASK_SCHEDULER_ADDRESS for dask.
         threads: Threads of each process. By default the workers share the cores. Two threads read and write at once.
         max_batch_bytes: Payload held in memory at once, in each process.
     """

@@ -49,7 +49,6 @@ def _numbers(rows: list[Row], name: str) -> list[float]:
     return [row[name] for row in rows if row.get(name) is not None]
 
 
-@pytest.mark.one_in(2)
 @pytest.mark.parametrize("name, source", some_pairs(CASES, SOURCES))
 def test_verbs_with_steps(name: str, source: str, place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the other source `diff` sees the same."""

@@ -200,7 +200,6 @@ WRONG: list[tuple[str, list[str], int, str]] = [
 ]
 
 
-@pytest.mark.one_in(2)
 @pytest.mark.parametrize("verb, options, status, message", WRONG, ids=[f"{v} {' '.join(o)}" for v, o, _, _ in WRONG])
 def test_it_is_one_error_and_nothing_is_left(
     verb: str, options: list[str], status: int, message: str, place: Path, monkeypatch: pytest.MonkeyPatch

@@ -21,7 +21,6 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.one_in(2)
 @pytest.mark.parametrize("name, source", some_pairs(CASES, SOURCES[::-1]))
 def test_verbs_behind_steps(name: str, source: str, place: Path, tmp_path: Path) -> None:
     """The command line has the other source of each case, in `tests/cli/test_every_step.py`."""

@@ -132,7 +132,6 @@ CHAINS: dict[str, Callable[[lading.Dataset], lading.Dataset]] = {
 }
 
 
-@pytest.mark.one_in(2)
 @pytest.mark.parametrize("plain, chain", some_pairs(FORMATS, CHAINS, one_in=3), indirect=["plain"])
 def test_every_verb_gives_the_same_samples(plain: Path, chain: str) -> None:
     with lading.open(plain) as source:
@@ -475,7 +474,6 @@ DOCUMENT_CHAINS: dict[str, Callable[[lading.Dataset], lading.Dataset]] = {
 }
 
 
-@pytest.mark.one_in(2)
 @pytest.mark.parametrize("chain", DOCUMENT_CHAINS.values(), ids=DOCUMENT_CHAINS.keys())
 def test_documents_behind_steps(chain: Callable[[lading.Dataset], lading.Dataset], docs: Path, tmp_path: Path) -> None:
     with lading.open(docs, view="interleaved") as source:

@@ -184,7 +184,6 @@ def test_splits_that_cannot_be(tmp_path: Path, shares: Any, how: dict[str, Any],
 # Dedup
 
 
-@pytest.mark.one_in(2)
 @pytest.mark.parametrize("keep", ["first", "last"])
 def test_one_of_equal_samples_is_kept(plain: lading.Dataset, keep: Any) -> None:
     kept = _first if keep == "first" else _last

@@ -185,7 +185,6 @@ def test_who_interrupts_before_all_is_loaded_is_told_so_too(place: Path, ending:
     assert (done.returncode, done.stdout, done.stderr) == (128 + ending, b"", b"interrupted\n")
 
 
-@pytest.mark.one_in(3)
 @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_an_interrupt_ends_the_workers_too(place: Path, ending: signal.Signals) -> None:
     for number in range(3):

@@ -1,4 +1,4 @@
-"""Every reader, given golden files with damages drawn by chance: `make test` tries 100 a format, `make soak` 10,000.
+"""Every reader, given golden files with damages drawn by chance: `make test` tries 60 a format, `make soak` 10,000.
 
 The first reads each in one of the five ways there are, drawn by chance too, the second in all. What is told names seed
 and number of a damage; `fuzz(…, start=number, count=1)` with the same seed makes it again.
@@ -15,7 +15,7 @@ from fuzz import fuzz
 from fuzz_targets import TARGETS, find_readings
 from golden_cases import Golden
 
-_COUNT = int(os.environ.get("LADING_FUZZ", "100"))
+_COUNT = int(os.environ.get("LADING_FUZZ", "60"))
 _WAYS = 1 if _COUNT <= 1000 else 5
 _SEED = os.environ.get("LADING_FUZZ_SEED", "0")
 _MOST_TOLD = 10

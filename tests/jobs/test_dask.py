@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import lading
-from lading.errors import MissingExtra, UsageError
+from lading.errors import MissingExtra, StoreError, UsageError
 from lading.jobs.dask_executor import DaskExecutor
 
 ON_DASK = """
@@ -71,6 +71,9 @@ def test_without_dask_or_an_address_it_says_what_to_type(monkeypatch: pytest.Mon
     pytest.importorskip("distributed")
     with pytest.raises(UsageError, match="address='tcp://HOST:8786'"):
         DaskExecutor()
+    for wrong in ("127.0.0.1", "nonsense", "http://10.0.0.1:8786"):
+        with pytest.raises(StoreError, match=r"such as tcp://10\.0\.0\.1:8786"):
+            DaskExecutor(wrong)
     monkeypatch.setitem(sys.modules, "distributed", None)
     with pytest.raises(MissingExtra, match=r"pip install 'lading\[dask\]'"):
         DaskExecutor()

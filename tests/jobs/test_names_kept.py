@@ -224,7 +224,6 @@ def _put(path: Path, name: str) -> None:
                     tar.addfile(member, io.BytesIO(value))
 
 
-@pytest.mark.one_in(2)
 @pytest.mark.parametrize("job, looked_at", [(lading.convert, 1), (salvage, 71)])
 @pytest.mark.parametrize(
     "kind, target", [("parquet", "arrow"), ("arrow", "parquet"), ("tar", "parquet"), ("jsonl", "parquet")]

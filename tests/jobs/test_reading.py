@@ -131,7 +131,6 @@ def test_a_bad_shard_is_the_same_error(docs: Path, tmp_path: Path) -> None:
     assert told[0]["file"] == str(bad)
 
 
-@pytest.mark.one_in(2)
 @pytest.mark.parametrize("deaths, members", [(1, 20), (99, 200)])
 def test_a_task_whose_worker_is_killed_is_tried_again_and_named_at_last(
     deaths: int, members: int, tmp_path: Path

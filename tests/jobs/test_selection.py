@@ -273,7 +273,6 @@ def test_only_tables_of_items_can_be_lazy(target: str, source: Path, tmp_path: P
         lading.convert(source, tmp_path / "out", format=target, lazy=True)
 
 
-@pytest.mark.one_in(2)
 @pytest.mark.parametrize("workers", [1, 2])
 def test_schemas_that_are_asked_for(workers: int, source: Path, tmp_path: Path) -> None:
     lading.convert(

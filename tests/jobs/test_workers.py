@@ -216,7 +216,6 @@ def test_a_bad_shard_is_the_same_error_and_the_old_dataset_stays(many: dict[str,
     assert [p.name for p in tmp_path.iterdir() if p.name.startswith(".")] == []
 
 
-@pytest.mark.one_in(2)
 @pytest.mark.parametrize("deaths", [2, 99])
 def test_a_task_whose_worker_is_killed_is_tried_again_and_named_at_last(deaths: int, tmp_path: Path) -> None:
     for number in range(4):

@@ -49,7 +49,6 @@ except lading.errors.CorruptShard as error:
 """
 
 
-@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     "name, how, workers",
     [

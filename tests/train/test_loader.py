@@ -56,7 +56,7 @@ def _keys(loaders: list[Loader]) -> list[str]:
     return keys(given(loaders))
 
 
-@pytest.mark.one_in(5)
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", _FORMATS)
 @pytest.mark.parametrize("shuffle", [False, True, "global", "block"])
 def test_the_order_is_one_for_any_number_ofranks(texts: Path, name: str, shuffle: Any) -> None:

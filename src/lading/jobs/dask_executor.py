@@ -44,6 +44,7 @@ class DaskExecutor(Executor):
                                  advice="Add --address tcp://HOST:8786, or set DASK_SCHEDULER_ADDRESS. On one machine, "
                                  "leave out --executor.")  # fmt: skip
             try:
+                distributed.comm.get_address_host_port(address, strict=True)  # a client without one waits a minute
                 client = self._own = distributed.Client(address, set_as_default=False)
             except (OSError, TimeoutError, ValueError) as error:
                 raise StoreError("Dask cannot be reached", found=str(error)[:200],

@@ -33,7 +33,8 @@ from lading.options import WorkerOptions
 __all__ = ["ExecutorPool", "open_executor"]
 
 _IN_FLIGHT: Final = 64
-"""Tasks that wait or run at once in an executor that does not say how many workers it has."""
+"""Tasks that wait or run at once in an executor that does not say how many workers it has; at least, in a cluster:
+more workers may come while tasks wait."""
 _AHEAD: Final = 4
 """Tasks that run, or whose answers wait for that of an earlier task, at most: so many times those in flight."""
 _END_S: Final = 60.0
@@ -76,7 +77,7 @@ def open_executor(sharing: WorkerOptions, threads: int | None) -> ExecutorPool:
     threads = threads or 1
     if sharing.executor in ("ray", "dask"):
         cluster = (RayExecutor if sharing.executor == "ray" else DaskExecutor)(sharing.address)
-        return ExecutorPool(cluster, _most(sharing, 2 * cluster.cpus), threads, owned=True)
+        return ExecutorPool(cluster, _most(sharing, max(2 * cluster.cpus, _IN_FLIGHT)), threads, owned=True)
     if sharing.executor == "threads":
         count = _most(sharing, threads_each(1))
         return ExecutorPool(ThreadPoolExecutor(count, "lading-task"), 2 * count, threads, owned=True)

@@ -150,7 +150,6 @@ def test_values_and_types_come_back(name: str) -> None:
         assert read.to_pylist() == table.to_pylist()
 
 
-@pytest.mark.one_in(2)
 @pytest.mark.parametrize("mapped", [True, False])
 @pytest.mark.parametrize("name", VALUES)
 def test_files_of_pyarrow_are_read(name: str, mapped: bool) -> None:

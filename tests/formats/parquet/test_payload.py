@@ -149,7 +149,7 @@ def test_runs_and_packed_groups_as_the_specification_has_them() -> None:
             _hybrid(memoryview(bad), width, count)
 
 
-@pytest.mark.one_in(5)
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("compression", ["none", "snappy", "zstd"])
 @pytest.mark.parametrize("use_dictionary", [False, True])
 @pytest.mark.parametrize("checksums", [False, True])

@@ -67,7 +67,6 @@ def gnu_tar(tmp_path: Path) -> bytes:
     return data
 
 
-@pytest.mark.one_in(2)
 @pytest.mark.parametrize("way", ["mapped", "ranges", "gzip", "gzip, small windows", "index"])
 def test_links_are_the_files_they_lead_to(
     tmp_path: Path, gnu_tar: bytes, way: str, monkeypatch: pytest.MonkeyPatch
