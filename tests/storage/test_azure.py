@@ -6,7 +6,6 @@ import base64
 import hashlib
 import hmac
 import os
-import secrets
 import socket
 import subprocess
 import time
@@ -16,7 +15,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import obstore
 import pytest
 from obstore.store import AzureStore
 
@@ -24,7 +22,7 @@ import lading
 from lading.errors import DestinationExists
 from lading.storage.base import Store
 from lading.storage.objects import ObjectStore
-from lading.testing import StoreTests
+from object_store_tests import ObjectStoreTests
 
 _PROGRAM = os.environ.get("LADING_AZURITE")
 _ACCOUNT = "devstoreaccount1"
@@ -70,34 +68,13 @@ def _make_container(url: str) -> None:
     urllib.request.urlopen(urllib.request.Request(f"{url}?restype=container", method="PUT", headers=headers)).close()
 
 
-class TestAzure(StoreTests):
+class TestAzure(ObjectStoreTests):
+    lead = _LEAD
+
     @pytest.fixture
     def store(self, options: dict[str, Any]) -> Store:
         self.raw = AzureStore("container", client_options={"allow_http": True}, **options)
         return ObjectStore("az://container", options=options)
-
-    @pytest.fixture
-    def root(self) -> str:
-        return f"{_LEAD}{secrets.token_hex(8)}"
-
-    def put_raw(self, store: Store, path: str, data: bytes) -> None:
-        obstore.put(self.raw, path.removeprefix(_LEAD), data)
-
-    def get_raw(self, store: Store, path: str) -> bytes | None:
-        try:
-            return bytes(obstore.get(self.raw, path.removeprefix(_LEAD)).bytes())
-        except FileNotFoundError:
-            return None
-
-    def list_raw(self, store: Store, root: str) -> list[str]:
-        return sorted(_LEAD + each["path"] for each in obstore.list(self.raw, root.removeprefix(_LEAD)).collect())
-
-    def test_files_larger_than_a_part_arrive_whole(self, store: Store, root: str) -> None:
-        data = os.urandom((8 << 20) + 5)
-        sink = store.put_stream(f"{root}/large")
-        sink.write([data[:100], data[100:]])
-        assert sink.close().size_bytes == len(data)
-        assert self.get_raw(store, f"{root}/large") == data
 
 
 def test_a_dataset_goes_there_and_back(options: dict[str, Any], docs: Path, tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import pickle
-import secrets
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -24,8 +23,8 @@ from lading.storage.fsspec import FsspecStore
 from lading.storage.object_errors import may_pass
 from lading.storage.objects import ObjectStore
 from lading.storage.stores import resolve
-from lading.testing import StoreTests
 from object_server import BUCKET, environment, options
+from object_store_tests import ObjectStoreTests
 from tars import tar_of
 
 _LEAD = f"s3://{BUCKET}/"
@@ -44,34 +43,13 @@ def _program(code: str, server: str, **more: str) -> subprocess.CompletedProcess
     )  # fmt: skip
 
 
-class TestObjectStore(StoreTests):
+class TestObjectStore(ObjectStoreTests):
+    lead = _LEAD
+
     @pytest.fixture
     def store(self, server: str, raw: S3Store) -> Store:
         self.raw = raw
         return ObjectStore(f"s3://{BUCKET}", options=options(server))
-
-    @pytest.fixture
-    def root(self) -> str:
-        return f"{_LEAD}{secrets.token_hex(8)}"
-
-    def put_raw(self, store: Store, path: str, data: bytes) -> None:
-        obstore.put(self.raw, path.removeprefix(_LEAD), data)
-
-    def get_raw(self, store: Store, path: str) -> bytes | None:
-        try:
-            return bytes(obstore.get(self.raw, path.removeprefix(_LEAD)).bytes())
-        except FileNotFoundError:
-            return None
-
-    def list_raw(self, store: Store, root: str) -> list[str]:
-        return sorted(_LEAD + each["path"] for each in obstore.list(self.raw, root.removeprefix(_LEAD)).collect())
-
-    def test_files_larger_than_a_part_arrive_whole(self, store: Store, root: str) -> None:
-        data = os.urandom((8 << 20) + 5)
-        sink = store.put_stream(f"{root}/large")
-        sink.write([data[:100], data[100:]])
-        assert sink.close().size_bytes == len(data)
-        assert self.get_raw(store, f"{root}/large") == data
 
     def test_files_that_s3_does_not_copy_are_written_again(self, root: str, raw: S3Store, server: str) -> None:
         small, large = os.urandom(1000), os.urandom((9 << 20) + 5)
