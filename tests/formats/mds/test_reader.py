@@ -51,11 +51,12 @@ def _change_index(folder: Path, **changes: Any) -> None:
 
 
 @pytest.mark.parametrize("case", ["comp-none", "comp-zstd3"])
-def test_a_dataset_at_the_root_of_a_store(golden: Golden, case: str) -> None:
-    """Of one without buckets, as those of fsspec may be."""
+@pytest.mark.parametrize("place", ["far://", "far://bucket/odd:/"])
+def test_a_dataset_at_the_root_of_a_store(golden: Golden, case: str, place: str) -> None:
+    """Of one without buckets, as those of fsspec may be; and in a folder whose name ends as such a root does."""
     folder = golden("mds") / case
-    stores = Stores({"far://": MemoryStore({f"far://{path.name}": path.read_bytes() for path in folder.iterdir()})})
-    with lading.open("far://", stores=stores) as root, lading.open(folder) as near:
+    stores = Stores({"far://": MemoryStore({f"{place}{path.name}": path.read_bytes() for path in folder.iterdir()})})
+    with lading.open(place, stores=stores) as root, lading.open(folder) as near:
         assert len(root) == len(near)
         assert pa.Table.from_batches(root.batches()).to_pylist() == pa.Table.from_batches(near.batches()).to_pylist()
 

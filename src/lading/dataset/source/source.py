@@ -611,7 +611,8 @@ class _Found:
 def _path_in(store: Store, folder: str, name: str) -> str:
     """The path of a file in a folder. A remote `far:` is the root of a store without buckets: `far://`."""
     folder = folder.rstrip("/")
-    return f"{folder}{'//' if folder.endswith(':') and not is_local(store) else '/'}{name}"
+    is_root = folder.endswith(":") and "/" not in folder and not is_local(store)
+    return f"{folder}{'//' if is_root else '/'}{name}"
 
 
 def _look_through(store: Store, root: str, limits: Limits, inside: Sequence[FileInfo] | None) -> _Found:
