@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import gzip
 import io
+import os
+import select
+import signal
 import subprocess
 import tarfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import chain, pairwise
+from itertools import chain, islice, pairwise
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
@@ -723,17 +726,43 @@ class Asked(WrappedStore):
             yield len(found)
 
 
-def test_three_windows_of_a_remote_tar_are_requested_while_one_is_in_use() -> None:
+def test_windows_of_a_remote_tar_are_requested_while_one_is_in_use() -> None:
     data = tar_of(*((f"{i:03}.a", bytes(50_000)) for i in range(600)))
-    store, asked = Asked(data), list[tuple[int, int]]()
-    # The head, and a window for each run of members. Behind a window of 4 MiB, the next three are asked for as well.
-    for _, count in zip(store.runs(), [2, 3, 4, 5, 6, 10, 11, 12, 13, 13, 13, 13], strict=True):
+    store, asked, used = Asked(data), list[tuple[int, int]](), 0
+    # The head, and a window for each run of members. While the second one of 4 MiB is in use, the next one is under
+    # way, then the next two, then three.
+    for run, count in zip(store.runs(), [2, 3, 4, 5, 6, 7, 9, 11, 13, 13, 13, 13], strict=True):
         asked += [store.ranges.get(timeout=30) for _ in range(count - len(asked))]
         assert store.ranges.empty()
+        assert sum(length for _, length in asked) <= 2 * used + (256 << 10)  # also if the walk ends here
+        used += run * (512 + 50_176)
     asked.sort()
     assert [length >> 17 for _, length in asked[1:-1]] == [1, 2, 4, 8, 16, *[32] * 6]
     assert all(offset == at + length for (at, length), (offset, _) in pairwise(asked[1:]))
     assert sum(asked[-1]) <= len(data)
+
+
+def test_a_forked_child_goes_on_with_a_walk_that_has_windows_under_way() -> None:
+    store = Asked(tar_of(*((f"{i:03}.a", bytes(50_000)) for i in range(700))))
+    runs = store.runs()
+    found = sum(islice(runs, 8))
+    for _ in range(11):  # the head, a window for each run, and two that are under way
+        store.ranges.get(timeout=30)
+    reading, writing = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            os.write(writing, b"%d" % sum(runs))
+        finally:
+            os._exit(0)
+    os.close(writing)
+    try:
+        assert select.select([reading], [], [], 30)[0]
+        assert int(os.read(reading, 9)) == sum(runs) == 700 - found
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        os.close(reading)
 
 
 def test_members_before_a_window_that_fails_are_given_first() -> None:

@@ -5,12 +5,14 @@ Only in a tar with links, all headers are read once more, to find these files. O
 it, webdataset sees the file alone, and so does a reader of samples here.
 
 A file of this machine is read where its headers are, mapped or not. From other stores, windows are requested that grow
-while members are small and shrink to a header where they are large. The next large windows are requested while
-the members of the one before them are in use. A compressed file is read forward once.
+while members are small and shrink to a header where they are large. While the members of a large window are in use, as
+many of the next ones are requested as were taken before it, three at most. So a walk that ends early has requested
+about twice what it used. A compressed file is read forward once.
 """
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -69,8 +71,7 @@ _FIRST_WINDOW = 64 << 10
 _SMALL_WINDOW = 16 << 10
 _LARGE_WINDOW = 4 << 20
 _WINDOWS_AHEAD = 3
-"""Large windows that are requested while the members of the one before them are in use. Whoever looks at few members
-does not get to large windows."""
+"""Large windows, at most, that are requested while the members of the one before them are in use."""
 _MOST_WAITING = 8
 """Runs of members of a window that are held meanwhile: 16,384 members."""
 _LOOK_WINDOW = 512 << 10
@@ -368,6 +369,7 @@ class Walk:
         recent = recent if is_remote(self._tar.source.store) else None
         small, most = max(BLOCK, min(_SMALL_WINDOW, dear // 32)), _LOOK_WINDOW if self._few else _LARGE_WINDOW
         size, count, window = _FIRST_WINDOW, 0, Window(np.zeros(0, np.uint8), self.cursor.at, total)
+        taken = 0  # large windows, one behind the other
         waiting: list[Headers] = []  # the members of a window, until the next windows are asked for
         with Threads(_WINDOWS_AHEAD, "lading-window") as threads:
             ahead = _Ahead(self._tar.source, total, threads)
@@ -381,7 +383,10 @@ class Walk:
                     near = recent is not None and at < total and at - window.stop <= size // 2
                     start = stop = window.stop if near else at
                     if near and size == _LARGE_WINDOW:
-                        ahead.ask(start, size)
+                        ahead.ask(start, size, min(taken - 1, _WINDOWS_AHEAD))
+                        taken += 1
+                    else:
+                        taken = 0
                     yield from _taken(waiting)
                     parts = [window.data[at - window.base :]] if at < start else []
                     while stop == start or start < stop < min(self.cursor.need, total):
@@ -400,7 +405,7 @@ class Walk:
                     raise
                 count += int(np.count_nonzero(found.length > small))
                 waiting += [found] if len(found) else []
-                if not ahead.is_asked or len(waiting) > _MOST_WAITING:
+                if taken <= 1 or len(waiting) > _MOST_WAITING:
                     yield from _taken(waiting)
         yield from _taken(waiting)
 
@@ -426,6 +431,8 @@ def _cut_stream(at: int, end: int, total: int) -> CorruptShard:
 class _Ahead:
     """Windows of a remote tar, some of them requested before they are taken.
 
+    A forked child has none of the threads: there, windows are read as they are taken.
+
     Args:
         source: the tar.
         total: end of what is read.
@@ -436,22 +443,22 @@ class _Ahead:
         self._source, self._total, self._threads = source, total, threads
         self._start = self._stop = 0
         self._answers: deque[Future[Buffer]] = deque()
+        self._process = os.getpid()
 
-    @property
-    def is_asked(self) -> bool:
-        """Whether some windows are under way."""
-        return bool(self._answers)
-
-    def ask(self, start: int, size: int) -> None:
-        """Have windows of this size under way, one behind the other, from a place on."""
+    def ask(self, start: int, size: int, count: int) -> None:
+        """Have this number of windows of this size under way, one behind the other, from a place on."""
+        if self._process != os.getpid():
+            return
         if start != self._start or not self._answers:
             self._drop(start)
-        while len(self._answers) < _WINDOWS_AHEAD and self._stop < self._total:
+        while len(self._answers) < count and self._stop < self._total:
             self._answers.append(self._threads.submit(partial(self._read, self._stop, size)))
             self._stop += size
 
     def take(self, start: int, size: int) -> Buffer:
         """Return the window that begins here, of another size if it is under way; empty at the end."""
+        if self._process != os.getpid():
+            return self._read(start, size)
         if start != self._start or not self._answers:
             self._drop(start)
             return self._read(start, size)
