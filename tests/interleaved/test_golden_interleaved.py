@@ -15,6 +15,9 @@ from lading.arrow.references import is_ref
 from lading.dataset.shards.random_access import unfetched_rows
 from lading.dataset.source.open import open_dataset
 from lading.options import InterleavedOptions
+from lading.storage.memory import MemoryStore
+from lading.storage.stores import Stores
+from lading.testing import CountingStore
 
 CASES = (
     "tar-basic",
@@ -113,5 +116,9 @@ def test_detection(golden: Golden, monkeypatch: pytest.MonkeyPatch) -> None:
         ("wds/names", "n.tar", "samples"),
     ):
         family, name = case.split("/")
-        with open_dataset(golden(family) / name / file) as dataset:
-            assert dataset.view == found, case
+        path = golden(family) / name / file
+        store = CountingStore(MemoryStore({f"far://{file}": path.read_bytes()}))
+        store.request_bytes = 1 << 20
+        for place in (path, f"far://{file}"):
+            with open_dataset(place, stores=Stores({"far://": store})) as dataset:
+                assert dataset.view == found, case

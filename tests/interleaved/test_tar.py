@@ -30,6 +30,13 @@ def tar_with(documents: Mapping[str, Mapping[str, Any]], images: Mapping[str, by
     return tar_of(*images.items(), *((name, json.dumps(document).encode()) for name, document in documents.items()))
 
 
+def _far(tar: bytes) -> CountingStore:
+    """A remote store with a tar."""
+    store = CountingStore(MemoryStore({"far://x.tar": tar}))
+    store.request_bytes = 1 << 20
+    return store
+
+
 def test_what_is_left_out_is_counted_in_every_shard(tmp_path: Path) -> None:
     count = 70
     (tmp_path / "in").mkdir()
@@ -154,6 +161,24 @@ def test_of_large_documents_one_tells_what_they_are(broken: bool, sizes: list[in
     (tmp_path / "x.tar").write_bytes(tar_of(*((name, text.encode()) for name, text in members)))
     with lading.open(tmp_path / "x.tar") as dataset:
         assert dataset.view == view
+
+
+@pytest.mark.parametrize("size, members", [(50_000, 96), (300_000, 16), (1_000_000, 16)])
+def test_of_a_remote_tar_without_documents_little_is_read_to_open_it(size: int, members: int) -> None:
+    """Members up to 4 MiB, in steps of 16; of large ones half a MiB each, at most."""
+    store = _far(tar_of(*((f"{i:03}.jpg", bytes(size)) for i in range(2 * members))))
+    with lading.open("far://x.tar", stores=Stores({"far://": store})) as dataset:
+        assert dataset.view == "samples"
+    assert store.bytes_read <= min((members + 1) * (size + 1024), 8 << 20) + (512 << 10)
+    assert len(store.ranges["far://x.tar"]) <= 20
+
+
+@pytest.mark.parametrize("size, images", [(50_000, 80), (1_000_000, 15)])
+def test_a_document_behind_its_images_is_seen_in_a_remote_tar(size: int, images: int) -> None:
+    document = {"texts": [None], "images": ["0.jpg"]}
+    store = _far(tar_with({"d.json": document}, {f"{i}.jpg": bytes(size) for i in range(images)}))
+    with lading.open("far://x.tar", stores=Stores({"far://": store})) as dataset:
+        assert dataset.view == "interleaved"
 
 
 def test_what_small_documents_tell_is_not_asked_of_a_large_one(tmp_path: Path) -> None:

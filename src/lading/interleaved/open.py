@@ -209,10 +209,12 @@ def create_view_shard(
     return TarDocumentsWriter(writer.member_writer, schema, roles)
 
 
-def detect_view(reader: ShardReader, fetcher: Fetcher, interleaved: InterleavedOptions) -> str | None:
+def detect_view(
+    reader: ShardReader, fetcher: Fetcher, source: ShardFile, interleaved: InterleavedOptions
+) -> str | None:
     """Return the view that a shard's first samples imply; None if undecided, as for an empty shard."""
     if reader.member_reader is not None:
-        found = looks_interleaved(reader.member_reader, fetcher, interleaved)
+        found = looks_interleaved(reader.member_reader, fetcher, source, interleaved)
         return None if found is None else VIEWS[found]
     schema = reader.first_schema()
     if schema is None:

@@ -40,6 +40,7 @@ from lading.interleaved.base import View, documents_at_once
 from lading.interleaved.tar_members import TELLING_DOCUMENTS, Members, document_of, id_field_of, sample_ids
 from lading.interleaved.tar_rows import EXTRAS_FIELD, Rows, Window, make_rows, scatter, spread_lists
 from lading.options import AUTO, ROLES, InterleavedOptions
+from lading.storage.concurrent import is_remote
 from lading.storage.fetch import Fetcher
 
 __all__ = ["TarDocuments", "column_name", "field_name", "looks_interleaved"]
@@ -50,6 +51,8 @@ RENAMED = "json."
 _WINDOW_DOCUMENTS = 1024
 _WINDOW_SPAN_BYTES = 16 << 20
 _DETECT_STEP, _DETECT_MEMBERS, _DETECT_DOCUMENTS = 64, 1024, 16
+_DETECT_FAR_STEP, _DETECT_FAR_BYTES = 16, 4 << 20
+"""Members of a remote tar that are looked at together, until so many bytes are walked over: 8 MiB are read, at most."""
 _DETECT_BYTES, _DETECT_MOST_BYTES = 1 << 20, 8 << 20
 """Bytes of JSON read to detect the layout of a tar; only one larger JSON is read."""
 _DETECT_NESTED = 1 << 19
@@ -377,16 +380,20 @@ def field_name(column: str) -> str:
     return column.removeprefix(RENAMED)
 
 
-def looks_interleaved(reader: MemberReader, fetcher: Fetcher, options: InterleavedOptions) -> bool | None:
+def looks_interleaved(
+    reader: MemberReader, fetcher: Fetcher, source: ShardFile, options: InterleavedOptions
+) -> bool | None:
     """Return whether a tar's first samples are interleaved: each JSON has `texts` and `images`, lists of one length.
 
-    Reads 16 JSON members of up to 1 MiB among the tar's first thousand members. If none decides, for example because
-    they are broken, reads the smallest of those of up to 8 MiB. None if the tar is empty, or no member decides.
+    Reads 16 JSON members of up to 1 MiB among the tar's first thousand members, of a remote tar among its first 4 MiB
+    or 16 members. If none decides, for example because they are broken, reads the smallest of those of up to 8 MiB.
+    None if the tar is empty, or no member decides.
     """
+    step, most_bytes = (_DETECT_FAR_STEP, _DETECT_FAR_BYTES) if is_remote(source.store) else (_DETECT_STEP, None)
     offset: list[int] = []
     length: list[int] = []
     seen = small = 0
-    for part in reader.members(max_members=_DETECT_STEP):
+    for part in reader.members(max_members=step):
         lower = pc.utf8_lower(part.name)
         rows = np.flatnonzero(pc.ends_with(lower, ".json").to_numpy(zero_copy_only=False))
         if part.sparse[rows].any():
@@ -395,7 +402,8 @@ def looks_interleaved(reader: MemberReader, fetcher: Fetcher, options: Interleav
         offset += part.offset[rows].tolist()
         length += part.length[rows].tolist()
         small += int(np.count_nonzero(part.length[rows] <= _DETECT_BYTES))
-        if small >= _DETECT_DOCUMENTS or seen >= _DETECT_MEMBERS:
+        walked = int(part.header_offset[-1])
+        if small >= _DETECT_DOCUMENTS or seen >= _DETECT_MEMBERS or (most_bytes is not None and walked >= most_bytes):
             break
     if not offset:
         return False if seen else None

@@ -155,7 +155,7 @@ def find_view(reading: ShardReading, source: ShardFile, files: TemporaryFiles) -
 
 def _view_of(reading: ShardReading, source: ShardFile) -> str | None:
     with closing(reading.format.open(source, reading.options_of(source))) as reader:
-        return detect_view(reader, reading.fetcher, reading.interleaved)
+        return detect_view(reader, reading.fetcher, source, reading.interleaved)
 
 
 def wrong_sidecar(reading: ShardReading, source: ShardFile) -> LadingError | None:

@@ -342,9 +342,10 @@ def _detect_view(shards: Shards) -> str | None:
 
 
 def _view_of(shards: Shards, number: int) -> str | None:
-    reader = shards.fmt.open(shards.source(number), shards.read_options)
+    source = shards.source(number)
+    reader = shards.fmt.open(source, shards.read_options)
     try:
-        return detect_view(reader, shards.fetcher, shards.interleaved)
+        return detect_view(reader, shards.fetcher, source, shards.interleaved)
     finally:
         reader.close()
         shards.fetcher.recent.clear()
