@@ -118,6 +118,8 @@ def test_a_changed_dataset_is_read_anew(tmp_path: Path) -> None:
         assert found == [f"{i:03}" for i in range(first, first + _COUNT)]
 
 
+# A loader reads several shards at once: whether one of them finds the room taken is a matter of timing.
+@pytest.mark.filterwarnings("ignore:copies that are read or downloaded now fill the cache:UserWarning")
 def test_with_room_for_one_shard_all_is_read_and_the_source_stays(
     written: MemoryStore, far: CountingStore, tmp_path: Path
 ) -> None:
