@@ -156,7 +156,7 @@ def one_shard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[st
     shutil.rmtree(folder)
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("kind, source, target", PAIRS)
 def test_converting_any_format_to_any_keeps_to_the_limit(
     kind: str, source: str, target: str, one_shard: Callable[[str, str], Path], tmp_path: Path

@@ -96,7 +96,7 @@ def test_progress_is_the_sum_of_all_workers(many: dict[str, Path], tmp_path: Pat
     assert sorted(told, key=lambda p: p.samples) == told
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.slow
 @pytest.mark.parametrize("target", ["webdataset", "parquet"])
 @pytest.mark.parametrize("worth_s, most", [(1e9, 0), (0, 2)])
 def test_workers_for_little_are_begun_only_when_the_first_task_shows_their_worth(
@@ -117,7 +117,7 @@ def test_workers_for_little_are_begun_only_when_the_first_task_shows_their_worth
     assert (watch.counts[0], max(watch.counts)) == (0, most)
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("heavy", some("compressed", "where", "verify", "compression", least=2))
 def test_workers_for_what_takes_long_are_begun_at_once(
     heavy: str, many: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

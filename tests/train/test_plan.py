@@ -59,7 +59,7 @@ def _remote(folder: Path) -> tuple[lading.Dataset, CountingStore]:
     return lading.open("box://d", stores=Stores({"box://": store})), store
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("shuffle", [False, "global", "block"])
 @pytest.mark.parametrize("name, ranks", some_pairs([*_FORMATS, "jsonl"], [(1, 16), (3, 8), (64, 2)]))
 def test_requests_and_bytes_are_those_of_the_loader(

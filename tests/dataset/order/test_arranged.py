@@ -83,7 +83,7 @@ def test_samples_of_one_id_stay_two() -> None:
     assert found == [[3, 1], [2]]
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(9)
 @pytest.mark.parametrize("kind", ["parquet", "tar", "tar.gz"])
 def test_a_shuffle_through_a_temporary_file(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(arranged, "HELD_BYTES", 10_000)

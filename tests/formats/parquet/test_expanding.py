@@ -20,7 +20,7 @@ from soak import some
 _GIANT = 96 << 20
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize(
     "compression, place, native",
     [

@@ -655,7 +655,7 @@ def test_lists_of_numbers_are_written_in_parts(*, tensor: bool) -> None:
     assert pq.read_table(io.BytesIO(data)).equals(table)
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("kind", [pa.large_binary(), pa.binary_view(), "media"])
 @pytest.mark.parametrize("rows_at_once", [1, 97, 3000])
 def test_media_of_many_pages_and_row_groups(kind: pa.DataType | str, rows_at_once: int) -> None:
