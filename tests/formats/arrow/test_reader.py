@@ -38,6 +38,7 @@ from lading.formats.base import Scan, ShardFile
 from lading.limits import DEFAULT_LIMITS, Limits
 from lading.storage.local import LocalStore
 from lading.storage.memory import MemoryStore
+from lading.storage.stores import Stores
 from lading.storage.wrappers import CountingStore
 from registered import NamedType
 from watched import forget_peak, peak_mb
@@ -257,7 +258,7 @@ def test_dictionaries_that_grow_are_read_from_where_they_began() -> None:
         assert reader.get_sample(row) == rows[row]
 
 
-@pytest.mark.one_in(9)
+@pytest.mark.soak
 @pytest.mark.parametrize("compression", ["zstd", "lz4"])
 def test_a_batch_that_unpacks_to_far_more_is_refused(compression: str) -> None:
     zeros = pa.table({"b": pa.array([bytes(1 << 20)] * 300, pa.large_binary())})
@@ -436,7 +437,7 @@ _UNLIKE = {
 }
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.cases(3)
 @pytest.mark.parametrize("name", _UNLIKE)
 @pytest.mark.parametrize("inside", ["a column", "list", "struct"])
 def test_dictionaries_and_runs_of_two_files_that_are_unlike(tmp_path: Path, inside: str, name: str) -> None:
@@ -560,6 +561,7 @@ def test_blocks_outside_the_file_or_listed_too_often() -> None:
         _read(data[:start] + wrong)
 
 
+@pytest.mark.cases(3)
 @pytest.mark.parametrize("bit", [1, 4, 8, 16])
 def test_one_bit_of_a_footer_takes_no_rows_away_unsaid(bit: int) -> None:
     table = pa.table({"n": range(60), "d": pa.array([*"ab"] * 30).dictionary_encode()})
@@ -852,7 +854,7 @@ def test_large_values_of_a_mapped_file_are_read_not_touched(kind: pa.DataType, t
     assert [reader.get_sample(row).get("b") for row in order] == [values[row] for row in order]
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_pages_touched_at_random_are_given_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(blocks, "_TOUCHED_BYTES", 96 << 20)
     path = tmp_path / "s.arrow"
@@ -892,6 +894,7 @@ def test_rows_of_several_files_in_any_order(sizes: list[int], kind: pa.DataType,
         assert shown.to_pylist() == found.column("jpg").to_pylist()
 
 
+@pytest.mark.soak
 def test_values_are_read_once_to_where_they_belong(tmp_path: Path) -> None:
     """Of 100 MB in two files, in an order of its own, no more memory is taken than they need."""
     for number in range(2):
@@ -935,6 +938,7 @@ def test_bytes_that_are_large_in_one_file_are_large_in_what_is_taken(tmp_path: P
         assert dataset.take([0, 1]).schema.field("x").type == pa.binary()
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("kind", [pa.binary(), pa.large_binary()], ids=str)
 def test_large_values_of_a_mapped_file_are_told_by_their_places(kind: pa.DataType, tmp_path: Path) -> None:
     """Only these, and only to who asks for views: then no page of them is touched."""
@@ -990,7 +994,7 @@ print("done" if hits > 1 else hits)
 """
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_a_shard_may_be_collected_while_another_is_closed(tmp_path: Path) -> None:
     command = [sys.executable, "-c", COLLECTED, str(tmp_path / "a.arrow")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
@@ -1024,3 +1028,13 @@ def test_to_be_out_of_memory_at_the_footer_is_no_damage(tmp_path: Path, monkeypa
     monkeypatch.setattr(pa.ipc, "open_file", refuse)
     with pytest.raises(StoreError, match="malloc"):
         len(lading.open(tmp_path / "a.arrow"))
+
+
+@pytest.mark.parametrize("columns", [None, ["jpg"]])
+def test_some_rows_of_a_remote_file_with_a_dictionary(columns: list[str] | None) -> None:
+    labels = pa.array(["cat", "dog", "cat", "cat"]).dictionary_encode()
+    table = pa.table({"jpg": [bytes([n]) * 2000 for n in range(4)], "label": labels})
+    store = MemoryStore({"box://a.arrow": arrow_bytes(table, max_rows=2)})
+    with lading.open("box://a.arrow", stores=Stores({"box://": store})) as ds:
+        rows = ds.take([3, 0], columns).to_pylist()
+    assert rows == [{name: table[name][n].as_py() for name in columns or table.column_names} for n in (3, 0)]

@@ -139,6 +139,10 @@ class Decoder:
 
     Args:
         blocks: places of its messages.
+
+    Attributes:
+        schema: of the rows.
+        has_dictionaries: whether a column needs dictionaries, without which pyarrow reads no record batch.
     """
 
     def __init__(self, blocks: Blocks) -> None:
@@ -156,8 +160,8 @@ class Decoder:
                 raise self._limits.exceeded("table_columns", "too many columns", file=self._body.path,
                                             found=len(self.schema))  # fmt: skip
             check_names(self.schema)
-        self._has_dictionaries = any(map(needs_dictionaries, self.schema.types))
-        if self._has_dictionaries:
+        self.has_dictionaries = any(map(needs_dictionaries, self.schema.types))
+        if self.has_dictionaries:
             prefix, head_bytes = prefix_of(blocks.schema[:8])
             blocks.expect_dictionaries(dictionary_ids(blocks.schema[prefix : prefix + head_bytes]))
 
@@ -175,7 +179,7 @@ class Decoder:
         """
         file, block = self._body.nearby or self._body.open_file(), self._blocks.batches[number]
         in_part = self._body.nearby is not None or any(left)
-        if self._body.mapped is not None or file is None or self._has_dictionaries or not in_part:
+        if self._body.mapped is not None or file is None or self.has_dictionaries or not in_part:
             return None
         found = Partial(file, block.offset, block.size_bytes)
         found.read((0, block.meta_bytes))
@@ -257,13 +261,13 @@ class Decoder:
         data = self._body.read(block.offset, block.size_bytes)
         message = self._checked(block, data, ROWS)
         with damage(self._body.path, block.offset):
-            if len(self.schema) and (self._has_dictionaries or message.codec):
+            if len(self.schema) and (self.has_dictionaries or message.codec):
                 with self._lock:
                     batch = self._streamed(data, self._blocks.needs[number], columns)
             else:
                 batch = self._plain(data, columns)
         self._check(block, message, batch)
-        in_memory = self._body.mapped is None or self._has_dictionaries or message.codec
+        in_memory = self._body.mapped is None or self.has_dictionaries or message.codec
         return batch, batch.get_total_buffer_size() if in_memory else _MAPPED_BATCH_BYTES + block.meta_bytes
 
     def _plain(self, data: pa.Buffer, columns: Sequence[int]) -> pa.RecordBatch:

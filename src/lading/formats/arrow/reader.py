@@ -252,7 +252,8 @@ class ArrowReader(ShardReader):
     def _scatters(self, chosen: Sequence[int]) -> bool:
         """Return whether rows of a remote file are read without the large values of others."""
         kinds = [self._decoder.schema.field(i).type for i in chosen]
-        if self._body.file is not None or self._assets is not None or not any(map(may_be_large, kinds)):
+        whole = self._body.file is not None or self._assets is not None or self._decoder.has_dictionaries
+        if whole or not any(map(may_be_large, kinds)):
             return False
         if self._is_plain is None:
             self._is_plain = self._blocks.heads() is not None
