@@ -350,6 +350,9 @@ class _Mapped:
         if not isinstance(made, pa.RecordBatch):
             raise UsageError("the function must return a record batch", found=type(made).__name__,
                              advice="A function over single samples goes to map.")  # fmt: skip
+        if len(set(made.schema.names)) < len(made.schema):
+            raise UsageError("the function gives several columns one name", found=", ".join(made.schema.names),
+                             advice="Replace a column with set_column.")  # fmt: skip
         made = made.replace_schema_metadata({**(batch.schema.metadata or {}), **(made.schema.metadata or {})})
         if self._view == "interleaved":
             _refuse_broken(made)
