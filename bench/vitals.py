@@ -1,8 +1,17 @@
-"""Count how large and how straight the source is, next to the counts before the redesign.
+"""Count how large and how straight the source is, and write the numbers to `vitals.json`.
 
 python vitals.py [--root FOLDER] [--json]
 
+Numbers that are held may only fall: a test compares them with the file. Others are told.
+
 What is counted:
+
+- Checks of a step's class: `isinstance` calls outside `dataset/steps` that name its classes, or a constant of them.
+- Comparisons of the view: `==` and `!=` between `view` and a text.
+- Methods of Format, with properties, and those that one class alone overrides. Fields of FormatInfo.
+- Wrappers: classes of readers and views that take another reader or view when they are made; so are range caches.
+- Tests that start processes outside of `make soak`: marks `mechanism`.
+- One-use helpers: private functions of a module that its code names once.
 
 - Code lines: lines that hold more than a comment or a docstring.
 - Optional protocols: `runtime_checkable` protocols outside storage, and the `isinstance` checks on them.
@@ -24,41 +33,33 @@ import tarfile
 import tempfile
 import threading
 import tokenize
-from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
 from pathlib import Path
 from types import FrameType
 
-# What this script printed for commit 2af51e1.
-BEFORE: dict[str, int | str] = {
-    "code lines": 39028,
-    "code lines of the tests": 37127,
-    "largest module": "dataset 697",
-    "functions over 60 code lines": 4,
-    "functions with more than 8 parameters": 18,
-    "… outside the front door": 8,
-    "classes over 300 lines": 10,
-    "protocols": 62,
-    "optional protocols": 37,
-    "isinstance on optional protocols": 80,
-    "isinstance on a concrete format, reader, writer or view": 32,
-    "comparisons of a format's name": 11,
-    "imports of formats from outside": 26,
-    "hops of one batch": 32,
-    "… with functions that only look at it": 42,
-    "calls of align_table": 4,
-    "calls of sample_firsts": 5,
-    "calls of total_bytes": 7,
-    "header walks of two tars": 5,
-    "shards opened of two tars": 3,
-    "files opened of two tars": 10,
-}
+VITALS = Path(__file__).with_name("vitals.json")
+"""The numbers that `make vitals` wrote last. None of those that are `held` may rise (`tests/test_vitals.py`)."""
 
 _CONTRACT = {"base", "protocol", "registry"}
 _NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
 _COLUMNS = {"jpg", "json", "txt"}
 _PER_BATCH = ("align_table", "sample_firsts", "total_bytes")
 _NODE = ast.FunctionDef | ast.AsyncFunctionDef
+_STEPS = ("dataset", "steps")
+_RANGE_CACHES = {
+    "RecentBytes",
+    "NearbyRanges",
+    "HeldRanges",
+    "HashingWalk",
+    "_Ahead",
+    "_Blocks",
+    "_Used",
+    "Body",
+    "_Body",
+}
+"""Classes that read a range, perhaps more, keep it and ask ahead."""
 
 
 class Module:
@@ -66,35 +67,63 @@ class Module:
 
     def __init__(self, path: Path, root: Path) -> None:
         self.parts = path.relative_to(root).with_suffix("").parts
-        text = path.read_text(encoding="utf-8")
-        self.nodes = list(ast.walk(ast.parse(text)))
-        self.lines: set[int] = set()
-        for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        self._text = path.read_text(encoding="utf-8")
+        self._by_kind: defaultdict[type, list] = defaultdict(list)
+        for node in ast.walk(ast.parse(self._text)):
+            self._by_kind[type(node)].append(node)
+
+    @cached_property
+    def lines(self) -> set[int]:
+        """Numbers of the code lines."""
+        found: set[int] = set()
+        for token in tokenize.generate_tokens(io.StringIO(self._text).readline):
             if token.type not in _NO_CODE:
-                self.lines.update(range(token.start[0], token.end[0] + 1))
-        for node in self.nodes:
-            if isinstance(node, ast.Expr) and isinstance(getattr(node.value, "value", None), str):
-                self.lines -= set(range(node.lineno, node.end_lineno + 1))
+                found.update(range(token.start[0], token.end[0] + 1))
+        for node in self.of(ast.Expr):
+            if isinstance(getattr(node.value, "value", None), str):
+                found -= set(range(node.lineno, node.end_lineno + 1))
+        return found
 
     def of(self, *kinds: type) -> list:
-        return [node for node in self.nodes if isinstance(node, kinds)]
+        return [node for kind in kinds for node in self._by_kind[kind]]
 
     def code_lines(self, node: ast.stmt) -> int:
         return len(self.lines & set(range(node.lineno, node.end_lineno + 1)))
 
 
 def modules(folder: Path) -> list[Module]:
+    """Parse the modules of a folder."""
     return [Module(path, folder) for path in sorted(folder.rglob("*.py"))]
 
 
-def count_source(root: Path) -> dict[str, int | str]:
-    source = modules(root / "src" / "lading")
+def held(root: Path, source: Sequence[Module]) -> dict[str, int | list[str]]:
+    """Numbers, and lists of names, that may only become smaller."""
     outside = [module for module in source if module.parts[0] != "formats"]
     optional, concrete = optional_protocols(source), concrete_classes(source)
+    methods = public_methods(source, "Format")
+    return {
+        "checks of a step's class": step_checks(source),
+        "comparisons of the view": sum(len(view_comparisons(module)) for module in source),
+        "methods of Format": len(methods),
+        "methods of Format that one class overrides": len(overridden_once(source, methods)),
+        "fields of FormatInfo": len(fields_of(source, "FormatInfo")),
+        "optional protocols": len(optional),
+        "isinstance on optional protocols": sum(len(checks(module, optional)) for module in source),
+        "isinstance on a concrete format, reader, writer or view": sum(len(checks(m, concrete)) for m in outside),
+        "comparisons of a format's name": sum(len(name_comparisons(module)) for module in outside),
+        "imports of formats from outside": sum(len(list(format_imports(module))) for module in outside),
+        "tests that start processes": mechanisms(root / "tests"),
+        "wrappers of readers and views": wrappers(source),
+    }
+
+
+def told(root: Path, source: Sequence[Module]) -> dict[str, int | str]:
+    """Numbers that nothing holds."""
     functions = [(module, node) for module in source for node in module.of(ast.FunctionDef, ast.AsyncFunctionDef)]
     wide = [(module, node) for module, node in functions if parameters(node) > 8]
     front = front_door(source)
     largest = max(source, key=lambda module: len(module.lines))
+    named = {node.name for module in source for node in module.of(ast.ClassDef)}
     return {
         "code lines": sum(len(module.lines) for module in source),
         "code lines of the tests": sum(len(module.lines) for module in modules(root / "tests")),
@@ -106,12 +135,92 @@ def count_source(root: Path) -> dict[str, int | str]:
             node.end_lineno - node.lineno >= 300 for module in source for node in module.of(ast.ClassDef)
         ),
         "protocols": sum("Protocol" in bases(node) for module in source for node in module.of(ast.ClassDef)),
-        "optional protocols": len(optional),
-        "isinstance on optional protocols": sum(len(checks(module, optional)) for module in source),
-        "isinstance on a concrete format, reader, writer or view": sum(len(checks(m, concrete)) for m in outside),
-        "comparisons of a format's name": sum(len(name_comparisons(module)) for module in outside),
-        "imports of formats from outside": sum(len(list(format_imports(module))) for module in outside),
+        "one-use helpers": sum(map(one_use_helpers, source)),
+        "range caches": len(_RANGE_CACHES & named),
     }
+
+
+def step_checks(source: Iterable[Module]) -> int:
+    """Count `isinstance` calls outside `dataset/steps` that name a class of it, or a constant that lists some."""
+    inside = [module for module in source if module.parts[:2] == _STEPS]
+    outside = [module for module in source if module.parts[:2] != _STEPS]
+    steps = {node.name for module in inside for node in module.of(ast.ClassDef)}
+    assigned = [node.targets[0] for module in source for node in module.of(ast.Assign)]
+    assigned += [node.target for module in source for node in module.of(ast.AnnAssign)]
+    lists = {target.id for target in assigned if isinstance(target, ast.Name) and target.id.endswith("_STEPS")}
+    home = "lading." + ".".join(_STEPS)
+    found = 0
+    for module in outside:
+        imports = [node for node in module.of(ast.ImportFrom) if str(node.module).startswith(home)]
+        named = {a.asname or a.name for node in imports for a in node.names if a.name in steps}
+        found += len(checks(module, named | lists))
+    return found
+
+
+def view_comparisons(module: Module) -> list[ast.Compare]:
+    """Comparisons of something called view with a text."""
+
+    def is_view(side: ast.expr) -> bool:
+        return ast.unparse(side).rpartition(".")[2] in ("view", "_view")
+
+    def is_text(side: ast.expr) -> bool:
+        return isinstance(side, ast.Constant) and isinstance(side.value, str)
+
+    pairs = [(node, (node.left, *node.comparators)) for node in module.of(ast.Compare)]
+    return [node for node, sides in pairs if any(map(is_view, sides)) and any(map(is_text, sides))]
+
+
+def class_of(source: Iterable[Module], name: str) -> ast.ClassDef:
+    [found] = [node for module in source for node in module.of(ast.ClassDef) if node.name == name]
+    return found
+
+
+def public_methods(source: Iterable[Module], name: str) -> set[str]:
+    return {n.name for n in class_of(source, name).body if isinstance(n, _NODE) and not n.name.startswith("_")}
+
+
+def fields_of(source: Iterable[Module], name: str) -> list[ast.AnnAssign]:
+    return [node for node in class_of(source, name).body if isinstance(node, ast.AnnAssign)]
+
+
+def overridden_once(source: Iterable[Module], methods: set[str]) -> list[str]:
+    """Methods that one class of a format alone has."""
+    counts = Counter(
+        inner.name
+        for module in source
+        if module.parts[0] in {"formats", "interleaved"}
+        for node in module.of(ast.ClassDef)
+        if any(base.endswith("Format") for base in bases(node))
+        for inner in node.body
+        if isinstance(inner, _NODE) and inner.name in methods
+    )
+    return [name for name, count in counts.items() if count == 1]
+
+
+def wrappers(source: Iterable[Module]) -> list[str]:
+    """Readers and views whose maker takes a reader or view, and classes made of these; sorted."""
+    found: dict[str, str] = {}
+    classes = [(module, node) for module in source for node in module.of(ast.ClassDef)]
+    for module, node in (*classes, *classes):  # twice: a base may come behind
+        makers = [n for n in node.body if isinstance(n, ast.FunctionDef) and n.name == "__init__"]
+        given = [a.annotation for maker in makers for a in (*maker.args.args, *maker.args.kwonlyargs)]
+        given += [n.annotation for n in node.body if isinstance(n, ast.AnnAssign)]
+        takes = any(a is not None and ast.unparse(a).endswith(("Reader", "View")) for a in given)
+        if bases(node) & found.keys() or (takes and any(base.endswith(("Reader", "View")) for base in bases(node))):
+            found[node.name] = f"{'.'.join(module.parts)}.{node.name}"
+    return sorted(found.values())
+
+
+def mechanisms(tests: Path) -> int:
+    """Count the marks of tests that start processes in `make test`."""
+    return sum(path.read_text().count("@pytest.mark.mechanism(") for path in tests.rglob("test_*.py"))
+
+
+def one_use_helpers(module: Module) -> int:
+    """Private functions of a module that its code names once."""
+    names = Counter(node.id for node in module.of(ast.Name)) + Counter(n.attr for n in module.of(ast.Attribute))
+    private = {n.name for n in module.of(ast.FunctionDef) if n.name.startswith("_") and not n.name.endswith("__")}
+    return sum(names[name] == 1 for name in private)
 
 
 def bases(node: ast.ClassDef) -> set[str]:
@@ -253,20 +362,42 @@ def make_tar(path: str, shard: int) -> str:
     return path
 
 
+def count(root: Path) -> dict[str, dict[str, object]]:
+    source = modules(root / "src" / "lading")
+    return {"held": {**held(root, source)}, "told": {**told(root, source), **count_conversion(root)}}
+
+
+def risen(before: dict[str, object], now: dict[str, object]) -> list[str]:
+    """What changed of the held numbers: which, and by what."""
+    changes = []
+    for name, value in now.items():
+        known = before.get(name)
+        if isinstance(value, list):
+            changes += [f"{name}: {new} is new" for new in value if new not in (known or ())]
+        elif not isinstance(known, int) or value > known:
+            changes.append(f"{name}: {value}, was {known}")
+    return changes
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--root", type=Path, default=Path(__file__).parents[1], help="the project")
-    parser.add_argument("--json", action="store_true", help="print only the counts, as JSON")
+    parser.add_argument("--json", action="store_true", help="print only the numbers, as JSON; write nothing")
     args = parser.parse_args()
-    root = args.root.resolve()
-    now = {**count_source(root), **count_conversion(root)}
+    now = count(args.root.resolve())
     if args.json:
         print(json.dumps(now, indent=4, ensure_ascii=False))
         return
-    print(f"{'':56}{'2af51e1':>27}{'now':>27}")
-    for name, value in now.items():
-        cells = [f"{cell:,}" if isinstance(cell, int) else cell for cell in (BEFORE.get(name, ""), value)]
-        print(f"{name:56}{cells[0]:>27}{cells[1]:>27}")
+    before = json.loads(VITALS.read_text())
+    print(f"{'':56}{'before':>27}{'now':>27}")
+    for kind, numbers in now.items():
+        for name, value in numbers.items():
+            cells = [len(cell) if isinstance(cell, list) else cell for cell in (before[kind].get(name, ""), value)]
+            shown = [f"{cell:,}" if isinstance(cell, int) else str(cell) for cell in cells]
+            print(f"{name:56}{shown[0]:>27}{shown[1]:>27}{'  held' if kind == 'held' else ''}")
+    for change in risen(before["held"], now["held"]):
+        print(f"ROSE  {change}")
+    VITALS.write_text(json.dumps(now, indent=4, ensure_ascii=False) + "\n")
 
 
 if __name__ == "__main__":

@@ -34,6 +34,7 @@ for number in range(job["start"], job["stop"]):
 """
 
 
+@pytest.mark.soak
 def test_what_may_not_be_is_told_and_the_others_go_on(tmp_path: Path) -> None:
     child = tmp_path / "child.py"
     child.write_text(_CHILD)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from hostile import judge_cases
+from hostile import Judge
 from lading.errors import CorruptShard
 
 _ERROR = {"expect": "error", "error_names_any": ["x.tar"], "max_seconds": 2, "max_rss_mb": 200}
@@ -54,19 +54,25 @@ def read_case(folder: Path, spec: dict[str, Any]) -> Iterator[int]:
 
 
 @pytest.fixture(scope="module")
-def verdicts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
-    cases = tmp_path_factory.mktemp("cases")
+def cases(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("cases")
     for name, (spec, _) in _CASES.items():
-        (cases / name).mkdir()
-        (cases / name / "expected.json").write_text(json.dumps({**spec, "what": name}))
-    scratch = tmp_path_factory.mktemp("scratch")
-    return judge_cases([cases / name for name in _CASES], Path(__file__), scratch)
+        (folder / name).mkdir()
+        (folder / name / "expected.json").write_text(json.dumps({**spec, "what": name}))
+    return folder
 
 
+@pytest.fixture(scope="module")
+def judge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Judge]:
+    with Judge(Path(__file__), tmp_path_factory.mktemp("scratch")) as judge:
+        yield judge
+
+
+@pytest.mark.soak
 @pytest.mark.parametrize("case", _CASES)
-def test_verdict(verdicts: dict[str, list[str]], case: str) -> None:
-    problem = _CASES[case][1]
+def test_verdict(judge: Judge, cases: Path, case: str) -> None:
+    problem, found = _CASES[case][1], judge(cases / case)
     if problem is None:
-        assert verdicts[case] == []
+        assert found == []
     else:
-        assert problem in verdicts[case][-1]
+        assert problem in found[-1]

@@ -279,6 +279,7 @@ def test_every_limit_has_a_case() -> None:
     assert list(_CASES) == names
 
 
+@pytest.mark.mechanism("files that ask for more than limits")
 @pytest.mark.parametrize("name", _CASES)
 def test_a_file_that_asks_for_more_is_refused_and_read_when_the_limit_is_raised(tmp_path: Path, name: str) -> None:
     make, small, large = _CASES[name]
@@ -335,6 +336,7 @@ def test_documents_of_a_tar_have_the_limit_of_its_fields(tmp_path: Path) -> None
     assert opened(tmp_path / "t.tar", Limits(tar_fields=300))
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("name", ["line_bytes", "stream_bytes"])
 def test_csv_has_the_limits_of_text(tmp_path: Path, name: str) -> None:
     text = b"a\n" + b"x" * 100_000 + b"\n" + b"y\n" * 300_000
@@ -430,6 +432,7 @@ def _packed_list(out: Path) -> None:
     told.write_text(json.dumps(changed))
 
 
+@pytest.mark.soak
 def test_what_files_below_lading_unpack_to_is_looked_at_before_it_is_unpacked(tmp_path: Path) -> None:
     for name in ("list", "extents"):
         with lading.writer(tmp_path / name, format="jsonl") as out:
@@ -461,6 +464,7 @@ def test_a_salvage_passes_over_a_list_that_unpacks_to_too_much(tmp_path: Path) -
     assert opened(tmp_path / "out", DEFAULT_LIMITS) == [{"a": 1}]
 
 
+@pytest.mark.mechanism("limits of workers")
 def test_workers_hold_to_the_limits_of_the_conversion(tmp_path: Path) -> None:
     """The names are longer than is usual: a worker that did not know would refuse them."""
     limits = Limits(tar_name_bytes=10_000)

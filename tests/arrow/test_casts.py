@@ -134,6 +134,7 @@ _HARD_ITEMS = [
 _FIRST, _SIZE = pa.array([4, 0, 2, 6], pa.int32()), pa.array([2] * 4, pa.int32())
 
 
+@pytest.mark.cases(3)
 @pytest.mark.parametrize("to", [*_LISTS, lambda kind: pa.list_(kind, 2)])
 @pytest.mark.parametrize("of", ["fixed", "list", "list view", "map"])
 @pytest.mark.parametrize("items", _HARD_ITEMS, ids=lambda items: str(items.type))

@@ -40,6 +40,7 @@ def _byte_ranges(values: list[bytes | None], *, in_file: bool) -> ByteRanges:
     return ByteRanges([_File(data) if in_file else pa.py_buffer(data)], source, offset + (source == 0), length)
 
 
+@pytest.mark.soak
 @given(
     parts=st.lists(
         st.tuples(st.lists(st.none() | st.binary(max_size=30).map(lambda b: b.hex().encode())), st.booleans()),

@@ -30,6 +30,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 _PAGES = 20 * 6_400_000 // 4096
 
 
+@pytest.mark.soak
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the rule is glibc's")
 def test_the_memory_of_a_batch_is_kept_for_the_next_ones() -> None:
     faults = {

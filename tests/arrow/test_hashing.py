@@ -2,6 +2,7 @@
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -10,6 +11,7 @@ from lading.arrow.hashing import NameTable, hash_strings
 NAMES = st.lists(st.text(max_size=20), max_size=60)
 
 
+@pytest.mark.soak
 @given(NAMES, NAMES)
 def test_find_is_the_first_place_of_a_name(names: list[str], wanted: list[str]) -> None:
     found = NameTable(pa.array(names, pa.string())).find(pa.array(wanted, pa.string()))
@@ -38,6 +40,7 @@ def test_slices_and_large_strings_hash_alike() -> None:
     assert hash_strings(column.cast(pa.large_string())).tolist() == whole.tolist()
 
 
+@pytest.mark.soak
 def test_blocks_do_not_show() -> None:
     names = pa.array([f"name-{i}" + "x" * (i % 900) for i in range(4000)])
     one_by_one = np.concatenate([hash_strings(names.slice(i, 1)) for i in range(len(names))])

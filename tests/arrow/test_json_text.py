@@ -121,6 +121,7 @@ def test_keys_that_become_one_text_are_refused(value: Any) -> None:
         dumps(value)
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("value", [dict.fromkeys(range(20_000)), [1 << 70] * 50_000], ids=["keys", "integers"])
 def test_what_orjson_refuses_is_not_read_again_if_its_keys_are_of_one_type(value: Any) -> None:
     """That took as long again as to write it."""

@@ -132,6 +132,7 @@ def test_views_carry_all_of_their_buffers() -> None:
     assert len(sink.getvalue()) > 4 * _MB
 
 
+@pytest.mark.soak
 def test_views_go_to_parquet_without_being_joined(pool: pa.MemoryPool, tmp_path: Path) -> None:
     body = pa.py_buffer(np.random.default_rng(1).bytes(48 * _MB))
     table = pa.table({"v": _views(480, 100_000, body)})
@@ -290,6 +291,7 @@ def test_a_file_does_not_go_on_with_a_dictionary_that_has_no_value() -> None:
         writer.write_batch(pa.record_batch([pa.array(["a"]).dictionary_encode()], names=["d"]))
 
 
+@pytest.mark.soak
 def test_lists_of_nothing_end_the_process() -> None:
     made = "import pyarrow as pa; pa.FixedSizeListArray.from_arrays(pa.array([]), type=pa.list_(pa.null(), 0))"
     found = subprocess.run([sys.executable, "-c", made], capture_output=True, check=False)
@@ -302,6 +304,7 @@ def test_dictionaries_that_allow_no_nulls_lack_the_value_of_structs_that_are_all
     assert (column.null_count, column.indices.to_pylist(), len(column.dictionary)) == (0, [0], 0)
 
 
+@pytest.mark.soak
 def test_dictionaries_made_one_look_up_what_lies_under_nulls() -> None:
     made = """
         import sys, numpy as np, pyarrow as pa
@@ -412,6 +415,7 @@ def test_strings_are_not_checked_when_read() -> None:
         column.validate(full=True)
 
 
+@pytest.mark.mechanism("a crash of pyarrow")
 def test_to_ask_for_a_damaged_column_chunk_ends_the_process(tmp_path: Path) -> None:
     """Why the footer is parsed once more. If this fails, `_parquet_thrift` may go."""
     data = bytearray(_parquet(pa.table({"a": pa.array([1, 2], pa.int64())}), store_schema=False).to_pybytes())
@@ -469,6 +473,7 @@ print(alone, threads() - before > alone)
 """
 
 
+@pytest.mark.soak
 def test_a_filter_by_expression_starts_threads() -> None:
     done = subprocess.run([sys.executable, "-c", _THREADS], capture_output=True, text=True, check=False)
     assert (done.stdout.split(), done.stderr) == (["0", "True"], "")
@@ -488,6 +493,7 @@ def test_fsspec_gives_short_data_past_the_end() -> None:
 # Codecs.
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("method, lost", [("read", 1000), ("read_buffer", 0)])
 def test_streams_that_raise_lose_the_bytes_they_made_room_for(method: str, lost: int) -> None:
     """Of 1,000 reads of 1 MiB. Why nothing here is unpacked by `read`."""

@@ -98,6 +98,7 @@ def _own_place(secret: str, column: pa.Array) -> pa.Table:
     return pa.table([[7], column], schema=with_files(schema, [FileEntry(secret)]))
 
 
+@pytest.mark.cases(3)
 @pytest.mark.parametrize("files", [None, b"{", b"[[1, 2, 3, 4]]", b"5"])
 @pytest.mark.parametrize("kind", ["arrow", "arrows", "packed", "parquet"])
 def test_references_of_strangers_lead_nowhere(kind: str, files: bytes | None, tmp_path: Path) -> None:

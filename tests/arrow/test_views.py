@@ -356,7 +356,7 @@ def test_rows_of_any_type_in_any_order(values: pa.Array) -> None:
     assert reorder(table, np.zeros(0, np.int64)).num_rows == 0
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_what_outgrows_32_bit_offsets_becomes_large() -> None:
     """Two GiB and one MiB, of one value again and again."""
     column = pa.array([b"x" * (1 << 20)], pa.binary())

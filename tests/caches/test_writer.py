@@ -692,6 +692,7 @@ def test_a_damaged_shard_is_data_or_an_error_of_ours(tmp_path: Path) -> None:
             read_shard(path).to_pylist()
 
 
+@pytest.mark.soak
 def test_any_number_of_workers_gives_the_same_bytes(tmp_path: Path) -> None:
     features: dict[str, Feature] = {"image": Image(), "x": Array("float32", (4,)), "name": Text(), "v": Video("path")}
     chance = np.random.default_rng(7)
@@ -848,6 +849,7 @@ def test_a_generator_may_use_one_dict_for_all_rows(tmp_path: Path) -> None:
     assert rows_of(write_cache(rows(), NUMBERS, tmp_path / "out")) == list(numbers(3000))
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("workers", [1, 3])
 def test_few_rows_are_held_at_once(workers: int, tmp_path: Path) -> None:
     """Rows of 1 MB: the generator is a few batches ahead of the shards, never a thousand rows."""
@@ -905,6 +907,7 @@ print([os.waitpid(caller, 0)[1] for caller in callers])
 """
 
 
+@pytest.mark.mechanism("builders of one cache at once")
 def test_of_eight_callers_at_once_one_builds(tmp_path: Path) -> None:
     command = [sys.executable, "-c", _EIGHT, str(tmp_path / "out"), str(tmp_path / "log")]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
@@ -997,6 +1000,7 @@ def test_values_of_tables_are_those_of_their_features(
         write_cache([first, pa.table({"x": pa.array([bad], kind)})], {"x": feature}, tmp_path / "out")
 
 
+@pytest.mark.cases(3)
 @pytest.mark.parametrize("whole", [True, False])
 @pytest.mark.parametrize(
     "feature, kind, good, bad",
@@ -1168,6 +1172,7 @@ while not os.path.exists(folder + ".stop"):
 """
 
 
+@pytest.mark.soak
 def test_a_reader_always_finds_the_old_cache_or_the_new(tmp_path: Path) -> None:
     folder = tmp_path / "out"
     write_cache(numbers(1), NUMBERS, folder)
@@ -1220,6 +1225,7 @@ print(len(counts))
 """
 
 
+@pytest.mark.mechanism("a builder of a cache that is killed")
 def test_killed_at_any_moment_the_old_cache_or_the_new_is_there(tmp_path: Path) -> None:
     folder = tmp_path / "out"
     write_cache(numbers(10), NUMBERS, folder)
@@ -1229,6 +1235,7 @@ def test_killed_at_any_moment_the_old_cache_or_the_new_is_there(tmp_path: Path) 
     assert names(tmp_path) == ["out", "out.lock"]
 
 
+@pytest.mark.soak
 def test_a_shard_that_unpacks_to_far_more_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "zeros.arrow"
     batch = pa.record_batch({"b": [bytes(1 << 20)]})
@@ -1272,6 +1279,7 @@ def test_a_generator_does_not_build_its_own_cache(tmp_path: Path) -> None:
     assert names(tmp_path) == ["inner", "inner.lock", "link", "out", "out.lock"]
 
 
+@pytest.mark.soak
 def test_children_of_a_builder_that_died_do_not_hold_its_lock(tmp_path: Path) -> None:
     """Such as the workers of a pool in which its generator works."""
     with subprocess.Popen([sys.executable, "-c", _ORPHAN, str(tmp_path / "out")], start_new_session=True) as builder:
@@ -1302,6 +1310,7 @@ def test_batches_may_lie_in_memory_that_is_used_again(tmp_path: Path) -> None:
     assert (found.column("n").to_numpy() == np.repeat(np.arange(8), len(numbers))).all()
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("size", [8, 3 << 20], ids=["at once", "in a thread"])
 def test_a_full_disk_leaves_the_old_cache(size: int, tmp_path: Path) -> None:
     folder = tmp_path / "out"
@@ -1360,6 +1369,7 @@ def test_a_function_is_not_what_it_returns(tmp_path: Path) -> None:
         write_cache(lambda: [{"n": 1}], {"n": Value("int64")}, tmp_path / "cache")  # type: ignore[arg-type]  # the fault
 
 
+@pytest.mark.soak
 def test_an_open_dataset_never_gives_rows_of_two_caches(tmp_path: Path) -> None:
     def build(first: int) -> None:
         write_cache(numbers(170, first), NUMBERS, tmp_path / "c", batch_size=10, shard_size=1)
@@ -1403,6 +1413,7 @@ def test_a_cache_read_with_other_options_is_the_one_that_was_opened(options: dic
         assert [row["n"] for row in dataset] == list(range(30))
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("shards", [1, 3, 20])
 def test_a_cache_that_is_exchanged_while_it_is_opened(
     shards: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from golden_cases import Golden, case_names
-from hostile import judge_cases
+from hostile import Judge
 from lading.caches import fingerprint, read_cache_meta, read_shard, validate_cache, write_cache
 from lading.errors import SchemaMismatch, SidecarMismatch
 from lading.features.types import Array, ClassLabel, Feature, Image, Sequence, Value, Video
@@ -129,11 +130,12 @@ def read_case(folder: Path, _spec: dict[str, Any]) -> Any:
 
 
 @pytest.fixture(scope="module")
-def verdicts(golden: Golden, tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
-    cases = sorted(golden("hostile-arrow-shards").iterdir())
-    return judge_cases(cases, Path(__file__), tmp_path_factory.mktemp("hostile"))
+def judge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Judge]:
+    with Judge(Path(__file__), tmp_path_factory.mktemp("hostile")) as judge:
+        yield judge
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("case", case_names("hostile-arrow-shards"))
-def test_hostile(verdicts: dict[str, list[str]], case: str) -> None:
-    assert verdicts[case] == []
+def test_hostile(golden: Golden, judge: Judge, case: str) -> None:
+    assert judge(golden("hostile-arrow-shards") / case) == []

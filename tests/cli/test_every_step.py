@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,6 @@ from typer.testing import CliRunner
 
 from lading.cli.main import app
 from lading.cli.options import CHOOSING
-from soak import some_pairs
 from step_cases import CASES, ROWS, SOURCES, plain_rows, write_sources
 
 Row = dict[str, Any]
@@ -49,7 +49,7 @@ def _numbers(rows: list[Row], name: str) -> list[float]:
     return [row[name] for row in rows if row.get(name) is not None]
 
 
-@pytest.mark.parametrize("name, source", some_pairs(CASES, SOURCES))
+@pytest.mark.parametrize("name, source", [*product(CASES, SOURCES)])
 def test_verbs_with_steps(name: str, source: str, place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the other source `diff` sees the same."""
     monkeypatch.chdir(place)

@@ -81,6 +81,7 @@ def test_what_is_of_one_split_is_refused(words: list[str], problem: str, place: 
     assert not (place / words[0]).exists()
 
 
+@pytest.mark.soak
 def test_samples_are_written_with_a_ledger_and_split_then(place: Path) -> None:
     one = ["--split", "train"]
     status, text = said("parts", *one, "--split-into", "a=0.5,b=0.5", "--ledger", "lost.jsonl")

@@ -129,6 +129,7 @@ def test_a_destination_without_a_format_is_refused(place: Path) -> None:
     assert not (place / "out").exists()
 
 
+@pytest.mark.soak
 def test_options_have_the_names_of_python_too(place: Path) -> None:
     run("convert", "docs", "out", "--source-format", "wds", "--format=pq", "--limits", "tar_fields=500",
         "--shard_size", "1MB", "--on_error", "drop_row")  # fmt: skip
@@ -312,6 +313,7 @@ def test_head_tells_what_mds_holds(place: Path, golden: Golden) -> None:
     assert "pixels RGB 13×35" in shown
 
 
+@pytest.mark.soak
 def test_every_verb_takes_a_dataset_of_files_in_pairs(place: Path) -> None:
     pq.write_table(pa.table({"text": ["a, b", "c"], "n": pa.array([1, 2], pa.int8())}), "in.parquet")
     asked = ["kind=xsv", "separator=|", 'newline="\\r\\n"', 'hashes=["sha1"]', 'columns={"n": "int"}']
@@ -645,6 +647,7 @@ def test_the_digest_is_that_of_the_content_not_of_the_format(place: Path) -> Non
     assert one["ordered"] in run("digest", "out").stdout
 
 
+@pytest.mark.soak
 def test_equal_datasets_do_not_differ(place: Path) -> None:
     run("convert", "docs", "out", "--to", "parquet")
     assert run("diff", "docs", "out").stdout.startswith("equal: 13 samples")
@@ -781,6 +784,7 @@ def test_formats_are_listed_with_their_options(place: Path) -> None:
     assert "row_group_bytes" in shown
 
 
+@pytest.mark.soak
 def test_the_demo_loses_nothing_and_keeps_what_it_made(place: Path) -> None:
     shown = run("demo", "--to", "demo").stdout
     assert "$ lading convert demo/docs demo/docs-parquet --to parquet" in shown
@@ -791,6 +795,7 @@ def test_the_demo_loses_nothing_and_keeps_what_it_made(place: Path) -> None:
     assert run("diff", "docs", "demo/docs-parquet-2")
 
 
+@pytest.mark.soak
 def test_the_demo_without_a_folder_leaves_nothing(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (place / "tmp").mkdir()
     monkeypatch.setenv("TMPDIR", str(place / "tmp"))
@@ -832,6 +837,7 @@ def test_the_demo_refuses_what_is_no_folder(place: Path) -> None:
     assert sorted(path.name for path in place.iterdir()) == ["docs", "file"]
 
 
+@pytest.mark.soak
 def test_commands_of_the_demo_are_what_a_shell_takes(place: Path) -> None:
     shown = run("demo", "--to", "my demo").stdout
     for command in (

@@ -183,6 +183,7 @@ def test_a_frame_of_known_size(declared: bool) -> None:
                 decode_sized_frame(broken, len(data), magicless=True)
 
 
+@pytest.mark.soak
 def test_more_than_may_come_out_is_counted_and_not_kept() -> None:
     """A gigabyte of zeros in compressed blocks, of which nothing tells how much comes out."""
     body = datatrove_frame(bytes(1 << 30))

@@ -45,6 +45,7 @@ def test_the_names_are_those_of_the_files_table() -> None:
     assert set(WRAPS) == set(_PACKERS) == {"gzip", "zstd", "bz2", "xz"}
 
 
+@pytest.mark.cases(3)
 @_ALL
 @pytest.mark.parametrize("step", [1 << 20, 65_537, 997])
 def test_a_stream_in_parts_of_any_size(name: str, step: int) -> None:
@@ -56,6 +57,7 @@ def test_byte_by_byte(name: str) -> None:
     assert unpacked(name, _PACKERS[name](_DATA[:3000]) * 2, 1) == _DATA[:3000] * 2
 
 
+@pytest.mark.cases(3)
 @_ALL
 def test_members_are_read_to_the_last(name: str) -> None:
     parts = [_DATA, b"", b"second", _DATA[:70_000], b""]
@@ -79,6 +81,7 @@ def test_nothing_at_all_is_no_stream(name: str) -> None:
         unpacked(name, b"")
 
 
+@pytest.mark.cases(3)
 @_ALL
 def test_a_cut_stream_is_never_shorter_data(name: str) -> None:
     packed = _PACKERS[name](_DATA[:1000]) + _PACKERS[name](_DATA[1000:2000])
@@ -102,6 +105,7 @@ def test_damage_is_an_error_or_seen_by_nobody(name: str) -> None:
             continue
 
 
+@pytest.mark.cases(3)
 @_ALL
 def test_errors_say_where_in_the_unpacked_stream(name: str) -> None:
     with pytest.raises(CorruptShard) as caught:
@@ -123,6 +127,7 @@ def test_zstd_has_no_padding() -> None:
         unpacked("zstd", _PACKERS["zstd"](b"one") + bytes(512))
 
 
+@pytest.mark.cases(1)
 @_ALL
 def test_a_bomb_costs_what_is_taken_of_it(name: str) -> None:
     packed = _PACKERS[name](bytes(64 << 20))
@@ -182,6 +187,7 @@ def test_memory_that_the_machine_lacks_is_no_fault_of_the_stream(error: Exceptio
         list(StreamDecoder(codec).feed(b"frame"))
 
 
+@pytest.mark.soak
 def test_a_window_that_takes_too_much_memory_is_refused() -> None:
     window_of_1_gib = (30 - 10) << 3
     with pytest.raises(LimitExceeded, match="zstd"):
@@ -191,6 +197,7 @@ def test_a_window_that_takes_too_much_memory_is_refused() -> None:
         unpacked("xz", lzma.compress(b"data", filters=filters))
 
 
+@pytest.mark.cases(3)
 @_ALL
 def test_what_is_packed_unpacks_with_the_codecs_own_library(name: str) -> None:
     read: dict[str, Callable[[bytes], bytes]] = {
@@ -208,6 +215,7 @@ def test_what_is_packed_unpacks_with_the_codecs_own_library(name: str) -> None:
         assert sniff_wrap(packed[:10]) == name
 
 
+@pytest.mark.cases(3)
 @_ALL
 def test_packing_is_repeatable(name: str) -> None:
     def pack() -> bytes:

@@ -35,6 +35,7 @@ def through(reader: LadingReader, writer: LadingWriter, tasks: int) -> list[Any]
     ]
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("target", ["parquet", "webdataset", "mds", "jsonl", "arrow"])
 def test_samples_are_documents_and_come_back_in_any_format(photos: Path, tmp_path: Path, target: str) -> None:
     source = photos if target != "jsonl" else lading.open(photos).drop("jpg")  # which holds no bytes

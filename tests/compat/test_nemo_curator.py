@@ -246,6 +246,7 @@ def _failing() -> pa.Table:
     )  # fmt: skip
 
 
+@pytest.mark.cases(3)
 @pytest.mark.parametrize("writer", [compat.InterleavedParquetWriter, compat.InterleavedWebdatasetWriterStage])
 @pytest.mark.parametrize("policy, left", [("warn", 5), ("drop_row", 4), ("drop_sample", 3)])
 def test_the_policy_covers_errors_of_upstream_stages(tmp_path: Path, writer: Any, policy: Any, left: int) -> None:

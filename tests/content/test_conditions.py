@@ -250,6 +250,7 @@ def test_types_and_functions(text: str, rows: str) -> None:
     assert kept(text) == rows
 
 
+@pytest.mark.cases(3)
 @pytest.mark.parametrize("text, rows", [*LOGIC, *NUMBERS, *TYPES])
 def test_a_part_of_a_batch_gives_a_part_of_the_answer(text: str, rows: str) -> None:
     assert kept(text, BATCH.slice(1, 2)) == rows[1:3]

@@ -270,6 +270,7 @@ def test_tensors_of_what_is_no_number_are_lists(dtype: pa.DataType, values: list
     assert _digests(_tensors(dtype, [4], [values])) == _digests(pa.array([values], pa.list_(dtype)))
 
 
+@pytest.mark.soak
 def test_of_many_numbers_in_lists_few_have_their_forms_at_once() -> None:
     count, width = 8, 1 << 20
     lists = pa.ListArray.from_arrays(

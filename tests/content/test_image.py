@@ -44,6 +44,7 @@ ENCODINGS: list[tuple[str, str, dict[str, Any], str]] = [
 ]
 
 
+@pytest.mark.cases(3)
 @pytest.mark.parametrize("kind, mode, options, mime", ENCODINGS)
 @pytest.mark.parametrize("size", [(1, 1), (37, 19), (300, 700)])
 def test_sizes_are_pillows(kind: str, mode: str, options: dict[str, Any], mime: str, size: tuple[int, int]) -> None:

@@ -73,7 +73,6 @@ def numbers(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         yield dataset
 
 
-@pytest.mark.one_in(2)
 @pytest.mark.parametrize("chain", CHAINS)
 def test_counts_are_those_of_the_last_iteration(chain: str, numbers: lading.Dataset, tmp_path: Path) -> None:
     make, expected = CHAINS[chain]
@@ -89,6 +88,7 @@ def test_counts_are_those_of_the_last_iteration(chain: str, numbers: lading.Data
     assert chosen.write(tmp_path / "out", format="jsonl").counts == expected
 
 
+@pytest.mark.soak
 def test_looks_and_other_datasets_change_no_counts(numbers: lading.Dataset) -> None:
     above = numbers.where("n > 9")
     for _ in above.batches(max_rows=5):
@@ -102,6 +102,7 @@ def test_looks_and_other_datasets_change_no_counts(numbers: lading.Dataset) -> N
     assert above.counts == so_far
 
 
+@pytest.mark.soak
 def test_iterations_that_take_turns_have_counts_of_their_own(numbers: lading.Dataset) -> None:
     above, below = numbers.where("n > 9"), numbers.where("n < 3")
     for _ in zip(above.batches(max_rows=7), below.batches(max_rows=7), strict=False):
@@ -150,6 +151,7 @@ def test_what_readers_report_is_counted_once(ordered: bool, tmp_path: Path) -> N
     assert dataset.write(tmp_path / "out", format="jsonl").counts == dataset.counts
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("ledger", [False, True])
 def test_rows_left_out_before_a_new_order_are_reported_as_without_it(
     ledger: bool, numbers: lading.Dataset, tmp_path: Path
@@ -163,6 +165,7 @@ def test_rows_left_out_before_a_new_order_are_reported_as_without_it(
     assert told[0] == told[1]
 
 
+@pytest.mark.soak
 def test_samples_left_out_by_parts_of_a_concatenation_are_counted(numbers: lading.Dataset, tmp_path: Path) -> None:
     both = lading.concat([numbers.where("n > 9"), numbers.dedup(by="n")])
     expected = {NOT_ABOVE_9: COUNT - len(ABOVE_9), DUPLICATES: COUNT - 13}

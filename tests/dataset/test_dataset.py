@@ -59,6 +59,7 @@ def many() -> MemoryStore:
     return store
 
 
+@pytest.mark.soak
 def test_take_asks_for_the_ranges_of_its_samples_only(many: MemoryStore) -> None:
     counting = CountingStore(many)
     wanted = np.random.default_rng(4).permutation(COUNT)[:1000]
@@ -131,6 +132,7 @@ def test_opening_and_the_head_read_little(many: MemoryStore) -> None:
     assert counting.bytes_read < total / 10
 
 
+@pytest.mark.soak
 def test_lazy_batches_read_no_payload(tmp_path: Path) -> None:
     with lading.writer(tmp_path / "out") as writer:
         for i in range(30):
@@ -440,6 +442,7 @@ def test_fields_that_come_late_join_and_stay(tmp_path: Path) -> None:
         lading.open(tmp_path / "out", view="sideways")
 
 
+@pytest.mark.soak
 def test_views_and_copies_hold_the_same(many: MemoryStore) -> None:
     stores = Stores({"box://": many})
     with open_dataset("box://many", stores=stores) as dataset:
@@ -449,6 +452,7 @@ def test_views_and_copies_hold_the_same(many: MemoryStore) -> None:
     assert len(copies) == COUNT
 
 
+@pytest.mark.mechanism("fork after opening")
 def test_a_process_may_fork_after_opening(tmp_path: Path) -> None:
     with lading.writer(tmp_path / "out") as writer:
         for i in range(20):
@@ -497,6 +501,7 @@ def small_shards(folder: Path, form: str) -> Path:
     return folder
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("form", ["tar", "parquet"])
 @pytest.mark.parametrize("views", [False, True])
 def test_small_shards_may_share_batches(form: str, views: bool, tmp_path: Path) -> None:
@@ -584,6 +589,7 @@ def test_a_value_that_python_cannot_have_names_its_shard(tmp_path: Path) -> None
         list(dataset.samples())
 
 
+@pytest.mark.soak
 def test_a_manifest_whose_files_are_damaged_anywhere(tmp_path: Path) -> None:
     """Whatever byte of an index or a list is another, nothing but an error comes of it, and never the process's end."""
     table = pa.table({"a": [1, 2, 3], "b": [b"x", None, b""]})
@@ -657,6 +663,7 @@ def test_a_reference_that_leads_nowhere_is_told_by_its_row_in_the_batch(max_byte
     assert raised.value.row == 3
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("fmt, view", [
     ("webdataset", "samples"), ("webdataset", "interleaved"), ("parquet", "interleaved"), ("arrow", "interleaved"),
     ("mds", "interleaved"), ("media_archive", "interleaved"), ("parquet", "samples"),

@@ -97,6 +97,7 @@ CASES: list[tuple[str, Callable[[dict[str, Any]], Any]]] = [
 ]
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("name", ["tar", "tar.gz", "parquet", "arrow", "mds"])
 def test_conditions_keep_what_python_keeps(sources: dict[str, Path], name: str) -> None:
     ds = lading.open(sources[name])
@@ -236,6 +237,7 @@ def test_a_column_with_dots_is_a_column(tmp_path: Path) -> None:
     assert lading.open(tmp_path / "a.tar").select("seg.png").columns == ["__key__", "seg.png"]
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("condition", ["json.lang == 'de'", "jpg.height >= 600"])
 def test_few_bytes_are_read_where_few_samples_stay(tmp_path: Path, condition: str) -> None:
     random = np.random.default_rng(0)

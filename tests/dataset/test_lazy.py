@@ -1,15 +1,13 @@
-"""The lazy dataset: every verb works behind steps, and steps obey laws, in every format and in both views."""
+"""The lazy dataset: steps obey laws in every format, and what cannot be is refused. More: `property/test_steps.py`."""
 
 from __future__ import annotations
 
 import json
-import pickle
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -17,8 +15,8 @@ import pytest
 
 import lading
 from documents import SAMPLES, documents
+from in_process import by_tasks
 from lading.errors import UsageError
-from soak import some_pairs
 
 FORMATS = {"webdataset": "20kb", "parquet": "1400b", "mds": "500b", "jsonl": "300b", "arrow": "200b"}
 """Formats, and the size that gives about four shards."""
@@ -93,88 +91,7 @@ def _without_first(batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch.slice(1)
 
 
-CHAINS: dict[str, Callable[[lading.Dataset], lading.Dataset]] = {
-    "where": lambda ds: ds.where("a >= 4"),
-    "select": lambda ds: ds.select("txt"),
-    "drop": lambda ds: ds.drop("b"),
-    "rename": lambda ds: ds.rename({"txt": "caption"}),
-    "where, then select without its column": lambda ds: ds.where("a >= 4").select("txt"),
-    "renamed column in a condition": lambda ds: ds.rename({"a": "n"}).where("n < 9").drop("b"),
-    "limit": lambda ds: ds.limit(7),
-    "limit behind where": lambda ds: ds.where("b == 1").limit(3),
-    "where behind limit": lambda ds: ds.limit(9).where("b == 1"),
-    "slice": lambda ds: ds[4:17],
-    "slice with a step": lambda ds: ds[3:20:4],
-    "slice from the end": lambda ds: ds[-5:],
-    "slice backwards": lambda ds: ds[10:2:-3],
-    "slice of a slice": lambda ds: ds[2:20][3:9],
-    "list": lambda ds: ds[[7, 2, 2, 21, 0]],
-    "list behind where": lambda ds: ds.where("b == 2")[[3, 0, 5]],
-    "where behind a list": lambda ds: ds[[7, 2, 8, 21, 0]].where("b == 2"),
-    "filter": lambda ds: ds.filter_batches(_odd),
-    "lambda": lambda ds: ds.filter_batches(lambda batch: pc.less(batch["a"].cast(pa.int64()), 5)),
-    "map": lambda ds: ds.map_batches(_doubled),
-    "map, where, select": lambda ds: ds.map_batches(_doubled).where("twice > 10").select("twice"),
-    "shuffle": lambda ds: ds.shuffle(),
-    "shuffle between where": lambda ds: ds.where("a >= 4").shuffle(5).where("b == 1"),
-    "shuffle, select, limit": lambda ds: ds.shuffle(2).select("txt").limit(6),
-    "shuffle between maps": lambda ds: ds.map_batches(_doubled).shuffle(seed=3).map_batches(_doubled_again),
-    "shuffle, slice, shuffle": lambda ds: ds.shuffle(1)[3:-2].shuffle(2),
-    "sample": lambda ds: ds.sample(0.4, seed=2),
-    "sample of a number, between where": lambda ds: ds.where("b != 1").sample(9).where("a > 3"),
-    "sort": lambda ds: ds.sort("b", descending=True),
-    "sort, shuffle, sort": lambda ds: ds.sort("txt").shuffle(4).sort(["b", "a"], descending=[False, True])[2:],
-    "sort behind rename and map": lambda ds: ds.rename({"b": "c"}).map_batches(_doubled).sort("c").drop("c"),
-    "keys": lambda ds: ds.take_keys(["021", "003", "003", "010"]).where("a > 3"),
-    "keys in another column": lambda ds: ds.take_keys(["text 8", "text 2"], by="txt"),
-    "nothing is left": lambda ds: ds.where("a < 0"),
-    "limit of nothing": lambda ds: ds.limit(0),
-}
-
-
-@pytest.mark.parametrize("plain, chain", some_pairs(FORMATS, CHAINS, one_in=3), indirect=["plain"])
-def test_every_verb_gives_the_same_samples(plain: Path, chain: str) -> None:
-    with lading.open(plain) as source:
-        dataset = CHAINS[chain](source)
-        samples = list(dataset)
-        assert len(dataset) == len(samples)
-        assert [dataset[i] for i in range(len(samples))] == samples
-        assert [dataset[i - len(samples)] for i in range(len(samples))] == samples
-        assert dataset.head(4) == samples[:4]
-        assert dataset.take(range(len(samples))).num_rows == len(samples)
-        order = np.random.default_rng(1).permutation(len(samples))
-        rows = _rows(dataset)
-        assert dataset.take(order).select(dataset.take([], None).column_names).to_pylist() == [
-            {name: rows[i][name] for name in dataset.take([], None).column_names} for i in order
-        ]
-        with pytest.raises(IndexError):
-            dataset[len(samples)]
-        assert {name for row in rows for name in row} <= {*dataset.schema.names}
-        for sample in samples[:3]:
-            assert dataset.by_key(sample["__key__"])["__key__"] == sample["__key__"]
-        with pytest.raises(KeyError):
-            dataset.by_key("nobody")
-        info = lading.info(dataset)
-        assert (info.samples, [name for name, _, _ in info.columns]) == (len(samples), dataset.schema.names)
-        assert lading.digest(dataset).count == len(samples)
-        assert lading.diff(dataset, dataset).equal
-
-
-@pytest.mark.one_in(2)
-@pytest.mark.parametrize("plain, chain", some_pairs(FORMATS, CHAINS, one_in=3), indirect=["plain"])
-def test_what_is_written_has_the_digest_of_the_dataset(plain: Path, chain: str, tmp_path: Path) -> None:
-    with lading.open(plain) as source:
-        dataset = CHAINS[chain](source)
-        if not len(dataset):
-            return
-        done = dataset.write(tmp_path / "out.parquet")
-        assert (done.format, done.samples) == ("parquet", len(dataset))
-        assert _digest(tmp_path / "out.parquet") == _digest(dataset)
-        assert lading.diff(dataset, tmp_path / "out.parquet").equal
-        again = lading.convert(dataset, tmp_path / "tars", format="webdataset", verify=True)
-        assert again.verified
-
-
+@pytest.mark.soak
 def test_workers_write_the_same(tmp_path: Path) -> None:
     with lading.writer(tmp_path / "in", format="parquet", shard_size="2kb") as writer:
         for at in range(0, 400, 50):
@@ -182,11 +99,12 @@ def test_workers_write_the_same(tmp_path: Path) -> None:
     with lading.open(tmp_path / "in") as ds:
         dataset = ds.where("a > 20").map_batches(lambda batch: batch.append_column("b", pc.negate(batch["a"])))
         for workers in (1, 2):
-            done = dataset.write(tmp_path / f"{workers}", "jsonl", workers=workers, shard_size="2kb")
+            done = dataset.write(tmp_path / f"{workers}", "jsonl", **by_tasks(workers), shard_size="2kb")
             assert done.samples == 379
             assert _digest(tmp_path / f"{workers}") == _digest(dataset)
 
 
+@pytest.mark.soak
 def test_conditions_one_behind_the_other_are_both(plain: Path) -> None:
     with lading.open(plain) as ds:
         assert _digest(ds.where("a > 3").where("b != 1")) == _digest(ds.where("a > 3 and b != 1"))
@@ -197,6 +115,7 @@ def test_select_and_where_commute_where_the_column_is_kept(plain: Path) -> None:
         assert _digest(ds.select("a", "txt").where("a > 3")) == _digest(ds.where("a > 3").select("a", "txt"))
 
 
+@pytest.mark.soak
 def test_slices_compose_as_those_of_a_list(plain: Path) -> None:
     with lading.open(plain) as ds:
         keys = [sample["__key__"] for sample in ds]
@@ -213,18 +132,6 @@ def test_to_rename_there_and_back_changes_nothing(plain: Path) -> None:
 def test_a_limit_is_a_slice(plain: Path) -> None:
     with lading.open(plain) as ds:
         assert _rows(ds.limit(6)) == _rows(ds[:6]) == _rows(ds)[:6]
-
-
-@pytest.mark.one_in(3)
-@pytest.mark.parametrize("chain", [c for name, c in CHAINS.items() if name != "lambda"])
-def test_a_dataset_with_steps_goes_to_other_processes(
-    chain: Callable[[lading.Dataset], lading.Dataset], plain: Path
-) -> None:
-    with lading.open(plain) as source:
-        dataset = chain(source)
-        with pickle.loads(pickle.dumps(dataset)) as again:
-            assert again.steps == dataset.steps
-            assert _rows(again) == _rows(dataset)
 
 
 def test_steps_leave_the_dataset_as_it_was(plain: Path) -> None:
@@ -297,6 +204,7 @@ def test_steps_with_expressions_can_be_compared(plain: Path) -> None:
         assert one != ds.limit(3).steps
 
 
+@pytest.mark.soak
 def test_a_function_that_changes_the_number_of_samples_gives_them_no_numbers(plain: Path, tmp_path: Path) -> None:
     with lading.open(plain) as source:
         dataset = source.map_batches(_without_first)
@@ -441,6 +349,7 @@ _NAMES = [
 ]
 
 
+@pytest.mark.soak
 def test_columns_that_only_some_shards_have(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     pq.write_table(pa.table({"a": [1, 2, 3], "b": ["x", "y", "z"]}), tmp_path / "in" / "0.parquet")
@@ -458,33 +367,6 @@ def test_columns_that_only_some_shards_have(tmp_path: Path) -> None:
 
 
 # Interleaved documents
-
-DOCUMENT_CHAINS: dict[str, Callable[[lading.Dataset], lading.Dataset]] = {
-    "where": lambda ds: ds.where("lang == 'en'"),
-    "whole samples": lambda ds: ds.where("position < 1", drop="sample"),
-    "items": lambda ds: ds.where("modality == 'image'"),
-    "image bounds": lambda ds: ds.image_bounds(min_aspect_ratio=1),
-    "select": lambda ds: ds.select("lang"),
-    "drop": lambda ds: ds.drop("binary_content"),
-    "limit": lambda ds: ds.limit(3),
-    "slice": lambda ds: ds[1:4],
-    "list": lambda ds: ds[[4, 0, 2]],
-    "list behind items": lambda ds: ds.where("modality == 'image'")[[2, 0]],
-    "map": lambda ds: ds.map_batches(lambda batch: batch.append_column("at", batch["position"])),
-}
-
-
-@pytest.mark.parametrize("chain", DOCUMENT_CHAINS.values(), ids=DOCUMENT_CHAINS.keys())
-def test_documents_behind_steps(chain: Callable[[lading.Dataset], lading.Dataset], docs: Path, tmp_path: Path) -> None:
-    with lading.open(docs, view="interleaved") as source:
-        dataset = chain(source)
-        samples = list(dataset)
-        assert 0 < len(samples) == len(dataset)
-        assert [dataset[i] for i in range(len(samples))] == samples
-        assert dataset.by_key(samples[-1]["sample_id"]) == samples[-1]
-        assert lading.info(dataset).samples == len(samples)
-        dataset.write(tmp_path / "written", "parquet")
-        assert _digest(tmp_path / "written") == _digest(dataset)
 
 
 def test_items_go_alone_or_with_their_sample(docs: Path) -> None:
@@ -521,3 +403,8 @@ def test_a_function_that_drops_rows_in_a_later_batch_leaves_no_numbers(tmp_path:
     for ask in (lambda: len(ds), lambda: ds[12], lambda: ds.take([12]), lambda: list(ds[-8:])):
         with pytest.raises(UsageError, match="changes the number of samples"):
             ask()
+
+
+def test_a_function_that_gives_two_columns_one_name_is_refused(plain: Path) -> None:
+    with lading.open(plain) as ds, pytest.raises(UsageError, match=r"several columns one name.*set_column"):
+        list(ds.map_batches(lambda batch: batch.append_column("a", batch["a"])).batches())

@@ -124,6 +124,7 @@ def test_hostile_names_of_columns_and_files(tmp_path: Path) -> None:
     assert HOSTILE[0] in checked.text
 
 
+@pytest.mark.soak
 def test_a_dataset_shows_its_first_samples(mixed: Any) -> None:
     checked = _Checked(mixed._repr_html_())
     assert [name for name in mixed.columns if name not in checked.text] == []
@@ -207,6 +208,7 @@ def test_a_dataset_that_cannot_be_read_shows_its_error(mixed: Any) -> None:
         assert "no such file" in _Checked(ds._repr_html_()).text
 
 
+@pytest.mark.soak
 def test_documents_show_their_texts_and_images(docs: str) -> None:
     checked = _Checked(lading.open(docs)._repr_html_())
     assert any(uri.startswith("data:image") for uri in checked.uris)

@@ -46,6 +46,8 @@ _NOT_RUN = {
 _IF_INSTALLED = {"accelerate", "jax", "lightning", "sympy", "torch", "torchdata", "transformers"}
 """What pages about training import; torch needs sympy for its optimizers."""
 _WITH_BLOCKS = [page for page in _PAGES if re.search(r"^ *```(python|console)$", page.read_text(), re.MULTILINE)]
+_LONG = {"cookbook.md", "object-stores.md", "reshard.md", "train-pytorch.md"}
+"""Pages that take more than a second."""
 
 
 def _blocks(page: Path) -> Iterator[tuple[str, str, int]]:
@@ -62,11 +64,11 @@ def _blocks(page: Path) -> Iterator[tuple[str, str, int]]:
             lines.append(line.removeprefix(indent))
 
 
-@pytest.mark.parametrize("page", _PAGES, ids=lambda page: str(page.relative_to(_ROOT)))
-def test_every_block_names_a_language(page: Path) -> None:
-    assert {language for language, _, _ in _blocks(page)} - _LANGUAGES == set()
-    prose = re.sub(r"^ *```.*?^ *```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
-    assert re.findall(r"\n\n(    \S.*)", prose) == []
+def test_every_block_names_a_language() -> None:
+    for page in _PAGES:
+        assert {language for language, _, _ in _blocks(page)} - _LANGUAGES == set(), page
+        prose = re.sub(r"^ *```.*?^ *```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+        assert re.findall(r"\n\n(    \S.*)", prose) == [], page
 
 
 @pytest.fixture(scope="module")
@@ -120,7 +122,12 @@ def place(datasets: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pa
     return tmp_path
 
 
-@pytest.mark.parametrize("page", _WITH_BLOCKS, ids=lambda page: str(page.relative_to(_ROOT)))
+@pytest.mark.mechanism("pages of the documentation")
+@pytest.mark.parametrize(
+    "page",
+    [pytest.param(page, marks=[pytest.mark.soak] if page.name in _LONG else []) for page in _WITH_BLOCKS],
+    ids=lambda page: str(page.relative_to(_ROOT)),
+)
 def test_the_blocks_of_a_page_run(
     page: Path, place: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:

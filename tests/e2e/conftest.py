@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
-from golden_cases import Golden
-from hostile import FAMILIES, judge_cases
+from hostile import Judge
 
 
-@pytest.fixture(scope="module", params=FAMILIES)
-def verdicts(
-    request: pytest.FixtureRequest, golden: Golden, tmp_path_factory: pytest.TempPathFactory
-) -> dict[str, list[str]]:
-    """What is wrong with how the module's `read_case` took each case of a family, for all families in turn.
-
-    Each was read once, or as often as the module's `READS` says.
-    """
-    cases, times = sorted(golden(request.param).iterdir()), getattr(request.module, "READS", 1)
-    return judge_cases(cases, request.path, tmp_path_factory.mktemp("hostile"), times=times)
+@pytest.fixture(scope="module")
+def judge(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Judge]:
+    """Says what is wrong with how the module's `read_case` takes a case. It reads each as often as `READS` says."""
+    times = getattr(request.module, "READS", 1)
+    with Judge(request.path, tmp_path_factory.mktemp("hostile"), times=times) as judge:
+        yield judge

@@ -31,7 +31,7 @@ _NO_PICTURE = "a picture has no whole header"
 """Found in cases whose pictures are none."""
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.filterwarnings("ignore")  # of what cases lack, whoever reads them is told; here they are read very often
 @pytest.mark.parametrize("target", [name for name in TARGETS if name != "arrow_cache"])
 def test_all_ways_tell_the_same(golden: Golden, target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -44,6 +44,7 @@ def run(place: Path, *words: str, **environment: str) -> tuple[int, bytes, bytes
     return end(start(place, *words, **environment))
 
 
+@pytest.mark.soak
 def test_standard_output_is_json_and_nothing_else(place: Path) -> None:
     status, out, err = run(place, "convert", "docs", "out", "--to", "parquet", "--json")
     assert (status, err) == (0, b"")
@@ -54,6 +55,7 @@ def test_standard_output_is_json_and_nothing_else(place: Path) -> None:
     assert err.startswith(b"error: out: ")
 
 
+@pytest.mark.mechanism("a closed pipe")
 def test_a_reader_that_has_enough_ends_it_quietly(place: Path) -> None:
     process = start(place, "head", "docs", "-n", "13", "--json", "--full")  # 2 MB: more than a pipe holds
     assert process.stdout is not None
@@ -65,6 +67,7 @@ def test_a_reader_that_has_enough_ends_it_quietly(place: Path) -> None:
     process.stderr.close()
 
 
+@pytest.mark.soak
 def test_text_ends_quietly_too(place: Path) -> None:
     process = start(place, "head", "docs", "-n", "13", "--full")
     assert process.stdout is not None
@@ -76,7 +79,7 @@ def test_text_ends_quietly_too(place: Path) -> None:
     process.stderr.close()
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.soak
 @pytest.mark.parametrize("words", [["convert", "--help"], ["--help"], ["--version"]], ids=" ".join)
 def test_pages_of_help_end_quietly_too(place: Path, words: list[str]) -> None:
     reader, writer = os.pipe()
@@ -94,6 +97,7 @@ def test_pages_of_help_end_quietly_too(place: Path, words: list[str]) -> None:
         assert (found.returncode, found.stderr) == (3, b"error: No space left on device\n")
 
 
+@pytest.mark.soak
 def test_a_job_goes_on_when_nobody_reads_its_standard_error(place: Path) -> None:
     process = start(place, "convert", "docs", "out", "--to", "parquet")
     assert process.stdout is not None
@@ -104,7 +108,8 @@ def test_a_job_goes_on_when_nobody_reads_its_standard_error(place: Path) -> None
     process.stdout.close()
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.mechanism("status and output of a command")
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("damage", ["cut", "not a tar", "empty header"])
 def test_bad_data_give_a_line_and_no_traceback(place: Path, damage: str) -> None:
     whole = (place / "docs" / "docs-00000.tar").read_bytes()
@@ -119,6 +124,7 @@ def test_bad_data_give_a_line_and_no_traceback(place: Path, damage: str) -> None
     assert not (place / "out").exists()
 
 
+@pytest.mark.soak
 def test_debug_gives_the_traceback_and_the_same_status(place: Path) -> None:
     status, _, err = run(place, "info", "nowhere", "--debug")
     assert status == 2
@@ -134,7 +140,7 @@ def hidden(place: Path) -> Iterator[Path]:
 _ENDING = pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.soak
 @pytest.mark.parametrize(
     "existing, ending",
     [(True, signal.SIGINT), (False, signal.SIGINT), (True, signal.SIGTERM), (False, signal.SIGHUP)],
@@ -158,6 +164,7 @@ def test_an_interrupted_conversion_leaves_the_destination_as_it_was(
     assert list(hidden(place)) == []
 
 
+@pytest.mark.mechanism("Ctrl-C while modules load")
 def test_an_interrupt_while_the_module_loads_leaves_no_traceback(place: Path) -> None:
     (place / "pyarrow.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
     command = [sys.executable, "-m", "lading", "info", "docs"]  # Python finds modules in the current folder first
@@ -166,6 +173,7 @@ def test_an_interrupt_while_the_module_loads_leaves_no_traceback(place: Path) ->
     assert done.stderr in (b"", b"interrupted\n")
 
 
+@pytest.mark.mechanism("Ctrl-C before modules load")
 @_ENDING
 def test_who_interrupts_before_all_is_loaded_is_told_so_too(place: Path, ending: signal.Signals) -> None:
     begun = f"""if True:
@@ -185,6 +193,8 @@ def test_who_interrupts_before_all_is_loaded_is_told_so_too(place: Path, ending:
     assert (done.returncode, done.stdout, done.stderr) == (128 + ending, b"", b"interrupted\n")
 
 
+@pytest.mark.mechanism("Ctrl-C while workers work")
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_an_interrupt_ends_the_workers_too(place: Path, ending: signal.Signals) -> None:
     for number in range(3):
@@ -209,7 +219,7 @@ def test_an_interrupt_ends_the_workers_too(place: Path, ending: signal.Signals) 
     assert not (place / "out").exists()
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_bad_data_give_the_same_line_from_a_worker(place: Path) -> None:
     whole = (place / "docs" / "docs-00000.tar").read_bytes()
     for number in range(4):
@@ -222,7 +232,7 @@ def test_bad_data_give_the_same_line_from_a_worker(place: Path) -> None:
     assert run(place, *words, "--workers", "0")[0] == 2
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.soak
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
 def test_any_encoding_will_do(place: Path, encoding: str) -> None:
     status, out, err = run(place, "head", "docs", "-n", "1", PYTHONIOENCODING=encoding, COLUMNS="100")
@@ -233,6 +243,7 @@ def test_any_encoding_will_do(place: Path, encoding: str) -> None:
     assert all(json.loads(line.decode(encoding)) for line in out.splitlines())
 
 
+@pytest.mark.soak
 def test_a_closed_standard_output_is_no_trouble(place: Path) -> None:
     done = subprocess.run(
         ["sh", "-c", '"$@" >&-', "sh", *_LADING, "info", "docs"],
@@ -244,7 +255,7 @@ def test_a_closed_standard_output_is_no_trouble(place: Path) -> None:
     assert (done.returncode, done.stderr) == (0, b"")
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_colours_are_for_terminals_only(place: Path) -> None:
     _, out, _ = run(place, "info", "docs")
     assert b"\x1b" not in out
@@ -254,6 +265,8 @@ def test_colours_are_for_terminals_only(place: Path) -> None:
     assert b"\x1b[3" not in out
 
 
+@pytest.mark.mechanism("what a command imports")
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("words", [["--help"], ["convert", "--help"], ["convert", "docs"]], ids=" ".join)
 def test_help_and_wrong_calls_do_not_wait_for_arrow(place: Path, words: list[str]) -> None:
     code = (

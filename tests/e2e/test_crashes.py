@@ -85,7 +85,8 @@ print("done")
 """
 
 
-@pytest.mark.one_in(9)
+@pytest.mark.cases(1)
+@pytest.mark.mechanism("a writer that is killed")
 @pytest.mark.parametrize("fmt", ["webdataset", "parquet"])
 def test_a_killed_writer_leaves_the_old_dataset_or_the_new(fmt: str, tmp_path: Path) -> None:
     write_old(tmp_path / "out", fmt)
@@ -120,7 +121,7 @@ print(left)
 """
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_a_killed_conversion_can_be_run_again(tmp_path: Path) -> None:
     unfinished = run_killing(_KILL_CONVERSIONS, tmp_path / "source", tmp_path / "out")
     assert int(unfinished) > 0
@@ -135,6 +136,7 @@ def test_two_writers_of_one_place_do_not_sweep_each_other(tmp_path: Path) -> Non
         assert keys_of(tmp_path / "out") == [name]
 
 
+@pytest.mark.mechanism("a full disk")
 def test_a_full_disk_is_an_error_of_ours_and_leaves_nothing(tmp_path: Path) -> None:
     """RLIMIT_FSIZE stands for a full disk: a write is cut short, then refused."""
     body = (

@@ -21,6 +21,8 @@ _SEED = os.environ.get("LADING_FUZZ_SEED", "0")
 _MOST_TOLD = 10
 
 
+@pytest.mark.mechanism("damaged files, read by a watched process")
+@pytest.mark.cases(2)
 @pytest.mark.parametrize("target", TARGETS)
 def test_damaged_files_end_in_data_or_in_an_error_of_lading(golden: Golden, target: str, tmp_path: Path) -> None:
     faults = fuzz(find_readings(golden, target), f"{target} {_SEED}", _COUNT, tmp_path, ways=_WAYS)

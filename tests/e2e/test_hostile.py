@@ -7,9 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import lading
-from golden_cases import case_names
-from hostile import FAMILIES, source_of
+from golden_cases import Golden, case_names
+from hostile import FAMILIES, Judge, source_of
 
 
 def read_case(folder: Path, spec: dict[str, Any]) -> Iterator[object]:
@@ -36,8 +38,10 @@ def _streamed(source: str | list[str], view: str) -> Iterator[object]:
             yield from batch.to_pylist()
 
 
-def test_hostile(verdicts: dict[str, list[str]]) -> None:
-    wrong = [f"{case}: {problem}" for case, problems in verdicts.items() for problem in problems]
+@pytest.mark.soak
+@pytest.mark.parametrize("family", FAMILIES)
+def test_hostile(golden: Golden, judge: Judge, family: str) -> None:
+    wrong = [f"{case.name}: {problem}" for case in sorted(golden(family).iterdir()) for problem in judge(case)]
     assert not wrong, "\n".join(wrong)
 
 

@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import lading
-from soak import SOAK, some
+from soak import SOAK
 from tars import tar_of
 
 BATCH_BYTES = 16 << 20
@@ -156,7 +156,8 @@ def one_shard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[st
     shutil.rmtree(folder)
 
 
-@pytest.mark.one_in(5)
+@pytest.mark.mechanism("memory of a conversion")
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("kind, source, target", PAIRS)
 def test_converting_any_format_to_any_keeps_to_the_limit(
     kind: str, source: str, target: str, one_shard: Callable[[str, str], Path], tmp_path: Path
@@ -165,7 +166,7 @@ def test_converting_any_format_to_any_keeps_to_the_limit(
     assert taken_mb <= _MORE_MB + _HELD_MB.get(target, 0)
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.parametrize("kind, fmt", LOOKED)
 def test_who_only_looks_keeps_to_one_batch(
     kind: str, fmt: str, one_shard: Callable[[str, str], Path], tmp_path: Path
@@ -173,7 +174,7 @@ def test_who_only_looks_keeps_to_one_batch(
     assert _taken_mb("look", one_shard(kind, fmt), tmp_path / "out") <= _MORE_MB
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.parametrize("kind, fmt", SALVAGED)
 def test_salvage_keeps_to_the_limit(kind: str, fmt: str, one_shard: Callable[[str, str], Path], tmp_path: Path) -> None:
     assert _taken_mb("salvage", one_shard(kind, fmt), tmp_path / "out") <= _MORE_MB
@@ -223,22 +224,22 @@ def own_parquet(one_tar: Path) -> Path:
     return folder
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("fmt", some("webdataset", "parquet", "arrow"))
+@pytest.mark.soak
+@pytest.mark.parametrize("fmt", ["webdataset", "parquet", "arrow"])
 def test_converting_compressed_parquet_keeps_to_the_limit(fmt: str, own_parquet: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-c", CONVERT, str(own_parquet), str(tmp_path / "out"), fmt]
     done = subprocess.run([*command, str(BATCH_BYTES), "1"], capture_output=True, text=True, check=True)
     assert float(done.stdout.split()[1]) <= LIMIT_MB + 1
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.parametrize(
     "source, page_mb, fmt",
     [
-        *(("one_tar", 0, fmt) for fmt in some("webdataset", "parquet", "mds", "arrow", least=0)),
-        *(("one_row_group", 1, fmt) for fmt in some("parquet", "webdataset", "mds", "arrow", least=0)),
-        *(("large_pages", 1024 * SIZE / 1e6, fmt) for fmt in some("mds", "webdataset", "parquet", "arrow")),
-        *(("one_arrow", 0, fmt) for fmt in some("arrow", "webdataset", "parquet", "mds", least=0)),
+        *(("one_tar", 0, fmt) for fmt in ("webdataset", "parquet", "mds", "arrow")),
+        *(("one_row_group", 1, fmt) for fmt in ("parquet", "webdataset", "mds", "arrow")),
+        *(("large_pages", 1024 * SIZE / 1e6, fmt) for fmt in ("mds", "webdataset", "parquet", "arrow")),
+        *(("one_arrow", 0, fmt) for fmt in ("arrow", "webdataset", "parquet", "mds")),
     ],
 )
 def test_converting_400_mb_keeps_to_the_limit(
@@ -249,8 +250,8 @@ def test_converting_400_mb_keeps_to_the_limit(
     assert float(done.stdout.split()[1]) <= LIMIT_MB + page_mb
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("fmt", some("webdataset", "parquet"))
+@pytest.mark.soak
+@pytest.mark.parametrize("fmt", ["webdataset", "parquet"])
 def test_each_worker_keeps_to_the_limit(fmt: str, one_tar: Path, tmp_path: Path) -> None:
     for number in range(3):
         (tmp_path / f"{number}.tar").symlink_to(next(one_tar.glob("*.tar")))
@@ -281,10 +282,10 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_many_tiny_documents_keep_to_the_limit(tiny: Path, tmp_path: Path) -> None:
     source = str(tiny)
-    for number, fmt in enumerate(some("webdataset", "parquet")):
+    for number, fmt in enumerate(("webdataset", "parquet")):
         out = str(tmp_path / str(number))
         command = [sys.executable, "-c", CONVERT, source, out, fmt, str(BATCH_BYTES), "1"]
         done = subprocess.run(command, capture_output=True, text=True, check=True)
@@ -301,20 +302,20 @@ def packed_media(one_tar: Path) -> Path:
     return folder
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("fmt", some("media_archive", "webdataset", "parquet", "arrow"))
+@pytest.mark.soak
+@pytest.mark.parametrize("fmt", ["media_archive", "webdataset", "parquet", "arrow"])
 def test_converting_what_unpacks_to_much_keeps_to_the_limit(fmt: str, packed_media: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-c", CONVERT, str(packed_media), str(tmp_path / "out"), fmt]
     done = subprocess.run([*command, str(BATCH_BYTES), "1"], capture_output=True, text=True, check=True)
     assert float(done.stdout.split()[1]) <= LIMIT_MB
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_a_look_at_what_unpacks_to_much_keeps_to_the_limit(packed_media: Path, tmp_path: Path) -> None:
     assert _taken_mb("look", packed_media, tmp_path / "out") <= _MORE_MB
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_a_digest_of_documents_that_are_mostly_text_keeps_to_the_limit(tmp_path: Path) -> None:
     """400 MB of texts, which are in memory as soon as their documents are read, beside pictures that are not."""
     count, picture, members = 4000 if SOAK else 2000, bytes(30_000), []
@@ -328,7 +329,7 @@ def test_a_digest_of_documents_that_are_mostly_text_keeps_to_the_limit(tmp_path:
     assert peak_mb <= 250 + 2 * (128 << 20) / 1e6
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_a_digest_of_bytes_inside_lists_keeps_to_the_limit(tmp_path: Path) -> None:
     """400 MB of media, each in a struct in the list of its document."""
     chance = np.random.default_rng(3)
@@ -364,7 +365,7 @@ print(resident() - before)
 """
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_rows_picked_of_a_large_mapped_stream_leave_little_of_it_in_memory(tmp_path: Path) -> None:
     path, batch = tmp_path / "large.arrow", 600
     with pa.ipc.new_stream(path, pa.schema([("x", pa.string())])) as writer:
@@ -386,8 +387,8 @@ print(int(peak.split()[1]) * 1024 / 1e6)
 """
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", some("json", "npy"))
+@pytest.mark.soak
+@pytest.mark.parametrize("name", ["json", "npy"])
 def test_a_digest_of_what_is_taken_by_the_column_keeps_to_the_limit(name: str, tmp_path: Path) -> None:
     """400 MB of arrays, and of JSON, in batches of 128 MiB."""
     if name == "npy":
@@ -413,7 +414,7 @@ with lading.open(sys.argv[1]) as dataset:
 """
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_compressed_texts_that_are_open_do_not_all_keep_what_was_unpacked(tmp_path: Path) -> None:
     lines = b"".join(b'{"t": "%s"}\n' % (b"x" * 20_000) for _ in range(1000))
     for number in range(20):
@@ -452,8 +453,8 @@ def many_texts(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return folder / "a.parquet", folder / "n.parquet"
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("step", some("sort by txt", "shuffle", "join", "sort", "dedup", "content"))
+@pytest.mark.soak
+@pytest.mark.parametrize("step", ["sort by txt", "shuffle", "join", "sort", "dedup", "content"])
 def test_steps_over_numbers_keep_to_the_limit(step: str, many_texts: tuple[Path, Path], tmp_path: Path) -> None:
     command = [sys.executable, "-c", OVER_NUMBERS, step, *map(str, many_texts), str(tmp_path / "out")]
     done = subprocess.run(command, capture_output=True, text=True, check=True)

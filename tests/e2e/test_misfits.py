@@ -56,6 +56,7 @@ def _options(advice: str) -> list[list[str]]:
     return found
 
 
+@pytest.mark.cases(3)
 @pytest.mark.parametrize("target", list(MISFITS))
 def test_all_columns_are_told_at_once_with_options_that_work(target: str, source: Path, tmp_path: Path) -> None:
     told = _convert(source, tmp_path / "out", "--to", target, status=1).strip().splitlines()
@@ -73,6 +74,7 @@ def test_all_columns_are_told_at_once_with_options_that_work(target: str, source
                                                         if n not in MISFITS[target]]  # fmt: skip
 
 
+@pytest.mark.cases(3)
 @pytest.mark.parametrize("target", list(MISFITS))
 def test_python_gets_python(target: str, source: Path, tmp_path: Path) -> None:
     with pytest.raises(Unrepresentable) as caught:
@@ -124,6 +126,7 @@ ITEMS: dict[str, list[Any]] = {
 }  # fmt: skip
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("target, expected", [
     ("mds", ["price", "raw", "when"]), ("media_archive", ["price", "raw", "when"]),
     ("webdataset", ["price", "raw", "texts", "when"]),

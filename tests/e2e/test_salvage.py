@@ -18,7 +18,8 @@ import pytest
 
 import lading
 from damage import Extent, damaged, extents, some_rows
-from hostile import source_of
+from golden_cases import Golden
+from hostile import FAMILIES, Judge, source_of
 from lading.errors import DataError, LadingError
 from lading.jobs import reading
 from lading.jobs.salvage import salvage
@@ -121,7 +122,7 @@ def may_be_lost(case: str, kind: str, path: Path, at: int, own_extents: list[Ext
     return found | {max(found, default=first) + 1}  # a payload may have swallowed it
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.cases(3)
 @pytest.mark.parametrize("kind", ["flipped", "cut", "zeroed", "inserted"])
 @pytest.mark.parametrize("case", CASES)
 def test_what_a_damage_does_not_touch_is_saved(case: str, kind: str, tmp_path: Path) -> None:
@@ -163,6 +164,7 @@ def test_what_a_damage_does_not_touch_is_saved(case: str, kind: str, tmp_path: P
     assert sorted(p.name for p in tmp_path.iterdir()) == ["out", "source"]
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("case", OWN)
 def test_a_damage_to_any_list_of_shards_loses_nothing(case: str, tmp_path: Path) -> None:
     source, out = tmp_path / "source", tmp_path / "out"
@@ -189,7 +191,7 @@ def outcome(source: Path, out: Path, **how: Any) -> tuple[object, dict[str, byte
     return result, {str(p.relative_to(out)): p.read_bytes() for p in out.rglob("*") if p.is_file()}
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.parametrize("case", CASES)
 def test_an_executor_saves_the_same_whatever_is_damaged(
     case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -229,8 +231,9 @@ def read_case(folder: Path, spec: dict[str, Any]) -> Iterator[object]:
         shutil.rmtree(folder / "new", ignore_errors=True)
 
 
-@pytest.mark.slow
-def test_hostile_data_end_in_a_result_or_an_error_of_ladings(verdicts: dict[str, list[str]]) -> None:
-    wrong = [f"{case}: {problem}" for case, problems in verdicts.items() for problem in problems
+@pytest.mark.soak
+@pytest.mark.parametrize("family", FAMILIES)
+def test_hostile_data_end_in_a_result_or_an_error_of_ladings(golden: Golden, judge: Judge, family: str) -> None:
+    wrong = [f"{case.name}: {problem}" for case in sorted(golden(family).iterdir()) for problem in judge(case)
              if not problem.startswith(("no error", "the error names none"))]  # fmt: skip
     assert not wrong, "\n".join(wrong)

@@ -90,6 +90,7 @@ def _state(folder: Path) -> dict[Path, object]:
     return found
 
 
+@pytest.mark.soak
 def test_of_this_machine(folder: Path, tmp_path: Path) -> None:
     sources = [str(folder / name) for name in ("tars", "webdataset", "mds", "parquet")]
     before = _state(folder)
@@ -98,7 +99,7 @@ def test_of_this_machine(folder: Path, tmp_path: Path) -> None:
     assert digests == 2 * 16 * [digests[0]]
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_of_an_object_store(folder: Path, tmp_path: Path, server: str) -> None:
     raw = S3Store(BUCKET, client_options={"allow_http": True}, **options(server))
     for tar in (folder / "tars").iterdir():

@@ -187,6 +187,7 @@ def test_a_picture_that_is_too_wide_for_a_format_is_refused(fmt: str) -> None:
         image_bytes(np.zeros((1, 70_000), np.uint8), fmt)
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("fmt", ["ICO", "ICNS"])
 def test_icons_that_were_changed_become_png(fmt: str) -> None:
     """Pillow writes icons in sizes of its own."""

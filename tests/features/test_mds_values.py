@@ -20,6 +20,7 @@ _CODES = {name: code for code, name in DTYPES.items()}
 _WIDTHS = {1: 0, 2: 1, 4: 2, 8: 3}
 
 
+@pytest.mark.soak
 @given(
     st.sampled_from(sorted(_CODES)),
     st.lists(st.integers(1, 4), min_size=1, max_size=4),

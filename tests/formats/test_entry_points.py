@@ -78,6 +78,7 @@ def test_the_page_has_a_short_format() -> None:
     assert module.count("\n") <= 80
 
 
+@pytest.mark.soak
 def test_every_verb_takes_the_format(packages: Path, genomes: Path, tmp_path: Path) -> None:
     source, upper = str(genomes), tmp_path / "upper"
     formats, info, head, digest, *_ = _lading(
@@ -104,7 +105,7 @@ def test_every_verb_takes_the_format(packages: Path, genomes: Path, tmp_path: Pa
     assert '"ACGTACGTGT"' in next(upper.glob("*.jsonl")).read_text()
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_random_access_and_errors(packages: Path, genomes: Path) -> None:
     code = (
         "import lading, sys\n"
@@ -127,7 +128,7 @@ def test_random_access_and_errors(packages: Path, genomes: Path) -> None:
     assert "line 1: not a header" in done.stdout + done.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_a_package_that_does_not_load_costs_its_format_alone(genomes: Path, tmp_path: Path) -> None:
     packages = tmp_path / "packages"
     packages.mkdir()
@@ -138,6 +139,7 @@ def test_a_package_that_does_not_load_costs_its_format_alone(genomes: Path, tmp_
     assert "the format broken does not load" in done.stderr, done.stderr
 
 
+@pytest.mark.soak
 def test_no_package_is_searched_where_a_built_in_format_is_named(tmp_path: Path) -> None:
     code = (
         "import lading\n"

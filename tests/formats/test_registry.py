@@ -22,6 +22,7 @@ def test_what_nobody_recognises_is_an_error_that_shows_it() -> None:
         find_format("odd.file", b"no shard")
 
 
+@pytest.mark.soak
 def test_nobody_takes_the_name_of_a_built_in_format_before_it_is_loaded() -> None:
     code = (
         "import lading\n"
@@ -41,6 +42,7 @@ def test_nobody_takes_the_name_of_a_built_in_format_before_it_is_loaded() -> Non
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
+@pytest.mark.soak
 def test_a_tar_costs_no_import_of_the_formats_behind_it() -> None:
     tar = resources.files("lading.data") / "docs-00000.tar"
     code = "import sys, lading; lading.open(sys.argv[1]); assert 'lading.formats.parquet' not in sys.modules"
@@ -64,6 +66,7 @@ def test_a_name_that_is_no_format_comes_with_advice(name: str, advice: str) -> N
         get_format(name)
 
 
+@pytest.mark.mechanism("what lading imports")
 def test_the_import_of_lading_loads_no_format() -> None:
     code = (
         "import sys, lading\n"

@@ -18,6 +18,8 @@ from lading.storage.local import LocalStore
 _TEXTS = {"csv": "a,b\n1,é\n", "jsonl": '{"a":"1","b":"é"}\n'}
 
 
+@pytest.mark.mechanism("a command of advice in a shell")
+@pytest.mark.cases(4)
 @pytest.mark.parametrize("fmt", [CSV, JSONL], ids=["csv", "jsonl"])
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32"])
 @pytest.mark.parametrize("wrap", ["", ".gz"])

@@ -63,6 +63,7 @@ def _expected(table: pa.Table) -> list[dict[str, object]]:
     return [row for group in groups for row in table.take(pa.array(group.index.to_numpy())).to_pylist()]
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("ending", ["parquet", "arrow", "jsonl"])
 def test_rows_of_a_sample_come_together_where_asked_for(ending: str, order: np.ndarray, tmp_path: Path) -> None:
     torn = _items(60).take(pa.array(order))
@@ -79,6 +80,7 @@ def test_rows_of_a_sample_come_together_where_asked_for(ending: str, order: np.n
             assert [one["sample_id"] for one in dataset] == list(dict.fromkeys(row["sample_id"] for row in found))
 
 
+@pytest.mark.soak
 def test_the_content_is_that_of_the_sorted_file(order: np.ndarray, tmp_path: Path) -> None:
     table = _items(60)
     torn, sound = _write(table.take(pa.array(order)), tmp_path / "torn", "parquet"), tmp_path / "sound.parquet"
@@ -94,7 +96,7 @@ def test_the_content_is_that_of_the_sorted_file(order: np.ndarray, tmp_path: Pat
     assert (saved.samples, saved.lost_samples) == (60, 0)
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_memory_is_that_of_a_batch_however_the_rows_are_scattered(tmp_path: Path) -> None:
     count, size = 12_000, 20_000
     rng = np.random.default_rng(1)

@@ -27,6 +27,7 @@ def docs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("name, view, count", [
     ("webdataset", "samples", SAMPLES),
     ("parquet", "samples", ROWS),

@@ -16,6 +16,7 @@ import pytest
 import lading
 from documents import SAMPLES, SQUARE, TALL, WIDE, documents
 from golden_cases import Golden
+from in_process import by_tasks
 from lading.arrow.references import files_of, is_ref, unpack
 from lading.dataset.dataset import Dataset
 from lading.errors import DataError, SchemaMismatch, Unrepresentable, UsageError
@@ -288,6 +289,7 @@ def test_items_lack_what_items_need(tmp_path: Path) -> None:
         _write(tmp_path / "out", far)
 
 
+@pytest.mark.soak
 def test_large_samples_come_in_parts_and_stay_whole(tmp_path: Path) -> None:
     rows = [(f"s{i // 9}", i % 9, "image", None, bytes([i % 251]) * 1000) for i in range(900)]
     out = _write(tmp_path / "out", _items(rows), size_limit="64kb")
@@ -318,6 +320,7 @@ def test_columns_may_be_chosen(tmp_path: Path) -> None:
         assert batch.column("absent").null_count == 7
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("options", [
     {}, {"compression": "zstd"}, {"size_limit": "64kb"}, {"nulls": "mask"},
 ])  # fmt: skip
@@ -348,22 +351,23 @@ def test_pictures_are_filtered_by_their_first_bytes(tmp_path: Path) -> None:
     assert TALL not in kept
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.soak
 @pytest.mark.parametrize("target, workers", [("webdataset", 2), ("parquet", 1), ("mds", 2)])
 def test_conversions_keep_the_digest(target: str, workers: int, tmp_path: Path) -> None:
     for number, sample in enumerate(SAMPLES):
         (tmp_path / f"{number}.tar").write_bytes(documents(sample))
     source = str(tmp_path / "*.tar")
-    first = lading.convert(source, tmp_path / "mds", format="mds", shard_size="300b", verify=True, workers=workers)
+    first = lading.convert(source, tmp_path / "mds", format="mds", shard_size="300b", verify=True, **by_tasks(workers))
     assert first.shards > 1
-    again = lading.convert(tmp_path / "mds", tmp_path / "out", format=target, verify=True, workers=workers)
+    again = lading.convert(tmp_path / "mds", tmp_path / "out", format=target, verify=True, **by_tasks(workers))
     assert first.digest == again.digest
     assert lading.diff(source, tmp_path / "out").equal
     (tmp_path / "mds" / "_lading" / "manifest.json").unlink()
-    bare = lading.convert(tmp_path / "mds", tmp_path / "bare", format=target, verify=True, workers=workers)
+    bare = lading.convert(tmp_path / "mds", tmp_path / "bare", format=target, verify=True, **by_tasks(workers))
     assert bare.digest == first.digest
 
 
+@pytest.mark.soak
 def test_tables_of_the_peer_go_there_and_back(golden: Golden, tmp_path: Path) -> None:
     folder = golden("interleaved")
     for number, table in enumerate(sorted(folder.glob("parquet-basic/**/*.parquet"))):

@@ -15,6 +15,7 @@ from lading.errors import DataError
 ROWS, BAD = 300, 220
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("position", [None, 1 << 40])
 def test_a_bad_item_is_told_by_its_row_in_the_file(tmp_path: Path, position: Any) -> None:
     """However it is read: by small batches, by large ones, or as one of the samples that were asked for."""
@@ -38,6 +39,7 @@ def test_a_bad_item_is_told_by_its_row_in_the_file(tmp_path: Path, position: Any
     assert caught.value.row == BAD
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("column", ["binary_content", "thumb"])
 @pytest.mark.parametrize("sizes", [(100, 100_000), (100_000, 100), (None, 100_000), (100_000, 10, None, 90_000)])
 def test_a_sample_in_batches_of_small_and_of_large_values_is_whole(

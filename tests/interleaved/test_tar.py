@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 
 import lading
+from in_process import by_tasks
 from lading.dataset.source.open import open_dataset
 from lading.errors import DataError, LimitExceeded, SchemaMismatch, UsageError
 from lading.features.items import INTERLEAVED_SCHEMA
@@ -37,6 +38,7 @@ def _far(tar: bytes) -> CountingStore:
     return store
 
 
+@pytest.mark.soak
 def test_what_is_left_out_is_counted_in_every_shard(tmp_path: Path) -> None:
     count = 70
     (tmp_path / "in").mkdir()
@@ -288,10 +290,11 @@ def item_rows(sample: str, **columns: pa.Array) -> pa.Table:
     return pa.table({**own, "text_content": [None, "t"], **columns})
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("workers", [1, 2])
 def test_columns_have_the_types_that_they_were_written_with(workers: int, typed: Path, tmp_path: Path) -> None:
-    lading.convert(typed, tmp_path / "again", format="webdataset", shard_size=1, workers=workers, verify=True)
-    lading.convert(typed, tmp_path / "table", format="parquet", workers=workers, verify=True)
+    lading.convert(typed, tmp_path / "again", format="webdataset", shard_size=1, **by_tasks(workers), verify=True)
+    lading.convert(typed, tmp_path / "table", format="parquet", **by_tasks(workers), verify=True)
     want = {name: column.type for name, column in TYPED.items()} | {"score": pa.uint64(), "kind": pa.string()}
     for place in (typed, tmp_path / "again", tmp_path / "table"):
         with lading.open(place) as dataset:

@@ -404,6 +404,7 @@ def test_large_batches_are_written_in_parts(monkeypatch: pytest.MonkeyPatch) -> 
         assert (parts.data, parts.counts, parts.tables) == (whole.data, whole.counts, whole.tables)
 
 
+@pytest.mark.soak
 def test_a_sample_costs_by_its_fields_and_not_by_their_square() -> None:
     def write(fields: int) -> None:
         names = [f"f{number}" for number in range(fields)]

@@ -85,6 +85,7 @@ def _documents(folder: Path) -> Path:
     return folder
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("target", ["parquet", "webdataset"])
 @pytest.mark.parametrize("fmt", ["parquet", "arrow", "mds", "webdataset", "media_archive"])
 def test_all_passthrough_columns_of_documents_stay(tmp_path: Path, fmt: str, target: str) -> None:

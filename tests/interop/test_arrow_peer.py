@@ -173,6 +173,7 @@ def test_nothing_is_wrong_with_what_datasets_saves(datasets: Any, tmp_path: Path
     assert told["splits"]["train"]["num_examples"] == 100
 
 
+@pytest.mark.soak
 def test_features_that_datasets_refuses_are_findings(datasets: Any, table: pa.Table, tmp_path: Path) -> None:
     folder = _saved(datasets.Dataset(table.select(["numbers", "pair", "inside"])), tmp_path / "set")
     info = folder / "dataset_info.json"
@@ -500,6 +501,7 @@ def test_videos_of_a_cache_are_videos(
             lading.convert(tmp_path / "cache", tmp_path / "no", format=to, options=options, source_options=own)
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("kind", ["binary", "string", "large_binary", "large_string"])
 def test_types_of_values_stay_by_way_of_parquet(datasets: Any, kind: str, tmp_path: Path) -> None:
     value = b"a" if kind.endswith("binary") else "a"

@@ -110,6 +110,7 @@ def test_version_1_as_datatrove_reads_it(tmp_path: Path) -> None:
         assert found == CONTENTS
 
 
+@pytest.mark.soak
 def test_records_of_web_archives(tmp_path: Path) -> None:
     warc = import_peer("datatrove.pipeline.media.media_readers.warc")
     warcio = import_peer("warcio.warcwriter")

@@ -52,6 +52,8 @@ def run(steps: list[Any], logs: Path, workers: int = 1) -> Any:
     return executors.LocalPipelineExecutor(steps, tasks=2, workers=workers, logging_dir=str(logs)).run()
 
 
+@pytest.mark.mechanism("datatrove's executor")
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.parametrize("kind", ["path", "pair", "folder"])
 def test_steps_stand_in_a_pipeline_of_the_local_executor(tmp_path: Path, workers: int, kind: str) -> None:
@@ -126,6 +128,7 @@ def test_a_writer_of_the_peer_s_users_runs_on_either_base(tmp_path: Path) -> Non
     assert len(files[BaseMediaWriter]) > 3
 
 
+@pytest.mark.soak
 def test_datasets_stand_between_steps_of_the_peer(tmp_path: Path) -> None:
     """The peer's documents, written in a format of lading's and read again, are the same documents to the peer."""
     made, target = str(tmp_path / "made"), str(tmp_path / "dataset")

@@ -67,6 +67,7 @@ def _with_json(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{**row, "json": json.loads(row["json"])} for row in rows]
 
 
+@pytest.mark.soak
 def test_they_read_our_parquet(polars: ModuleType, duckdb: ModuleType, tar: Path, tmp_path: Path) -> None:
     path = tmp_path / "out.parquet"
     lading.convert(tar, path)

@@ -155,6 +155,7 @@ def _without_packed_hashes(index: bytes) -> bytes:
     return json.dumps(told, sort_keys=True).encode()
 
 
+@pytest.mark.soak
 def test_the_same_rows_give_the_same_files(peer: Peer, tmp_path: Path) -> None:
     rows = _rows(150)
     encodings = {name: encoding for name, (encoding, _, _) in _ENCODINGS.items()}
@@ -171,6 +172,7 @@ def test_the_same_rows_give_the_same_files(peer: Peer, tmp_path: Path) -> None:
             assert repr(list(found)) == repr([dict(sorted(sample.items())) for sample in own])  # in the table's order
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("compression", [None, "zstd", "gz"])
 def test_the_peer_reads_what_lading_writes(peer: Peer, tmp_path: Path, compression: str | None) -> None:
     rows = _rows(60)
@@ -237,6 +239,7 @@ def _split_jobs(place: Path) -> list[dict[str, Any]]:
     return jobs
 
 
+@pytest.mark.soak
 def test_the_same_rows_give_the_same_files_of_lines(peer: Peer, tmp_path: Path) -> None:
     jobs = _split_jobs(tmp_path)
     peer("write", jobs, tmp_path)
@@ -251,6 +254,7 @@ def test_the_same_rows_give_the_same_files_of_lines(peer: Peer, tmp_path: Path) 
     assert shards > 3 * len(jobs)
 
 
+@pytest.mark.soak
 def test_the_peer_reads_the_lines_that_lading_writes(peer: Peer, tmp_path: Path) -> None:
     written = {}
     for i, (kind, letters) in enumerate(_SPLIT):
@@ -268,6 +272,7 @@ def test_the_peer_reads_the_lines_that_lading_writes(peer: Peer, tmp_path: Path)
         assert [_sorted(row) for row in rows] == [_sorted(row) for row in expected]
 
 
+@pytest.mark.soak
 def test_what_the_peer_reads_otherwise_than_it_wrote_is_refused(peer: Peer, tmp_path: Path) -> None:
     rows = [{"a": "x", "b": "y"}, {"a": "1,", "b": "2"}]
     options = {"separator": ",,"}
@@ -297,6 +302,7 @@ _OF_NOTHING: dict[str, tuple[str, Feature | None, pa.DataType]] = {
 }
 
 
+@pytest.mark.soak
 def test_the_peer_reads_nulls_as_marks_beside_values_that_stand_for_nothing(peer: Peer, tmp_path: Path) -> None:
     fields = [(pa.field(name, kind), feature) for name, (_, feature, kind) in _OF_NOTHING.items()]
     schema = pa.schema([field if feature is None else with_feature(field, feature) for field, feature in fields])
@@ -317,6 +323,7 @@ def test_the_peer_reads_nulls_as_marks_beside_values_that_stand_for_nothing(peer
         assert (sample["whole"], sample["part"], sample["decimal"]) == (0, 0, 0)
 
 
+@pytest.mark.soak
 def test_marks_that_the_peer_wrote_are_nulls(peer: Peer, tmp_path: Path) -> None:
     columns = {"n": "int", "text": "str", "lading.null:n": "uint8", "lading.null:text": "uint8", "key": "str"}
     rows = [
@@ -338,6 +345,7 @@ def test_marks_that_the_peer_wrote_are_nulls(peer: Peer, tmp_path: Path) -> None
         assert one == other, name
 
 
+@pytest.mark.soak
 def test_the_peer_slices_the_content_of_interleaved_samples(peer: Peer, tmp_path: Path) -> None:
     source = [str(resources.files("lading.data") / f"docs-0000{number}.tar") for number in (0, 1)]
     lading.convert(source, tmp_path / "mds", format="mds", verify=True)
@@ -359,6 +367,7 @@ def test_the_peer_slices_the_content_of_interleaved_samples(peer: Peer, tmp_path
             assert sample["sample_id"] == other["sample_id"]
 
 
+@pytest.mark.soak
 def test_interleaved_samples_that_the_peer_wrote(peer: Peer, tmp_path: Path) -> None:
     columns = {"sample_id": "str", "items": "json", "content": "bytes"}
     items = [{"position": 0, "modality": "text", "text_content": "t", "score": 0.5},
@@ -395,6 +404,7 @@ def fetched(peer: Peer, tmp_path_factory: pytest.TempPathFactory) -> dict[Any, t
     return {case: (Path(spec["remote"]), theirs) for case, spec, theirs in zip(_FETCHED, specs, found, strict=True)}
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("kind, compression, keep", _FETCHED)
 def test_a_local_copy_fetches_and_evicts_the_files_that_the_peer_does(
     fetched: dict[Any, tuple[Path, Any]], tmp_path: Path, kind: str, compression: str | None, keep: bool

@@ -41,14 +41,16 @@ def numbers(folder: Path) -> list[list[int]]:
     return [batch["number"].tolist() for _ in range(3) for batch in loader]
 
 
+@pytest.mark.mechanism("torch's workers over a dataset")
+@pytest.mark.cases(1)
 @pytest.mark.parametrize(
     "options",
     [
         {"num_workers": 0},
         {"num_workers": 2},
         {"num_workers": 2, "persistent_workers": True},
-        pytest.param({"num_workers": 1, "multiprocessing_context": "spawn"}, marks=pytest.mark.slow),
-        pytest.param({"num_workers": 1, "multiprocessing_context": "forkserver"}, marks=pytest.mark.slow),
+        pytest.param({"num_workers": 1, "multiprocessing_context": "spawn"}, marks=pytest.mark.soak),
+        pytest.param({"num_workers": 1, "multiprocessing_context": "forkserver"}, marks=pytest.mark.soak),
     ],
 )
 def test_a_data_loader_over_a_dataset(folder: Path, options: dict[str, Any]) -> None:
@@ -72,6 +74,7 @@ def test_subsets_and_samplers_of_pytorch(folder: Path) -> None:
     assert batch["number"].tolist() == [*range(1, COUNT, 2), 0]
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("stop", [4, _BATCHES, _BATCHES + 2])
 def test_lightning(folder: Path, numbers: list[list[int]], stop: int, tmp_path: Path) -> None:
     lightning = pytest.importorskip("lightning.pytorch")
@@ -104,6 +107,7 @@ def _lightning_model(lightning: Any) -> Any:
     return Model
 
 
+@pytest.mark.soak
 def test_the_trainer_of_hugging_face(folder: Path, numbers: list[list[int]], tmp_path: Path) -> None:
     pytest.importorskip("accelerate")
     pytest.importorskip("sympy")
@@ -163,7 +167,7 @@ torch.distributed.destroy_process_group()
 """
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.parametrize("way", ["torch", "accelerate"])
 def test_two_ranks_share_an_epoch(folder: Path, numbers: list[list[int]], way: str) -> None:
     """Real processes under gloo; accelerate does not shard the loader a second time."""

@@ -30,6 +30,7 @@ BODIES = [
 ]
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("packed", [True, False])
 def test_records(tmp_path: Path, packed: bool) -> None:
     path = tmp_path / ("t.warc.gz" if packed else "t.warc")

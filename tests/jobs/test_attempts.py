@@ -12,6 +12,7 @@ import pytest
 from obstore.store import S3Store
 
 import lading
+from in_process import by_tasks
 from lading.dataset.writing.writer import DatasetWriter
 from lading.jobs import progress
 from lading.manifest.commit import Staging
@@ -100,6 +101,7 @@ def _next_run(place: str) -> None:
         writer.write({"number": 1})
 
 
+@pytest.mark.soak
 def test_a_late_attempt_is_not_published_and_is_swept(
     source: Path, folder: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -125,6 +127,7 @@ def test_a_late_attempt_is_not_published_and_is_swept(
     assert {name.partition("/")[0] for name in contents(folder)} == {"alone", "out"}
 
 
+@pytest.mark.soak
 def test_the_folder_of_a_build_under_way_is_not_swept(folder: str) -> None:
     writers = [lading.writer(f"{folder}/out", format="jsonl", overwrite=True) for _ in range(3)]
     for number, writer in enumerate(writers):
@@ -134,7 +137,7 @@ def test_the_folder_of_a_build_under_way_is_not_swept(folder: str) -> None:
     assert {name.partition("/")[0] for name in contents(folder)} == {"out"}
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_a_dataset_on_an_object_server_is_the_same_and_copied_once(
     source: Path, bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -168,11 +171,11 @@ def test_the_index_of_a_peer_names_the_shards_as_they_are_called(docs: Path, buc
     """It is written while the shards are in the folders of attempts, and looks into one."""
     options = {"layout": "huggingface"}
     for place, workers in ((str(tmp_path / "out"), 1), (f"{bucket}/out", 2)):
-        lading.convert(docs, place, format="arrow", shard_size="150kb", options=options, workers=workers)
+        lading.convert(docs, place, format="arrow", shard_size="150kb", options=options, **by_tasks(workers))
     assert contents(f"{bucket}/out") == contents(str(tmp_path / "out"))
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_splits_appear_in_one_step_with_late_attempts_at_their_tasks(
     source: Path, folder: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -19,6 +19,7 @@ import pytest
 import lading
 from documents import SQUARE, TALL, WIDE, documents, tiff_of
 from golden_cases import Golden
+from in_process import by_tasks
 from lading.caches import write_cache
 from lading.dataset.source.open import open_shards
 from lading.errors import (
@@ -40,6 +41,7 @@ from media import frame, medium
 from tars import tar_of
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("view", ["interleaved", "samples"])
 def test_real_documents_there_and_back(view: str, docs: Path, tmp_path: Path) -> None:
     want = lading.digest(docs, view=view)
@@ -66,6 +68,7 @@ WDS = ("shards", "names", "long-names-pax", "long-names-gnu", "encoders", "tarwr
        "gz-multi-member", "interleaved-keys", "pax-headers")  # fmt: skip
 
 
+@pytest.mark.cases(2)
 @pytest.mark.parametrize("case", WDS)
 def test_golden_tars_there_and_back(case: str, golden: Golden, tmp_path: Path) -> None:
     source = sorted((golden("wds") / case).glob("*.tar*"))
@@ -77,6 +80,7 @@ def test_golden_tars_there_and_back(case: str, golden: Golden, tmp_path: Path) -
         assert lading.digest(tmp_path / name).ordered == want.ordered
 
 
+@pytest.mark.cases(2)
 @pytest.mark.parametrize("case, file", [("tar-basic", "docs.tar"), ("parquet-basic", "t.parquet"),
                                         ("parquet-basic", "hand.parquet"), ("tar-large", "docs.tar")])  # fmt: skip
 def test_golden_items_there_and_back(case: str, file: str, golden: Golden, tmp_path: Path) -> None:
@@ -112,6 +116,7 @@ def test_tar_to_tar_keeps_members_names_and_order(case: str, golden: Golden, tmp
     assert got == want if want is not None else len(got) == 3
 
 
+@pytest.mark.soak
 def test_same_output_twice(docs: Path, tmp_path: Path) -> None:
     for fmt in ("parquet", "webdataset"):
         for name in ("x", "y"):
@@ -294,7 +299,7 @@ def test_an_error_of_a_value_says_which_source_it_comes_from(workers: int, tmp_p
         pq.write_table(pa.table({"__key__": keys, "x": ["a", "b", "c" if part == 0 else None]}),
                        tmp_path / f"{part}.parquet")  # fmt: skip
     with pytest.raises(Unrepresentable) as caught:
-        lading.convert(tmp_path / "*.parquet", tmp_path / "out", format="mds", workers=workers, shard_size=1)
+        lading.convert(tmp_path / "*.parquet", tmp_path / "out", format="mds", **by_tasks(workers), shard_size=1)
     assert (caught.value.sample, caught.value.column) == ("k12", "x")
     assert f"MDS cannot hold nulls (in rows of {tmp_path}/1.parquet)" in str(caught.value)
     assert ".out.lading-" not in str(caught.value)
@@ -335,6 +340,7 @@ def test_bytes_in_files_are_verified_for_datasets_too(start: str, tmp_path: Path
     ]
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("view", ["samples", "interleaved"])
 @pytest.mark.parametrize("start", ["webdataset", "parquet"])
 def test_a_dataset_without_samples_is_converted_too(view: str, start: str, tmp_path: Path) -> None:
@@ -349,6 +355,7 @@ def test_a_dataset_without_samples_is_converted_too(view: str, start: str, tmp_p
             assert view == "samples" or dataset.schema.names == schema.names
 
 
+@pytest.mark.soak
 def test_json_types_that_differ_between_shards(tmp_path: Path) -> None:
     for number, value in enumerate(("1", '"one"', "null", "[1, 2]", "123456789012345678901234567890", "1.0")):
         body = f'{{"texts": ["t"], "images": [null], "n": {value}}}'.encode()
@@ -362,6 +369,7 @@ def test_json_types_that_differ_between_shards(tmp_path: Path) -> None:
     assert isinstance(values[5], float)
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("workers", [1, 2])
 def test_documents_become_documents_without_a_look_beforehand(workers: int, tmp_path: Path) -> None:
     """Fields, and their types, that change from tar to tar; lists with an entry an image go back to their images."""
@@ -377,7 +385,7 @@ def test_documents_become_documents_without_a_look_beforehand(workers: int, tmp_
     options = lading.InterleavedOptions(per_image_fields=("alt",))
     out = tmp_path / "out"
     summary = lading.convert(str(tmp_path / "{0..3}.tar"), out, format="webdataset", interleaved=options,
-                             workers=workers, shard_size="1kb", verify=True)  # fmt: skip
+                             **by_tasks(workers), shard_size="1kb", verify=True)  # fmt: skip
     assert summary.verified
     found = {}
     for path in sorted(out.glob("*.tar")):
@@ -399,6 +407,7 @@ def test_documents_become_documents_without_a_look_beforehand(workers: int, tmp_
         assert shards.interleaved.per_image_fields == ("alt",)
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("target", ["webdataset", "parquet"])
 def test_samples_of_one_id_stay_apart_where_a_shard_between_them_is_left_out(target: str, tmp_path: Path) -> None:
     for number, (key, picture) in enumerate((("a", TALL), ("b", WIDE), ("a", TALL))):
@@ -419,6 +428,7 @@ _LEFT_OUT: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("target", ["webdataset", "parquet", "mds"])
 @pytest.mark.parametrize("left_out", _LEFT_OUT, ids=" ".join)
 def test_samples_of_one_id_stay_apart_where_one_between_them_is_left_out(
@@ -449,6 +459,7 @@ def test_samples_of_one_id_are_read_apart_where_one_between_them_cannot_be_had(t
     assert batches == [["1"], ["1"]]
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("target", ["webdataset", "parquet"])
 def test_documents_of_one_id_that_follow_each_other(target: str, tmp_path: Path) -> None:
     """In one tar they would become one sample; in two they stay apart."""
@@ -646,6 +657,7 @@ def test_columns_that_tars_do_not_hold_are_refused_without_rows_too(tmp_path: Pa
     assert [path.name for path in tmp_path.iterdir()] == ["in.parquet"]
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(
     "document, options, column",
     [
@@ -763,6 +775,7 @@ def test_types_that_no_type_holds_both_of_can_be_told(tmp_path: Path) -> None:
         assert list(dataset) == [{"n": 1}, {"n": 1}]
 
 
+@pytest.mark.soak
 def test_an_open_dataset_that_is_replaced_gives_no_rows_of_the_other(tmp_path: Path) -> None:
     for first in (0, 1000):
         (tmp_path / f"in{first}").mkdir()
@@ -778,6 +791,7 @@ def test_an_open_dataset_that_is_replaced_gives_no_rows_of_the_other(tmp_path: P
             list(rows)
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("storage", ["bytes", "path"])
 @pytest.mark.parametrize("to", ["mds", "webdataset", "media_archive", "parquet", "arrow"])
 def test_videos_of_a_cache_go_to_every_format_for_bytes(to: str, storage: str, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,6 @@ import pyarrow.parquet as pq
 import pytest
 
 import lading
-from soak import some_pairs
 
 _JOB = """if True:
     import os, sys, lading
@@ -54,8 +54,9 @@ def _run(folder: Path, job: str, share: float, workers: int, files: list[str]) -
 _JOBS = {"webdataset": "mds", "mds": "parquet", "arrow": "webdataset"}
 
 
-@pytest.mark.one_in(2)
-@pytest.mark.parametrize("fmt, case", some_pairs(_JOBS, [(0, 1), (0, 2), (0.3, 2), (0.3, 1)], one_in=3))
+@pytest.mark.mechanism("memory of a job of many tasks")
+@pytest.mark.cases(1)
+@pytest.mark.parametrize("fmt, case", [*product(_JOBS, [(0, 1), (0, 2), (0.3, 2), (0.3, 1)])])
 def test_a_source_of_large_values(tmp_path: Path, fmt: str, case: tuple[float, int]) -> None:
     job, (share, workers) = _JOBS[fmt], case
     files = _source(tmp_path, fmt, 30_000)
@@ -66,7 +67,7 @@ def test_a_source_of_large_values(tmp_path: Path, fmt: str, case: tuple[float, i
     assert sorted(path.name for path in tmp_path.iterdir()) == ["one.parquet", "source"]
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.soak
 @pytest.mark.parametrize("fmt, job", [("webdataset", "arrow"), ("mds", "webdataset"), ("arrow", "mds")])
 def test_a_source_of_small_values(tmp_path: Path, fmt: str, job: str) -> None:
     files = _source(tmp_path, fmt, 600)
@@ -75,7 +76,7 @@ def test_a_source_of_small_values(tmp_path: Path, fmt: str, job: str) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["one.parquet", "source"]
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.soak
 @pytest.mark.parametrize("fmt", ["webdataset", "mds", "arrow"])
 def test_a_source_that_is_verified(tmp_path: Path, fmt: str) -> None:
     files = _source(tmp_path, fmt, 30_000)

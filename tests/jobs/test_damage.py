@@ -37,7 +37,7 @@ def found_in(out: Path, number: int = 0) -> list[FileExtents]:
     return list(file_extents(ShardTables(LocalStore(), str(out), kept[1]), number, Stores()))
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.soak
 @pytest.mark.parametrize("kind", ["flip", "zero", "cut", "insert", "end", "gone", "two"])
 @pytest.mark.parametrize("fmt", ["webdataset", "mds", "jsonl", "csv", "arrow", "parquet", "media_archive"])
 def test_what_is_intact_is_found_where_it_is(fmt: str, kind: str, tmp_path: Path) -> None:

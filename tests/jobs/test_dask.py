@@ -46,7 +46,7 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_the_same_bytes_on_dask_though_a_worker_dies(docs: Path, tmp_path: Path) -> None:
     pytest.importorskip("distributed")
     lading.convert(docs, tmp_path / "source", format="webdataset", shard_size="150kb")
@@ -67,6 +67,7 @@ def test_the_same_bytes_on_dask_though_a_worker_dies(docs: Path, tmp_path: Path)
     assert not [name for name in os.listdir(tmp_path) if name.startswith(".")]
 
 
+@pytest.mark.soak
 def test_without_dask_or_an_address_it_says_what_to_type(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("distributed")
     with pytest.raises(UsageError, match="address='tcp://HOST:8786'"):

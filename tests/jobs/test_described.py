@@ -92,6 +92,7 @@ def test_a_change_of_what_a_function_names_is_noticed(change: tuple[str, str]) -
     assert of_modules(*change) != of_modules()
 
 
+@pytest.mark.mechanism("fingerprints in another process")
 def test_another_process_describes_the_same(tmp_path: Path) -> None:
     for name, text in (("described_helpers", _HELPERS), ("described_main", _MODULE)):
         (tmp_path / f"{name}.py").write_text(text)

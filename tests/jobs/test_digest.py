@@ -82,6 +82,7 @@ def test_shards_of_other_fields_and_types_are_told_apart(tmp_path: Path) -> None
     assert int(found.unordered, 16) == sum_of(paths)
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("count", [1, 7])
 def test_shards_are_counted_as_they_end(tmp_path: Path, count: int) -> None:
     paths = [write_tar(tmp_path / f"{i}.tar", document(f"d{i}", f"d{i}", "text")) for i in range(count)]
@@ -132,6 +133,7 @@ _SIZES = st.sampled_from(
 )
 
 
+@pytest.mark.soak
 @settings(max_examples=30)
 @given(sizes=st.lists(_SIZES, min_size=1, max_size=12))
 def test_pictures_of_any_size_are_digested_as_the_walk_passes_by(
@@ -218,6 +220,7 @@ def test_nothing_is_read_for_a_damaged_header(tmp_path: Path, read_bytes: list[i
     assert sum(count for count in read_bytes if count > 2048) < 8_000_000
 
 
+@pytest.mark.soak
 def test_bytes_that_nobody_asked_for_are_not_read(tmp_path: Path, read_bytes: list[int]) -> None:
     path, _ = pictures(tmp_path, [2_000_000] * 50)
     small = pa.schema([("__key__", pa.string()), pa.field("json", pa.binary(), metadata=tag_by_extension("json"))])
@@ -228,7 +231,7 @@ def test_bytes_that_nobody_asked_for_are_not_read(tmp_path: Path, read_bytes: li
     assert sum(read_bytes) < 3_000_000
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_values_of_many_columns_and_shards_take_their_own_memory(tmp_path: Path) -> None:
     """Such as are kept while a walk passes by: 20 MB, not that much for each of 60 columns."""
     paths = [
@@ -250,6 +253,7 @@ def test_values_of_many_columns_and_shards_take_their_own_memory(tmp_path: Path)
     assert peak_bytes < 80 << 20
 
 
+@pytest.mark.soak
 def test_no_file_is_open_afterwards_and_few_are_before(tmp_path: Path) -> None:
     paths = [write_tar(tmp_path / f"{n:03d}.tar", {f"{n}.jpg": b"x" * 70_000}) for n in range(100)]
     seen: list[int] = []
@@ -349,6 +353,7 @@ def test_any_order_matches_equal_samples_then_keys(tmp_path: Path) -> None:
                            max_differences=1).differences) == 1  # fmt: skip
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("keys, shown", [
     (pa.array([b"a", b"\xff" * 40]), ["b'a'", repr(b"\xff" * 40)]),
     (pa.array([0, 253402300800], pa.timestamp("s")), ["1970-01-01 00:00:00", "10000-01-01 00:00:00"]),

@@ -68,6 +68,7 @@ def by_another_process(payload: bytes) -> dict[str, Any]:
 pytestmark = pytest.mark.filterwarnings("ignore:a look at each")
 
 
+@pytest.mark.soak
 def test_an_answer_names_the_folder_of_its_attempt(payload: bytes, tmp_path: Path) -> None:
     task = decode_message(payload)[0]["task"]
     elsewhere = changed(payload, task={**task, "record": f"{tmp_path}/elsewhere/000000.json"})
@@ -80,12 +81,14 @@ def test_an_answer_names_the_folder_of_its_attempt(payload: bytes, tmp_path: Pat
     assert {answer["host"] for answer in answers} == {platform.node()}
 
 
+@pytest.mark.soak
 def test_the_first_record_of_a_task_counts_and_a_later_attempt_leaves_nothing(payload: bytes) -> None:
     first, second = decode_message(do_task(payload))[0], by_another_process(payload)
     assert (first["folder"], first["part"]) == (second["folder"], second["part"])
     assert [path.name for path in Path(first["folder"]).parent.iterdir()] == [Path(first["folder"]).name]
 
 
+@pytest.mark.mechanism("a task in another process")
 def test_warnings_come_back_from_another_process_and_are_issued_in_this_one(payload: bytes) -> None:
     with warnings.catch_warnings(record=True) as issued:
         warnings.simplefilter("always")
@@ -104,6 +107,7 @@ def test_another_version_refuses_and_names_both_and_the_host(payload: bytes) -> 
         assert part in str(error)
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("what", ["destination", "source", "new order"])
 def test_a_machine_that_does_not_see_a_folder_names_itself(what: str, payload: bytes) -> None:
     told, _ = decode_message(payload)

@@ -75,7 +75,7 @@ def random_bytes(size: int) -> bytes:
 # Sizes of shards
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_one_huge_shard(tmp_path: Path) -> None:
     folder = tmp_path / "one big"
     folder.mkdir()
@@ -105,6 +105,7 @@ def test_a_few_shards_that_are_somewhat_unequal_are_well(tmp_path: Path) -> None
     assert doctor(tmp_path).ok
 
 
+@pytest.mark.soak
 def test_very_many_small_shards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lading.jobs.doctor.MANY_SHARDS", 100)
     folder = tmp_path / "many"
@@ -129,6 +130,7 @@ def write_parquet(path: Path, batch: pa.RecordBatch, times: int, **options: Any)
     pq.write_table(pa.Table.from_batches([batch] * times), path, row_group_size=1 << 30, **options)
 
 
+@pytest.mark.soak
 def test_large_row_groups(tmp_path: Path) -> None:
     batch = pa.record_batch({"text": pa.array(["x" * 4096] * 2048, pa.large_string())})
     path = tmp_path / "in" / "a.parquet"
@@ -139,6 +141,7 @@ def test_large_row_groups(tmp_path: Path) -> None:
     fixed(finding)
 
 
+@pytest.mark.soak
 def test_strings_near_the_limit_of_32_bits_behind_a_dictionary(tmp_path: Path) -> None:
     batch = pa.record_batch({"text": pa.array(["x" * 65536] * 1024)})
     path = tmp_path / "in" / "a.parquet"
@@ -152,6 +155,7 @@ def test_strings_near_the_limit_of_32_bits_behind_a_dictionary(tmp_path: Path) -
         fixed(findings[1])
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("kind", [pa.large_string(), pa.struct([("text", pa.large_string())])])
 def test_strings_of_64_bits_have_no_limit(kind: pa.DataType, tmp_path: Path) -> None:
     value = "x" * 65536
@@ -172,6 +176,7 @@ def test_small_row_groups(tmp_path: Path) -> None:
     same(path, fixed(finding))
 
 
+@pytest.mark.soak
 def test_large_pages(tmp_path: Path) -> None:
     pictures = pa.array([random_bytes(_MB)] * 100, pa.large_binary())
     path = tmp_path / "in" / "a.parquet"
@@ -182,6 +187,7 @@ def test_large_pages(tmp_path: Path) -> None:
     fixed(finding)
 
 
+@pytest.mark.soak
 def test_a_page_of_one_value_is_as_large_as_it_must_be(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     value = bytes(80 * _MB)
@@ -350,6 +356,7 @@ def test_a_tar_that_is_far_away_wants_an_index(tmp_path: Path) -> None:
 # What it costs
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("format_name", ["parquet", "arrow", "webdataset", "mds"])
 def test_no_payload_is_read(format_name: str) -> None:
     store = CountingStore(MemoryStore())
@@ -438,7 +445,7 @@ def test_a_copy_keeps_how_text_is_written(
     assert words[words.index("--to") + 2 :] == told
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.soak
 @pytest.mark.parametrize("format_name, options, files", [
     ("mds", {"compression": "zstd"}, "*.mds.zstd"), ("mds", {"kind": "json"}, "*.json.meta"),
     ("arrow", {"layout": "huggingface"}, "state.json"), ("csv", {"delimiter": "tab"}, "*.tsv"),
@@ -457,6 +464,7 @@ def test_a_copy_keeps_how_shards_are_written(
     same(folder, place)
 
 
+@pytest.mark.soak
 def test_a_table_of_items_is_fixed_as_items(docs: Path, tmp_path: Path) -> None:
     lading.convert(docs, tmp_path / "out", format="parquet")
     path = tmp_path / "in.parquet"
@@ -482,6 +490,7 @@ def test_what_lading_writes_by_default_is_well(format_name: str, tmp_path: Path,
     assert found.size_bytes > 0
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("family", ["arrow", "datatrove", "interleaved", "mds", "wds"])
 def test_the_small_datasets_of_peers_are_well(family: str, golden: Golden) -> None:
     shards = [p for p in sorted(golden(family).rglob("*")) if p.name.endswith(_SHARDS)]

@@ -29,6 +29,7 @@ def escaped(source: Path, destination: Path, **options: Any) -> Path:
     return destination
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("options", [{}, {"compression": "gzip"}])
 def test_keys_come_back_as_they_were(rows: Path, tmp_path: Path, options: dict[str, str]) -> None:
     tars = escaped(rows, tmp_path / "tars", **options)
@@ -73,6 +74,7 @@ def test_an_index_is_good_for_both_ways_to_read(rows: Path, tmp_path: Path, monk
             assert foreign[0]["__key__"] == key
 
 
+@pytest.mark.soak
 def test_copies_keep_the_keys(rows: Path, tmp_path: Path) -> None:
     tars = escaped(rows, tmp_path / "tars")
     lading.convert(tars, tmp_path / "copy", format="webdataset", verify=True)

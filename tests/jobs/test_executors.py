@@ -28,7 +28,6 @@ from lading.jobs.pool import Order
 from lading.jobs.progress import Progress, Tally
 from lading.jobs.tasks import Task
 from lading.pipeline.cutting import ONE_SHARD
-from soak import some
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -53,6 +52,7 @@ def leftovers(folder: Path) -> list[str]:
     return [p.name for p in folder.iterdir() if p.name.startswith(".")]
 
 
+@pytest.mark.soak
 @pytest.mark.filterwarnings("default")  # each process says what it met; the sender repeats it
 def test_the_same_bytes_whoever_does_the_tasks(many: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By relative paths too: the processes stand in another folder."""
@@ -82,8 +82,8 @@ def test_the_same_bytes_whoever_does_the_tasks(many: Path, tmp_path: Path, monke
     assert leftovers(tmp_path) == []
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("how", some("shuffled", "to tars", "functions"))
+@pytest.mark.soak
+@pytest.mark.parametrize("how", ["shuffled", "to tars", "functions"])
 def test_orders_and_functions_in_executors(how: str, many: Path, tmp_path: Path) -> None:
     dataset = lading.open(many, view="samples")
     chosen = {"shuffled": dataset.shuffle(seed=3), "functions": dataset.map(lambda s: {"n": len(s)}),
@@ -127,6 +127,7 @@ def dying(marker: Path, often: int) -> Callable[[dict[str, Any]], dict[str, Any]
     return step
 
 
+@pytest.mark.soak
 def test_a_task_whose_process_dies_is_tried_again(many: Path, tmp_path: Path) -> None:
     marker = tmp_path / "deaths"
     marker.mkdir()
@@ -141,7 +142,7 @@ def test_a_task_whose_process_dies_is_tried_again(many: Path, tmp_path: Path) ->
     assert leftovers(tmp_path) == []
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_a_task_that_nobody_survives_is_an_error_that_names_its_shards(many: Path, tmp_path: Path) -> None:
     marker = tmp_path / "deaths"
     marker.mkdir()
@@ -171,6 +172,7 @@ class Bare(Executor):
         return future
 
 
+@pytest.mark.mechanism("a machine without lading")
 def test_a_machine_without_lading_is_an_error_at_once(many: Path, tmp_path: Path) -> None:
     with Bare() as executor, pytest.raises(StoreError, match=r"\.tar.*ModuleNotFoundError: No module named 'lading'"):
         lading.convert(many, tmp_path / "out", format="parquet", view="samples", shard_size="150kb", executor=executor,
@@ -179,6 +181,7 @@ def test_a_machine_without_lading_is_an_error_at_once(many: Path, tmp_path: Path
     assert leftovers(tmp_path) == []
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("kind", ["threads", "processes"])
 def test_an_error_of_a_task_is_raised_once_with_its_place(kind: str, many: Path, tmp_path: Path) -> None:
     bad = sorted(many.glob("*.tar"))[4]
@@ -277,6 +280,7 @@ def _wait_until(holds: Callable[[], bool]) -> None:
         time.sleep(0.002)
 
 
+@pytest.mark.soak
 def test_no_more_tasks_than_asked_for_are_in_flight(many: Path, tmp_path: Path) -> None:
     class Counting(ThreadPoolExecutor):
         now = most = 0
@@ -299,6 +303,7 @@ def test_no_more_tasks_than_asked_for_are_in_flight(many: Path, tmp_path: Path) 
     assert executor.most == 3
 
 
+@pytest.mark.soak
 def test_what_is_no_executor_is_refused(many: Path, tmp_path: Path) -> None:
     for options in ({"executor": "spark"}, {"executor": 3}, {"address": "10.0.0.1:6379"}):
         with pytest.raises(UsageError, match="executor"):
@@ -308,6 +313,7 @@ def test_what_is_no_executor_is_refused(many: Path, tmp_path: Path) -> None:
         lading.convert("memory://executors/in", tmp_path / "out", format="parquet", executor="threads")
 
 
+@pytest.mark.soak
 def test_tallies_are_of_finished_tasks(many: Path, tmp_path: Path) -> None:
     told: list[Progress] = []
     done = lading.convert(many, tmp_path / "out", format="parquet", shard_size="300kb", executor="threads",

@@ -45,7 +45,7 @@ def _picture(kind: str = "PNG") -> bytes:
     return made.getvalue()
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.soak
 @pytest.mark.parametrize("seed", range(3))
 def test_files_to_tar_and_back_are_the_same_tree(tmp_path: Path, seed: int) -> None:
     draw, folder = random.Random(seed), tmp_path / "loose"

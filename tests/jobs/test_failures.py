@@ -49,7 +49,7 @@ def convert(source: Path, destination: Path | str, kind: str, keep: Any, **more:
                        workers=2 if kind == "workers" else 1, **more)  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", ["alone", "workers", "executor"])
+@pytest.mark.parametrize("kind", ["alone", "executor"])
 def test_the_others_go_on_and_all_failures_are_told(kind: str, source: Path, tmp_path: Path) -> None:
     marks = tmp_path / "marks"
     marks.mkdir()
@@ -74,6 +74,7 @@ def test_more_failures_than_allowed_end_the_job(source: Path, tmp_path: Path) ->
     assert len(os.listdir(marks)) == 1 + 4
 
 
+@pytest.mark.soak
 def test_a_task_that_fails_once_is_done_by_the_second_try(source: Path, tmp_path: Path) -> None:
     marks = tmp_path / "marks"
     marks.mkdir()
@@ -104,6 +105,7 @@ class Refusing(LocalStore):
         return super().put_stream(path)
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("number", [0, _TASKS - 2, _TASKS - 1])
 def test_an_error_at_the_end_of_a_task_is_its_own(number: int, source: Path, tmp_path: Path) -> None:
     """A thread ends the task, while this process could begin with the next one."""

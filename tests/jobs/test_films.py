@@ -15,6 +15,7 @@ import lading
 from arrow_files import arrow_bytes
 from cost import costs_at_most
 from golden_cases import Golden
+from in_process import by_tasks
 from lading.caches import validate_cache, write_cache
 from lading.errors import BadReference, LadingError, SidecarMismatch, UsageError
 from lading.features.types import Feature, Sequence, Struct, Value, Video, with_feature
@@ -259,6 +260,7 @@ def test_a_checksum_of_another_kind_says_nothing_of_a_film(golden: Golden, tmp_p
     ]
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("target", ["arrow", "parquet"])
 def test_a_copy_has_the_films(target: str, cache: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
@@ -276,9 +278,10 @@ def test_a_copy_has_the_films(target: str, cache: Path, tmp_path: Path) -> None:
         assert validate_cache(out, {**_FEATURES, "v": Video()}).num_rows == 4
 
 
+@pytest.mark.soak
 def test_a_copy_by_workers_has_the_films(tmp_path: Path) -> None:
     write_cache(rows(8), _FEATURES, tmp_path / "cache", shard_size=1, batch_size=2)
-    lading.convert(tmp_path / "cache", tmp_path / "out", format="parquet", shard_size=1, workers=2, verify=True)
+    lading.convert(tmp_path / "cache", tmp_path / "out", format="parquet", shard_size=1, **by_tasks(2), verify=True)
     with lading.open(tmp_path / "out") as dataset:
         assert [row.get("v") for row in dataset] == [row["v"] for row in rows(8)]
 

@@ -218,6 +218,7 @@ def test_a_picture_that_cannot_be_had_is_left_to_the_policy(tmp_path: Path) -> N
     assert (left.num_rows, losses) == (batch.num_rows, [])
 
 
+@pytest.mark.soak
 def test_what_is_left_out_is_not_read() -> None:
     """Pictures of 100 KB of which one in twenty is kept: no more than a tenth of the bytes is asked for."""
     rng = np.random.default_rng(7)

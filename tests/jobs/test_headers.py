@@ -129,6 +129,7 @@ def test_salvage_tells_of_pictures_that_it_keeps_and_verify_names(tmp_path: Path
     assert {entry["file"] for entry in found} == {str(source)}
 
 
+@pytest.mark.soak
 def test_of_what_salvage_finds_in_many_shards_the_first_is_told_and_the_rest_counted(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     for number in range(30):

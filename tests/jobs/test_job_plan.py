@@ -41,6 +41,7 @@ def test_the_plan_is_what_the_conversion_takes(many: Path, tmp_path: Path, monke
     assert plan.redone_seconds == pytest.approx(plan.task_bytes / 1e6)
 
 
+@pytest.mark.soak
 def test_more_of_the_same_takes_more(many: Path) -> None:
     plan = plan_job(many, format="parquet", workers=256, total_bytes="1TB")
     more = plan_job(many, format="parquet", workers=256, total_bytes="100TB")
@@ -57,6 +58,7 @@ def test_wrong_plans_are_refused(many: Path) -> None:
             plan_job(many, format="parquet", **wrong)
 
 
+@pytest.mark.soak
 def test_the_command_line_shows_the_plan(many: Path) -> None:
     args = ["plan", str(many), "--job", "--to", "parquet", "--workers", "64", "--total-bytes", "100TB"]
     shown = CliRunner().invoke(app, [*args, "--json"])

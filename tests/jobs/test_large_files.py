@@ -17,11 +17,11 @@ import pyarrow.parquet as pq
 import pytest
 
 import lading
+from in_process import by_tasks
 from lading.errors import CorruptShard, DataError
 from lading.storage.local import LocalStore
 from lading.storage.stores import Stores
 from lading.testing import CountingStore
-from soak import some
 
 _SAMPLES = 300
 
@@ -107,15 +107,14 @@ def one_file(source: Path, folder: Path, fmt: str, view: str) -> Path:
     return folder
 
 
-_SOURCES = some(
+_SOURCES = (
     ("parquet", "samples", "webdataset"), ("webdataset", "samples", "parquet"), ("mds", "samples", "arrow"),
     ("arrow", "interleaved", "parquet"), ("media_archive", "interleaved", "parquet"),
     ("arrow", "samples", "parquet"), ("media_archive", "samples", "parquet"),
-    ("parquet", "interleaved", "webdataset"), ("mds", "interleaved", "parquet"), least=5,
-)  # fmt: skip
+    ("parquet", "interleaved", "webdataset"), ("mds", "interleaved", "parquet"))  # fmt: skip
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("start, view, target", _SOURCES)
 def test_the_same_bytes_whoever_does_the_tasks(
     start: str, view: str, target: str, request: pytest.FixtureRequest, tmp_path: Path
@@ -132,12 +131,13 @@ def test_the_same_bytes_whoever_does_the_tasks(
         assert written("threads", executor=threads) == (files, summary)
         assert threads.tasks > 3
     if start == "webdataset":
-        assert written("workers", workers=2) == (files, summary)
+        assert written("workers", **by_tasks(2)) == (files, summary)
     assert (summary["source_shards"], summary["samples"]) == (1, len(lading.open(source)))
     assert summary["digest"] == lading.digest(source).ordered
 
 
-@pytest.mark.parametrize("start", some("parquet", "arrow", "mds", least=2))
+@pytest.mark.soak
+@pytest.mark.parametrize("start", ["parquet", "arrow", "mds"])
 def test_the_payload_is_read_once(start: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Besides the trial of three pieces, and what each task reads of the head or the footer."""
     monkeypatch.setattr("lading.jobs.trial._TRIED_BYTES", 1)  # the trial of little data would read all of them
@@ -156,7 +156,8 @@ def test_the_payload_is_read_once(start: str, tmp_path: Path, monkeypatch: pytes
     assert 0.95 * size < read < 1.05 * size + 3 * 4 * each
 
 
-@pytest.mark.parametrize("start", some("parquet", "arrow", "webdataset", "mds", "media_archive"))
+@pytest.mark.soak
+@pytest.mark.parametrize("start", ["parquet", "arrow", "webdataset", "mds", "media_archive"])
 def test_the_ledger_has_the_numbers_of_the_file(
     start: str, rows: Path, tmp_path: Path, in_one_task: pytest.MonkeyPatch
 ) -> None:
@@ -175,13 +176,14 @@ def test_the_ledger_has_the_numbers_of_the_file(
     assert written("cut") == expected
 
 
+@pytest.mark.soak
 def test_rows_without_keys_are_named_by_their_number(rows: Path, tmp_path: Path) -> None:
     done = lading.convert(rows, tmp_path / "out", format="webdataset", shard_size="300kb")
     assert done.shards > 3
     assert columns(tmp_path / "out", "__key__", "number") == [{"__key__": f"{n:09}", "number": n} for n in range(300)]
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_samples_are_never_cut(documents: Path, tmp_path: Path) -> None:
     """Row groups of any size: tasks meet where one of them ends with a sample."""
     items = pa.Table.from_batches(lading.open(documents, view="interleaved").batches())
@@ -203,6 +205,7 @@ def test_ids_are_compared_across_tasks(documents: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.soak
 def test_a_damaged_part_is_an_error_that_names_it(rows: Path, tmp_path: Path) -> None:
     data = bytearray(rows.read_bytes())
     group = pq.read_metadata(rows).row_group(20).column(1)
@@ -233,7 +236,8 @@ def tar_of(path: Path, keys: list[str], *, end: bool = True, folder: bool = Fals
     path.write_bytes(file.getvalue() if end else file.getvalue()[:size])
 
 
-@pytest.mark.parametrize("end, folder", some((True, True), (False, False)))
+@pytest.mark.soak
+@pytest.mark.parametrize("end, folder", [(True, True), (False, False)])
 def test_a_tar_reports_as_one(tmp_path: Path, in_one_task: pytest.MonkeyPatch, *, end: bool, folder: bool) -> None:
     """Keys that return, members that are no samples, a missing end."""
     tar_of(tmp_path / "a.tar", [f"{n:04}" for n in [*range(100), *range(50)]], end=end, folder=folder)

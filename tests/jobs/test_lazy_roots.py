@@ -42,6 +42,7 @@ def roots_of(folder: Path) -> object:
     return json.loads((folder / "_lading" / "manifest.json").read_text())["options"]["roots"]
 
 
+@pytest.mark.soak
 def test_a_folder_beside_the_dataset_is_found_without_roots(docs: Path, tmp_path: Path) -> None:
     out = docs.parent / "out"
     done = lading.convert(docs, out, format="parquet", lazy=True, verify=True)
@@ -56,6 +57,7 @@ def test_a_folder_beside_the_dataset_is_found_without_roots(docs: Path, tmp_path
     assert copy.samples == 2
 
 
+@pytest.mark.soak
 def test_a_folder_elsewhere_is_asked_for_once_and_by_name(docs: Path, tmp_path: Path) -> None:
     out = tmp_path / "deep" / "out"
     done = lading.convert(docs, out, format="parquet", lazy=True, verify=True)
@@ -116,6 +118,7 @@ def test_datasets_with_different_roots_open_as_one(docs: Path) -> None:
         assert len(list(ds)) == 2
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("place", ["beside", "far"])
 def test_a_payload_folder_that_moved_alone_is_found_by_the_root_that_names_it(
     place: str, docs: Path, tmp_path: Path

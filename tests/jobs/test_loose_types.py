@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import lading
+from in_process import by_tasks
 from lading.dataset.values.python_values import samples_as_dicts
 from lading.features.types import Json, feature_of
 
@@ -31,10 +32,11 @@ def source(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("workers", [1, 2])
 def test_shards_of_different_types_become_one_table(source: Path, tmp_path: Path, workers: int) -> None:
     out = tmp_path / "out"
-    lading.convert(source, out, format="parquet", workers=workers, shard_size="30b", verify=True)
+    lading.convert(source, out, format="parquet", **by_tasks(workers), shard_size="30b", verify=True)
     assert lading.diff(source, out).equal
     schema = pq.read_schema(next(out.glob("*.parquet")))
     assert [isinstance(feature_of(schema.field(name)), Json) for name in ("x", "same", "late")] == [True, False, True]

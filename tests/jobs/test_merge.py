@@ -37,6 +37,7 @@ def _state(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("fmt", ["webdataset", "mds", "parquet"])
 def test_parts_of_ranks(fmt: str, tmp_path: Path) -> None:
     folder = tmp_path / "out"
@@ -57,6 +58,7 @@ def test_parts_of_ranks(fmt: str, tmp_path: Path) -> None:
     assert lading.merge(folder, overwrite=True).samples == 60
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("fmt", ["webdataset", "mds", "parquet"])
 def test_datasets_in_folders_of_their_own(fmt: str, tmp_path: Path) -> None:
     for number, name in enumerate(("a/same", "b/same", "c")):
@@ -242,6 +244,7 @@ def test_indexes_of_arrow_name_shards_below_the_folder(
     assert _keys(tmp_path / "moved") == EXPECTED[:40]
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("fmt", ["webdataset", "mds"])
 def test_what_was_merged_below_counts_once(fmt: str, tmp_path: Path) -> None:
     for number, name in enumerate(("a/p0", "a/p1", "b")):

@@ -13,12 +13,12 @@ import pyarrow.parquet as pq
 import pytest
 
 import lading
+from in_process import by_tasks
 from lading.errors import CorruptShard, DataError, SchemaMismatch, Unrepresentable, UsageError
 from lading.features.types import Value
 from lading.jobs.progress import Progress
 from lading.jobs.salvage import salvage
 from lading.pipeline.shard_kind import OnDuplicateId
-from soak import some
 from tars import tar_of
 
 FORMATS = ("webdataset", "parquet", "arrow", "mds", "media_archive")
@@ -49,15 +49,14 @@ def twins(tmp_path: Path) -> list[Path]:
     return paths
 
 
-@pytest.mark.one_in(2)
 @pytest.mark.parametrize("fmt", FORMATS)
-@pytest.mark.parametrize("workers", some(2, 1))
+@pytest.mark.parametrize("workers", [2, 1])
 def test_samples_of_one_id_in_several_shards_stay_apart(
     fmt: str, workers: int, twins: list[Path], tmp_path: Path
 ) -> None:
     given = lading.digest(twins)
     assert given.count == 11
-    lading.convert(twins, tmp_path / "out", format=fmt, workers=workers, verify=True)
+    lading.convert(twins, tmp_path / "out", format=fmt, **by_tasks(workers), verify=True)
     assert lading.digest(tmp_path / "out") == given
     assert not lading.verify(tmp_path / "out").findings
     lading.convert(tmp_path / "out", tmp_path / "back", format="arrow")
@@ -66,6 +65,7 @@ def test_samples_of_one_id_in_several_shards_stay_apart(
     assert lading.digest(tmp_path / "saved") == given
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("verb", [lading.convert, salvage])
 def test_tars_that_meet_in_one_key_keep_their_samples(verb: Callable[..., object], tmp_path: Path) -> None:
     source = tmp_path / "in"
@@ -135,6 +135,7 @@ def upper_case(path: Path) -> Path:
     return path
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("lower_case", [True, False])
 def test_names_of_copied_members_are_told_as_they_are_read(lower_case: bool, tmp_path: Path) -> None:
     source, options = upper_case(tmp_path / "in.tar"), {"lower_case": lower_case}
@@ -166,7 +167,7 @@ def test_no_samples_taken_as_items_are_items(fmt: str, tmp_path: Path) -> None:
     assert not lading.verify(tmp_path / "out").findings
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.soak
 @pytest.mark.parametrize("kind", [pa.binary(), pa.large_binary(), pa.string_view(), pa.binary_view()], ids=str)
 @pytest.mark.parametrize("fmt", ["parquet", "arrow"])
 def test_text_that_others_keep_as_bytes_is_text(fmt: str, kind: pa.DataType, tmp_path: Path) -> None:

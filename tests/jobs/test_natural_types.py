@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import lading
+from in_process import by_tasks
 from lading.errors import BadReference, Unrepresentable
 
 FORMATS = ("parquet", "arrow", "jsonl", "csv", "mds", "webdataset")
@@ -61,7 +62,7 @@ def test_texts_and_numbers_have_their_types(tmp_path: Path, fmt: str) -> None:
     assert first == {"__key__": "007", "txt": "ä caption 7", "cls": 2, "json": {"lang": "en", "n": 7}}
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.soak
 @pytest.mark.parametrize("one, other", [*itertools.permutations(FORMATS, 2)])
 def test_every_pair_of_formats_gives_the_same_bytes_back(tmp_path: Path, one: str, other: str) -> None:
     source = write_tar(tmp_path / "a.tar", texts(9))
@@ -89,6 +90,7 @@ def test_peers_read_text_numbers_and_pictures_without_an_option(tmp_path: Path) 
     assert np.asarray(rows["png"][2]).tolist() == np.full((6, 5, 3), 2).tolist()
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("fmt", ["parquet", "arrow", "jsonl", "csv", "webdataset"])
 def test_datasets_opens_a_folder_by_its_name(fmt: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     datasets = pytest.importorskip("datasets")
@@ -126,11 +128,12 @@ def test_option_writes_media_as_bytes_alone(tmp_path: Path) -> None:
     assert pq.read_table(file)["png"].to_pylist() == [png(0)]
 
 
+@pytest.mark.soak
 def test_workers_write_the_same_files(tmp_path: Path) -> None:
     for shard in range(3):
         write_tar(tmp_path / "src" / f"{shard}.tar", [{"png": png(shard), **sample} for sample in texts(20)])
     for workers in (1, 2):
-        lading.convert(tmp_path / "src", tmp_path / f"w{workers}", format="parquet", workers=workers, verify=True)
+        lading.convert(tmp_path / "src", tmp_path / f"w{workers}", format="parquet", **by_tasks(workers), verify=True)
     one, two = ([file.read_bytes() for file in sorted((tmp_path / f"w{n}").glob("*.parquet"))] for n in (1, 2))
     assert one == two
 
@@ -215,6 +218,7 @@ def hugging_face(folder: Path, *, nulls: bool = False) -> tuple[str, Any]:
     return str(folder), rows
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("fmt", ["mds", "webdataset"])
 def test_hugging_face_there_and_back(tmp_path: Path, fmt: str) -> None:
     source, rows = hugging_face(tmp_path / "hf")

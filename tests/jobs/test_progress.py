@@ -38,6 +38,7 @@ def phases(told: list[Progress]) -> dict[str, list[Progress]]:
     return dict(found)
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(
     "steps, reads",
     [
@@ -75,6 +76,7 @@ def test_few_samples_of_large_shards_are_reported(tmp_path: Path) -> None:
     assert phases(told)[NEW_ORDER][-1].samples == 8
 
 
+@pytest.mark.soak
 def test_what_is_written_is_reported_again_where_it_is_read_back(source: str, tmp_path: Path) -> None:
     told: list[Progress] = []
     lading.open(source).shuffle(seed=2).write(

@@ -111,6 +111,7 @@ def _has_bar(queue: Any) -> None:
         queue.put(report is not None)
 
 
+@pytest.mark.mechanism("progress in a fork")
 def test_a_child_process_shows_nothing() -> None:
     queue = multiprocessing.get_context("fork").Queue()
     child = multiprocessing.get_context("fork").Process(target=_has_bar, args=(queue,))
@@ -164,6 +165,8 @@ lading.digest(sys.argv[1], workers=1, progress=sys.argv[2] == "yes")
 """
 
 
+@pytest.mark.mechanism("a bar in a terminal")
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("wanted", ["yes", "no"])
 def test_a_job_shows_its_bar_in_a_terminal(docs: Path, wanted: str) -> None:
     ours, theirs = pty.openpty()

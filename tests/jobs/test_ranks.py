@@ -60,6 +60,7 @@ def test_ranks_write_the_bytes_of_one_process_and_finish_says_who_is_missing(sou
         lading.convert(source, results / "out", rank=0, world_size=3, **_OPTIONS)
 
 
+@pytest.mark.soak
 def test_finish_may_be_killed_and_repeated(source: Path, killing: Killer, tmp_path: Path) -> None:
     lading.convert(source, tmp_path / "whole", **_OPTIONS)
     ranks, counted = tmp_path / "ranks", tmp_path / "counted"
@@ -84,6 +85,7 @@ def test_ranks_of_other_jobs_are_an_error_of_finish(source: Path, tmp_path: Path
     assert os.listdir(tmp_path) == []
 
 
+@pytest.mark.soak
 def test_a_rank_deletes_no_record_of_files_that_it_does_not_see(source: Path, tmp_path: Path) -> None:
     """A network file system may list them later."""
     lading.convert(source, tmp_path / "out", rank=0, world_size=2, **_OPTIONS)
@@ -97,6 +99,7 @@ def test_a_rank_deletes_no_record_of_files_that_it_does_not_see(source: Path, tm
     assert lading.finish(tmp_path / "out").samples == 60
 
 
+@pytest.mark.soak
 def test_ranks_on_an_object_store(source: Path, tmp_path: Path, server: str) -> None:
     stores, place = {"storage_options": options(server)}, f"s3://{BUCKET}/ranks/out"
     lading.convert(source, tmp_path / "whole", **_OPTIONS)

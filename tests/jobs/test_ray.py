@@ -126,6 +126,7 @@ def on_ray(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, An
     return folder, json.loads(done.stdout.splitlines()[-1])
 
 
+@pytest.mark.soak
 def test_the_same_bytes_on_ray_though_a_worker_dies(on_ray: tuple[Path, dict[str, Any]]) -> None:
     folder, told = on_ray
     assert told["shards"] > 3
@@ -140,6 +141,7 @@ def test_the_same_bytes_on_ray_though_a_worker_dies(on_ray: tuple[Path, dict[str
     assert contents(folder / "out") == contents(folder / "alone")
 
 
+@pytest.mark.soak
 def test_rows_go_through_ray_and_come_back(on_ray: tuple[Path, dict[str, Any]]) -> None:
     folder, told = on_ray
     assert told["count"] == 40
@@ -152,6 +154,7 @@ def test_rows_go_through_ray_and_come_back(on_ray: tuple[Path, dict[str, Any]]) 
     assert lading.digest(folder / "photos-back") == lading.digest(folder / "photos")
 
 
+@pytest.mark.soak
 def test_documents_are_whole_in_blocks_and_come_back(on_ray: tuple[Path, dict[str, Any]]) -> None:
     folder, told = on_ray
     names = [name for block in told["blocks"] for name in block]
@@ -163,6 +166,7 @@ def test_documents_are_whole_in_blocks_and_come_back(on_ray: tuple[Path, dict[st
     assert "a document is larger than half a block" in told["large"]
 
 
+@pytest.mark.soak
 def test_steps_and_columns_are_pushed_down(on_ray: tuple[Path, dict[str, Any]]) -> None:
     _, told = on_ray
     assert [(row["txt"], json.loads(row["json"])) for row in told["chosen"]] == [
@@ -174,6 +178,7 @@ def test_steps_and_columns_are_pushed_down(on_ray: tuple[Path, dict[str, Any]]) 
     assert told["damaged"]
 
 
+@pytest.mark.soak
 def test_a_failed_write_leaves_nothing(on_ray: tuple[Path, dict[str, Any]]) -> None:
     folder, told = on_ray
     kind, text = told["mixed"]
@@ -183,6 +188,7 @@ def test_a_failed_write_leaves_nothing(on_ray: tuple[Path, dict[str, Any]]) -> N
     assert [path.name for path in folder.iterdir() if ".lading-" in path.name] == []
 
 
+@pytest.mark.soak
 def test_arrays_of_ray_become_lists(on_ray: tuple[Path, dict[str, Any]]) -> None:
     folder, _ = on_ray
     [*rows] = (batch for batch in lading.open(folder / "grids").batches())
@@ -392,6 +398,7 @@ def test_a_large_shard_is_read_by_several_tasks(docs: Path, tmp_path: Path, monk
 # Refusals, before Ray does anything
 
 
+@pytest.mark.soak
 def test_steps_that_need_all_samples_are_named(on_ray: tuple[Path, dict[str, Any]]) -> None:
     ds = lading.open(on_ray[0] / "photos")
     for made, advice in (

@@ -16,6 +16,7 @@ import pytest
 
 import lading
 from damage import break_header
+from in_process import by_tasks
 from lading.caches import write_cache
 from lading.dataset.shards import sample_digests
 from lading.errors import CorruptShard, StoreError, UsageError
@@ -27,7 +28,6 @@ from lading.limits import Limits
 from lading.storage.memory import MemoryStore
 from lading.storage.stores import Stores
 from processes import Watch, children, reading_workers
-from soak import some
 from tars import tar_of, write_hollow_tar, write_long_named_tars
 
 
@@ -42,8 +42,8 @@ def workers_at_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator
     assert children(os.getpid()) == [*(tmp_path / "temporary").iterdir()] == []
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("fmt", some("webdataset", "parquet", "mds", "arrow"))
+@pytest.mark.soak
+@pytest.mark.parametrize("fmt", ["webdataset", "parquet", "mds", "arrow"])
 def test_the_same_digest_with_any_number_of_workers(fmt: str, docs: Path, tmp_path: Path) -> None:
     done = lading.convert(docs, tmp_path / "out", format=fmt, shard_size="150kb", verify=True)
     assert done.shards > 3
@@ -57,7 +57,7 @@ def test_the_same_digest_with_any_number_of_workers(fmt: str, docs: Path, tmp_pa
     assert watches[0].told[-1].shards_done == done.shards
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_workers_open_the_source_as_it_was_opened(docs: Path, tmp_path: Path) -> None:
     """The names are longer than is usual: a worker that did not know would refuse them."""
     source = sorted(docs.glob("*.tar"))
@@ -70,14 +70,15 @@ def test_workers_open_the_source_as_it_was_opened(docs: Path, tmp_path: Path) ->
     assert found[0].count == 2
 
 
+@pytest.mark.soak
 def test_sources_may_come_from_a_generator(docs: Path, tmp_path: Path) -> None:
     shards = sorted(docs.glob("*.tar"))
     assert lading.verify(iter(shards), workers=1).shards == len(shards)
-    assert lading.digest(iter(shards), workers=2) == lading.digest(shards, workers=1)
+    assert lading.digest(iter(shards), **by_tasks(2)) == lading.digest(shards, workers=1)
     assert lading.convert(iter(shards), tmp_path / "out", format="webdataset", verify=True).verified
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_workers_take_items_as_samples(tmp_path: Path) -> None:
     """Whatever a manifest says of the items; or who opened a tar in which no document can be read."""
     options = lading.InterleavedOptions(per_image_fields=("w",))
@@ -96,8 +97,8 @@ def test_workers_take_items_as_samples(tmp_path: Path) -> None:
         assert found[0].count == 2
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("deep", some(True, False))
+@pytest.mark.soak
+@pytest.mark.parametrize("deep", [True, False])
 def test_the_same_findings_with_any_number_of_workers(deep: bool, docs: Path, tmp_path: Path) -> None:
     lading.convert(docs, tmp_path / "out", format="webdataset", shard_size="150kb")
     whole = [lading.verify(tmp_path / "out", deep=deep, workers=workers) for workers in (1, 2)]
@@ -118,6 +119,7 @@ def test_the_same_findings_with_any_number_of_workers(deep: bool, docs: Path, tm
     assert 2 <= len(few[0]) < len(found[0].findings)
 
 
+@pytest.mark.soak
 def test_a_bad_shard_is_the_same_error(docs: Path, tmp_path: Path) -> None:
     lading.convert(docs, tmp_path / "out", format="webdataset", shard_size="150kb")
     bad = sorted((tmp_path / "out").glob("*.tar"))[2]
@@ -131,6 +133,7 @@ def test_a_bad_shard_is_the_same_error(docs: Path, tmp_path: Path) -> None:
     assert told[0]["file"] == str(bad)
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("deaths, members", [(1, 20), (99, 200)])
 def test_a_task_whose_worker_is_killed_is_tried_again_and_named_at_last(
     deaths: int, members: int, tmp_path: Path
@@ -154,6 +157,7 @@ def test_a_task_whose_worker_is_killed_is_tried_again_and_named_at_last(
     assert len(killed) > 3
 
 
+@pytest.mark.soak
 def test_what_workers_could_not_reach_is_refused_or_done_alone(docs: Path, tmp_path: Path) -> None:
     """Only who asks for workers is told that there can be none."""
     store = MemoryStore()
@@ -170,6 +174,7 @@ def test_what_workers_could_not_reach_is_refused_or_done_alone(docs: Path, tmp_p
     assert max(watch.counts) == 0
 
 
+@pytest.mark.soak
 def test_a_source_that_changes_before_workers_open_it_is_an_error(
     docs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -198,14 +203,14 @@ def test_no_place_for_what_workers_leave_is_an_error_that_names_it(
         lading.digest(sorted(map(str, docs.glob("*.tar"))), workers=2)
 
 
-@pytest.mark.parametrize("workers", [None, 1, 2])
-def test_a_shard_of_a_list_without_sizes_that_is_not_there_is_a_finding(workers: int | None, tmp_path: Path) -> None:
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_shard_of_a_list_without_sizes_that_is_not_there_is_a_finding(workers: int, tmp_path: Path) -> None:
     out = tmp_path / "cache"
     write_cache(({"n": n} for n in range(30)), {"n": Value("int64")}, out, batch_size=5, shard_size=1)
     shards = sorted(out.glob("*.arrow"))
     assert len(shards) > 3
     shards[1].unlink()
-    found = lading.verify(out, workers=workers)
+    found = lading.verify(out, **by_tasks(workers))
     assert [Path(str(finding["file"])).name for finding in found.findings] == [shards[1].name]
     assert found.samples == 25
 
@@ -233,6 +238,7 @@ def test_no_folder_for_temporary_files_is_an_error(docs: Path, monkeypatch: pyte
             lading.digest(sorted(map(str, docs.glob("*.tar"))), workers=2)
 
 
+@pytest.mark.soak
 def test_workers_take_no_more_threads_than_the_process_may(docs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
 
@@ -250,10 +256,11 @@ def test_workers_take_no_more_threads_than_the_process_may(docs: Path, monkeypat
     assert asked == [1]
 
 
+@pytest.mark.soak
 def test_progress_counts_shards_that_have_their_checksum(docs: Path, tmp_path: Path) -> None:
     done = lading.convert(docs, tmp_path / "out", format="webdataset", shard_size="150kb")
     for workers in (1, 2):
         watch = Watch()
-        assert lading.verify(tmp_path / "out", deep=True, workers=workers, on_progress=watch).ok
+        assert lading.verify(tmp_path / "out", deep=True, **by_tasks(workers), on_progress=watch).ok
         last = watch.told[-1]
         assert (last.shards_done, last.samples, last.payload_bytes) == (done.shards, done.samples, done.size_bytes)

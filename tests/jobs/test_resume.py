@@ -23,7 +23,6 @@ from lading.jobs.progress import Progress
 from lading.storage.stores import Stores, resolve
 from object_server import BUCKET, options
 from several_tasks import contents, write_tars
-from soak import some
 
 _OPTIONS: dict[str, Any] = {"format": "parquet", "shard_size": "400kb"}
 
@@ -44,6 +43,7 @@ def records(folder: Path) -> list[Path]:
     return sorted(folder.glob(".*/records/*.json"))
 
 
+@pytest.mark.soak
 def test_a_job_killed_at_any_change_of_a_file_goes_on(source: Path, killing: Killer, tmp_path: Path) -> None:
     (tmp_path / "whole").mkdir()
     _, changes = killing.convert(str(source), str(tmp_path / "whole" / "out"), **_OPTIONS)
@@ -78,6 +78,7 @@ def no_link(old: str, _: str) -> None:
     raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP), old)
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("links", [True, False])
 def test_tasks_with_records_are_not_done_again(
     links: bool, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -109,6 +110,7 @@ def test_tasks_with_records_are_not_done_again(
     assert os.listdir(results) == ["out"]
 
 
+@pytest.mark.soak
 def test_workers_die_with_the_job_and_it_goes_on(source: Path, killing: Killer, tmp_path: Path) -> None:
     """The job is killed when it takes the shards of a task: workers have tasks under way then, and hold its lock."""
     options, results = {**_OPTIONS, "verify": True, "workers": 2}, tmp_path / "results"
@@ -170,6 +172,7 @@ def stored(folder: str, server: str) -> dict[str, bytes]:
     return {path.removeprefix(folder): bytes(*store.get_ranges(path, [(0, files[path])])) for path in files}
 
 
+@pytest.mark.soak
 def test_a_job_on_an_object_store_goes_on(source: Path, killing: Killer, server: str) -> None:
     stores = {"storage_options": options(server)}
     place = f"s3://{BUCKET}/resumed"
@@ -191,6 +194,7 @@ def test_a_job_on_an_object_store_goes_on(source: Path, killing: Killer, server:
     assert not stored(f"{place}/left", server)
 
 
+@pytest.mark.soak
 def test_clean_removes_what_dead_jobs_left_and_nothing_else(source: Path, killing: Killer, tmp_path: Path) -> None:
     destination = tmp_path / "out"
     lading.convert(source, destination, **_OPTIONS)
@@ -213,6 +217,7 @@ def test_clean_removes_what_dead_jobs_left_and_nothing_else(source: Path, killin
     assert contents(tmp_path) == expected
 
 
+@pytest.mark.soak
 def test_a_job_that_fails_before_its_first_record_leaves_nothing(source: Path, tmp_path: Path) -> None:
     with file_size_limit(200_000), pytest.raises(LadingError) as caught:
         lading.convert(source, tmp_path / "out", **_OPTIONS)
@@ -224,6 +229,7 @@ def test_a_job_that_fails_before_its_first_record_leaves_nothing(source: Path, t
         lading.convert(source, tmp_path / "out", resume=True, **_OPTIONS)
 
 
+@pytest.mark.soak
 def test_the_error_for_a_destination_that_is_there_says_what_to_type_next(
     small: Path, killing: Killer, tmp_path: Path
 ) -> None:
@@ -267,8 +273,10 @@ _KINDS: dict[str, tuple[str, list[Any], dict[str, Any]]] = {
 _SLOW = ("duplicates", "large file")
 
 
+@pytest.mark.mechanism("a job that is killed")
+@pytest.mark.cases(1)
 @pytest.mark.parametrize(
-    "kind", [pytest.param(kind, marks=[pytest.mark.slow] if kind in _SLOW else []) for kind in _KINDS]
+    "kind", [pytest.param(kind, marks=[pytest.mark.soak] if kind in _SLOW else []) for kind in _KINDS]
 )
 def test_jobs_of_each_kind_go_on(kind: str, small: Path, killing: Killer, tmp_path: Path) -> None:
     name, steps, options = _KINDS[kind]
@@ -293,12 +301,13 @@ def test_jobs_of_each_kind_go_on(kind: str, small: Path, killing: Killer, tmp_pa
         assert redone < changes
 
 
+@pytest.mark.soak
 def test_splits_on_an_object_store_go_on(small: Path, killing: Killer, server: str) -> None:
     """What is complete of the first split, lies in the store when the second one is begun."""
     steps, place = [["split", {"train": 0.6, "val": 0.4}]], f"s3://{BUCKET}/splits"
     asked = {**_SMALL, "storage_options": options(server)}
     _, changes = killing.convert(str(small), f"{place}/whole/out", steps=steps, **asked)
-    for kill_at in some(changes // 2 + 2, changes - 9):
+    for kill_at in (changes // 2 + 2, changes - 9):
         destination = f"{place}/{kill_at}/out"
         assert killing.convert(str(small), destination, kill_at, steps, **asked)[0] == -signal.SIGKILL
         status, redone = killing.convert(str(small), destination, steps=steps, resume=True, **asked)
@@ -339,6 +348,7 @@ def test_another_order_is_another_job(
     assert contents(tmp_path) == before
 
 
+@pytest.mark.soak
 def test_the_command_says_how_many_tasks_were_done_before(small: Path, tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         lading.convert(small, tmp_path / "out", on_progress=stop_behind(40), **_SMALL)

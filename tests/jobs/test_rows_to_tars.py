@@ -18,11 +18,11 @@ import pytest
 from typer.testing import CliRunner
 
 import lading
+from in_process import by_tasks
 from lading.cli.main import app
 from lading.errors import Unrepresentable
 from lading.jobs.tasks import Piece, Task
 from lading.pipeline.cutting import Cut
-from soak import some
 
 TABLE = pa.table(
     {
@@ -73,7 +73,7 @@ def write_mds(folder: Path) -> None:
 WRITERS = {"parquet": write_parquet, "csv": write_csv, "jsonl": write_jsonl, "mds": write_mds}
 
 
-@pytest.fixture(params=some(*WRITERS, least=2))
+@pytest.fixture(params=[*WRITERS])
 def source(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     folder = tmp_path / str(request.param)
     folder.mkdir()
@@ -90,7 +90,7 @@ def tars(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.glob("*.tar")}
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_there_and_on(source: Path, tmp_path: Path) -> None:
     digest = lading.digest(source)
     one, two, table = (tmp_path / name for name in ("one", "two", "table"))
@@ -130,6 +130,7 @@ def test_types_of_the_source_come_back(tmp_path: Path) -> None:
     assert found.equals(expected)
 
 
+@pytest.mark.soak
 def test_rows_that_are_left_out_leave_gaps_in_the_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The keys of a task's rows begin with its first row's number in the source, whoever does the task."""
     write_parquet(tmp_path)
@@ -140,7 +141,7 @@ def test_rows_that_are_left_out_leave_gaps_in_the_keys(tmp_path: Path, monkeypat
     monkeypatch.setattr("lading.jobs.schedule.plan_tasks", a_task_a_file)
     for workers in (1, 2):
         lading.convert(f"{tmp_path}/*.parquet", tmp_path / f"out{workers}", format="webdataset", shard_size="1kb",
-                       where="Id in (58, 59, 118, 119, 178, 179, 238, 239)", workers=workers)  # fmt: skip
+                       where="Id in (58, 59, 118, 119, 178, 179, 238, 239)", **by_tasks(workers))  # fmt: skip
     assert tars(tmp_path / "out1") == tars(tmp_path / "out2")
     with lading.open(tmp_path / "out1").with_decode(False) as ds:
         assert [row["Id"] for row in ds] == [58, 59, 118, 119, 178, 179, 238, 239]
@@ -163,6 +164,7 @@ def more_rows(batch: pa.RecordBatch) -> pa.RecordBatch:
     return pa.concat_batches([batch.select(["Id"]), batch.select(["Id"])])
 
 
+@pytest.mark.soak
 def test_a_function_may_make_more_rows(tmp_path: Path) -> None:
     write_parquet(tmp_path)
     lading.convert(
@@ -174,6 +176,7 @@ def test_a_function_may_make_more_rows(tmp_path: Path) -> None:
     assert keys == [f"{i:09d}" for i in range(480)]
 
 
+@pytest.mark.soak
 def test_arrays_of_mds_are_npy_files(tmp_path: Path) -> None:
     (tmp_path / "mds").mkdir()
     write_mds(tmp_path / "mds")

@@ -80,6 +80,7 @@ def test_a_shard_whose_name_is_no_utf8_is_told(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["in"]
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("fmt", ["webdataset", "parquet", "mds", "jsonl", "csv", "arrow", "media_archive"])
 def test_what_is_whole_is_written_as_it_is(fmt: str, tmp_path: Path) -> None:
     source = written(tmp_path / "source", fmt)
@@ -113,6 +114,7 @@ def test_another_format_may_be_written(tmp_path: Path) -> None:
     assert pq.read_table(min((tmp_path / "out").glob("*.parquet"))).column("__key__").to_pylist() == ["a", "b"]
 
 
+@pytest.mark.soak
 def test_a_shard_that_is_not_there_is_lost_and_the_others_are_saved(tmp_path: Path) -> None:
     source = written(tmp_path / "source", "webdataset")
     shards = sorted(source.glob("*.tar"))
@@ -281,6 +283,7 @@ def test_a_manifest_without_its_list_still_tells_the_types(tmp_path: Path) -> No
     assert samples(tmp_path / "out") == expected
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(
     "name, value", [("format", "nope"), ("format", "csv"), ("view", "interleaved"), ("rank", "a"), ("version", -5)]
 )
@@ -302,6 +305,7 @@ def emptied(path: Path) -> None:
     path.symlink_to("nowhere")
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("harm", [Path.unlink, emptied])
 @pytest.mark.parametrize("fmt", ["webdataset", "parquet"])
 def test_of_a_manifest_that_is_gone_the_copy_is_taken(fmt: str, harm: Callable[[Path], object], tmp_path: Path) -> None:
@@ -431,6 +435,7 @@ def test_tars_inside_a_member_that_lost_its_header_are_no_members(lead: bytes, t
     assert keys(tmp_path / "out") == ["a", "c", "d"]
 
 
+@pytest.mark.soak
 def test_members_behind_any_number_of_extension_records_are_found(tmp_path: Path) -> None:
     told = tarfile.TarInfo("a.txt")
     told.pax_headers = {"comment": "one of them"}
@@ -487,6 +492,7 @@ def test_beginnings_of_tars_are_values_as_others(size: int, lead: bytes, tmp_pat
         assert {s["__key__"]: s["bin"] for s in dataset}.items() <= {k.split(".")[0]: v for k, v in members}.items()
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("hurt", [b"", b"c.bin\0"])
 def test_values_that_look_like_headers_take_no_long_time(hurt: bytes, tmp_path: Path) -> None:
     heads = b"".join(tarfile.TarInfo(f"i{n}.x").tobuf(tarfile.USTAR_FORMAT) for n in range(2000))
@@ -618,6 +624,7 @@ def _value(values: random.Random, size: int) -> bytes:
     return bytes(before) + values.randbytes(size - before - behind) + bytes(behind)
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("first", range(0, 200, 50))
 def test_bytes_lost_from_a_value_or_put_into_it_cost_its_sample_alone(first: int, tmp_path: Path) -> None:
     for seed in range(first, first + (50 if SOAK else 10)):
@@ -741,6 +748,7 @@ def test_a_compressed_file_is_unpacked_behind_its_damage(ending: str, packed: ob
     assert not result.ok
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("fmt", ["parquet", "arrow"])
 def test_items_of_a_sample_that_reaches_into_what_is_lost_go_along(fmt: str, tmp_path: Path) -> None:
     rows = items()
@@ -799,6 +807,7 @@ def test_no_sample_is_kept_without_the_items_that_checksums_say_are_lost(
         assert result.lost_samples == len(before) - len(after)
 
 
+@pytest.mark.soak
 def test_no_sample_is_kept_without_the_items_of_a_record_batch_that_is_not_found(tmp_path: Path) -> None:
     path = tmp_path / "a.arrow"
     path.write_bytes(arrow_bytes(items(), pa.ipc.new_stream))
@@ -828,6 +837,7 @@ def test_a_sample_that_begins_behind_what_is_lost_is_whole(tmp_path: Path) -> No
     assert [*texts_of(tmp_path / "out")] == [f"s{n}" for n in range(20) if n not in (3, 4, 5)]
 
 
+@pytest.mark.soak
 def test_what_is_lost_is_not_compared_with_all_else_that_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = written(tmp_path / "source", "webdataset")
     path = min(source.glob("*.tar"))
@@ -873,6 +883,7 @@ def test_extents_that_tell_of_more_rows_than_there_can_be(view: str, last: int, 
     assert ("a row that the shard does not have" in told.get(str(file), "")) == (view == "samples")
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("ending, packed, least", [
     (".gz", gzip.compress, 650), (".zst", zstandard.ZstdCompressor().compress, 500),
 ])  # fmt: skip
@@ -893,6 +904,7 @@ def test_a_compressed_file_is_unpacked_up_to_its_damage(
     assert saved[:least] == [*range(least)]
 
 
+@pytest.mark.soak
 def test_what_a_checksum_says_is_damaged_is_not_kept_where_what_is_beside_it_cannot_be_read(tmp_path: Path) -> None:
     source, out = written(tmp_path / "source", "media_archive"), tmp_path / "out"
     before = {*samples(source)}
@@ -906,6 +918,7 @@ def test_what_a_checksum_says_is_damaged_is_not_kept_where_what_is_beside_it_can
         assert result.lost_samples == len(before - saved) > 0, at
 
 
+@pytest.mark.soak
 def test_it_is_told_of_a_compressed_shard_that_what_is_kept_may_differ_though_some_is_lost(tmp_path: Path) -> None:
     source = written(tmp_path / "source", "mds", compression="zstd")
     first = json.loads((source / "index.json").read_bytes())["shards"][0]
@@ -965,6 +978,7 @@ def test_usual_rules_of_destinations_hold(tmp_path: Path) -> None:
     assert keys(tmp_path / "out") == ["a"]
 
 
+@pytest.mark.soak
 def test_an_index_that_is_broken_is_made_anew_as_its_error_says(tmp_path: Path) -> None:
     source = written(tmp_path / "source", "webdataset")
     path = source / "_lading" / "index-000000.arrow"
@@ -982,6 +996,7 @@ def test_an_index_that_is_broken_is_made_anew_as_its_error_says(tmp_path: Path) 
         dataset.by_key("any")
 
 
+@pytest.mark.soak
 def test_what_was_lost_is_held_for_one_shard_at_a_time(tmp_path: Path) -> None:
     for number in range(3):
         rows = [{"sample_id": f"{number}-{n}", "position": 0, "modality": "image",
@@ -1053,6 +1068,7 @@ def test_the_head_of_an_mds_shard_is_made_anew_from_the_index(tmp_path: Path) ->
     assert [entry["offset"] for entry in result.lost] == [0] * len(list(source.glob("*.mds")))
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(
     "name, lie", [("column_encodings", ["str", "str", "str", "str"]), ("column_names", ["a", "a", "a", "a"])]
 )
@@ -1137,6 +1153,7 @@ def test_a_record_batch_that_bytes_came_into_or_went_from_is_lost(make: object, 
         assert [entry["offset"] for entry in result.lost] == [starts[batch]]
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("kind", ["flipped", "zeroed"])
 def test_a_head_that_is_damaged_in_its_place_costs_no_record_batch_before_it(kind: str, tmp_path: Path) -> None:
     path, out = tmp_path / "a.arrow", tmp_path / "out"
@@ -1156,6 +1173,7 @@ def test_a_head_that_is_damaged_in_its_place_costs_no_record_batch_before_it(kin
     assert numbers(out) == [n for n in range(200) if n // 50 not in (1, 2)]
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("kind", ["flipped", "zeroed", "cut"])
 def test_of_a_stream_with_checksums_no_more_is_lost_than_was_hit(kind: str, tmp_path: Path) -> None:
     source, out = tmp_path / "source", tmp_path / "out"
@@ -1236,6 +1254,7 @@ def test_bytes_that_came_into_parquet_cost_no_row_group_before(compression: str,
         assert len(result.lost) == 5 - len(kept) // 40
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("size", [1, 100, 5000])
 @pytest.mark.parametrize("index", [True, False])
 def test_bytes_that_came_into_an_mds_shard_cost_no_sample_before(index: bool, size: int, tmp_path: Path) -> None:
@@ -1286,6 +1305,7 @@ def test_of_mds_samples_of_one_size_none_is_kept_at_a_place_that_is_not_its_own(
         salvage(source, tmp_path / "out")
 
 
+@pytest.mark.soak
 def test_random_damage_to_two_places_of_a_tar_leaves_the_samples_between(tmp_path: Path) -> None:
     body = tar_of(*pairs(*(f"{n:03d}" for n in range(100))))
     chance = random.Random(7)
@@ -1334,6 +1354,7 @@ def test_a_sample_that_is_all_that_is_left_of_a_tar_is_no_example_of_itself(tmp_
         assert [sample["__key__"] for sample in dataset] == ["k2", "k3"]
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("torn", [False, True])
 def test_where_all_tars_are_damaged_a_manifest_tells_what_a_sample_has(torn: bool, tmp_path: Path) -> None:
     lone(tmp_path / "in")
@@ -1373,6 +1394,7 @@ def test_a_tar_that_was_cut_between_members_is_no_example(tmp_path: Path) -> Non
     assert (keys(tmp_path / "out"), result.lost_samples) == (["k0", "k2", "k3"], 1)
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("column, groups", [("text_content", {2}), ("text_content", {1, 2}), ("sample_id", {2})])
 def test_of_documents_that_are_lost_documents_are_counted(column: str, groups: set[int], tmp_path: Path) -> None:
     """Where their ids cannot be read, those beside these rows."""
@@ -1399,6 +1421,7 @@ def test_of_documents_that_are_lost_documents_are_counted(column: str, groups: s
     assert (result.lost_samples, result.counted) == (len(beside), False)
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("further", [b"\0" * 512, b"x", b"PAR1 and more", b"\x10\0\0\0PAR1\n", bytes(900_000)], ids=len)
 def test_bytes_behind_a_parquet_file_cost_no_row(further: bytes, tmp_path: Path) -> None:
     source = written(tmp_path / "in", "parquet")
@@ -1489,6 +1512,7 @@ def _salvaged_items(table: pa.Table, fmt: str, folder: Path) -> tuple[SalvageRes
         return result, {sample["sample_id"]: len(sample["items"]) for sample in dataset}
 
 
+@pytest.mark.soak
 def test_many_items_without_an_id_are_looked_at_together(tmp_path: Path) -> None:
     def salvaged(samples: int) -> None:
         ids = [None if n % 3 == 1 and n > 3 else f"s{n // 3}" for n in range(3 * samples)]
@@ -1554,6 +1578,7 @@ def test_what_comes_out_of_the_only_member_of_a_damaged_gzip_file_is_saved(fmt: 
     assert "bytes were changed" in str(result.lost[0]["message"])
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("field", [False, True], ids=["key", "field"])
 def test_a_member_name_that_is_invalid_utf8_costs_its_sample_only(field: bool, tmp_path: Path) -> None:
     body = tar_of(*pairs(*(f"{n:03d}" for n in range(100))))
@@ -1610,6 +1635,7 @@ def test_an_end_that_is_lost_is_told_by_its_place(ending: str, pack: Callable[[b
     assert tail["offset"] == 0 if ending else len(body) // 3 - 5000 < int(str(tail["offset"])) < len(body) // 3
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("fmt", ["mds", "parquet"])
 def test_of_formats_that_count_their_samples_all_that_are_lost_are_counted(fmt: str, tmp_path: Path) -> None:
     source = written(tmp_path / "source", fmt, checksums="none")

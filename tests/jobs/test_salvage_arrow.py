@@ -112,6 +112,7 @@ def test_a_record_batch_that_says_more_rows_than_its_columns_have_is_lost_alone(
     assert kept(path) == [n for n in range(222) if n // 37 != 2]
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("make", _MAKERS)
 @pytest.mark.parametrize("byte, bit", [(5, 3), (5, 5), (6, 0), (4, 5)])
 def test_a_head_that_says_another_length_hides_no_record_batches(
@@ -124,6 +125,7 @@ def test_a_head_that_says_another_length_hides_no_record_batches(
     assert kept(path) == [n for n in range(600) if n // 10 != 20]
 
 
+@pytest.mark.soak
 def test_values_that_look_like_prefixes_cost_no_time(tmp_path: Path) -> None:
     path = tmp_path / "a.arrow"
     values = np.empty(500_000, np.int32)
@@ -157,6 +159,7 @@ def test_a_damaged_end_costs_no_record_batch(tmp_path: Path) -> None:
     assert kept(path) == [*range(60)]
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("make", _MAKERS)
 @pytest.mark.parametrize("batch_of", [plain, nested, coded, streams])
 def test_all_record_batches_are_kept_that_a_damage_does_not_touch(

@@ -42,6 +42,7 @@ def test_of_what_is_read_to_lay_a_file_out_no_more_is_held_than_what_is_kept(tmp
     assert 0 < _POOLS[-1].max_memory() <= 24 << 20
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("known", ["index", "nothing", "index of another tar"])
 def test_a_cut_tar_lost_as_many_as_its_index_lists_or_at_least_so_many(known: str, tmp_path: Path) -> None:
     path, starts, end = tmp_path / "in" / "0.tar", [], 0

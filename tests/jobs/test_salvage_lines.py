@@ -19,7 +19,6 @@ from lading.errors import CorruptShard, DataError, NotFound, SidecarMismatch, Un
 from lading.jobs.salvage import salvage
 from lading.storage.memory import MemoryStore
 from lading.storage.stores import Stores
-from soak import some
 
 _ROWS, _BYTES = 200, 600
 """Rows of 30 to 120 bytes, and how many are damaged: of 20 lines at most."""
@@ -75,9 +74,9 @@ def saved(folder: Path, **options: Any) -> dict[int, str]:
         return {sample["n"]: sample["t"] for sample in dataset}
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.cases(2)
 @pytest.mark.parametrize("how", _DAMAGES)
-@pytest.mark.parametrize("kind", some(*_KINDS, least=2))
+@pytest.mark.parametrize("kind", [*_KINDS])
 def test_every_line_is_kept_that_is_whole(kind: str, how: str, tmp_path: Path) -> None:
     source = tmp_path / "source"
     shard, _ = written(source, kind)
@@ -98,7 +97,7 @@ def test_every_line_is_kept_that_is_whole(kind: str, how: str, tmp_path: Path) -
             assert bool(result.lost) or len(kept) == _ROWS, at
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.soak
 @pytest.mark.parametrize("compression", [None, "zstd"])
 @pytest.mark.parametrize("kind", _KINDS)
 def test_no_line_is_lost_with_what_says_where_they_begin(kind: str, compression: str | None, tmp_path: Path) -> None:
@@ -200,9 +199,10 @@ def test_a_byte_of_the_columns_in_meta_costs_no_line(kind: str, old: bytes, new:
     assert [entry["file"] for entry in result.lost] == [str(meta)]
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("index", ["cut", "gone"])
 @pytest.mark.parametrize("compression", [None, "zstd"])
-@pytest.mark.parametrize("kind", some(*_KINDS, least=2))
+@pytest.mark.parametrize("kind", [*_KINDS])
 def test_without_an_index_lines_are_what_their_metas_say(
     kind: str, compression: str | None, index: str, tmp_path: Path
 ) -> None:
@@ -300,6 +300,7 @@ def _lines(folder: Path, kind: str) -> list[list[int]]:
     return [[0, 1], [10, 11], [20, 21]]
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("kind", ["csv", "json"])
 @pytest.mark.parametrize(
     "names, shards",
@@ -347,6 +348,7 @@ def test_a_table_beside_lines_that_is_named_is_a_table(tmp_path: Path) -> None:
     assert (found.format, found.samples, found.ok) == ("csv", 1, True)
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("compression", ["br", "zstd"])
 def test_packed_lines_that_are_named_are_their_unpacked_copy(compression: str, tmp_path: Path) -> None:
     """The one of which more is there, as of those in a folder."""
@@ -367,6 +369,7 @@ def test_a_csv_with_another_s_meta_beside_it_is_csv(tmp_path: Path) -> None:
     assert (found.format, found.samples, found.ok) == ("csv", 1, True)
 
 
+@pytest.mark.soak
 def test_lines_that_are_kept_apart_cost_what_those_together_do(tmp_path: Path) -> None:
     def salvaged(name: str, text: str) -> None:
         (tmp_path / f"{name}.jsonl").write_text(text)

@@ -59,6 +59,7 @@ def test_a_byte_of_the_columns_in_the_head_of_an_mds_shard_costs_no_sample(
     assert [(entry["file"], entry["offset"]) for entry in result.lost] == [(str(path), 0)]
 
 
+@pytest.mark.soak
 def test_to_look_for_the_samples_of_an_mds_shard_takes_less_memory_than_the_shard(tmp_path: Path) -> None:
     count = 70_000
     path = written(tmp_path, pa.table({f"{n}": [""] * (count - 1) + ["xyz"] for n in range(20)}))
@@ -180,7 +181,7 @@ def test_of_a_shard_in_two_forms_the_sound_one_is_taken(
     assert samples(tmp_path / "out") == rows
 
 
-@pytest.mark.one_in(5)
+@pytest.mark.soak
 @pytest.mark.parametrize("kept", [True, False])
 @pytest.mark.parametrize("harm, left", [("more", 100), ("cut", 99), ("half", None)])
 def test_a_shard_in_brotli_is_unpacked_up_to_its_damage(

@@ -47,6 +47,7 @@ def written(out: Path, fmt: str, rows: pa.Table, options: dict[str, Any]) -> Pat
     return out
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("fmt, rows, options, ending", CASES)
 def test_what_is_sound_is_written_as_it_was(
     fmt: str, rows: pa.Table, options: dict[str, Any], ending: str, tmp_path: Path

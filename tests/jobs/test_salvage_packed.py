@@ -31,6 +31,7 @@ def keys(source: Path) -> list[str]:
         return [sample["__key__"] for sample in dataset]
 
 
+@pytest.mark.soak
 def test_a_bz2_stream_is_found_whose_block_reaches_further_than_what_is_searched_at_once(tmp_path: Path) -> None:
     value = random.Random(0).randbytes
     tar = tar_of(*[(f"{n:02d}.bin", value(99_000)) for n in range(14)])
@@ -44,6 +45,7 @@ def test_a_bz2_stream_is_found_whose_block_reaches_further_than_what_is_searched
     assert keys(tmp_path / "out") == [f"{n:02d}" for n in range(8, 14)]
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("name, beginning", [("a.gz", b"\x1f\x8b\x08\xff"), ("a.bz2", b"BZh9")])
 def test_not_all_is_read_where_nothing_but_beginnings_stands(name: str, beginning: bytes, tmp_path: Path) -> None:
     store = CountingStore(MemoryStore())
@@ -107,7 +109,6 @@ def in_small_steps(wrap: str, body: bytes) -> bytes:
     return b"".join(pieces)
 
 
-@pytest.mark.one_in(2)
 @pytest.mark.parametrize("share", [0.0, 0.001, 0.3, 0.7, 0.999, 1.0])
 @pytest.mark.parametrize("wrap, pack", [
     ("gzip", gzip.compress), ("zstd", zstandard.ZstdCompressor(write_checksum=True).compress), ("xz", lzma.compress),

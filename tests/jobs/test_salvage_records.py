@@ -65,6 +65,7 @@ def test_records_are_as_long_as_the_cuts_that_are_tried(tmp_path: Path) -> None:
     assert written(tmp_path / "source", bytes_of_samples("one")).stat().st_size == _ROWS * _FRAMED_BYTES
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("by_bytes", [-_FRAMED_BYTES, -70, 70, _FRAMED_BYTES])
 @pytest.mark.parametrize("sizes", ["one", "mostly one", "any"])
 def test_what_is_kept_is_what_it_was(sizes: str, by_bytes: int, tmp_path: Path) -> None:

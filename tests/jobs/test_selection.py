@@ -16,11 +16,11 @@ import pytest
 import lading
 from documents import SAMPLES, SQUARE, TALL, WIDE, documents, picture, tiff_of
 from hooks import no_first_items, with_length
+from in_process import by_tasks
 from lading.dataset.steps.step import Function
 from lading.errors import BadReference, SchemaMismatch, Unrepresentable, UsageError
 from lading.features.items import INTERLEAVED_SCHEMA
 from lading.storage.fetch import OnError
-from soak import some
 from tars import tar_of
 
 
@@ -47,13 +47,12 @@ def source(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     return tmp_path / "in"
 
 
-@pytest.mark.one_in(2)
 @pytest.mark.parametrize("target", ["webdataset", "parquet"])
-@pytest.mark.parametrize("workers", some(2, 1))
+@pytest.mark.parametrize("workers", [2, 1])
 def test_filters(target: str, workers: int, source: Path, tmp_path: Path) -> None:
     out, ledger = tmp_path / "out", tmp_path / "ledger.jsonl"
     done = lading.convert(
-        source, out, format=target, shard_size="2kb", workers=workers, ledger=ledger, verify=True,
+        source, out, format=target, shard_size="2kb", **by_tasks(workers), ledger=ledger, verify=True,
         where="lang is not null", min_aspect_ratio=1,
     )  # fmt: skip
     kept = [("a", -1, None), ("a", 0, None), ("a", 1, WIDE), ("c", -1, None), ("c", 0, None), ("e", -1, None)]
@@ -82,10 +81,11 @@ def test_filters(target: str, workers: int, source: Path, tmp_path: Path) -> Non
     assert {line["file"] for line in lines_of(ledger)} <= set(map(str, source.glob("*.*")))
 
 
+@pytest.mark.soak
 def test_functions_and_workers(source: Path, tmp_path: Path) -> None:
     for workers in (1, 2):
         done = lading.convert(
-            source, tmp_path / f"{workers}", format="parquet", shard_size="2kb", workers=workers,
+            source, tmp_path / f"{workers}", format="parquet", shard_size="2kb", **by_tasks(workers),
             filter_batches=no_first_items, map_batches=with_length, where="sample_id != 'e0'", drop="sample",
         )  # fmt: skip
         assert done.samples == 2  # e1 and e2 have no items; all others one at position 0
@@ -95,6 +95,7 @@ def test_functions_and_workers(source: Path, tmp_path: Path) -> None:
         assert dataset.schema.field("length").type == pa.int64()
 
 
+@pytest.mark.soak
 def test_closures_and_expressions_and_workers(source: Path, tmp_path: Path) -> None:
     added, counts = 5, []
 
@@ -103,8 +104,8 @@ def test_closures_and_expressions_and_workers(source: Path, tmp_path: Path) -> N
 
     for workers in (1, 2):
         done = lading.convert(
-            source, tmp_path / f"{workers}", format="parquet", shard_size="2kb", workers=workers, map_batches=with_more,
-            where=pc.field("position") >= 0, filter_batches=lambda batch: [added > 0] * len(batch),
+            source, tmp_path / f"{workers}", format="parquet", shard_size="2kb", map_batches=with_more,
+            **by_tasks(workers), where=pc.field("position") >= 0, filter_batches=lambda batch: [added > 0] * len(batch),
         )  # fmt: skip
         counts.append(done.samples)
     assert counts[0] == counts[1] > 0
@@ -114,12 +115,15 @@ def test_closures_and_expressions_and_workers(source: Path, tmp_path: Path) -> N
         assert dataset.schema.field("more").type == pa.int64()
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("target", ["webdataset", "parquet"])
 def test_a_function_that_adds_a_column(target: str, source: Path, tmp_path: Path) -> None:
     lading.convert(source, tmp_path / "out", format=target, map_batches=with_length, limit=1, verify=True)
     assert rows_of(tmp_path / "out", "position", "length") == [(-1, None), (0, 5), (1, None), (2, None)]
 
 
+@pytest.mark.mechanism("functions that cannot be sent")
+@pytest.mark.cases(1)
 def test_functions_that_cannot_be(source: Path, tmp_path: Path) -> None:
     lock = threading.Lock()
     with pytest.raises(UsageError, match=r"cannot be sent.*filter_batches=<function.*workers=1"):
@@ -131,6 +135,7 @@ def test_functions_that_cannot_be(source: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.soak
 def test_columns_that_change_their_type_on_the_way(source: Path, tmp_path: Path) -> None:
     seen: list[int] = []
 
@@ -159,6 +164,7 @@ def table(tmp_path: Path) -> Path:
     return tmp_path / "t" / "t.parquet"
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("target", ["webdataset", "parquet"])
 @pytest.mark.parametrize(
     "policy, left, outcome",
@@ -188,14 +194,14 @@ def test_references_that_fail(
     assert "gone.png" in line["detail"]
 
 
-@pytest.mark.parametrize("workers", some(2, 1))
+@pytest.mark.parametrize("workers", [2, 1])
 def test_rows_without_keys_have_their_number_in_the_shard(workers: int, tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     for i in range(3):  # more rows than a batch has, in two shards
         pq.write_table(pa.table({"n": range(20_000 if i < 2 else 3)}), tmp_path / "in" / f"{i}.parquet")
     done = lading.convert(
         tmp_path / "in", tmp_path / "out", format="jsonl", where="n != 2 and n != 16384 and n != 19999",
-        workers=workers, shard_size="20KB", ledger=tmp_path / "ledger.jsonl",
+        **by_tasks(workers), shard_size="20KB", ledger=tmp_path / "ledger.jsonl",
     )  # fmt: skip
     expected = [(i, n) for i in range(3) for n in (2, 16_384, 19_999) if i < 2 or n < 3]
     found = [(Path(line["file"]).name, line["row"], line["outcome"]) for line in lines_of(tmp_path / "ledger.jsonl")]
@@ -221,6 +227,7 @@ def test_a_failed_conversion_leaves_no_ledger(table: Path, tmp_path: Path) -> No
     assert not (tmp_path / "ledger.jsonl").exists()
 
 
+@pytest.mark.soak
 def test_bytes_that_stay_where_they_are(source: Path, tmp_path: Path) -> None:
     done = lading.convert(source, tmp_path / "lazy", format="parquet", lazy=True, verify=True)
     held = pq.read_table(sorted((tmp_path / "lazy").glob("*.parquet")))
@@ -235,6 +242,7 @@ def test_bytes_that_stay_where_they_are(source: Path, tmp_path: Path) -> None:
     assert back.digest == done.digest
 
 
+@pytest.mark.soak
 def test_parquet_that_came_from_tars_may_be_made_lazy_again(tmp_path: Path) -> None:
     (tmp_path / "x.tar").write_bytes(documents(("a", [WIDE, TALL], {}), ("b", [SQUARE], {})))
     lading.convert(tmp_path / "x.tar", tmp_path / "p", format="parquet")
@@ -267,6 +275,7 @@ def test_what_was_packed_into_samples_is_no_place_to_leave_bytes_at(
     assert {WIDE, TALL} <= {*written.to_pylist()} or named
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("target", ["webdataset", "mds", "media_archive"])
 def test_only_tables_of_items_can_be_lazy(target: str, source: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="only tables of items"):
@@ -276,7 +285,7 @@ def test_only_tables_of_items_can_be_lazy(target: str, source: Path, tmp_path: P
 @pytest.mark.parametrize("workers", [1, 2])
 def test_schemas_that_are_asked_for(workers: int, source: Path, tmp_path: Path) -> None:
     lading.convert(
-        source, tmp_path / "out", format="parquet", shard_size=1, workers=workers,
+        source, tmp_path / "out", format="parquet", shard_size=1, **by_tasks(workers),
         schema_overrides={"score": pa.float32(), "text_content": pa.large_string(), "more": pa.int8()},
     )  # fmt: skip
     for file in (tmp_path / "out").glob("*.parquet"):
@@ -326,6 +335,7 @@ def test_references_do_not_lead_to_what_is_replaced(tmp_path: Path) -> None:
     assert (tmp_path / "img" / "wide.png").read_bytes() == WIDE
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_column_that_a_function_adds_goes_where_it_belongs_in_tars(
     workers: int, source: Path, tmp_path: Path
@@ -451,7 +461,7 @@ def test_the_columns_that_all_shards_have_are_what_is_proved(tmp_path: Path) -> 
     assert pq.read_schema(out / "shard-000000.parquet").names == ["__key__", "x"]
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_arrow_expressions_are_conditions_too(source: Path, tmp_path: Path) -> None:
     condition = pc.field("score") > 1
     done = lading.convert(source, tmp_path / "out", format="parquet", where=condition)
@@ -460,6 +470,7 @@ def test_arrow_expressions_are_conditions_too(source: Path, tmp_path: Path) -> N
     assert (again.samples, again.rows) == (9, 24)
 
 
+@pytest.mark.soak
 def test_a_condition_that_does_not_fit_is_found_before_rows_are_read(source: Path, tmp_path: Path) -> None:
     for bad in ("nope == 1", "score == 'high'"):
         with pytest.raises(UsageError, match=r"nope|score"):

@@ -42,6 +42,7 @@ def _verified(source: Any, **how: Any) -> dict[str, Any]:
     return {**asdict(lading.verify(source, **how)), "seconds": 0}
 
 
+@pytest.mark.soak
 @pytest.mark.filterwarnings("default")
 def test_all_of_them_find_the_same_in_any_executor(many: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = []
@@ -62,6 +63,7 @@ def test_all_of_them_find_the_same_in_any_executor(many: Path, tmp_path: Path, m
     assert found[0][3][1] == len(found[0][4]) == len(list(many.glob("*.tar")))
 
 
+@pytest.mark.soak
 def test_workers_that_are_far_ahead_wait_for_the_others(many: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     expected, most = lading.digest(many, workers=1).to_json(), list[int]()
 
@@ -78,6 +80,7 @@ def test_workers_that_are_far_ahead_wait_for_the_others(many: Path, monkeypatch:
     assert max(most) <= 2
 
 
+@pytest.mark.soak
 def test_an_index_that_is_kept_is_not_made_again(many: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     cache = tmp_path / "cache"
     monkeypatch.setenv("LADING_CACHE", str(cache))
@@ -111,6 +114,7 @@ def test_what_an_executor_cannot_reach_is_refused(docs: Path) -> None:
             lading.digest(docs, **options)
 
 
+@pytest.mark.soak
 def test_a_process_lists_the_source_once_a_run(many: Path) -> None:
     expected = lading.digest(many, workers=1).to_json()
     CountedFiles.begin()
@@ -146,6 +150,7 @@ def test_a_process_keeps_the_workers_of_the_last_runs_of_others(many: Path) -> N
         assert newest is not new  # its run was the least recently used one
 
 
+@pytest.mark.soak
 def test_an_executor_gets_every_task(many: Path) -> None:
     class Counting(ThreadPoolExecutor):
         calls = 0

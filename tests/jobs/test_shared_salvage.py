@@ -110,6 +110,7 @@ def test_threads_save_the_same_as_one_process(make: Callable[[Path], None], tmp_
         assert salvaged(source, out, executor=executor) == alone
 
 
+@pytest.mark.soak
 def test_worker_processes_save_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source, out, begun = tmp_path / "source", tmp_path / "out", list[int]()
     with_checksums(source)
@@ -125,6 +126,7 @@ def test_worker_processes_save_the_same(tmp_path: Path, monkeypatch: pytest.Monk
     assert begun == [2]
 
 
+@pytest.mark.soak
 def test_only_damaged_shards_are_searched_again(tmp_path: Path) -> None:
     own(tmp_path / "source", "jsonl", "9kb")
     shutil.rmtree(tmp_path / "source" / "_lading")

@@ -44,6 +44,7 @@ def test_the_error_tells_the_splits(source: Path) -> None:
     assert list(told.value.splits) == ["train", "test"]
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("named", ["", "/", "/dataset_dict.json"])
 def test_all_splits_are_converted_and_listed(named: str, source: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
@@ -59,6 +60,7 @@ def test_all_splits_are_converted_and_listed(named: str, source: Path, tmp_path:
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
 
 
+@pytest.mark.soak
 def test_the_folder_may_be_named_in_other_ways(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "link").symlink_to(source)
     monkeypatch.chdir(source)
@@ -71,6 +73,7 @@ def test_the_folder_may_be_named_in_other_ways(source: Path, tmp_path: Path, mon
         assert rows(out / "test") == rows(source / "test")
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("fmt", ["parquet", "arrow"])
 def test_other_formats_have_a_folder_for_each(fmt: str, source: Path, tmp_path: Path) -> None:
     lading.convert(source, tmp_path / "out", format=fmt, workers=2)
@@ -84,6 +87,7 @@ def test_other_formats_have_a_folder_for_each(fmt: str, source: Path, tmp_path: 
         assert lading.digest(tmp_path / "out" / name).ordered == lading.digest(source / name).ordered
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("fmt", ["parquet", "arrow"])
 @pytest.mark.parametrize("named", ["", "/"])
 def test_splits_stay_several_on_the_way_through_another_format(
@@ -103,6 +107,7 @@ def test_splits_stay_several_on_the_way_through_another_format(
         assert len(both) == done.samples
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(
     "told",
     ["[]", "{}", '{"splits": []}', '{"splits": ["a", "../b"]}', '{"splits": ["/etc"]}', '{"splits": ["test", "test"]}'],
@@ -130,6 +135,7 @@ def test_merge_makes_no_one_dataset_of_splits(fmt: str, overwrite: bool, source:
     assert lading.merge(out, overwrite=overwrite).parts == 2
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("fmt", ["parquet", "huggingface"])
 def test_merge_makes_no_one_dataset_of_splits_further_down(fmt: str, source: Path, tmp_path: Path) -> None:
     options = _FOR_DATASETS if fmt == "huggingface" else None
@@ -181,6 +187,7 @@ def test_a_split_alone_is_salvaged_beside_a_damaged_list(source: Path, tmp_path:
     assert lading.salvage(source, tmp_path / "saved").samples == 3
 
 
+@pytest.mark.soak
 def test_usual_rules_of_destinations_hold(source: Path, tmp_path: Path) -> None:
     for inside in (source, f"file://{source}", source / "more", f"file://{source}/more", tmp_path):
         with pytest.raises(UsageError, match="inside the source"):
@@ -246,6 +253,7 @@ def test_splits_of_another_store(source: Path) -> None:
         lading.open("memory://far-away/out", stores=stores)
 
 
+@pytest.mark.soak
 def test_the_command_says_what_was_done_of_each(source: Path, tmp_path: Path) -> None:
     words = ["convert", str(source), str(tmp_path / "out"), "--to", "arrow", "--to-option", "layout=huggingface"]
     done = CliRunner().invoke(app, [*words, "--verify"])

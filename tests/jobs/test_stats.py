@@ -62,6 +62,7 @@ def check_numbers(found: Stats, name: str, values: list[float]) -> None:
     assert not column.approximate
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("fmt", ["parquet", "arrow", "jsonl", "mds", "webdataset", "csv"])
 def test_facts_are_those_of_a_plain_computation(tmp_path: Path, fmt: str) -> None:
     samples = rows()
@@ -219,6 +220,7 @@ def test_keys_that_come_again_are_counted(tmp_path: Path) -> None:
     assert lading.stats(tmp_path).duplicate_keys == 7
 
 
+@pytest.mark.soak
 def test_any_number_of_workers_gives_the_same(tmp_path: Path) -> None:
     folder = written(tmp_path / "d", "jsonl", rows(3000))
     one = lading.stats(folder, workers=1)

@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import lading
+from in_process import by_tasks
 from lading.errors import SchemaMismatch, UsageError
 from lading.features.items import INTERLEAVED_SCHEMA
 from tars import tar_of
@@ -48,7 +49,7 @@ def test_types_and_order_are_those_of_each(both: list[Path], tmp_path: Path, mon
             assert dataset.schema.field("n").type == pa.int16()
     assert _rows([b, a, b]) == expected[10:] + expected
     assert _rows([a]) == expected[:10]
-    done = lading.convert([a, b], tmp_path / "out", format="parquet", verify=True, workers=2)
+    done = lading.convert([a, b], tmp_path / "out", format="parquet", verify=True, **by_tasks(2))
     assert done.digest == lading.digest([a, b]).ordered
     assert _rows(tmp_path / "out") == expected
 
@@ -63,6 +64,7 @@ def test_bytes_beside_documents_go_along(tmp_path: Path) -> None:
     assert lading.digest(tmp_path / "out") == lading.digest(tars)
 
 
+@pytest.mark.soak
 def test_damage_is_found_in_each(both: list[Path]) -> None:
     shard, *_ = sorted(both[0].glob("*.tar"))
     assert lading.verify([*both], deep=True).ok
@@ -76,6 +78,7 @@ def test_damage_is_found_in_each(both: list[Path]) -> None:
         assert [finding["error"] for finding in lading.verify(source).findings] == ["NotFound"]
 
 
+@pytest.mark.soak
 def test_a_manifest_that_was_changed_is_told(both: list[Path]) -> None:
     path = both[1] / "_lading" / "manifest.json"
     path.write_text(path.read_text().replace('"num_samples":10', '"num_samples": 10').replace("lading 0", "lading 9"))
@@ -83,6 +86,7 @@ def test_a_manifest_that_was_changed_is_told(both: list[Path]) -> None:
     assert [finding["file"] for finding in findings] == [str(path)]
 
 
+@pytest.mark.soak
 def test_what_is_no_one_dataset_is_refused(both: list[Path], tmp_path: Path) -> None:
     (tmp_path / "loose.tar").write_bytes(tar_of(("x.txt", b"x")))
     (tmp_path / "par" / "loose.tar").write_bytes(tar_of(("x.txt", b"x")))
@@ -127,6 +131,7 @@ def _scored(out: Path, items: list[tuple[str, int, str, int | None]], **options:
 _NONE_SCORED: list[tuple[str, int, str, int | None]] = [("b", -1, "metadata", None), ("b", 0, "image", None)]
 
 
+@pytest.mark.soak
 def test_values_on_items_stay_on_them(tmp_path: Path) -> None:
     """Also where a writer saw no value of the column, or no rows, as ranks and folders have it."""
     for name, rows in (("a", [("a", 0, "image", 7)]), ("b", _NONE_SCORED), ("c", [])):
@@ -155,6 +160,7 @@ def test_values_on_other_items_are_no_one_dataset(tmp_path: Path) -> None:
         lading.open([image, tmp_path / "others.tar"])
 
 
+@pytest.mark.soak
 def test_salvage_takes_one_at_a_time(both: list[Path], tmp_path: Path) -> None:
     for source in ([*both], tmp_path / "par"):
         with pytest.raises(UsageError, match="one by one"):

@@ -151,6 +151,7 @@ def test_an_unpacked_copy_is_the_shard_too(tmp_path: Path) -> None:
     assert finding["file"] == str(copy)
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("compression", ["gz", "zstd", "bz2", "snappy"])
 def test_an_unpacked_copy_may_be_larger_than_what_is_held(compression: str, tmp_path: Path) -> None:
     """Snappy is unpacked as a whole or not at all, and what was not unpacked nobody calls sound."""
@@ -242,6 +243,7 @@ def test_a_list_of_indexes_has_its_hashes_checked(tmp_path: Path) -> None:
     assert (finding["file"], finding["expected"]) == (str(tmp_path / "b" / "shard.00000.mds"), "1" * 40)
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("fmt", ["webdataset", "mds", "jsonl", "csv", "parquet"])
 def test_the_shards_behind_a_first_one_that_is_broken_are_looked_at(fmt: str, tmp_path: Path) -> None:
     table = pa.table({"txt": [hashlib.shake_128(bytes([n])).hexdigest(400) for n in range(250)], "n": [*range(250)]})

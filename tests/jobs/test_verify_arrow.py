@@ -114,6 +114,7 @@ def test_features_beside_the_only_split_are_held_against_it(golden: Golden, tmp_
     assert [one[:2] for one in findings(folder)] == [("dataset_info.json", "more")]
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("number", [0, 1, 2])
 def test_a_file_that_is_listed_and_not_there_is_told_and_the_others_are_read(saved: Path, number: int) -> None:
     whole = lading.verify(saved).samples

@@ -21,6 +21,7 @@ import zstandard
 
 import lading
 from documents import SAMPLES, documents
+from in_process import by_tasks
 from lading.errors import LadingError, SidecarMismatch, UsageError
 from lading.limits import Limits
 from media import medium
@@ -70,6 +71,7 @@ def real_sums(out: Path) -> dict[str, str]:
     }
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("fmt", FORMATS)
 def test_every_file_has_its_checksum(fmt: str, tmp_path: Path) -> None:
     out = written(tmp_path / "out", fmt)
@@ -85,7 +87,7 @@ def changed(body: bytes, at: int, kind: str) -> bytes:
     return body[:at] if kind == "cut" else body[:at] + bytes(len(some)) + body[at + 1024 :]
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.soak
 @pytest.mark.parametrize("kind", ["flipped", "cut", "zeroed"])
 @pytest.mark.parametrize("fmt", FORMATS)
 def test_damage_at_any_place_of_any_file_is_found(fmt: str, kind: str, tmp_path: Path) -> None:
@@ -146,6 +148,7 @@ def test_a_damaged_sample_is_named_by_its_key(tmp_path: Path) -> None:
     assert (found["row"], found["sample"], found["file"]) == (7, keys[7], str(path))
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("fmt", ["webdataset", "mds", "jsonl"])
 def test_behind_bytes_that_were_cut_out_samples_are_whole(fmt: str, tmp_path: Path) -> None:
     out = written(tmp_path / "out", fmt)
@@ -200,7 +203,7 @@ def test_a_list_of_shards_that_was_changed_is_refused(tmp_path: Path) -> None:
     assert caught.value.file == str(path)
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.soak
 @pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.parametrize("fmt", ["webdataset", "parquet", "mds", "media_archive"])
 def test_what_workers_write_has_its_checksums(fmt: str, workers: int, tmp_path: Path) -> None:
@@ -208,11 +211,12 @@ def test_what_workers_write_has_its_checksums(fmt: str, workers: int, tmp_path: 
         members = [(f"{number}{n}.bin", np.random.default_rng(n).bytes(20_000)) for n in range(8)]
         (tmp_path / f"{number}.tar").write_bytes(tar_of(*members))
     out = tmp_path / "out"
-    lading.convert(f"{tmp_path}/*.tar", out, format=fmt, shard_size="100kb", workers=workers)
+    lading.convert(f"{tmp_path}/*.tar", out, format=fmt, shard_size="100kb", **by_tasks(workers))
     assert told_sums(out) == real_sums(out)
     assert lading.verify(out, deep=True).ok
 
 
+@pytest.mark.soak
 def test_parts_of_ranks_and_what_they_are_merged_to_have_checksums(tmp_path: Path) -> None:
     out = tmp_path / "out"
     for rank in range(2):
@@ -296,6 +300,7 @@ def test_a_part_of_the_shards_is_looked_at_and_said(part: float | str, count: in
     assert lading.verify(tmp_path, sample=part).samples == result.samples
 
 
+@pytest.mark.soak
 def test_a_part_leaves_other_shards_alone_and_always_the_same(tmp_path: Path) -> None:
     out = written(tmp_path / "out", "webdataset")
     tars = sorted(out.glob("*.tar"))
@@ -315,6 +320,7 @@ def test_what_is_no_part_is_refused(part: float | str, tmp_path: Path) -> None:
         lading.verify(tmp_path, sample=part)
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("body", [struct.pack("<3Q", 0, 512, 99_999), b"", None])
 def test_an_index_of_samples_beside_a_shard_with_its_checksum_is_held_against_it(
     body: bytes | None, tmp_path: Path

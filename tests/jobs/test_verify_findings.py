@@ -81,6 +81,7 @@ def test_a_shard_whose_end_was_not_read_is_not_said_to_have_other_counts(tmp_pat
     assert (len(found.findings), found.digest) == (5, None)
 
 
+@pytest.mark.soak
 def test_small_shards_are_read_together_and_reported_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(70):
         (tmp_path / f"{number:02d}.tar").write_bytes(tar_of((f"{number}.txt", b"text"), (f"{number}.cls", b"1")))

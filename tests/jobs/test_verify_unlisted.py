@@ -107,6 +107,7 @@ def test_no_more_are_told_than_asked_for(tmp_path: Path) -> None:
         assert len(lading.verify(out, max_findings=most).findings) == min(most, 9)
 
 
+@pytest.mark.soak
 def test_files_beside_a_saved_dataset_that_its_state_does_not_list(golden: Golden, tmp_path: Path) -> None:
     """As datasets leaves them that saved more files there before. What it keeps of `map` there is none of them."""
     out = Path(shutil.copytree(golden("arrow") / "hf-save-to-disk", tmp_path / "set"))

@@ -16,6 +16,7 @@ import pytest
 
 import lading
 from damage import break_header
+from in_process import by_tasks
 from lading.errors import CorruptShard, StoreError, UsageError
 from lading.formats import registry
 from lading.jobs import progress, run
@@ -24,7 +25,6 @@ from lading.storage.local import LocalStore
 from lading.storage.staging import sweep_stale
 from lading.storage.stores import Stores
 from processes import Watch, busy_workers, children, gone, open_files, wait_until_gone
-from soak import some
 from tars import write_hollow_tar
 
 
@@ -41,12 +41,12 @@ def many(docs: Path, tmp_path: Path) -> dict[str, Path]:
     return {fmt: tmp_path / fmt for fmt in ("webdataset", "parquet")}
 
 
-@pytest.mark.one_in(2)
-@pytest.mark.parametrize("start, target, view", some(
+@pytest.mark.mechanism("workers of a conversion")
+@pytest.mark.cases(1)
+@pytest.mark.parametrize("start, target, view", [
     ("webdataset", "parquet", "samples"), ("parquet", "webdataset", "interleaved"),
     ("webdataset", "webdataset", "samples"), ("webdataset", "webdataset", "interleaved"),
-    ("parquet", "webdataset", "samples"), ("webdataset", "parquet", "interleaved"), least=4,
-))  # fmt: skip
+    ("parquet", "webdataset", "samples"), ("webdataset", "parquet", "interleaved")])  # fmt: skip
 def test_the_same_bytes_with_any_number_of_workers(
     start: str, target: str, view: str, docs: Path, tmp_path: Path
 ) -> None:
@@ -69,16 +69,17 @@ def test_the_same_bytes_with_any_number_of_workers(
     assert children(os.getpid()) == []
 
 
+@pytest.mark.soak
 def test_foreign_tars_are_taken_as_the_first_of_them_is(docs: Path, tmp_path: Path) -> None:
     """What the first shard settles (which field names the documents) holds for all workers."""
     source = str(docs / "*.tar")
     for workers in (1, 2):
-        lading.convert(source, tmp_path / f"out{workers}", format="parquet", shard_size="1mb", workers=workers,
+        lading.convert(source, tmp_path / f"out{workers}", format="parquet", shard_size="1mb", **by_tasks(workers),
                        columns=["title"])  # fmt: skip
     assert contents(tmp_path / "out1") == contents(tmp_path / "out2")
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_parts_of_a_dataset_through_a_remote_kind_of_store(many: dict[str, Path], tmp_path: Path) -> None:
     """fsspec's own local files: a store that gives names by moving."""
     for workers in (1, 2):
@@ -87,6 +88,7 @@ def test_parts_of_a_dataset_through_a_remote_kind_of_store(many: dict[str, Path]
     assert contents(tmp_path / "out1") == contents(tmp_path / "out2") != {}
 
 
+@pytest.mark.mechanism("progress of workers")
 def test_progress_is_the_sum_of_all_workers(many: dict[str, Path], tmp_path: Path) -> None:
     told: list[Progress] = []
     done = lading.convert(many["webdataset"], tmp_path / "out", format="parquet", shard_size="300kb", workers=2,
@@ -96,7 +98,7 @@ def test_progress_is_the_sum_of_all_workers(many: dict[str, Path], tmp_path: Pat
     assert sorted(told, key=lambda p: p.samples) == told
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.parametrize("target", ["webdataset", "parquet"])
 @pytest.mark.parametrize("worth_s, most", [(1e9, 0), (0, 2)])
 def test_workers_for_little_are_begun_only_when_the_first_task_shows_their_worth(
@@ -117,8 +119,8 @@ def test_workers_for_little_are_begun_only_when_the_first_task_shows_their_worth
     assert (watch.counts[0], max(watch.counts)) == (0, most)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("heavy", some("compressed", "where", "verify", "compression", least=2))
+@pytest.mark.soak
+@pytest.mark.parametrize("heavy", ["compressed", "where", "verify", "compression"])
 def test_workers_for_what_takes_long_are_begun_at_once(
     heavy: str, many: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -138,6 +140,7 @@ def test_workers_for_what_takes_long_are_begun_at_once(
     assert watch.counts[0] == 2
 
 
+@pytest.mark.soak
 def test_a_limit_takes_the_first_samples(many: dict[str, Path], tmp_path: Path) -> None:
     for workers in (1, 2):
         done = lading.convert(many["parquet"], tmp_path / f"out{workers}", format="webdataset", shard_size="300kb",
@@ -147,10 +150,10 @@ def test_a_limit_takes_the_first_samples(many: dict[str, Path], tmp_path: Path) 
     assert lading.digest(tmp_path / "out1").ordered == lading.digest(many["parquet"], limit=7).ordered
 
 
-@pytest.mark.one_in(3)
-@pytest.mark.parametrize("options", some({}, {"view": "samples"}, {"min_side": 10}, {"on_error": "drop_row"}, least=2))
+@pytest.mark.soak
+@pytest.mark.parametrize("options", [{}, {"view": "samples"}, {"min_side": 10}, {"on_error": "drop_row"}])
 @pytest.mark.parametrize("target", ["webdataset", "parquet"])
-@pytest.mark.parametrize("start", some("webdataset", "parquet"))
+@pytest.mark.parametrize("start", ["webdataset", "parquet"])
 def test_threads_change_nothing_and_are_given_back(
     start: str, target: str, options: dict[str, Any], docs: Path, tmp_path: Path
 ) -> None:
@@ -176,6 +179,7 @@ class _Named:
         return getattr(self._inner, name)
 
 
+@pytest.mark.soak
 def test_what_workers_could_not_reach_is_refused(
     many: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -198,6 +202,7 @@ def test_what_workers_could_not_reach_is_refused(
     assert [p.name for p in tmp_path.iterdir() if p.name.startswith(".")] == []
 
 
+@pytest.mark.soak
 def test_a_bad_shard_is_the_same_error_and_the_old_dataset_stays(many: dict[str, Path], tmp_path: Path) -> None:
     bad = sorted(many["webdataset"].glob("*.tar"))[4]
     break_header(bad)
@@ -217,10 +222,11 @@ def test_a_bad_shard_is_the_same_error_and_the_old_dataset_stays(many: dict[str,
     assert [p.name for p in tmp_path.iterdir() if p.name.startswith(".")] == []
 
 
-@pytest.mark.parametrize("deaths", [2, 99])
+@pytest.mark.mechanism("a worker that is killed")
+@pytest.mark.parametrize("deaths", [2, pytest.param(99, marks=pytest.mark.soak)])
 def test_a_task_whose_worker_is_killed_is_tried_again_and_named_at_last(deaths: int, tmp_path: Path) -> None:
     for number in range(4):
-        write_hollow_tar(tmp_path / f"large-{number}.tar", 8, 16 << 20)
+        write_hollow_tar(tmp_path / f"large-{number}.tar", 16, 2 << 20)
     (tmp_path / "out").mkdir()
     killed: list[int] = []
 
@@ -230,8 +236,8 @@ def test_a_task_whose_worker_is_killed_is_tried_again_and_named_at_last(deaths: 
             os.kill(pid, signal.SIGKILL)
 
     def written(out: str, **options: Any) -> None:
-        lading.convert(str(tmp_path / "large-{0..3}.tar"), tmp_path / out, format="webdataset", max_batch_bytes="16mb",
-                       shard_size="64mb", **options)  # fmt: skip
+        lading.convert(str(tmp_path / "large-{0..3}.tar"), tmp_path / out, format="webdataset", max_batch_bytes="2mb",
+                       shard_size="16mb", **options)  # fmt: skip
 
     if deaths == 2:
         written("alone")
@@ -258,6 +264,7 @@ lading.convert(sys.argv[1], sys.argv[2], format="webdataset", workers=2, overwri
 """
 
 
+@pytest.mark.mechanism("workers whose parent is killed")
 def test_workers_end_with_whoever_started_them(many: dict[str, Path], tmp_path: Path) -> None:
     for number in range(3):
         write_hollow_tar(tmp_path / f"large-{number}.tar", 32, 32 << 20)
@@ -282,6 +289,7 @@ def test_workers_end_with_whoever_started_them(many: dict[str, Path], tmp_path: 
     assert [p.name for p in tmp_path.iterdir() if p.name.startswith(".")] == []
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("workers", [1, 2])
 def test_references_may_lead_to_the_folders_of_all_shards(workers: int, tmp_path: Path) -> None:
     for name, path in (("a", "own.png"), ("b", "../a/own.png")):
@@ -290,7 +298,7 @@ def test_references_may_lead_to_the_folders_of_all_shards(workers: int, tmp_path
         pq.write_table(pa.Table.from_pylist([row]), tmp_path / name / "t.parquet")
     (tmp_path / "a" / "own.png").write_bytes(b"picture")
     tables = [tmp_path / name / "t.parquet" for name in ("a", "b")]
-    lading.convert(tables, tmp_path / "out", format="parquet", shard_size=1, workers=workers)
+    lading.convert(tables, tmp_path / "out", format="parquet", shard_size=1, **by_tasks(workers))
     with lading.open(tmp_path / "out") as dataset:
         found = [value for batch in dataset.batches() for value in batch["binary_content"].to_pylist()]
     assert found == [b"picture", b"picture"]

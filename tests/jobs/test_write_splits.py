@@ -25,6 +25,7 @@ def _keys(dataset: lading.Dataset) -> list[str]:
     return [sample["__key__"] for sample in dataset]
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("target", ["webdataset", "parquet", "jsonl", "mds", "arrow"])
 @pytest.mark.parametrize("by", [None, "url"])
 def test_splits_are_written_together(plain: lading.Dataset, tmp_path: Path, target: str, by: str | None) -> None:

@@ -45,6 +45,7 @@ def _merged(destination: str) -> None:
     lading.merge(destination, overwrite=True)
 
 
+@pytest.mark.cases(3)
 @pytest.mark.parametrize("job", [_into, _converted, _salvaged, _merged])
 @pytest.mark.parametrize("destination", ["", "/", "file:///", "memory://"])
 def test_a_destination_without_a_name_is_refused(
@@ -362,6 +363,7 @@ def _looks(own: int, others: int, *, overwrite: bool = False) -> Counter[str]:
     return store.requests
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("overwrite", [False, True])
 def test_a_rank_looks_at_nothing_that_others_wrote(overwrite: bool) -> None:
     """They may be very many, and come and go while it looks."""

@@ -13,6 +13,7 @@ from golden_cases import Golden, case_names, load_spec
 CASES = case_names("manifests")
 
 
+@pytest.mark.cases(3)
 @pytest.mark.parametrize("case", CASES)
 def test_samples_and_digest_are_those_of_the_writer(golden: Golden, case: str) -> None:
     folder = golden("manifests") / case
@@ -27,6 +28,7 @@ def test_samples_and_digest_are_those_of_the_writer(golden: Golden, case: str) -
         assert len(ds.shards) == expected["shards"]
 
 
+@pytest.mark.cases(3)
 @pytest.mark.parametrize("case", CASES)
 def test_rows_are_those_given_to_the_writer(golden: Golden, case: str) -> None:
     folder = golden("manifests") / case
@@ -40,6 +42,7 @@ def test_rows_are_those_given_to_the_writer(golden: Golden, case: str) -> None:
         assert read.column(name).to_pylist() == given.column(name).to_pylist(), name
 
 
+@pytest.mark.cases(3)
 @pytest.mark.parametrize("case", CASES)
 def test_nothing_is_wrong_with_them(golden: Golden, case: str) -> None:
     assert lading.verify(golden("manifests") / case / "data", deep=True).findings == []

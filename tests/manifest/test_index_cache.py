@@ -21,6 +21,7 @@ def shard(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.soak
 def test_a_damaged_index_is_none(shard: Path, tmp_path: Path) -> None:
     cache, source = IndexCache(str(tmp_path / "cache")), ShardFile(LocalStore(), str(shard))
     with open_shards(shard) as shards:

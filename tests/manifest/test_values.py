@@ -323,6 +323,7 @@ def test_files_beside_a_shard_have_names_and_checksums(told: dict[str, str | Non
         read_shards(sink.getvalue(), file="shards.arrow")
 
 
+@pytest.mark.soak
 def test_a_schema_of_many_columns_is_read_in_a_time_like_that_of_writing_it() -> None:
     schema = pa.schema([pa.field(f"column {i}", pa.int64()) for i in range(8000)])
     manifest = replace(_part(0, [1])[0], schema=schema)

@@ -33,6 +33,7 @@ def _peak(documents: Iterator[Any]) -> int:
     return peak
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("workers", [1, 3])
 @pytest.mark.parametrize("codec", ["zstd", "none"])
 def test_memory_is_bounded_by_the_look_ahead(tmp_path: Path, workers: int, codec: str) -> None:
@@ -65,6 +66,7 @@ with MediaWriter(sys.argv[1], max_file_size=3 << 20, codec="none") as writer:
 """
 
 
+@pytest.mark.mechanism("a writer of media that is killed")
 def test_a_killed_writer_leaves_nothing_that_looks_finished(tmp_path: Path) -> None:
     (tmp_path / "000_00000.bin").write_bytes(b"what was there")
     pipe = subprocess.PIPE

@@ -10,7 +10,7 @@ import pytest
 
 from golden_cases import Golden, case_names, load_views
 from golden_compare import compare_samples
-from hostile import judge_cases
+from hostile import Judge
 from lading.media import MediaWriter
 from media import golden_documents, reader_of
 
@@ -40,6 +40,7 @@ def _read(documents: Iterator[Any]) -> Iterator[Any]:
         yield from documents
 
 
+@pytest.mark.cases(3)
 @pytest.mark.parametrize(
     "case, template, max_file_size",
     [
@@ -80,11 +81,12 @@ def read_case(folder: Path, spec: dict[str, Any]) -> Iterator[object]:
 
 
 @pytest.fixture(scope="module")
-def verdicts(golden: Golden, tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
-    cases = [case for case in sorted(golden(_HOSTILE).iterdir()) if case.name not in _OF_DOCUMENTS]
-    return judge_cases(cases, Path(__file__), tmp_path_factory.mktemp("hostile"), _MOST_SECONDS, _MOST_MB)
+def judge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Judge]:
+    with Judge(Path(__file__), tmp_path_factory.mktemp("hostile"), _MOST_SECONDS, _MOST_MB) as judge:
+        yield judge
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("case", sorted(set(case_names(_HOSTILE)) - _OF_DOCUMENTS))
-def test_hostile(verdicts: dict[str, list[str]], case: str) -> None:
-    assert verdicts[case] == []
+def test_hostile(golden: Golden, judge: Judge, case: str) -> None:
+    assert judge(golden(_HOSTILE) / case) == []

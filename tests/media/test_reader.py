@@ -143,6 +143,7 @@ def damaged(body: bytes) -> list[bytes]:
     return [*cut, body + b"\0", body + body, body + frame(b"other")]
 
 
+@pytest.mark.cases(3)
 @pytest.mark.parametrize("content", [b"", b"x", pictures(2, 300)[0], pictures(2, 300)[1]], ids=["none", "x", "c", "r"])
 @pytest.mark.parametrize("version", [1, 2])
 def test_a_record_that_is_cut_or_goes_on_is_an_error(tmp_path: Path, content: bytes, version: int) -> None:
@@ -163,6 +164,7 @@ def test_a_record_that_is_cut_or_goes_on_is_an_error(tmp_path: Path, content: by
             assert reader.read_media_record(good) == b"first"  # the decompressor is as before
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("version", [1, 2])
 def test_an_archive_cut_at_every_byte(tmp_path: Path, version: int) -> None:
     contents = pictures(6, 60)
@@ -197,6 +199,7 @@ def test_what_does_not_compress_is_checked_as_all_else(tmp_path: Path, size: int
         MediaReader(tmp_path, limits=Limits(range_bytes=size - 1)).read_media_record(media)
 
 
+@pytest.mark.soak
 def test_flipped_bits_are_found_or_change_no_length(tmp_path: Path) -> None:
     """With a checksum every one is found; without, one in the content itself cannot be."""
     content = pictures(2, 120)[1]

@@ -95,6 +95,7 @@ def test_cut_at_every_byte(tmp_path: Path, packed: bool) -> None:
             read(tmp_path, body[:size])
 
 
+@pytest.mark.soak
 def test_flipped_bits_in_a_gzip_member_never_change_the_payload(tmp_path: Path) -> None:
     """The header holds a time and names that nobody reads; the last byte of a deflate stream has bits to spare."""
     body = zipped(record(_HTTP + b"\r\n" + _BODY[:50]))
@@ -148,6 +149,7 @@ def test_damaged_records(tmp_path: Path, body: bytes) -> None:
         read(tmp_path, body)
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("encoding", [b"gzip", b"deflate", b"br"])
 def test_what_unpacks_to_too_much(tmp_path: Path, encoding: bytes) -> None:
     zeros = bytes(30 << 20)
@@ -158,6 +160,7 @@ def test_what_unpacks_to_too_much(tmp_path: Path, encoding: bytes) -> None:
         read(tmp_path, body, limits=Limits(range_bytes=29 << 20))
 
 
+@pytest.mark.soak
 def test_a_gzip_member_that_never_ends(tmp_path: Path) -> None:
     with pytest.raises(LimitExceeded):
         read(tmp_path, zipped(record(bytes(30 << 20))), limits=Limits(range_bytes=29 << 20))
@@ -279,7 +282,7 @@ def test_responses_that_are_encoded_too_often(tmp_path: Path, word: bytes) -> No
         read(tmp_path, record(block(11)))
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_many_chunks_take_the_memory_of_what_they_hold(tmp_path: Path) -> None:
     body = record(_HTTP + b"Transfer-Encoding: chunked\r\n\r\n" + b"1\r\nX\r\n" * 200_000 + b"0\r\n\r\n")
     reader = WarcReader(tmp_path)

@@ -33,6 +33,7 @@ def run(code: str, environment: dict[str, str], *words: str) -> str:
     return done.stdout
 
 
+@pytest.mark.soak
 def test_a_command_and_its_workers_start_without_pandas(
     tmp_path: Path, docs: Path, environment: dict[str, str]
 ) -> None:
@@ -41,11 +42,13 @@ def test_a_command_and_its_workers_start_without_pandas(
     assert not (tmp_path / "seen").exists()
 
 
+@pytest.mark.mechanism("pandas is not imported")
 def test_to_import_lading_imports_no_pandas(tmp_path: Path, environment: dict[str, str]) -> None:
     run("import lading; assert lading.open and lading.convert", environment)
     assert not (tmp_path / "seen").exists()
 
 
+@pytest.mark.soak
 def test_whoever_asks_for_pandas_later_gets_it(tmp_path: Path, environment: dict[str, str]) -> None:
     code = "from lading.processes.child_process import *; leave_pandas_out(); import pandas; print(pandas.__version__)"
     assert run(code, environment) == "3.0.0\n"

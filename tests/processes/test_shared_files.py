@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import pickle
 import socket
@@ -40,6 +41,7 @@ def test_arrays_arrive_in_a_map_of_their_own(
     if named:
         monkeypatch.delattr(os, "memfd_create", raising=False)
         monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    gc.collect()  # files that earlier tests left open would be closed meanwhile
     before = _descriptors()
     large = {"f": np.arange(50_000.0), "c": np.asfortranarray(np.ones((300, 400), np.int16)), "s": np.arange(9)[::3]}
     found = [_sent(ends, {**large, "text": ["é", b"x" * 100_000, None]}) for _ in range(20)]

@@ -108,6 +108,7 @@ def _batches(draw: st.DrawFn) -> list[pa.RecordBatch]:
     return [*batches, *rows.slice(5).to_batches()] if draw(st.booleans()) else batches
 
 
+@pytest.mark.cases(2)
 @pytest.mark.parametrize(
     "fmt, options",
     [

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -42,6 +43,7 @@ def plain(value: Any) -> Any:
     return value.tolist() if isinstance(value, np.ndarray) else value
 
 
+@pytest.mark.soak
 @settings(max_examples=40)
 @given(_ROWS, st.integers(1, 9), st.integers(1, 2000), st.none() | st.integers(1, 3000), st.integers(1, 3))
 def test_rows_come_back_in_batches_that_end_as_the_rules_say(

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pytest
 import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
@@ -149,6 +150,7 @@ def test_the_batched_form_is_the_definitions(case: tuple[pa.Table, list[dict[str
     assert [d.tobytes() for d in sample_digests(table)] == [digest(sample) for sample in samples]
 
 
+@pytest.mark.soak
 @given(tables(), st.data())
 def test_only_content_shows(case: tuple[pa.Table, list[dict[str, Any]]], data: st.DataObject) -> None:
     table, _ = case
@@ -224,6 +226,7 @@ def test_many_json_values_are_the_values_they_mean(few: list[Any], count: int) -
     assert [d.tobytes() for d in sample_digests(table)] == [expected[id(value)] for value in values]
 
 
+@pytest.mark.soak
 @given(tables(), tables())
 def test_other_content_has_another_digest(
     one: tuple[pa.Table, list[dict[str, Any]]], two: tuple[pa.Table, list[dict[str, Any]]]

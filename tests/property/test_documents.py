@@ -91,7 +91,7 @@ def _rows(source: Path, **options: Any) -> list[tuple[Any, ...]]:
         return [tuple(row[n] for n in _NAMES) for batch in dataset.batches(max_rows=50) for row in batch.to_pylist()]
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @settings(
     max_examples=settings.default.max_examples // 3,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],

@@ -10,6 +10,7 @@ import sys
 import warnings
 from decimal import Decimal
 from functools import cache
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,6 @@ import lading
 from lading.errors import Unrepresentable
 from lading.features.types import Array, Audio, ClassLabel, Feature, Image, Json, Video, with_feature
 from lading.formats.registry import format_names, is_installed
-from soak import some_pairs
 
 _PAGE = Path(lading.__file__).parents[2] / "docs/features.md"
 _TENSOR = pa.fixed_shape_tensor(pa.float32(), (2,))
@@ -96,8 +96,8 @@ def held(fmt: str) -> frozenset[str]:
     return frozenset(found)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("one, other", some_pairs(_FORMATS, _FORMATS))
+@pytest.mark.soak
+@pytest.mark.parametrize("one, other", [*product(_FORMATS, _FORMATS)])
 def test_there_and_back(one: str, other: str) -> None:
     source = _written("source", [name for name in _COLUMNS if name in held(one) & held(other)])
     digest = lading.digest(source).ordered
@@ -116,6 +116,7 @@ def features_table() -> str:
     return "".join(f"| {' | '.join(row)} |\n" for row in rows)
 
 
+@pytest.mark.soak
 def test_the_page_of_features_is_what_formats_do() -> None:
     assert features_table() in _PAGE.read_text()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from contextlib import suppress
 
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from PIL import Image
@@ -26,6 +27,7 @@ _HEIF = b"\0\0\0\x18ftypavif\0\0\0\0mif1avif" + b"\0\0\0\x40meta\0\0\0\0\0\0\0\x
 _changes = st.lists(st.tuples(st.integers(0, 400), st.integers(0, 255)), max_size=6)
 
 
+@pytest.mark.soak
 @settings(max_examples=300)
 @given(st.sampled_from([*_IMAGES, *_FRAMES, _HEIF + bytes(30)]), _changes, st.integers(0, 400), st.integers(-1, 3))
 @example(_FRAMES[0], [], 8, 1)

@@ -59,6 +59,7 @@ def test_each_of_many_values_is_spelled_alone(kind: pa.DataType, values: Any, da
     assert found.to_pylist() == [dumps(value) for value in column.to_pylist()]
 
 
+@pytest.mark.soak
 def test_each_character_is_spelled_as_python_does() -> None:
     column = pa.array([chr(i) for i in range(0x110000) if not 0xD800 <= i < 0xE000])
     assert dumps_each(column).to_pylist() == [json.dumps(c, ensure_ascii=False) for c in column.to_pylist()]
@@ -72,6 +73,7 @@ def test_canonical_is_pythons_sorted_and_without_spaces(value: Any, form: dict[s
     assert canonical(loads(text)) == canonical(json.loads(text))
 
 
+@pytest.mark.soak
 @settings(max_examples=300)
 @given(st.binary(max_size=12) | st.text('[]{}",:0123456789.eE+-truefalsn \\/ud', max_size=20).map(str.encode))
 def test_any_bytes_give_a_value_or_our_error(data: bytes) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -50,6 +51,7 @@ def parts(draw: st.DrawFn) -> tuple[Manifest, pa.Table]:
     return manifest, shards_table([f"{i}.tar" for i in range(len(samples))], samples, size, payload)
 
 
+@pytest.mark.soak
 @given(parts(), parts(), parts())
 def test_merging_is_associative(
     a: tuple[Manifest, pa.Table], b: tuple[Manifest, pa.Table], c: tuple[Manifest, pa.Table]

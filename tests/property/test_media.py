@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import count
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -32,6 +33,7 @@ _WRITING = st.fixed_dictionaries(
 _NUMBERS = count()
 
 
+@pytest.mark.soak
 @settings(max_examples=60)
 @given(_DOCUMENTS, _WRITING, st.booleans(), st.integers(1, 3), st.booleans(), st.integers(1, 1 << 20), st.booleans())
 def test_write_then_read_is_the_same(
@@ -65,6 +67,7 @@ def test_write_then_read_is_the_same(
     assert wrote.stored_bytes == sum(info.size_bytes for info in store.walk(place))
 
 
+@pytest.mark.soak
 @settings(max_examples=60)
 @given(_DOCUMENTS)
 def test_the_number_of_workers_does_not_show(contents: list[list[bytes]]) -> None:

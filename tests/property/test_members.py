@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
@@ -202,6 +203,7 @@ _REFUSED = {"media"}
 """A column that would have to hold the media of documents."""
 
 
+@pytest.mark.soak
 @example(pa.table({"a": pa.array(["null", "1", None], pa.json_())}), "jsonl", 2)
 @given(tables(), st.sampled_from(["jsonl", "parquet"]), st.integers(1, 6))
 def test_rows_come_back_from_media_archives(rows: pa.Table, documents: str, batch_rows: int) -> None:
@@ -239,6 +241,7 @@ def _digest(rows: pa.Table) -> str | None:
     return whole.ordered
 
 
+@pytest.mark.soak
 @given(st.sampled_from(["uint8", "float32", "bool"]), st.lists(st.none() | st.integers(0, 200), min_size=1, max_size=5))
 def test_bytes_of_arrays_come_back(dtype: str, numbers: list[int | None]) -> None:
     arrays = [None if n is None else np.full((2, 3), n).astype(dtype).tobytes() for n in numbers]

@@ -20,7 +20,6 @@ from lading.errors import UsageError
 from lading.features.items import INTERLEAVED_SCHEMA
 from lading.testing import assert_exact_resume
 from lading.train.order import Shuffle
-from soak import some
 from step_cases import CASES, ROWS, SOURCES, plain_rows, write_sources
 from train_sources import COUNT, DOCUMENT_SOURCES, DOCUMENTS, SAMPLE_SOURCES, SAMPLES, contents, write
 from training import Job, given, keys, planned, ranks, resumed
@@ -93,33 +92,29 @@ def _cases(**factors: Any) -> list[Any]:
 
 
 _HOW = {
-    "first": some(*_JOBS, least=3),
-    "second": some(*_OTHER_JOBS, least=3),
+    "first": [*_JOBS],
+    "second": [*_OTHER_JOBS],
     "last": ("short", "pad", "drop"),
-    "stop": some(
-        "in the middle", "at the end", "in the first step", "before it begins", "before the last step", least=3
-    ),
+    "stop": ("in the middle", "at the end", "in the first step", "before it begins", "before the last step"),
 }
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.soak
 @pytest.mark.parametrize(
     "case",
-    _cases(
-        source=[*SAMPLE_SOURCES], shuffle=some(*_SHUFFLES[::-1], least=3), columns=(None, ["txt", "number"]), **_HOW
-    ),
+    _cases(source=[*SAMPLE_SOURCES], shuffle=[*_SHUFFLES[::-1]], columns=(None, ["txt", "number"]), **_HOW),
 )
 def test_samples_in_every_form(sources: _Sources, case: dict[str, Any]) -> None:
     _check(sources, case, documents=False)
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.soak
 @pytest.mark.parametrize("case", _cases(source=[*DOCUMENT_SOURCES], shuffle=_SHUFFLES[1:], **_HOW))
 def test_documents_in_every_form(sources: _Sources, case: dict[str, Any]) -> None:
     _check(sources, case, documents=True)
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.soak
 @pytest.mark.parametrize("source", ["tar.gz", "mds.zstd", "parquet"])
 def test_five_epochs_one_after_the_other(sources: _Sources, source: str) -> None:
     dataset = sources.opened(source, documents=False)
@@ -183,6 +178,7 @@ _RANGES = {"tar", "mds", "arrow", "remote tar"}
 _RANGES_OF_DOCUMENTS = {"tar", "mds", "parquet", "remote parquet"}
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("documents", [False, True])
 def test_what_is_read_at_once_is_shuffled_by_the_block(sources: _Sources, documents: bool) -> None:
     for name in DOCUMENT_SOURCES if documents else SAMPLE_SOURCES:
@@ -220,6 +216,7 @@ def test_broken_samples_are_replaced_by_the_next_ones(sources: _Sources, source:
     assert counted[1] == sum(order[at] % 5 == 0 for at in again)
 
 
+@pytest.mark.soak
 def test_broken_documents_with_other_ranks_and_workers(tmp_path: Path) -> None:
     rows = [{"sample_id": str(i), "position": 0, "modality": "image", "content_type": "image/png",
              "binary_content": b"x" if i % 4 == 1 else str(i).encode()} for i in range(24)]  # fmt: skip

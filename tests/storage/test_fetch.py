@@ -188,7 +188,7 @@ def test_heads_of_whole_files_ask_for_no_more(places: tuple[list[FileEntry], Sto
         assert whole == BODY[3:]
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.parametrize("most", [16, None])
 def test_heads_of_packed_ranges_are_unpacked_a_few_at_a_time(most: int | None, tmp_path: Path) -> None:
     """However many there are: each has the limit for itself, and they are not in memory together."""
@@ -327,6 +327,7 @@ def test_errors_that_came_with_the_rows_count_too(places: tuple[list[FileEntry],
         assert fetcher.materialise(given, on_error="drop_row").num_rows == 1
 
 
+@pytest.mark.soak
 def test_compressed_files_read_before_are_let_go() -> None:
     size = 16 << 20
     box = MemoryStore({f"box://{i}": gzip.compress(bytes(size), 1) for i in range(6)})
@@ -406,12 +407,14 @@ def test_frames_of_one_file_are_those_that_each_is_by_itself(tmp_path: Path) -> 
     assert len({*found}) == 3
 
 
+@pytest.mark.soak
 def test_a_frame_costs_no_more_in_a_file_of_many(tmp_path: Path) -> None:
     many, few = frames_of(tmp_path / "many.tiff", 1500, 1500), frames_of(tmp_path / "few.tiff", 1500, 2)
     with Fetcher() as fetcher:
         assert costs_at_most(3, lambda: fetcher.materialise(many), lambda: fetcher.materialise(few))
 
 
+@pytest.mark.soak
 def test_what_is_wrong_with_a_file_of_frames_is_found_once_and_told_of_each(tmp_path: Path) -> None:
     broken, few = frames_of(tmp_path / "broken.tiff", 1500, 1500), frames_of(tmp_path / "few.tiff", 1500, 2)
     body = bytearray((tmp_path / "broken.tiff").read_bytes())

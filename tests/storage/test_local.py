@@ -104,6 +104,7 @@ def test_links_are_followed_and_dangling_ones_listed(tmp_path: Path) -> None:
         STORE.head(str(top / "gone"))
 
 
+@pytest.mark.mechanism("deep folders")
 def test_folders_nest_deeper_than_python_calls(tmp_path: Path) -> None:
     deep = str(tmp_path / "x")
     os.mkdir(deep)
@@ -163,6 +164,7 @@ print(looks)
 """
 
 
+@pytest.mark.mechanism("a reader beside a commit")
 def test_there_is_no_moment_without_a_dataset(tmp_path: Path) -> None:
     """Somebody who looks all the time always finds a folder in the dataset's place."""
     out = tmp_path / "out"
@@ -319,6 +321,7 @@ def test_a_map_that_nobody_holds_is_closed(tmp_path: Path) -> None:
     assert len(os.listdir("/proc/self/fd")) == before
 
 
+@pytest.mark.soak
 def test_buffers_lead_to_their_maps(tmp_path: Path) -> None:
     store, names = LocalStore(), [tmp_path / str(i) for i in range(200)]
     for i, name in enumerate(names):
@@ -405,6 +408,7 @@ def test_released_pages_are_no_longer_resident(tmp_path: Path) -> None:
     assert from_ranges(mapped.buffer, np.array([100]), np.array([20])).to_pylist() == [bytes(20)]
 
 
+@pytest.mark.soak
 def test_nothing_is_left_open(tmp_path: Path) -> None:
     gc.collect()
     before = len(os.listdir("/proc/self/fd"))

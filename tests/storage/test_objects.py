@@ -97,6 +97,7 @@ def test_urls_of_buckets_are_served_by_obstore() -> None:
     assert isinstance(resolve("hf://datasets/a")[0], FsspecStore)
 
 
+@pytest.mark.mechanism("an object store")
 def test_a_dataset_goes_there_and_back(server: str, tmp_path: Path) -> None:
     code = f"""
 import lading
@@ -140,6 +141,7 @@ os.waitpid(child, 0)
 """
 
 
+@pytest.mark.mechanism("fork beside obstore")
 def test_a_forked_child_of_a_user_of_obstore_is_told_and_never_hangs(server: str, raw: S3Store) -> None:
     obstore.put(raw, "forked", b"four")
     used = _program(_FORK.replace("BEFORE", "store.head(path)"), server)
@@ -175,6 +177,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.soak
 def test_children_read_the_open_dataset_of_their_parent_or_are_refused(
     server: str, raw: S3Store, tmp_path: Path
 ) -> None:

@@ -75,6 +75,7 @@ def _listed(store: ObjectStore, root: str, files: dict[str, bytes] = _NEW) -> li
     return found
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("before", [{}, _OLD], ids=["nothing", "a dataset"])
 def test_killed_after_any_change_and_repeated(before: dict[str, bytes], store: ObjectStore) -> None:
     survived = False
@@ -129,6 +130,7 @@ def test_nothing_is_replaced_without_being_told(store: ObjectStore) -> None:
     assert _contents(store, f"{root}/out") == _OLD
 
 
+@pytest.mark.soak
 def test_copies_run_at_once(store: ObjectStore) -> None:
     root = f"s3://{BUCKET}/{secrets.token_hex(8)}"
     files = {f"shard-{number:02d}": b"%d" % number for number in range(40)}

@@ -89,6 +89,7 @@ _SIZES = st.sampled_from([0, 1, 64, 65, 16 << 10, (16 << 10) + 1, 200_000, MB - 
 _VALUES = st.lists(st.tuples(st.sampled_from([0, 0, 0, 300, 70_000]), _SIZES, st.booleans()), max_size=20)
 
 
+@pytest.mark.soak
 @given(one=_VALUES, other=_VALUES, keep_text=st.booleans(), by_turns=st.booleans())
 def test_what_a_walk_passed_by_is_known(
     files: list[tuple[LocalMap, FileEntry]],

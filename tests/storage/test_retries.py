@@ -56,6 +56,7 @@ def test_no_wait_ends_behind_the_deadline() -> None:
     assert sum(waits) <= 3
 
 
+@pytest.mark.cases(2)
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_answer_that_is_spoiled_once_is_made_good(server: str, kind: str) -> None:
     with fault_proxy(server, [kind]) as proxy:
@@ -68,6 +69,7 @@ def test_an_answer_that_is_spoiled_once_is_made_good(server: str, kind: str) -> 
         assert proxy.ranges[0] == "bytes=1000-50999"
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_server_that_spoils_every_answer_is_an_error_that_says_so(server: str, kind: str) -> None:
     with fault_proxy(server, share=1, kinds=[kind]) as proxy:
@@ -77,6 +79,7 @@ def test_a_server_that_spoils_every_answer_is_an_error_that_says_so(server: str,
         assert len(str(caught.value).splitlines()) == 1
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("seed", range(2))
 def test_parts_of_an_upload_that_fail_are_sent_again(server: str, seed: int) -> None:
     data = os.urandom((24 << 20) + 1)
@@ -88,6 +91,7 @@ def test_parts_of_an_upload_that_fail_are_sent_again(server: str, seed: int) -> 
     assert bytes(found) == data
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("seed", range(4))
 def test_deletions_that_fail_are_repeated(server: str, seed: int) -> None:
     """obstore repeats them after a busy server, and not after a broken connection."""
@@ -99,6 +103,7 @@ def test_deletions_that_fail_are_repeated(server: str, seed: int) -> None:
     assert [*sound.walk(folder)] == []
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("size", [0, 1000, 20 << 20])
 @pytest.mark.parametrize("kind", BEFORE)
 def test_an_upload_that_always_fails_ends_and_says_so(server: str, kind: str, size: int) -> None:
@@ -125,6 +130,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "a.jsonl"
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("seed", range(2))
 def test_a_conversion_through_a_fifth_of_spoiled_answers(server: str, source: Path, seed: int) -> None:
     there, back = f"s3://{BUCKET}/{seed}/mds", f"s3://{BUCKET}/{seed}/tar"
@@ -138,6 +144,7 @@ def test_a_conversion_through_a_fifth_of_spoiled_answers(server: str, source: Pa
     assert lading.digest(back, stores=sound) == lading.digest(rows)
 
 
+@pytest.mark.soak
 def test_a_conversion_from_a_server_that_spoils_every_answer_ends(server: str, source: Path) -> None:
     there = f"s3://{BUCKET}/lost"
     lading.open(source, stores=Stores({"s3://": _store(server)})).write(there, format="mds", progress=False)
@@ -148,6 +155,7 @@ def test_a_conversion_from_a_server_that_spoils_every_answer_ends(server: str, s
         assert (caught.value.file or "").startswith(there)
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_conversion_to_a_server_that_spoils_every_answer_ends(server: str, source: Path, workers: int) -> None:
     target = f"s3://{BUCKET}/never-tar"
@@ -161,6 +169,7 @@ def test_a_conversion_to_a_server_that_spoils_every_answer_ends(server: str, sou
         assert (caught.value.file or "").startswith(f"s3://{BUCKET}/")
 
 
+@pytest.mark.soak
 def test_a_changed_byte_of_a_dataset_is_found_by_its_checksum(server: str, source: Path) -> None:
     place = f"s3://{BUCKET}/verified"
     sound = Stores({"s3://": _store(server)})

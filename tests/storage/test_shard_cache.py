@@ -279,6 +279,7 @@ class TestProcesses:
             assert all(threads.map(lambda _: cache.keep(store, info), range(8)))
         assert store.bytes_read == _SIZE
 
+    @pytest.mark.mechanism("downloads at once")
     def test_of_many_processes_at_once_one_downloads(self, store: CountingStore, folder: Path, tmp_path: Path) -> None:
         asked = tmp_path / "asked"
 
@@ -323,6 +324,7 @@ class TestProcesses:
             assert slow.result()
         assert store.bytes_read == _SIZE
 
+    @pytest.mark.mechanism("fork beside locks of the cache")
     def test_a_forked_child_does_not_keep_the_locks_of_its_parent(self, store: CountingStore, folder: Path) -> None:
         left: list[int] = []
 
@@ -347,6 +349,8 @@ class TestProcesses:
             os.close(left[0])
             os.waitpid(left[1], 0)
 
+    @pytest.mark.mechanism("a download that is killed")
+    @pytest.mark.cases(2)
     @pytest.mark.parametrize("moment", range(1, 14))
     def test_a_process_that_is_killed_leaves_nothing_that_counts(
         self, store: CountingStore, folder: Path, moment: int

@@ -102,6 +102,7 @@ def test_what_has_an_owner_is_not_swept(tmp_path: Path) -> None:
     sink.abort()
 
 
+@pytest.mark.mechanism("leftovers of a builder that was killed")
 def test_what_a_killed_builder_left_is_swept(tmp_path: Path) -> None:
     target = str(tmp_path / "out")
     with subprocess.Popen([sys.executable, "-c", _BUILDER, target], stdout=subprocess.PIPE, text=True) as builder:
@@ -169,6 +170,7 @@ def test_long_names_are_swept_too(tmp_path: Path) -> None:
     assert sweep_stale(target) == [left]
 
 
+@pytest.mark.mechanism("locks of staging that are inherited")
 def test_whoever_inherits_the_lock_keeps_the_folder(tmp_path: Path) -> None:
     target = str(tmp_path / "out")
     staged = stage_folder(target)

@@ -120,6 +120,7 @@ def test_secrets_are_not_shown() -> None:
     assert pickle.loads(pickle.dumps(stores)) == stores
 
 
+@pytest.mark.soak
 def test_a_dataset_goes_through_every_verb(server: str, tmp_path: Path) -> None:
     """With workers, which get the options with the job; what they write holds no secret."""
     source, there = tmp_path / "a.jsonl", f"s3://{BUCKET}/there"

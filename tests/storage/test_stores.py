@@ -91,6 +91,7 @@ def test_what_is_local_stays_so_when_it_is_wrapped() -> None:
     assert not is_local(CountingStore(MemoryStore()))
 
 
+@pytest.mark.soak
 def test_opening_imports_no_backend_and_starts_no_thread() -> None:
     code = (
         "import sys, threading; from lading.storage.stores import resolve; resolve('s3://b/x'); resolve('memory://x');"

@@ -37,6 +37,7 @@ def test_a_folder_is_for_one_user_and_is_removed(place: Path) -> None:
     assert not list(place.iterdir())
 
 
+@pytest.mark.soak
 def test_the_folder_of_a_process_that_was_killed_is_removed_and_others_stay(place: Path) -> None:
     """A folder with a similar name, and that of a process that lives."""
     (place / "lading-tmp").mkdir()

@@ -51,6 +51,7 @@ def test_tasks_that_have_not_begun_are_cancelled() -> None:
     threads.wait(60)
 
 
+@pytest.mark.soak
 def test_the_process_ends_without_them() -> None:
     script = (
         "import threading; from lading.storage.threads import Threads\n"
@@ -63,6 +64,7 @@ def test_the_process_ends_without_them() -> None:
     assert (found.stdout, found.stderr, found.returncode) == ("end\n", "", 0)
 
 
+@pytest.mark.mechanism("fork beside threads")
 def test_a_fork_waits_for_a_task_that_holds_a_lock() -> None:
     """Else the lock would never be free in the child."""
     lock, stop = threading.Lock(), threading.Event()

@@ -61,6 +61,7 @@ def test_a_server_without_ranges_is_told() -> None:
         _store(server.url).get_ranges(f"{server.url}/a.bin", [(5, 10)])
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "whole"])  # which says: no ranges
 def test_an_answer_that_is_spoiled_once_is_made_good(server: RangeServer, kind: str) -> None:
     with fault_proxy(server.url, [kind]) as proxy:
@@ -70,6 +71,7 @@ def test_an_answer_that_is_spoiled_once_is_made_good(server: RangeServer, kind: 
         assert proxy.spoiled == {kind: 1}
 
 
+@pytest.mark.soak
 def test_a_dataset_of_a_web_server(server: RangeServer) -> None:
     names = f"{server.url}/tars/{{00..{_COUNT - 1}}}.tar"
     dataset = lading.open(names)

@@ -42,6 +42,7 @@ _ROWS = st.lists(
 )
 
 
+@pytest.mark.soak
 @given(one=_ROWS, other=_ROWS)
 def test_each_function_gets_the_bytes_of_its_column(
     files: list[LocalMap],

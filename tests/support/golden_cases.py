@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import tarfile
 from collections.abc import Callable
@@ -43,6 +44,19 @@ class View:
     open: dict[str, Any]
     samples: list[dict[str, dict[str, Any]]]
     error_ok: bool
+
+
+@cache
+def unpacked(folder: Path, family: str) -> Path:
+    """Return the folder of a family's cases below a folder that the processes of a run share; the first unpacks it."""
+    place = folder / f"golden-{family}"
+    with (folder / f"golden-{family}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not place.exists():
+            with tarfile.open(ARCHIVES / f"{family}.tar.xz") as archive:
+                archive.extractall(place.with_suffix(".new"), filter="data")
+            place.with_suffix(".new").rename(place)
+    return place
 
 
 @cache

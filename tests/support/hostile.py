@@ -4,12 +4,13 @@
         ...
 
     @pytest.fixture(scope="module")
-    def verdicts(golden, tmp_path_factory):
-        return judge_cases(sorted(golden("hostile-wds").iterdir()), Path(__file__), tmp_path_factory.mktemp("hostile"))
+    def judge(golden, tmp_path_factory):
+        with Judge(Path(__file__), tmp_path_factory.mktemp("hostile")) as judge:
+            yield judge
 
     @pytest.mark.parametrize("case", case_names("hostile-wds"))
-    def test_hostile(verdicts, case):
-        assert verdicts[case] == []
+    def test_hostile(golden, judge, case):
+        assert judge(golden("hostile-wds") / case) == []
 
 A case that must fail has to end in one of lading's own errors that names what is at fault; one that may be read has to
 end in data or such an error. Neither may hang, crash, use much memory, write outside its folder or run code.
@@ -22,9 +23,8 @@ import select
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pytest
 
@@ -49,31 +49,48 @@ def source_of(opened: dict[str, Any]) -> str | list[str]:
     return found
 
 
-def judge_cases(
-    cases: Sequence[Path], reader: Path, scratch: Path, max_seconds: int = 20, max_rss_mb: int = 1024, *,
-    max_wait_s: float = 300, times: int = 1,
-) -> dict[str, list[str]]:  # fmt: skip
-    """Return the faults in how `reader`'s `read_case` handled each case, by name of the case; nothing if all is well.
+class Judge:
+    """Has cases read by the `read_case` of a module, all by one process, and tells the faults in how it took them.
 
     A case's own limits hold if they are lower than these. Seconds are processor time, because a machine may be busy.
     After `max_wait_s` of silence a case counts as hanging; a case may have its own. A case that is read several `times`
     may take its seconds that often.
+
+    Args:
+        reader: the module.
+        scratch: folder in which each case gets a copy of its own.
+        max_seconds: processor time of a case.
+        max_rss_mb: peak memory of a case.
+        max_wait_s: time of a case.
+        times: how often a case is read.
     """
-    verdicts: dict[str, list[str]] = {}
-    child: subprocess.Popen[str] | None = None
-    for case in cases:
-        folder = scratch / case.name / "a" / "b" / "case"
+
+    def __init__(
+        self, reader: Path, scratch: Path, max_seconds: int = 20, max_rss_mb: int = 1024, *, max_wait_s: float = 300,
+        times: int = 1,
+    ) -> None:  # fmt: skip
+        self._reader, self._scratch, self._max_wait_s, self._times = reader, scratch, max_wait_s, times
+        self._limits = {"max_seconds": max_seconds, "max_rss_mb": max_rss_mb}
+        self._child: subprocess.Popen[str] | None = None
+
+    def __call__(self, case: Path) -> list[str]:
+        """Return the faults of a case; nothing if all is well."""
+        folder = self._scratch / case.parent.name / case.name / "a" / "b" / "case"
         shutil.copytree(case, folder)
-        if child is None or child.poll() is not None:
-            child = _start(reader)
-        limits = {"max_seconds": max_seconds, "max_rss_mb": max_rss_mb}
+        if self._child is None or self._child.poll() is not None:
+            self._child = _start(self._reader)
         spec = load_spec(folder)
-        spec |= {name: min(spec.get(name, most), most) for name, most in limits.items()}
-        spec["max_seconds"] *= times
-        verdicts[case.name] = _judge(folder, spec, scratch, child, spec.get("max_wait_s", max_wait_s))
-    if child is not None and child.poll() is None:
-        child.communicate()
-    return verdicts
+        spec |= {name: min(spec.get(name, most), most) for name, most in self._limits.items()}
+        spec["max_seconds"] *= self._times
+        return _judge(folder, spec, self._scratch, self._child, spec.get("max_wait_s", self._max_wait_s))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End the process."""
+        if self._child is not None and self._child.poll() is None:
+            self._child.communicate()
 
 
 def _start(reader: Path) -> subprocess.Popen[str]:

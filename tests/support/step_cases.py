@@ -17,7 +17,19 @@ from PIL import Image
 import lading
 from tars import tar_of
 
-__all__ = ["CASES", "ROWS", "SOURCES", "StepCase", "more", "odd", "plain_rows", "write_sources"]
+__all__ = [
+    "CASES",
+    "ROWS",
+    "SOURCES",
+    "Row",
+    "StepCase",
+    "drawn",
+    "firsts",
+    "more",
+    "odd",
+    "plain_rows",
+    "write_sources",
+]
 
 SOURCES = ("in.tar", "in.parquet")
 Row = dict[str, Any]
@@ -115,9 +127,9 @@ class StepCase:
     plain: Callable[[list[Row]], list[Row]]
 
 
-def _drawn(seed: int) -> list[int]:
-    """Numbers in the order of their draws."""
-    return [int(n) for n in np.argsort(np.random.PCG64(seed).random_raw(len(ROWS)), kind="stable")]
+def drawn(seed: int, count: int) -> list[int]:
+    """Return so many numbers in the order of their draws."""
+    return [int(n) for n in np.argsort(np.random.PCG64(seed).random_raw(count), kind="stable")]
 
 
 def _without(*names: str) -> Callable[[list[Row]], list[Row]]:
@@ -136,7 +148,8 @@ def _scored(row: Row) -> Row:
     return row | ({"score": SCORES[row["__key__"]]} if row["__key__"] in SCORES else {})
 
 
-def _firsts(rows: list[Row], key: Callable[[Row], Any]) -> list[Row]:
+def firsts(rows: list[Row], key: Callable[[Row], Any]) -> list[Row]:
+    """Return the rows whose key no earlier row has."""
     firsts: dict[Any, Row] = {}
     for row in rows:
         firsts.setdefault(key(row), row)
@@ -169,12 +182,12 @@ CASES: dict[str, StepCase] = {
         lambda rows: [r for r in rows if 6 + r["json"]["id"] >= 10],
     ),
     "dedup by a column": StepCase(
-        ["--dedup", "txt"], lambda ds, _: ds.dedup("txt"), lambda rows: _firsts(rows, lambda r: r["txt"])
+        ["--dedup", "txt"], lambda ds, _: ds.dedup("txt"), lambda rows: firsts(rows, lambda r: r["txt"])
     ),
     "dedup by fields": StepCase(
         ["--dedup", "json.lang,cls"],
         lambda ds, _: ds.dedup(["json.lang", "cls"]),
-        lambda rows: _firsts(rows, lambda r: (r["json"]["lang"], r["cls"])),
+        lambda rows: firsts(rows, lambda r: (r["json"]["lang"], r["cls"])),
     ),
     "take": StepCase(
         ["--take", "keys.txt"],
@@ -184,10 +197,10 @@ CASES: dict[str, StepCase] = {
     "sample": StepCase(
         ["--sample", "5", "--seed", "2"],
         lambda ds, _: ds.sample(5, seed=2),
-        lambda rows: [rows[i] for i in sorted(_drawn(2)[:5])],
+        lambda rows: [rows[i] for i in sorted(drawn(2, len(rows))[:5])],
     ),
     "shuffle": StepCase(
-        ["--shuffle", "--seed", "3"], lambda ds, _: ds.shuffle(3), lambda rows: [rows[i] for i in _drawn(3)]
+        ["--shuffle", "--seed", "3"], lambda ds, _: ds.shuffle(3), lambda rows: [rows[i] for i in drawn(3, len(rows))]
     ),
     "sort": StepCase(
         ["--sort", "cls:desc"],

@@ -29,6 +29,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("through", ["pickle", "json"])
 @pytest.mark.parametrize(
     "options",
@@ -38,13 +39,14 @@ def test_a_loader_of_lading(folder: Path, options: dict[str, Any], through: Any)
     assert_exact_resume(lambda: lading.loader(folder, 4, shuffle=True, **options), through=through)
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_a_mixture_without_an_end(folder: Path) -> None:
     ds = lading.open(folder)
     mixture = lading.mix({"a": (ds, 0.3), "b": (ds[:5], 0.7)}, stop="never")
     assert_exact_resume(lambda: lading.loader(mixture, 4, shuffle=True, decode=False), num_batches=20)
 
 
+@pytest.mark.soak
 @pytest.mark.filterwarnings("ignore:'set_vital' is deprecated")  # of torchdata's
 def test_a_stateful_data_loader(folder: Path) -> None:
     module = pytest.importorskip("torchdata.stateful_dataloader")

@@ -3,6 +3,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pyarrow as pa
+import pytest
 from hypothesis import given, settings
 
 from lading.features.items import INTERLEAVED_SCHEMA, is_interleaved_schema, sample_starts
@@ -22,6 +23,7 @@ def test_keys_hold_the_one_where_only_the_other_was_ruled_out(without_dots: str,
     assert "/" not in without_slashes
 
 
+@pytest.mark.soak
 @given(strategies.sample_tables(nulls=False))
 @settings(max_examples=30)
 def test_tables_without_nulls_have_none(table: pa.Table) -> None:

@@ -49,6 +49,8 @@ except lading.errors.CorruptShard as error:
 """
 
 
+@pytest.mark.mechanism("files that change under a loader")
+@pytest.mark.cases(1)
 @pytest.mark.parametrize(
     "name, how, workers",
     [

@@ -25,7 +25,7 @@ def _batches(source: Any, **options: Any) -> list[Any]:
     return [*lading.loader(source, 4, **{"shuffle": "global", "seed": 1, "decode": False, **options})]
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_a_document_that_is_its_own_neighbour(documents: Dataset) -> None:
     """A concatenation, a padded batch and a mixture give a document twice; a step in between reads it otherwise."""
     twice = lading.concat([documents, documents])
@@ -63,6 +63,7 @@ def test_all_rows_of_a_table_say_whether_their_document_comes_again(documents: D
         assert {name for name, padding in again if padding} == {*(_IDS[:count] * 4)[: 4 - len(left)]}
 
 
+@pytest.mark.soak
 def test_reading_by_number_holds_no_map(documents: Dataset) -> None:
     """Views keep their map as long as they live; a fetcher that kept each would hold every file of a large dataset."""
     for _ in range(3):

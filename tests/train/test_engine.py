@@ -112,6 +112,7 @@ def test_a_store_that_does_not_answer_is_an_error_that_names_the_shard(far: FarS
     _wait_until(lambda: not _threads())
 
 
+@pytest.mark.soak
 def test_a_slow_answer_is_no_error(far: FarStore) -> None:
     loader = _far_loader(far, "mds", ahead_bytes=8 * _BYTES)
     far.answers.clear()
@@ -119,6 +120,7 @@ def test_a_slow_answer_is_no_error(far: FarStore) -> None:
     assert _keys(loader) == _KEYS
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("name", _FORMATS)
 def test_training_goes_on_after_a_store_has_failed(far: FarStore, name: str) -> None:
     options: dict[str, Any] = {"ahead_bytes": 8 * _BYTES, "shuffle": Shuffle("block", 5, 1, 2), "seed": 4}
@@ -149,6 +151,7 @@ def _truncated(path: Path) -> None:
     os.truncate(path, path.stat().st_size // 2)
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("change", [_removed, _replaced, _truncated])
 @pytest.mark.parametrize("name", _FORMATS)
 def test_a_shard_that_changes_in_an_epoch(folders: Path, tmp_path: Path, name: str, change: Any) -> None:
@@ -270,6 +273,7 @@ def _finishes(loader: Loader) -> None:
         _keys(loader)
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("leave", [_breaks, _raises, _drops, _finishes])
 @pytest.mark.parametrize("decode", [False, None])
 def test_threads_end_with_the_loop(far: FarStore, leave: Callable[[Loader], None], decode: Any) -> None:
@@ -348,7 +352,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     return {f"far://{path.relative_to(folder)}": path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.soak
 @pytest.mark.parametrize("shuffle", [False, "global", Shuffle("block", 5, 2, 2), Shuffle("block", 20, 4, 4)])
 @pytest.mark.parametrize("samples, batch_size", [(24, 3), (8, 1), (60, 8), (0, 4)])
 def test_what_is_read_ahead_is_bounded(large: dict[str, bytes], shuffle: Any, samples: int, batch_size: int) -> None:
@@ -392,7 +396,7 @@ print(grown[-1] - grown[0])
 """
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_memory_does_not_grow_from_epoch_to_epoch(folders: Path) -> None:
     """In a process of its own: other tests leave memory behind that is used again, or not."""
     asked = [sys.executable, "-c", _FIVE_EPOCHS, str(folders / "parquet"), str(20 * _COUNT)]
@@ -431,6 +435,7 @@ def test_a_changed_file_of_a_loader_with_maps_is_noticed(folders: Path, tmp_path
         _keys(loop)
 
 
+@pytest.mark.soak
 def test_tiny_samples_are_not_planned_far_ahead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The bytes would allow millions of samples, for which the first batch must not wait."""
     with lading.writer(tmp_path / "tiny", format="arrow") as writer:

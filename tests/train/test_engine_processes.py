@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,6 @@ import pytest
 
 import lading
 from processes import children, wait_until_gone
-from soak import some_pairs
 
 _COUNT = 240
 _KEYS = [f"{i:05}" for i in range(_COUNT)]
@@ -88,6 +88,7 @@ print(json.dumps([first, second, state, end]))
 """
 
 
+@pytest.mark.mechanism("torch.distributed")
 def test_two_real_processes_then_three(data: Path, tmp_path: Path) -> None:
     pytest.importorskip("torch")
     process = _run(_RANKS, data, tmp_path)
@@ -125,6 +126,7 @@ print("epoch", loader.epoch, flush=True)
 """
 
 
+@pytest.mark.mechanism("a training job that is killed")
 def test_a_killed_job_starts_again_at_once(data: Path, tmp_path: Path) -> None:
     log = tmp_path / "log"
     log.touch()
@@ -174,6 +176,7 @@ for i, batch in enumerate(loader):
 """
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("shuffle", ["global", "block"])
 def test_ctrl_c_ends_at_once_while_a_store_is_silent(tmp_path: Path, shuffle: str) -> None:
     temporary = tmp_path / "temporary"
@@ -218,10 +221,11 @@ while True:
 """
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.mechanism("Ctrl-C in a loop")
+@pytest.mark.cases(1)
 @pytest.mark.parametrize(
     "kind, where",
-    some_pairs(["threads", "workers", "torch"], ["transform", "batch_transform", "batches"]),
+    [*product(["threads", "workers", "torch"], ["transform", "batch_transform", "batches"])],
 )
 def test_ctrl_c_ends_in_any_phase(data: Path, where: str, kind: str) -> None:
     """In the first batch, while a function does not return, and in the middle of epochs; as a terminal sends it."""
@@ -242,6 +246,7 @@ def test_ctrl_c_ends_in_any_phase(data: Path, where: str, kind: str) -> None:
     wait_until_gone(running)
 
 
+@pytest.mark.mechanism("fork in a loop")
 def test_a_forked_process_begins_a_loop_of_its_own(data: Path) -> None:
     """While the threads of the parent read: a lock that one of them holds is never free in the child."""
     loader = lading.loader(data, 4, shuffle=True, transform=lambda sample: sample)
@@ -273,6 +278,7 @@ def test_a_forked_process_begins_a_loop_of_its_own(data: Path) -> None:
     assert seen + [key for batch in loop for key in batch["__key__"]] == whole
 
 
+@pytest.mark.mechanism("torch's workers over a loader")
 def test_workers_of_torch(data: Path) -> None:
     """A loader in an iterable dataset, of which each worker is a rank."""
     torch = pytest.importorskip("torch")
@@ -304,7 +310,8 @@ for i, batch in enumerate(loader):
 """
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.mechanism("files that are cut under a loader")
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("name", ["webdataset", "mds", "arrow", "parquet"])
 def test_truncated_files_do_not_end_the_process_without_maps(tmp_path: Path, name: str) -> None:
     with lading.writer(tmp_path / "data", format=name, rows_per_shard=60) as writer:

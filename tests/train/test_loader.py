@@ -56,7 +56,7 @@ def _keys(loaders: list[Loader]) -> list[str]:
     return keys(given(loaders))
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.cases(2)
 @pytest.mark.parametrize("name", _FORMATS)
 @pytest.mark.parametrize("shuffle", [False, True, "global", "block"])
 def test_the_order_is_one_for_any_number_ofranks(texts: Path, name: str, shuffle: Any) -> None:
@@ -138,6 +138,7 @@ def test_what_is_no_state_is_refused(texts: Path, change: Any, words: str) -> No
         loader.load_state_dict({} if change is None else {**loader.state_dict(), **change})
 
 
+@pytest.mark.soak
 def test_steps_before_the_loader(texts: Path, images: Path) -> None:
     chosen = lading.open(texts / "webdataset").where("number >= 20").map(lambda s: {**s, "twice": 2 * s["number"]})
     batches = [*lading.loader(chosen, 8, shuffle=True, seed=2)]
@@ -208,6 +209,7 @@ def test_an_error_of_a_sample_says_what_to_type(damaged: Path) -> None:
             list(lading.loader(damaged, 10, columns=["cls"], transform=lambda _, wrong=wrong: wrong, on_error="skip"))
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("shuffle", [False, True])
 def test_a_broken_image_is_replaced_by_the_next_sound_one(damaged: Path, shuffle: bool) -> None:
     whole = _keys([lading.loader(damaged, 8, shuffle=shuffle, decode=False)])

@@ -103,7 +103,7 @@ def test_the_next_epoch_goes_on_with_samples_that_were_not_seen(sources: dict[st
     assert len({*web[:40]}) == 40
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @settings(max_examples=settings.default.max_examples // 2)
 @given(data=st.data())
 def test_training_goes_on_at_the_next_sample(sources: dict[str, Dataset], data: st.DataObject) -> None:
@@ -159,7 +159,7 @@ def _plain(sample: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in sample.items() if value is not None}
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.soak
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("shuffle", [False, True])
 def test_documents_are_mixed_with_samples(
@@ -181,6 +181,7 @@ def test_documents_are_mixed_with_samples(
     assert [*half] == batches[2:]
 
 
+@pytest.mark.soak
 def test_a_mixture_with_documents_takes_columns_transforms_and_errors(
     sources: dict[str, Dataset], documents: Dataset, tmp_path: Path
 ) -> None:
@@ -203,6 +204,7 @@ def test_a_mixture_with_documents_takes_columns_transforms_and_errors(
     assert all("items" in sample for sample in next(iter(skipping)))
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("collate", ["list", "arrow"])
 def test_documents_of_one_id_that_are_neighbours_stay_apart(documents: Dataset, collate: Any) -> None:
     one, other = documents[:1], documents[1:2]
@@ -228,6 +230,7 @@ def test_sources_are_opened(sources: dict[str, Dataset]) -> None:
     assert one == other
 
 
+@pytest.mark.soak
 def test_ranks_share_a_mixture(sources: dict[str, Dataset]) -> None:
     mixture = _mixed(sources)
     alone = _keys(lading.loader(mixture, 1, shuffle=True))

@@ -74,6 +74,7 @@ def _order(source: Path, **options: Any) -> list[int]:
     return [int(key) for batch in lading.loader(source, 7, **options) for key in batch["__key__"]]
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("length", [1, 16, 1000])
 @pytest.mark.parametrize("end", [None, _END])
 def test_split_cuts_the_stream_of_all_documents(texts: Path, length: int, end: int | None) -> None:
@@ -127,7 +128,7 @@ def test_best_fit_places_the_longest_first_where_room_is_least(tmp_path: Path) -
     assert batch["segment_ids"].tolist() == [[1] * 2 + [2] * 3 + [3] * 5, [1] * 6 + [2] * 4]
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @given(data=st.data())
 def test_packing_goes_on_at_the_next_sequence(texts: Path, data: st.DataObject) -> None:
     """Stopped anywhere, and resumed with other batches, an epoch is what it is undisturbed; and so is the next one."""
@@ -168,6 +169,7 @@ def test_packing_goes_on_at_the_next_sequence(texts: Path, data: st.DataObject) 
     assert before[: len(epochs[0] + epochs[1])] == epochs[0] + epochs[1]
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("method", _METHODS)
 def test_ranks_share_the_documents(texts: Path, method: str) -> None:
     found = [sorted(_pieces([*_packed(texts / "parquet", method, length=64, rank=i, world=3)])) for i in range(3)]
@@ -220,6 +222,7 @@ def test_texts_of_any_batch(texts: Path, source: str, collate: Any) -> None:
     assert _flat([*packed])[: len(stream)] == stream
 
 
+@pytest.mark.soak
 def test_texts_are_tokenized_by_the_batch_where_the_tokenizer_can(texts: Path) -> None:
     tokenizers = pytest.importorskip("tokenizers")
     words = {str(token): token for ids in _DOCUMENTS for token in ids}
@@ -320,6 +323,7 @@ def _prompts(documents: lading.Dataset, length: int = 1200, **options: Any) -> P
     return lading.pack(loader, length, **{"method": "best-fit", "keep": ["id", "images"], "window": 2, **options})
 
 
+@pytest.mark.soak
 def test_images_stay_with_their_documents(documents: lading.Dataset) -> None:
     expected = {each["sample_id"]: _prompt(each) for each in documents}
     seen = []

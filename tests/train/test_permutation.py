@@ -39,6 +39,7 @@ def test_orders_do_not_change_between_versions() -> None:
     assert Permutation(10, derived_key(7, 0, "samples")).at(np.arange(10)).tolist() == [1, 9, 3, 5, 2, 7, 8, 6, 4, 0]
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("count", [5, 16, 40])
 def test_every_number_is_as_likely_at_every_place(count: int) -> None:
     keys = 100 * count

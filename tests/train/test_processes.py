@@ -70,7 +70,7 @@ def _shared_names(pid: int) -> set[str]:
     return {path for path in (*open_files(pid), *(line.split()[-1] for line in lines)) if path.startswith("/dev/shm")}
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.parametrize(
     "workers, collate, options",
     [
@@ -110,6 +110,7 @@ def test_batches_are_those_without_workers(images: Path, workers: int, collate: 
     wait_until_gone(seen[0])
 
 
+@pytest.mark.mechanism("errors of a loader's workers")
 def test_an_error_is_that_without_workers(numbers: Path) -> None:
     class OwnError(Exception):
         def __init__(self, one: int, two: int) -> None:
@@ -151,6 +152,7 @@ def test_errors_cross_with_all_that_they_came_from() -> None:
     assert isinstance(found.__cause__, ZeroDivisionError)
 
 
+@pytest.mark.mechanism("a worker of a loader that is killed")
 def test_a_worker_that_is_killed_is_an_error(numbers: Path) -> None:
     loader = lading.loader(numbers, 4, workers=2)
     loop = iter(loader)
@@ -169,6 +171,7 @@ def test_a_worker_that_is_killed_is_an_error(numbers: Path) -> None:
     assert len([*loader]) == len(loader), "the next loop has new workers"
 
 
+@pytest.mark.soak
 def test_a_worker_that_stands_still_is_an_error(numbers: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lading.train.processes._GRACE_S", 0.0)
     before = children(os.getpid())
@@ -181,6 +184,7 @@ def test_a_worker_that_stands_still_is_an_error(numbers: Path, monkeypatch: pyte
     wait_until_gone([running])
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("workers", [0, 1])
 def test_a_function_that_hangs_is_an_error_that_shows_it(numbers: Path, workers: int) -> None:
     before = children(os.getpid())
@@ -200,6 +204,7 @@ def test_a_function_that_hangs_is_an_error_that_shows_it(numbers: Path, workers:
     wait_until_gone([*{*children(os.getpid())} - {*before}])
 
 
+@pytest.mark.mechanism("the end of a loader's workers")
 def test_workers_end_with_a_loop_that_ends_early(numbers: Path) -> None:
     before = children(os.getpid())  # a loader of an earlier test may not be collected yet
     loader = lading.loader(numbers, 4, workers=1)
@@ -211,6 +216,7 @@ def test_workers_end_with_a_loop_that_ends_early(numbers: Path) -> None:
     assert loader.epoch == 0
 
 
+@pytest.mark.soak
 def test_what_cannot_be_pickled_is_refused(numbers: Path) -> None:
     lock = threading.Lock()
     with pytest.raises(UsageError, match=r"cannot be sent this value.*found transform=.*workers=0"):
@@ -221,6 +227,7 @@ def test_what_cannot_be_pickled_is_refused(numbers: Path) -> None:
         lading.loader(numbers, 4, workers=-1)
 
 
+@pytest.mark.soak
 def test_a_python_without_a_program_is_advised_to_use_threads(numbers: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", "")
     with pytest.raises(UsageError, match=r"sys\.executable is empty.*workers=0"):
@@ -245,6 +252,7 @@ for batch in lading.loader(sys.argv[1], 4, workers=2, transform=transform):
 """
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_workers_end_with_the_program(numbers: Path, number: signal.Signals, tmp_path: Path) -> None:
     """A script without `if __name__ == "__main__"`, ended while a worker is in the middle of a function."""

@@ -41,6 +41,7 @@ def _draws(*loaders: Loader) -> dict[int, int]:
     return found
 
 
+@pytest.mark.mechanism("draws in a loader's workers")
 def test_draws_do_not_depend_on_who_makes_the_batches(folder: Path) -> None:
     expected = _draws(_loader(folder))
     assert len(set(expected.values())) == len(expected) == COUNT
@@ -62,6 +63,7 @@ def test_draws_differ_between_epochs_and_seeds(folder: Path) -> None:
     assert not {*first.values()} & {*other.values()}
 
 
+@pytest.mark.soak
 def test_mixtures_draw(folder: Path) -> None:
     ds = lading.open(folder).select("number")
 
@@ -85,6 +87,7 @@ def test_a_replaced_sample_draws_too(folder: Path) -> None:
     assert sum(loader.counts.values()) == 1
 
 
+@pytest.mark.soak
 def test_resume_is_exact_only_with_the_generator(folder: Path) -> None:
     assert_exact_resume(lambda: _loader(folder), num_stops=2)
     with pytest.raises(AssertionError, match="two new loaders give different batches"):
@@ -104,6 +107,7 @@ def _of_default(sample: dict[str, Any], rng: int = 0) -> dict[str, Any]:
     return {"drawn": rng, **sample}
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(
     "transform, draws",
     [

@@ -71,6 +71,7 @@ def test_what_is_no_rank_is_refused(rank: Any, world: Any, environment: Mapping[
         rank_and_world_size(rank, world, environment)
 
 
+@pytest.mark.soak
 def test_nothing_is_imported_or_initialised() -> None:
     script = (
         "import sys; from lading.train.ranks import rank_and_world_size as f; f(); assert 'torch' not in sys.modules"
@@ -109,6 +110,7 @@ def test_a_local_world_size_that_is_no_number_is_refused() -> None:
         cores_of_rank({"LOCAL_WORLD_SIZE": "x"})
 
 
+@pytest.mark.soak
 def test_ranks_of_torchrun_decode_in_several_threads(tmp_path: Path) -> None:
     """torchrun gives each rank one thread of OpenMP, by which pyarrow counts cores."""
     with lading.writer(tmp_path / "samples", format="webdataset") as writer:

@@ -95,7 +95,7 @@ def _read(far: CountingStore, name: str, world: int, **options: Any) -> tuple[li
     return found, far.bytes_read, far.requests["get_ranges"]
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.soak
 @pytest.mark.parametrize("world, most", [(1, 1.1), (4, 1.2)])
 @pytest.mark.parametrize("shuffle", ["block", False])
 @pytest.mark.parametrize("name", [*_RANGES, *_UNITS])
@@ -110,6 +110,7 @@ def test_each_block_is_read_once(far: CountingStore, name: str, shuffle: Any, wo
     assert requests <= world * (12 * _SHARDS) + 1.2 * _COUNT
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("name", ["webdataset", "mds", "arrow"])
 def test_a_global_shuffle_reads_little_more_than_its_samples(far: CountingStore, name: str) -> None:
     keys, read, requests = _read(far, name, 4, shuffle="global")
@@ -137,6 +138,7 @@ def test_opening_reads_heads(far: CountingStore, name: str) -> None:
     assert sum(far.requests.values()) <= 24
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("name", ["webdataset", "mds", "arrow-zstd", "parquet"])
 def test_a_resumed_epoch_reads_one_round_again(far: CountingStore, name: str) -> None:
     options: dict[str, Any] = {
@@ -177,7 +179,7 @@ class _Busy(Exception):
     status = 503
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.soak
 @pytest.mark.parametrize("name", ["webdataset", "mds", "arrow", "parquet"])
 def test_a_busy_server_is_asked_again_or_is_an_error_that_names_the_shard(store: MemoryStore, name: str) -> None:
     failing = _Failing(store)

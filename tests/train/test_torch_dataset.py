@@ -13,7 +13,6 @@ import lading
 from lading.errors import UsageError
 from lading.train.loader import Loader
 from numbered import write_numbered
-from soak import some
 
 torch = pytest.importorskip("torch")
 DataLoader = torch.utils.data.DataLoader
@@ -51,17 +50,17 @@ def _workers(dataset: Any, workers: int, **options: Any) -> Any:
     return DataLoader(dataset, batch_size=None, num_workers=workers, **options)
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(
     "workers, options",
-    some(
+    [
         (0, {}),
         (3, {}),
         (2, {"persistent_workers": True}),
-        pytest.param(2, {"multiprocessing_context": "spawn", "persistent_workers": True}, marks=pytest.mark.slow),
-        pytest.param(2, {"multiprocessing_context": "forkserver"}, marks=pytest.mark.slow),
+        pytest.param(2, {"multiprocessing_context": "spawn", "persistent_workers": True}, marks=pytest.mark.soak),
+        pytest.param(2, {"multiprocessing_context": "forkserver"}, marks=pytest.mark.soak),
         (1, {}),
-        least=4,
-    ),
+    ],
 )
 def test_the_order_is_that_of_the_loader(
     folder: Path, epochs: list[list[list[int]]], workers: int, options: dict[str, Any]
@@ -75,7 +74,7 @@ def test_the_order_is_that_of_the_loader(
         assert [_numbers(loader) for _ in range(2)] == epochs[1:]
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.mechanism("torch's workers share an epoch")
 @pytest.mark.parametrize(
     "options", [{"last": "drop"}, {"last": "pad"}, {"rank": 1, "world_size": 2}, {"shuffle": "block"}]
 )
@@ -86,10 +85,12 @@ def test_any_share_of_the_epoch(folder: Path, options: dict[str, Any]) -> None:
         alone.set_epoch(0)
 
 
+@pytest.mark.soak
 def test_more_workers_than_batches(folder: Path) -> None:
     assert _numbers(_workers(_loader(folder, 53).to_torch(), 2)) == _numbers(_loader(folder, 53))
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("persistent", [False, True])
 def test_a_loop_that_ends_early_is_an_epoch(
@@ -100,6 +101,7 @@ def test_a_loop_that_ends_early_is_an_epoch(
     assert _numbers(loader) == epochs[1]
 
 
+@pytest.mark.soak
 def test_training_goes_on_with_other_workers(folder: Path, epochs: list[list[list[int]]]) -> None:
     dataset = _loader(folder).to_torch()
     loader = _workers(dataset, 2)
@@ -124,6 +126,7 @@ def test_the_end_of_an_epoch_is_the_begin_of_the_next(folder: Path, epochs: list
     assert (resumed.epoch, _numbers(resumed)) == (1, epochs[1])
 
 
+@pytest.mark.soak
 def test_a_seed_that_comes_again_is_another_loop(folder: Path, epochs: list[list[list[int]]]) -> None:
     loader = _workers(_loader(folder).to_torch(), 2)
     for epoch in epochs:
@@ -151,6 +154,7 @@ def test_workers_that_disagree_about_the_epoch_are_an_error(folder: Path) -> Non
         loops.begin(4, mark=7)
 
 
+@pytest.mark.soak
 def test_a_worker_that_is_late_to_its_first_loop(folder: Path) -> None:
     """Persistent workers: the first may be in the next loop already, if the program ended the loop early."""
     loops = _loader(folder).to_torch()._loops
@@ -159,6 +163,7 @@ def test_a_worker_that_is_late_to_its_first_loop(folder: Path) -> None:
     assert [loops.begin(i, mark=6)[0] for i in (1, 0)] == [2, 2]
 
 
+@pytest.mark.soak
 def test_an_error_of_a_worker_names_the_sample(folder: Path) -> None:
     loader = _workers(_loader(folder, shuffle=False, transform=_refuse_seven).to_torch(), 2)
     with pytest.raises(lading.errors.FunctionError, match=r"shard\.00000\.mds row 7: .*ValueError: seven"):
@@ -171,8 +176,8 @@ def _refuse_seven(sample: dict[str, Any]) -> dict[str, Any]:
     return sample
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("workers, every", some((2, 3), (0, 1), (2, 1), (0, 3), least=2))
+@pytest.mark.soak
+@pytest.mark.parametrize("workers, every", [(2, 3), (0, 1), (2, 1), (0, 3)])
 def test_states_of_a_stateful_data_loader(
     folder: Path, epochs: list[list[list[int]]], workers: int, every: int
 ) -> None:

@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lading
+from in_process import by_tasks
 from lading.arrow.references import FileEntry, concat, files_of, make_refs, unpack, with_files
 from lading.dataset.order import arranged
 from lading.dataset.order.arranged import Arranged, Spool
@@ -35,6 +36,7 @@ def _origin(count: int) -> Origin:
     return Origin(range(count), np.array([count]), ["a"].__getitem__, "samples")
 
 
+@pytest.mark.soak
 @given(
     st.lists(st.integers(1, 3), min_size=1, max_size=80), st.integers(0, 99), st.integers(1, 30),
     st.sampled_from([1, 3000, 1 << 20]), st.booleans(),
@@ -83,7 +85,7 @@ def test_samples_of_one_id_stay_two() -> None:
     assert found == [[3, 1], [2]]
 
 
-@pytest.mark.one_in(9)
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("kind", ["parquet", "tar", "tar.gz"])
 def test_a_shuffle_through_a_temporary_file(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(arranged, "HELD_BYTES", 10_000)
@@ -106,12 +108,13 @@ def test_a_shuffle_through_a_temporary_file(kind: str, tmp_path: Path, monkeypat
         assert [int(sample["txt"][:5]) for sample in chosen] == expected
         for workers in (1, 2):
             to = tmp_path / f"out{workers}"
-            chosen.write(to, "webdataset", shard_size="50kb", workers=workers, verify=True)
+            chosen.write(to, "webdataset", shard_size="50kb", **by_tasks(workers), verify=True)
             with lading.open(to) as back:
                 assert [int(sample["txt"][:5]) for sample in back] == expected
     assert not list((tmp_path / "temporary").iterdir())
 
 
+@pytest.mark.soak
 def test_references_take_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """References to 300 files of 60 KB values; `bench/order_cases.py` does the same with ten million."""
     held = 3 << 20
@@ -143,6 +146,7 @@ def test_references_take_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None
     assert most < 6 * held
 
 
+@pytest.mark.soak
 def test_payload_is_read_once_and_neighbours_together() -> None:
     count, value = 200, 60_000
     files = {

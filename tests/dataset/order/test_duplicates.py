@@ -34,6 +34,7 @@ def hashes() -> np.ndarray:
     return distinct[rng.integers(0, len(distinct), 400_000)]
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("keep_last", [False, True])
 def test_files_give_the_answer_of_memory(
     hashes: np.ndarray, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keep_last: bool

@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Callable
 from functools import cache
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,6 @@ import pytest
 import lading
 from documents import SAMPLES, documents, picture
 from lading.errors import SourceNotFound, UsageError
-from soak import some_pairs
 from tars import tar_of
 
 COUNT = 300
@@ -136,7 +136,7 @@ CASES: dict[str, tuple[Callable[[lading.Dataset], lading.Dataset], Callable[[_Ro
 }  # fmt: skip
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.soak
 @pytest.mark.parametrize("chain, plain", CASES.values(), ids=CASES.keys())
 def test_it_is_the_plain_computation(
     chain: Callable[[lading.Dataset], lading.Dataset], plain: Callable[[_Rows], _Rows], source: Path
@@ -148,8 +148,8 @@ def test_it_is_the_plain_computation(
         assert len(chosen) == len(expected)
 
 
-@pytest.mark.one_in(2)
-@pytest.mark.parametrize("source, name", some_pairs(SOURCES, CASES, one_in=3), indirect=["source"])
+@pytest.mark.soak
+@pytest.mark.parametrize("source, name", [*product(SOURCES, CASES)], indirect=["source"])
 def test_the_plain_computation_is_written(source: Path, name: str, tmp_path: Path) -> None:
     chain, plain = CASES[name]
     expected = [row["key"] for row in plain(_values())]
@@ -161,7 +161,7 @@ def test_the_plain_computation_is_written(source: Path, name: str, tmp_path: Pat
         assert lading.digest(tmp_path / "out").ordered == lading.digest(chosen).ordered
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.parametrize("source, name, workers", [
     ("webdataset", "shuffle", 3), ("parquet", "between conditions", 3),
     ("jsonl", "between conditions", 2), ("interleaved", "shuffle", 2),
@@ -270,6 +270,7 @@ def test_steps_that_cannot_be(wrong: Callable[[lading.Dataset], object], told: s
         wrong(ds)
 
 
+@pytest.mark.soak
 def test_another_seed_is_another_order_and_the_same_seed_the_same(source: Path) -> None:
     with lading.open(source) as ds:
         orders = [_keys(ds.shuffle(seed)) for seed in (0, 1)]

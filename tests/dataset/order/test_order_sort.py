@@ -40,6 +40,7 @@ def test_it_is_the_order_of_pandas(
     assert found.tolist() == expected.index.tolist()
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("held", [1 << 16, 1 << 30])
 def test_many_rows_are_merged_block_by_block(held: int) -> None:
     rng = np.random.default_rng(0)

@@ -100,6 +100,7 @@ def _size(store: CountingStore, folder: str) -> int:
     return sum(info.size_bytes for info in store.inner.walk(f"far://{folder}"))
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("condition", CONDITIONS)
 def test_a_filter_of_a_written_tar_reads_a_tenth(
     far: CountingStore, samples: list[dict[str, bytes]], condition: str
@@ -140,6 +141,7 @@ def test_an_index_in_the_cache_serves_a_foreign_tar(far: CountingStore, samples:
     assert far.bytes_read - opened <= _size(far, "foreign") / 10
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("condition", [*CONDITIONS, None])
 @pytest.mark.parametrize("max_bytes", [1 << 20, 256 << 20])
 def test_a_tar_without_an_index_is_read_once(
@@ -160,6 +162,7 @@ def test_converting_a_tar_without_an_index_reads_payload_once(far: CountingStore
     assert far.bytes_read <= 1.3 * _size(far, "foreign")  # with two looks at the first samples, 8 MB each at most
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("size", [3_000, 40_000, 2_500_000])
 @pytest.mark.parametrize("view", ["samples", "interleaved"])
 def test_digest_and_diff_read_each_byte_once(far: CountingStore, store: MemoryStore, size: int, view: str) -> None:
@@ -177,6 +180,7 @@ def test_digest_and_diff_read_each_byte_once(far: CountingStore, store: MemorySt
     assert far.bytes_read <= 2 * 1.05 * _size(far, "docs")
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("name", ["webdataset", "mds"])
 def test_verify_reads_what_was_written_once(far: CountingStore, name: str) -> None:
     _open(far, "foreign").write("far://checked", format=name, verify=True, progress=False)
@@ -204,6 +208,7 @@ def test_an_index_of_large_members_reads_headers(far: CountingStore, store: Memo
     assert far.requests["get_ranges"] <= 8 + 4
 
 
+@pytest.mark.soak
 def test_members_larger_than_a_request_are_passed(far: CountingStore, store: MemoryStore) -> None:
     file = io.BytesIO()
     with tarfile.open(fileobj=file, mode="w") as tar:
@@ -276,6 +281,7 @@ def _as_rows(samples: list[dict[str, bytes]], numbers: Iterable[int]) -> list[tu
     return [(samples[i]["jpg"], samples[i]["json"].decode(), samples[i]["txt"].decode()) for i in numbers]
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("name", ["mds", "arrow"])
 @pytest.mark.parametrize("condition", CONDITIONS)
 def test_a_filter_of_another_format_reads_a_tenth(
@@ -288,6 +294,7 @@ def test_a_filter_of_another_format_reads_a_tenth(
     assert far.requests["get_ranges"] <= 2 * COUNT + len(KEPT) + 10
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("name", ["mds", "arrow"])
 def test_writing_filtered_samples_of_another_format_reads_a_tenth(
     far: CountingStore, samples: list[dict[str, bytes]], name: str
@@ -308,6 +315,7 @@ def test_columns_without_payload_of_another_format(
     assert far.bytes_read <= size / 10
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("name", ["mds", "arrow"])
 def test_all_of_another_format_is_read_once_in_few_requests(
     far: CountingStore, samples: list[dict[str, bytes]], name: str
@@ -341,6 +349,7 @@ def test_a_stream_of_pyarrow(
     assert far.requests["get_ranges"] <= 20
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("condition", [CONDITIONS[0], CONDITIONS[2]])
 def test_a_filter_of_parquet_reads_the_pages_of_kept_samples(
     far: CountingStore, samples: list[dict[str, bytes]], condition: str
@@ -362,6 +371,7 @@ def _put_parquet(store: MemoryStore, table: pa.Table, **options: Any) -> int:
     return len(file.getvalue())
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("nullable", [True, False])
 @pytest.mark.parametrize("compression", ["none", "snappy", "zstd"])
 @pytest.mark.parametrize("version", ["1.0", "2.0"])
@@ -411,6 +421,7 @@ def test_a_ledger_names_rows_that_were_left_unread(far: CountingStore, store: Me
     assert [line["__key__"] for line in lines] == [key for i, key in enumerate(keys) if i != 7]
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("name", ["mds", "arrow"])
 def test_samples_of_a_batch_are_read_at_once(far: CountingStore, name: str) -> None:
     _open(far, "own").select("__key__", "txt").write("far://texts", format=name, progress=False)

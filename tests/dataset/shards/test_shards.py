@@ -115,6 +115,7 @@ def test_a_file_that_is_cut_meanwhile_is_an_error(golden: Golden, tmp_path: Path
             dataset[9]
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("name, most", [("webdataset", 80), ("mds", 80), ("arrow", 80), ("parquet", 64)])
 def test_shards_stay_open_where_they_take_little_memory(tmp_path: Path, name: str, most: int) -> None:
     rows = pa.table({"txt": [str(i) for i in range(160)]})
@@ -128,6 +129,7 @@ def test_shards_stay_open_where_they_take_little_memory(tmp_path: Path, name: st
         assert ds.take([*range(159, -1, -1)])["txt"].cast(pa.string()).to_pylist() == rows["txt"].to_pylist()[::-1]
 
 
+@pytest.mark.soak
 def test_shards_that_take_much_memory_do_not_all_stay_open(tmp_path: Path) -> None:
     """Unpacked shards of 2.2 MB each, of which those stay open that 128 MB hold."""
     batch = pa.record_batch({"data": [bytes(2_200_000)]})

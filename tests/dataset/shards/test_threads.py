@@ -16,6 +16,7 @@ _COMPRESSED = ("tar.gz", "tar.zst", "mds.zstd", "parquet", "media archive")
 _THREADS = 4
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("documents", [False, True])
 @pytest.mark.parametrize("name", _COMPRESSED)
 def test_each_thread_has_its_samples(tmp_path: Path, name: str, documents: bool) -> None:
@@ -37,6 +38,7 @@ def test_each_thread_has_its_samples(tmp_path: Path, name: str, documents: bool)
             done.result()
 
 
+@pytest.mark.soak
 def test_few_unpacked_files_are_in_memory(tmp_path: Path) -> None:
     shards, size = 16, 4 << 20
     with lading.writer(tmp_path / "tars", rows_per_shard=1, options={"compression": "zstd"}) as writer:

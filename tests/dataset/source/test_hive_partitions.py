@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import lading
+from in_process import by_tasks
 from lading.errors import DataError, SchemaMismatch, UsageError
 
 _FOLDERS = (
@@ -94,7 +95,9 @@ def test_every_face_has_the_columns(folder: Path, tmp_path: Path) -> None:
         assert sum(len(batch) for batch in dataset.batches(columns=["year"], max_rows=1)) == 8
     for name in ("parquet", "webdataset"):
         workers = 2 if (folder.name, name) == ("csv", "parquet") else 1
-        done = lading.convert(folder, tmp_path / "out" / name, format=name, verify=True, workers=workers, shard_size=1)
+        done = lading.convert(
+            folder, tmp_path / "out" / name, format=name, verify=True, **by_tasks(workers), shard_size=1
+        )
         assert (done.samples, done.verified) == (8, True)
         assert lading.open(tmp_path / "out" / name).columns == ["n", "year", "lang"]
         assert lading.diff(folder, tmp_path / "out" / name).equal

@@ -198,6 +198,7 @@ def test_a_folder_of_documents_and_archives_is_one_of_media_archives(tmp_path: P
     assert lading.open(tmp_path / "set").format == "jsonl"
 
 
+@pytest.mark.mechanism("python -m lading")
 def test_the_module_is_the_command() -> None:
     done = subprocess.run([sys.executable, "-m", "lading", "--version"], check=True, capture_output=True, text=True)
     assert done.stdout.startswith("lading ")

@@ -43,6 +43,7 @@ def test_opening_lists_once(far: CountingStore, source: str | list[str]) -> None
     assert far.requests["get_ranges"] <= 5
 
 
+@pytest.mark.soak
 def test_reading_asks_for_no_head_of_a_shard(far: CountingStore) -> None:
     dataset = lading.open("memory://many", stores=Stores({"memory://": far}))
     assert dataset.schema.names == ["__key__", "txt"]

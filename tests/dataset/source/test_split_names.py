@@ -90,6 +90,7 @@ def test_a_folder_of_several_splits_says_what_to_type(tmp_path: Path) -> None:
         lading.open(put(tmp_path / "plain", "part-0.parquet", "part-1.parquet"), split="train")
 
 
+@pytest.mark.soak
 def test_every_verb_takes_the_split(tmp_path: Path) -> None:
     root = put(tmp_path / "set", "train-0.parquet", "test-0.parquet")
     assert lading.verify(root, split="test", deep=True).samples == 1

@@ -16,13 +16,13 @@ import pyarrow.parquet as pq
 import pytest
 
 import lading
+from in_process import by_tasks
 from lading.arrow.references import is_ref
 from lading.errors import DataError, SchemaMismatch, UsageError
 from lading.storage.base import write_file
 from lading.storage.memory import MemoryStore
 from lading.storage.stores import Stores
 from lading.testing import CountingStore
-from soak import some
 from tars import tar_of
 
 _BYTES = b"\xff\xd8\xff"
@@ -76,7 +76,7 @@ def test_steps_run_over_all_parts(parts: list[lading.Dataset]) -> None:
     assert [s["txt"] for s in lading.concat([ds[:2], ds[-1:]])] == ["caption 0", "caption 1", "line 3"]
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.soak
 @pytest.mark.parametrize(
     "target, options", [("parquet", {}), ("webdataset", {}), ("arrow", {}), ("mds", {"nulls": "mask"})]
 )
@@ -84,7 +84,7 @@ def test_what_is_written_has_the_digest_of_the_concatenation(
     target: str, options: dict[str, Any], parts: list[lading.Dataset], tmp_path: Path
 ) -> None:
     ds = lading.concat(parts)
-    done = ds.write(tmp_path / "out", format=target, options=options, verify=True, workers=2)
+    done = ds.write(tmp_path / "out", format=target, options=options, verify=True, **by_tasks(2))
     assert (done.samples, done.digest) == (len(TEXTS), lading.digest(ds).ordered)
     assert any("bin" in difference for difference in done.differences)
     back = lading.open(tmp_path / "out")
@@ -175,14 +175,15 @@ def large(tmp_path: Path) -> list[lading.Dataset]:
     return found
 
 
-@pytest.mark.parametrize("target", some("parquet", "webdataset"))
+@pytest.mark.cases(1)
+@pytest.mark.parametrize("target", ["parquet", "webdataset"])
 def test_any_number_of_workers_writes_the_same_bytes(target: str, large: list[lading.Dataset], tmp_path: Path) -> None:
     odd = large[1].where("score != 3").map(lambda sample: {"txt": sample["txt"] + "!"})
     ds = lading.concat([large[0], odd, large[2].shuffle(seed=1)])
     written = []
     for workers in (1, 2, 3):
         place = tmp_path / f"out{workers}"
-        done = ds.write(place, format=target, shard_size="8MB", workers=workers, verify=True)
+        done = ds.write(place, format=target, shard_size="8MB", **by_tasks(workers), verify=True)
         assert (done.samples, done.source_format) == (119, "webdataset + parquet + mds")
         written.append(_files(place))
     assert written[0] == written[1] == written[2]
@@ -190,7 +191,7 @@ def test_any_number_of_workers_writes_the_same_bytes(target: str, large: list[la
     assert [sample["txt"] for sample in lading.open(tmp_path / "out2").with_decode(False)][:79] == texts
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_indexes_of_any_number_of_workers_are_the_same_bytes(large: list[lading.Dataset], tmp_path: Path) -> None:
     ds = lading.concat(large).where("txt != '3'").shuffle(seed=1)
     for workers in (1, 2):
@@ -227,11 +228,13 @@ def test_stores_of_the_parts_serve_what_is_written_too(parts: list[lading.Datase
     assert [sample["txt"] for sample in lading.open("kept://all", stores=named)] == TEXTS[:17]
 
 
+@pytest.mark.soak
 def test_payload_stays_references(large: list[lading.Dataset]) -> None:
     first = next(lading.concat(large).batches(lazy=True))
     assert is_ref(first.schema.field("jpg").type)
 
 
+@pytest.mark.soak
 def test_the_digest_is_that_of_the_parts_in_order(large: list[lading.Dataset], tmp_path: Path) -> None:
     tables = large[1:]
     for number, part in enumerate(tables):
@@ -240,6 +243,7 @@ def test_the_digest_is_that_of_the_parts_in_order(large: list[lading.Dataset], t
     assert lading.digest(lading.concat(tables)).ordered == lading.digest(together).ordered
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("target", ["webdataset", "parquet", "mds"])
 def test_documents_of_several_formats_are_one_dataset(target: str, tmp_path: Path) -> None:
     places = []

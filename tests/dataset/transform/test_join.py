@@ -76,7 +76,6 @@ def _written(scores: pd.DataFrame, folder: Path, kind: str) -> Any:
     return {"pyarrow": pa.table(scores), "pandas": scores, "stream": pa.table(scores).to_reader()}.get(kind, path)
 
 
-@pytest.mark.one_in(2)
 @pytest.mark.parametrize("how", ["left", "inner"])
 def test_a_join_is_a_merge(plain: lading.Dataset, scores: pd.DataFrame, tmp_path: Path, how: Any) -> None:
     joined = plain.join(scores, how=how)
@@ -111,7 +110,7 @@ def test_a_dataset_joins_with_its_steps(plain: lading.Dataset, scores: pd.DataFr
     _same(_frame(plain.join(other)), _merged(plain, scores[scores["score"] > 2][["key", "score"]], "left"))
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.parametrize("plain, how, workers", [
     ("webdataset", "left", 3), ("parquet", "inner", 3), ("jsonl", "left", 2),
 ], indirect=["plain"])  # fmt: skip
@@ -136,6 +135,7 @@ def test_written_with_any_number_of_workers(
     assert lading.diff(joined, tmp_path / "out1").equal
 
 
+@pytest.mark.soak
 def test_rows_of_the_table_without_a_sample_are_counted(
     plain: lading.Dataset, scores: pd.DataFrame, tmp_path: Path
 ) -> None:
@@ -143,6 +143,7 @@ def test_rows_of_the_table_without_a_sample_are_counted(
     assert done.counts["rows of the table without a sample"] == 2
 
 
+@pytest.mark.soak
 def test_steps_before_and_behind_a_join(plain: lading.Dataset, scores: pd.DataFrame) -> None:
     merged = _merged(plain, scores, "left")
     chosen = plain.join(scores).where("score > 1.5").select("score").rename({"score": "quality"})
@@ -155,6 +156,7 @@ def test_steps_before_and_behind_a_join(plain: lading.Dataset, scores: pd.DataFr
     _same(_frame(shuffled.join(scores)), _merged(shuffled, scores, "left"))
 
 
+@pytest.mark.soak
 def test_by_a_field_inside_json(tmp_path: Path) -> None:
     with lading.writer(tmp_path / "tars", format="webdataset", shard_size="5kb") as writer:
         for i in range(30):
@@ -246,6 +248,7 @@ def test_a_table_without_a_key_of_any_sample_is_refused(plain: lading.Dataset, h
     assert "'n': 0, 1, 2, found 70" in _refused(plain, pa.table({"id": [70], "score": [1]}), on={"n": "id"}, how=how)
 
 
+@pytest.mark.soak
 def test_a_table_with_a_key_of_the_last_sample_joins(plain: lading.Dataset) -> None:
     table = pa.table({"key": [f"{COUNT - 1:05}"], "score": [1]})
     joined = plain.join(pa.table({"key": [f"{COUNT - 2:05}"], "other": [2]})).join(table)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Callable, MutableMapping, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,6 @@ import pytest
 import lading
 from lading.errors import LadingError
 from lading.features import Json
-from soak import some_pairs
 from tars import tar_of
 
 SHARDS = {"a": 300, "b": 17_500, "c": 40}
@@ -138,8 +138,7 @@ def _check(error: LadingError, source: Path, *, keyed: bool = False) -> None:
     assert error.sample in ({None, f"b{BROKEN[1]:05d}"} if keyed else {None})
 
 
-@pytest.mark.one_in(2)
-@pytest.mark.parametrize("step, case", some_pairs(STEPS, _KEYED))
+@pytest.mark.parametrize("step, case", [*product(STEPS, _KEYED)])
 def test_an_error_of_a_step_names_file_and_row(
     step: str, case: tuple[str, bool], sources: Callable[[str, bool], Path]
 ) -> None:
@@ -151,6 +150,7 @@ def test_an_error_of_a_step_names_file_and_row(
         assert error.sample == f"b{BROKEN[1]:05d}"
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("name", ["webdataset", "parquet", "arrow"])
 def test_flatten_and_cast_name_file_and_row(name: str, sources: Callable[[str, bool], Path]) -> None:
     keyed = name == "webdataset"
@@ -164,7 +164,7 @@ def test_flatten_and_cast_name_file_and_row(name: str, sources: Callable[[str, b
         _check(_raised(made), source, keyed=keyed)
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.soak
 @pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.parametrize("name", ["webdataset", "parquet"])
 def test_conversions_name_file_and_row(

@@ -22,7 +22,6 @@ from lading.content.media_files import AudioFile
 from lading.errors import DataError, FunctionError, Unrepresentable, UsageError
 from lading.features import ClassLabel
 from lading.features import Image as ImageFeature
-from soak import some
 from tars import tar_of
 
 FORMATS = ["webdataset", "parquet", "arrow", "mds"]
@@ -81,7 +80,6 @@ def turn(sample: Any) -> Any:
     return {"jpg": sample["jpg"].rotate(90, expand=True)} if sample["number"] % 3 == 0 else None
 
 
-@pytest.mark.one_in(2)
 @pytest.mark.parametrize("function", [add, add_to_all, set_in_place])
 def test_law_map_is_a_plain_loop(folder: Path, function: Callable[[Any], Any], tmp_path: Path) -> None:
     with lading.open(folder) as ds:
@@ -98,6 +96,7 @@ def test_law_map_is_a_plain_loop(folder: Path, function: Callable[[Any], Any], t
         assert [_plain(sample) for sample in out] == expected
 
 
+@pytest.mark.soak
 def test_law_filter_is_a_plain_loop(folder: Path) -> None:
     with lading.open(folder) as ds:
         expected = [sample["__key__"] for sample in ds if sample["jpg"].width > 33 and sample["json"]["lang"] == "en"]
@@ -106,8 +105,8 @@ def test_law_filter_is_a_plain_loop(folder: Path) -> None:
         assert len(kept) == len(expected)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("target", some("parquet", "webdataset"))
+@pytest.mark.soak
+@pytest.mark.parametrize("target", ["parquet", "webdataset"])
 def test_any_number_of_workers_writes_the_same_bytes(folder: Path, target: str, tmp_path: Path) -> None:
     with lading.open(folder) as ds:
         for workers in (1, 2):
@@ -118,6 +117,7 @@ def test_any_number_of_workers_writes_the_same_bytes(folder: Path, target: str, 
     assert [file.read_bytes() for file in one] == [file.read_bytes() for file in two]
 
 
+@pytest.mark.cases(2)
 def test_fields_that_a_function_leaves_alone_keep_their_bytes(folder: Path, tmp_path: Path) -> None:
     def look(sample: Any) -> Any:
         sample["mean"] = float(np.asarray(sample["jpg"]).mean())
@@ -147,6 +147,7 @@ def test_fields_that_a_function_does_not_look_at_are_not_opened(tmp_path: Path) 
             list(ds.map(lambda s: {"w": s["jpg"].width}))
 
 
+@pytest.mark.soak
 def test_a_function_that_raises(folder: Path, tmp_path: Path) -> None:
     def divide(sample: Any) -> Any:
         return {"share": 1 / (sample["number"] - 5)}
@@ -243,6 +244,7 @@ def test_writers_take_images_arrays_and_tensors(tmp_path: Path) -> None:
         assert sample["npy"].tolist() == [0, 1, 2]
 
 
+@pytest.mark.soak
 def test_a_new_column_has_the_type_of_its_first_value(folder: Path, tmp_path: Path) -> None:
     found = lading.open(folder).map(lambda sample: {"late": sample["__key__"] if sample["number"] > 9 else None})
     expected = [*[None] * 10, "010", "011"]

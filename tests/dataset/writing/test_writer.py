@@ -83,6 +83,7 @@ def test_what_is_written_is_read(fmt: str, tmp_path: Path) -> None:
         assert dataset.by_key("k00003")["bin"] == b"k00003" * 16
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("fmt", FORMATS)
 def test_shards_begin_at_a_size(fmt: str, tmp_path: Path) -> None:
     options = {"row_group_bytes": 50_000} if fmt == "parquet" else {}
@@ -142,6 +143,7 @@ def test_a_body_that_fails_leaves_nothing(fmt: str, tmp_path: Path) -> None:
     assert list(tmp_path.rglob("*")) == []
 
 
+@pytest.mark.soak
 def test_nothing_is_visible_before_the_end(tmp_path: Path) -> None:
     with lading.writer(tmp_path / "out", shard_size="10kb") as writer:
         writer.write_batch(table(100, size=1000))
@@ -226,6 +228,7 @@ def test_nothing_is_added_to_what_is_finished(tmp_path: Path) -> None:
     assert len(rows(tmp_path / "out")) == 10
 
 
+@pytest.mark.soak
 def test_ranks_write_into_one_folder_without_coordination(tmp_path: Path) -> None:
     writers = [lading.writer(tmp_path / "out", rank=rank, shard_size="8kb") for rank in range(3)]
     for rank, writer in enumerate(writers):
@@ -946,6 +949,7 @@ def test_an_error_of_the_last_step_names_the_destination_as_it_was_told(
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
+@pytest.mark.soak
 def test_indexes_of_many_rows_go_to_several_files_that_readers_take() -> None:
     """256 shards of 256 MB of 2 KB texts would otherwise have one of 1.4 GB, which no reader takes."""
     store, rows = MemoryStore(), 2_000_000
@@ -1001,6 +1005,7 @@ def test_values_that_their_column_cannot_hold_are_told_with_their_row(tmp_path: 
     assert (caught.value.row, caught.value.column) == (1, "x")
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("fmt", ["parquet", "arrow"])
 def test_what_waits_is_not_counted_anew_for_each_batch(fmt: str) -> None:
     """Each write asks for it: 500 batches of 300 columns took half a minute."""

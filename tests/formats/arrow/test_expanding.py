@@ -27,7 +27,7 @@ def _written(table: pa.Table, **options: Any) -> int:
     return sum(batch.num_rows for batch in reader.batches(Scan(max_rows=1 << 20, max_bytes=1 << 30)))
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.soak
 @pytest.mark.parametrize("compression", ["zstd", "lz4"])
 def test_values_that_expand_more_than_readers_accept(compression: str) -> None:
     table = pa.table({"v": pa.array([bytes(DEFAULT_LIMITS.arrow_batch_bytes + 1)], pa.large_binary())})
@@ -36,6 +36,7 @@ def test_values_that_expand_more_than_readers_accept(compression: str) -> None:
     assert _written(table) == 1
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("batch_bytes", ["1MB", "1GB"])
 def test_batches_of_many_values_are_read_back(batch_bytes: str) -> None:
     value = bytes(1 << 20)

@@ -82,6 +82,7 @@ def _rows(path: Path, **how: Any) -> list[dict[str, Any]]:
         return [row for batch in dataset.batches() for row in batch.to_pylist()]
 
 
+@pytest.mark.cases(3)
 @pytest.mark.parametrize("mmap", [True, False])
 @pytest.mark.parametrize("legacy", [True, False])
 @pytest.mark.parametrize("name", _HEADS)
@@ -105,6 +106,7 @@ def test_files_with_and_without_a_schema_at_the_head(
     assert lading.info(path).samples == 60
 
 
+@pytest.mark.cases(3)
 @pytest.mark.parametrize("name", _HEADS)
 @pytest.mark.parametrize("legacy", [True, False])
 def test_damaged_files_without_a_schema_at_the_head_are_saved(tmp_path: Path, name: str, legacy: bool) -> None:
@@ -139,6 +141,7 @@ _POLARS: dict[str, tuple[Callable[[bytes], bytes], Sequence[int]]] = {
 }
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("name", _POLARS)
 def test_damaged_files_of_polars_are_saved(golden: Golden, name: str, tmp_path: Path) -> None:
     """Their dictionaries stand behind the rows."""

@@ -137,6 +137,7 @@ def rows_of(data: bytes, *, mapped: bool = True, max_rows: int = 1000, **options
     return [row for batch in reader.batches(Scan(max_rows=max_rows, max_bytes=1 << 20)) for row in batch.to_pylist()]
 
 
+@pytest.mark.cases(3)
 @pytest.mark.parametrize("name", VALUES)
 def test_values_and_types_come_back(name: str) -> None:
     table = pa.table({"column": VALUES[name], "n": [1, 2, 3]})
@@ -150,6 +151,7 @@ def test_values_and_types_come_back(name: str) -> None:
         assert read.to_pylist() == table.to_pylist()
 
 
+@pytest.mark.cases(3)
 @pytest.mark.parametrize("mapped", [True, False])
 @pytest.mark.parametrize("name", VALUES)
 def test_files_of_pyarrow_are_read(name: str, mapped: bool) -> None:
@@ -166,6 +168,7 @@ def test_files_of_pyarrow_are_read(name: str, mapped: bool) -> None:
                 batch.validate(full=True)
 
 
+@pytest.mark.cases(3)
 @pytest.mark.parametrize("name", VALUES)
 def test_one_row_is_as_the_table_has_it(name: str) -> None:
     table = pa.table({"column": VALUES[name], "n": [1, 2, 3]})

@@ -73,6 +73,7 @@ def dense(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
         monkeypatch.setattr(gather, "_FAULT_BYTES", 0)
 
 
+@pytest.mark.cases(3)
 @pytest.mark.usefixtures("dense")
 @pytest.mark.parametrize("file", [True, False])
 def test_the_rows_are_those_that_pyarrow_takes(tmp_path: Path, file: bool, taken: list[bool]) -> None:
@@ -162,6 +163,7 @@ def shared(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pa, "cpu_count", lambda: 2)
 
 
+@pytest.mark.cases(3)
 @pytest.mark.usefixtures("dense", "shared")
 @pytest.mark.parametrize("touched_bytes", [1, 1 << 28])
 def test_rows_of_many_shards_in_any_order(
@@ -201,6 +203,7 @@ def test_shards_of_which_some_are_gathered(tmp_path: Path, taken: list[bool]) ->
     assert sorted(set(taken)) == [False, True]
 
 
+@pytest.mark.cases(3)
 @pytest.mark.usefixtures("dense", "shared")
 @pytest.mark.parametrize("bad, packed", [(1, None), (1, 0), (0, 1), (2, 1)])
 def test_bytes_that_are_no_text_are_found_in_their_shard(tmp_path: Path, bad: int, packed: int | None) -> None:
@@ -237,7 +240,7 @@ def _mixed(seed: int, count: int) -> pa.Table:
     )
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.cases(3)
 @pytest.mark.usefixtures("dense")
 @pytest.mark.parametrize("held", [64, 2])
 @pytest.mark.parametrize("views", [False, True])
@@ -265,7 +268,7 @@ def test_small_large_and_nested_columns_of_many_shards(
     assert any(taken)
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.soak
 @pytest.mark.parametrize("threads", [1, 8])
 def test_rows_of_more_shards_than_may_be_open(tmp_path: Path, threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(random_access, "_SHARED_ROWS", 1)
@@ -288,7 +291,7 @@ def test_rows_of_more_shards_than_may_be_open(tmp_path: Path, threads: int, monk
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.parametrize("columns", [["n", "items", "kind"], ["items"], ["kind"]], ids=str)
 def test_columns_that_are_not_plain_of_more_shards_than_may_be_open(tmp_path: Path, columns: list[str]) -> None:
     tables = [_mixed(seed, 3).select(["n", "items", "kind"]) for seed in range(150)]
@@ -304,6 +307,7 @@ def test_columns_that_are_not_plain_of_more_shards_than_may_be_open(tmp_path: Pa
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
+@pytest.mark.soak
 def test_streams_of_more_shards_than_stay_open_by_threads(tmp_path: Path) -> None:
     whole = []
     for shard in range(100):
@@ -343,6 +347,7 @@ def test_columns_and_metadata_go_by_the_order_of_the_shards(tmp_path: Path) -> N
             assert found.schema.metadata == {b"m": b"0"}
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("rows", [64, 5000])
 def test_pages_of_a_wide_table_do_not_stay(tmp_path: Path, rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each value of a row lies elsewhere, and a touch may bring 2 MiB."""

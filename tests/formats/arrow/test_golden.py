@@ -14,7 +14,7 @@ import pytest
 import lading
 from golden_cases import Golden, View, case_names, load_spec, load_views
 from golden_compare import compare_samples
-from hostile import judge_cases
+from hostile import Judge
 from lading.errors import LadingError, UsageError
 from lading.features.types import Array, ClassLabel, Image, Struct, Value, feature_of
 from lading.features.types import Sequence as ListOf
@@ -53,6 +53,7 @@ def test_reads_what_the_peer_wrote(golden: Golden, case: str, mmap: bool) -> Non
             assert compare_samples(view.samples, _rows(dataset, views=True)) == []
 
 
+@pytest.mark.cases(3)
 @pytest.mark.parametrize("mmap", [True, False])
 @pytest.mark.parametrize("case", _CASES)
 def test_at_random(golden: Golden, case: str, mmap: bool) -> None:
@@ -123,18 +124,16 @@ def read_case(folder: Path, spec: dict[str, Any]) -> Iterator[Any]:
 
 
 @pytest.fixture(scope="module")
-def verdicts(golden: Golden, tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, list[str]]]:
-    return {
-        family: judge_cases(
-            sorted(golden(family).iterdir()), Path(__file__), tmp_path_factory.mktemp("hostile"), 5, 500
-        )
-        for family in _FAMILIES
-    }
+def judge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Judge]:
+    with Judge(Path(__file__), tmp_path_factory.mktemp("hostile"), 5, 500) as judge:
+        yield judge
 
 
+@pytest.mark.mechanism("hostile files, read by a watched process")
+@pytest.mark.cases(16)
 @pytest.mark.parametrize("family, case", [(family, case) for family in _FAMILIES for case in case_names(family)])
-def test_hostile(verdicts: dict[str, dict[str, list[str]]], family: str, case: str) -> None:
-    assert verdicts[family][case] == []
+def test_hostile(golden: Golden, judge: Judge, family: str, case: str) -> None:
+    assert judge(golden(family) / case) == []
 
 
 def test_a_video_outside_its_folder_is_refused(golden: Golden) -> None:

@@ -93,6 +93,7 @@ def test_rows_are_those_of_pyarrow(tmp_path: Path, source: str, file: bool, by_p
     assert by_place == [True]
 
 
+@pytest.mark.soak
 @settings(max_examples=40, deadline=None)
 @given(
     kinds=st.lists(st.sampled_from(PLAIN), min_size=1, max_size=4), counts=st.lists(st.integers(0, 20), max_size=5),
@@ -200,7 +201,7 @@ def test_rows_by_numbers_of_numpy(tmp_path: Path, source: str, kind: type[np.int
         assert dataset[np.int8(-1)] == {"a": count - 1, "b": count - 1}
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.soak
 @pytest.mark.parametrize("make", [pa.ipc.new_file, pa.ipc.new_stream])
 def test_any_byte_of_a_head(tmp_path: Path, source: str, make: Any) -> None:
     table = pa.table({"a": [1, 2], "t": ["x", None]})
@@ -233,6 +234,7 @@ def test_a_shard_that_is_closed_in_the_midst(tmp_path: Path, monkeypatch: pytest
                 ask(dataset)
 
 
+@pytest.mark.soak
 def test_threads_that_share_a_stream_walk_it_once(tmp_path: Path) -> None:
     table = pa.table({"n": range(6000), "t": [f"{n}" for n in range(6000)]})
     for number in range(20):

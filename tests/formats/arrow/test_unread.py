@@ -63,7 +63,7 @@ def _open(data: bytes) -> ArrowReader:
     return FORMAT.open(ShardFile(MemoryStore({"s.arrow": data}), "s.arrow"), FORMAT.read_options({}))
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.cases(3)
 @pytest.mark.parametrize("make", [pa.ipc.new_file, pa.ipc.new_stream])
 @pytest.mark.parametrize("compression", [None, "zstd"])
 @pytest.mark.parametrize("unit", _UNITS)

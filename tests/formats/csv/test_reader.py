@@ -54,6 +54,7 @@ def counts(data: bytes) -> dict[str, int]:
     return opened.counts
 
 
+@pytest.mark.soak
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(
     st.integers(1, 4).flatmap(lambda n: st.lists(st.lists(_CELL, min_size=n, max_size=n), max_size=8)),
@@ -371,7 +372,7 @@ def test_any_bytes_are_an_error_or_data(noise: bytes, step: int) -> None:
             assert "t.csv" in str(error)  # noqa: PT017 - some are data
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_long_records_and_records_that_are_too_long() -> None:
     long = '"' + "x,\n" * (3 << 20) + '"'
     data = f'a,b\n1,2\n{long},3\n""","\n'.encode()
@@ -457,6 +458,7 @@ def test_bad_lines_are_lost_alone(parts: list[bytes], at_once: int) -> None:
     assert remains(b"a,b\n" + b"".join(parts), limits) == (b"a,b\n" + b"".join(kept), lost)
 
 
+@pytest.mark.soak
 def test_what_bad_lines_cost_goes_by_what_lies_between_them() -> None:
     """A few times what it takes without them; where all the window was read again for each, two hundred times."""
     good = b'1,"two\nlines"\n' * 500
@@ -467,6 +469,7 @@ def test_what_bad_lines_cost_goes_by_what_lies_between_them() -> None:
         assert costs_at_most(30, lambda: remains(damaged), lambda: remains(whole))  # noqa: B023 - called at once
 
 
+@pytest.mark.cases(3)
 @pytest.mark.parametrize("bad", [b'1,"x"y\n', b'1,"x\n', b"1,\xff\n", b"1\n", b'"1\n",2,3\n'])
 def test_what_many_bad_lines_cost_goes_by_how_many_they_are(monkeypatch: pytest.MonkeyPatch, bad: bytes) -> None:
     """Some ten times what a line of JSON costs; where a window was read for each line, a hundred times."""

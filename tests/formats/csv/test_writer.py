@@ -107,6 +107,7 @@ def test_names_that_no_header_can_have(names: list[str]) -> None:
         write(pa.table([pa.array(["x"])] * len(names), names=names))
 
 
+@pytest.mark.soak
 def test_endings_and_compression() -> None:
     assert FORMAT.extension(FORMAT.write_options({})) == ".csv"
     assert FORMAT.extension(FORMAT.write_options({"delimiter": "\t", "compression": "gzip"})) == ".tsv.gz"
@@ -131,6 +132,7 @@ def test_the_bytes_of_items_are_refused_with_a_way_that_leads_out() -> None:
         write(pa.table({"binary_content": [b"x"]}))
 
 
+@pytest.mark.soak
 def test_records_that_readers_refuse_are_not_written() -> None:
     table = pa.table({"n": [1, 2], "t": pa.array(["a", "b" * DEFAULT_LIMITS.line_bytes], pa.large_string())})
     with pytest.raises(Unrepresentable, match=r"t.csv row 1: a line longer than readers accept; .*such as parquet"):

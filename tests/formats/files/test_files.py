@@ -54,6 +54,7 @@ def _raw(ds: Any) -> list[dict[str, Any]]:
     return list(ds.samples(raw=True))
 
 
+@pytest.mark.cases(3)
 @pytest.mark.parametrize("seed", range(4))
 def test_samples_are_those_that_webdataset_finds_in_a_tar_of_the_folder(tmp_path: Path, seed: int) -> None:
     draw = random.Random(seed)
@@ -80,7 +81,7 @@ def test_samples_are_those_that_webdataset_finds_in_a_tar_of_the_folder(tmp_path
     assert lading.digest(ds) == lading.digest(tmp_path / "same.tar")
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_many_shards_hold_all_samples_and_workers_write_the_same_bytes(tmp_path: Path) -> None:
     folder = _write(tmp_path / "loose", {f"{n:05d}.{e}": b"%d" % n for n in range(2500) for e in ("txt", "cls")})
     ds = _open(folder, format="files")
@@ -95,6 +96,7 @@ def test_many_shards_hold_all_samples_and_workers_write_the_same_bytes(tmp_path:
     assert lading.digest(tmp_path / "out1") == lading.digest(ds)
 
 
+@pytest.mark.cases(3)
 @pytest.mark.parametrize(
     "names",
     [

@@ -139,6 +139,7 @@ def test_an_object_with_the_rows_under_a_key_is_refused_with_a_command_that_help
         lading.info(path)
 
 
+@pytest.mark.soak
 def test_memory_and_time_are_those_of_lines() -> None:
     documents = [{"id": n, "text": "word " * 20, "tags": ["a", "b"]} for n in range(30_000)]
     lines = "\n".join(map(json.dumps, documents)).encode()

@@ -114,6 +114,7 @@ def canonical(rows: list[dict[str, Any]]) -> list[str]:
     return [json.dumps({k: v for k, v in row.items() if v is not None}, sort_keys=True) for row in rows]
 
 
+@pytest.mark.soak
 @given(_DOCUMENTS, st.sampled_from([(", ", ": "), (",", ":"), (" ,\t", " : ")]), st.booleans(), st.booleans())
 def test_any_documents_come_back_as_python_reads_them(
     documents: list[dict[str, Any]], separators: tuple[str, str], ascii_only: bool, windows: bool
@@ -260,6 +261,7 @@ _PACK = {
 }
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("path", _PACK)
 def test_compressed_files_are_told_by_content(path: str) -> None:
     data = lines(*(json.dumps({"n": i, "text": "x" * (i % 50)}) for i in range(40_000)))
@@ -273,7 +275,7 @@ def test_compressed_files_are_told_by_content(path: str) -> None:
                 reader(packed[:cut], path).schema()
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_lines_longer_than_a_read_and_lines_that_are_too_long() -> None:
     long = json.dumps({"a": "x" * (9 << 20)})
     assert [len(row["a"]) for row in everything(lines('{"a": ""}', long, '{"a": "y"}'))] == [0, 9 << 20, 1]
@@ -285,6 +287,7 @@ def test_lines_longer_than_a_read_and_lines_that_are_too_long() -> None:
         reader(bomb, "d.jsonl.gz").schema()
 
 
+@pytest.mark.soak
 def test_documents_with_names_of_their_own_each() -> None:
     few = [{f"n{i * 7 + k}": k for k in range(7)} for i in range(100)]
     assert everything(lines(*map(json.dumps, few))) == few
@@ -293,6 +296,7 @@ def test_documents_with_names_of_their_own_each() -> None:
         reader(many).schema()
 
 
+@pytest.mark.soak
 def test_random_access_reads_what_lies_around_the_rows() -> None:
     data = lines(*(json.dumps({"n": i, "text": "x" * 1000}) for i in range(20_000)))
     store = CountingStore(MemoryStore({"d.jsonl": data}), mapped=False)
@@ -307,7 +311,7 @@ def test_random_access_reads_what_lies_around_the_rows() -> None:
         again.read(np.array([3, 20_000]))
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_rows_of_a_compressed_file_that_are_read_in_order_unpack_it_once() -> None:
     chance = np.random.default_rng(0)
     data = gzip.compress(lines(*(json.dumps({"n": i, "text": chance.bytes(600).hex()}) for i in range(20_000))), 1)
@@ -389,6 +393,7 @@ def test_a_document_at_the_end_of_a_bad_line_is_kept(before: list[str], document
     assert kept(lines("{}", line, "{}")) == lines("{}", *[whole][: len(whole)], "{}")
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("end", [b"", b" ", b"\r"])
 def test_of_a_document_that_the_end_of_the_file_cuts_no_part_is_a_document(end: bytes) -> None:
     documents = [{"id": f"d{n}", "media": [{"id": f"m{n}{at}", "more": [{}]} for at in range(3)]} for n in range(2)]
@@ -398,6 +403,7 @@ def test_of_a_document_that_the_end_of_the_file_cuts_no_part_is_a_document(end: 
     assert kept(first + last + end) == last + end  # only the line end between them is gone
 
 
+@pytest.mark.soak
 def test_what_a_bad_line_costs_goes_by_its_length() -> None:
     """A few times what it takes to read it once; when a thousand of its objects were tried, a hundred times."""
     begin = '{"a": [' + "{}, " * 600_000
@@ -406,6 +412,7 @@ def test_what_a_bad_line_costs_goes_by_its_length() -> None:
     assert found == [lines('{"a": 2}')]
 
 
+@pytest.mark.soak
 def test_what_many_bad_lines_cost_goes_by_what_good_ones_do(monkeypatch: pytest.MonkeyPatch) -> None:
     """Some ten times as much; by halves alone, with an error and its frames for each, hundreds of times."""
     monkeypatch.setattr(reader_module, "MAX_TOLD", 7)

@@ -85,6 +85,7 @@ def _tables(draw: st.DrawFn) -> pa.Table:
     return pa.table(columns, names=names)
 
 
+@pytest.mark.soak
 @given(_tables())
 def test_any_table_is_read_by_python_and_comes_back_with_one_digest(table: pa.Table) -> None:
     data = write(table)
@@ -192,6 +193,7 @@ _UNPACK: dict[str, Callable[[bytes], bytes]] = {
 }
 
 
+@pytest.mark.soak
 def test_gzip_is_many_members_that_each_begin_with_a_line() -> None:
     table = pa.table({"a": [f"{n} " * (n % 300) for n in range(1000)]})
     packed, plain = write(table, compression="gzip"), write(table)
@@ -209,6 +211,7 @@ def test_gzip_is_many_members_that_each_begin_with_a_line() -> None:
     assert gzip.decompress(write(table.slice(0, 0), compression="gzip")) == b""
 
 
+@pytest.mark.cases(3)
 @pytest.mark.parametrize("compression", _UNPACK)
 def test_compressed_files_are_those_of_the_codec(compression: str) -> None:
     table = pa.table({"n": range(1000)})
@@ -217,6 +220,7 @@ def test_compressed_files_are_those_of_the_codec(compression: str) -> None:
     assert FORMAT.extension(FORMAT.write_options({"compression": compression})).startswith(".jsonl.")
 
 
+@pytest.mark.soak
 def test_a_large_batch_is_written_in_parts() -> None:
     table = pa.table({"text": ["x" * 1_000_000] * 30, "n": [math.pi] * 30})
     assert by_json(write(table, batch_rows=30)) == table.to_pylist()
@@ -235,6 +239,7 @@ def test_options_that_are_none(options: dict[str, Any], message: str) -> None:
         write(pa.table({"a": [1]}), **options)
 
 
+@pytest.mark.cases(3)
 @pytest.mark.parametrize("feature", [None, Image(), Array("uint8", (1,))])
 @pytest.mark.parametrize("kind", [pa.binary(), pa.large_binary(), pa.binary(1), pa.dictionary(pa.int8(), pa.binary())])
 def test_the_manifest_says_that_base64_is_text(tmp_path: Path, kind: pa.DataType, feature: Feature | None) -> None:
@@ -252,6 +257,7 @@ def test_the_manifest_says_that_base64_is_text(tmp_path: Path, kind: pa.DataType
         assert list(dataset) == [dataset[0], dataset[1]] == [{"n": 1, "b": "/w=="}, {"n": 2, "b": "YQ=="}]
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("compression", [None, "gzip", "zstd"])
 def test_lines_that_readers_refuse_are_not_written(compression: str | None) -> None:
     most = DEFAULT_LIMITS.line_bytes
@@ -262,6 +268,7 @@ def test_lines_that_readers_refuse_are_not_written(compression: str | None) -> N
         assert read(write(table.slice(0, 2))).equals(table.slice(0, 2).cast(pa.schema([("t", pa.string())])))
 
 
+@pytest.mark.soak
 def test_many_columns_are_read_back() -> None:
     table = pa.table({f"column {i}": [i, i + 1] for i in range(5000)})
     assert read(write(table)).equals(table)

@@ -14,7 +14,7 @@ from PIL import Image
 import lading
 from golden_cases import Golden, View, case_names, load_views
 from golden_compare import compare_samples
-from hostile import judge_cases
+from hostile import Judge
 from lading.errors import DataError
 
 
@@ -70,11 +70,13 @@ def _decode(sample: dict[str, Any]) -> None:
 
 
 @pytest.fixture(scope="module")
-def verdicts(golden: Golden, tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
-    cases = sorted(golden("hostile-mds").iterdir())
-    return judge_cases(cases, Path(__file__), tmp_path_factory.mktemp("hostile"))
+def judge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Judge]:
+    with Judge(Path(__file__), tmp_path_factory.mktemp("hostile")) as judge:
+        yield judge
 
 
+@pytest.mark.mechanism("hostile files, read by a watched process")
+@pytest.mark.cases(16)
 @pytest.mark.parametrize("case", case_names("hostile-mds"))
-def test_hostile(verdicts: dict[str, list[str]], case: str) -> None:
-    assert verdicts[case] == []
+def test_hostile(golden: Golden, judge: Judge, case: str) -> None:
+    assert judge(golden("hostile-mds") / case) == []

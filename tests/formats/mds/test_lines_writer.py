@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lading
+from in_process import by_tasks
 from lading.dataset.dataset import Dataset
 from lading.errors import CorruptShard, DataError, LimitExceeded, SidecarMismatch, Unrepresentable, UsageError
 from lading.features.types import Encoded, Json, Text, with_feature
@@ -61,6 +62,7 @@ def _change_lines(path: Path, lines: list[bytes]) -> None:
     shutil.rmtree(path.with_name("_lading"))
 
 
+@pytest.mark.cases(3)
 @pytest.mark.parametrize("written, given, column", [
     (b'"abcdef"', b'"\\udc69"', "text"),
     (b"1234567890123456789", b"9" * 19, "n"),
@@ -155,13 +157,13 @@ def test_what_is_written_is_read(options: dict[str, Any], compression: str | Non
     assert lading.diff(tmp_path / "new", tmp_path / "new" / "index.json").equal
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.soak
 @pytest.mark.parametrize("options", _KINDS)
 def test_workers_write_the_same_files(options: dict[str, Any], tmp_path: Path) -> None:
     with lading.writer(tmp_path / "source", format="parquet", shard_size=5000) as writer:
         writer.write_batch(_table(1000))
     for workers in (1, 2):
-        lading.convert(tmp_path / "source", tmp_path / str(workers), format="mds", shard_size=2000, workers=workers,
+        lading.convert(tmp_path / "source", tmp_path / str(workers), format="mds", shard_size=2000, **by_tasks(workers),
                        options={**options, "compression": "gz"}, verify=True)  # fmt: skip
     names = sorted(path.name for path in (tmp_path / "1").iterdir() if path.is_file())
     assert sum(".meta" in name for name in names) == sum(".meta" not in name for name in names) - 1 > 2
@@ -280,6 +282,7 @@ def test_values_that_would_not_come_back_are_named(
     assert not (tmp_path / "new").exists()
 
 
+@pytest.mark.soak
 def test_rows_are_counted_from_the_first_one_written(tmp_path: Path) -> None:
     table = pa.concat_tables([_table(80_000), pa.table([["\t"], [1], [1.0]], schema=_SCHEMA)]).combine_chunks()
     with pytest.raises(Unrepresentable) as caught:
@@ -296,6 +299,7 @@ def test_names_that_would_part_the_first_line(tmp_path: Path) -> None:
         _write(tmp_path / "none", table.select([]), kind="csv")
 
 
+@pytest.mark.soak
 def test_numbers_of_any_width_keep_their_values(tmp_path: Path) -> None:
     table = pa.table({
         "f16": pa.array([0.1, np.nan, 65504], pa.float16()), "f32": pa.array([0.1, -np.inf, -0.0], pa.float32()),

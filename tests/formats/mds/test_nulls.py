@@ -54,6 +54,7 @@ def _write(out: Path, table: pa.Table, **options: Any) -> list[dict[str, Any]]:
     return list(json.loads((out / "index.json").read_text())["shards"])
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("compression", [None, "zstd"])
 @pytest.mark.parametrize("listed", [True, False])
 def test_nulls_of_every_kind_come_back(compression: str | None, listed: bool, tmp_path: Path) -> None:
@@ -87,6 +88,7 @@ def test_tensors_that_are_null_come_back(tmp_path: Path) -> None:
         assert dataset[2]["t"].tolist() == [[5, 6], [7, 8]]
 
 
+@pytest.mark.cases(3)
 @pytest.mark.parametrize("value", [5, 1.5, "x", b"y"])
 def test_nulls_that_stand_in_a_dictionary_come_back(value: Any, tmp_path: Path) -> None:
     column = pa.DictionaryArray.from_arrays(pa.array([0, 1, None, 1], pa.int32()), pa.array([value, None]))
@@ -169,6 +171,7 @@ def test_a_null_pickle_may_be_read(tmp_path: Path) -> None:
         assert dataset[1] == dict.fromkeys(dataset.columns)
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("compression", [None, "gz"])
 def test_conversions_keep_nulls(compression: str | None, tmp_path: Path) -> None:
     with lading.writer(tmp_path / "tar", format="webdataset") as writer:
@@ -186,6 +189,7 @@ def test_conversions_keep_nulls(compression: str | None, tmp_path: Path) -> None
         lading.convert(tmp_path / "mds", tmp_path / "no", format="mds")
 
 
+@pytest.mark.cases(3)
 @pytest.mark.parametrize("views", [False, True])
 @pytest.mark.parametrize("mmap", [False, True])
 def test_samples_by_number_are_those_of_batches(tmp_path: Path, *, views: bool, mmap: bool) -> None:

@@ -50,6 +50,7 @@ def _change_index(folder: Path, **changes: Any) -> None:
     (folder / "index.json").write_text(json.dumps(index))
 
 
+@pytest.mark.cases(3)
 @pytest.mark.parametrize("case", ["comp-none", "comp-zstd3"])
 @pytest.mark.parametrize("place", ["far://", "far://bucket/odd:/"])
 def test_a_dataset_at_the_root_of_a_store(golden: Golden, case: str, place: str) -> None:
@@ -76,6 +77,7 @@ def test_columns_have_the_types_that_mds_means(golden: Golden) -> None:
     assert is_ref(schema.field("jpeg").type)
 
 
+@pytest.mark.cases(3)
 @pytest.mark.parametrize("case", ["all-encodings", "comp-zstd3", "text-json", "text-xsv-zstd"])
 def test_a_store_that_cannot_map_gives_the_same(golden: Golden, case: str) -> None:
     folder = golden("mds") / case
@@ -179,6 +181,7 @@ def test_reading_writes_nothing(golden: Golden, tmp_path: Path) -> None:
     assert {path.name: path.stat().st_mtime_ns for path in folder.iterdir()} == before
 
 
+@pytest.mark.cases(3)
 @pytest.mark.parametrize("case", ["comp-none", "comp-zstd3", "text-json", "text-xsv", "fixed-only", "all-encodings"])
 def test_to_parquet_nothing_is_lost(golden: Golden, case: str, tmp_path: Path) -> None:
     source, made = golden("mds") / case, tmp_path / "made"
@@ -210,6 +213,7 @@ def test_options_are_true_or_false(golden: Golden, value: object) -> None:
             list(lading.open(golden("mds") / "pickle", options={name: value}))
 
 
+@pytest.mark.soak
 def test_samples_of_many_columns_take_few_bytes_a_value_on_the_way(tmp_path: Path) -> None:
     rows, columns = 1000, 200
     with lading.writer(tmp_path, format="mds") as writer:
@@ -227,6 +231,7 @@ def test_samples_of_many_columns_take_few_bytes_a_value_on_the_way(tmp_path: Pat
     assert peak < 1.5 * (8 + 4) * rows * columns
 
 
+@pytest.mark.soak
 def test_many_shards_from_many_threads(tmp_path: Path) -> None:
     with lading.writer(tmp_path, format="mds", options={"size_limit": "2kb"}) as writer:
         writer.write_batch(pa.table({"n": pa.array(range(12_000))}))
@@ -257,6 +262,7 @@ for read in (lambda: ds[199_999], lambda: list(ds.batches()), lambda: ds.take([1
 """
 
 
+@pytest.mark.soak
 def test_a_head_that_is_cut_meanwhile_kills_nobody(tmp_path: Path) -> None:
     with lading.writer(tmp_path, format="mds") as writer:
         writer.write_batch(pa.table({"n": pa.array(range(200_000)), "text": ["a"] * 200_000}))

@@ -32,6 +32,7 @@ def read(folder: Path, table: pa.Table, **options: Any) -> tuple[pa.Schema, pa.T
         return dataset.schema, found
 
 
+@pytest.mark.cases(3)
 @pytest.mark.parametrize(
     "column, kind",
     [

@@ -170,12 +170,14 @@ def test_tensors_are_arrays_of_one_shape(tmp_path: Path) -> None:
         assert np.array_equal(np.stack([sample["t"] for sample in dataset]), values)
 
 
+@pytest.mark.soak
 def test_payload_goes_from_file_to_file(golden: Golden, tmp_path: Path) -> None:
     source = golden("mds") / "all-encodings"
     lading.convert(source, tmp_path / "new", format="mds", verify=True)
     assert lading.diff(source, tmp_path / "new").equal
 
 
+@pytest.mark.soak
 def test_workers_write_the_same_files(golden: Golden, tmp_path: Path) -> None:
     source = golden("mds") / "comp-none"
     for workers in (1, 2):
@@ -196,6 +198,7 @@ def test_a_store_that_is_no_disk() -> None:
     assert sink.close().size_bytes == facts.size_bytes
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("columns, rows", [(200, 1000), (5000, 100)])
 def test_what_is_held_of_narrow_columns_is_their_bytes(columns: int, rows: int) -> None:
     numbers = pa.array(np.zeros(rows, np.uint8))

@@ -366,6 +366,7 @@ _ROWS = [
 ]  # fmt: skip
 
 
+@pytest.mark.cases(3)
 @pytest.mark.parametrize(
     "options",
     [
@@ -394,6 +395,7 @@ def test_what_is_written_is_read(tmp_path: Path, options: dict[str, Any], shard_
     assert len(list((tmp_path / "out").iterdir())) == 2 * len(archives) + 1
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("workers", [1, 2])
 def test_the_same_archive_as_by_hand(tmp_path: Path, workers: int) -> None:
     contents = [*pictures(5), b"", bytes(300_000), *pictures(3, 2_000_000)]
@@ -519,6 +521,7 @@ def test_documents_of_parquet_whose_columns_are_few(tmp_path: Path) -> None:
         assert set(dataset[0]) == {"id", "media"}
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("kind", [pa.large_string(), pa.string_view(), pa.dictionary(pa.int8(), pa.string())])
 def test_null_texts_of_any_type_are_empty(tmp_path: Path, kind: pa.DataType) -> None:
     rows = pa.table({"id": ["a", "b"], "text": pa.array(["t", None]).cast(kind),
@@ -587,6 +590,7 @@ def test_types_that_fields_of_media_do_not_have(tmp_path: Path, field: str, kind
         writer.write_batch(table)
 
 
+@pytest.mark.cases(3)
 @pytest.mark.parametrize("number", [pa.float64(), pa.float32(), pa.decimal128(20, 2), pa.decimal256(40, 1)], ids=str)
 @pytest.mark.parametrize("text", [pa.string(), pa.binary(), pa.large_binary()], ids=str)
 def test_places_of_other_types(tmp_path: Path, number: pa.DataType, text: pa.DataType) -> None:
@@ -827,6 +831,7 @@ def test_json_that_is_no_media_is_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "o").exists()
 
 
+@pytest.mark.soak
 def test_places_go_round_with_their_documents(tmp_path: Path) -> None:
     with lading.writer(tmp_path / "0", format=NAME) as writer:
         writer.write_batch(table(*_ROWS[:4]))
@@ -895,6 +900,7 @@ def test_roots_may_be_of_stores_that_the_caller_gives(tmp_path: Path, folder: st
         assert [one[BYTES] for one in dataset[0]["media"]] == [b"found"]
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("texts", [[{"a": 1}, None], [3, "x", None], [None, {"a": 1}, {"a": 2}]], ids=str)
 def test_a_missing_text_among_texts_that_are_json_is_an_empty_text(tmp_path: Path, texts: list[Any]) -> None:
     rows = [{"id": str(i)} if text is None else {"id": str(i), "text": text} for i, text in enumerate(texts)]

@@ -12,7 +12,7 @@ import pytest
 import lading
 from golden_cases import Golden, View, case_names, load_views
 from golden_compare import compare_samples
-from hostile import judge_cases
+from hostile import Judge
 
 _FAMILY, _HOSTILE = "datatrove", "hostile-datatrove"
 _MOST_MB, _MOST_SECONDS = 500, 5
@@ -40,6 +40,7 @@ def test_reads_what_the_peer_wrote(golden: Golden, case: str, workers: int) -> N
             assert compare_samples(view.samples, dataset.samples()) == []
 
 
+@pytest.mark.cases(3)
 @pytest.mark.parametrize("case", case_names(_FAMILY))
 def test_at_random(golden: Golden, case: str) -> None:
     for view in _views(golden, case):
@@ -50,6 +51,7 @@ def test_at_random(golden: Golden, case: str) -> None:
             assert dataset.take([1, 0, 1]).to_pylist() == [dataset.take([i]).to_pylist()[0] for i in (1, 0, 1)]
 
 
+@pytest.mark.cases(3)
 @pytest.mark.parametrize("case", case_names(_FAMILY))
 def test_as_items(golden: Golden, case: str) -> None:
     """Each document's text and media, in order; bytes of version 2 are references until they are asked for."""
@@ -81,11 +83,13 @@ def read_case(folder: Path, spec: dict[str, Any]) -> Iterator[Any]:
 
 
 @pytest.fixture(scope="module")
-def verdicts(golden: Golden, tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
-    cases = sorted(golden(_HOSTILE).iterdir())
-    return judge_cases(cases, Path(__file__), tmp_path_factory.mktemp("hostile"), _MOST_SECONDS, _MOST_MB)
+def judge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Judge]:
+    with Judge(Path(__file__), tmp_path_factory.mktemp("hostile"), _MOST_SECONDS, _MOST_MB) as judge:
+        yield judge
 
 
+@pytest.mark.mechanism("hostile files, read by a watched process")
+@pytest.mark.cases(16)
 @pytest.mark.parametrize("case", case_names(_HOSTILE))
-def test_hostile(verdicts: dict[str, list[str]], case: str) -> None:
-    assert verdicts[case] == []
+def test_hostile(golden: Golden, judge: Judge, case: str) -> None:
+    assert judge(golden(_HOSTILE) / case) == []

@@ -156,6 +156,7 @@ def _python(column: pa.Array | pa.ChunkedArray) -> list[Any]:
     return (column.cast(pa.int64()) if nanoseconds else column).to_pylist()
 
 
+@pytest.mark.cases(3)
 @pytest.mark.parametrize("name", _VALUES)
 def test_values_and_types_come_back(name: str) -> None:
     table = pa.table({"column": _column(name), "n": [1, 2, 3]})
@@ -181,6 +182,7 @@ def test_values_and_types_come_back(name: str) -> None:
     assert _python(by_pyarrow) == _python(table.column("column"))
 
 
+@pytest.mark.cases(3)
 @pytest.mark.parametrize("name", _VALUES)
 def test_files_of_pyarrow_are_read(name: str) -> None:
     table = pa.table({"column": _column(name), "n": [1, 2, 3]})
@@ -562,6 +564,7 @@ def _compact(data: bytes, at: int) -> dict[Any, Any]:
     return {**found, "end": data.index(b"\x00\x00", at) + 2}
 
 
+@pytest.mark.cases(3)
 @pytest.mark.parametrize("size", [300, 20_000, 700_000, 3 * _MB])
 def test_pages_of_payload_are_as_large_as_asked_for(size: int) -> None:
     rows = [_NOISE[i : i + size] for i in range(min(200, 12 * _MB // size))]
@@ -633,6 +636,7 @@ _POOLS: list[pa.MemoryPool] = []
 """Pools outlive what was allocated of them."""
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("tensor", [False, True], ids=["list", "tensor"])
 def test_lists_of_numbers_are_written_in_parts(*, tensor: bool) -> None:
     """pyarrow makes 4 bytes for each item of an array, whatever its width."""
@@ -655,7 +659,7 @@ def test_lists_of_numbers_are_written_in_parts(*, tensor: bool) -> None:
     assert pq.read_table(io.BytesIO(data)).equals(table)
 
 
-@pytest.mark.one_in(4)
+@pytest.mark.soak
 @pytest.mark.parametrize("kind", [pa.large_binary(), pa.binary_view(), "media"])
 @pytest.mark.parametrize("rows_at_once", [1, 97, 3000])
 def test_media_of_many_pages_and_row_groups(kind: pa.DataType | str, rows_at_once: int) -> None:

@@ -13,7 +13,7 @@ import pytest
 import lading
 from golden_cases import Golden, View, case_names, load_views
 from golden_compare import compare_samples
-from hostile import judge_cases
+from hostile import Judge
 from lading.errors import DataError
 from lading.features.types import Array, ClassLabel, Image, feature_of
 from lading.formats.base import Scan, ShardFile
@@ -65,18 +65,18 @@ _FAMILIES = ("hostile-hf-parquet", "hostile-interleaved-parquet")
 
 
 @pytest.fixture(scope="module")
-def verdicts(golden: Golden, tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, list[str]]]:
-    return {
-        family: judge_cases(sorted(golden(family).iterdir()), Path(__file__), tmp_path_factory.mktemp("hostile"))
-        for family in _FAMILIES
-    }
+def judge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Judge]:
+    with Judge(Path(__file__), tmp_path_factory.mktemp("hostile")) as judge:
+        yield judge
 
 
+@pytest.mark.mechanism("hostile files, read by a watched process")
+@pytest.mark.cases(16)
 @pytest.mark.parametrize(
     "family, case", [(family, case) for family in _FAMILIES for case in case_names(family) if case not in _ITEMS]
 )
-def test_hostile(verdicts: dict[str, dict[str, list[str]]], family: str, case: str) -> None:
-    assert verdicts[family][case] == []
+def test_hostile(golden: Golden, judge: Judge, family: str, case: str) -> None:
+    assert judge(golden(family) / case) == []
 
 
 def test_features_of_hugging_face_stand_in_the_fields(golden: Golden) -> None:
@@ -90,6 +90,7 @@ def test_features_of_hugging_face_stand_in_the_fields(golden: Golden) -> None:
     assert first["arr"].shape == (2, 3)
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("told", [b"{", b'{"info": "\xff"}'])
 def test_features_that_are_no_json_name_the_file(tmp_path: Path, told: bytes) -> None:
     pq.write_table(pa.table({"a": [1]}).replace_schema_metadata({b"huggingface": told}), tmp_path / "x.parquet")

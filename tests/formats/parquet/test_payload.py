@@ -70,6 +70,7 @@ def columns(draw: st.DrawFn) -> list[bytes | None]:
     return [*values, *[NOISE[i : i + 70_000] for i in range(len(values) // 10 + 1 + (total == 0))]]
 
 
+@pytest.mark.soak
 @settings(max_examples=150)
 @given(
     columns(),
@@ -149,7 +150,7 @@ def test_runs_and_packed_groups_as_the_specification_has_them() -> None:
             _hybrid(memoryview(bad), width, count)
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.soak
 @pytest.mark.parametrize("compression", ["none", "snappy", "zstd"])
 @pytest.mark.parametrize("use_dictionary", [False, True])
 @pytest.mark.parametrize("checksums", [False, True])
@@ -191,6 +192,7 @@ def test_a_file_cut_in_its_pages_is_an_error_that_names_the_place(tmp_path: Path
         taken(bytes(data))
 
 
+@pytest.mark.soak
 def test_large_values_behind_small_ones_come_in_small_steps() -> None:
     values: list[bytes | None] = [*([b"x"] * 2000), *(NOISE * 5 for _ in range(60))]
     data = parquet(values, compression="none", use_dictionary=False, write_batch_size=1, row_group_size=1 << 20)

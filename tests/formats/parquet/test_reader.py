@@ -70,6 +70,7 @@ def _numbers(count: int) -> pa.Table:
 # Steps.
 
 
+@pytest.mark.soak
 def test_a_large_row_group_is_read_in_steps() -> None:
     """Rows of 100 bytes, then rows of a megabyte, in one row group: batches are of bytes, not of rows."""
     sizes = [100] * 20_000 + [_MB] * 90 + [100] * 5_000
@@ -88,6 +89,7 @@ def test_a_large_row_group_is_read_in_steps() -> None:
     assert count == len(rows)
 
 
+@pytest.mark.soak
 def test_a_value_that_repeats_from_a_dictionary_is_not_unpacked_at_once() -> None:
     """A megabyte, 100,000 times, in a file of some hundred bytes."""
     values = pa.array([b"", b"\0" * _MB] + [b"%d" % i for i in range(1000)])
@@ -121,6 +123,7 @@ _TOLD_ONCE: dict[str, tuple[Callable[[], pa.Array], dict[str, Any]]] = {
 """Columns of 100 MB, made by the test: both workers collect it, and keep what the module holds."""
 
 
+@pytest.mark.cases(3)
 @pytest.mark.parametrize("name", _TOLD_ONCE)
 def test_values_that_are_told_once_for_many_are_not_unpacked_at_once(
     monkeypatch: pytest.MonkeyPatch, name: str
@@ -162,6 +165,7 @@ def test_ordinary_values_that_might_be_told_once_for_many_come_in_full_batches(n
     assert len(found) <= len(column) // max_rows + 4
 
 
+@pytest.mark.soak
 def test_large_values_by_prefixes_behind_small_ones_are_decoded_in_small_steps() -> None:
     """All but the first two steps that meet them."""
     texts = pa.array([*_PLAIN_TEXTS[:20_000], *[_NOISE[: _WIDE // 2].hex()] * 800], pa.large_string())
@@ -180,6 +184,7 @@ def test_values_repeat_by_their_encodings_wherever_the_dictionary_is_said_to_be(
     assert chunk_facts(told) == (4, 40, 50, 100, repeats, 0)
 
 
+@pytest.mark.soak
 def test_a_page_that_unpacks_without_measure_is_refused() -> None:
     table = pa.table({"b": pa.array([bytes(100 * _MB)], pa.large_binary())})
     data = _file(table, compression="zstd", use_dictionary=False)
@@ -248,6 +253,7 @@ def test_a_row_group_without_rows_is_left_out_whatever_it_claims() -> None:
         assert (reader.num_rows(), list(reader.batches(Scan(max_rows=9, max_bytes=_MB)))) == (0, [])
 
 
+@pytest.mark.soak
 def test_very_many_row_groups() -> None:
     data = _file(_numbers(5000), row_group_size=1, use_dictionary=False, store_schema=False)
     assert [batch.num_rows for batch in _batches(data)] == [5000]
@@ -432,6 +438,7 @@ def test_random_access_decodes_no_other_row_group() -> None:
         reader.read(np.array([-1]))
 
 
+@pytest.mark.soak
 @given(st.lists(st.integers(0, 499)), st.integers(1, 200))
 def test_rows_by_ordinal_are_those_of_the_whole(rows: list[int], group: int) -> None:
     table = _numbers(500)
@@ -472,6 +479,7 @@ def test_the_index_tells_where_row_groups_lie() -> None:
         assert row["length"] == sum(c.total_compressed_size for c in chunks)
 
 
+@pytest.mark.cases(3)
 @pytest.mark.parametrize(
     "expression, expected",
     [
@@ -631,6 +639,7 @@ def test_a_remote_row_group_takes_few_requests() -> None:
     assert store.bytes_read < 100_000
 
 
+@pytest.mark.soak
 def test_a_remote_footer_takes_two_requests_at_most() -> None:
     table = pa.table({f"column {i}": [i] for i in range(3000)})
     store = _Remote(_file(table))
@@ -638,6 +647,7 @@ def test_a_remote_footer_takes_two_requests_at_most() -> None:
     assert store.requests["get_ranges"] <= 3
 
 
+@pytest.mark.soak
 def test_a_large_remote_row_group_is_read_in_windows() -> None:
     payload = pa.array([_NOISE[i : i + _MB] for i in range(100)], pa.large_binary())
     data = _file(
@@ -657,6 +667,7 @@ def test_a_large_remote_row_group_is_read_in_windows() -> None:
 # Damage.
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("mmap", [False, True])
 def test_a_local_file_that_shrinks_is_an_error(tmp_path: Path, mmap: bool) -> None:
     payload = pa.array([_NOISE[i : i + 100_000] for i in range(300)], pa.large_binary())
@@ -706,6 +717,7 @@ def test_text_that_is_no_text_is_named() -> None:
             list(_batches(_file(pa.table({"t": column}))))
 
 
+@pytest.mark.soak
 def test_a_page_header_of_lists_in_lists_is_named() -> None:
     data = bytearray(_file(pa.table({"l": [[n] for n in range(5000)]}), use_dictionary=False, compression="none"))
     at = pq.read_metadata(io.BytesIO(data)).row_group(0).column(0).data_page_offset
@@ -776,6 +788,7 @@ print(threads() - before)
 """
 
 
+@pytest.mark.soak
 def test_no_thread_is_started() -> None:
     """A process that has threads cannot be forked safely."""
     done = subprocess.run([sys.executable, "-c", _READS_AND_WRITES], capture_output=True, text=True, check=False)

@@ -119,6 +119,7 @@ def test_what_is_no_warc() -> None:
         reader(RECORDS[0]).read(np.array([1]))
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("packed", [True, False])
 def test_every_verb(tmp_path: Path, packed: bool) -> None:
     path = tmp_path / ("t.warc.gz" if packed else "t.warc")

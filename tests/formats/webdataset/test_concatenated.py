@@ -46,6 +46,7 @@ def members(source: Path, **options: object) -> dict[str, bytes]:
         return {f"{row['__key__']}.{name}": row[name] for row in rows for name in ("x", "bin")}
 
 
+@pytest.mark.cases(3)
 @pytest.mark.parametrize("wrap", WRAPS)
 @pytest.mark.parametrize("mmap", [True, False])
 def test_what_is_read(tmp_path: Path, wrap: str, mmap: bool) -> None:
@@ -59,6 +60,7 @@ def test_what_is_read(tmp_path: Path, wrap: str, mmap: bool) -> None:
     assert not lading.info(path, options={"mmap": mmap, "on_concatenated": "read"}).counts
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("wrap", ["", ".gz"])
 def test_a_copy_of_all_has_the_digest_of_one_tar_of_all(tmp_path: Path, wrap: str) -> None:
     path = tmp_path / f"t.tar{wrap}"

@@ -13,6 +13,7 @@ import yaml
 
 import lading
 from golden_cases import Golden
+from in_process import by_tasks
 from lading.errors import BadReference, DataError, NotFound, SeveralSplits, SourceNotFound, UsageError
 from tars import energon_index
 
@@ -39,6 +40,7 @@ def tars(folder: Path, *numbers: int) -> list[str]:
     return [key for number in numbers for key in keys(folder / f"train-00000{number}.tar")]
 
 
+@pytest.mark.soak
 def test_splits_are_those_that_energon_wrote(prepared: Path, tmp_path: Path) -> None:
     with pytest.raises(SeveralSplits, match=r"train, val.*split='train'"):
         lading.open(prepared)
@@ -78,7 +80,7 @@ def test_shards_and_samples_are_excluded(prepared: Path, tmp_path: Path) -> None
     }
     assert lading.info(prepared).counts == counts
     assert lading.verify(prepared, deep=True).findings == []
-    assert lading.convert(prepared, tmp_path / "out", format="webdataset", verify=True, workers=2).samples == 11
+    assert lading.convert(prepared, tmp_path / "out", format="webdataset", verify=True, **by_tasks(2)).samples == 11
     assert keys(tmp_path / "out") == expected
     assert lading.salvage(prepared, tmp_path / "saved").samples == 11
 

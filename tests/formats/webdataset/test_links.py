@@ -67,6 +67,8 @@ def gnu_tar(tmp_path: Path) -> bytes:
     return data
 
 
+@pytest.mark.mechanism("links by GNU tar")
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("way", ["mapped", "ranges", "gzip", "gzip, small windows", "index"])
 def test_links_are_the_files_they_lead_to(
     tmp_path: Path, gnu_tar: bytes, way: str, monkeypatch: pytest.MonkeyPatch
@@ -92,6 +94,7 @@ def test_links_are_the_files_they_lead_to(
     assert members(tmp_path / "webdataset") == expected
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("form", [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
 def test_chains_spellings_and_names_that_come_twice(tmp_path: Path, form: int) -> None:
     long = "n" * 90 + "/" + "m" * 60

@@ -78,6 +78,7 @@ def check_laws(source: object, **opening: Any) -> list[dict[str, Any]]:
         return samples
 
 
+@pytest.mark.cases(3)
 @pytest.mark.parametrize("members", [WHOLE, SPARSE, LATE], ids=["whole", "missing members", "late columns"])
 @pytest.mark.parametrize("options", [{}, {"mmap": False}, {"regroup": True}, {"lower_case": False}], ids=str)
 def test_samples_by_number_are_those_of_iteration(tmp_path: Path, members: Members, options: dict[str, Any]) -> None:
@@ -154,6 +155,7 @@ def test_compressed_tars_and_sparse_members_are_left_to_read(tmp_path: Path) -> 
             ds[0]
 
 
+@pytest.mark.soak
 def test_a_few_samples_by_a_sidecar_do_not_walk_over_the_tar(tmp_path: Path) -> None:
     path = tmp_path / "t.tar"
     tar = tar_of(*[(f"{i:05d}.txt", b"%d" % i) for i in range(200)])
@@ -164,6 +166,7 @@ def test_a_few_samples_by_a_sidecar_do_not_walk_over_the_tar(tmp_path: Path) -> 
     assert len(check_laws(path)) == 200
 
 
+@pytest.mark.soak
 def test_damage_elsewhere_in_a_tar_with_a_sidecar_leaves_other_samples(tmp_path: Path) -> None:
     path = tmp_path / "t.tar"
     tar = bytearray(tar_of(*[(f"{i:05d}.txt", b"%d" % i) for i in range(200)]))

@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 import lading
 from golden_cases import Golden, View, case_names, load_spec, load_views
 from golden_compare import compare_samples
-from hostile import judge_cases
+from hostile import Judge
 from lading.arrow.references import is_ref
 from lading.errors import (
     CorruptShard,
@@ -142,14 +142,16 @@ CHECKED_ABOVE = ("wids-filesize", "wids-md5", "wids-nsamples")
 
 
 @pytest.fixture(scope="module")
-def verdicts(golden: Golden, tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
-    cases = sorted(golden("hostile-wds").iterdir())
-    return judge_cases(cases, Path(__file__), tmp_path_factory.mktemp("hostile"))
+def judge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Judge]:
+    with Judge(Path(__file__), tmp_path_factory.mktemp("hostile")) as judge:
+        yield judge
 
 
+@pytest.mark.mechanism("hostile files, read by a watched process")
+@pytest.mark.cases(16)
 @pytest.mark.parametrize("case", [case for case in case_names("hostile-wds") if case not in CHECKED_ABOVE])
-def test_hostile(verdicts: dict[str, list[str]], case: str) -> None:
-    assert verdicts[case] == []
+def test_hostile(golden: Golden, judge: Judge, case: str) -> None:
+    assert judge(golden("hostile-wds") / case) == []
 
 
 # Names
@@ -223,12 +225,14 @@ def test_a_field_with_the_name_of_the_key() -> None:
     assert caught.value.sample == "b"
 
 
+@pytest.mark.soak
 def test_too_many_fields() -> None:
     data = tar_of(*((f"a.{i}", b"") for i in range(10_001)))
     with pytest.raises(LimitExceeded, match="at most 10000"):
         in_memory(data).num_rows()
 
 
+@pytest.mark.soak
 def test_fields_that_differ_from_sample_to_sample() -> None:
     """No table of all rows and all fields is made where it would be nearly empty; batches are smaller instead."""
     data = tar_of(*((f"k{i}.f{i}", b"%d" % i) for i in range(5000)))
@@ -273,6 +277,7 @@ def test_keys_that_come_back_with_the_same_field() -> None:
         in_memory(data, regroup=True).index()
 
 
+@pytest.mark.soak
 def test_batches_never_cut_a_sample() -> None:
     data = tar_of(*((f"{i:04d}.{ext}", bytes(i)) for i in range(600) for ext in ("a", "b", "c")))
     whole = samples(in_memory(data), data, max_rows=ALL)
@@ -348,6 +353,7 @@ def test_cut_at_every_block(wrap: Callable[[bytes], bytes]) -> None:
         assert found == [*expected[: len(found) - 1], last]
 
 
+@pytest.mark.soak
 def test_a_file_cut_while_it_is_open(tmp_path: Path) -> None:
     path = tmp_path / "t.tar"
     path.write_bytes(tar_of(*((f"{i:04d}.x", bytes(3000)) for i in range(3000))))
@@ -369,6 +375,7 @@ def compressed(data: bytes) -> bytes:
     return gzip.compress(data, 1)
 
 
+@pytest.mark.soak
 def test_compressed_values_in_windows_of_any_size() -> None:
     rng = np.random.default_rng(0)
     members = [(f"{i:04d}.{ext}", rng.bytes(int(rng.integers(0, 30_000)))) for i in range(200) for ext in ("a", "b")]
@@ -378,6 +385,7 @@ def test_compressed_values_in_windows_of_any_size() -> None:
         assert samples(in_memory(compressed(data)), b"", max_rows=64, max_bytes=max_bytes) == expected
 
 
+@pytest.mark.soak
 def test_what_follows_the_end_of_a_compressed_archive() -> None:
     data = tar_of(("a.x", b"1"))
     assert len(samples(in_memory(compressed(data + bytes(10 << 20))), b"")) == 1
@@ -423,6 +431,7 @@ def test_a_compressed_index_refers_to_the_stream() -> None:
 # Sparse members
 
 
+@pytest.mark.mechanism("holes by GNU tar")
 @pytest.mark.parametrize(
     "way", [["gnu"], ["posix", "--sparse-version=0.0"], ["posix", "--sparse-version=0.1"], ["posix"]]
 )
@@ -453,6 +462,7 @@ def test_files_with_holes(tmp_path: Path, way: list[str]) -> None:
     assert [row["bin"] for row in samples(packed, b"")] == [b"plain", bytes(body)]
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("way", ["gnu", "posix"])
 def test_a_file_that_ends_with_a_hole_is_taken_from_its_tar(tmp_path: Path, way: str) -> None:
     with (tmp_path / "c.bin").open("wb") as file:
@@ -471,6 +481,7 @@ def test_a_file_that_ends_with_a_hole_is_taken_from_its_tar(tmp_path: Path, way:
         len(dataset)
 
 
+@pytest.mark.soak
 def test_holes_without_end(tmp_path: Path) -> None:
     (tmp_path / "c.bin").touch()
     with (tmp_path / "c.bin").open("wb") as file:
@@ -742,6 +753,7 @@ def test_windows_of_a_remote_tar_are_requested_while_one_is_in_use() -> None:
     assert sum(asked[-1]) <= len(data)
 
 
+@pytest.mark.mechanism("fork in a walk")
 def test_a_forked_child_goes_on_with_a_walk_that_has_windows_under_way() -> None:
     store = Asked(tar_of(*((f"{i:03}.a", bytes(50_000)) for i in range(700))))
     runs = store.runs()
@@ -784,6 +796,7 @@ def test_a_member_whose_records_lie_in_two_windows(monkeypatch: pytest.MonkeyPat
     assert all(offset == at + length for (at, length), (offset, _) in pairwise(ranges))  # nothing is read twice
 
 
+@pytest.mark.soak
 def test_a_sidecar_of_a_tar_with_other_members_around() -> None:
     data = tar_of(("README", b""), ("a.x", b"1"), ("b.x", b"2"), ("LICENSE", b"3"))
     for end in (2560, 3584):

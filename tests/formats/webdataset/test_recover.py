@@ -22,19 +22,21 @@ MEMBER = tar_of(("b.bin", b"x" * 500))[:1024]
 HURT = MEMBER + b"?" * 512 + b"x" * 500 + bytes(12)
 
 
+@pytest.mark.soak
 def test_what_a_damage_costs_does_not_grow_with_what_is_behind_it() -> None:
     far, near = HURT * 300 + MEMBER * 8000, MEMBER * 8000 + HURT * 300 + MEMBER
     assert (members_in(far), members_in(near)) == (8300, 8301)
     assert costs_at_most(2, lambda: members_in(far), lambda: members_in(near))
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_what_a_damage_costs_does_not_grow_with_the_damages_before_it() -> None:
     many, few = HURT * 1500 + MEMBER, HURT * 150 + MEMBER
     assert (members_in(many), members_in(few)) == (1501, 151)
     assert costs_at_most(20, lambda: members_in(many), lambda: members_in(few))
 
 
+@pytest.mark.soak
 def test_it_is_not_walked_from_headers_that_lie_over_those_of_members() -> None:
     # A payload ends in the first 350 bytes of a header that the 162 bytes of the next one make whole.
     def header(name: str, size: int) -> bytes:

@@ -75,6 +75,7 @@ def scan_all(data: bytes, *, dense: bool, max_members: int = 2048) -> list[Heade
     return runs
 
 
+@pytest.mark.soak
 @given(st.lists(st.tuples(INFOS, SIZES), max_size=12), st.sampled_from([tarfile.GNU_FORMAT, tarfile.PAX_FORMAT]))
 def test_members_of_any_archive(members: list[tuple[tuple[str, bytes, float], int]], form: int) -> None:
     data = build(members, form)
@@ -137,6 +138,7 @@ def reseal(data: bytearray, start: int, form: bytes = b"%06o\0 ") -> None:
     data[start + 148 : start + 156] = form % sum(block)
 
 
+@pytest.mark.cases(3)
 @pytest.mark.parametrize("spelled", [b"%11o ", b"%11o\0", b"%o\0\0\0\0\0\0\0\0", "base-256"])
 @pytest.mark.parametrize("size", [300, 20_000])
 def test_sizes_in_any_spelling_are_read_many_at_a_time(spelled: bytes | str, size: int) -> None:
@@ -161,6 +163,7 @@ def test_headers_without_magic_in_any_number() -> None:
     assert listed(scan_all(bytes(data), dense=False)) == by_tarfile(bytes(data))
 
 
+@pytest.mark.soak
 def test_a_run_of_many_small_members() -> None:
     data = plain(*(f"{i:05d}.txt" for i in range(6000)), size=10)
     runs = scan_all(data, dense=False)
@@ -177,6 +180,7 @@ def test_far_members_are_asked_for_by_their_headers() -> None:
     assert sum(store.requests.values()) < 30
 
 
+@pytest.mark.soak
 def test_near_members_are_asked_for_in_few_requests() -> None:
     data = plain(*(f"{i:04d}.txt" for i in range(3000)), size=200)
     store = CountingStore(MemoryStore({"t.tar": data}))

@@ -241,6 +241,7 @@ def test_a_dataset_without_rows_keeps_its_types(tmp_path: Path) -> None:
         assert len(ds) == 0
 
 
+@pytest.mark.soak
 def test_members_of_a_copy_stand_for_what_they_stood_for(place: str, tmp_path: Path) -> None:
     lading.convert(place, tmp_path / "copy", format="webdataset", verify=True)
     assert lading.diff(place, tmp_path / "copy").equal

@@ -71,6 +71,7 @@ def expected_members(samples: pa.Table) -> list[tuple[str, bytes]]:
     ]
 
 
+@pytest.mark.soak
 @given(READABLE)
 def test_tarfile_and_lading_read_what_was_written(samples: pa.Table) -> None:
     data, facts, _ = write(samples)
@@ -199,6 +200,7 @@ def test_members_that_are_joined_part_by_part_are_the_same_file(monkeypatch: pyt
         assert again.equals(refs)
 
 
+@pytest.mark.soak
 def test_a_sample_of_very_many_members_is_not_joined_at_once(tmp_path: Path) -> None:
     """50,000 members of 80 bytes, 1 KB each in the file: their headers are held, which are half of it."""
     sink = LocalStore().put_stream(str(tmp_path / "t.tar"))
