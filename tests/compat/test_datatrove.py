@@ -159,7 +159,7 @@ later_step(ZstdWriter(sys.argv[1])(documents))
 """
 
 
-@pytest.mark.soak
+@pytest.mark.mechanism("records at the end of the interpreter")
 def test_records_are_there_after_an_error_that_ends_the_process(tmp_path: Path) -> None:
     command = [sys.executable, "-c", _ENDED_BY_A_LATER_STEP, str(tmp_path)]
     ended = subprocess.run(command, check=False, capture_output=True, text=True)

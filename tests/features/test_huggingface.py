@@ -19,6 +19,7 @@ from lading.features.huggingface import (
     huggingface_schema,
     may_hold,
     media_advice,
+    media_schema,
     schema_of_features,
     unwrapped,
     unwrapped_schema,
@@ -36,6 +37,7 @@ from lading.features.types import (
     feature_of,
     with_feature,
 )
+from registered import NamedType
 
 MEDIA = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
 
@@ -506,3 +508,12 @@ def test_features_that_no_column_has_are_damage() -> None:
     metadata = {"huggingface": f'{{"info": {{"features": {{"x": {told}}}}}}}'}
     with pytest.raises(DataError, match="features of Hugging Face that no column has"):
         huggingface_schema(pa.schema([("x", pa.int64())], metadata=metadata))
+
+
+def test_arrays_of_datasets_keep_their_feature_beside_media() -> None:
+    """Where `datasets` is imported, its arrays are an extension type, of which pyarrow alone knows no shape."""
+    spec = {"shape": [2, 3], "dtype": "float32", "_type": "Array2D"}
+    metadata = {"huggingface": json.dumps({"info": {"features": {"a": spec, "image": {"_type": "Image"}}}})}
+    image = pa.field("image", pa.binary(), metadata={"lading.feature": '{"kind": "image"}'})
+    found = media_schema(pa.schema([pa.field("a", NamedType(pa.list_(pa.list_(pa.float32())))), image], metadata))
+    assert json.loads(found.metadata[b"huggingface"])["info"]["features"]["a"] == spec

@@ -193,6 +193,16 @@ def test_a_file_beside_a_shard_that_was_changed_or_is_gone_is_a_finding(change: 
     assert str(path) in [finding["file"] for finding in lading.verify(out, deep=True).findings]
 
 
+def test_a_list_of_files_for_datasets_that_was_changed_is_a_finding(tmp_path: Path) -> None:
+    with lading.writer(tmp_path / "out", format="parquet") as writer:
+        writer.write({"a": 1})
+    assert lading.verify(tmp_path / "out", deep=True).findings == []
+    listed = tmp_path / "out" / ".huggingface.yaml"
+    listed.write_bytes(listed.read_bytes().replace(b"train", b"trian"))
+    [finding] = lading.verify(tmp_path / "out", deep=True).findings
+    assert str(finding["file"]).endswith(".huggingface.yaml")
+
+
 def test_a_list_of_shards_that_was_changed_is_refused(tmp_path: Path) -> None:
     out = written(tmp_path / "out", "webdataset")
     path = out / "_lading" / "shards.arrow"

@@ -435,7 +435,6 @@ def test_a_changed_file_of_a_loader_with_maps_is_noticed(folders: Path, tmp_path
         _keys(loop)
 
 
-@pytest.mark.soak
 def test_tiny_samples_are_not_planned_far_ahead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The bytes would allow millions of samples, for which the first batch must not wait."""
     with lading.writer(tmp_path / "tiny", format="arrow") as writer:
