@@ -34,8 +34,8 @@ LAYERS = (
 APART = {"data", "testing"}
 """Packages that nothing else in lading imports."""
 
-LOWEST_MAY_IMPORT = {*sys.stdlib_module_names, "pyarrow", "numpy", "xxhash", "orjson", "PIL"}
-"""Libraries of the lowest layer. Pillow is an extra, imported where raw pixels become an image."""
+LOWEST_MAY_IMPORT = {*sys.stdlib_module_names, "pyarrow", "numpy", "xxhash", "orjson", "PIL", "soundfile"}
+"""Libraries of the lowest layer. Pillow and soundfile are extras, imported where pixels and samples become files."""
 
 METHODS = {
     ("lading.dataset.dataset", module)

@@ -6,7 +6,7 @@ and type require (`Encoders`), so that a sample from `ds[i]` is stored as it was
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import date, timedelta
 from functools import partial
 from itertools import filterfalse
@@ -22,18 +22,16 @@ from lading.arrow.references import is_ref
 from lading.arrow.types import array_of_values
 from lading.arrow.views import LIST_TYPES, is_bytes, is_text, over
 from lading.errors import LadingError, Unrepresentable, UsageError
-from lading.features.encode import (
-    VIDEO_FIELDS,
-    array_of,
-    image_bytes,
-    image_bytes_as,
-    image_format,
-    is_image,
-    is_tensor,
-    media_bytes,
-    npy_bytes,
-    video_cell,
+from lading.features.by_ending import (
+    by_ending,
+    file_bytes,
+    kind_of_ending,
+    picture_bytes,
+    sound_bytes,
+    video_bytes,
 )
+from lading.features.encode import VIDEO_FIELDS, array_of, is_tensor, npy_bytes, video_cell
+from lading.features.images import image_bytes, is_image
 from lading.features.types import (
     Array,
     Audio,
@@ -65,9 +63,10 @@ _SUBCLASSES: tuple[tuple[Any, Callable[[Any], Any]], ...] = (
     (float, float.__float__),
 )
 """Plain Python types, and how they are stored."""
-_JSON, _NPY, _NUMBER, _IMAGE = "JSON", "an array", "a number", "an image"
+_JSON, _NPY, _NUMBER, _IMAGE, _FILE = "JSON", "an array", "a number", "an image", "a file"
 _OF_NUMPY = (bytes, str, bool, int, float, date, timedelta, type(None))
 _MEDIA = (Image, Audio, Video)
+_KIND_OF_ENDING: Mapping[type | None, str] = {Array: _NPY, Audio: _FILE, Image: _FILE, Json: _JSON, Video: _FILE}
 _REFUSED = (pa.ArrowException, TypeError, ValueError)
 _LARGE_BYTES = 4 << 10
 """Average bytes of a value above which a view costs less than a copy."""
@@ -118,7 +117,7 @@ class Encoders:
         """Fields and types of seen values that are stored unchanged."""
         self._others: dict[tuple[str, type], Callable[[Any], Any]] = {}
         """Fields and types of the other seen values, and their encoders."""
-        self._encode = {name: _encoder(feature_of(field), field.type) for name, field in self.fields.items()}
+        self._encode = {name: _encoder(name, feature_of(field), field.type) for name, field in self.fields.items()}
         self._texts = {
             name for name, f in self.fields.items() if is_text(f.type) and not isinstance(feature_of(f), Json)
         }
@@ -160,7 +159,7 @@ class Encoders:
     def _learn(self, sample: Mapping[str, Any], row: Mapping[str, Any], new: Sequence[str]) -> None:
         """Record new fields and types, and the kinds of values in columns that no schema names."""
         own = [name for name in new if name not in self.fields and row[name] is not None]
-        kinds = {name: _kind(sample[name], row[name]) for name in own}
+        kinds = {name: _kind(name, sample[name], row[name]) for name in own}
         for name, kind in kinds.items():
             if self.kinds.get(name, kind) != kind:
                 raise UsageError("the values of one field are of several kinds", column=name,
@@ -168,7 +167,9 @@ class Encoders:
         self.kinds.update(kinds)
         for name in new:
             value = sample[name]
-            kinds_unchanged = (str,) if name in self._texts else () if name in self._encode else _PLAIN
+            kinds_unchanged: Collection[Any] = (str,) if name in self._texts else () if name in self._encode else _PLAIN
+            if name not in self._encode and kind_of_ending(name) in _KIND_OF_ENDING:
+                kinds_unchanged = (bytes,)
             if value is None or type(value) in kinds_unchanged:
                 self._plain.add((name, type(value)))
             elif name in self.fields or name in kinds:  # otherwise it is a null of numpy, which has no kind
@@ -176,10 +177,8 @@ class Encoders:
 
 
 def _encoder_by_name(name: str, value: Any) -> Callable[[Any], Any]:
-    """Return the encoder for a column that no schema names; the ending of a name says the format of its images."""
-    if not is_image(value):
-        return encode_value
-    return partial(image_bytes_as, image_format(name.rpartition(".")[2].lower()))
+    """Return the encoder for a column that no schema names: the ending of its name says what it holds."""
+    return by_ending(name, value) or (partial(image_bytes, name=name) if is_image(value) else encode_value)
 
 
 def _kinds(row: Mapping[str, Any]) -> Iterable[tuple[str, type]]:
@@ -187,8 +186,10 @@ def _kinds(row: Mapping[str, Any]) -> Iterable[tuple[str, type]]:
     return zip(row, map(type, row.values()))  # noqa: B905 - to count them takes as long as to look them up
 
 
-def _kind(value: Any, stored: Any) -> str:
+def _kind(name: str, value: Any, stored: Any) -> str:
     """Return the kind of a value. Numbers share a kind where floats hold all of them exactly."""
+    if isinstance(stored, (bytes, str)) and (known := _KIND_OF_ENDING.get(kind_of_ending(name))):
+        return known
     if isinstance(value, np.ndarray) or is_tensor(value):
         return _NPY
     if isinstance(value, (list, tuple, dict)):
@@ -198,40 +199,41 @@ def _kind(value: Any, stored: Any) -> str:
     return _NUMBER if type(stored) in (int, float) else type(stored).__name__
 
 
-def _encoder(feature: Feature, kind: pa.DataType) -> Callable[[Any], Any]:
+def _encoder(name: str, feature: Feature, kind: pa.DataType) -> Callable[[Any], Any]:
     """Return the function that converts values to those that pyarrow takes for a column's type and feature."""
     found: Callable[[Any], Any] = _as_it_is
     if isinstance(kind, pa.FixedShapeTensorType) and isinstance(feature, Array):
         found = partial(_tensor_items, feature, _items_dtype(kind.value_type))
     elif is_ref(kind) or is_bytes(kind) or pa.types.is_fixed_size_binary(kind):
-        found = partial(_in_bytes, feature)
+        found = partial(_in_bytes, name, feature)
     elif isinstance(kind, pa.BaseExtensionType):
-        found = _encoder(feature, kind.storage_type)
+        found = _encoder(name, feature, kind.storage_type)
     elif pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):
-        found = _encoder(feature, kind.value_type)
+        found = _encoder(name, feature, kind.value_type)
     elif is_text(kind):
         found = partial(_in_text, feature)
     elif pa.types.is_struct(kind):
-        found = _struct_encoder(feature, kind)
+        found = _struct_encoder(name, feature, kind)
     elif isinstance(feature, Array):
         found = partial(_array_items, feature, _items_dtype(kind))
     elif isinstance(kind, LIST_TYPES):
         item = feature.feature if isinstance(feature, features.Sequence) else feature_of(kind.value_field)
-        found = partial(_list_items, _encoder(item, kind.value_type))
+        found = partial(_list_items, _encoder(name, item, kind.value_type))
     elif not isinstance(feature, Value) or _is_plain(feature):
         found = partial(encode, feature)
     return found
 
 
-def _struct_encoder(feature: Feature, kind: pa.StructType) -> Callable[[Any], Any]:
+def _struct_encoder(name: str, feature: Feature, kind: pa.StructType) -> Callable[[Any], Any]:
     names = {child.name for child in kind}
     if isinstance(feature, _MEDIA) and names == {"bytes", "path"}:
-        return partial(_in_media, feature)
+        return partial(_in_media, name, feature)
     if isinstance(feature, Video) and names == {*VIDEO_FIELDS}:
         return _in_video
     inner = dict(feature.fields) if isinstance(feature, Struct) else {}
     return partial(
-        _struct_items, {child.name: _encoder(inner.get(child.name) or feature_of(child), child.type) for child in kind}
+        _struct_items,
+        {child.name: _encoder(child.name, inner.get(child.name) or feature_of(child), child.type) for child in kind},
     )
 
 
@@ -248,10 +250,10 @@ def _as_it_is(value: Any) -> Any:
     return value
 
 
-def _in_bytes(feature: Feature, value: Any) -> bytes | None:
+def _in_bytes(name: str, feature: Feature, value: Any) -> bytes | None:
     if isinstance(value, (bytes, bytearray, memoryview)) and isinstance(feature, (Encoded, Place, Value)):
         return bytes(value)
-    stored = media_bytes(value) if isinstance(feature, Video) else encode(feature, value)
+    stored = _media(name, feature, value) if isinstance(feature, _MEDIA) else encode(feature, value)
     if isinstance(feature, Value) and stored is not None:
         stored = str(stored)  # numbers in bytes are decimal text
     try:
@@ -260,21 +262,27 @@ def _in_bytes(feature: Feature, value: Any) -> bytes | None:
         raise _lone_surrogate(value) from None
 
 
+def _media(name: str, feature: Feature, value: Any) -> bytes:
+    if isinstance(feature, Image):
+        return picture_bytes(value, feature.encode_format, name)
+    return sound_bytes(value, name) if isinstance(feature, Audio) else video_bytes(value, name)
+
+
 def _in_text(feature: Feature, value: Any) -> Any:
     if isinstance(value, str) and not isinstance(feature, (Text, Json)):
         return value
     return encode(feature, value)
 
 
-def _in_media(feature: Feature, value: Any) -> dict[str, Any]:
+def _in_media(name: str, feature: Feature, value: Any) -> dict[str, Any]:
     """Existing structs stay: their path belongs to another dataset, and is not read."""
-    if isinstance(value, Mapping):
+    if isinstance(value, Mapping) and value.keys() <= {"bytes", "path"}:
         return {"bytes": value.get("bytes"), "path": value.get("path")}
-    return {"bytes": media_bytes(value) if isinstance(feature, Video) else encode(feature, value), "path": None}
+    return {"bytes": _media(name, feature, value), "path": None}
 
 
 def _in_video(value: Any) -> Any:
-    return dict(value) if isinstance(value, Mapping) else video_cell(value)
+    return dict(value) if isinstance(value, Mapping) else video_cell(file_bytes(value, "video"))
 
 
 def _items_dtype(kind: pa.DataType) -> np.dtype[Any] | None:

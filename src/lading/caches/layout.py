@@ -115,7 +115,7 @@ def _type(feature: Feature) -> pa.DataType:
             _check_array(dtype, shape)
             refuse_untold(feature)
         case Image(encode_format):
-            _check_texts([encode_format], "format of an image")
+            _check_texts([encode_format or "PNG"], "format of an image")
         case Video("text"):
             kind = pa.string()
         case Video(storage) if storage not in ("bytes", "path"):

@@ -21,7 +21,7 @@ from lading.caches.columns import Column, Stored, Values, place_of
 from lading.caches.layout import Features, schema_of
 from lading.caches.tables import Rules, check_keys, cut_tables
 from lading.errors import Unrepresentable, UsageError, errors_at
-from lading.features.encode import held
+from lading.features.images import held
 from lading.features.types import encode
 
 __all__ = ["batches_of", "encode_example"]

@@ -9,15 +9,16 @@ from __future__ import annotations
 import io
 import struct
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import cached_property
-from typing import Any, Self
+from typing import Any, Literal, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lading.content.media_info import MediaInfo, media_info
 from lading.errors import DataError, MissingExtra
-from lading.features.encode import STORED
+from lading.features.images import STORED, orientation_of, remember_source, turned
 from lading.features.types import Audio, Feature, Image, Sequence, Struct, Video
 from lading.units import format_bytes
 
@@ -25,6 +26,7 @@ __all__ = [
     "BROKEN",
     "AudioFile",
     "BrokenFile",
+    "Opening",
     "VideoFile",
     "media_features",
     "open_image",
@@ -47,6 +49,9 @@ BROKEN = (
     struct.error,
 )
 """Errors of Pillow's readers, and of other decoders, for bytes that are no file of theirs."""
+
+Opening: TypeAlias = Literal["upright", "stored"]
+"""How images are opened: turned as their EXIF data say, or with their pixels as they are stored."""
 
 _AS_BYTES = "Read the bytes instead: ds.with_decode(False)."
 
@@ -209,10 +214,14 @@ def _shown(file: _MediaFile) -> str:
     return ", ".join([*facts, format_bytes(len(file))])
 
 
-def open_image(data: bytes | memoryview) -> Any:
+def open_image(data: bytes | memoryview, *, upright: bool = True) -> Any:
     """Return the Pillow image of these bytes. Only its header is read; pixels, and errors in them, come with `load()`.
 
     The image shares the bytes. They are written again as they are, as long as the image still shows them.
+
+    Args:
+        data: the file.
+        upright: turn the pixels as EXIF data say; they are read for that. False gives them as they are stored.
 
     Raises:
         DataError: Pillow knows no such image, or its header is damaged.
@@ -235,27 +244,36 @@ def open_image(data: bytes | memoryview) -> Any:
         raise DataError("the image cannot be opened", expected="an image that Pillow reads",
                         found=f"{len(stored):,} bytes that begin with {stored[:12]!r}",
                         advice=_AS_BYTES) from error  # fmt: skip
+    remember_source(image, stored)
+    if upright and (orientation := orientation_of(image)) != 1:
+        with suppress(*BROKEN):  # pixels that cannot be read are an error of whoever looks at them
+            image = turned(image, orientation)
     setattr(image, STORED, stored)
     return image
 
 
-def open_media(feature: Feature, value: Any) -> Any:
+def open_media(feature: Feature, value: Any, opening: Opening = "upright") -> Any:
     """Return media bytes as an image, an `AudioFile` or a `VideoFile`, also inside lists and structs.
 
     Args:
         feature: the feature, as `media_features` gives it.
         value: the value, as `lading.features.decode` gives it. None, and structs without bytes, stay as they are.
+        opening: of images.
 
     Raises:
         DataError, MissingExtra: as `open_image`.
     """
     match feature:
         case Sequence(inner) if isinstance(value, list):
-            return [open_media(inner, item) for item in value]
+            return [open_media(inner, item, opening) for item in value]
         case Struct(fields) if isinstance(value, dict):
-            return {**value, **{name: open_media(inner, value.get(name)) for name, inner in fields if name in value}}
-    opened = _OPENED.get(type(feature))
-    return opened(value) if opened is not None and isinstance(value, (bytes, memoryview)) else value
+            inside = {name: inner for name, inner in fields if name in value}
+            return value | {name: open_media(inner, value[name], opening) for name, inner in inside.items()}
+    if not isinstance(value, (bytes, memoryview)) or type(feature) not in _OPENED:
+        return value
+    if isinstance(feature, Image):
+        return open_image(value, upright=opening == "upright")
+    return _OPENED[type(feature)](value)
 
 
 _OPENED: Mapping[type, Callable[[Any], Any]] = {Image: open_image, Audio: AudioFile, Video: VideoFile}

@@ -22,7 +22,7 @@ import numpy as np
 
 from lading.content.media_files import BrokenFile
 from lading.content.media_info import media_info
-from lading.features.encode import STORED
+from lading.features.images import STORED, orientation_of, turned
 from lading.units import format_bytes
 
 __all__ = ["Cut", "Previews", "described", "sample_text", "table_html", "value_text"]
@@ -310,6 +310,7 @@ def _thumbnail_of(value: Any) -> tuple[str, bytes] | None:
 
 def _thumbnail(image: Any) -> tuple[str, bytes]:
     image.thumbnail((_THUMBNAIL, _THUMBNAIL))
+    image = turned(image, orientation_of(image))
     clear = image.mode in ("RGBA", "LA", "PA") or "transparency" in image.info
     made = io.BytesIO()
     if clear:

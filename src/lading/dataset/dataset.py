@@ -14,6 +14,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from lading.content.field_paths import FieldPath, parse_field
+from lading.content.media_files import Opening
 from lading.content.nested import empty_batch, field_named
 from lading.dataset import shown
 from lading.dataset.column_values import Column
@@ -78,7 +79,7 @@ class Dataset(StepVerbs, OrderVerbs, KeyVerbs, LayoutVerbs):
     """
 
     __slots__ = (
-        "_access", "_chosen", "_counts", "_decodes", "_fitting", "_read", "_reopen", "_sample", "_shards", "_source",
+        "_access", "_chosen", "_counts", "_fitting", "_media", "_read", "_reopen", "_sample", "_shards", "_source",
         "_steps",
     )  # fmt: skip
 
@@ -90,21 +91,21 @@ class Dataset(StepVerbs, OrderVerbs, KeyVerbs, LayoutVerbs):
         shards: Shards,
         steps: tuple[Step, ...] = (),
         *,
-        decode: bool = True,
+        media: Opening | None = "upright",
     ) -> None:
         """Made by `lading.open`."""
-        self._source, self._read, self._steps, self._decodes = source, read, steps, decode
+        self._source, self._read, self._steps, self._media = source, read, steps, media
         self._reopen, self._shards = reopen, shards
         self._fitting = fitting = shards_that_fit(shards, steps)
         self._counts = Counter(fitting.listing.left_out)
         chooses = any(not isinstance(step, Repartition) for step in steps)
         self._chosen = ChosenSamples(fitting, steps) if chooses else None
-        self._access = access_to(fitting, self._chosen, media=decode)
+        self._access = access_to(fitting, self._chosen, media=media)
         self._sample = self._access.sample
 
     def _with(self, *steps: Step) -> Self:
         steps = (*self.steps, *steps)
-        return type(self)(self._reopen, self.source, self.read, self._shards, steps, decode=self._decodes)
+        return type(self)(self._reopen, self.source, self.read, self._shards, steps, media=self._media)
 
     def _open_other(self, source: Source, view: str) -> Dataset:
         if isinstance(self.source, Parts):
@@ -212,21 +213,33 @@ class Dataset(StepVerbs, OrderVerbs, KeyVerbs, LayoutVerbs):
 
     def __reduce__(self) -> tuple[Callable[..., Dataset], tuple[object, ...]]:
         """A process that is given a dataset opens the source again, with files and maps of its own."""
-        return _reopened, (self._reopen, self.source, self.read, self.steps, self._decodes)
+        return _reopened, (self._reopen, self.source, self.read, self.steps, self._media)
 
     def _opened(self, *, mmap: bool) -> Shards:
         """Open the shards of the source once more, without those that no step keeps, for another reader."""
         again = self._reopen(self.source, replace(self.read, mmap=mmap), ())
         return shards_that_fit(again._shards, self.steps)  # noqa: SLF001 - of the same class
 
-    def with_decode(self, decode: bool) -> Self:
+    def with_decode(self, decode: bool = True, *, upright: bool = True) -> Self:
         """The dataset with media as images, audio and videos (the default), or as the bytes that are stored.
 
         Text, numbers, JSON and arrays are Python values either way. `batches` and `take` always give bytes.
 
-        Example: `jpeg_bytes = ds.with_decode(False)[0]["jpg"]`
+        Example:
+            jpeg_bytes = ds.with_decode(False)[0]["jpg"]
+            ds.with_decode(upright=False).map(crop_boxes)  # boxes in stored coordinates
+
+        Args:
+            decode: open media. False gives bytes.
+            upright: turn images as their EXIF data say, here and for the functions of later steps. False gives pixels
+                as they are stored; an image that such a function changes keeps the tag that says how to turn it.
         """
-        return type(self)(self._reopen, self.source, self.read, self._shards, self.steps, decode=decode)
+        media: Opening | None = None if not decode else "upright" if upright else "stored"
+        return type(self)(self._reopen, self.source, self.read, self._shards, self.steps, media=media)
+
+    @property
+    def _opening(self) -> Opening:
+        return self._media or "upright"
 
     # What it is
 
@@ -441,7 +454,7 @@ class Dataset(StepVerbs, OrderVerbs, KeyVerbs, LayoutVerbs):
                 yield from samples_as_dicts(self._shards, pa.Table.from_batches([batch]))
             return
         for batch in self.batches(lazy=True):
-            yield from rows_as_dicts(self._shards, batch, raw=raw, media=self._decodes and not raw)
+            yield from rows_as_dicts(self._shards, batch, raw=raw, media=None if raw else self._media)
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         return self.samples()
@@ -460,7 +473,7 @@ class Dataset(StepVerbs, OrderVerbs, KeyVerbs, LayoutVerbs):
         for batch in self._looked_at(rows, None, lazy=False, on_error="warn"):
             labels |= shown.labels_of(batch.schema)
             table = pa.Table.from_batches([batch])
-            found += samples_as_dicts(self._shards, table, media=self._decodes, keep_broken=True)
+            found += samples_as_dicts(self._shards, table, media=self._media, keep_broken=True)
             if len(found) >= count:
                 break
         return SampleList(found[:count], labels)
@@ -650,10 +663,10 @@ def _reopened(
     source: Source,
     read: ReadOptions,
     steps: tuple[Step, ...],
-    decode: bool,
+    media: Opening | None,
 ) -> Dataset:
     """A dataset in another process."""
-    return reopen(source, read, steps).with_decode(decode)
+    return reopen(source, read, steps).with_decode(media is not None, upright=media != "stored")
 
 
 def _lacks(batch: pa.RecordBatch, path: FieldPath) -> bool:

@@ -9,6 +9,7 @@ from typing import Any, Self, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lading.content.media_files import Opening
 from lading.dataset.steps.cast_step import Cast
 from lading.dataset.steps.field_steps import Fields
 from lading.dataset.steps.step import (
@@ -55,6 +56,11 @@ class StepVerbs(ABC):
         fields = self._fields(columns)
         chosen = self if fields is None else self._with(fields)
         return chosen._with(Select(columns))  # noqa: SLF001 - of the same class
+
+    @property
+    @abstractmethod
+    def _opening(self) -> Opening:
+        """How functions over samples get images."""
 
     @abstractmethod
     def _fields(self, columns: Sequence[str]) -> Fields | None:
@@ -158,7 +164,7 @@ class StepVerbs(ABC):
         Raises:
             FunctionError: when samples are read: the function raised; names the sample and the function's line.
         """
-        return self._with(Filter(function, on_error=on_error))
+        return self._with(Filter(function, on_error=on_error, opening=self._opening))
 
     def map(
         self,
@@ -171,8 +177,9 @@ class StepVerbs(ABC):
 
         The function gets each sample as a dict of decoded values, as `ds[i]` gives it: images as Pillow's, JSON parsed,
         arrays as numpy. A field that the function does not look at is neither read nor decoded. A field that it leaves
-        as it is keeps its stored bytes. A changed image is encoded in its own format, or as PNG if it has none. Values
-        are taken as `lading.writer` takes them: lists and dicts become JSON unless `columns` gives another type.
+        as it is keeps its stored bytes. A changed image is encoded in the format of its field's ending, else as its
+        file was; JPEG gets quality 95. Images come upright (`with_decode(upright=False)` for stored pixels). Other
+        values are taken as `lading.writer` takes them: lists and dicts become JSON unless `columns` gives another type.
 
         Of interleaved data the function gets a document, with `items`, a list of dicts. It may change items, or return
         another list of them, which are numbered by their places. New items need a `modality`.
@@ -192,7 +199,8 @@ class StepVerbs(ABC):
         Raises:
             FunctionError: when samples are read: the function raised; names the sample and the function's line.
         """
-        return self._with(Map(function, None if columns is None else tuple(columns.items()), on_error))
+        given = None if columns is None else tuple(columns.items())
+        return self._with(Map(function, given, on_error, opening=self._opening))
 
     def filter_batches(self, function: BatchFunction, *, drop: DropPolicy = "row") -> Self:
         """Keep the rows for which a function over Arrow batches says true.

@@ -11,30 +11,21 @@ import os
 import re
 import secrets
 import stat
-import struct
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from datetime import date, time, timedelta
-from decimal import Decimal
 from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lading.errors import LadingError, MissingExtra, NotFound, StoreError, Unrepresentable, WrongType
+from lading.errors import LadingError, NotFound, StoreError, Unrepresentable, WrongType
 
 __all__ = [
-    "STORED",
     "VIDEO_FIELDS",
     "array_bytes",
     "array_of",
     "as_bytes",
-    "encoded_source",
     "has_shape",
-    "image_bytes",
-    "image_bytes_as",
-    "image_format",
-    "is_image",
     "is_sha256",
     "is_tensor",
     "media_bytes",
@@ -47,31 +38,11 @@ __all__ = [
 VIDEO_FIELDS = ("mode", "path", "bytes", "extension", "media_type", "size", "checksum")
 """Fields of the struct in which a cache stores a video."""
 
-STORED = "_lading_stored"
-"""Attribute of a Pillow image: the bytes that it was opened from."""
-
 _BUFFERS = (bytes, bytearray, memoryview)
 _PATHS = (str, os.PathLike)
-_UNCHANGING = (type(None), bool, int, float, complex, *_PATHS, bytes, Decimal, date, time, timedelta, np.generic)
 _BLOCK_BYTES = 1 << 20
 _FIRST_INEXACT = 1 << 53
 """From here on, 64-bit floats skip some integers."""
-_PICTURE_DTYPES = ("bool", "uint8", "uint16")
-_PNG_MODES = ("RGBA", "LA", "PA", "P")
-_HOLDS_WHAT_IT_TAKES = ("PNG", "JPEG", "MPO", "TIFF")
-_QUALITY: Mapping[str, Mapping[str, int]] = {name: {"quality": 95} for name in ("JPEG", "MPO", "WEBP")}
-_LOSSY = ("JPEG", "MPO", "WEBP", "AVIF")
-_NOT_ENCODED = (
-    OSError,
-    LookupError,
-    ValueError,
-    TypeError,
-    ArithmeticError,
-    RuntimeError,
-    AssertionError,
-    struct.error,
-)
-"""Errors of Pillow for an image that a format cannot hold; AssertionError for a file that was closed."""
 _SHA256 = re.compile("[0-9a-fA-F]{64}")
 _FIRST_VIDEO_EXTENSION = ".mp4"
 _VIDEO_TYPES = {
@@ -110,216 +81,10 @@ def media_bytes(value: Any) -> bytes:
     raise _misfit("not media", "bytes, or the path of a file", value)
 
 
-def image_bytes(value: Any, encode_format: str = "PNG") -> bytes:
-    """Return the encoded image of a value: bytes, a path, a Pillow image or an array.
-
-    Bytes and files stay as they are. A Pillow image that was opened from a file gives the bytes of the file, as long as
-    the file still shows the same. Other Pillow images are encoded in their own format (JPEG, WebP and AVIF lose
-    precision), or as PNG if they have none, have alpha, or have a palette. An array of (height, width) or (height,
-    width, channels) is encoded in `encode_format`.
-
-    Raises:
-        Unrepresentable: the value is something else, or the format cannot hold the array or mode.
-        NotFound, StoreError: as `media_bytes`.
-        MissingExtra: Pillow is needed and not installed.
-    """
-    if isinstance(value, (*_BUFFERS, *_PATHS, Mapping)):
-        return media_bytes(value)
-    try:
-        from PIL import Image
-    except ImportError as error:
-        raise MissingExtra("images are encoded with Pillow", advice="pip install pillow") from error
-    if isinstance(value, Image.Image):
-        return encoded_source(value) or _encoded_alike(value)
-    if isinstance(value, np.ndarray):
-        return _encoded(_picture(value), encode_format)
-    raise _misfit("not an image", "bytes, a path, a Pillow image or an array", value)
-
-
-def is_image(value: Any) -> bool:
-    """Return whether this is an image of Pillow, which is not imported for it."""
-    return hasattr(value, "getbands") and hasattr(value, "save")
-
-
 def is_tensor(value: Any) -> bool:
     """Return whether this is a tensor that numpy can take, as of torch, which is not imported for it."""
     known = hasattr(value, "__array__") and hasattr(value, "dtype") and hasattr(value, "shape")
     return known and not isinstance(value, np.generic)
-
-
-def image_format(extension: str) -> str | None:
-    """Return Pillow's name of the format of files with this extension; None for other extensions."""
-    from PIL import Image
-
-    Image.init()
-    found = Image.EXTENSION.get(f".{extension}")
-    return found if found in Image.SAVE else None
-
-
-def image_bytes_as(encode_format: str | None, image: Any) -> bytes:
-    """Return the encoded image in a format, or as `image_bytes` without one; a file in this format stays as it is.
-
-    JPEG has no alpha and no palette: such images are refused, unless a file in this format shows them.
-
-    Raises:
-        Unrepresentable: the format cannot hold the image.
-    """
-    if encode_format is None or image.format == encode_format:
-        return image_bytes(image)
-    return _encoded(image, encode_format)
-
-
-def encoded_source(image: Any) -> bytes | None:
-    """Return the bytes of the file that an image was read from, if the image still shows them."""
-    if not image.format or (hasattr(image, "tell") and image.tell() != 0):
-        return None
-    from PIL import Image
-
-    stored = getattr(image, STORED, b"")
-    file = getattr(image, "fp", None)
-    if file is not None and _is_unread(image):
-        with suppress(OSError, ValueError):
-            at = file.tell()
-            file.seek(0)
-            data = bytes(file.read())
-            file.seek(at)
-            with Image.open(io.BytesIO(data)) as again:
-                return data if _seen_alike(image, again) else None
-    with suppress(OSError, ValueError, AssertionError, StoreError):  # a closed file may raise anything
-        name = getattr(image, "filename", "")
-        data = stored or (media_bytes(name) if name else b"")
-        with Image.open(io.BytesIO(data)) as again:
-            again.load()
-            return data if again.format == image.format and again == image else None
-    return None
-
-
-def _is_unread(image: Any) -> bool:
-    """Return whether no pixel was read yet, so that none was changed.
-
-    Some formats, such as WebP, have no tiles then.
-    """
-    if getattr(image, "tile", None):
-        return True
-    try:
-        return getattr(image, "im", None) is None
-    except AssertionError:  # Pillow's sign that no pixels are loaded
-        return True
-    except ValueError:  # it was closed
-        return False
-
-
-def _seen_alike(image: Any, other: Any) -> bool:
-    """Return whether two unread images of one file show the same: `draft` and palettes change an image."""
-    palettes = [None if each.palette is None else (each.palette.mode, each.palette.palette) for each in (image, other)]
-    one, two = ((each.mode, each.size, each.tile, each.info.get("transparency")) for each in (image, other))
-    return bool(one == two and palettes[0] == palettes[1])
-
-
-def _encoded_alike(image: Any) -> bytes:
-    """Return a Pillow image in its own format, or as PNG. If both fail, the error is that of its own format."""
-    from PIL import Image
-
-    Image.init()
-    if image.format not in Image.SAVE or image.mode in _PNG_MODES:
-        return _encoded(image, "PNG")
-    try:
-        return _encoded(image, image.format)
-    except Unrepresentable:
-        with suppress(Unrepresentable):
-            return _encoded(image, "PNG")
-        raise
-
-
-def _picture(array: NDArray[Any]) -> Any:
-    """Return an array as a Pillow image, if that preserves it: other types would be cut to 8 or 16 bits."""
-    from PIL import Image
-
-    if np.ma.is_masked(array):
-        raise Unrepresentable("a picture with values left out", expected="an array without a mask")
-    flat = array[:, :, 0] if array.ndim == 3 and array.shape[2] == 1 else array  # noqa: PLR2004 - one channel
-    try:
-        if flat.dtype.name not in _PICTURE_DTYPES or not flat.size or flat.ndim not in (2, 3):
-            raise TypeError  # noqa: TRY301 - the same answer as Pillow's own
-        return Image.fromarray(np.ascontiguousarray(flat, flat.dtype.newbyteorder("=")))
-    except (TypeError, ValueError):
-        raise Unrepresentable(
-            "an array that is not an image",
-            expected="bool, uint8 or uint16 of (height, width), or uint8 of (height, width, 1 to 4)",
-            found=f"{array.dtype} of {array.shape}",
-        ) from None
-
-
-def _encoded(image: Any, encode_format: str) -> bytes:
-    out = io.BytesIO()
-    try:
-        image.save(out, format=encode_format, **_QUALITY.get(encode_format.upper(), {}))
-        _refuse_another(image, out, encode_format.upper())
-    except _NOT_ENCODED as error:
-        raise Unrepresentable(
-            f"this image cannot be encoded as {encode_format}",
-            found=f"mode {image.mode}, {image.width} × {image.height}: {str(error) or 'it was closed'}",
-            advice="Convert it, or encode it yourself and give its bytes.",
-        ) from error
-    return out.getvalue()
-
-
-def _refuse_another(image: Any, file: IO[bytes], encode_format: str) -> None:
-    """Raise ValueError, or Pillow's error, unless a file shows the image: its size, its depth, its pixels.
-
-    Formats that are known to refuse images they cannot hold are not checked; lossy formats change pixels.
-    """
-    if encode_format in _HOLDS_WHAT_IT_TAKES and image.mode != "I":  # older Pillows cut these to 16 bits in PNG
-        return
-    from PIL import Image
-
-    try:
-        again = Image.open(file)
-    except Image.DecompressionBombError as error:
-        raise ValueError(f"it could not be opened again: {error}") from error
-    with again:
-        if again.size != image.size or _depth(again) < min(_depth(image), 2):
-            raise ValueError(f"it would be read back in mode {again.mode}, {again.width} × {again.height}")
-        if encode_format not in _LOSSY and again.convert(image.mode).tobytes() != image.tobytes():
-            raise ValueError("it would be read back with other pixels")
-
-
-def _depth(image: Any) -> int:
-    """Return the bytes of a band's value. Of four bytes, rarely more than two are in use; pixels decide."""
-    from PIL import ImageMode
-
-    return np.dtype(ImageMode.getmode(image.mode).typestr).itemsize
-
-
-def held(value: Any) -> Any:
-    """Return a copy of a value that its owner may change or close: arrays, images, lists.
-
-    Paths stay paths.
-
-    Raises:
-        TypeError: an unknown kind of value; it may refer to data that others change.
-        ValueError: an image that was closed.
-    """
-    if isinstance(value, _UNCHANGING):
-        return value
-    if isinstance(value, (bytearray, np.ndarray)):
-        return value.copy()
-    if isinstance(value, memoryview) and value.format == "B" and value.ndim == 1:
-        return memoryview(bytes(value))  # numpy would make a text of bytes
-    if isinstance(value, (list, tuple)):
-        return [held(item) for item in value]
-    if isinstance(value, Mapping):
-        return {name: held(item) for name, item in value.items()}
-    if not hasattr(value, "getbands"):
-        raise TypeError(type(value).__name__)
-    return encoded_source(value) or _image_copy(value)
-
-
-def _image_copy(image: Any) -> Any:
-    """Return a copy of a Pillow image."""
-    copied = image.copy()
-    copied.format = image.format  # a copy has neither format nor file
-    return copied
 
 
 def array_of(

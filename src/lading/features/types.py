@@ -33,13 +33,13 @@ from lading.features.encode import (
     array_bytes,
     as_bytes,
     has_shape,
-    image_bytes,
     media_bytes,
     npy_bytes,
     plain_item,
     video_cell,
     video_path,
 )
+from lading.features.images import image_bytes
 from lading.features.mds_values import decode_mds
 
 __all__ = [
@@ -107,10 +107,11 @@ class Image:
     """An encoded image: the bytes of a file, or Hugging Face's `struct<bytes, path>`.
 
     Attributes:
-        encode_format: format into which `encode` turns an array, by Pillow's name.
+        encode_format: format into which `encode` turns arrays and changed images, by Pillow's name. By default that of
+            the field's ending (`thumb.jpg`), else that of the file which an image came from, else PNG.
     """
 
-    encode_format: str = "PNG"
+    encode_format: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -508,7 +509,7 @@ _MAKERS: dict[str, Callable[[Mapping[str, Any], int], Feature]] = {
     "array": _array_from,
     "class_label": lambda spec, _: ClassLabel(_texts_of(spec["names"])),
     "encoded": lambda spec, _: Encoded(_text_of(spec["encoding"])),
-    "image": lambda spec, _: Image(_text_of(spec.get("encode_format", "PNG"))),
+    "image": lambda spec, _: Image(_text_of(spec["encode_format"]) if "encode_format" in spec else None),
     "sequence": lambda spec, depth: Sequence(_from_json(spec["feature"], depth)),
     "struct": lambda spec, depth: Struct(
         tuple((_text_of(name), _from_json(inner, depth)) for name, inner in spec["fields"])

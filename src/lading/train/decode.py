@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from lading.content.media_files import BROKEN, VideoFile, open_image, read_sound
 from lading.errors import DataError, FunctionError, LadingError, MissingExtra, UsageError
+from lading.features.images import orientation_of
 from lading.features.types import Array, Audio, Bytes, Encoded, Feature, Image, Sequence, Struct, Video, decode
 
 __all__ = [
@@ -38,7 +39,6 @@ Decode: TypeAlias = Way | Callable[[Any], Any] | None
 that `ds.with_decode(False)[i]` has, such as the bytes of an image; or that value itself for None."""
 
 _FORMATS_WITH_DRAFT = ("JPEG", "MPO")
-_ORIENTATION = 0x0112
 _SIDEWAYS = (5, 6, 7, 8)
 _TURNS = {2: 0, 3: 3, 4: 1, 5: 5, 6: 4, 7: 6, 8: 2}
 """Pillow's `Transpose` for values of the orientation in EXIF data, as in `PIL.ImageOps.exif_transpose`."""
@@ -163,7 +163,7 @@ def as_pixels(data: Any, way: Way, size: tuple[int, int] | None = None) -> Any:
 
 def rgb_image(data: Any, size: tuple[int, int] | None = None) -> Any:
     """Return an image of Pillow's, as `as_pixels` describes it."""
-    image = open_image(data) if isinstance(data, (bytes, memoryview)) else data
+    image = open_image(data, upright=False) if isinstance(data, (bytes, memoryview)) else data
     from PIL import Image as Pillow
 
     try:
@@ -177,7 +177,7 @@ def rgb_image(data: Any, size: tuple[int, int] | None = None) -> Any:
 def _upright(image: Any, size: tuple[int, int] | None) -> Any:
     if image.format not in _FORMATS_WITH_DRAFT:
         image.load()  # readers of TIFF and AVIF turn the image by themselves
-    turn = _orientation(image)
+    turn = orientation_of(image)
     stored_size = size if size is None or turn in _SIDEWAYS else size[::-1]  # width, height
     if stored_size is not None:
         image.draft("RGB", stored_size)
@@ -186,13 +186,6 @@ def _upright(image: Any, size: tuple[int, int] | None) -> Any:
         image = image.resize(stored_size, resample=2, reducing_gap=2.0)
     image.load()
     return image if turn not in _TURNS else image.transpose(_TURNS[turn])
-
-
-def _orientation(image: Any) -> Any:
-    try:
-        return image.getexif().get(_ORIENTATION)
-    except BROKEN:  # of damaged EXIF data nothing is known; the pixels are whole
-        return None
 
 
 def _as_rgb(image: Any) -> Any:

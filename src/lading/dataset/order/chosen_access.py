@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from lading.content.media_files import Opening
 from lading.dataset.order.chosen import ChosenSamples, in_order
 from lading.dataset.order.order import numbers_at
 from lading.dataset.order.source_rows import makes_rows, one_batch
@@ -32,10 +33,12 @@ class ChosenAccess:
         shards: the shards of the source.
         source: the samples of the source.
         chosen: the samples behind the steps.
-        media: open images, audio and videos, which are bytes else.
+        media: how images, audio and videos are opened; None for bytes.
     """
 
-    def __init__(self, shards: Shards, source: SampleAccess, chosen: ChosenSamples, *, media: bool = False) -> None:
+    def __init__(
+        self, shards: Shards, source: SampleAccess, chosen: ChosenSamples, *, media: Opening | None = None
+    ) -> None:
         self._shards, self._source, self._chosen, self._media = shards, source, chosen, media
         changes = any(makes_rows(step, shards.view) for step in chosen.steps)
         self._as_they_are = shards.view == "samples" and not changes
@@ -102,7 +105,9 @@ class ChosenAccess:
         raise KeyError(key)
 
 
-def access_to(shards: Shards, chosen: ChosenSamples | None, *, media: bool = False) -> SampleAccess | ChosenAccess:
+def access_to(
+    shards: Shards, chosen: ChosenSamples | None, *, media: Opening | None = None
+) -> SampleAccess | ChosenAccess:
     """The samples of shards by number and by key; behind steps, if there are some; `media` as of `SampleAccess`."""
     source = SampleAccess(shards, media=media)
     return source if chosen is None else ChosenAccess(shards, source, chosen, media=media)

@@ -12,6 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from lading.arrow.align import align_table
+from lading.content.media_files import Opening
 from lading.dataset.shards.iteration import MAX_BYTES, aligned_to, hidden_columns, refuse_no_columns
 from lading.dataset.shards.random_access import materialised, taken_rows
 from lading.dataset.shards.shards import Getter, Shards
@@ -37,7 +38,7 @@ class SampleAccess:
         media: open images, audio and videos, which are bytes else.
     """
 
-    def __init__(self, shards: Shards, *, media: bool = False) -> None:
+    def __init__(self, shards: Shards, *, media: Opening | None = None) -> None:
         self._shards, self._getters, self._media = shards, shards.getters, media
         self._last: list[int] = []
 
@@ -135,7 +136,7 @@ class SampleAccess:
         self, sample: dict[str, Any], media: Mapping[str, Feature], shard: int, ordinal: int
     ) -> dict[str, Any]:
         try:
-            return with_media(sample, media) if media else sample
+            return with_media(sample, media, self._media) if media and self._media else sample
         except LadingError as error:
             raise error.at(file=self._shards.path(shard), row=ordinal) from None
 

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from lading.content.conditions import as_where
+from lading.content.media_files import Opening
 from lading.dataset.steps.cast_step import Cast
 from lading.dataset.steps.field_steps import Fields
 from lading.dataset.steps.key_steps import Dedup, Join, Split, SplitByGroup
@@ -196,12 +197,14 @@ class Filter:
         drop: as of `Where`, of a function over batches.
         on_error: for a function over samples that raises: `error`, or `drop_sample`.
         batched: whether the function is called with batches.
+        opening: how a function over samples gets images.
     """
 
     function: Function
     drop: DropPolicy = "row"
     on_error: OnFunctionError = "error"
     batched: bool = False
+    opening: Opening = "upright"
 
     def __post_init__(self) -> None:
         """Refuse values that cannot be called, and unknown policies."""
@@ -222,12 +225,14 @@ class Map:
         columns: name and declared type of new and changed columns; None: the first samples decide.
         on_error: as of `Filter`.
         batched: as of `Filter`.
+        opening: as of `Filter`.
     """
 
     function: Function
     columns: tuple[tuple[str, Any], ...] | None = None
     on_error: OnFunctionError = "error"
     batched: bool = False
+    opening: Opening = "upright"
 
     def __post_init__(self) -> None:
         """Refuse values that cannot be called, unknown policies, and types that columns cannot have."""

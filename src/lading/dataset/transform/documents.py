@@ -74,6 +74,11 @@ class Documents:
             raise KeyError(name)
         return None if row is None else self._own.value(name, row)
 
+    def stored(self, name: str, document: int) -> Any:
+        """The value of a field as it is stored; None for items, and for a field that the document lacks."""
+        row = None if name == ITEMS else self._row_of(name, document)
+        return None if row is None else self._own.stored(name, row)
+
     def _row_of(self, name: object, document: int) -> int | None:
         rows = [self.rows(document)[0]] if name == "sample_id" else reversed(self.own_rows(document))
         return next((row for row in rows if self._own.has(name, row)), None)

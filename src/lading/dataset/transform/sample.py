@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from lading.arrow.references import files_of, is_ref, unpack
 from lading.arrow.types import uncut_values
 from lading.arrow.views import is_bytes
-from lading.content.media_files import media_features, open_media
+from lading.content.media_files import Opening, media_features, open_media
 from lading.dataset.values.python_values import members_among
 from lading.errors import DataError, LadingError, UsageError
-from lading.features.encode import encoded_source
+from lading.features.images import encoded_source, is_image, remember_field
 from lading.features.items import KEY, lineage_of
 from lading.features.types import Bytes, Text, Value, decode, feature_of
 from lading.storage.fetch import Fetcher
@@ -46,6 +46,9 @@ class Values(Protocol):
 
     def value(self, name: str, row: int) -> Any:
         """The decoded value of a field; None if it is null. Raises KeyError for an unknown field."""
+
+    def stored(self, name: str, row: int) -> Any:
+        """The value as it is stored."""
 
     def is_changed(self, name: str, row: int, value: Any) -> bool:
         """Whether a value that a function looked at is another one now."""
@@ -122,11 +125,20 @@ class Sample(MutableMapping[str, Any]):
                 advice="A function over record batches goes to map_batches.",
             )  # fmt: skip
         read = self._read
-        return {
+        changes = {
             name: value
             for name, value in given.items()
             if name not in read or value is not read[name] or self._columns.is_changed(name, self._row, value)
         }
+        return {name: value for name, value in changes.items() if not self._shows(name, value)}
+
+    def _shows(self, name: str, value: Any) -> bool:
+        """Whether an image shows what the field holds already. If not, it is to be encoded as the field is."""
+        if not is_image(value) or not self._columns.has(name, self._row):
+            return False
+        stored = self._columns.stored(name, self._row)
+        remember_field(value, stored)
+        return isinstance(stored, bytes) and encoded_source(value) == stored
 
 
 class Columns:
@@ -137,16 +149,18 @@ class Columns:
         fetcher: reads payload.
         any_members: samples may lack members; see `Shards.takes_any_fields`.
         every_member: rows are those of documents: they may lack any field, and their media stay bytes.
+        opening: of images.
     """
 
     def __init__(
-        self, batch: pa.RecordBatch, fetcher: Fetcher, *, any_members: bool = False, every_member: bool = False
-    ) -> None:
+        self, batch: pa.RecordBatch, fetcher: Fetcher, *, any_members: bool = False, every_member: bool = False,
+        opening: Opening = "upright",
+    ) -> None:  # fmt: skip
         self.batch, self.names, self._fetcher = batch, batch.schema.names, fetcher
         self.members: Collection[str] = members_among(batch.schema) if any_members else ()
         if every_member:
             self.members = frozenset(self.names)
-        self._opens_media = not every_member
+        self._opening = None if every_member else opening
         self._places = {name: place for place, name in enumerate(self.names)}
         self._lists: dict[str, list[Any]] = {}
         self._windows: dict[str, tuple[int, int, list[Any]]] = {}
@@ -165,7 +179,7 @@ class Columns:
         """The decoded value; None if it is null. Raises KeyError for an unknown column."""
         stored = self.stored(name, row)
         if name not in self._decoders:
-            self._decoders[name] = _decoder(self.batch.schema.field(name), opens_media=self._opens_media)
+            self._decoders[name] = _decoder(self.batch.schema.field(name), self._opening)
         decoded = self._decoders[name]
         return stored if stored is None or decoded is None else decoded(stored)
 
@@ -217,16 +231,16 @@ class Columns:
         return {name: value for name, value in known.items() if value is not None}
 
 
-def _decoder(field: pa.Field, *, opens_media: bool) -> Callable[[Any], Any] | None:
+def _decoder(field: pa.Field, opening: Opening | None) -> Callable[[Any], Any] | None:
     feature = feature_of(field)
     if isinstance(feature, (Bytes, Text, Value)) and not (is_ref(field.type) or is_bytes(field.type)):
         return None
-    media = opens_media and media_features({field.name: feature})
+    media = opening is not None and media_features({field.name: feature})
 
     def decoded(stored: Any) -> Any:
         try:
             value = decode(feature, stored)
-            return open_media(feature, value) if media else value
+            return open_media(feature, value, opening) if opening and media else value
         except LadingError as error:
             raise error.at(column=field.name) from None
 

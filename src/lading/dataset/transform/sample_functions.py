@@ -62,7 +62,7 @@ class _Called(ABC):
         """Return the values of the samples of a batch."""
         if self._view == "interleaved":
             return Documents(batch, self._fetcher)
-        return Columns(batch, self._fetcher, any_members=self._any_members)
+        return Columns(batch, self._fetcher, any_members=self._any_members, opening=self._step.opening)
 
     @abstractmethod
     def _one(self, sample: Sample) -> Any:

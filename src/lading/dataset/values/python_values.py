@@ -11,7 +11,7 @@ import pyarrow as pa
 from lading.arrow.references import files_of, is_ref
 from lading.arrow.types import uncut_values
 from lading.arrow.views import is_bytes
-from lading.content.media_files import BrokenFile, media_features, open_media
+from lading.content.media_files import BrokenFile, Opening, media_features, open_media
 from lading.dataset.shards.shards import Shards
 from lading.dataset.values.field_values import BROKEN_VALUE
 from lading.errors import DataError, LadingError, errors_at
@@ -22,7 +22,7 @@ __all__ = ["document_as_dict", "media_of", "members_among", "rows_as_dicts", "sa
 
 
 def samples_as_dicts(
-    shards: Shards, table: pa.Table, *, media: bool = False, keep_broken: bool = False
+    shards: Shards, table: pa.Table, *, media: Opening | None = None, keep_broken: bool = False
 ) -> list[dict[str, Any]]:
     """The samples of a table of rows: a dict each, as `ds[i]` gives it; options as of `rows_as_dicts`."""
     if not table.num_columns:  # its batches would not tell how many rows there are
@@ -39,7 +39,7 @@ def samples_as_dicts(
 
 
 def rows_as_dicts(
-    shards: Shards, batch: pa.RecordBatch, *, raw: bool = False, media: bool = False, keep_broken: bool = False
+    shards: Shards, batch: pa.RecordBatch, *, raw: bool = False, media: Opening | None = None, keep_broken: bool = False
 ) -> Iterator[dict[str, Any]]:
     """The rows of a batch, a dict each. Errors name the file of the rows.
 
@@ -47,14 +47,18 @@ def rows_as_dicts(
         shards: whose rows they are.
         batch: the rows.
         raw: decode nothing.
-        media: open images, audio and videos (`lading.content.media_files`), which are bytes else; not those of items.
+        media: how images, audio and videos are opened (`lading.content.media_files`); None for bytes. Those of items
+            stay bytes.
         keep_broken: give media that cannot be opened as a `BrokenFile` instead of an error.
     """
     files = lineage_of(batch.schema)
     with errors_at(file=files[0] if len(files) == 1 else None):
         rows = _dicts(shards, batch, raw=raw)
         opened = media_of(batch.schema) if media and shards.view == "samples" else {}
-        yield from (with_media(row, opened, keep_broken=keep_broken) for row in rows) if opened else rows
+        if media is None or not opened:
+            yield from rows
+        else:
+            yield from (with_media(row, opened, media, keep_broken=keep_broken) for row in rows)
 
 
 def media_of(schema: pa.Schema) -> dict[str, Feature]:
@@ -62,12 +66,14 @@ def media_of(schema: pa.Schema) -> dict[str, Feature]:
     return media_features({field.name: feature_of(field) for field in schema})
 
 
-def with_media(sample: dict[str, Any], media: Mapping[str, Feature], *, keep_broken: bool = False) -> dict[str, Any]:
+def with_media(
+    sample: dict[str, Any], media: Mapping[str, Feature], opening: Opening, *, keep_broken: bool = False
+) -> dict[str, Any]:
     """The sample with its media opened. Raises DataError, with the sample's key and the column, unless kept broken."""
     for name, feature in media.items():
         if name in sample:
             try:
-                sample[name] = open_media(feature, sample[name])
+                sample[name] = open_media(feature, sample[name], opening)
             except LadingError as error:
                 if not keep_broken or not isinstance(error, DataError):
                     raise error.at(column=name, sample=sample.get(KEY)) from None
