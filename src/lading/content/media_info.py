@@ -34,14 +34,17 @@ class MediaInfo:
     Attributes:
         kind: `image`, `audio` or `video`.
         format: by content, in lower case: `jpeg`, `png`, `wav`, `mp3`, `mp4` …
-        width: pixels.
-        height: pixels.
+        width: pixels, as viewers show the image or video: turned as its header says.
+        height: the same.
         frames: images in the file.
         duration_s: seconds.
         sample_rate: audio samples a second.
         channels: audio channels.
         fps: video frames a second.
         codec: name of the codec, of the video if there is one.
+        stored_width: pixels, as they are stored.
+        stored_height: the same.
+        orientation: how viewers turn images, as EXIF counts it: 1 for upright, 6 for a quarter to the right.
     """
 
     kind: str
@@ -54,6 +57,9 @@ class MediaInfo:
     channels: int | None = None
     fps: float | None = None
     codec: str | None = None
+    stored_width: int | None = None
+    stored_height: int | None = None
+    orientation: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +162,10 @@ def probe(known: MediaBytes) -> MediaInfo | Needed | None:
 def _image(known: MediaBytes) -> MediaInfo | None:
     found = image_info(known.head)
     if found is not None:
-        return MediaInfo("image", found.mime.removeprefix("image/"), found.width, found.height, found.frames)
+        return MediaInfo(
+            "image", found.mime.removeprefix("image/"), found.width, found.height, found.frames,
+            stored_width=found.stored_width, stored_height=found.stored_height, orientation=found.orientation,
+        )  # fmt: skip
     if bytes(known.head[4:8]) == b"ftyp" and bytes(known.head[8:12]) not in _STILL_BRANDS:
         return None
     most = next((most for most in _IMAGE_BYTES if len(known.head) < most), 0)
@@ -428,12 +437,30 @@ def _with_track(known: MediaBytes, track: _Box, found: MediaInfo) -> MediaInfo:
         return found
     width, height = struct.unpack(">HH", known.read(entry.start + 8 + 32, 4))
     times, head = _find(known, media, b"minf", b"stbl", b"stts"), _find(known, media, b"mdhd")
-    more: dict[str, Any] = {"kind": "video", "width": width, "height": height, "codec": _MP4_CODECS.get(codec, codec)}
+    orientation = _track_orientation(known, track)
+    shown = (height, width) if orientation in (6, 8) else (width, height)
+    more: dict[str, Any] = {"kind": "video", "width": shown[0], "height": shown[1], "stored_width": width,
+                            "stored_height": height, "orientation": orientation,
+                            "codec": _MP4_CODECS.get(codec, codec)}  # fmt: skip
     if times is not None and head is not None:
-        frames = _sample_count(known, times)
-        scale, duration = _scaled(known, head)
-        more |= {"frames": frames or None, "fps": frames * scale / duration if frames and duration else None}
+        frames, ticks = _frames(known, times)
+        scale, _ = _scaled(known, head)
+        more |= {"frames": frames or None, "fps": frames * scale / ticks if frames and ticks else None}
     return replace(found, **more)
+
+
+_MATRICES = {(1, 0, 0, 1): 1, (0, 1, -1, 0): 6, (-1, 0, 0, -1): 3, (0, -1, 1, 0): 8}
+
+
+def _track_orientation(known: MediaBytes, track: _Box) -> int:
+    """Return how players turn the frames of a track, as EXIF counts it: a matrix in its head says it."""
+    head = _find(known, track, b"tkhd")
+    if head is None:
+        return 1
+    at = head.start + (52 if known.read(head.start, 1)[0] else 40)
+    a, b, _, c, d = struct.unpack(">5i", known.read(at, 20))
+    signs = tuple((value > 0) - (value < 0) for value in (a, b, c, d))
+    return _MATRICES.get(signs, 1)
 
 
 _MP4_CODECS = {"avc1": "h264", "avc3": "h264", "hvc1": "hevc", "hev1": "hevc", "av01": "av1", "vp09": "vp9",
@@ -441,13 +468,17 @@ _MP4_CODECS = {"avc1": "h264", "avc3": "h264", "hvc1": "hevc", "hev1": "hevc", "
 _MOST_RUNS = 8192
 
 
-def _sample_count(known: MediaBytes, times: _Box) -> int:
-    """Return the number of frames in a table of runs of equal times; 0 if it has too many runs."""
+def _frames(known: MediaBytes, times: _Box) -> tuple[int, int]:
+    """Return the number of frames in a table of runs of equal times, and their time; 0 if it has too many runs.
+
+    The duration of a track counts the delay of frames that are shown in another order, and this time does not.
+    """
     (runs,) = struct.unpack(">I", known.read(times.start + 4, 4))
     if runs > _MOST_RUNS:
-        return 0
+        return 0, 0
     data = known.read(times.start + 8, runs * 8)
-    return sum(count for count, _ in struct.iter_unpack(">II", data[: len(data) // 8 * 8]))
+    pairs = [*struct.iter_unpack(">II", data[: len(data) // 8 * 8])]
+    return sum(count for count, _ in pairs), sum(count * each for count, each in pairs)
 
 
 # Matroska, WebM

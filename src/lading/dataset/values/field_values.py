@@ -72,6 +72,9 @@ MEDIA_FACTS: dict[str, pa.DataType] = {
     "format": pa.string(),
     "codec": pa.string(),
     "kind": pa.string(),
+    "stored_width": pa.int64(),
+    "stored_height": pa.int64(),
+    "orientation": pa.int64(),
 }
 """Fields of media columns, and their types; `lading.content.media_info.MediaInfo` describes them."""
 

@@ -117,10 +117,11 @@ def _usual_images(heads: list[_Head]) -> tuple[Iterator[tuple[int, MediaInfo]], 
     matrix = np.frombuffer(b"".join([data for _, data in whole]), np.uint8).reshape(-1, _HEAD_BYTES)
     width, height = usual_sizes(matrix).tolist()
     found = {
-        row: MediaInfo("image", "jpeg", w, h, 1) if jpeg else MediaInfo("image", "png", w, h)
+        row: MediaInfo("image", "jpeg" if jpeg else "png", w, h, 1 if jpeg else None, stored_width=w, stored_height=h,
+                       orientation=1)
         for (row, _), w, h, jpeg in zip(whole, width, height, (matrix[:, 0] == _JPEG).tolist(), strict=True)
         if w > 0
-    }
+    }  # fmt: skip
     return iter(found.items()), ((row, data) for row, data in heads if row not in found)
 
 
