@@ -392,7 +392,80 @@ def _mp4(known: MediaBytes) -> MediaInfo | None:
     for box in _boxes(known, movie.start, movie.stop):
         if box.name == b"trak":
             found = _with_track(known, box, found)
+    return found if found.duration_s else _with_fragments(known, movie, found)
+
+
+def _with_fragments(known: MediaBytes, movie: _Box, found: MediaInfo) -> MediaInfo:
+    """Add the facts of a file whose samples lie in fragments, as those for streaming: each tells its own times.
+
+    Of a file that is not in memory the first fragments tell the frames a second. Its duration and number of frames stay
+    unknown where it has more fragments.
+    """
+    extends = _find(known, movie, b"mvex", b"trex")
+    track = next((box for box in _boxes(known, movie.start, movie.stop)
+                  if box.name == b"trak" and _handler(known, box) in (b"vide", b"soun")), None)  # fmt: skip
+    head = None if track is None else _find(known, track, b"mdia", b"mdhd")
+    if extends is None or track is None or head is None:
+        return found
+    tracks = _find(known, track, b"tkhd")
+    if tracks is None:
+        return found
+    (number,) = struct.unpack(">I", known.read(tracks.start + (20 if known.read(tracks.start, 1)[0] else 12), 4))
+    _, usual = struct.unpack(">II", known.read(extends.start + 8, 8))
+    scale, most = _scaled(known, head)[0], _MOST_FRAGMENTS if known.is_whole else _FEW_FRAGMENTS
+    frames = ticks = seen = 0
+    for box in _boxes(known, movie.stop, known.size_bytes):
+        if box.name != b"moof":
+            continue
+        if seen == most:
+            break
+        seen += 1
+        for part in _boxes(known, box.start, box.stop):
+            count, time = _run(known, part, number, usual) if part.name == b"traf" else (0, 0)
+            frames, ticks = frames + count, ticks + time
+    else:
+        found = replace(found, duration_s=ticks / scale if ticks and scale else None)
+    if found.kind == "video" and ticks:
+        found = replace(found, frames=frames if found.duration_s else None, fps=frames * scale / ticks)
     return found
+
+
+_MOST_FRAGMENTS, _FEW_FRAGMENTS = 100_000, 8
+
+
+def _handler(known: MediaBytes, track: _Box) -> bytes:
+    found = _find(known, track, b"mdia", b"hdlr")
+    return b"" if found is None else known.read(found.start + 8, 4)
+
+
+def _run(known: MediaBytes, fragment: _Box, number: int, usual: int) -> tuple[int, int]:
+    """Return the samples of a track in a fragment, and their time.
+
+    Source: ISO/IEC 14496-12 §8.8.7 (`tfhd`) and §8.8.8 (`trun`).
+    """
+    head = _find(known, fragment, b"tfhd")
+    if head is None:
+        return 0, 0
+    flags, track = struct.unpack(">II", known.read(head.start, 8))
+    if track != number:
+        return 0, 0
+    if flags & 8:
+        at = head.start + 8 + (8 if flags & 1 else 0) + (4 if flags & 2 else 0)
+        (usual,) = struct.unpack(">I", known.read(at, 4))
+    frames = ticks = 0
+    for box in _boxes(known, fragment.start, fragment.stop):
+        if box.name != b"trun":
+            continue
+        flags, count = struct.unpack(">II", known.read(box.start, 8))
+        frames += count
+        if not flags & 0x100:
+            ticks += count * usual
+            continue
+        each = 4 * sum(bool(flags & bit) for bit in (0x100, 0x200, 0x400, 0x800))
+        first = box.start + 8 + (4 if flags & 1 else 0) + (4 if flags & 4 else 0)
+        data = known.read(first, min(count * each, box.stop - first))
+        ticks += sum(struct.unpack_from(">I", data, at)[0] for at in range(0, len(data) - each + 1, each))
+    return frames, ticks
 
 
 _MP4_FORMATS = {b"qt  ": "mov", b"M4A ": "m4a", b"M4B ": "m4a"}
