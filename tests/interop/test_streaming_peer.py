@@ -11,6 +11,7 @@ import struct
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from decimal import Decimal
 from importlib import resources
 from itertools import product
 from pathlib import Path
@@ -22,7 +23,7 @@ import pytest
 from PIL import Image
 
 import lading
-from lading.errors import Unrepresentable
+from lading.errors import DataError, Unrepresentable, UsageError
 from lading.features.types import Array, Encoded, Feature, Json, with_feature
 from lading.features.types import Image as ImageFeature
 from soak import SOAK
@@ -421,3 +422,63 @@ def test_a_local_copy_fetches_and_evicts_the_files_that_the_peer_does(
     assert len(found) > 1
     assert found == [(*rest, [{n: one[n] for n in ("n", "text")} for one in read], freed, left)
                      for *rest, read, freed, left in theirs]  # fmt: skip
+
+
+def test_columns_that_are_asked_for_are_decoded_by_the_peer(peer: Peer, tmp_path: Path) -> None:
+    picture = Image.effect_noise((20, 30), 50).convert("RGB")
+    array = np.arange(12, dtype=np.float32).reshape(3, 4)
+    values: dict[str, Any] = {
+        "pil": picture, "jpeg": picture, "png": picture, "list[pil]": [picture, picture], "list[png]": [picture],
+        "list[jpeg]": [picture], "jpeg_array": [_picture(1)], "ndarray": array, "ndarray:float32": array,
+        "ndarray:float32:3,4": array, "int": 5, "uint8": 200, "int16": -3, "uint64": 2**63, "float16": 0.5,
+        "float32": 0.25, "float64": 1e-9, "str": "é", "bytes": b"\x00", "json": {"a": [1]}, "str_int": 10**30,
+        "str_float": 0.1, "str_decimal": Decimal("1.50"),
+    }  # fmt: skip
+    columns = {f"c{number}": encoding for number, encoding in enumerate(values)}
+    row = {f"c{number}": value for number, value in enumerate(values.values())}
+    with lading.writer(tmp_path / "new", format="mds", options={"columns": columns}) as writer:
+        writer.write(row)
+    assert lading.verify(tmp_path / "new", deep=True).findings == []
+    [[found]] = peer("read", [str(tmp_path / "new")], tmp_path)
+    for name, encoding in columns.items():
+        value, other = found[name], row[name]
+        for one, two in zip(*((each if isinstance(each, list) else [each]) for each in (value, other)), strict=True):
+            if isinstance(two, Image.Image):
+                assert (one.size, one.mode) == (two.size, two.mode), encoding
+                assert "jpeg" in encoding or one.tobytes() == two.tobytes(), encoding
+            elif isinstance(two, np.ndarray):
+                assert (one.dtype, one.tolist()) == (two.dtype, two.tolist()), encoding
+            elif encoding == "jpeg_array":
+                assert one.tobytes() == Image.open(io.BytesIO(two)).tobytes()
+            else:
+                assert one == two, encoding
+
+
+def test_a_conversion_encodes_pictures_and_arrays_for_the_columns_that_are_asked_for(
+    peer: Peer, tmp_path: Path
+) -> None:
+    picture = _picture(3)
+    with lading.writer(tmp_path / "in", format="parquet") as writer:
+        writer.write({"jpg": picture, "array": np.arange(6).reshape(2, 3)})
+    options = {"columns": {"jpg": "pil", "array": "ndarray"}}
+    lading.convert(tmp_path / "in", tmp_path / "new", format="mds", options=options)
+    [[found]] = peer("read", [str(tmp_path / "new")], tmp_path)
+    assert found["jpg"].tobytes() == Image.open(io.BytesIO(picture)).tobytes()
+    assert found["array"].tolist() == [[0, 1, 2], [3, 4, 5]]
+
+
+@pytest.mark.parametrize("encoding", ["pkl", "jpg", "ndarray:object"])
+def test_no_encoding_that_nobody_decodes_is_written(tmp_path: Path, encoding: str) -> None:
+    with (
+        pytest.raises((DataError, UsageError), match=encoding.partition(":")[0]),
+        lading.writer(tmp_path / "new", format="mds", options={"columns": {"v": encoding}}) as writer,
+    ):
+        writer.write({"v": b"x"})
+
+
+def test_bytes_that_are_nothing_of_their_encoding_are_refused(tmp_path: Path) -> None:
+    with (
+        pytest.raises(DataError, match="column 'v'"),
+        lading.writer(tmp_path / "new", format="mds", options={"columns": {"v": "pil"}}) as writer,
+    ):
+        writer.write({"v": _picture(1)})

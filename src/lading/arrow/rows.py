@@ -36,7 +36,6 @@ from lading.features.types import (
     Array,
     Audio,
     Bytes,
-    Encoded,
     Feature,
     Image,
     Json,
@@ -251,7 +250,7 @@ def _as_it_is(value: Any) -> Any:
 
 
 def _in_bytes(name: str, feature: Feature, value: Any) -> bytes | None:
-    if isinstance(value, (bytes, bytearray, memoryview)) and isinstance(feature, (Encoded, Place, Value)):
+    if isinstance(value, (bytes, bytearray, memoryview)) and isinstance(feature, (Place, Value)):
         return bytes(value)
     stored = _media(name, feature, value) if isinstance(feature, _MEDIA) else encode(feature, value)
     if isinstance(feature, Value) and stored is not None:

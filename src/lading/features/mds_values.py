@@ -1,4 +1,4 @@
-"""Decode values in encodings of MosaicML's MDS for which Arrow has no type, to Python values.
+"""Values in encodings of MosaicML's MDS for which Arrow has no type, from Python values and to them.
 
     ndarray[:dtype[:d0,d1,…]]     [dtype byte] [ndim << 2 | k, ndim extents of 2^k bytes] values in C order, little-
                                   endian; without the dtype byte or the shape where the encoding names them
@@ -25,9 +25,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lading.errors import DataError, MissingExtra
+from lading.errors import DataError, MissingExtra, Unrepresentable, WrongType
+from lading.features.encode import array_of, plain_item
+from lading.features.images import image_bytes, is_image
 
-__all__ = ["DTYPES", "decode_mds", "is_encoding", "parse_array"]
+__all__ = ["DTYPES", "decode_mds", "encode_mds", "is_encoding", "parse_array"]
 
 DTYPES = {
     8: "uint8", 9: "int8", 16: "uint16", 17: "int16", 18: "float16", 32: "uint32", 33: "int32", 34: "float32",
@@ -86,6 +88,71 @@ def decode_mds(encoding: str, value: bytes | memoryview | str, *, allow_pickle: 
     if array is None:
         raise DataError("not an encoding of MDS", found=repr(encoding))
     return _array(_bytes(value), *array)
+
+
+def encode_mds(encoding: str, value: Any) -> bytes | str:
+    """Return a Python value as the peer's writer stores it. Bytes must be a value of this encoding already.
+
+    Raises:
+        Unrepresentable: the encoding cannot hold the value, or is that of pickles.
+        DataError: bytes that are nothing of the encoding.
+        WrongType: a value of another kind.
+    """
+    if isinstance(value, (bytes, bytearray, memoryview)) and encoding in (*_DECODERS, _PICKLE):
+        if encoding != _PICKLE:
+            decode_mds(encoding, bytes(value))
+        return bytes(value)
+    if encoding in _ENCODERS:
+        return _ENCODERS[encoding](value)
+    array = parse_array(encoding)
+    if array is None:
+        raise Unrepresentable("lading writes no pickles", expected="another encoding of MDS", found=encoding)
+    return _array_bytes(value, *array)
+
+
+def _array_bytes(value: Any, dtype: str | None, shape: tuple[int, ...] | None) -> bytes:
+    array = array_of(value, dtype, shape)
+    code = next((code for code, name in DTYPES.items() if name == array.dtype.name), None)
+    if code is None or not array.size or not 1 <= array.ndim <= _MAX_EXTENTS:
+        raise Unrepresentable(
+            "an array that MDS cannot hold", expected="at least one number, of int8 to uint64 or float16 to float64",
+            found=f"{array.dtype} of shape {array.shape}", advice='Keep a .npy file: columns={"name": "bytes"}.',
+        )  # fmt: skip
+    head: bytes = b"" if dtype is not None else bytes([code])
+    if shape is None:
+        width = next(k for k in range(4) if max(array.shape) < 1 << (8 << k))
+        head += bytes([array.ndim << 2 | width]) + np.array(array.shape, f"<u{1 << width}").tobytes()
+    return head + array.astype(array.dtype.newbyteorder("<")).tobytes()
+
+
+def _raw_image(value: Any) -> bytes:
+    if not is_image(value):
+        raise WrongType("not an image", expected="an image of Pillow's", found=type(value).__name__)
+    mode: bytes = value.mode.encode()
+    return b"".join([np.array([value.width, value.height, len(mode)], "<u4").tobytes(), mode, value.tobytes()])
+
+
+def _image_file(value: Any, *, kind: str) -> bytes:
+    return image_bytes(value, None if isinstance(value, bytes) else kind)
+
+
+def _list_bytes(value: Any, *, head: bytes, element: Callable[[Any], bytes]) -> bytes:
+    if not isinstance(value, (list, tuple)):
+        raise WrongType("not a list", expected="a list of images", found=type(value).__name__)
+    made = [element(item) for item in value]
+    return b"".join([head, np.array([len(made), *map(len, made)], "<u4").tobytes(), *made])
+
+
+def _digits(value: Any, *, kind: type) -> str:
+    found = value if isinstance(value, str) else plain_item(value)
+    if isinstance(found, str):
+        _number(found, kind=kind)
+        return found
+    if isinstance(found, bool) or not isinstance(found, kind):
+        raise WrongType(
+            "not a number of this kind", expected=kind.__name__, found=f"{type(value).__name__} {value!r:.40}"
+        )
+    return str(found)
 
 
 def _bytes(value: bytes | memoryview | str) -> memoryview:
@@ -190,4 +257,18 @@ _DECODERS: dict[str, Callable[[Any], Any]] = {
     "str_int": partial(_number, kind=int),
     "str_float": partial(_number, kind=float),
     "str_decimal": partial(_number, kind=Decimal),
+}
+
+_JPEGS = partial(_list_bytes, head=b"", element=partial(_image_file, kind="JPEG"))
+_LIST_HEAD = bytes(4)
+_ENCODERS: dict[str, Callable[[Any], bytes | str]] = {
+    "pil": _raw_image,
+    "list[pil]": partial(_list_bytes, head=_LIST_HEAD, element=_raw_image),
+    "list[jpeg]": partial(_list_bytes, head=_LIST_HEAD, element=partial(_image_file, kind="JPEG")),
+    "list[png]": partial(_list_bytes, head=_LIST_HEAD, element=partial(_image_file, kind="PNG")),
+    "jpeg_array": _JPEGS,
+    "jpegarray": _JPEGS,
+    "str_int": partial(_digits, kind=int),
+    "str_float": partial(_digits, kind=float),
+    "str_decimal": partial(_digits, kind=Decimal),
 }

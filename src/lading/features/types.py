@@ -40,7 +40,7 @@ from lading.features.encode import (
     video_path,
 )
 from lading.features.images import image_bytes
-from lading.features.mds_values import decode_mds
+from lading.features.mds_values import decode_mds, encode_mds
 
 __all__ = [
     "FEATURE_KEY",
@@ -770,6 +770,7 @@ def _stored_struct(feature: Struct, value: Any, assets: str | None) -> dict[str,
 
 
 _ENCODERS: dict[type, Callable[[Any, Any, str | None], Any]] = {
+    Encoded: lambda feature, value, _assets: encode_mds(feature.encoding, value),
     Text: _stored_text,
     Json: _stored_json,
     Value: _stored_value,

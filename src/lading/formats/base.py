@@ -1001,6 +1001,10 @@ class Format(ABC, Generic[R, W]):
     def open(self, file: ShardFile, options: R) -> ShardReader:
         """Open one shard."""
 
+    def asked_fields(self, options: W) -> pa.Schema | None:
+        """Return the columns that options of writing declare, as samples are to be encoded for them; None if none."""
+        return None
+
     def media_folders(self, options: R) -> tuple[Sequence[str], Sequence[str]]:
         """Return the folders that hold media of shards, and further folders that shards may lead to."""
         return (), ()

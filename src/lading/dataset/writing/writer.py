@@ -231,7 +231,10 @@ class DatasetWriter:
 
     @cached_property
     def _encoders(self) -> Encoders:
-        return Encoders(self._given_schema)
+        asked = self._kind.format.asked_fields(self._kind.options)
+        given = self._given_schema
+        fields = [field for field in asked or () if given is None or field.name not in given.names]
+        return Encoders(pa.schema([*(given or ()), *fields]) if fields else given)
 
     def _flush_rows(self) -> None:
         rows = self._rows

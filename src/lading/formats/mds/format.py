@@ -62,7 +62,7 @@ from lading.formats.mds.nulls import marks_of
 from lading.formats.mds.reader import MdsReader, ReadOptions
 from lading.formats.mds.recover import recover_samples
 from lading.formats.mds.stored_schema import written_schema
-from lading.formats.mds.writer import MdsWriter
+from lading.formats.mds.writer import MdsWriter, asked_fields
 from lading.limits import DEFAULT_LIMITS, Limits
 from lading.storage.base import Sink, Store
 
@@ -117,6 +117,10 @@ class MdsFormat(Format[ReadOptions, WriteOptions]):
             CorruptShard, SidecarMismatch: it is damaged, or contradicts the index.
         """
         return MdsReader(file, options)
+
+    def asked_fields(self, options: WriteOptions) -> pa.Schema | None:
+        """Return the columns whose encodings are asked for."""
+        return asked_fields(options.columns or {})
 
     def check(self, file: ShardFile, options: ReadOptions, level: Level) -> Iterator[Finding]:
         """Yield where the header contradicts the index, and a compressed copy with other bytes."""

@@ -12,6 +12,7 @@ import json
 import posixpath
 import shlex
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -23,11 +24,12 @@ from lading.arrow.byte_ranges import ByteRanges, ChunkedRanges, in_memory
 from lading.arrow.casts import decoded
 from lading.arrow.json_columns import is_nested_json
 from lading.arrow.views import byte_lengths, is_bytes, is_text, join, places, present, with_gaps
-from lading.errors import LimitExceeded, Unrepresentable
+from lading.content.media_files import open_image
+from lading.errors import LadingError, LimitExceeded, Unrepresentable, UsageError
 from lading.features.huggingface import media_advice
-from lading.features.mds_values import parse_array
+from lading.features.mds_values import encode_mds, is_encoding, parse_array
 from lading.features.natural import extension_of
-from lading.features.types import Array, Encoded, Feature, Image, Json, Text, feature_of
+from lading.features.types import Array, Bytes, Encoded, Feature, Image, Json, Text, decode, feature_of, with_feature
 from lading.formats.base import Ranges, ShardFacts, ShardWriter
 from lading.formats.mds.files import MAX_BYTES, OutFile, WriteOptions, columns_as, named
 from lading.formats.mds.index import NUMBERS, Column
@@ -36,7 +38,7 @@ from lading.formats.mds.samples import TEXTS
 from lading.storage.base import Sink
 from lading.storage.extents import NO_ROWS
 
-__all__ = ["MdsWriter", "columns_of"]
+__all__ = ["MdsWriter", "asked_fields", "columns_of"]
 
 _SMALL_BYTES = 2048
 """Values with a smaller average size are joined: 0.07 µs each instead of 0.5, and no 32 bytes for each place."""
@@ -58,6 +60,45 @@ def columns_of(schema: pa.Schema, options: WriteOptions) -> list[Column]:
     for field, column in found:
         _check_type(column, _stored(field.type))
     return [column for _, column in found]
+
+
+def asked_fields(encodings: Mapping[str, str]) -> pa.Schema | None:
+    """Return the columns of these encodings, as samples are encoded for them; None if there are none.
+
+    Raises:
+        UsageError: an encoding that MDS does not have, or that of pickles.
+    """
+    return pa.schema([_asked_field(name, encoding) for name, encoding in encodings.items()]) if encodings else None
+
+
+def _asked_field(name: str, encoding: str) -> pa.Field:
+    if encoding in NUMBERS:
+        return pa.field(name, pa.from_numpy_dtype(NUMBERS[encoding]))
+    feature = _ASKED.get(encoding) or Encoded(encoding)
+    if isinstance(feature, Encoded) and (not is_encoding(encoding) or encoding == "pkl"):
+        raise UsageError("no encoding that lading writes", column=name, found=repr(encoding),
+                         expected=", ".join([*_ASKED, *NUMBERS, "ndarray[:dtype[:shape]]", "pil", "list[jpeg]",
+                                             "jpeg_array", "str_int"]))  # fmt: skip
+    return with_feature(pa.field(name, pa.large_string() if encoding in TEXTS else pa.large_binary()), feature)
+
+
+_ASKED: dict[str, Feature] = {
+    "str": Text(), "json": Json(), "bytes": Bytes(), "jpeg": Image("JPEG"), "png": Image("PNG"),
+}  # fmt: skip
+
+
+def _is_recoded(field: pa.Field, encoding: str) -> bool:
+    """Return whether values of a column are encoded, or checked, for an encoding that Arrow has no type for."""
+    if encoding in _ASKED or encoding in NUMBERS or isinstance(field.type, pa.FixedShapeTensorType):
+        return False
+    feature = feature_of(field)
+    same = isinstance(feature, Encoded) and feature.encoding == encoding
+    own = isinstance(feature, Array) and parse_array(encoding) == (feature.dtype, feature.shape)
+    return not same and not (own and feature != Array())
+
+
+def _python_value(feature: Feature, value: Any) -> Any:
+    return open_image(value, upright=False) if isinstance(feature, Image) else decode(feature, value)
 
 
 def _stored(kind: pa.DataType) -> pa.DataType:
@@ -141,12 +182,15 @@ class MdsWriter(ShardWriter):
         marked = marked_columns(schema, options.nulls)
         self._marks = Marks({column.name: column for column in self._columns if column.name in marked})
         self._varying = [column for column in self._columns if column.size is None]
+        self._recoded = {column.name: (feature_of(schema.field(column.name)), column.encoding)
+                         for column in self._columns if column.name in schema.names
+                         and _is_recoded(schema.field(column.name), column.encoding)}  # fmt: skip
         self._config = {
             **options.config(), "column_names": [c.name for c in self._columns],
             "column_encodings": [c.encoding for c in self._columns], "column_sizes": [c.size for c in self._columns],
         }  # fmt: skip
         self._header = json.dumps(self._config, sort_keys=True).encode()
-        self.takes_ranges, self.packs = self._out.takes_ranges, self._out.packs
+        self.takes_ranges, self.packs = self._out.takes_ranges and not self._recoded, self._out.packs
         self.sample_bytes = 4 * len(self._varying) + 4
         self.limit_bytes = min(options.most_bytes, MAX_BYTES)
         self._parts: list[ByteRanges] = []
@@ -167,6 +211,7 @@ class MdsWriter(ShardWriter):
         if not len(batch):
             return
         rows = {name: ranges.get(name) or batch.column(name) for name in batch.schema.names}
+        rows |= {name: self._in_encoding(name, batch.column(name)) for name in self._recoded}
         given = {**rows, **self._marks.marks(rows)} if self._marks.columns else rows
         self._refuse_nulls(given)
         values = {c.name: self._plain(c, given[c.name]) for c in self._columns}
@@ -190,6 +235,17 @@ class MdsWriter(ShardWriter):
         self._held += int(part.length[~part.in_file].sum())
         self._samples, self._body = self._samples + len(batch), total
         self._payload += int(sum(int(each.sum()) for each in length.values()))
+
+    def _in_encoding(self, name: str, column: pa.Array) -> pa.Array:
+        """Return values of another kind of column in the encoding that is asked for."""
+        feature, encoding = self._recoded[name]
+        found: list[bytes | str | None] = []
+        for row, value in enumerate(column.to_pylist()):
+            try:
+                found.append(None if value is None else encode_mds(encoding, _python_value(feature, value)))
+            except LadingError as error:
+                raise error.at(file=self._sink.path, column=name, row=self._samples + row) from None
+        return pa.array(found, pa.large_string() if encoding in TEXTS else pa.large_binary())
 
     def _refuse_nulls(self, given: Mapping[str, Values]) -> None:
         for name, values in given.items():
