@@ -289,7 +289,8 @@ def test_samples_in_several_pieces(tmp_path: Path) -> None:
 def test_pieces_are_found_by_an_index_too(tmp_path: Path) -> None:
     source = tmp_path / "a.tar"
     source.write_bytes(tar_of(("a.jpg", b"1"), ("b.jpg", b"2"), ("a.txt", b"4")))
-    lading.convert(source, tmp_path / "out", format="webdataset")
+    with pytest.warns(UserWarning, match="do not stand together"):
+        lading.convert(source, tmp_path / "out", format="webdataset")
     fixed(only(tmp_path / "out", "samples in several pieces"))
 
 

@@ -120,3 +120,18 @@ def test_a_tar_without_an_end_is_a_finding(tmp_path: Path, pack: Callable[[bytes
     [finding] = lading.verify(sorted(tmp_path.glob("*.tar"))).findings
     assert (finding["file"], finding["offset"]) == (str(tmp_path / "cut.tar"), 2048)
     assert ("head -c 1024 /dev/zero >>" in str(finding.get("advice"))) is (pack is bytes)
+
+
+def test_samples_in_several_pieces_are_a_finding(tmp_path: Path) -> None:
+    (tmp_path / "a.tar").write_bytes(tar_of(("a.jpg", b"1"), ("b.jpg", b"2"), ("a.txt", b"x"), ("b.txt", b"y")))
+    with pytest.warns(UserWarning, match="members of a sample do not stand together") as warned:
+        [finding] = lading.verify(tmp_path).findings
+    assert len(warned) == 1
+    assert finding["found"] == "2 keys that return with further fields, such as 'a'"
+    assert finding["advice"] == "--regroup joins them."
+    assert lading.verify(tmp_path, regroup=True).ok
+
+
+def test_samples_of_one_key_are_no_finding(tmp_path: Path) -> None:
+    (tmp_path / "a.tar").write_bytes(tar_of(("a.jpg", b"1"), ("b.jpg", b"2"), ("a.jpg", b"x")))
+    assert lading.verify(tmp_path).ok

@@ -5,16 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 
-import numpy as np
-import pyarrow as pa
-from numpy.typing import NDArray
-
 from lading.errors import DataError, NotFound, StoreError
 from lading.formats.base import Finding, Level, ShardFile
-from lading.formats.webdataset.header_walk import Pass
+from lading.formats.webdataset.header_walk import RETURNING
 from lading.formats.webdataset.index import read_idx, sidecar_path
+from lading.formats.webdataset.pieces import Pieces, in_pieces, pieces_by_headers, pieces_by_index
 from lading.formats.webdataset.reader import ReadOptions, open_reader
-from lading.formats.webdataset.samples import KEY, join_rows
 from lading.formats.webdataset.walk import (
     CONCATENATED,
     LONE_END,
@@ -50,6 +46,10 @@ def check_shard(file: ShardFile, options: ReadOptions, level: Level) -> Iterator
         yield from (Finding.of(error) for error in [find_behind(tar)] if error is not None)
     if NO_END in (file.reported or {}):
         yield from (Finding.of(error) for error in [find_open_end(tar)] if error is not None)
+    if RETURNING in (file.reported or {}) and file.view == "samples" and not options.regroup:
+        pieces = pieces_by_headers(tar, lower_case=options.lower_case)
+        if pieces is not None:
+            yield Finding.of(in_pieces(tar.path, pieces))
     sidecar = find_sidecar(file, options)
     if sidecar is not None:
         yield Finding("", checked="sidecars")
@@ -109,7 +109,10 @@ def _check_layout(tar: TarFile, options: ReadOptions) -> Iterator[Finding]:
                 fix="index",
             )
     elif source.view == "samples" and not options.regroup:
-        yield from _split_samples(*(_fields_of(source.index) if source.index is not None else _walked(tar, options)))
+        by_index = source.index is not None
+        yield from _split_samples(
+            pieces_by_index(source.index) if by_index else pieces_by_headers(tar, lower_case=options.lower_case)
+        )
     walked = not is_remote(source.store) and (not entry.wrap or entry.size_bytes <= _LARGE_WRAP_BYTES)
     if walked and find_behind(tar) is not None:
         yield Finding(
@@ -122,53 +125,18 @@ def _check_layout(tar: TarFile, options: ReadOptions) -> Iterator[Finding]:
         )
 
 
-def _split_samples(keys: pa.Array, sample: NDArray[np.int64], field: NDArray[np.int64]) -> Iterator[Finding]:
-    """Yield keys that appear again with new fields. A key that appears again with an earlier field is another sample.
-
-    Args:
-        keys: keys of samples; neighbouring members of one key are a sample.
-        sample: for each member, the number of its sample.
-        field: for each member, the number of its field.
-    """
-    encoded = keys.dictionary_encode()
-    number = encoded.indices.to_numpy().astype(np.int64)
-    again = np.bincount(number, minlength=1) > 1
-    mine = again[number[sample]]
-    fields = int(field.max(initial=0)) + 1
-    cells, counts = np.unique(number[sample[mine]] * fields + field[mine], return_counts=True)
-    others = np.unique(cells[counts > 1] // fields)
-    split = np.setdiff1d(np.flatnonzero(again), others)
-    if not len(split):
+def _split_samples(pieces: Pieces | None) -> Iterator[Finding]:
+    """Yield that members of a sample do not stand together, if so."""
+    if pieces is None:
         return
-    example = encoded.dictionary[int(split[0])].as_py()
-    measured = f"keys that return with further fields: {len(split):,}, such as {example!r}"
-    if len(others):
-        measured += f"; with the same fields: {len(others):,}, so samples cannot be joined by key alone"
+    measured = f"keys that return with further fields: {pieces.keys:,}, such as {pieces.example!r}"
+    if pieces.others:
+        measured += f"; with the same fields: {pieces.others:,}, so samples cannot be joined by key alone"
     yield Finding(
         "samples in several pieces",
         measured=measured,
         why="Readers of tars join neighbours of one key. They return each piece as a sample that lacks fields.",
-        weight=len(split),
-        fix=None if len(others) else "copy",
-        read_options={} if len(others) else {"regroup": True},
+        weight=pieces.keys,
+        fix=None if pieces.others else "copy",
+        read_options={} if pieces.others else {"regroup": True},
     )
-
-
-def _fields_of(index: pa.Table) -> tuple[pa.Array, NDArray[np.int64], NDArray[np.int64]]:
-    """Return the keys, and the sample and field of each member, by an index."""
-    names = [name for name in index.column_names if name != KEY]
-    there = [np.flatnonzero(index[name].is_valid().to_numpy()) for name in names]
-    fields = [np.full(len(rows), number) for number, rows in enumerate(there)]
-    nothing = np.zeros(0, np.int64)
-    keys = index[KEY].combine_chunks()
-    return keys, np.concatenate([nothing, *there]), np.concatenate([nothing, *fields])
-
-
-def _walked(tar: TarFile, options: ReadOptions) -> tuple[pa.Array, NDArray[np.int64], NDArray[np.int64]]:
-    """Return the same by the headers; nothing if no key appears again."""
-    walk = Pass(tar, lower_case=options.lower_case, on_duplicate="error")
-    for _ in walk.rows():
-        pass
-    again = Pass(tar, lower_case=options.lower_case, on_duplicate="error")
-    rows = join_rows(again.held_rows() if walk.returning else [])
-    return rows.keys, np.cumsum(rows.new) - 1, rows.field.astype(np.int64)

@@ -22,6 +22,7 @@ from lading.formats.webdataset.header_walk import RETURNING, Pass
 from lading.formats.webdataset.headers import BLOCK, REGULAR, Headers, is_header
 from lading.formats.webdataset.index import read_idx, sidecar_mismatch
 from lading.formats.webdataset.keys import unescaped
+from lading.formats.webdataset.pieces import pieces_by_headers, pieces_by_index, warn_pieces
 from lading.formats.webdataset.places import Places, find_places, parser_of, ranges_at, sample_reader
 from lading.formats.webdataset.samples import KEY, Rows, cut, join_rows, regroup, texts
 from lading.formats.webdataset.stored_types import TypedReader
@@ -93,14 +94,20 @@ def open_reader(file: ShardFile, options: ReadOptions) -> WebdatasetReader:
 class WebdatasetReader(MemberReader):
     """An open tar.
 
+    Args:
+        tar: the file.
+        options: how it is read.
+        warns: whether a warning tells that samples are in several pieces. Samples that lading wrote are whole.
+
     Attributes:
         counts: reports of the last complete pass, by a short phrase.
     """
 
     slices_columns = True
 
-    def __init__(self, tar: TarFile, options: ReadOptions) -> None:
+    def __init__(self, tar: TarFile, options: ReadOptions, *, warns: bool = True) -> None:
         self._tar, self._options = tar, options
+        self._warns = warns and not options.regroup
         self._fields: list[str] | None = None
         self._surveyed: tuple[Pass, list[Rows]] | None = None
         self._samples = 0
@@ -126,7 +133,7 @@ class WebdatasetReader(MemberReader):
 
     def as_written(self, rows: pa.Schema, fetcher: Fetcher) -> TypedReader:
         """Return a reader that makes values of members; it takes names in the case they were written in."""
-        given = WebdatasetReader(self._tar, replace(self._options, lower_case=False))
+        given = WebdatasetReader(self._tar, replace(self._options, lower_case=False), warns=False)
         holds_values = self.holds_values
         return TypedReader(
             given, fetcher, rows, self._tar.path, given.find_places,
@@ -195,9 +202,9 @@ class WebdatasetReader(MemberReader):
             self._refuse_sprawl(parts, len(walk.splitter.fields))
             whole = self._samples_of(iter(parts), walk, _INDEX_ROWS, _NO_LIMIT, None)
             batches = [walk.batch(rows, [KEY, *walk.splitter.fields]) for rows in whole]
-            self._note(walk)
             empty = with_files(pa.schema([pa.field(KEY, pa.string())]), self.files)
             self._index = pa.Table.from_batches(batches, batches[0].schema if batches else empty)
+            self._note(walk)
         return self._index
 
     def units(self) -> Units | None:
@@ -214,6 +221,7 @@ class WebdatasetReader(MemberReader):
         walk = self._pass(named=False)
         starts = [rows.start[rows.new] for rows in walk.rows()]
         self.counts = Counter({RETURNING: walk.returning} if walk.returning else {})
+        self._look_for_pieces(walk)
         return None if walk.has_records else _units_at(np.concatenate([*starts, [walk.end]]).astype(np.int64))
 
     def read(self, rows: NDArray[np.int64] | None = None, scan: Scan = DEFAULT_SCAN) -> pa.Table:
@@ -402,6 +410,21 @@ class WebdatasetReader(MemberReader):
         if self._options.regroup:
             self._samples -= walk.returning
         self.counts = Counter(walk.counts())
+        self._look_for_pieces(walk)
+
+    def _look_for_pieces(self, walk: Pass) -> None:
+        """Warn if members of a sample do not stand together; once for a reader.
+
+        A tar that would have to be fetched or unpacked again for that is left to `verify`.
+        """
+        index = self._index
+        if not self._warns or not walk.returning or (index is None and self._tar.file is None):
+            return
+        self._warns = False
+        lower_case = self._options.lower_case
+        pieces = pieces_by_headers(self._tar, lower_case=lower_case) if index is None else pieces_by_index(index)
+        if pieces is not None:
+            warn_pieces(self._tar.path, pieces)
 
     def _look_at_end(self, start: int) -> None:
         """Count what the end of a local tar shows, from the end of its last sample on; elsewhere it is a request."""
