@@ -345,6 +345,7 @@ def test_what_is_no_key_is_not_found(keys: pa.Array, tmp_path: Path) -> None:
                 dataset.by_key(wrong)  # type: ignore[arg-type] # what is not found
 
 
+@pytest.mark.filterwarnings("ignore:.* members of a sample do not stand together")
 @pytest.mark.parametrize(
     "options, members",
     [
@@ -635,7 +636,8 @@ def test_broken_json_is_named_with_its_file(tmp_path: Path) -> None:
 
 def test_pieces_are_joined_in_a_dataset_whose_manifest_counts_them(tmp_path: Path) -> None:
     (tmp_path / "a.tar").write_bytes(tar_of(("a.jpg", b"1"), ("b.jpg", b"2"), ("a.txt", b"3")))
-    lading.convert(tmp_path / "a.tar", tmp_path / "out", format="webdataset")
+    with pytest.warns(UserWarning, match="members of a sample do not stand together"):
+        lading.convert(tmp_path / "a.tar", tmp_path / "out", format="webdataset")
     assert len(lading.open(tmp_path / "out").with_decode(False)) == 3
     joined = lading.open(tmp_path / "out", options={"regroup": True}).with_decode(False)
     assert len(joined) == len(list(joined)) == 2

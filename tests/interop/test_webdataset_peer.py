@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from PIL import Image
 
 import lading
 from peers import import_peer
@@ -125,3 +126,24 @@ def test_webdataset_decodes_what_lading_names_as_it_does(tmp_path: Path) -> None
     [found] = webdataset.WebDataset(str(path), shardshuffle=False).decode()
     assert found["npy"].tolist() == [0, 1, 2]
     assert {name: found[name] for name in ("cls", "json", "txt")} == {"cls": 3, "json": {"a": [1.5]}, "txt": "é"}
+
+
+def test_lists_of_pictures_are_members_for_webdataset(tmp_path: Path) -> None:
+    kind = pa.list_(pa.struct([("bytes", pa.binary()), ("path", pa.string())]))
+    red, blue = ({"bytes": _picture(*how), "path": how[1]} for how in (("JPEG", "red"), ("PNG", "blue")))
+    with lading.writer(tmp_path / "out", format="webdataset") as writer:
+        writer.write_batch(pa.table({"txt": ["a", "b", "c"], "images": pa.array([[red, blue], [None], None], kind)}))
+    [tar] = (tmp_path / "out").glob("*.tar")
+    first, second, third = webdataset.WebDataset(str(tar), shardshuffle=False).decode("pil")
+    assert (first["images.0.jpg"].size, first["images.1.png"].getpixel((0, 0))) == ((5, 4), (0, 0, 255))
+    assert first["images.json"] == [
+        {"bytes": "images.0.jpg", "path": "red"}, {"bytes": "images.1.png", "path": "blue"},
+    ]  # fmt: skip
+    assert second["images.json"] == [None]
+    assert "images.json" not in third
+
+
+def _picture(kind: str, colour: str) -> bytes:
+    file = io.BytesIO()
+    Image.new("RGB", (5, 4), colour).save(file, kind)
+    return file.getvalue()

@@ -61,6 +61,7 @@ from lading.formats.webdataset.energon import (
 from lading.formats.webdataset.header_walk import Pass
 from lading.formats.webdataset.headers import BLOCK, is_header
 from lading.formats.webdataset.index import list_wids, samples_behind, samples_listed, write_wids
+from lading.formats.webdataset.media_lists import members_schema
 from lading.formats.webdataset.reader import ReadOptions, WebdatasetReader, open_reader
 from lading.formats.webdataset.recover import TarMembers, find_members, recover_samples
 from lading.formats.webdataset.samples import KEY
@@ -199,7 +200,7 @@ class WebdatasetFormat(Format[ReadOptions, WriteOptions]):
 
     def restored_schema(self, rows: pa.Schema) -> pa.Schema:
         """Return the columns without dictionaries, bytes as large_binary."""
-        for field in rows:
+        for field in members_schema(rows):
             encoder_of(field)
         return restored_schema(rows)
 

@@ -19,6 +19,7 @@ from lading.features.natural import member_name
 from lading.features.stored_values import is_payload, npy_head
 from lading.features.types import feature_of
 from lading.formats.base import DEFAULT_SCAN, MemberReader, Scan, ShardReader
+from lading.formats.webdataset.media_lists import folded, is_media_list, item_members, list_member
 from lading.formats.webdataset.places import (
     Cell,
     Parse,
@@ -75,6 +76,9 @@ class TypedReader(ShardReader):
         self._reads_together = is_remote and not holds_values
         self._schema = restored_schema(schema)
         self._members = {KEY: KEY, **{field.name: member_name(field) for field in schema if field.name != KEY}}
+        self._lists = [field.name for field in self._schema if is_media_list(field.type)]
+        self._members.update({name: list_member(name) for name in self._lists})
+        self._items: dict[str, list[str]] | None = None
         self._heads = {field.name: head for field in self._schema if (head := npy_head(field)) is not None}
 
     def schema(self) -> pa.Schema:
@@ -152,6 +156,8 @@ class TypedReader(ShardReader):
 
     def _cell(self, field: pa.Field, places: Places) -> Cell | None:
         """Return the places of the values of a column; None if some value is not as the column says."""
+        if field.name in self._lists:
+            return None
         none = np.zeros(len(places), np.int64)
         cell = places.cells.get(self._members[field.name]) or Cell(none, none, none.astype(np.bool_))
         if cell.there is not None and not field.nullable and not is_payload(field.type):
@@ -213,23 +219,38 @@ class TypedReader(ShardReader):
 
     def _wanted(self, columns: Sequence[str] | None) -> list[str]:
         """Return the members of columns."""
-        chosen = (name for name in self._members if columns is None or name in columns or name == KEY)
-        return [self._members[name] for name in chosen]
+        chosen = [name for name in self._members if columns is None or name in columns or name == KEY]
+        items = [member for name in chosen for member in self._items_of(name)]
+        return [*(self._members[name] for name in chosen), *items]
+
+    def _items_of(self, name: str) -> list[str]:
+        """Return the members that are items of a column of lists; a walk over the headers, if there is no index."""
+        if name not in self._lists:
+            return []
+        if self._items is None:
+            members = self._reader.schema().names
+            self._items = {of: item_members(of, members) for of in self._lists}
+        return self._items[name]
 
     def _typed(self, batch: pa.RecordBatch, columns: Sequence[str] | None) -> pa.RecordBatch:
         fields = [field for field in self._schema if columns is None or field.name in columns]
         if columns is not None and KEY in columns and KEY not in self._schema.names:
             fields.insert(0, pa.field(KEY, pa.string()))
-        read = [field.name for field in fields if field.name != KEY and not is_payload(field.type)]
+        read = [self._members[field.name] for field in fields if field.name != KEY and not is_payload(field.type)]
+        read += [member for field in fields for member in self._items_of(field.name)]
         members, keys = self._fetched(batch, read), batch.column(KEY)
         arrays, given = [], []
         for field in fields:
-            if field.name in members:
-                column = decode_column(field, members[field.name], keys, self._path)
+            member = self._members[field.name]
+            if field.name in self._lists:
+                items = {name: members[name] for name in self._items_of(field.name)}
+                column = folded(field, members[member], items, keys, self._path)
             elif field.name == KEY:
                 column = keys.cast(field.type)
+            elif member in members:
+                column = decode_column(field, members[member], keys, self._path)
             else:
-                column = batch.column(self._members[field.name])
+                column = batch.column(member)
             if field.name in self._heads:
                 column = payload_of(field, column, keys, self._path)
             arrays.append(column)
@@ -238,8 +259,8 @@ class TypedReader(ShardReader):
         return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(given, metadata=metadata))
 
     def _fetched(self, batch: pa.RecordBatch, names: Sequence[str]) -> dict[str, pa.Array]:
-        """Return the bytes of members by column, requested at once: those of a sample are neighbours in the tar."""
-        members = {name: batch.column(self._members[name]) for name in names}
+        """Return the bytes of members, requested at once: those of a sample are neighbours in the tar."""
+        members = {name: batch.column(name) for name in names}
         lazy = [name for name, column in members.items() if is_ref(column.type)]
         if lazy:
             stacked = pa.concat_arrays([members[name] for name in lazy])

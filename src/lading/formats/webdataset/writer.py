@@ -26,6 +26,7 @@ from lading.formats.base import MemberWriter, Ranges, ShardFacts, single_ranges
 from lading.formats.webdataset.header_writer import END, make_heads
 from lading.formats.webdataset.headers import BLOCK
 from lading.formats.webdataset.keys import escaped
+from lading.formats.webdataset.media_lists import members_schema, with_items
 from lading.formats.webdataset.samples import KEY, split_name
 from lading.formats.webdataset.values import Encoder, encoder_of
 from lading.limits import DEFAULT_LIMITS
@@ -107,7 +108,8 @@ class WebdatasetWriter(MemberWriter):
     def write(self, batch: pa.RecordBatch) -> pa.Table:
         """Append samples: each value is a member `{key}.{column}`; a null has no member.
 
-        Text is written as UTF-8, other values as in `lading.formats.webdataset.values`.
+        Text is written as UTF-8, lists of media as in `lading.formats.webdataset.media_lists`, other values as in
+        `lading.formats.webdataset.values`.
 
         Returns:
             `__key__` as written, and references by column, sorted by name.
@@ -120,6 +122,7 @@ class WebdatasetWriter(MemberWriter):
     def write_ranges(self, batch: pa.RecordBatch, ranges: Ranges) -> pa.Table:
         """As `write`, with values of some columns copied from files."""
         given = self._options.fields == "given"
+        batch = with_items(batch)
         own = [f.with_type(pa.large_binary()) if f.name in ranges else f for f in batch.schema]
         encoders = check_schema(pa.schema(own), as_given=given)
         names = [name for name in batch.schema.names if name != KEY]
@@ -302,7 +305,7 @@ def check_schema(schema: pa.Schema, *, as_given: bool = False) -> dict[str, Enco
         raise Unrepresentable("sample keys must be text", column=KEY, found=schema.field(KEY).type)
     encoders: dict[str, Encoder] = {}
     seen: dict[str, str] = {}
-    for field in schema:
+    for field in members_schema(schema):
         name = field.name
         encoders[name] = encoder_of(field)
         if as_given and not (is_text(field.type) or is_bytes(field.type)):
