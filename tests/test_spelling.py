@@ -36,6 +36,8 @@ from lading.spelling import in_python, names_value
         ("Work with --workers 1.", "Work with workers=1."),
         ("Leave out --verify if you must.", "Leave out verify=True if you must."),
         ("Ids: --option sample_id_field=null.", "Ids: interleaved=InterleavedOptions(sample_id_field=None)."),
+        ("Use --per-image-fields a,b.", "Use interleaved=InterleavedOptions(per_image_fields=['a', 'b'])."),
+        ("None: --per-image-fields ''.", "None: interleaved=InterleavedOptions(per_image_fields=[])."),
         ("Write --to-option 'columns={\"a\": \"bytes\"}'.", "Write options={'columns': {'a': 'bytes'}}."),
         ("Leave out --no-hive-partitioning.", "Leave out hive_partitioning=False."),
         ("Read with --regroup or sort.", "Read with regroup=True or sort."),

@@ -132,7 +132,9 @@ class InterleavedOptions:
 
     Attributes:
         fields: Passthrough columns to keep. By default all; absent columns are nulls.
-        per_image_fields: JSON fields with one entry per image; entry i goes to the i-th image.
+        per_image_fields: JSON fields with one entry per image; entry i goes to the i-th image. By default, steps that
+            drop or move images look for lists as long as the number of images, and change them too. An empty list: no
+            field is such a list.
         per_text_fields: JSON fields with one entry per text.
         per_item_fields: JSON fields with one entry per text or image, in the order of positions.
         sample_id_field: JSON field that names the sample. `auto` uses `sample_id` where the first documents have it,
@@ -150,8 +152,8 @@ class InterleavedOptions:
     fields: tuple[str, ...] | None = field(
         default=None, metadata=cli("--fields", NAMES, panel=_DOCUMENTS, repeatable=True)
     )
-    per_image_fields: tuple[str, ...] = field(
-        default=(), metadata=cli("--per-image-fields", NAMES, panel=_DOCUMENTS, repeatable=True)
+    per_image_fields: tuple[str, ...] | None = field(
+        default=None, metadata=cli("--per-image-fields", NAMES, panel=_DOCUMENTS, repeatable=True)
     )
     per_text_fields: tuple[str, ...] = field(
         default=(), metadata=cli("--per-text-fields", NAMES, panel=_DOCUMENTS, repeatable=True)
@@ -176,7 +178,7 @@ class InterleavedOptions:
         return dict(self._listed())
 
     def _listed(self) -> list[tuple[str, str]]:
-        return [(name, role) for role in ROLES for name in getattr(self, f"per_{role}_fields")]
+        return [(name, role) for role in ROLES for name in getattr(self, f"per_{role}_fields") or ()]
 
     def __post_init__(self) -> None:
         """Refuse options of other types, and options that contradict each other."""

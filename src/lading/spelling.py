@@ -32,6 +32,8 @@ _OF_DOCUMENTS = {
     "sample_id_field",
 }  # fmt: skip
 """Options of `InterleavedOptions`."""
+_LISTS = {"fields", "per-image-fields", "per-text-fields", "per-item-fields"}
+"""Those of them that take names."""
 
 
 def names_value(names: Sequence[str]) -> str:
@@ -98,6 +100,8 @@ def _value(flag: str, text: str) -> object:
     if flag == "on":
         field, sign, column = text.partition("=")
         return {field: column} if sign else field
+    if flag in _LISTS:
+        return _names(text) if text else []
     return _names(text) if flag == "join-columns" else _parsed(text)
 
 

@@ -62,6 +62,12 @@ def test_options_of_interleaved_data_are_told_from_those_of_the_format() -> None
     assert told["options"] == {"on_duplicate": "keep_last"}
 
 
+def test_no_names_are_another_answer_than_none() -> None:
+    assert reading(interleavedoptions_per_image_fields=[""])["interleaved"].per_image_fields == ()
+    assert reading(readoptions_options=["per_image_fields="])["interleaved"].per_image_fields == ()
+    assert reading(interleavedoptions_fields=["a"])["interleaved"].per_image_fields is None
+
+
 def test_without_options_of_interleaved_data_the_manifest_s_hold() -> None:
     assert reading(readoptions_options=["mmap=false"]) == {"options": {"mmap": False}}
 

@@ -17,6 +17,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from lading.formats.base import DEFAULT_SCAN, Finding, SampleReader, Scan, ShardReader
+from lading.interleaved.image_lists import FIRST_DOCUMENTS, ImageLists, may_hold_lists
 from lading.options import InterleavedOptions
 
 __all__ = ["View", "documents_at_once"]
@@ -102,6 +103,19 @@ class View(ABC):
     def settled(self, options: InterleavedOptions) -> InterleavedOptions:
         """Return the options completed with what this shard decides for the whole dataset."""
         return options
+
+    def image_lists(self) -> ImageLists:
+        """Return the lists with one entry an image, by the first documents of the shard; of items only."""
+        found, counts = ImageLists(), Counter(self.counts)
+        names = [field.name for field in self.schema() if may_hold_lists(field)]
+        scan = Scan(["sample_id", "position", "modality", *names], max_rows=FIRST_DOCUMENTS)
+        for batch in self.batches(scan) if names else ():
+            found.add_rows(batch, names)
+            if found.is_full:
+                break
+        self.counts.clear()  # these documents are read again
+        self.counts.update(counts)
+        return found
 
     @property
     def held_bytes(self) -> int | None:

@@ -37,6 +37,7 @@ from lading.features.items import (
 from lading.formats.base import DEFAULT_SCAN, MemberReader, Scan, ShardFile
 from lading.interleaved.absent_fields import warn_absent_fields, warn_absent_id_field
 from lading.interleaved.base import View, documents_at_once
+from lading.interleaved.image_lists import FIRST_DOCUMENTS, ImageLists
 from lading.interleaved.tar_members import TELLING_DOCUMENTS, Members, document_of, id_field_of, sample_ids
 from lading.interleaved.tar_rows import EXTRAS_FIELD, Rows, Window, make_rows, scatter, spread_lists
 from lading.options import AUTO, ROLES, InterleavedOptions
@@ -90,6 +91,7 @@ class TarDocuments(View):
         self._path, self._index, self._limits = source.path, source.index, source.limits
         self._table: Members | None = None
         self._kinds: Kinds | None = None
+        self._image_lists: ImageLists | None = None
         self._id_field = options.sample_id_field
 
     # Contents of the tar
@@ -145,8 +147,31 @@ class TarDocuments(View):
 
     def _shard_kinds(self) -> Kinds:
         if self._kinds is None:
-            self._kinds = self._kinds_of(documents for _, documents in self._windows())
+            self._image_lists = ImageLists()
+            self._kinds = self._kinds_of(self._looked_at(documents for _, documents in self._windows()))
         return self._kinds
+
+    def image_lists(self) -> ImageLists:
+        """Return the lists with one entry an image, found while the types of all fields are."""
+        if self._image_lists is None and not self._kept:
+            self._shard_kinds()
+        if self._image_lists is None:  # the types are stored
+            self._image_lists = ImageLists()
+            first = np.arange(min(self.num_samples(), FIRST_DOCUMENTS))
+            for _ in self._looked_at(documents for _, documents in self._windows(first)):
+                pass
+        return self._image_lists
+
+    def _looked_at(self, windows: Iterable[list[dict[str, Any]]]) -> Iterator[list[dict[str, Any]]]:
+        """Yield the windows, and have the first documents tell which lists have one entry an image."""
+        found, passed = self._image_lists or ImageLists(), {*self._options.roles, *self._own_fields()}
+        for documents in windows:
+            for document in documents[: FIRST_DOCUMENTS - found.documents]:
+                names = document.get(self._options.images_field)
+                images = sum(name is not None for name in names) if isinstance(names, list) else 0
+                lists = {name: value for name, value in document.items() if name not in passed}
+                found.add(images, {column_name(n): len(v) for n, v in lists.items() if isinstance(v, list)})
+            yield documents
 
     def _kinds_of(self, windows: Iterable[list[dict[str, Any]]]) -> Kinds:
         """Return the types in the passthrough fields of documents."""

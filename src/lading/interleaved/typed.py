@@ -22,6 +22,7 @@ from lading.features.stored_values import is_payload
 from lading.features.types import FEATURE_KEY, Json, feature_of
 from lading.formats.base import DEFAULT_SCAN, Finding, Scan
 from lading.interleaved.base import View
+from lading.interleaved.image_lists import ImageLists
 from lading.options import InterleavedOptions
 from lading.storage.fetch import Fetcher
 
@@ -189,6 +190,10 @@ class TypedView(View):
     def settled(self, options: InterleavedOptions) -> InterleavedOptions:
         """Return the options completed with what the shard decides."""
         return self._view.settled(options)
+
+    def image_lists(self) -> ImageLists:
+        """Return the lists with one entry an image."""
+        return self._view.image_lists()
 
     def detach(self) -> int | None:
         """Close files, and keep what `batches` would look up again."""

@@ -93,6 +93,7 @@ class Converter:
             map_schemas=spec.plan.mapped,
             counts=dataset.counts,
             any_members=dataset.takes_any_fields,
+            image_lists=dataset.image_lists if spec.read.image_lists is None else lambda: spec.read.image_lists or (),
         )
 
     def begin_task(

@@ -22,6 +22,7 @@ from lading.dataset.steps.step import (
     Select,
     Step,
     Where,
+    names_behind,
 )
 from lading.errors import UsageError
 from lading.features.items import KEY
@@ -192,7 +193,9 @@ def _arranged(
     for first in range(0, len(numbers), _LOOKED_UP):
         there[lookup(ends, np.asarray(numbers[first : first + _LOOKED_UP], np.int64))[0]] = True
     mapped = spec.plan.mapped[sum(isinstance(step, Map) for step in before) :]
-    rest = replace(spec, steps=tuple(behind), plan=replace(spec.plan, mapped=mapped))
+    lists = spec.read.image_lists
+    read = replace(spec.read, image_lists=None if lists is None else names_behind(before, lists))
+    rest = replace(spec, read=read, steps=tuple(behind), plan=replace(spec.plan, mapped=mapped))
     return rest, arranged, int(there.sum())
 
 

@@ -18,6 +18,7 @@ from lading.dataset.steps.key_steps import Join
 from lading.dataset.steps.step import Drop as DropColumns
 from lading.dataset.steps.step import (
     Filter,
+    ImageBounds,
     Map,
     Rename,
     Select,
@@ -64,6 +65,8 @@ def settled(job: ConversionJob, shards: Shards) -> Conversion:
     options = bounded_options(target, write.options or {}, parse_bytes(write.max_batch_bytes))
     target_schema = None if shards.target is None else plan.schema
     # A worker sees the shards of its task only; references may lead to the folders of all.
+    if job.has(Where, ImageBounds, Filter, Map):
+        shards.image_lists()  # for all tasks
     read = replace(shards.read_plan(), roots=tuple(shards.roots()), target=target_schema)
     spec = Conversion(
         shards.format, read, replace(write, options=options, executor=None, address=None), job.steps, plan,

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 import pyarrow as pa
@@ -169,7 +169,7 @@ class ChosenSamples:
         known = self._map_schemas[sum(isinstance(step, Map) for step in before) :]
         transform = Transform(
             rest, self._view, self._shards.fetcher, map_schemas=known, skipped=skipped, counts=counts,
-            any_members=self._shards.takes_any_fields,
+            any_members=self._shards.takes_any_fields, image_lists=partial(self._shards.image_lists, before),
         )  # fmt: skip
         if not before:
             every = shards or range(len(self._shards.listing))

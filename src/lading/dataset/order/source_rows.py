@@ -147,7 +147,7 @@ class SourceRows:
         again = [step for step in steps if makes_rows(step, view)]
         transform = Transform(
             again, view, shards.fetcher, map_schemas=map_schemas, counts=shards.counts,
-            any_members=shards.takes_any_fields,
+            any_members=shards.takes_any_fields, image_lists=shards.image_lists,
         )  # fmt: skip
         ends = shards.sample_ends()
         first = np.append(True, numbers[1:] != numbers[:-1])
@@ -247,8 +247,9 @@ class SourceRows:
         if wanted is not None and shards.fixed_schema and KEY not in shards.schema.names:
             wanted = [name for name in wanted if name != KEY] or None
         transform = Transform(
-            again, view, shards.fetcher, map_schemas=map_schemas, counts=counts, any_members=shards.takes_any_fields
-        )
+            again, view, shards.fetcher, map_schemas=map_schemas, counts=counts, any_members=shards.takes_any_fields,
+            image_lists=shards.image_lists,
+        )  # fmt: skip
         parts: list[pa.Table] = []
         firsts: list[NDArray[np.int64]] = []
         for part, rows in self._told_apart(rising, wanted):

@@ -26,6 +26,7 @@ from lading.dataset.shards.shard_indexes import ShardIndexes, index_kind
 from lading.dataset.source.identity import SourceIdentity
 from lading.dataset.source.manifest_options import manifest_options, schema_as_read
 from lading.dataset.source.source import Listing
+from lading.dataset.steps.step import Step, names_behind
 from lading.errors import CorruptShard, LadingError, NotFound, SidecarMismatch
 from lading.features.items import INTERLEAVED_SCHEMA
 from lading.features.types import Feature
@@ -84,6 +85,7 @@ class ReadPlan:
         on_bad_shard: what an error of a shard is.
         source: the source as a command line names it, for the advice of errors; None for no such advice.
         stored_roots: folders that the manifest lets references point into.
+        image_lists: columns with one entry an image; None if nobody looked for them.
     """
 
     view: str
@@ -97,6 +99,7 @@ class ReadPlan:
     on_bad_shard: OnBadShard = "error"
     source: str | None = None
     stored_roots: StoredRoots = field(default_factory=StoredRoots)
+    image_lists: tuple[str, ...] | None = None
 
 
 @dataclass(slots=True)
@@ -191,6 +194,7 @@ class Shards:
         self._versions: NDArray[np.uint64] | None = None  # hashes, 0 where a shard was not opened
         self.read_samples: dict[int, int] = {}
         self._schema: pa.Schema | None = None
+        self._image_lists = plan.image_lists
 
     @property
     def format(self) -> str:
@@ -206,6 +210,11 @@ class Shards:
     def takes_any_fields(self) -> bool:
         """Whether each sample may have fields of its own: neither the format nor a manifest says which there are."""
         return not self.fmt.info.fixed_schema and self.members is None
+
+    @property
+    def has_items(self) -> bool:
+        """Whether rows are items of documents."""
+        return self.view == "interleaved"
 
     @property
     def holds_its_bytes(self) -> bool:
@@ -382,7 +391,7 @@ class Shards:
             self.interleaved = view.settled(self.interleaved)
         if self.types is None:
             return view
-        return TypedView(view, self.types, self.fetcher, source.path, fills=self.view == "interleaved")
+        return TypedView(view, self.types, self.fetcher, source.path, fills=self.has_items)
 
     @contextmanager
     def one_pass(
@@ -479,7 +488,7 @@ class Shards:
         """How another process reads the shards: as they are read here."""
         return ReadPlan(
             self.view, self.format_options, self.interleaved, self.named_roots, self.target, self.types, self.members,
-            self.stored_schema, self.bad.policy, self.bad.source, self.stored_roots,
+            self.stored_schema, self.bad.policy, self.bad.source, self.stored_roots, self._image_lists,
         )  # fmt: skip
 
     def sources(self) -> Sequence[Shards]:
@@ -537,6 +546,25 @@ class Shards:
             fills = self.view == "interleaved"
             self._schema = found if self.types is None else retyped(found, self.types, fills=fills)
         return self._schema
+
+    def image_lists(self, steps: Sequence[Step] = ()) -> tuple[str, ...]:
+        """The columns whose lists have one entry an image, though nobody names them, as these steps name them.
+
+        The first documents decide, those of the first shard with images. None where options name such fields.
+        """
+        if self._image_lists is None:
+            looked_for = self.has_items and self.interleaved.per_image_fields is None
+            self._image_lists = self._find_image_lists() if looked_for else ()
+        return names_behind(steps, self._image_lists)
+
+    def _find_image_lists(self) -> tuple[str, ...]:
+        with self.reporting_to(Counter()):
+            for number, view in self.readable(range(min(len(self.listing), DETECT_SHARDS))):
+                with self.bad.skipping(number, self.path(number)):
+                    found = view.image_lists()
+                    if found.with_images:
+                        return found.names
+        return ()
 
     # Numbers of samples
 

@@ -71,5 +71,6 @@ def stored_roots(manifest: Manifest | None, folder: str | None, stores: Stores) 
 def stored_settings(manifest: Manifest | None) -> InterleavedOptions:
     """Options of interleaved data as the manifest keeps them: which fields belong to which items."""
     kept: dict[str, Any] = manifest.options.get("interleaved", {}) if manifest is not None else {}
-    lists: dict[str, Any] = {name: tuple(kept.get(name, ())) for name in (f"per_{role}_fields" for role in ROLES)}
+    names = [name for name in (f"per_{role}_fields" for role in ROLES) if name in kept]
+    lists: dict[str, Any] = {name: tuple(kept[name]) for name in names}
     return InterleavedOptions(sample_id_field=kept.get("sample_id_field", AUTO), **lists)

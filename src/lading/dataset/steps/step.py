@@ -8,7 +8,7 @@ Example:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import index as as_int
 from typing import Any, Literal, TypeAlias, get_args
@@ -41,6 +41,7 @@ __all__ = [
     "Select",
     "Step",
     "Where",
+    "names_behind",
 ]
 
 Function: TypeAlias = Callable[[Any], Any]
@@ -335,6 +336,15 @@ Step: TypeAlias = (
     | Dedup
 )
 """One step of a dataset."""
+
+
+def names_behind(steps: Sequence[Step], names: Sequence[str]) -> tuple[str, ...]:
+    """Return the names that columns have behind steps."""
+    for step in steps:
+        if isinstance(step, Rename):
+            new = dict(step.names)
+            names = [new.get(name, name) for name in names]
+    return tuple(names)
 
 
 def _refuse_no_names(names: object) -> None:

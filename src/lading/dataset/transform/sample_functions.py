@@ -177,8 +177,13 @@ class SampleMap(_Called):
         self._open = set[str]()
         """New columns that are null so far: the first value decides their type."""
 
-    def __call__(self, batch: pa.RecordBatch, numbers: NDArray[np.int64] | None) -> tuple[pa.RecordBatch, Failed, bool]:
-        """The rows with new and changed columns, the samples for which the function raised, and whether rows moved."""
+    def __call__(
+        self, batch: pa.RecordBatch, numbers: NDArray[np.int64] | None
+    ) -> tuple[pa.RecordBatch, Failed, NDArray[np.int64]]:
+        """The rows with new and changed columns, the samples for which the function raised, and the sources of rows.
+
+        The source is the row that a row was made of, −1 for a new row.
+        """
         fields = {**_fields(batch.schema), **self._new_fields(batch.schema)}
         # Rows that the function leaves alone have nulls here, also of columns that hold none.
         encoders = Encoders(pa.schema([field.with_nullable(nullable=True) for field in fields.values()]))
@@ -209,7 +214,7 @@ class SampleMap(_Called):
         if self._open or (not self._settled and len(failed) < len(values)):
             self._open = {field.name for field in made.schema if pa.types.is_null(field.type)} - {*batch.schema.names}
             self._known, self._settled = _fields(made.schema), True
-        return made, failed, moved
+        return made, failed, np.array(sources, np.int64)
 
     def _one(self, sample: Sample) -> dict[str, Any]:
         return sample.changes(self._step.function(sample))

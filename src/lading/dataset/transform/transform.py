@@ -25,7 +25,20 @@ from lading.dataset.order.groups import in_split
 from lading.dataset.steps.cast_step import Cast, cast_rows
 from lading.dataset.steps.field_steps import Fields, with_fields
 from lading.dataset.steps.key_steps import Join, SplitByGroup
-from lading.dataset.steps.step import Drop, Filter, Function, ImageBounds, Limit, Map, Rename, Rows, Select, Step, Where
+from lading.dataset.steps.step import (
+    Drop,
+    Filter,
+    Function,
+    ImageBounds,
+    Limit,
+    Map,
+    Rename,
+    Rows,
+    Select,
+    Step,
+    Where,
+    names_behind,
+)
 from lading.dataset.transform.columns import after_columns, choose_columns
 from lading.dataset.transform.joined import Joiner
 from lading.dataset.transform.portion import Place, Portion, rows_of_file
@@ -34,6 +47,7 @@ from lading.dataset.transform.sample_functions import SampleFilter, SampleMap, o
 from lading.dataset.writing.outcomes import ALONG, DROPPED, FILTERED, FILTERED_ALONG, Outcomes, RowOutcome
 from lading.errors import UsageError
 from lading.features.items import lineage_of, sample_firsts, sample_rows, without_source
+from lading.interleaved.image_lists import follow_images, without_entries
 from lading.storage.fetch import Fetcher
 
 __all__ = ["Places", "Transform"]
@@ -57,6 +71,7 @@ class Transform:
         skipped: samples before the first batch, which the first slice is not shown.
         counts: counts of what is worth a report, by a short phrase; added to.
         any_members: samples may lack members; see `Shards.takes_any_fields`.
+        image_lists: gives the columns whose lists have one entry an image; asked where a step may drop or move images.
     """
 
     def __init__(
@@ -69,7 +84,9 @@ class Transform:
         skipped: int = 0,
         counts: Counter[str] | None = None,
         any_members: bool = False,
+        image_lists: Callable[[], Sequence[str]] = tuple,
     ) -> None:
+        self._image_lists, self._before = image_lists, list[Step]()
         self._counts = Counter[str]() if counts is None else counts
         self._joiners: list[Joiner] = []
         self.view, self._fetcher, self._first = view, fetcher, skipped
@@ -81,6 +98,7 @@ class Transform:
         self._applied: list[_Apply] = []
         for step in steps:
             self._applied.append(self._applied_step(step, given, skipped))
+            self._before.append(step)
         self._steps = steps
 
     def _applied_step(self, step: Step, schemas: Iterator[pa.Schema], skipped: int) -> _Apply:
@@ -92,7 +110,7 @@ class Transform:
             rejects = rejects_of(step, self.view, self._fetcher)
             if isinstance(rejects, FailsCondition):
                 self._conditions.append(rejects)
-            return partial(_filtered, rejects, step.drop, self.view)
+            return partial(_filtered, rejects, step.drop, self.view, self._lists() if step.drop == "row" else ())
         if isinstance(step, (Join, SplitByGroup, Fields, Cast)):
             return self._applied_by_field(step)
         if not isinstance(step, (Limit, Rows)):
@@ -100,6 +118,10 @@ class Transform:
         chosen = slice(0, step.count, 1) if isinstance(step, Limit) else step.slice
         self._counters.append(_Counter(chosen, self.view, 0 if self._counters else skipped))
         return self._counters[-1]
+
+    def _lists(self) -> Sequence[str]:
+        """The lists with one entry an image, as the steps so far name them."""
+        return names_behind(self._before, self._image_lists())
 
     def _applied_by_field(self, step: Join | SplitByGroup | Fields | Cast) -> _Apply:
         if isinstance(step, Cast):
@@ -120,10 +142,10 @@ class Transform:
             )
         known = next(schemas, None)
         if step.batched:
-            self.maps.append(_Mapped(step.function, self.view, known))
+            self.maps.append(_Mapped(step.function, self.view, known, self._lists()))
         else:
             mapped = SampleMap(step, self._fetcher, self.view, known, any_members=self._any_members)
-            self.maps.append(_MappedSamples(mapped, self.view, known))
+            self.maps.append(_MappedSamples(mapped, self.view, known, self._lists()))
         return self.maps[-1]
 
     def is_done(self) -> bool:
@@ -250,11 +272,12 @@ def _with_fields(step: Fields, fetcher: Fetcher, portion: Portion) -> Portion:
     return replace(portion, batch=with_fields(step, portion.batch, fetcher))
 
 
-def _filtered(rejects: Rejects, drop: str, view: str, portion: Portion) -> Portion:
+def _filtered(rejects: Rejects, drop: str, view: str, lists: Sequence[str], portion: Portion) -> Portion:
     batch = portion.batch
     if not batch.num_rows:
         return portion
     kept, found = left_rows(rejects, batch, view, drop)
+    left = without_entries(batch, kept, lists)
     if kept.all():
         return portion
     outcome = FILTERED_ALONG if drop == "sample" else FILTERED
@@ -263,7 +286,7 @@ def _filtered(rejects: Rejects, drop: str, view: str, portion: Portion) -> Porti
     told.append(RowOutcome(ALONG, FILTERED, batch, np.flatnonzero(~bad & ~kept)))
     rows = portion.rows
     placed = tuple((None if rows is None else rows[each.rows], each) for each in told)
-    return _taken(replace(portion, outcomes=(*portion.outcomes, *placed)), np.flatnonzero(kept), view)
+    return _taken(replace(portion, batch=left, outcomes=(*portion.outcomes, *placed)), np.flatnonzero(kept), view)
 
 
 def _without(portion: Portion, rows: NDArray[np.int64], why: str, view: str) -> Portion:
@@ -338,8 +361,8 @@ class _Mapped:
         schema: of the rows that it gives; None before the first of them.
     """
 
-    def __init__(self, function: Function, view: str, schema: pa.Schema | None) -> None:
-        self._function, self._view, self.schema = function, view, schema
+    def __init__(self, function: Function, view: str, schema: pa.Schema | None, lists: Sequence[str]) -> None:
+        self._function, self._view, self.schema, self._lists = function, view, schema, lists
         self._other_count = False
 
     def __call__(self, portion: Portion) -> Portion:
@@ -356,6 +379,7 @@ class _Mapped:
         made = made.replace_schema_metadata({**(batch.schema.metadata or {}), **(made.schema.metadata or {})})
         if self._view == "interleaved":
             _refuse_broken(made)
+        made = follow_images(batch, made, None, self._lists)
         if self.schema is not None:
             made = _aligned(made, self.schema, batch.schema)
         elif made.num_rows:
@@ -371,21 +395,23 @@ class _MappedSamples:
         schema: of the rows behind it; None before the first of them.
     """
 
-    def __init__(self, mapped: SampleMap, view: str, schema: pa.Schema | None) -> None:
-        self._mapped, self._view, self.schema = mapped, view, schema
+    def __init__(self, mapped: SampleMap, view: str, schema: pa.Schema | None, lists: Sequence[str]) -> None:
+        self._mapped, self._view, self.schema, self._lists = mapped, view, schema, lists
         self._is_given = schema is not None
 
     def __call__(self, portion: Portion) -> Portion:
         batch = portion.batch
         if not batch.num_rows:
             return portion
-        made, failed, moved = self._mapped(batch, portion.samples)
+        made, failed, sources = self._mapped(batch, portion.samples)
+        made = follow_images(batch, made, sources, self._lists)
         if self.schema is not None:
             if not self._is_given:
                 self.schema = _with_found_types(self.schema, made.schema)
             made = _aligned(made, self.schema, batch.schema)
         elif len(failed) < len(sample_firsts(made, self._view)):
             self.schema = without_source(made.schema)
+        moved = not np.array_equal(sources, np.arange(batch.num_rows))
         portion = replace(portion, batch=made, rows=None if moved else portion.rows)
         return _without_failed(portion, failed, self._view)
 
