@@ -194,10 +194,13 @@ class _Writer(DatasetWriter):
     def write_batch(self, rows: pa.RecordBatch | pa.Table, **how: Any) -> pa.Table | None:
         """Append the documents of a batch; returns as `lading.writer` does, of the last part.
 
+        Documents are whole within a batch. A later document of the same id is another one, as in the peer.
+
         Raises:
             BadReference: a row has an error, under `on_materialize_error="error"`. It is a RuntimeError.
             Unrepresentable: a modality that the format does not have. It is a ValueError.
         """
+        how.setdefault("duplicate_ids", "apart")
         if not rows.num_rows or any(is_ref(field.type) for field in rows.schema):
             return super().write_batch(rows, **how)
         written = None

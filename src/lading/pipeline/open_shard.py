@@ -8,9 +8,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from lading.arrow.references import FileEntry, concat, with_files
 from lading.features.items import KEY
@@ -18,6 +16,7 @@ from lading.formats.base import ShardWriter
 from lading.interleaved.open import create_view_shard
 from lading.pipeline.batch import Batch
 from lading.pipeline.finished import FinishedShard, ShardSums
+from lading.pipeline.seen_ids import SeenIds
 from lading.pipeline.shard_kind import ShardKind
 from lading.storage.background import Background
 from lading.storage.base import Sink, Store, TakesChecksum, writes_behind
@@ -52,7 +51,7 @@ class OpenShard:
         index: references of the rows written.
         num_samples: samples written.
         payload_bytes: bytes of their values.
-        ids: hashes of the samples' ids in few sorted runs, for files in which every id is unique.
+        ids: ids of the samples, for files in which every id is unique.
     """
 
     path: str
@@ -61,27 +60,12 @@ class OpenShard:
     index: list[pa.Table] = field(default_factory=list)
     num_samples: int = 0
     payload_bytes: int = 0
-    ids: list[NDArray[np.uint64]] = field(default_factory=list)
+    ids: SeenIds = field(default_factory=SeenIds)
 
     @property
     def takes_ranges(self) -> bool:
         """Whether the writer takes payload from files itself."""
         return self.writer.takes_ranges
-
-    def distinct_ids(self, hashes: NDArray[np.uint64]) -> int:
-        """Return how many samples come before the first whose id the shard has by then; remember their ids."""
-        ordered, count = np.sort(hashes), len(hashes)
-        if (ordered[1:] == ordered[:-1]).any() or any(_held(run, ordered).any() for run in self.ids):
-            known = np.ones(len(hashes), np.bool_)
-            known[np.unique(hashes, return_index=True)[1]] = False
-            for run in self.ids:
-                known |= _held(run, hashes)
-            count = int(known.argmax())
-            ordered = np.sort(hashes[:count])
-        while self.ids and len(self.ids[-1]) <= len(ordered):
-            ordered = np.sort(np.concatenate([self.ids.pop(), ordered]))
-        self.ids += [ordered] if len(ordered) else []
-        return count
 
     def write(self, batch: Batch, num_samples: int, file: str) -> pa.Table | None:
         """Write rows; return references of them in the named file, None if values are no ranges.
@@ -149,12 +133,6 @@ def begin_shard(folder: BuildFolder, kind: ShardKind, path: str, schema: pa.Sche
         writer = create_view_shard(kind.format, sinks, schema, kind.view, kind.options, kind.roles)
         failed.pop_all()
     return OpenShard(path, sinks, writer)
-
-
-def _held(run: NDArray[np.uint64], hashes: NDArray[np.uint64]) -> NDArray[np.bool_]:
-    """Which hashes a sorted run has."""
-    held: NDArray[np.bool_] = run[np.minimum(np.searchsorted(run, hashes), len(run) - 1)] == hashes
-    return held
 
 
 def _close(sinks: Sequence[Sink], sums: list[ShardSums], checksums: str) -> None:

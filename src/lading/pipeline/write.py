@@ -178,7 +178,7 @@ class PartWriter:
             ends = size_at[bounds[done + 1 :]] - size_at[bounds[done]]
             count = cutter.samples_that_fit(shard, ends, bounds[done + 1 :] - bounds[done])
             if packed.ids is not None and count:
-                fitting, count = count, shard.distinct_ids(packed.ids[done : done + count])
+                fitting, count = count, shard.ids.distinct(packed.ids[done : done + count])
                 if duplicate_ids == "error" and count < fitting:
                     raise _duplicate_id(packed, done + count)
             if not count:

@@ -23,6 +23,7 @@ from lading.arrow.align import refuse_bare, refuse_duplicate_names
 from lading.arrow.references import concat
 from lading.arrow.rows import Encoders, rows_to_batch
 from lading.content.digests import DatasetDigest
+from lading.dataset.writing.open_sample import OpenSample, has_ids
 from lading.dataset.writing.single_file import check_file, is_file_name, lost_without_manifest, options_of_file
 from lading.errors import LadingError, UsageError, errors_at
 from lading.features.items import INTERLEAVED_SCHEMA, VIEWS
@@ -188,6 +189,7 @@ class DatasetWriter:
         self._given_schema = schema
         self._rows: list[dict[str, Any]] = []
         self._row_bytes = 0
+        self._open_sample = OpenSample()
         self._digest: DatasetDigest | None = None
         self._more: dict[str, str] = {}
         self._finished = self._done = self._dropped = False
@@ -237,6 +239,11 @@ class DatasetWriter:
         return Encoders(pa.schema([*(given or ()), *fields]) if fields else given)
 
     def _flush_rows(self) -> None:
+        """Write all rows that wait."""
+        self._end_sample()
+        self._write_rows()
+
+    def _write_rows(self) -> None:
         rows = self._rows
         self._rows, self._row_bytes = [], 0
         if rows:
@@ -253,28 +260,58 @@ class DatasetWriter:
             writer.write_batch(pa.table({"id": [1, 2], "text": ["a", "b"]}))
 
         Reference columns are read from where they point. The returned references name the files after the commit.
-        Interleaved samples must be whole within a call. A call that fails drops the whole dataset, as `abort` does.
+        A call that fails drops the whole dataset, as `abort` does.
+
+        The rows of an interleaved sample may come in several calls, one after the other. So the last sample of a call
+        is written when the next sample begins: that call returns its references. `end_sample` writes it earlier. An id
+        that returns later is a DataError that names the sample. Memory: the rows of the last sample, and 16 bytes a
+        sample.
 
         With `behind` the rows may be written while the caller makes the next ones, so their memory must not change
         before `close`. Without `behind`, that holds only for the rows that `held_bytes` counts: formats that write
         shards or row groups at their end hold rows until then.
 
-        A file of items (Parquet, Arrow) has each `sample_id` once. With `duplicate_ids="apart"` a sample with an
-        earlier id begins another file. By default it is a DataError. In tars this applies to neighbours with one
-        `__key__`. Items with the id of the previous sample, written by another call, always begin another file.
+        With `duplicate_ids="apart"`, interleaved samples are whole within a call. A sample with an earlier id is
+        another sample: where readers would join the two, it begins another file. In tars of samples, "apart" keeps
+        neighbours with one `__key__` apart, and by default these are a DataError.
         """
         self._refuse_finished()
+        of_items = self._kind.view == "interleaved"
         with self._dropping():
-            self._flush_rows()
+            self._write_rows()
             batches = [rows]
             if isinstance(rows, pa.Table):
                 refuse_bare(rows.num_rows, rows.num_columns)
                 # Samples of items are whole within the call, not within a chunk.
-                whole = rows.combine_chunks() if self._kind.view == "interleaved" else rows
+                whole = rows.combine_chunks() if of_items else rows
                 batches = whole.to_batches() or [_no_rows(rows.schema)]
-            written = [self._write(batch, behind=behind, duplicate_ids=duplicate_ids) for batch in batches]
-        tables = [table for table in written if table is not None]
-        return concat(tables) if tables else None
+            written = [
+                self._write(part, behind=behind, duplicate_ids=duplicate_ids)
+                for batch in batches
+                for part in (self._whole_samples(batch, duplicate_ids) if of_items and batch.num_rows else [batch])
+            ]
+        return _all_of(written)
+
+    def end_sample(self) -> pa.Table | None:
+        """Write the interleaved sample that waits for more rows. Return its references, as `write_batch` does.
+
+        Rows of the sample that come later are a DataError then.
+        """
+        self._refuse_finished()
+        with self._dropping():
+            return self._end_sample()
+
+    def _end_sample(self) -> pa.Table | None:
+        rows = self._open_sample.end()
+        return None if rows is None else self._write(rows, behind=False, duplicate_ids="error")
+
+    def _whole_samples(self, rows: pa.RecordBatch, duplicate_ids: OnDuplicateId) -> Iterator[pa.RecordBatch]:
+        """Give the rows of samples that are whole; those of the last one wait for the next call."""
+        if duplicate_ids == "error" and has_ids(rows):
+            yield from self._open_sample.add(rows, self._part.num_rows + self._open_sample.num_rows)
+            return
+        ended = self._open_sample.end()
+        yield from [rows] if ended is None else [ended, rows]
 
     def _write(self, rows: pa.RecordBatch, *, behind: bool, duplicate_ids: OnDuplicateId) -> pa.Table | None:
         batch = Batch(rows, self._kind.view)
@@ -283,8 +320,7 @@ class DatasetWriter:
             write_rows(self._part, self._fetcher, part, behind=behind, duplicate_ids=duplicate_ids)
             for part in (self._without_failures(batch) if fails else [batch])
         ]
-        tables = [table for table in written if table is not None]
-        return concat(tables) if len(tables) > 1 else next(iter(tables), None)
+        return _all_of(written)
 
     def _without_failures(self, batch: Batch) -> Iterator[Batch]:
         """The batch with its payload, without the rows that fail, or with nulls in them."""
@@ -303,7 +339,7 @@ class DatasetWriter:
 
     def held_bytes(self) -> int:
         """Payload that was given but is not in a file yet: buffers behind it must stay as they are."""
-        return self._part.held_bytes()
+        return self._part.held_bytes() + self._open_sample.held_bytes
 
     # Parts
 
@@ -577,6 +613,12 @@ def _weight(value: Any) -> int:
 def _template(name: str | None, rank: int | None) -> Template | None:
     """The template of names; None where the format names its shards."""
     return None if name is None and rank is None else Template(name or "${rank}-${shard}")
+
+
+def _all_of(written: Iterable[pa.Table | None]) -> pa.Table | None:
+    """All references of what was written; None if there are none."""
+    tables = [table for table in written if table is not None]
+    return concat(tables) if len(tables) > 1 else next(iter(tables), None)
 
 
 def _no_rows(schema: pa.Schema) -> pa.RecordBatch:
