@@ -550,7 +550,7 @@ class Shards:
     def image_lists(self, steps: Sequence[Step] = ()) -> tuple[str, ...]:
         """The columns whose lists have one entry an image, though nobody names them, as these steps name them.
 
-        The first documents decide, those of the first shard with images. None where options name such fields.
+        The first documents decide, those of the first shard with images. Empty where options name such fields.
         """
         if self._image_lists is None:
             looked_for = self.has_items and self.interleaved.per_image_fields is None

@@ -33,16 +33,16 @@ class OpenSample:
         held_bytes: payload of these rows.
     """
 
-    @property
-    def num_rows(self) -> int:
-        """Number of the rows that are held."""
-        return sum(part.num_rows for part in self._parts)
-
     def __init__(self) -> None:
         self._parts: list[pa.RecordBatch] = []
         self._id: bytes | None = None
         self._seen = SeenIds()
         self.held_bytes = 0
+
+    @property
+    def num_rows(self) -> int:
+        """Number of the rows that are held."""
+        return sum(part.num_rows for part in self._parts)
 
     def add(self, rows: pa.RecordBatch, first_row: int) -> Iterator[pa.RecordBatch]:
         """Take rows; give rows of whole samples: those of earlier calls first, and not those of the last sample.
