@@ -207,6 +207,12 @@ def test_overflow_of_passthrough_columns_surfaces() -> None:
     assert isinstance(caught.value, SchemaMismatch)
 
 
+@pytest.fixture(scope="module")
+def peer() -> Any:
+    """The peer's module; importing it runs git."""
+    return import_peer("nemo_curator.stages.interleaved.utils.schema")
+
+
 @pytest.mark.interop
 @pytest.mark.parametrize(
     "schema",
@@ -216,16 +222,14 @@ def test_overflow_of_passthrough_columns_surfaces() -> None:
         pa.schema([("binary_content", pa.binary()), ("text_content", pa.large_string()), ("content_type", pa.null())]),
     ],
 )
-def test_reconcile_schema_is_the_peers(schema: pa.Schema) -> None:
-    peer = import_peer("nemo_curator.stages.interleaved.utils.schema")
+def test_reconcile_schema_is_the_peers(schema: pa.Schema, peer: Any) -> None:
     mine, theirs = compat.reconcile_schema(schema), peer.reconcile_schema(schema)
     assert [(f.name, f.type) for f in mine] == [(f.name, f.type) for f in theirs]
 
 
 @pytest.mark.interop
 @pytest.mark.filterwarnings("ignore")
-def test_resolve_schema_and_align_table_are_the_peers() -> None:
-    peer = import_peer("nemo_curator.stages.interleaved.utils.schema")
+def test_resolve_schema_and_align_table_are_the_peers(peer: Any) -> None:
     overrides = {"url": pa.string(), "text_content": pa.large_string()}
     own = pa.schema([("a", pa.int8())])
     for given in ((None, None), (None, overrides), (own, None), (own, overrides), (None, {})):

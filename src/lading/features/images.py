@@ -85,6 +85,13 @@ class ImageSource:
     format: str
     is_lossless: bool = False
 
+    def __eq__(self, other: object) -> bool:
+        """All are equal: Pillow compares the `info` of images, and the same pixels may come from two files."""
+        return isinstance(other, ImageSource)
+
+    def __hash__(self) -> int:
+        return hash(ImageSource)
+
     def __reduce__(self) -> tuple[type, tuple[bytes, str, bool]]:
         """Leave the bytes out: another process gets the pixels anyway."""
         return type(self), (b"", self.format, self.is_lossless)
