@@ -105,6 +105,7 @@ def _write_tables() -> None:
     people = 'name,age,note\nAda,36,\nAlan,41,""\n'
     Path("people.csv").write_text(people)
     Path("table.csv").write_text(people.replace(",", ";"))
+    Path("captions.tsv").write_text('a 5" disk\thttp://host/1.jpg\n"so" it is\thttp://host/2.jpg\n')
     with lading.writer("dump", format="jsonl", options={"compression": "zstd"}) as writer:
         writer.write({"id": 1, "text": "first"})
     Path("dump/shard-000000.jsonl.zst").rename("dump.jsonl.zst")

@@ -365,12 +365,12 @@ def check_compression(compression: str | None) -> None:
         raise UsageError("no such compression", expected=", ".join(WRAPS), found=f"compression={compression!r}")
 
 
-def parse_delimiter(text: str | int) -> str:
-    """Return a separator of values: one character, or `tab`. Raises UsageError for an invalid one."""
+def parse_delimiter(text: str | int, option: str = "delimiter") -> str:
+    """Return a separator of values: one character, or `tab`. Raises UsageError for an invalid one, with the option."""
     delimiter = "\t" if text == "tab" else str(text)  # on the command line, 5 is parsed as a number
     if len(delimiter) != 1 or not delimiter.isascii() or delimiter in '"\r\n\0':
-        raise UsageError("no such delimiter", expected="tab, or one ASCII character, no quote and no line end",
-                         found=f"delimiter={text!r}")  # fmt: skip
+        raise UsageError(f"no such {option}", expected="tab, or one ASCII character, no quote and no line end",
+                         found=f"{option}={text!r}")  # fmt: skip
     return delimiter
 
 

@@ -186,10 +186,9 @@ GOOD = 'a,b\n"two\nlines",2\n'
         ("1,2,3\n", "line 4: too many values; expected 2, as the header has, found 3"),
         ('""\n', "line 4: too few values"),
         ("1,2\n\n3,4,\n", "line 6: too many values"),
-        ('x"y",2\n', "line 4: a quote inside a value"),
-        ('"x"y,2\n', "line 4: a quote inside a value"),
-        ('"x" ,2\n', "line 4: a quote inside a value"),
-        ('"x\n\n"y"",2\n', "line 6: a quote inside a value"),
+        ('"x"y,2\n', "line 4: a quote inside a quoted value"),
+        ('"x" ,2\n', "line 4: a quote inside a quoted value"),
+        ('"x\n\n"y"",2\n', "line 6: a quote inside a quoted value"),
         ('1,"x\n1,2\n', "line 4: a quote in this record is never closed"),
         ("1", "line 4: too few values; .*The file ends within this line"),
         ("1,2,3", "line 4: too many values; .*name another one"),
@@ -226,8 +225,8 @@ def test_a_name_that_several_columns_have() -> None:
     "data, error, message",
     [
         (b"", CorruptShard, "no header"),
-        (b"\xef\xbb\xbf", CorruptShard, "the header has no line end"),
-        (b"a,b", CorruptShard, "line 1: the header has no line end, and no record follows; .*echo >> t.csv"),
+        (b"\xef\xbb\xbf", CorruptShard, "the header has one name and no line end"),
+        (b"a", CorruptShard, "line 1: the header has one name and no line end, and no record follows; .*echo >> t.csv"),
         (b"\n1\n", CorruptShard, "line 1: no column has a name"),
         (b",,\n1,2,3\n", CorruptShard, "line 1: no column has a name"),
     ],
@@ -259,7 +258,7 @@ def test_a_header_with_another_delimiter_is_told_with_the_option() -> None:
     """As spreadsheets in Europe write CSV."""
     for data, fault in (
         ("a;b\n1;2\n1,5;3\n", "line 3: too many values"),
-        ('a;b\n1;"x"\n', "line 2: a quote inside a value"),
+        ('a;b\n"1"x;2\n', "line 2: a quote inside a quoted value"),
     ):
         with pytest.raises(CorruptShard, match=fault) as caught:
             rows(data.encode())
@@ -357,7 +356,7 @@ def test_every_cut_is_an_error_or_the_first_rows() -> None:
             assert "t.csv" in str(error)  # noqa: PT017 - a cut may also be no error
         else:
             ended = data[:size].endswith((b"\r", b"\n"))  # otherwise the last value may be cut, which is counted
-            known = len(found) if ended else len(found) - 1
+            known = len(found) if ended else max(len(found) - 1, 0)
             assert found[:known] == whole[:known]
             assert ended or UNENDED in counts(data[:size])
 
@@ -445,7 +444,7 @@ def remains(data: bytes, limits: Limits = DEFAULT_LIMITS, **options: Any) -> tup
 
 
 _GOOD_RECORDS = [b"1,2\n", b'"a ""b""\nc",\n', b'"",x\r\n']
-_BAD_LINES = [b"1\n", b"1,2,3\n", b'5" disk,1\n', b"a\rb,c\n", b"\xff,1\n", b'x"y",2\n']
+_BAD_LINES = [b"1\n", b"1,2,3\n", b'"5" disk,1\n', b"a\rb,c\n", b"\xff,1\n", b'"x"y",2\n']
 
 
 @given(
@@ -491,8 +490,8 @@ def test_what_many_bad_lines_cost_goes_by_how_many_they_are(monkeypatch: pytest.
 @pytest.mark.parametrize(
     "record, what, found",
     [
-        (b'c,"two\nlines",x\n', "not as many values as the header has names", 3),
-        (b'"two\nli,nes"\n', "not as many values as the header has names", 1),
+        (b'c,"two\nlines",x\n', "not as many values as the file has columns", 3),
+        (b'"two\nli,nes"\n', "not as many values as the file has columns", 1),
         (b'"two\nlines"', "the last line has no end", None),
         (b'c,"two\nlines"x\n', "a quote in this record is never closed, or where none may be", None),
         (b'c,"two\n', "a quote in this record is never closed, or where none may be", None),

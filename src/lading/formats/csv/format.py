@@ -11,11 +11,12 @@ detected by content). Every column is text, so that `007` stays unchanged, unles
 lines are skipped, and counted; in a file with one column, a blank line is a null. A last line without a line end is
 read and counted: many programs write none, but the file may also have been cut inside its last value.
 
-pyarrow 26's own CSV reader is not used. It silently accepts an unclosed quote and quotes in the middle of values, drops
-one of two columns with one name, reports no line for invalid UTF-8, and needs to know the longest record beforehand.
+pyarrow 26's own CSV reader is not used. It silently accepts an unclosed quote and characters behind a closing quote,
+drops one of two columns with one name, reports no line for invalid UTF-8, and needs to know the longest record
+beforehand.
 
-Source: RFC 4180, whose quotes inside unquoted values are refused here too. An empty cell and `""` differ as in
-PostgreSQL's COPY and pyarrow.
+Source: RFC 4180. A quote inside an unquoted value is a plain character, as for Python's csv, pandas and pyarrow. An
+empty cell and `""` differ as in PostgreSQL's COPY and pyarrow.
 """
 
 from __future__ import annotations

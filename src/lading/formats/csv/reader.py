@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,6 +20,7 @@ from lading.arrow.types import arrow_type
 from lading.errors import CorruptShard, DataError, LimitExceeded, SchemaMismatch, UsageError
 from lading.features.items import split_rows
 from lading.formats.base import DEFAULT_SCAN, Recovered, Scan, ShardReader
+from lading.formats.csv.dialect import Dialect, QuoteState
 from lading.formats.csv.header import column_names, delimiter_advice, other_delimiter
 from lading.formats.csv.recover import next_line, recover_records
 from lading.formats.csv.scan import Records, record_blocks, scan
@@ -49,11 +51,20 @@ class ReadOptions:
             a comma.
         types: Arrow types by column, as in `{"n": "int64", "day": "date32"}`. By default all columns are text.
         unended: A last line without a line end is `read`, and counted; or an `error`, since the file may be truncated.
+        quoting: With `none`, quotes are plain characters. By default they may stand around a value.
+        header: `line` if the first line holds the names of the columns; `none` (or false) if it is a record. By default
+            `none` if `names` is given, else `line`.
+        names: Names of all columns, as in `["caption", "url"]`. Without a header the default is `f0`, `f1` ….
+        escape: Character that makes the next character a part of the value: one ASCII character, such as a backslash.
     """
 
     delimiter: str | int | None = None
     types: Mapping[str, str] | None = None
     unended: Literal["read", "error"] = "read"
+    quoting: Literal["standard", "none"] = "standard"
+    header: Literal["line", "none"] | bool | None = None
+    names: Sequence[str] | None = None
+    escape: str | int | None = None
 
     def __post_init__(self) -> None:
         """Refuse unknown words."""
@@ -61,11 +72,26 @@ class ReadOptions:
             parse_delimiter(self.delimiter)
         if self.unended not in ("error", "read"):
             raise UsageError("no such policy", expected="read or error", found=f"unended={self.unended!r}")
+        if self.quoting not in ("standard", "none"):
+            raise UsageError("no such quoting", expected="standard or none", found=f"quoting={self.quoting!r}")
+        if self.header not in ("line", "none", None, True, False):
+            raise UsageError("no such header", expected="line or none", found=f"header={self.header!r}")
+        if self.escape is not None:
+            parse_delimiter(self.escape, "escape")
+        given = () if isinstance(self.names, str) else self.names
+        if given is not None and (not given or "" in given or len({*given}) < len(given)):
+            raise UsageError("names must be different texts", expected='such as ["caption", "url"]',
+                             found=f"names={self.names!r}"[:_SHOWN])  # fmt: skip
         types = {} if self.types is None else self.types
         if not isinstance(types, Mapping) or not all(isinstance(kind, str) for kind in types.values()):
             raise UsageError(
                 "types must map column names to types", expected='such as {"n": "int64"}', found=f"types={self.types!r}"
             )
+
+    @property
+    def has_header(self) -> bool:
+        """Return whether the first line holds the names of the columns."""
+        return self.names is None if self.header is None else self.header in ("line", True)
 
 
 class CsvReader(ShardReader):
@@ -77,6 +103,10 @@ class CsvReader(ShardReader):
 
     def __init__(self, file: TextFile, options: ReadOptions, delimiter: str) -> None:
         self._file, self._options, self._delimiter = file, options, delimiter
+        escape = "" if options.escape is None else parse_delimiter(options.escape, "escape")
+        if escape == delimiter:
+            raise UsageError("one character cannot be the delimiter and the escape", found=f"escape={escape!r}")
+        self._dialect = Dialect(delimiter, options.quoting == "standard", escape)
         self._schema: pa.Schema | None = None
         self._other = ""  # the delimiter that the header seems to have
         self._line_end = b"\n"  # known after the header was read
@@ -90,13 +120,15 @@ class CsvReader(ShardReader):
         return self._read_share
 
     def schema(self) -> pa.Schema:
-        """Return the columns of the header, each name once: text, except those with given types."""
+        """Return the columns of the header or of `names`, each name once: text, except those with given types."""
         return first_of_each(self._columns())
 
     def _columns(self) -> pa.Schema:
         if self._schema is None:
             block = next(self._blocks(), None)
-            self._schema = self._header(None if block is None else self._scan(block))
+            self._schema = self._schema_of(
+                None if block is None else self._scan(block), whole=block is None or block.whole
+            )
         return self._schema
 
     def num_rows(self) -> int:
@@ -171,40 +203,45 @@ class CsvReader(ShardReader):
         """
         mark = len(BOM) if data[: len(BOM)].tobytes() == BOM else 0
         begin, line_end = self._header_end(data)
-        head = b""
+        head, options = b"", self._options
         try:
-            header = Block(data[mark:begin].tobytes(), mark, 1, line_end=line_end)
-            own = self._header(scan(header, self._delimiter, self._file.path)).names if begin else None
+            first = Block(data[mark:begin].tobytes(), mark, 1, line_end=line_end)
+            records = scan(first, self._dialect, self._file.path) if begin else None
+            whole = first.data.endswith((b"\n", b"\r"))
+            own = self._schema_of(records, whole=whole) if begin or not options.has_header else None
         except LimitExceeded:
             raise
         except DataError:
             own = None
-        if own is None or (names is not None and sorted(own) != sorted(names)):
-            if names is None:
-                raise CorruptShard("the header is damaged, and nothing else says the names of the columns",
-                                   file=self._file.path, offset=0)  # fmt: skip
-            cells = ['"' + name.replace('"', '""') + '"' for name in names]
-            own, head = list(names), self._delimiter.join(cells).encode() + line_end
+        count = 0 if own is None else len(own)
+        if not options.has_header:
+            begin, count = mark, count or len(names or ())
+        elif own is None or (names is not None and sorted(own.names) != sorted(names)):
+            count = len(names or ())
+            cells = ['"' + name.replace('"', '""') + '"' for name in names or ()]
+            head = self._delimiter.join(cells).encode() + line_end
             begin = next_line(data, 0, line_end)
+        if not count:
+            raise CorruptShard("the header is damaged, and nothing else says the names of the columns",
+                               file=self._file.path, offset=0)  # fmt: skip
         return recover_records(
-            data, self._file.source, delimiter=self._delimiter, names=len(own), head=head, begin=begin,
-            ended=self._options.unended == "error", line_end=line_end,
+            data, self._file.source, dialect=self._dialect, names=count, head=head, begin=begin,
+            ended=options.unended == "error", line_end=line_end,
         )  # fmt: skip
 
     def _header_end(self, data: NDArray[np.uint8]) -> tuple[int, bytes]:
-        """Return the end of the header, 0 if unknown, and the byte that ends lines."""
-        piece, quoted = data[: self._file.source.limits.line_bytes], np.False_
+        """Return the end of the first record, 0 if unknown, and the byte that ends lines."""
+        piece, quotes = data[: self._file.source.limits.line_bytes], QuoteState(self._dialect)
         for at in range(0, len(piece), _WINDOW_BYTES):
-            window = piece[at : at + _WINDOW_BYTES]
-            inside = np.logical_xor.accumulate(window == ord('"')) ^ quoted
-            ends = np.flatnonzero(((window == ord("\n")) | (window == ord("\r"))) & ~inside)
+            meant, inside, _ = quotes.feed(piece[at : at + _WINDOW_BYTES])
+            ends = np.flatnonzero(((meant == ord("\n")) | (meant == ord("\r"))) & ~inside)
             if len(ends):
                 end = at + int(ends[0]) + 1
                 if data[end - 1] == ord("\n") or not (end < len(data) and data[end] == ord("\n")):
                     return end, data[end - 1 : end].tobytes()
                 return end + 1, b"\n"
-            quoted = inside[-1]
-        return 0, b"\n"
+        whole = len(piece) == len(data) and not quotes.inside and self._options.unended == "read"
+        return len(data) if whole else 0, b"\n"
 
     def close(self) -> None:
         """Do nothing: nothing is held open."""
@@ -217,9 +254,11 @@ class CsvReader(ShardReader):
         ranges = zip(index["offset"][touched].tolist(), index["length"][touched].tolist(), strict=True)
         for number, data in zip(touched.tolist(), self._file.read_each(list(ranges)), strict=True):
             block = Block(data, int(index["offset"][number]), int(index["first_line"][number]), line_end=self._line_end)
-            if data.count(b'"') % 2:
+            quotes = QuoteState(self._dialect)
+            quotes.feed(np.frombuffer(data, np.uint8))
+            if quotes.inside or quotes.escaping:
                 raise changed(self._file.path, block.offset, "quotes that are closed", "one that is not")
-            records = self._checked(scan(block, self._delimiter, self._file.path), Counter())
+            records = self._checked(scan(block, self._dialect, self._file.path), Counter())
             if len(records) != index["num_rows"][number]:
                 raise changed(
                     self._file.path, block.offset, f"{index['num_rows'][number]} rows", f"{len(records)} rows"
@@ -240,8 +279,8 @@ class CsvReader(ShardReader):
                 continue
             records = self._scan(block)
             if number == 0:
-                self._schema = self._header(records)
-                records = records.only(np.arange(len(records)) > 0)
+                self._schema = self._schema_of(records, whole=block.whole)
+                records = records.only(np.arange(len(records)) > 0) if self._options.has_header else records
             yield self._checked(records, found, whole=block.whole)
         self._columns()  # a file without a block has no header either
         found[OTHER_DELIMITER] += bool(self._other)
@@ -250,7 +289,7 @@ class CsvReader(ShardReader):
     def _blocks(self) -> Iterator[Block]:
         ended = self._options.unended == "error"
         file = self._file
-        for block in record_blocks(file.pieces(), self._delimiter, file.path, file.source.limits, ended=ended):
+        for block in record_blocks(file.pieces(), self._dialect, file.path, file.source.limits, ended=ended):
             if block.offset == 0 and block.data.startswith(BOM):
                 block = replace(block, data=block.data[len(BOM) :], offset=len(BOM))  # noqa: PLW2901 - the mark is no name
             self._line_end = block.line_end
@@ -258,28 +297,23 @@ class CsvReader(ShardReader):
 
     def _scan(self, block: Block) -> Records:
         try:
-            return scan(block, self._delimiter, self._file.path)
+            return scan(block, self._dialect, self._file.path)
         except CorruptShard as error:
-            if block.line == 1:
+            if block.line == 1 and self._options.has_header:
                 header, *_ = block.data.split(block.line_end, 1)
                 self._other = other_delimiter(header.decode(errors="replace"), self._delimiter)
             if self._other:
                 error.advice = f"{delimiter_advice(self._other)} {error.advice}"
             raise
 
-    def _header(self, records: Records | None) -> pa.Schema:
-        """Return the columns in the first record."""
-        if records is None:
-            raise CorruptShard("no header", file=self._file.path, offset=0, expected="a line of names")
-        count, limits = int(records.first[1]), self._file.source.limits
-        if count > limits.table_columns:
-            raise limits.exceeded("table_columns", "too many columns", file=self._file.path, offset=0, found=count)
-        cells = records.cells[:count].to_pylist()
-        if not any(cells):
-            raise CorruptShard(f"line {records.line[0]}: no column has a name", file=self._file.path, offset=0,
-                               expected="a line of names")  # fmt: skip
-        names = column_names(cells)
-        self._other = other_delimiter(names[0], self._delimiter) if count == 1 else ""
+    def _schema_of(self, records: Records | None, *, whole: bool) -> pa.Schema:
+        """Return the columns: of the first record if it is a header, else of `names`.
+
+        Args:
+            records: the first records; None in an empty file.
+            whole: whether the last of them has its line end.
+        """
+        names = self._header(records, whole=whole) if self._options.has_header else self._names(records)
         types = self._options.types or {}
         unknown = types.keys() - {*names}
         if unknown:
@@ -287,6 +321,47 @@ class CsvReader(ShardReader):
                              expected=", ".join(names), found=repr(min(unknown)))  # fmt: skip
         kinds = {name: _type(kind) for name, kind in types.items()}
         return pa.schema([(name, kinds.get(name, pa.string())) for name in names])
+
+    def _header(self, records: Records | None, *, whole: bool) -> list[str]:
+        """Return the names in the first record, or those given instead."""
+        path, given = self._file.path, self._options.names
+        if records is None:
+            raise CorruptShard("no header", file=path, offset=0, expected="a line of names")
+        count = self._bounded(int(records.first[1]))
+        cells = records.cells[:count].to_pylist()
+        if given is None and count == 1 == len(records) and not whole:  # any text would be such a file
+            raise CorruptShard("line 1: the header has one name and no line end, and no record follows", file=path,
+                               offset=0, expected="a line end", found=repr(cells[0])[:_SHOWN],
+                               advice="The file may have been cut. If it is complete, add the line end: echo >> "
+                               + shlex.quote(path))  # fmt: skip
+        if given is None and not any(cells):
+            raise CorruptShard(f"line {records.line[0]}: no column has a name", file=path, offset=0,
+                               expected="a line of names")  # fmt: skip
+        if given is not None and len(given) != count:
+            raise SchemaMismatch("the header has another number of columns than the option names", file=path,
+                                 expected=f"{len(given)}: {', '.join(given)}"[:_SHOWN], found=count)  # fmt: skip
+        names = column_names(cells) if given is None else list(given)
+        self._other = other_delimiter(cells[0] or "", self._delimiter) if count == 1 else ""
+        return names
+
+    def _names(self, records: Records | None) -> list[str]:
+        """Return the names of columns without a header; those of pyarrow (`f0`, `f1` …) if none are given."""
+        if self._options.names is not None:
+            return list(self._options.names)
+        cells = np.empty(0, np.int64) if records is None else np.diff(records.first)
+        if records is None or not len(cells):
+            raise CorruptShard("no record says how many columns there are", file=self._file.path, offset=0,
+                               expected="a record", advice="Name the columns: --option 'names=[\"a\", \"b\"]'."
+                               )  # fmt: skip
+        several = cells[cells > 1]  # blank lines have one
+        single = cells[0] == 1 and records.cells[0].is_valid
+        return [f"f{at}" for at in range(self._bounded(int(several[0]) if len(several) and not single else 1))]
+
+    def _bounded(self, count: int) -> int:
+        limits = self._file.source.limits
+        if count > limits.table_columns:
+            raise limits.exceeded("table_columns", "too many columns", file=self._file.path, offset=0, found=count)
+        return count
 
     def _checked(self, records: Records, found: Counter[str], *, whole: bool = True) -> Records:
         """Return the records without blank lines. Raises CorruptShard for a record with too few or too many cells.
@@ -314,9 +389,10 @@ class CsvReader(ShardReader):
             at = int(bad[0])
             is_cut = not whole and at == len(records) - 1 and bool(cells[at] < expected)
             first = records.cells[int(records.first[at])].as_py() or ""
+            source = "the header has" if self._options.has_header else "the first record or the option names has"
             raise CorruptShard(
                 f"line {records.line[at]}: too {'few' if cells[at] < expected else 'many'} values",
-                file=self._file.path, offset=int(records.offset[at]), expected=f"{expected}, as the header has",
+                file=self._file.path, offset=int(records.offset[at]), expected=f"{expected}, as {source}",
                 found=f"{cells[at]}, the first {first[:_SHOWN]!r}",
                 advice="The file ends within this line: it was cut. Copy it again." if is_cut else
                 delimiter_advice(self._other) if self._other else

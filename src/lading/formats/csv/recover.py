@@ -1,4 +1,4 @@
-"""Recover the whole records of a damaged CSV file: those with as many values as the header has names.
+"""Recover the whole records of a damaged CSV file: those with as many values as it has columns.
 
 Quotes decide which line ends end a record, and one missing quote would turn everything behind it inside out. So a
 record is looked for from the beginning of a line, up to the first line end outside quotes. If that gives no record,
@@ -16,12 +16,13 @@ from numpy.typing import NDArray
 
 from lading.errors import CorruptShard, LadingError, without_frames
 from lading.formats.base import Recovered, ShardFile
+from lading.formats.csv.dialect import Dialect, QuoteState
 from lading.formats.csv.scan import scan
 from lading.formats.text_lines import MAX_TOLD, Block, laid_end_to_end, too_long
 
 __all__ = ["next_line", "recover_records"]
 
-_LF, _CR, _QUOTE = b'\n\r"'
+_LF, _CR = b"\n\r"
 _WIDE = (
     rb"[\xc2-\xdf][\x80-\xbf]|\xe0[\xa0-\xbf][\x80-\xbf]|[\xe1-\xec\xee\xef][\x80-\xbf]{2}|\xed[\x80-\x9f][\x80-\xbf]|"
     rb"\xf0[\x90-\xbf][\x80-\xbf]{2}|[\xf1-\xf3][\x80-\xbf]{3}|\xf4[\x80-\x8f][\x80-\xbf]{2}"
@@ -35,7 +36,7 @@ def recover_records(
     data: NDArray[np.uint8],
     source: ShardFile,
     *,
-    delimiter: str,
+    dialect: Dialect,
     names: int,
     head: bytes,
     begin: int,
@@ -47,19 +48,19 @@ def recover_records(
     Args:
         data: the file.
         source: its name in errors, and the limit on the length of a record (`line_bytes`).
-        delimiter: the character between values.
-        names: number of names in the header.
+        dialect: how values are spelled.
+        names: number of columns.
         head: the header if it is made anew; empty otherwise.
         begin: where the records begin.
         ended: whether the last line must have an end.
         line_end: the byte that ends a line.
     """
     end_of_line, end_of_file = (rb"\r", rb"(?:\r|\Z)") if line_end == b"\r" else (rb"\r?\n", rb"\r?(?:\n|\Z)")
-    alike, last = (_records(delimiter, names, end, end_of_line) for end in (end_of_line, end_of_file))
-    any_record = re.compile(_values(delimiter, b"*+") + end_of_file)
+    alike, last = (_records(dialect, names, end, end_of_line) for end in (end_of_line, end_of_file))
+    any_record = re.compile(_values(dialect, b"*+") + end_of_file)
     text, path, limits = data.data, source.path, source.limits
     most = limits.line_bytes
-    kept = [(0, begin)] if not head else []
+    kept = [(0, begin)] if begin and not head else []
     lost: list[LadingError] = []
     at, line, lost_lines = begin, 1 + _count_lines(data, 0, begin, line_end), 0
     while at < len(data):
@@ -75,7 +76,7 @@ def recover_records(
                 record = any_record.match(text, at, at + most)
                 end = max(behind, record.end()) if record is not None else behind
                 lost.append(
-                    _error(Block(text[at:end].tobytes(), at, line, line_end=line_end), path, delimiter, names)
+                    _error(Block(text[at:end].tobytes(), at, line, line_end=line_end), path, dialect, names)
                     if end - at <= most
                     else without_frames(too_long(path, at, line, limits))
                 )
@@ -84,16 +85,16 @@ def recover_records(
     if not lost_lines and not head:
         return None
     offset, stop = np.array(kept, np.int64).reshape(-1, 2).T
-    num_rows = [0 if place < begin else _num_records(data[place:end], line_end) for place, end in kept]
+    num_rows = [0 if place < begin else _num_records(data[place:end], dialect, line_end) for place, end in kept]
     return laid_end_to_end(
         offset, stop - offset, len(data), lost, lost_lines, head, rows=np.array(num_rows, np.int64)
     )  # fmt: skip
 
 
-def _num_records(text: NDArray[np.uint8], line_end: bytes) -> int:
+def _num_records(text: NDArray[np.uint8], dialect: Dialect, line_end: bytes) -> int:
     """Return the number of records in some whole lines. A blank line is none."""
-    inside = np.logical_xor.accumulate(text == _QUOTE)
-    ends = np.flatnonzero((text == ord(line_end)) & ~inside)
+    meant, inside, _ = QuoteState(dialect).feed(text)
+    ends = np.flatnonzero((meant == ord(line_end)) & ~inside)
     starts = np.append(0, ends + 1)
     starts = starts[starts < len(text)]
     blank = (text[starts] == ord(line_end)) | (
@@ -102,21 +103,24 @@ def _num_records(text: NDArray[np.uint8], line_end: bytes) -> int:
     return len(starts) - int(np.count_nonzero(blank))
 
 
-def _records(delimiter: str, names: int, end: bytes, blank: bytes) -> re.Pattern[bytes]:
+def _records(dialect: Dialect, names: int, end: bytes, blank: bytes) -> re.Pattern[bytes]:
     """Records with so many values, and blank lines, as many as follow each other; nothing is looked at twice.
 
     A quote that is never closed is looked for up to the next one that is not doubled. So lines with such ones cost what
     lies between them, two times.
     """
-    return re.compile(rb"(?:" + _values(delimiter, rb"{%d}" % (names - 1)) + end + rb"|" + blank + rb")*+")
+    return re.compile(rb"(?:" + _values(dialect, rb"{%d}" % (names - 1)) + end + rb"|" + blank + rb")*+")
 
 
-def _values(delimiter: str, more: bytes) -> bytes:
+def _values(dialect: Dialect, more: bytes) -> bytes:
     """Values of a record; how many behind the first one."""
-    mark = re.escape(delimiter.encode())
-    plain = rb"(?:[^\x80-\xff\"\r\n" + mark + rb"]++|" + _WIDE + rb")*+"
-    quoted = rb'"(?:[^\x80-\xff"]++|""|' + _WIDE + rb')*+"'
-    value = rb"(?:" + quoted + rb"|" + plain + rb")"
+    mark, escape = re.escape(dialect.delimiter.encode()), re.escape(dialect.escape.encode())
+    wide = _WIDE + (rb"|" + escape + rb"(?:[\x00-\x7f]|" + _WIDE + rb")" if escape else b"")
+    plain = rb"(?:[^\x80-\xff\r\n" + mark + escape + rb"]++|" + wide + rb")*+"
+    value = plain
+    if dialect.quotes:
+        quoted = rb'"(?:[^\x80-\xff"' + escape + rb']++|""|' + wide + rb')*+"'
+        value = rb"(?:" + quoted + rb'|(?!")' + plain + rb")"
     return value + rb"(?:" + mark + value + rb")" + more
 
 
@@ -137,17 +141,19 @@ def _count_lines(data: NDArray[np.uint8], begin: int, end: int, line_end: bytes)
     return sum(int(np.count_nonzero(window == ord(line_end))) for window in windows)
 
 
-def _error(line: Block, path: str, delimiter: str, names: int) -> LadingError:
+def _error(line: Block, path: str, dialect: Dialect, names: int) -> LadingError:
     """What is wrong with a line that begins no record, or with a record that has other values than the header."""
     what, expected, found = f"line {line.line}: ", None, None
-    if line.data.count(b'"') % 2:
+    quotes = QuoteState(dialect)
+    quotes.feed(np.frombuffer(line.data, np.uint8))
+    if quotes.inside or quotes.escaping:
         what += "a quote in this record is never closed, or where none may be"
     elif not line.data.endswith(line.line_end):
         what += "the last line has no end"
     else:
         try:
-            expected, found = names, len(scan(line, delimiter, path).cells)
+            expected, found = names, len(scan(line, dialect, path).cells)
         except CorruptShard as error:
             return without_frames(error)
-        what += "not as many values as the header has names"
+        what += "not as many values as the file has columns"
     return CorruptShard(what, file=path, offset=line.offset, expected=expected, found=found)

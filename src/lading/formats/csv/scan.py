@@ -1,7 +1,7 @@
 """Split bytes of CSV into cells, many records at a time; no I/O. See `lading.formats.csv.format`.
 
-numpy finds quotes, delimiters and line ends: a delimiter or line end counts if an even number of quotes is before it. 4
-MB take 20 ms. The end of the header decides which byte ends a line: CR alone, as old Macintosh programs and some
+numpy finds quotes, delimiters and line ends; those in quotes do not count (`lading.formats.csv.dialect`). 4 MB take 20
+ms. The end of the header decides which byte ends a line: CR alone, as old Macintosh programs and some
 spreadsheets write it, or LF.
 """
 
@@ -16,10 +16,11 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from lading.errors import CorruptShard
+from lading.formats.csv.dialect import Dialect, QuoteState
 from lading.formats.text_lines import Block, blocks_of, to_utf8
 from lading.limits import Limits
 
-__all__ = ["Records", "record_blocks", "scan"]
+__all__ = ["PLAIN_QUOTES", "Records", "record_blocks", "scan"]
 
 _QUOTE, _LF, _CR = b'"\n\r'
 _SHOWN = 60
@@ -60,34 +61,32 @@ class Records:
 
 
 def record_blocks(
-    pieces: Iterable[bytes], delimiter: str, path: str, limits: Limits, *, ended: bool
+    pieces: Iterable[bytes], dialect: Dialect, path: str, limits: Limits, *, ended: bool
 ) -> Iterator[Block]:
     """Yield whole records, each with its line end except perhaps the last. Memory: two pieces and the longest record.
 
     Args:
         pieces: the text.
-        delimiter: separator of values.
+        dialect: how values are spelled.
         path: its name in errors.
         limits: limits on a record that spans pieces.
-        ended: whether the last line must have an end; the header must have one always.
+        ended: whether the last line must have an end.
 
     Raises:
         LimitExceeded: a record is too long, or a record that spans pieces has too many values.
-        CorruptShard: a quote is never closed, or a line end is missing that must be there.
+        CorruptShard: a quote is never closed, an escape escapes nothing, or a line end is missing that must be there.
     """
-    inside, cells, block = False, 0, Block(b"", 0, 1)
+    quotes, cells, block = QuoteState(dialect), 0, Block(b"", 0, 1)
     line_end, returned = b"", False  # unknown before the end of the header; whether the last byte is a carriage return
 
     def ends_of(piece: bytes) -> tuple[int, int]:
-        nonlocal inside, cells, line_end, returned
-        codes = np.frombuffer(piece, np.uint8)
-        within = np.logical_xor.accumulate(codes == _QUOTE) ^ inside
+        nonlocal cells, line_end, returned
+        codes, within, _ = quotes.feed(np.frombuffer(piece, np.uint8))
         if not line_end:
             line_end, returned = _line_end(codes, within, returned=returned)
         ends = np.flatnonzero((codes == ord(line_end or b"\n")) & ~within)
-        inside = bool(within[-1]) if len(within) else inside
         # Scanning a value takes 50 bytes, however short it is: a record of 60 MB of commas took 3.5 GB.
-        cells = 0 if len(ends) else cells + int(np.count_nonzero((codes == ord(delimiter)) & ~within))
+        cells = 0 if len(ends) else cells + int(np.count_nonzero((codes == ord(dialect.delimiter)) & ~within))
         if cells > limits.table_columns:
             line = block.line + block.data.count(line_end or b"\n")
             raise limits.exceeded("table_columns", f"line {line}: too many values", file=path,
@@ -101,27 +100,27 @@ def record_blocks(
             whole = block.whole or only_header
             block = replace(block, line=line, line_end=b"\r", whole=whole)  # noqa: PLW2901 - `ends_of` reads it
             line += block.data.count(b"\r")
-        if not block.whole and inside:
+        if not block.whole and (quotes.inside or quotes.escaping):
+            raise _unclosed(block, path, escaping=quotes.escaping)
+        if not block.whole and ended:
             raise CorruptShard(
-                f"line {block.line}: a quote in this record is never closed", file=path, offset=block.offset,
-                expected='"…", a quote inside doubled', found=f"{block.data[:_SHOWN]!r}",
-                advice="Close it; the file may also have been cut.",
-            )  # fmt: skip
-        if not block.whole and (ended or (block.offset == 0 and _is_header(block))):
-            what = "the last line has no end" if ended else "the header has no line end, and no record follows"
-            raise CorruptShard(
-                f"line {block.line}: {what}", file=path, offset=block.offset, expected="a line end",
+                f"line {block.line}: the last line has no end", file=path, offset=block.offset, expected="a line end",
                 found=f"{block.data[-_SHOWN:]!r}",
                 advice="The file may have been cut. If it is complete, add the line end: echo >> " + shlex.quote(path),
             )  # fmt: skip
         yield block
 
 
-def _is_header(block: Block) -> bool:
-    """Return whether a block without its last line end is one record."""
-    quotes = np.frombuffer(block.data, np.uint8) == _QUOTE
-    ends = np.frombuffer(block.data, np.uint8) == ord(block.line_end)
-    return not (ends & ~np.logical_xor.accumulate(quotes)).any()
+def _unclosed(block: Block, path: str, *, escaping: bool) -> CorruptShard:
+    """Return the error for a last record that ends inside quotes, or with an escape."""
+    if escaping:
+        what, expected = "the last record ends with an escape", "a character behind it"
+        advice = "The file may have been cut. If the character is a plain one, leave out the option escape."
+    else:
+        what, expected = "a quote in this record is never closed", '"…", a quote inside doubled'
+        advice = f"Close it; the file may also have been cut. {PLAIN_QUOTES}"
+    return CorruptShard(f"line {block.line}: {what}", file=path, offset=block.offset, expected=expected,
+                        found=f"{block.data[:_SHOWN]!r}", advice=advice)  # fmt: skip
 
 
 def _line_end(codes: NDArray[np.uint8], within: NDArray[np.bool_], *, returned: bool) -> tuple[bytes, bool]:
@@ -145,41 +144,46 @@ def _line_end(codes: NDArray[np.uint8], within: NDArray[np.bool_], *, returned: 
     return (b"\n" if codes[first + 1] == _LF else b"\r"), False
 
 
-def scan(block: Block, delimiter: str, path: str) -> Records:
+def scan(block: Block, dialect: Dialect, path: str) -> Records:
     """Return the records of a block.
 
     Raises:
         CorruptShard: a quote or a line end in a forbidden place, or invalid UTF-8.
     """
-    mark = block.line_end
-    codes = np.frombuffer(block.data if block.data.endswith(mark) else block.data + mark, np.uint8)
+    mark, quotes = block.line_end, QuoteState(dialect)
+    codes = np.frombuffer(block.data, np.uint8)
+    meant, within, escapes = quotes.feed(codes)
     line_ends = np.flatnonzero(codes == ord(mark))
-    quotes = codes == _QUOTE
-    outside = ~np.logical_xor.accumulate(quotes)
-    stops = ((codes == ord(delimiter)) | (codes == ord(mark))) & outside
+    if quotes.inside or quotes.escaping:
+        raise _unclosed(block, path, escaping=quotes.escaping)
+    if not len(meant) or meant[-1] != ord(mark):
+        codes, meant = (np.append(known, np.uint8(ord(mark))) for known in (codes, meant))
+        within = np.append(within, np.False_)
+    outside = ~within
+    stops = ((meant == ord(dialect.delimiter)) | (meant == ord(mark))) & outside
     stop = np.flatnonzero(stops)
     start = np.append(0, stop[:-1] + 1)
-    is_last = codes[stop] == ord(mark)
-    returns = is_last & (stop > start) & (codes[stop - 1] == _CR) & (mark == b"\n")
+    is_last = meant[stop] == ord(mark)
+    returns = is_last & (stop > start) & (meant[stop - 1] == _CR) & (mark == b"\n")
     end = stop - returns
     dropped = stops
     dropped[end[returns]] = True
-    bare = (codes == (_CR if mark == b"\n" else _LF)) & outside & ~dropped
+    bare = (meant == (_CR if mark == b"\n" else _LF)) & outside & ~dropped
     if bare.any():
         what = "a carriage return without a line feed" if mark == b"\n" else "a line feed, where CR ends other lines"
         raise _bad(block, path, line_ends, int(np.argmax(bare)), what, _ENDS)
-    places = np.flatnonzero(quotes)
-    opens, closes = places[0::2], places[1::2]
-    if len(places):
-        starts, ends = np.zeros(len(codes) + 1, np.bool_), np.zeros(len(codes) + 1, np.bool_)
-        starts[start], ends[end] = True, True
+    opens = np.flatnonzero((meant == _QUOTE) & within)
+    if len(opens):
+        closes = np.flatnonzero(within[:-1] & outside[1:]) + 1
+        ends = np.zeros(len(codes) + 1, np.bool_)
+        ends[end] = True
         doubled = closes[:-1] + 1 == opens[1:]
-        good = np.stack([starts[opens] | np.append(False, doubled), ends[closes + 1] | np.append(doubled, False)])
+        good = ends[closes + 1] | np.append(doubled, False)
         if not good.all():
-            at = int(places[np.argmin(good.T.reshape(-1))])
-            raise _bad(block, path, line_ends, at, "a quote inside a value")
+            raise _bad(block, path, line_ends, int(closes[np.argmin(good)]), "a quote inside a quoted value")
         dropped[opens] = True
         dropped[closes[ends[closes + 1]]] = True
+    dropped[escapes] = True
     gone = np.flatnonzero(dropped)
     bounds = np.append(start - np.searchsorted(gone, start), len(codes) - len(gone)).astype(np.int32)
     filled = (end > start).astype(np.uint8)
@@ -208,10 +212,13 @@ def _check_text(cells: pa.StringArray, block: Block, path: str, line_ends: NDArr
 
 _ENDS = "All lines end alike: with LF, with CR LF, or with CR. Other line ends stand in quotes."
 _QUOTING = 'A value with a quote, delimiter or line end in it stands in quotes, a quote in it doubled: "…""…".'
+PLAIN_QUOTES = "If quotes are plain characters in this file: --option quoting=none."
+"""What to do if a file does not use quotes."""
+_IN_QUOTES = f"{_QUOTING} {PLAIN_QUOTES}"
 
 
 def _bad(
-    block: Block, path: str, line_ends: NDArray[np.int64], at: int, what: str, advice: str = _QUOTING
+    block: Block, path: str, line_ends: NDArray[np.int64], at: int, what: str, advice: str = _IN_QUOTES
 ) -> CorruptShard:
     line = block.line + int(np.searchsorted(line_ends, at))
     return CorruptShard(
