@@ -32,7 +32,7 @@ from lading.formats.parquet.pages import (
     rows_of_step,
 )
 from lading.formats.parquet.payload import PayloadPages, payload_pages
-from lading.formats.parquet.schema import values_of_leaves
+from lading.formats.parquet.schema import values_of_leaves, with_leaves
 
 __all__ = ["STEP_BYTES", "STEP_ROWS", "Decoder", "cut"]
 
@@ -70,11 +70,11 @@ class Decoder:
         self._wide_unit, self._asked_unit = int96_unit or FINEST, int96_unit
 
     def natural_schema(self) -> pa.Schema:
-        """Return pyarrow's schema. Raises CorruptShard."""
+        """Return pyarrow's schema, without groups that have no columns. Raises CorruptShard."""
         with damage(self._file.path, "the schema"):
             if self._wide and self._asked_unit is None:
                 self._wide_unit = unit_of(self._footer.metadata.metadata or {})
-            schema = self._open(binary_type=self._binary_type).schema_arrow
+            schema = with_leaves(self._open(binary_type=self._binary_type).schema_arrow)
         columns, values = self._footer.columns, values_of_leaves(schema)
         if any(found != (1, 1) for found in values):
             columns = [replace(c, row_values=a, null_values=b) for c, (a, b) in zip(columns, values, strict=True)]

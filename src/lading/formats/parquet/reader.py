@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from lading.arrow.views import is_bytes, join, reorder, take_rows
-from lading.errors import DataError, UsageError, errors_at
+from lading.errors import DataError, Unrepresentable, UsageError, errors_at
 from lading.features.huggingface import unwrapped, unwrapped_schema
 from lading.features.items import KEY, split_rows
 from lading.formats.base import DEFAULT_SCAN, RowFilter, Scan, ShardReader, Stretch, Units
@@ -22,7 +22,7 @@ from lading.formats.parquet.input import KEPT_BYTES, Input, damage
 from lading.formats.parquet.options import ReadOptions
 from lading.formats.parquet.pages import Run
 from lading.formats.parquet.prune import columns_of, fitting, possible_groups
-from lading.formats.parquet.schema import given_schema, leaves_by_field
+from lading.formats.parquet.schema import given_schema, leaves_by_field, without_leaves
 from lading.formats.refused import Refusal, first_of_each, refuse_columns, unread_columns
 
 __all__ = ["ParquetReader"]
@@ -83,7 +83,7 @@ class ParquetReader(ShardReader):
                 given_schema(natural, footer.metadata.metadata or {}, views=options.views, units=wide),
                 media=options.media,
             )
-        self._refused = {**unread_columns(natural), **self._encrypted()}
+        self._refused = {**unread_columns(natural), **_with_empty_groups(natural), **self._encrypted()}
         self._groups = self._selected(options)
         self._stretch = stretch
         if stretch is not None:
@@ -366,6 +366,12 @@ class ParquetReader(ShardReader):
                 "no such row", file=self._file.path, expected=f"0 to {count - 1}", found=int(rows[outside[0]])
             )
         return rows if self._filter is None else self._matching()[rows]
+
+
+def _with_empty_groups(schema: pa.Schema) -> dict[str, Refusal]:
+    """Return the columns in which a group has no columns and others have: pyarrow 26 reads none of them."""
+    what = "pyarrow does not read a column with a group without columns inside"
+    return {f.name: Refusal(Unrepresentable, what, str(f.type)) for f in schema if without_leaves(f.type)}
 
 
 def _mask(batch: pa.RecordBatch, expression: pc.Expression) -> NDArray[np.bool_]:

@@ -23,6 +23,8 @@ __all__ = [
     "leaves_by_field",
     "metadata_of",
     "values_of_leaves",
+    "with_leaves",
+    "without_leaves",
 ]
 
 ARROW_SCHEMA = b"ARROW:schema"
@@ -169,6 +171,20 @@ def leaves_by_field(schema: pa.Schema) -> list[list[int]]:
         leaves.append(list(range(first, first + count)))
         first += count
     return leaves
+
+
+def with_leaves(schema: pa.Schema) -> pa.Schema:
+    """Return the fields that have Parquet columns: pyarrow leaves out groups without any, such as Go's `struct{}`."""
+    some = [field for field in schema if _num_leaves(field.type)]
+    return schema if len(some) == len(schema) else pa.schema(some, metadata=schema.metadata)
+
+
+def without_leaves(kind: pa.DataType) -> bool:
+    """Return whether a type has a group without Parquet columns inside."""
+    if not _num_leaves(kind):
+        return True
+    kind = kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
+    return pa.types.is_nested(kind) and any(without_leaves(kind.field(i).type) for i in range(kind.num_fields))
 
 
 def values_of_leaves(schema: pa.Schema) -> list[tuple[int, int]]:
