@@ -44,7 +44,7 @@ def filled(
         limits: limits on the maps of holes.
 
     Raises:
-        CorruptShard: the map of holes breaks the rules, or gives another size than the header.
+        CorruptShard: the map of holes breaks the rules, or exceeds the size of the file.
         LimitExceeded: the map of holes is longer than `tar_map_blocks`.
     """
     size = np.where(valid, length, 0)
@@ -77,14 +77,15 @@ def _fill(whole: memoryview, stored: bytes | memoryview, head: int, place: Spars
     parts: list[tuple[int, int]] | None = getattr(member, "sparse", None)
     if member is None or parts is None:
         raise _bad_map(place, "no map")
-    if member.size != place.size_bytes:
+    # With records of both sizes, tarfile keeps the last: that of the file, or that of the stored bytes.
+    if not any(key.startswith("GNU.sparse.") for key in member.pax_headers) and member.size != place.size_bytes:
         raise _bad_map(place, f"a file of {member.size} bytes, not {place.size_bytes}")
     data = memoryview(stored)
     at, end = member.offset_data, 0
     for offset, size in parts:
         if not size:
             continue  # the form of a hole at the end, and the padding of a short map
-        if size < 0 or offset < end or offset + size > member.size or at + size > len(stored):
+        if size < 0 or offset < end or offset + size > len(whole) or at + size > len(stored):
             raise _bad_map(place, f"a part of {size} bytes at {offset}")
         whole[offset : offset + size] = data[at : at + size]
         at, end = at + size, offset + size
