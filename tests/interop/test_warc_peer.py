@@ -7,11 +7,16 @@ import gzip
 import io
 import json
 import zlib
+from itertools import cycle
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import lading
+from lading.formats.base import Scan, ShardFile
+from lading.formats.warc.format import FORMAT
+from lading.storage.memory import MemoryStore
 from peers import import_peer
 
 writer = import_peer("warcio.warcwriter")
@@ -65,3 +70,37 @@ def test_records(tmp_path: Path, packed: bool) -> None:
                         value if isinstance(value, list) else [value]
                     )
     gc.collect()  # warcio leaves files open
+
+
+URIS = ["http://a.b/1", "<http://a.b/2>", "http://a.b/a b c", "<http://a.b/d e>", "<http://a.b/f", "http://a.b/g>",
+        "http://a.b/\r\n folded"]  # fmt: skip
+
+
+@pytest.mark.parametrize("packed", [True, False])
+@pytest.mark.parametrize("version", ["WARC/0.18", "WARC/1.0"])
+@pytest.mark.parametrize("ends", [["\n"], ["\r\n"], ["\n", "\r\n"], ["\r\n", "\n"]])
+def test_line_ends_and_uris(ends: list[str], version: str, packed: bool) -> None:
+    """Lines end with LF as in ClueWeb09, with CR LF, or with both; a block is as long as its record says."""
+    parts = []
+    for number, uri in enumerate(URIS):
+        http = b"HTTP/1.1 200 OK\nA: b\n\n<p>%d\r\n\r\n</p>\n\n" % number
+        lines = [version, "WARC-Type: response", f"WARC-Target-URI: {uri}", "WARC-Date: 2009-01-13T18:05:10Z",
+                 f"WARC-Record-ID: <urn:uuid:{number}>", f"Content-Length: {len(http)}", ""]  # fmt: skip
+        head = "".join(line + end for line, end in zip(lines, cycle(ends), strict=False)).encode()
+        parts.append(head + http + 2 * ends[0].encode())
+    data = b"".join(map(gzip.compress, parts) if packed else parts)
+    expected = [
+        {"record_type": one.rec_type, "uri": one.rec_headers.get_header("WARC-Target-URI"),
+         "content": one.content_stream().read()}
+        for one in iterator.ArchiveIterator(io.BytesIO(data))
+    ]  # fmt: skip
+    opened = FORMAT.open(ShardFile(MemoryStore({"t.warc": data}), "t.warc"), FORMAT.read_options({}))
+    columns = Scan(["record_type", "uri", "content"])
+    assert opened.read(scan=columns).to_pylist() == expected
+    assert opened.read(np.array([len(URIS) - 1]), columns).to_pylist() == expected[-1:]
+    if not packed:
+        damaged = b"".join([*parts[:2], parts[2].replace(b"Length: ", b"Length: x"), *parts[3:]])
+        found = FORMAT.recover(ShardFile(MemoryStore({"t.warc": damaged}), "t.warc"), FORMAT.read_options({}))
+        assert found is not None
+        kept = [damaged[at : at + size] for at, size in zip(found.offset, found.length, strict=True)]
+        assert (kept, found.lost_samples) == ([*parts[:2], *parts[3:]], 1)

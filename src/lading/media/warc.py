@@ -4,6 +4,8 @@
     response    status line, headers, CRLF, body: chunked or not, and perhaps compressed once more
     otherwise   the bytes themselves
 
+Lines may end with LF alone, as those of ClueWeb09 (WARC/0.18) do.
+
 The module parses records itself, without fastwarc. Version 2.0.1 of that gives, without an error, the first 363 of 400
 bytes of a record whose gzip member is cut, and two records as one if a length is wrong. And unpacked bytes must be
 counted before they are kept.
@@ -33,7 +35,16 @@ from lading.media.records import Unpacked
 from lading.storage.base import Buffer
 from lading.storage.stores import Stores
 
-__all__ = ["RecordSource", "WarcReader", "WarcRecord", "header_lines", "http_parts", "payload_of", "read_record"]
+__all__ = [
+    "RecordSource",
+    "WarcReader",
+    "WarcRecord",
+    "bare_uri",
+    "header_lines",
+    "http_parts",
+    "payload_of",
+    "read_record",
+]
 
 _GZIP = b"\x1f\x8b"
 _MEMBER = _GZIP + b"\x08"
@@ -41,11 +52,11 @@ _MEMBER = _GZIP + b"\x08"
 _GZIP_BITS, _ZLIB_BITS, _RAW_BITS = 31, 15, -15
 _STEP_BYTES = 256 << 10
 _BEGIN = b"WARC/"
-_END = b"\r\n\r\n"
+_END, _END_LF = b"\r\n\r\n", b"\n\n"
 _HTTP_RECORDS = ("request", "response", "revisit")
 _EMPTY_LINE = re.compile(rb"\n\r?\n")
 """Ends of headers; some servers end lines with a line feed alone."""
-_FOLD = re.compile(rb"\n(?=[ \t])")
+_FOLD = re.compile(rb"\r?\n(?=[ \t])")
 """Start of a continued header line."""
 _MOST_ENCODINGS = 10
 """Maximum nesting of a body's encodings, each of which may unpack to the limit; urllib3 2.8.0 accepts five."""
@@ -164,14 +175,23 @@ class RecordSource:
     def headers(self, limits: Limits) -> bytes:
         """Return the bytes before an empty line, and skip that line."""
         searched = 0
-        while (found := self._body.find(_END, max(searched - len(_END), 0))) < 0:
+        while (found := _EMPTY_LINE.search(self._body, max(searched - len(_END), 0))) is None:
             searched = len(self._body)
             if searched and not self._body.startswith(_BEGIN[:searched]):
                 raise CorruptShard("no WARC record begins here", expected="headers", found=bytes(self._body[:40]))
             if searched > limits.warc_header_bytes:
                 raise limits.exceeded("warc_header_bytes", "the headers of the WARC record are too long")
             self._more()
-        return self.take(found + len(_END))[:found]
+        start, stop = found.span()
+        return self.take(stop)[:start]
+
+    def end(self) -> None:
+        """Skip the two line ends behind a block."""
+        found = self.take(len(_END_LF))
+        if found != _END_LF:
+            found += self.take(len(_END) - len(found))
+        if found not in (_END, _END_LF):
+            raise CorruptShard("the WARC record does not end where it says", expected="two empty lines", found=found)
 
     def take(self, count: int) -> bytes:
         """Return exactly this many bytes."""
@@ -221,7 +241,7 @@ class RecordSource:
 def read_record(source: RecordSource, limits: Limits) -> WarcRecord:
     """Return the record at the beginning of a source. Raises CorruptShard, LimitExceeded."""
     head = source.headers(limits)
-    first, _, rest = head.partition(b"\r\n")
+    first, _, rest = head.partition(b"\n")
     if not first.startswith(_BEGIN):
         raise CorruptShard("no WARC record begins here", expected="WARC/", found=first[:40])
     headers = _headers(rest)
@@ -231,8 +251,7 @@ def read_record(source: RecordSource, limits: Limits) -> WarcRecord:
     if int(told) > limits.range_bytes:
         raise _too_much(limits, int(told))
     block = source.take(int(told))
-    if (end := source.take(len(_END))) != _END:
-        raise CorruptShard("the WARC record does not end where it says", expected="two empty lines", found=end)
+    source.end()
     source.finish()
     return WarcRecord(rest, headers, block)
 
@@ -256,7 +275,7 @@ def http_parts(record: WarcRecord, limits: Limits) -> tuple[bytes | None, bytes]
     Raises:
         LimitExceeded: the headers are too long.
     """
-    http = record.headers.get(b"warc-target-uri", b"").strip(b"<>").lower().startswith((b"http:", b"https:"))
+    http = bare_uri(_text(record.headers.get(b"warc-target-uri", b""))).lower().startswith(("http:", "https:"))
     if not http or record.headers.get(b"warc-type", b"").decode("latin-1").lower() not in _HTTP_RECORDS:
         return None, record.block
     empty = _EMPTY_LINE.search(record.block)
@@ -289,6 +308,12 @@ def payload_of(record: WarcRecord, limits: Limits) -> bytes:
     for encoding in reversed(encodings):
         body = _decoded(encoding.strip().decode("latin-1"), body, limits)
     return body
+
+
+def bare_uri(text: str) -> str:
+    """Return a URI as warcio gives it: without the brackets that wget writes around it, spaces as `%20`."""
+    bare = text[1:-1] if text.startswith("<") and text.endswith(">") else text
+    return bare.replace(" ", "%20")
 
 
 def header_lines(lines: bytes) -> list[tuple[str, str]]:

@@ -119,6 +119,13 @@ def test_what_is_no_warc() -> None:
         reader(RECORDS[0]).read(np.array([1]))
 
 
+@pytest.mark.parametrize("end", [b"", b"\n", b"\r\n", b"\r\n\r", b"\nx", b"x\n"])
+def test_a_record_that_does_not_end_with_two_line_ends(end: bytes) -> None:
+    head = b"WARC/1.0\nWARC-Type: resource\nContent-Length: 2\n\n"
+    with pytest.raises(CorruptShard, match=r"t\.warc @ 0: the (archive ends before|WARC record does not end)"):
+        rows(head + b"ab" + end)
+
+
 @pytest.mark.soak
 @pytest.mark.parametrize("packed", [True, False])
 def test_every_verb(tmp_path: Path, packed: bool) -> None:

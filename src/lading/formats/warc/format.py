@@ -7,7 +7,8 @@
 The columns are those that warcio's records have:
 
     record_type                    response, request, warcinfo, metadata, conversion …
-    record_id, uri, date           the headers WARC-Record-ID, WARC-Target-URI, WARC-Date
+    record_id, uri, date           the headers WARC-Record-ID, WARC-Target-URI, WARC-Date; of a URI in brackets the URI,
+                                   a space as %20
     content_type                   the header Content-Type of the record
     headers                        all headers of the record, as JSON; a header that comes twice has a list
     http_status, http_headers      of HTTP records; null for others

@@ -15,7 +15,7 @@ from lading.errors import CorruptShard, LadingError, UsageError, errors_at
 from lading.features.types import Json, with_feature
 from lading.formats.base import DEFAULT_SCAN, Scan, ShardFile, ShardReader
 from lading.limits import raised_by
-from lading.media.warc import RecordSource, WarcRecord, header_lines, http_parts, payload_of, read_record
+from lading.media.warc import RecordSource, WarcRecord, bare_uri, header_lines, http_parts, payload_of, read_record
 
 __all__ = ["WarcShardReader"]
 
@@ -172,7 +172,7 @@ class WarcShardReader(ShardReader):
         return {
             "record_type": first.get("warc-type"),
             "record_id": first.get("warc-record-id"),
-            "uri": first["warc-target-uri"].strip("<>") if "warc-target-uri" in first else None,
+            "uri": bare_uri(first["warc-target-uri"]) if "warc-target-uri" in first else None,
             "date": first.get("warc-date"),
             "content_type": first.get("content-type"),
             "headers": _json(own),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -12,7 +14,8 @@ from lading.media.warc import RecordSource, read_record
 
 __all__ = ["recover_records"]
 
-_BEGIN = b"WARC/1."
+_BEGIN = re.compile(rb"\nWARC/[0-9]\.")
+_BEGIN_BYTES = 8
 
 
 class _Mapped:
@@ -58,9 +61,8 @@ def _next_record(data: NDArray[np.uint8], at: int) -> int:
     whole = data.data
     step = 4 << 20
     while at < len(data):
-        piece = bytes(whole[at : at + step + len(_BEGIN)])
-        found = piece.find(b"\n" + _BEGIN)
-        if found >= 0:
-            return at + found + 1
+        found = _BEGIN.search(whole[at : at + step + _BEGIN_BYTES - 1])
+        if found is not None:
+            return at + found.start() + 1
         at += step
     return len(data)
