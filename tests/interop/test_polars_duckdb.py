@@ -13,6 +13,7 @@ import pytest
 
 import lading
 from documents import picture
+from lading.errors import CorruptShard, DataError
 from peers import import_peer
 from tars import tar_of
 
@@ -214,3 +215,14 @@ def test_we_read_the_csv_of_both(polars: ModuleType, duckdb: ModuleType, tmp_pat
     for name in ("polars.csv", "duckdb.csv"):
         with lading.open(tmp_path / name, options={"types": {"n": "int64", "score": "float64"}}) as ds:
             assert _found(ds) == rows
+
+
+@pytest.mark.parametrize("name", ["theirs.parquet", "theirs.arrow"])
+def test_a_type_of_polars_that_pyarrow_lacks_is_not_called_damage(
+    polars: ModuleType, tmp_path: Path, name: str
+) -> None:
+    frame = polars.DataFrame({"n": polars.Series([1, 2], dtype=polars.Int128), "t": ["a", "b"]})
+    _write_polars(frame, tmp_path / name)
+    with pytest.raises(DataError, match="the schema has a type that is not supported") as caught:
+        lading.open(tmp_path / name).schema  # noqa: B018 - it is read now
+    assert not isinstance(caught.value, CorruptShard)

@@ -21,6 +21,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from lading.arrow.types import supported
 from lading.errors import CorruptShard, errors_at
 
 __all__ = [
@@ -356,9 +357,14 @@ def open_footer(data: bytes) -> pa.ipc.RecordBatchFileReader:
 
 
 def verify_footer(data: bytes) -> None:
-    """Raise CorruptShard if pyarrow finds a footer damaged: one flipped bit can make a field appear missing."""
+    """Raise CorruptShard if pyarrow finds a footer damaged: one flipped bit can make a field appear missing.
+
+    Raises:
+        DataError: the schema has a type that pyarrow does not have.
+    """
     try:
-        open_footer(data)
+        with supported():
+            open_footer(data)
     except MemoryError:  # a subclass of pyarrow's own error
         raise
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from functools import lru_cache
@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lading.arrow.views import LIST_TYPES, is_text
-from lading.errors import Unrepresentable, UsageError
+from lading.errors import DataError, Unrepresentable, UsageError
 
 __all__ = [
     "array_of_values",
@@ -29,6 +29,7 @@ __all__ = [
     "exact_value",
     "names_of",
     "python_values",
+    "supported",
     "uncut_getter",
     "uncut_values",
     "unread_type",
@@ -75,6 +76,26 @@ def unread_type(kind: pa.DataType) -> pa.DataType | None:
     except KeyError:
         return kind
     return None
+
+
+@contextmanager
+def supported(file: str | None = None, offset: int | None = None) -> Iterator[None]:
+    """Return pyarrow's error for a schema with a type that it does not have as DataError: the file may be sound.
+
+    Args:
+        file: the file of the schema.
+        offset: where the schema is.
+    """
+    try:
+        yield
+    except pa.ArrowNotImplementedError as error:
+        said = str(error).strip().partition("\n")[0].rstrip(".")
+        raise DataError(
+            "the schema has a type that is not supported", file=file, offset=offset,
+            expected="types that pyarrow reads", found=said,
+            advice="With the program that wrote the file, write the column in another type (128-bit integers as "
+            "decimal128 or text), or leave the column out.",
+        ) from error  # fmt: skip
 
 
 def array_of_values(values: Sequence[Any], kind: pa.DataType) -> pa.Array | pa.ChunkedArray:

@@ -36,6 +36,7 @@ from lading.arrow.ipc import (
     unpacked_bytes,
 )
 from lading.arrow.text_checks import check_names
+from lading.arrow.types import supported
 from lading.arrow.views import is_text
 from lading.errors import CorruptShard, LadingError, errors_at
 from lading.formats.arrow.blocks import Block, Blocks, message_bytes
@@ -155,7 +156,8 @@ class Decoder:
         self._bare: set[int] = set()
         self._bare_rows = 0
         with damage(self._body.path, blocks.schema_offset):
-            self.schema = pa.ipc.read_schema(self._schema_message)
+            with supported(self._body.path, blocks.schema_offset):
+                self.schema = pa.ipc.read_schema(self._schema_message)
             if len(self.schema) > self._limits.table_columns:
                 raise self._limits.exceeded("table_columns", "too many columns", file=self._body.path,
                                             found=len(self.schema))  # fmt: skip

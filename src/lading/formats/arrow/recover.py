@@ -16,6 +16,7 @@ lost. In a file, all rows need all dictionaries, which may stand behind them.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -42,6 +43,7 @@ from lading.arrow.ipc import (
     start_of_file,
 )
 from lading.arrow.text_checks import check_names
+from lading.arrow.types import supported
 from lading.errors import CorruptShard, DataError, LadingError
 from lading.formats.arrow.assets import with_assets
 from lading.formats.base import Recovered
@@ -146,12 +148,19 @@ def _footer_schema(footer: bytes) -> pa.Schema | None:
 
 
 def _schema_message(walker: _Walker, path: str, schema: pa.Schema | None) -> bytes:
-    """Return the message of the schema in the footer or without prefix, or of a manifest's. Raises CorruptShard."""
+    """Return the message of the schema in the footer or without prefix, or of a manifest's.
+
+    Raises:
+        CorruptShard: nothing says the schema.
+        DataError: the schema has a type that pyarrow does not have.
+    """
     if walker.footer_schema is not None:
         return schema_message(walker.footer)
     if walker.bare_schema:
         return walker.bare_schema
     if schema is None:
+        with suppress(pa.ArrowException, OSError, UnicodeDecodeError), supported(path, 0):
+            walker.read_schema()
         what = "the schema is damaged, or may be, and nothing else tells the columns"
         raise CorruptShard(what, file=path, offset=0)
     return bytes(schema.serialize())
@@ -185,6 +194,12 @@ class _Walker:
         self._needs_dictionaries = True
         self._parts: set[tuple[int, bytes]] = set()
         self.schema = self._find_schema()
+
+    def read_schema(self) -> pa.Schema:
+        """Return the schema of the footer, or of the first message. Raises pyarrow's error."""
+        if self.footer:
+            return open_footer(self.footer).schema
+        return pa.ipc.read_schema(pa.py_buffer(self._view).slice(self._start))
 
     def _find_schema(self) -> _Found | None:
         for at in (self._start, START_BYTES):

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 from lading.arrow import views
 from lading.arrow.casts import with_referred_values
 from lading.arrow.text_checks import holds_text
+from lading.arrow.types import supported
 from lading.errors import CorruptShard, LadingError
 from lading.formats.parquet.footer import Chunk, Footer
 from lading.formats.parquet.input import FOREIGN, Input, damage, damaged
@@ -71,7 +72,7 @@ class Decoder:
 
     def natural_schema(self) -> pa.Schema:
         """Return pyarrow's schema, without groups that have no columns. Raises CorruptShard."""
-        with damage(self._file.path, "the schema"):
+        with damage(self._file.path, "the schema"), supported(self._file.path, self._footer.start):
             if self._wide and self._asked_unit is None:
                 self._wide_unit = unit_of(self._footer.metadata.metadata or {})
             schema = with_leaves(self._open(binary_type=self._binary_type).schema_arrow)

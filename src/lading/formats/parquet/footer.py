@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from lading.arrow.types import supported
 from lading.errors import CorruptShard, DataError, LadingError
 from lading.formats.parquet.input import TAIL_BYTES, Input, damage
 from lading.formats.parquet.thrift import structs_of_list
@@ -190,7 +191,7 @@ def read_footer(file: Input, *, inside: bool = True) -> Footer:
 
     Raises:
         CorruptShard: it is damaged, or the file is not a Parquet file.
-        DataError: it is encrypted.
+        DataError: it is encrypted, or has a type that pyarrow does not have.
         LimitExceeded: it is larger than `footer_bytes`, has more columns than `table_columns`, or more rows than
             `bare_rows` beyond what the file can hold.
     """
@@ -199,12 +200,13 @@ def read_footer(file: Input, *, inside: bool = True) -> Footer:
     reader = pq.ParquetReader()
     with damage(file.path, "the footer", offset=start):
         # A list of a footer cannot have more elements than the footer has bytes, so a false count allocates nothing.
-        reader.open(
-            file.handle,
-            pre_buffer=False,
-            thrift_string_size_limit=max(length, _MIN_THRIFT_BYTES),
-            thrift_container_size_limit=max(length, 1),
-        )
+        with supported(file.path, start):
+            reader.open(
+                file.handle,
+                pre_buffer=False,
+                thrift_string_size_limit=max(length, _MIN_THRIFT_BYTES),
+                thrift_container_size_limit=max(length, 1),
+            )
         schema = reader.metadata.schema
         found = len(schema)
         if found > file.limits.table_columns:
