@@ -77,34 +77,36 @@ class QuoteState:
         meant, escapes = self._meant(codes)
         if self._size < len(BOM):
             self._head += codes[: len(BOM)].tobytes()
-        quotes = np.flatnonzero(meant == _QUOTE)
-        within = np.zeros(size, np.bool_)
-        if len(quotes) or self._state == _INSIDE:
-            self._fill(meant, quotes, within)
-        elif size:
-            self._state = _OUTSIDE
+        within = self._within(meant)
         if size:
             self._before = int(meant[-1])
         self._size += size
         return meant, within, escapes
 
-    def _fill(self, meant: NDArray[np.uint8], quotes: NDArray[np.int64], within: NDArray[np.bool_]) -> None:
-        before = np.where(quotes > 0, meant[quotes - 1], self._before) if len(quotes) else np.empty(0, np.uint8)
-        opens = (before == ord(self._dialect.delimiter)) | (before == _LF) | (before == _CR)
-        opens |= (quotes == len(BOM) - self._size) & (self._head[: len(BOM)] == BOM)
-        doubles = before == _QUOTE
-        doubles &= (quotes > 0) | (self._state != _OUTSIDE)
-        count = np.arange(len(quotes)) + (self._state == _INSIDE)
-        if (opens | doubles)[count % 2 == 0].all():
-            state = np.where(count % 2 == 0, _INSIDE, _CLOSED)
-        else:
-            state = _states(np.where(opens, _OPENS, np.where(doubles, _DOUBLES, _PLAIN)), self._state)
-        bounds = np.concatenate([[0], quotes, [len(meant)]])
-        known = np.concatenate([[self._state], state])
-        within[:] = np.repeat(known == _INSIDE, np.diff(bounds))
-        # Only a quote right behind a closing one doubles it.
-        closed_last = len(quotes) and known[-1] == _CLOSED and quotes[-1] == len(meant) - 1
-        self._state = _INSIDE if known[-1] == _INSIDE else _CLOSED if closed_last else _OUTSIDE
+    def _within(self, meant: NDArray[np.uint8]) -> NDArray[np.bool_]:
+        """Return which bytes stand in quotes, and keep the state behind them."""
+        quotes: NDArray[np.bool_] = meant == _QUOTE
+        first, size = self._state, len(meant)
+        if not size:
+            return quotes
+        if not quotes.any():
+            self._state = _INSIDE if first == _INSIDE else _OUTSIDE
+            return np.full(size, first == _INSIDE)
+        ends = (ord(self._dialect.delimiter), _LF, _CR)
+        begins = np.append(self._before in ends, np.logical_or.reduce([meant[:-1] == end for end in ends]))
+        if self._size <= len(BOM) < self._size + size and self._head[: len(BOM)] == BOM:
+            begins[len(BOM) - self._size] = True
+        doubles = np.append(first == _CLOSED, quotes[:-1])
+        within = np.logical_xor.accumulate(quotes) ^ (first == _INSIDE)
+        closed = bool(quotes[-1])
+        if (quotes & within & ~begins & ~doubles).any():  # a quote that would open a value stands inside one
+            places = np.flatnonzero(quotes)
+            kinds = np.where(begins[places], _OPENS, np.where(doubles[places], _DOUBLES, _PLAIN))
+            states = np.append(np.uint8(first), _states(kinds, first))
+            within = np.repeat(states == _INSIDE, np.diff(np.concatenate([[0], places, [size]])))
+            closed = closed and int(states[-1]) == _CLOSED
+        self._state = _INSIDE if within[-1] else _CLOSED if closed else _OUTSIDE
+        return within
 
     def _meant(self, codes: NDArray[np.uint8]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
         """Return the bytes, with zeros for escaped ones and for plain quotes, and where the active escapes are."""
@@ -113,15 +115,18 @@ class QuoteState:
             return codes, escapes
         meant = codes.copy()
         if escape and len(codes):
-            marks = codes == ord(escape)
-            places = np.arange(len(codes))
-            start = -1 - self.escaping  # an escape before the piece lengthens the run that it begins with
-            run = places - np.maximum.accumulate(np.where(marks, start, places)) if marks.any() else places * 0
-            active = marks & (run % 2 == 1)
-            escaped = np.append(self.escaping, active[:-1])
-            self.escaping = bool(active[-1])
-            escapes = np.flatnonzero(active)
-            meant[escaped | active] = 0
+            marks = np.flatnonzero(codes == ord(escape))
+            number = np.arange(len(marks))
+            begins = np.append(True, np.diff(marks) != 1)[: len(marks)]  # of runs of escapes
+            place = number - np.maximum.accumulate(np.where(begins, number, 0))
+            if self.escaping and len(marks) and marks[0] == 0:
+                place += place == number  # the first of them is escaped
+            escapes = marks[place % 2 == 0]
+            meant[escapes] = 0
+            meant[(escapes + 1)[escapes + 1 < len(codes)]] = 0
+            if self.escaping:
+                meant[0] = 0
+            self.escaping = bool(len(escapes)) and int(escapes[-1]) == len(codes) - 1
         if not self._dialect.quotes:
             meant[meant == _QUOTE] = 0
         return meant, escapes
