@@ -489,8 +489,8 @@ def test_a_broken_text_is_bad_data() -> None:
             encode(feature, b"\xff")
 
 
-def test_some_features_are_only_read_and_videos_in_files_need_a_folder() -> None:
-    with pytest.raises(UsageError, match="Encoded"):
+def test_values_of_mds_are_checked_and_videos_in_files_need_a_folder() -> None:
+    with pytest.raises(DataError, match="ends too early"):
         encode(Encoded("pil"), b"x")
     with pytest.raises(UsageError, match="assets"):
         encode(Video("path"), b"x")

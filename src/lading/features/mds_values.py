@@ -98,13 +98,13 @@ def encode_mds(encoding: str, value: Any) -> bytes | str:
         DataError: bytes that are nothing of the encoding.
         WrongType: a value of another kind.
     """
-    if isinstance(value, (bytes, bytearray, memoryview)) and encoding in (*_DECODERS, _PICKLE):
+    array = parse_array(encoding)
+    if isinstance(value, (bytes, bytearray, memoryview)) and (encoding in (*_DECODERS, _PICKLE) or array is not None):
         if encoding != _PICKLE:
             decode_mds(encoding, bytes(value))
         return bytes(value)
     if encoding in _ENCODERS:
         return _ENCODERS[encoding](value)
-    array = parse_array(encoding)
     if array is None:
         raise Unrepresentable("lading writes no pickles", expected="another encoding of MDS", found=encoding)
     return _array_bytes(value, *array)

@@ -624,7 +624,7 @@ def encode(feature: Feature, value: Any, *, assets: str | None = None) -> Any:
 
     Raises:
         Unrepresentable: the feature cannot hold this value.
-        UsageError: values of this feature can only be read (`Encoded`, `Place`), or `assets` is missing.
+        UsageError: values of this feature can only be read (`Place`), or `assets` is missing.
         NotFound, StoreError: a file that the value names cannot be read.
     """
     if value is None:

@@ -46,7 +46,7 @@ def check_shard(file: ShardFile, options: ReadOptions, level: Level) -> Iterator
         yield from (Finding.of(error) for error in [find_behind(tar)] if error is not None)
     if NO_END in (file.reported or {}):
         yield from (Finding.of(error) for error in [find_open_end(tar)] if error is not None)
-    if RETURNING in (file.reported or {}) and file.view == "samples" and not options.regroup:
+    if RETURNING in (file.reported or {}) and not options.regroup:
         pieces = pieces_by_headers(tar, lower_case=options.lower_case)
         if pieces is not None:
             yield Finding.of(in_pieces(tar.path, pieces))
