@@ -935,12 +935,14 @@ class Written:
         reduced_columns: columns that are read back incompletely.
         needs_schema: these rows are restored exactly only with their columns, which the manifest stores. A format with
             `keeps_types=False` needs no mention.
+        asked_fields: columns that the options declare, as samples are to be encoded for them; None if there are none.
     """
 
     read_options: Mapping[str, Any] = field(default_factory=dict)
     text_columns: Sequence[str] = ()
     reduced_columns: Sequence[str] = ()
     needs_schema: bool = False
+    asked_fields: pa.Schema | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -1000,10 +1002,6 @@ class Format(ABC, Generic[R, W]):
     @abstractmethod
     def open(self, file: ShardFile, options: R) -> ShardReader:
         """Open one shard."""
-
-    def asked_fields(self, options: W) -> pa.Schema | None:
-        """Return the columns that options of writing declare, as samples are to be encoded for them; None if none."""
-        return None
 
     def media_folders(self, options: R) -> tuple[Sequence[str], Sequence[str]]:
         """Return the folders that hold media of shards, and further folders that shards may lead to."""

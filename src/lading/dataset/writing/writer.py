@@ -233,7 +233,7 @@ class DatasetWriter:
 
     @cached_property
     def _encoders(self) -> Encoders:
-        asked = self._kind.format.asked_fields(self._kind.options)
+        asked = self._kind.format.written(pa.schema([]), self._kind.options).asked_fields
         given = self._given_schema
         fields = [field for field in asked or () if given is None or field.name not in given.names]
         return Encoders(pa.schema([*(given or ()), *fields]) if fields else given)

@@ -39,6 +39,7 @@ from lading.formats.base import (
     Recovered,
     ShardFacts,
     ShardFile,
+    Written,
     map_file,
     two_sinks,
 )
@@ -118,9 +119,9 @@ class MdsFormat(Format[ReadOptions, WriteOptions]):
         """
         return MdsReader(file, options)
 
-    def asked_fields(self, options: WriteOptions) -> pa.Schema | None:
+    def written(self, schema: pa.Schema, options: WriteOptions) -> Written:
         """Return the columns whose encodings are asked for."""
-        return asked_fields(options.columns or {})
+        return Written(asked_fields=asked_fields(options.columns or {}))
 
     def check(self, file: ShardFile, options: ReadOptions, level: Level) -> Iterator[Finding]:
         """Yield where the header contradicts the index, and a compressed copy with other bytes."""
