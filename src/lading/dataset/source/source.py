@@ -27,6 +27,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lading.arrow.free_memory import no_cycles
+from lading.dataset.source.foreign import MarkedTables
 from lading.dataset.source.split_names import splits_of_names
 from lading.errors import DataError, NotFound, SeveralSplits, SourceNotFound, StoreError, UnknownFormat, UsageError
 from lading.formats.base import AnyFormat, ListedShard, SplitList
@@ -475,6 +476,8 @@ def _list_folder(
     if listed is not None:
         return listed
     found = _look_through(store, root, limits, inside)
+    if not (asked.format and get_format(asked.format).info.lists_files):
+        found.tables.refuse(lambda path: read_head(store, path))
     loose = _format_of_loose(found, asked)
     if loose is not None:
         return _list_folder_of_files(store, root, loose, found, asked)
@@ -600,12 +603,13 @@ def _no_shard(folder: str, files: Sequence[FileInfo], named: str) -> SourceNotFo
 
 @dataclass(slots=True)
 class _Found:
-    """What lies below a folder: files that are not hidden, folders with a manifest, and lists of splits."""
+    """What lies below a folder: files that are not hidden, folders with a manifest, lists of splits, and tables."""
 
     files: list[FileInfo] = field(default_factory=list)
     datasets: dict[str, None] = field(default_factory=dict)
     split_lists: set[str] = field(default_factory=set)
     hidden: int = 0
+    tables: MarkedTables = field(default_factory=MarkedTables)
 
 
 def _path_in(store: Store, folder: str, name: str) -> str:
@@ -626,6 +630,7 @@ def _look_through(store: Store, root: str, limits: Limits, inside: Sequence[File
             raise _several_splits(store, info.path, root, limits)
         if info.path.endswith(lists):
             found.split_lists.add(info.path)
+        found.tables.look_at(info.path, parts)
         if is_hidden(parts):
             found.hidden += 1
         else:

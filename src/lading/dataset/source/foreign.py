@@ -1,0 +1,102 @@
+"""Folders that other programs lay out, known by the names of their files.
+
+A folder of a table format holds more than its rows: old rows, deleted rows, and files about the table. Only the log of
+the table says which rows count, so its files are no dataset by themselves.
+
+Sources: Delta Lake's PROTOCOL.md; Iceberg's spec.md (naming of metadata files); Hudi's tech-specs; Paimon's
+specification; Lance's format.md; LeRobot 0.4, datasets/utils.py.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from lading.errors import UnknownFormat
+
+__all__ = ["MarkedTables", "TableLayout"]
+
+
+@dataclass(frozen=True, slots=True)
+class TableLayout:
+    """A kind of table.
+
+    Attributes:
+        name: its name in errors.
+        folder: the folder that each of its tables has.
+        mark: regular expression of the names of files in this folder that tell it from a folder of the same name.
+        library: advice for reading the rows.
+        plain: how a user names the plain files of a table, with `{table}` for its folder; empty if lading reads none.
+        says: regular expression of the head of such a file, if its name could be chance.
+    """
+
+    name: str
+    folder: str
+    mark: str
+    library: str
+    plain: str = ""
+    says: bytes = b""
+
+
+_EVERY_PARQUET = "'{table}/**/*.parquet'"
+_LAYOUTS = (
+    TableLayout("a Delta Lake table", "_delta_log", r"\d+\..+|_last_checkpoint",
+                "Read its rows with the package deltalake: DeltaTable(folder).to_pyarrow_table().", _EVERY_PARQUET),
+    TableLayout("an Apache Iceberg table", "metadata", r"(?:v\d+|\d{5,}-.+)(?:\.gz)?\.metadata\.json(?:\.gz)?",
+                "Read its rows with the package pyiceberg: StaticTable.from_metadata(file).scan().", "'{table}/data'"),
+    TableLayout("an Apache Iceberg table", "metadata", r".+\.metadata\.json",
+                "Read its rows with the package pyiceberg: StaticTable.from_metadata(file).scan().", "'{table}/data'",
+                rb'"(?:format-version|table-uuid)"'),
+    TableLayout("an Apache Hudi table", ".hoodie", r".+",
+                "Read its rows with the package hudi: HudiTableBuilder.from_base_uri(folder).build().",
+                _EVERY_PARQUET),
+    TableLayout("an Apache Paimon table", "snapshot", r"(?:snapshot-\d+|EARLIEST|LATEST)",
+                "Read its rows with the package pypaimon.", _EVERY_PARQUET),
+    TableLayout("a Lance dataset", "_versions", r".+\.manifest",
+                "Read its rows with the package pylance: lance.dataset(folder)."),
+    TableLayout("a Lance dataset", "_transactions", r".+\.txn",
+                "Read its rows with the package pylance: lance.dataset(folder)."),
+    TableLayout("a LeRobot dataset", "meta", r"info\.json",
+                "Read its episodes with the package lerobot: LeRobotDataset(name, root=folder).", "'{table}/data'",
+                rb'"(?:codebase_version|total_episodes)"'),
+    TableLayout("a LeRobot dataset", "meta_data", r"info\.json",
+                "Read its episodes with the package lerobot: LeRobotDataset(name, root=folder).", "'{table}/data'",
+                rb'"(?:codebase_version|total_episodes)"'),
+)  # fmt: skip
+_FOLDERS = frozenset(layout.folder for layout in _LAYOUTS)
+
+
+@dataclass(slots=True)
+class MarkedTables:
+    """Tables below a folder, as the names of their files tell them: one file for each kind and table."""
+
+    marks: dict[tuple[TableLayout, str], str] = field(default_factory=dict)
+
+    def look_at(self, path: str, parts: Sequence[str]) -> None:
+        """Look at the name of a file: its path, and its path below the folder that was named, cut at slashes."""
+        if _FOLDERS.isdisjoint(parts):
+            return
+        for layout in _LAYOUTS:
+            if layout.folder in parts[:-1]:
+                below = "/".join(parts[parts.index(layout.folder) + 1 :])
+                if re.fullmatch(layout.mark, below):
+                    table = path[: len(path) - len(below) - len(layout.folder) - 1].rstrip("/")
+                    self.marks.setdefault((layout, table), path)
+
+    def refuse(self, head_of: Callable[[str], bytes]) -> None:
+        """Raise UnknownFormat that names the first table, and what reads it.
+
+        Tables lie in the folder, or below it.
+
+        Args:
+            head_of: returns the first bytes of a file, which tell tables whose files have usual names.
+        """
+        for (layout, table), path in self.marks.items():
+            if not layout.says or re.search(layout.says, head_of(path)):
+                plain = f" To read its plain files all the same, name them: {layout.plain.format(table=table)}."
+                raise UnknownFormat(
+                    f"the folder is {layout.name}, and its files hold more than its rows",
+                    file=table, expected="a folder whose files are all data", found=path,
+                    advice=layout.library + (plain if layout.plain else ""),
+                )  # fmt: skip

@@ -1,0 +1,86 @@
+"""Folders that other programs lay out: tables with a log, and several datasets in one cache."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import lading
+from lading.errors import UnknownFormat
+from lading.storage.base import Store, write_file
+from lading.storage.memory import MemoryStore
+from lading.storage.stores import Stores
+from lading.testing import CountingStore
+
+
+def put(root: Path, *names: str, **columns: list[int]) -> Path:
+    """Write files of these names: Parquet files count up in a column n, others are empty JSON."""
+    for number, name in enumerate(names):
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        if name.endswith(".parquet"):
+            pq.write_table(pa.table(columns or {"n": [number]}), root / name)
+        else:
+            (root / name).write_text("{}")
+    return root
+
+
+def read(source: object, **opening: object) -> list[int]:
+    with lading.open(source, **opening) as dataset:  # type: ignore[arg-type]
+        return [row["n"] for row in dataset]
+
+
+# Names as these programs write them; see the sources in foreign.py.
+@pytest.mark.parametrize(
+    "names, kind, library, plain",
+    [
+        (["part-0.parquet", "day=1/part-1.parquet", "_delta_log/00000000000000000000.json"],
+         "Delta Lake", "deltalake", "**/*.parquet"),
+        (["part-0.parquet", "_delta_log/00000000000000000010.checkpoint.parquet"],
+         "Delta Lake", "deltalake", "**/*.parquet"),
+        (["data/0.parquet", "metadata/00000-9d3b2d4e-4b4c-4b6e-8a54-4e0f9a1f1c5c.metadata.json"],
+         "Iceberg", "pyiceberg", "data"),
+        (["data/0.parquet", "metadata/v3.gz.metadata.json"], "Iceberg", "pyiceberg", "data"),
+        (["a_0-1-0_1.parquet", ".hoodie/hoodie.properties", ".hoodie/timeline/2.commit"], "Hudi", "hudi", "*.parquet"),
+        (["bucket-0/data-0.parquet", "snapshot/snapshot-1", "schema/schema-0"], "Paimon", "pypaimon", "**/*.parquet"),
+        (["data/0.lance", "_versions/1.manifest", "_deletions/0-1-2.arrow"], "Lance", "pylance", ""),
+        (["data/0.lance", "_transactions/0-ab.txn"], "Lance", "pylance", ""),
+    ],
+)  # fmt: skip
+def test_a_table_with_a_log_is_named(tmp_path: Path, names: list[str], kind: str, library: str, plain: str) -> None:
+    table = put(tmp_path / "warehouse" / "table", *names)
+    for source in (table, tmp_path / "warehouse"):
+        for opening in ({}, {"format": "parquet"}):
+            with pytest.raises(UnknownFormat, match=kind) as told:
+                lading.open(source, **opening)  # type: ignore[arg-type]
+            assert told.value.file == str(table)
+            assert library in str(told.value.advice)
+    if plain:  # the advice works
+        assert f"'{table}/{plain}'" in str(told.value.advice)
+        assert len(read(table / plain)) >= 1
+
+
+def test_lerobot_is_known_by_its_facts(tmp_path: Path) -> None:
+    root = put(tmp_path / "lr", "data/chunk-000/file-000.parquet", "meta/tasks.parquet", "meta/info.json")
+    assert len(read(root)) == 2  # info.json says nothing of LeRobot
+    (root / "meta/info.json").write_text('{"codebase_version": "v3.0", "fps": 30}')
+    with pytest.raises(UnknownFormat, match=r"LeRobot.*lr/data'"):
+        lading.open(root)
+    assert read(root / "data") == [0]
+
+
+def test_tables_in_a_remote_folder_take_no_request_more() -> None:
+    far: Store = MemoryStore()
+    for name in ("part-0.parquet", "_delta_log/00000000000000000000.json"):
+        write_file(far, f"memory://many/{name}", [b"{}"])
+    counting = CountingStore(far)
+    with pytest.raises(UnknownFormat, match="Delta"):
+        lading.open("memory://many", stores=Stores({"memory://": counting}))
+    assert counting.requests["walk"] <= 2  # of them one for a manifest
+
+
+def test_names_like_those_of_tables_that_are_none(tmp_path: Path) -> None:
+    names = ["a.parquet", "snapshot/b.parquet", "metadata/c.metadata.json", "meta/d.json", "_versions/notes.txt"]
+    assert len(read(put(tmp_path / "own", *names))) == 2
