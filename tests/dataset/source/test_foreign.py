@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pyarrow as pa
@@ -9,11 +10,12 @@ import pyarrow.parquet as pq
 import pytest
 
 import lading
-from lading.errors import UnknownFormat
+from lading.errors import UnknownFormat, UsageError
 from lading.storage.base import Store, write_file
 from lading.storage.memory import MemoryStore
 from lading.storage.stores import Stores
 from lading.testing import CountingStore
+from tars import tar_of
 
 
 def put(root: Path, *names: str, **columns: list[int]) -> Path:
@@ -84,3 +86,48 @@ def test_tables_in_a_remote_folder_take_no_request_more() -> None:
 def test_names_like_those_of_tables_that_are_none(tmp_path: Path) -> None:
     names = ["a.parquet", "snapshot/b.parquet", "metadata/c.metadata.json", "meta/d.json", "_versions/notes.txt"]
     assert len(read(put(tmp_path / "own", *names))) == 2
+
+
+def build(cache: Path, *names: str) -> None:
+    """Write folders as builders of datasets leave them: streams that `dataset_info.json` names, a split each."""
+    for number, name in enumerate(names):
+        folder = cache / "json" / name / "0.0.0" / "d78d"
+        folder.mkdir(parents=True)
+        with pa.ipc.new_stream(folder / "json-train.arrow", pa.schema({"n": pa.int64()})) as stream:
+            stream.write(pa.record_batch({"n": [number]}))
+        splits = {"train": {"name": "train", "num_examples": 1, "dataset_name": "json"}}
+        (folder / "dataset_info.json").write_text(json.dumps({"builder_name": "json", "splits": splits}))
+
+
+@pytest.mark.parametrize("opening", [{}, {"split": "train"}, {"format": "arrow"}])
+def test_several_caches_of_builders_are_listed(tmp_path: Path, opening: dict[str, str]) -> None:
+    build(tmp_path, "default-1", "default-2")
+    with pytest.raises(UsageError, match=r"several datasets.*default-1/0.0.0/d78d, .*default-2/0.0.0/d78d") as told:
+        lading.open(tmp_path, **opening)  # type: ignore[arg-type]
+    assert read(str(told.value.advice).split(": ")[1], **opening) == [0]
+    assert read(tmp_path / "json/default-2", **opening) == [1]
+
+
+def test_a_cache_that_is_being_built_is_left_out(tmp_path: Path) -> None:
+    build(tmp_path, "default-1", "default-2")
+    unfinished = tmp_path / "json/default-2/0.0.0/d78d"
+    unfinished.rename(unfinished.with_name("d78d.incomplete"))
+    assert read(tmp_path) == [0]
+
+
+def test_several_revisions_in_the_cache_of_the_hub_are_listed(tmp_path: Path) -> None:
+    hub = tmp_path / "hub" / "datasets--me--set"
+    put(hub, "refs/main", *(f"snapshots/{each * 40}/data/train-00000-of-00001.parquet" for each in "ab"))
+    with pytest.raises(UsageError, match=f"several datasets.*snapshots/{'a' * 40}, .*snapshots/{'b' * 40}"):
+        lading.open(tmp_path, split="train")
+    assert read(hub / "snapshots" / ("a" * 40)) == [1]
+
+
+def test_several_datasets_of_energon_are_listed(tmp_path: Path) -> None:
+    for name in "ab":
+        (tmp_path / name / ".nv-meta").mkdir(parents=True)
+        (tmp_path / name / "0.tar").write_bytes(tar_of(("0.txt", b"text")))
+        (tmp_path / name / ".nv-meta/split.yaml").write_text("split_parts: {train: [0.tar]}\nexclude: []\n")
+    with pytest.raises(UsageError, match="several datasets"):
+        lading.open(tmp_path)
+    assert len(lading.open(tmp_path / "a")) == 1

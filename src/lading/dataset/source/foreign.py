@@ -10,12 +10,19 @@ specification; Lance's format.md; LeRobot 0.4, datasets/utils.py.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from lading.errors import UnknownFormat
 
-__all__ = ["MarkedTables", "TableLayout"]
+__all__ = ["UNFINISHED", "MarkedTables", "TableLayout", "revisions_of"]
+
+UNFINISHED = ".incomplete"
+"""Ending of the folders that Hugging Face's datasets builds a cache in."""
+
+_REVISION = re.compile(
+    r"((?:.*/)?(?:(?:datasets|models|spaces)--[^/]+/snapshots/[^/]+|snapshots/[0-9a-f]{40}))(?:/.*)?"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,3 +107,8 @@ class MarkedTables:
                     file=table, expected="a folder whose files are all data", found=path,
                     advice=layout.library + (plain if layout.plain else ""),
                 )  # fmt: skip
+
+
+def revisions_of(folders: Iterable[str]) -> set[str]:
+    """Return the folders of revisions, in the cache of Hugging Face's hub, that these folders lie in."""
+    return {match[1] for folder in folders if (match := _REVISION.fullmatch(folder))}

@@ -27,7 +27,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lading.arrow.free_memory import no_cycles
-from lading.dataset.source.foreign import MarkedTables
+from lading.dataset.source.foreign import UNFINISHED, MarkedTables, revisions_of
 from lading.dataset.source.split_names import splits_of_names
 from lading.errors import DataError, NotFound, SeveralSplits, SourceNotFound, StoreError, UnknownFormat, UsageError
 from lading.formats.base import AnyFormat, ListedShard, SplitList
@@ -497,6 +497,7 @@ def _list_folder(
         table = _table(_split_of(root, splits.shards, asked.split), path)
         left_out = {**left_out, **splits.left_out}
         return Listing(table, folder=root, format=fmt.name, split_list=path, left_out=left_out)
+    _refuse_several_caches(root, fmt, found, infos)
     named = splits_of_names([info.path[len(root) :].strip("/") for info in infos])
     if asked.split or len(named) > 1:
         numbers = _split_of(root, named, asked.split)
@@ -691,6 +692,29 @@ def _listed_by_splits(
     return None
 
 
+def _refuse_several_caches(root: str, fmt: AnyFormat, found: _Found, infos: Sequence[FileInfo]) -> None:
+    """Raise UsageError for several datasets of a peer below a folder: rows of one name of a split would be mixed.
+
+    They are folders with a list of splits of their own, and revisions of repositories in the cache of the hub. Saved
+    datasets, which have an index, are known by that.
+    """
+    names, folders = {info.path for info in found.files}, {os.path.dirname(info.path) for info in infos}
+    listed = {path[: -len(name) - 1] for path in found.split_lists for name in fmt.info.split_lists
+              if path.endswith(f"/{name}")}  # fmt: skip
+    listed = {place for place in listed if names.isdisjoint(f"{place}/{name}" for name in fmt.info.index_names)}
+    for places in (revisions_of(folders), {place for place in listed if _holds(place, folders)}):
+        if len(places) > 1:
+            several = sorted(places)
+            more = f" and {len(several) - _FEW} more" if len(several) > _FEW else ""
+            raise UsageError("the folder holds several datasets", file=root, expected="one of them",
+                             found=", ".join(several[:_FEW]) + more,
+                             advice=f"Open one by its folder: {several[0]}")  # fmt: skip
+
+
+def _holds(place: str, folders: Iterable[str]) -> bool:
+    return any(folder == place or folder.startswith(f"{place}/") for folder in folders)
+
+
 def _media_of(fmt: AnyFormat, files: Sequence[FileInfo]) -> tuple[str, ...]:
     """The formats that have files with media among these, and endings of shards like this format."""
     candidates = [known for known in all_formats() if known.info.beside]
@@ -826,7 +850,8 @@ _OF_PROGRAMS = {"_temporary", "_delta_log", "__MACOSX"}
 
 def is_hidden(parts: Sequence[str]) -> bool:
     """Whether a path below a folder, cut at its slashes, is not meant where that folder is named."""
-    return any(part.startswith((".", FOLDER)) or part in _OF_PROGRAMS for part in parts)
+    own = any(part.startswith((".", FOLDER)) or part in _OF_PROGRAMS for part in parts)
+    return own or any(part.endswith(UNFINISHED) for part in parts[:-1])
 
 
 def claimed_by(path: str) -> AnyFormat | None:
