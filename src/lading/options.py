@@ -207,6 +207,8 @@ class ReadOptions:
             bytes of the first file decide.
         split: Split to read, such as train: the folder of this name, or the files whose names tell it. By default all
             of the source, which must be one split.
+        config: Config (subset) to read of a repository of Hugging Face's hub, as its README.md lists them. By default
+            the only one, or the one that is marked as the default.
         view: Take rows as samples, or as interleaved items of documents. By default the data decide.
         options: Option of the source's format or of interleaved documents, as listed by 'lading formats'.
         interleaved: Names of fields and policies for interleaved data. Refused where the data are not interleaved.
@@ -228,6 +230,7 @@ class ReadOptions:
 
     format: str | None = field(default=None, metadata=cli("--from", "FORMAT", aliases=("--source-format", "--format")))
     split: str | None = field(default=None, metadata=cli("--split", "NAME"))
+    config: str | None = field(default=None, metadata=cli("--config", "NAME"))
     view: str | None = field(default=None, metadata=cli("--view", "VIEW"))
     options: Mapping[str, Any] | None = field(
         default=None, metadata=cli("--option", "NAME=VALUE", aliases=("--source-option",), repeatable=True)
@@ -260,6 +263,8 @@ class ReadOptions:
 
         if self.view is not None and self.view not in VIEWS:
             raise UsageError("no such view", expected=" or ".join(VIEWS), found=repr(self.view))
+        if self.config is not None and not isinstance(self.config, str):
+            raise UsageError("a config is named by a text", found=f"config={self.config!r:.80}")
         if self.on_bad_shard not in get_args(OnBadShard):
             raise UsageError("no such policy", expected=" or ".join(get_args(OnBadShard)),
                              found=f"on_bad_shard={self.on_bad_shard!r}")  # fmt: skip

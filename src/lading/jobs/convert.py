@@ -58,6 +58,7 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
     format: str | None = None,  # noqa: A002 - the word users know
     source_format: str | None = None,
     split: str | None = None,
+    config: str | None = None,
     view: str | None = None,
     columns: Sequence[str] | None = None,
     where: str | pc.Expression | None = None,
@@ -128,6 +129,7 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
         format: format to write. By default the ending of the destination names it.
         source_format: format of the source, if it is not detected.
         split: split to convert, as for `lading.open`.
+        config: config to convert, as for `lading.open`.
         view: `samples` or `interleaved`. By default the data decide.
         columns: columns to keep, besides keys and reserved columns. None keeps all.
         where: condition on rows (`lading.content.conditions`), or an Arrow expression. Other rows are dropped.
@@ -221,9 +223,10 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
     job = ConversionJob(
         "",
         ReadOptions(
-            format=source_format, split=split, view=view, options=source_options, interleaved=interleaved,
-            fields=fields, regroup=regroup, roots=roots, schema=schema, schema_overrides=schema_overrides,
-            hive_partitioning=hive_partitioning, stores=stores, on_bad_shard=on_bad_shard, limits=limits,
+            format=source_format, split=split, config=config, view=view, options=source_options,
+            interleaved=interleaved, fields=fields, regroup=regroup, roots=roots, schema=schema,
+            schema_overrides=schema_overrides, hive_partitioning=hive_partitioning, stores=stores,
+            on_bad_shard=on_bad_shard, limits=limits,
         ),
         WriteOptions(**{name: asked[name] for name in WriteOptions.__dataclass_fields__}),
         None if columns is None else tuple(columns),

@@ -112,6 +112,7 @@ def salvage(  # noqa: PLR0913 - one argument a decision of the user; all but two
     format: str | None = None,  # noqa: A002 - the word users know
     source_format: str | None = None,
     split: str | None = None,
+    config: str | None = None,
     view: str | None = None,
     shard_size: int | str | None = None,
     max_batch_bytes: int | str = "128MB",
@@ -149,6 +150,7 @@ def salvage(  # noqa: PLR0913 - one argument a decision of the user; all but two
         format: format to write; by default that of the source.
         source_format: format of the source, if it is not recognised.
         split: split to save, as for `lading.open`.
+        config: config to save, as for `lading.open`.
         view: `samples` or `interleaved`; by default the data tell.
         shard_size: size of a shard on disk. By default 256 MB.
         max_batch_bytes: most payload in memory at once.
@@ -182,8 +184,8 @@ def salvage(  # noqa: PLR0913 - one argument a decision of the user; all but two
     sharing = WorkerOptions(workers=workers, executor=executor, address=address)
     stores = Stores.of(stores, storage_options) or Stores()
     read = ReadOptions(
-        format=source_format, view=view, options=source_options, interleaved=interleaved, regroup=regroup,
-        roots=roots, hive_partitioning=hive_partitioning, stores=stores, limits=limits,
+        format=source_format, config=config, view=view, options=source_options, interleaved=interleaved,
+        regroup=regroup, roots=roots, hive_partitioning=hive_partitioning, stores=stores, limits=limits,
     )  # fmt: skip
     source, read = of_split(listed_once(source), replace(read, split=split))
     found, dataset = open_found(source, read)

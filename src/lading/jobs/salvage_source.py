@@ -92,7 +92,7 @@ def find_shards(source: Source, stores: Stores, read: ReadOptions) -> FoundShard
     if kept is not None:
         listing = list_kept(kept, folder)
     else:
-        asked = Asked(get_format(by_name).name if by_name else "", read.split or "")
+        asked = Asked(get_format(by_name).name if by_name else "", read.split or "", read.config or "")
         listed = _by_lists(source, stores, findings, limits, asked)
         if listed is None or listed.index_file is None:
             listed = _by_files_beside(names, listed, stores, by_name, limits) or listed

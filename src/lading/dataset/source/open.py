@@ -121,7 +121,7 @@ def of_split(source: Source, read: ReadOptions) -> tuple[Source, ReadOptions]:
     Raises:
         UsageError: the split is not a text.
     """
-    place = split_source(source, read.split, read.stores)
+    place = source if read.config else split_source(source, read.split, read.stores)
     return (source, read) if place is source else (place, replace(read, split=None))
 
 
@@ -142,6 +142,7 @@ def open_dataset(  # noqa: PLR0913 - one argument a decision of the user; all bu
     *,
     format: str | None = None,  # noqa: A002 - the word users know
     split: str | None = None,
+    config: str | None = None,
     view: str | None = None,
     options: Mapping[str, Any] | None = None,
     interleaved: InterleavedOptions | None = None,
@@ -171,6 +172,8 @@ def open_dataset(  # noqa: PLR0913 - one argument a decision of the user; all bu
         format: format of the source. By default the name and first bytes of the first file decide.
         split: the split to read: the folder of this name, or the files whose names tell it, as Hugging Face's datasets
             finds them. By default all of the source, which must be one split.
+        config: the config (subset) to read of a repository of Hugging Face's hub, as its `README.md` lists them. By
+            default the only one, or the one that is marked as the default.
         view: `samples` or `interleaved`. By default the first readable samples decide.
         options: options of the format (`lading formats` lists them).
         interleaved: names of fields and policies for interleaved data. Refused where the data are not interleaved.
@@ -206,10 +209,10 @@ def open_dataset(  # noqa: PLR0913 - one argument a decision of the user; all bu
         raise UsageError("a dataset is open already", advice="Use it as it is.")
     stores = Stores.of(stores, with_cache(storage_options, cache_dir, cache_limit))
     read = ReadOptions(
-        format=format, split=split, view=view, options=options, interleaved=interleaved, fields=fields, regroup=regroup,
-        max_batch_bytes=max_batch_bytes, on_materialize_error=on_materialize_error, roots=roots, schema=schema,
-        schema_overrides=schema_overrides, hive_partitioning=hive_partitioning,
-        stores=stores, on_bad_shard=on_bad_shard, mmap=mmap, limits=limits,
+        format=format, split=split, config=config, view=view, options=options, interleaved=interleaved, fields=fields,
+        regroup=regroup, max_batch_bytes=max_batch_bytes, on_materialize_error=on_materialize_error, roots=roots,
+        schema=schema, schema_overrides=schema_overrides, hive_partitioning=hive_partitioning, stores=stores,
+        on_bad_shard=on_bad_shard, mmap=mmap, limits=limits,
     )  # fmt: skip
     return _dataset(listed_once(source), read)
 
@@ -448,7 +451,7 @@ def _listed(source: Source, stores: Stores, read: ReadOptions) -> tuple[Listing,
     """
     names, limits = source_names(source, stores), read.limits
     is_one = len(names) == 1
-    if is_one and not read.split and without_query(names[0]) == names[0]:
+    if is_one and not read.split and not read.config and without_query(names[0]) == names[0]:
         store, path = resolve(names[0].rstrip("/"), stores)
         pattern = not is_local(store) and ("*" in path or "{" in path)  # a server is not asked for such names
         kept = None if pattern else load_manifest(store, path, limits=limits)
@@ -456,7 +459,9 @@ def _listed(source: Source, stores: Stores, read: ReadOptions) -> tuple[Listing,
             return list_kept(kept[1], path), kept
     format_name = get_format(read.format).name if read.format else ""
     roots = tuple(os.fspath(root) for root in read.roots)
-    asked = Asked(format_name, read.split or "", missing_too=read.on_bad_shard == "skip", roots=roots)
+    asked = Asked(
+        format_name, read.split or "", read.config or "", missing_too=read.on_bad_shard == "skip", roots=roots
+    )
     listing, folders = list_source(source, stores, limits, asked), named_folders(source, stores)
     below = listing.datasets
     if not is_one or len(folders) > 1:  # those that an index lists are not known yet

@@ -28,6 +28,7 @@ import pyarrow.compute as pc
 
 from lading.arrow.free_memory import no_cycles
 from lading.dataset.source.foreign import UNFINISHED, MarkedTables, revisions_of
+from lading.dataset.source.hub_configs import CARD, HubConfig, choose_config, read_configs
 from lading.dataset.source.split_names import splits_of_names
 from lading.errors import DataError, NotFound, SeveralSplits, SourceNotFound, StoreError, UnknownFormat, UsageError
 from lading.formats.base import AnyFormat, ListedShard, SplitList
@@ -107,12 +108,14 @@ class Asked:
     Attributes:
         format: name of their format; empty if it is not said.
         split: name of their split; empty for a folder of one dataset.
+        config: name of their config, of those in the folder's README.md; empty for the default.
         missing_too: whether named files that are missing count as shards.
         roots: folders that links of loose files may lead to, besides the folder itself.
     """
 
     format: str = ""
     split: str = ""
+    config: str = ""
     missing_too: bool = False
     roots: tuple[str, ...] = ()
 
@@ -251,6 +254,8 @@ def split_source(source: Source, split: str | None, stores: Stores | None) -> So
     names = [f"{folder}/{split}" for folder in folders]
     if any(_tells_splits(folder, stores) for folder in folders) or not all(_is_named_folder(n, stores) for n in names):
         return source
+    if any(_lists_configs(folder, split, stores) for folder in folders):
+        return source
     return names[0] if len(names) == 1 else names
 
 
@@ -264,6 +269,19 @@ def _tells_splits(folder: str, stores: Stores) -> bool:
     store, path = resolve(folder, stores)
     lists = (f"{path}/{name}" for known in all_formats() for name in known.info.split_lists if "/" in name)
     return any(has_file(store, place) for place in lists)
+
+
+def _lists_configs(folder: str, split: str, stores: Stores) -> bool:
+    """Whether the README.md of a folder lists configs, which say what files a split has; not where lading wrote it."""
+    store, path = resolve(folder, stores)
+    if has_file(store, f"{path}/{split}/{FOLDER}/{MANIFEST_NAME}"):
+        return False
+    try:
+        info = store.head(card := _path_in(store, path, CARD))
+        [data] = store.get_ranges(card, [(0, min(info.size_bytes, DEFAULT_LIMITS.index_bytes))])
+    except NotFound:
+        return False
+    return bool(read_configs(bytes(data), card))
 
 
 def _text(name: object) -> str:
@@ -334,7 +352,7 @@ def _list_pattern(pattern: str, stores: Stores, limits: Limits, asked: Asked) ->
 
 def _named_together(names: Sequence[str], stores: Stores, asked: Asked) -> list[ListedShard] | None:
     """Several shards of one remote store that are named without patterns; else None."""
-    if len(names) == 1 or asked.split or is_local(resolve(names[0], stores)[0]):
+    if len(names) == 1 or asked.split or asked.config or is_local(resolve(names[0], stores)[0]):
         return None
     # A JSON file may be the index of a format.
     if any(_EXPANDED.search(name) or _GLOB.search(name) or name.endswith(".json") for name in names):
@@ -472,10 +490,13 @@ def _list_folder(
     """
     root = folder.rstrip("/") or "/"
     there = None if inside is None else {info.path for info in inside}
-    listed = None if asked.split else _listed_by_index(store, root, limits, asked, there)
+    listed = None if asked.split or asked.config else _listed_by_index(store, root, limits, asked, there)
     if listed is not None:
         return listed
     found = _look_through(store, root, limits, inside)
+    config = _config_of(store, root, found, limits, asked)
+    if config is not None:
+        return _list_config(store, root, config, found, asked)
     if not (asked.format and get_format(asked.format).info.lists_files):
         found.tables.refuse(lambda path: read_head(store, path))
     loose = _format_of_loose(found, asked)
@@ -498,6 +519,17 @@ def _list_folder(
         left_out = {**left_out, **splits.left_out}
         return Listing(table, folder=root, format=fmt.name, split_list=path, left_out=left_out)
     _refuse_several_caches(root, fmt, found, infos)
+    listing = Listing(
+        _table([]), folder=root, datasets=datasets, left_out=left_out, media_of=_media_of(fmt, found.files)
+    )
+    return _listed_by_names(store, listing, fmt, found, infos, limits, asked)
+
+
+def _listed_by_names(
+    store: Store, listing: Listing, fmt: AnyFormat, found: _Found, infos: list[FileInfo], limits: Limits, asked: Asked
+) -> Listing:
+    """The listing of a folder with its shards: those of the split that is asked for, if names of files tell splits."""
+    root, left_out, datasets = listing.folder or "", listing.left_out, listing.datasets
     named = splits_of_names([info.path[len(root) :].strip("/") for info in infos])
     if asked.split or len(named) > 1:
         numbers = _split_of(root, named, asked.split)
@@ -511,7 +543,74 @@ def _list_folder(
             return listed
     _refuse_without_index(store, root, fmt.name, infos)
     table = _table(_shards_of(store, infos, {info.path for info in found.files}))
-    return Listing(table, folder=root, datasets=datasets, left_out=left_out, media_of=_media_of(fmt, found.files))
+    return replace(listing, table=table, datasets=datasets, left_out=left_out)
+
+
+def _config_of(store: Store, root: str, found: _Found, limits: Limits, asked: Asked) -> HubConfig | None:
+    """The config that is meant of those that the README.md of a repository lists; None for other folders.
+
+    It is read only next to shards that lading did not write, and where no loose files are meant.
+
+    Raises:
+        UsageError: there are several configs, and none is chosen; or a config is asked for, and none is listed.
+    """
+    endings = tuple(ending for known in all_formats() for ending in known.info.when_named)
+    configs: list[HubConfig] = []
+    shards = _ending_in(found.files, endings) or any(claimed_by(info.path) is not None for info in found.files)
+    if found.card is not None and shards and not found.datasets and _format_of_loose(found, asked) is None:
+        size = found.card.size_bytes
+        if size > limits.index_bytes:
+            raise limits.exceeded("index_bytes", "the README is too large", file=found.card.path, found=size)
+        [data] = store.get_ranges(found.card.path, [(0, size)])
+        configs = read_configs(bytes(data), found.card.path)
+    if not configs and asked.config:
+        raise UsageError("no configs are listed", file=_path_in(store, root, CARD), found=f"config={asked.config!r}",
+                         expected="a README.md with configs in its YAML, next to shards that lading did not write",
+                         advice="Name the folder or the files of the config instead.")  # fmt: skip
+    return choose_config(configs, asked.config, _path_in(store, root, CARD)) if configs else None
+
+
+def _list_config(store: Store, root: str, config: HubConfig, found: _Found, asked: Asked) -> Listing:
+    """The shards of a config, of the split that is asked for; other shards below the folder are left out.
+
+    Raises:
+        SourceNotFound: no file matches a pattern of the config, or there is no such split.
+        SeveralSplits: it has several splits, and none is asked for.
+    """
+    card = _path_in(store, root, CARD)
+    inside = {info.path[len(root) :].strip("/"): info for info in found.files if info.path != card}
+    below = f"{config.folder}/" if config.folder else ""
+    mine = [name for name in inside if name.startswith(below) and claimed_by(name) is not None]
+    if config.splits:
+        splits = {
+            split: _matching(patterns, list(inside), card) if asked.split in ("", split) else []
+            for split, patterns in config.splits.items()
+        }
+    else:
+        by_name = splits_of_names([name[len(below) :] for name in mine])
+        splits = {split: [mine[number] for number in numbers] for split, numbers in by_name.items()}
+    names = _split_of(root, splits, asked.split) if splits or asked.split else mine
+    if not names:
+        raise SourceNotFound("the config has no shards", file=card, found=config.name)
+    infos, left_out = _of_format(_path_in(store, root, _DEEP), [inside[name] for name in names], asked.format)
+    of_config = {*chain.from_iterable(_matching(each, list(inside), "") for each in config.splits.values())} or {*mine}
+    others = sum(claimed_by(name) is not None for name in inside.keys() - of_config)
+    left_out = {**left_out, **({f"files outside the config {config.name!r}, left out": others} if others else {})}
+    table = _table(_shards_of(store, infos, {info.path for info in found.files}))
+    return Listing(table, folder=root, left_out=left_out)
+
+
+def _matching(patterns: Sequence[str], names: Sequence[str], card: str) -> list[str]:
+    """The names that patterns stand for, in their order. Raises SourceNotFound for a pattern of a card without any."""
+    found: dict[str, None] = {}
+    for pattern in patterns:
+        parts = pattern.split("/")
+        fitting = [name for name in names if name == pattern or _fits(parts, name.split("/"))]
+        if not fitting and card:
+            raise SourceNotFound("no file matches a pattern of the config", file=card, expected=pattern,
+                                 advice="Download these files too, or choose another --config or --split.")  # fmt: skip
+        found |= dict.fromkeys(fitting)
+    return list(found)
 
 
 def _format_of_loose(found: _Found, asked: Asked) -> AnyFormat | None:
@@ -611,6 +710,7 @@ class _Found:
     split_lists: set[str] = field(default_factory=set)
     hidden: int = 0
     tables: MarkedTables = field(default_factory=MarkedTables)
+    card: FileInfo | None = None
 
 
 def _path_in(store: Store, folder: str, name: str) -> str:
@@ -629,6 +729,8 @@ def _look_through(store: Store, root: str, limits: Limits, inside: Sequence[File
             found.datasets["/".join([root.rstrip("/"), *parts[: parts.index(FOLDER)]])] = None
         if parts == [FOLDER, SPLITS_NAME]:
             raise _several_splits(store, info.path, root, limits)
+        if parts == [CARD]:
+            found.card = info
         if info.path.endswith(lists):
             found.split_lists.add(info.path)
         found.tables.look_at(info.path, parts)
@@ -745,9 +847,10 @@ def _split_of(root: str, splits: Mapping[str, _Shards], asked: str) -> _Shards:
 
 
 def _refuse_split(name: str, asked: Asked) -> None:
-    if asked.split:
-        raise UsageError("a split is part of a folder", file=name, found=f"split={asked.split!r}",
-                         advice="Name the folder.")  # fmt: skip
+    for word, given in (("split", asked.split), ("config", asked.config)):
+        if given:
+            raise UsageError(f"a {word} is part of a folder", file=name, found=f"{word}={given!r}",
+                             advice="Name the folder.")  # fmt: skip
 
 
 def write_splits(store: Store, folder: str, splits: Sequence[str]) -> None:

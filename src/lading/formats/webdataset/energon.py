@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 import orjson
 
+from lading.content.yaml_text import parse_yaml
 from lading.errors import DataError, NotFound, errors_at
 from lading.formats.base import ListedShard, SplitList
 from lading.formats.index_json import load_index
@@ -110,23 +111,10 @@ def _load_splits(store: Store, path: str, limits: Limits) -> Mapping[str, Any]:
             raise limits.exceeded("index_bytes", "the list of splits is too large", file=path, found=size)
         [data] = store.get_ranges(path, [(0, size)])
         with errors_at(file=path):
-            told = _parse_yaml(bytes(data))
+            told = parse_yaml(bytes(data))
     if not isinstance(told, dict):
         raise DataError("not a list of splits", file=path, expected="split_parts and exclude", found=repr(told)[:80])
     return told
-
-
-def _parse_yaml(data: bytes) -> Any:
-    """Return a document of YAML as dicts, lists and texts: no scalar has another type, and tags construct nothing."""
-    import yaml
-
-    try:
-        return yaml.load(data, Loader=getattr(yaml, "CBaseLoader", yaml.BaseLoader))  # noqa: S506 - safe: texts only
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        raise DataError("invalid YAML", offset=mark and mark.index, found=" ".join(str(error).split())[:200]) from None
-    except RecursionError:
-        raise DataError("the YAML is nested too deeply") from None
 
 
 def _names(names: object, column: str) -> list[str]:
