@@ -22,6 +22,7 @@ from lading.dataset.source.source import (
     Source,
     claimed_by,
     expanded,
+    is_aside,
     is_hidden,
     list_kept,
     list_source,
@@ -32,6 +33,7 @@ from lading.dataset.source.source import (
     read_head,
     several_formats,
     source_names,
+    table_endings,
     with_partitions,
 )
 from lading.errors import DataError, LadingError, SourceNotFound, StoreError, UnknownFormat, UsageError
@@ -306,7 +308,8 @@ def _formats(paths: Iterable[str]) -> Counter[str]:
 
 
 def _is_seen(folder: str, path: str) -> bool:
-    return not is_hidden(path[len(folder) :].strip("/").split("/"))
+    parts = path[len(folder) :].strip("/").split("/")
+    return not is_hidden(parts) and not is_aside(parts, table_endings())
 
 
 def _recognised(listing: Listing, stores: Stores) -> AnyFormat:

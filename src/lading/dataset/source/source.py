@@ -6,7 +6,7 @@ names that begin with `WDS_` only. `pipe:` commands are refused: data must not r
 folder of this machine as it stands is that, whatever signs are in it.
 
 In globs `**` stands for any number of folders. What begins with a dot, and lading's own `_lading`, is only meant where
-the pattern names it.
+the pattern names it. So are tables whose names begin with `_`, below a folder or a `**`.
 """
 
 from __future__ import annotations
@@ -54,6 +54,7 @@ __all__ = [
     "Source",
     "claimed_by",
     "expanded",
+    "is_aside",
     "is_hidden",
     "list_kept",
     "list_source",
@@ -65,6 +66,7 @@ __all__ = [
     "several_formats",
     "source_names",
     "split_source",
+    "table_endings",
     "with_partitions",
     "write_splits",
 ]
@@ -375,17 +377,7 @@ def _list_one(name: str, stores: Stores, limits: Limits, asked: Asked) -> Listin
     store, path = resolve(name, stores)
     path = native_path(path) if isinstance(store, LocalStore) else path
     if _GLOB.search(without_query(path)) and not (is_local(store) and os.path.lexists(path)):
-        infos, seen = _match(store, path)
-        if not infos:
-            advice = "A bracket that is part of a name is written [[]." if "[" in path else None
-            raise SourceNotFound("no file matches the pattern", file=name, advice=advice)
-        _refuse_split(name, asked)
-        loose = get_format(asked.format) if asked.format else None
-        if loose is not None and loose.info.lists_files:
-            fixed = path[: path.rfind("/", 0, _GLOB.search(path).start()) + 1]  # type: ignore[union-attr] # it matched
-            return _list_loose(store, fixed, loose, infos, asked.roots)
-        infos, left_out = _of_format(name, infos, asked.format)
-        return Listing(_table(_shards_of(store, infos, seen)), left_out=left_out)
+        return _list_glob(store, name, path, asked)
     inside: list[FileInfo] | None = None
     if not is_local(store) and claimed_by(path) is None and without_query(path) == path:
         inside = [*store.walk(path)]
@@ -405,6 +397,26 @@ def _list_one(name: str, stores: Stores, limits: Limits, asked: Asked) -> Listin
     _refuse_split(name, asked)
     listing = _listed_in_json(store, path, info, limits) if path.endswith(".json") else None
     return ListedShard(path, size_bytes=info.size_bytes) if listing is None else listing
+
+
+def _list_glob(store: Store, name: str, path: str, asked: Asked) -> Listing:
+    """The files that a glob means."""
+    infos, seen = _match(store, path)
+    if not infos:
+        advice = "A bracket that is part of a name is written [[]." if "[" in path else None
+        raise SourceNotFound("no file matches the pattern", file=name, advice=advice)
+    _refuse_split(name, asked)
+    loose = get_format(asked.format) if asked.format else None
+    if loose is not None and loose.info.lists_files:
+        fixed = path[: path.rfind("/", 0, _GLOB.search(path).start()) + 1]  # type: ignore[union-attr] # it matched
+        return _list_loose(store, fixed, loose, infos, asked.roots)
+    infos, aside = _seen_by(path, infos)
+    if not infos:
+        raise SourceNotFound("the pattern matches only files whose names begin with _", file=name,
+                             found=count(aside, "file"), advice="Name the files, or write the _.")  # fmt: skip
+    infos, left_out = _of_format(name, infos, asked.format)
+    left_out = {**left_out, **({_ASIDE: aside} if aside else {})}
+    return Listing(_table(_shards_of(store, infos, seen)), left_out=left_out)
 
 
 def _listed_in_json(store: Store, path: str, info: FileInfo, limits: Limits) -> Listing | None:
@@ -438,6 +450,18 @@ def _match(store: Store, pattern: str) -> tuple[list[FileInfo], Container[str]]:
     return fitting, {info.path for info in found}
 
 
+def _seen_by(pattern: str, infos: list[FileInfo]) -> tuple[list[FileInfo], int]:
+    """The files that are meant by a pattern with `**`, and how many tables are not; see `is_aside`."""
+    parts = pattern.split("/")
+    if _DEEP not in parts:
+        return infos, 0
+    fixed = next(i for i, part in enumerate(parts) if _GLOB.search(part))
+    below = sum(len(part) + 1 for part in parts[:fixed])
+    tables, far = table_endings(), ((info, info.path[below:].split("/")) for info in infos)
+    meant = [info for info, names in far if not is_aside(names, tables) or _fits(parts[fixed:], names, shy=True)]
+    return meant, len(infos) - len(meant)
+
+
 def _shards_of(store: Store, infos: Iterable[FileInfo], names: Container[str] | None = None) -> Iterator[ListedShard]:
     """Files as shards. Of a remote store, a listing says what else would take a request for each.
 
@@ -453,11 +477,16 @@ def _shards_of(store: Store, infos: Iterable[FileInfo], names: Container[str] | 
         yield ListedShard(info.path, size_bytes=info.size_bytes, version=version, alone=alone)
 
 
-def _fits(parts: Sequence[str], names: Sequence[str]) -> bool:
-    """Whether the parts of a pattern stand for these names, each in the one before."""
+def _fits(parts: Sequence[str], names: Sequence[str], *, shy: bool = False) -> bool:
+    """Whether the parts of a pattern stand for these names, each in the one before.
+
+    With `shy`, a name that begins with `_` is only meant by a part that does.
+    """
     reached = _past_deep({0}, parts)
     for name in names:
-        open_parts = (i for i in reached if i < len(parts) and _means(parts[i], name))
+        open_parts = [i for i in reached if i < len(parts) and _means(parts[i], name)]
+        if shy and _is_shy(name):
+            open_parts = [i for i in open_parts if parts[i].startswith("_")]
         reached = _past_deep({i if parts[i] == _DEEP else i + 1 for i in open_parts}, parts)
     return len(parts) in reached
 
@@ -502,12 +531,14 @@ def _list_folder(
     loose = _format_of_loose(found, asked)
     if loose is not None:
         return _list_folder_of_files(store, root, loose, found, asked)
-    infos, left_out = _of_format(folder, found.files, asked.format)
+    seen = [info for info in found.files if info.path not in found.aside]
+    infos, left_out = _of_format(folder, seen, asked.format)
+    left_out = {**left_out, **_counted_aside(found)}
     datasets = tuple(found.datasets)
     if not infos and datasets:  # of formats that write no file without samples
         return Listing(_table([]), folder=root, datasets=datasets)
     if not infos:
-        raise _no_shard(folder, found.files, asked.format)
+        raise _no_shard(folder, seen, asked.format, aside=len(found.aside))
     fmt = get_format(asked.format) if asked.format else claimed_by(infos[0].path)
     assert fmt is not None, "the files are claimed"
     infos, leftovers = _without_leftovers(fmt, infos)
@@ -580,7 +611,8 @@ def _list_config(store: Store, root: str, config: HubConfig, found: _Found, aske
     card = _path_in(store, root, CARD)
     inside = {info.path[len(root) :].strip("/"): info for info in found.files if info.path != card}
     below = f"{config.folder}/" if config.folder else ""
-    mine = [name for name in inside if name.startswith(below) and claimed_by(name) is not None]
+    seen = [name for name, info in inside.items() if claimed_by(name) is not None and info.path not in found.aside]
+    mine = [name for name in seen if name.startswith(below)]
     if config.splits:
         splits = {
             split: _matching(patterns, list(inside), card) if asked.split in ("", split) else []
@@ -594,8 +626,12 @@ def _list_config(store: Store, root: str, config: HubConfig, found: _Found, aske
         raise SourceNotFound("the config has no shards", file=card, found=config.name)
     infos, left_out = _of_format(_path_in(store, root, _DEEP), [inside[name] for name in names], asked.format)
     of_config = {*chain.from_iterable(_matching(each, list(inside), "") for each in config.splits.values())} or {*mine}
-    others = sum(claimed_by(name) is not None for name in inside.keys() - of_config)
-    left_out = {**left_out, **({f"files outside the config {config.name!r}, left out": others} if others else {})}
+    others = len({*seen} - of_config)
+    left_out = {
+        **left_out,
+        **_counted_aside(found),
+        **({f"files outside the config {config.name!r}, left out": others} if others else {}),
+    }
     table = _table(_shards_of(store, infos, {info.path for info in found.files}))
     return Listing(table, folder=root, left_out=left_out)
 
@@ -620,7 +656,8 @@ def _format_of_loose(found: _Found, asked: Asked) -> AnyFormat | None:
         return named if named.info.lists_files else None
     for known in all_formats():
         if known.info.lists_files and not found.datasets and known.claims_folder(found.files):
-            others = (info for info in found.files if os.path.basename(info.path) not in known.info.described_by)
+            tables = (info for info in found.files if info.path not in found.aside)
+            others = (info for info in tables if os.path.basename(info.path) not in known.info.described_by)
             return None if any(claimed_by(info.path) is not None for info in others) else known
     return None
 
@@ -682,7 +719,7 @@ def _near_files(inside: str, files: Sequence[FileInfo], roots: Sequence[str]) ->
     return [info for info in files if is_near(info.path)]
 
 
-def _no_shard(folder: str, files: Sequence[FileInfo], named: str) -> SourceNotFound:
+def _no_shard(folder: str, files: Sequence[FileInfo], named: str, *, aside: int = 0) -> SourceNotFound:
     known = [get_format(named)] if named else list(all_formats())
     endings = dict.fromkeys(ending for each in known for ending in each.info.extensions)
     packed = [ending for ending in endings if any(ending.startswith(f"{other}.") for other in endings)]
@@ -693,6 +730,7 @@ def _no_shard(folder: str, files: Sequence[FileInfo], named: str) -> SourceNotFo
     )  # fmt: skip
     meant = [] if named else [each.info.name for each in known if _ending_in(files, each.info.when_named)]
     advice = f"If they hold rows, name the format: --from {meant[0]}. " if meant else ""
+    advice += f"To read {count(aside, 'file')} whose names begin with _, name the files. " if aside else ""
     loose = next((each.info.name for each in known if each.info.lists_files), "") if files and not named else ""
     advice += f"If each is a field of a sample, read them as loose files: --from {loose}." if loose else ""
     return SourceNotFound(f"the folder holds no shard{named and f' of the format {named}'}", file=folder,
@@ -711,6 +749,8 @@ class _Found:
     hidden: int = 0
     tables: MarkedTables = field(default_factory=MarkedTables)
     card: FileInfo | None = None
+    aside: set[str] = field(default_factory=set)
+    aside_hidden: int = 0
 
 
 def _path_in(store: Store, folder: str, name: str) -> str:
@@ -723,6 +763,7 @@ def _path_in(store: Store, folder: str, name: str) -> str:
 def _look_through(store: Store, root: str, limits: Limits, inside: Sequence[FileInfo] | None) -> _Found:
     """Look at the files of a folder. Raises SeveralSplits if it holds lading's own list of splits."""
     found, lists = _Found(), tuple(f"/{name}" for known in all_formats() for name in known.info.split_lists)
+    tables = table_endings()
     for info in store.walk(root) if inside is None else inside:
         parts = info.path[len(root) :].strip("/").split("/")
         if FOLDER in parts and parts[-1] == MANIFEST_NAME:
@@ -736,9 +777,24 @@ def _look_through(store: Store, root: str, limits: Limits, inside: Sequence[File
         found.tables.look_at(info.path, parts)
         if is_hidden(parts):
             found.hidden += 1
+            found.aside_hidden += FOLDER not in parts and info.path.lower().endswith(tables)
         else:
             found.files.append(info)
+            if is_aside(parts, tables):
+                found.aside.add(info.path)
+    if found.aside:  # those of a manifest or a list stay
+        own = (*found.datasets, *map(os.path.dirname, found.split_lists))
+        found.aside -= {path for path in found.aside if _holds_any(own, path)}
     return found
+
+
+def _holds_any(folders: Iterable[str], path: str) -> bool:
+    return any(path.startswith(f"{folder}/") for folder in folders)
+
+
+def _counted_aside(found: _Found) -> dict[str, int]:
+    number = len(found.aside) + found.aside_hidden
+    return {_ASIDE: number} if number else {}
 
 
 def _of_format(place: str, infos: list[FileInfo], named: str) -> tuple[list[FileInfo], dict[str, int]]:
@@ -955,6 +1011,31 @@ def is_hidden(parts: Sequence[str]) -> bool:
     """Whether a path below a folder, cut at its slashes, is not meant where that folder is named."""
     own = any(part.startswith((".", FOLDER)) or part in _OF_PROGRAMS for part in parts)
     return own or any(part.endswith(UNFINISHED) for part in parts[:-1])
+
+
+_ASIDE = "files with names that begin with _ or ., left out"
+
+
+def table_endings() -> tuple[str, ...]:
+    """Endings of the formats of tables that Spark and pyarrow write into folders."""
+    tables = (known.info for known in all_formats() if known.info.hive_partitions)
+    return tuple(ending for info in tables for ending in (*info.extensions, *info.when_named))
+
+
+def is_aside(parts: Sequence[str], endings: tuple[str, ...]) -> bool:
+    """Whether a file is a table that is not meant where its folder is named: Spark and pyarrow leave it out.
+
+    A name on its path begins with `_`, and is no partition. Names that begin with a dot are hidden in every format.
+
+    Args:
+        parts: its path below that folder, cut at slashes.
+        endings: those of tables (`table_endings`).
+    """
+    return any(map(_is_shy, parts)) and without_query(parts[-1]).lower().endswith(endings)
+
+
+def _is_shy(name: str) -> bool:
+    return name.startswith("_") and "=" not in name
 
 
 def claimed_by(path: str) -> AnyFormat | None:
