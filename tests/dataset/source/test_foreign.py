@@ -131,3 +131,25 @@ def test_several_datasets_of_energon_are_listed(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="several datasets"):
         lading.open(tmp_path)
     assert len(lading.open(tmp_path / "a")) == 1
+
+
+def test_tables_of_img2dataset_are_about_its_tars(tmp_path: Path) -> None:
+    names = ["00000", "00001", "sub/00000"]
+    put(tmp_path, *(f"{name}{ending}" for name in names for ending in (".parquet", "_stats.json")), "_tmp/0.feather")
+    for name in names:
+        (tmp_path / f"{name}.tar").write_bytes(tar_of(("0.txt", name.encode())))
+    for source in (tmp_path, f"{tmp_path}/**"):
+        with lading.open(source) as dataset:
+            assert (dataset.format, len(dataset)) == ("webdataset", 3)
+            assert dataset.counts["files about tars next to them (img2dataset), left out"] == 6
+    assert len(read(tmp_path, format="parquet")) == 3
+    put(tmp_path, "00007.parquet")  # a table without a tar may be data
+    with pytest.raises(UnknownFormat, match="several formats; found 1 parquet, 3 webdataset"):
+        lading.open(tmp_path)
+
+
+def test_tars_and_tables_of_one_name_may_be_two_datasets(tmp_path: Path) -> None:
+    put(tmp_path, "00000.parquet")
+    (tmp_path / "00000.tar").write_bytes(tar_of(("0.txt", b"text")))
+    with pytest.raises(UnknownFormat, match="several formats"):
+        lading.open(tmp_path)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from lading.errors import UnknownFormat
 
-__all__ = ["UNFINISHED", "MarkedTables", "TableLayout", "revisions_of"]
+__all__ = ["COMPANIONS", "UNFINISHED", "MarkedTables", "TableLayout", "companions_of", "revisions_of"]
 
 UNFINISHED = ".incomplete"
 """Ending of the folders that Hugging Face's datasets builds a cache in."""
@@ -23,6 +23,11 @@ UNFINISHED = ".incomplete"
 _REVISION = re.compile(
     r"((?:.*/)?(?:(?:datasets|models|spaces)--[^/]+/snapshots/[^/]+|snapshots/[0-9a-f]{40}))(?:/.*)?"
 )
+
+COMPANIONS = "files about tars next to them (img2dataset), left out"
+"""What a listing counts of `companions_of`."""
+
+_COMPANION = re.compile(r"((?:.*/)?\d+)(\.parquet|_stats\.json)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,3 +117,15 @@ class MarkedTables:
 def revisions_of(folders: Iterable[str]) -> set[str]:
     """Return the folders of revisions, in the cache of Hugging Face's hub, that these folders lie in."""
     return {match[1] for folder in folders if (match := _REVISION.fullmatch(folder))}
+
+
+def companions_of(paths: Sequence[str]) -> set[str]:
+    """Return the files that img2dataset and video2dataset write about each of their tars.
+
+    They are `00000.parquet` and `00000_stats.json` next to `00000.tar`. Without any `_stats.json` there are none: tars
+    and Parquet files may be two datasets.
+    """
+    tars = {path.removesuffix(".tar") for path in paths if path.endswith(".tar")}
+    found = [match for path in paths if tars and (match := _COMPANION.fullmatch(path)) and match[1] in tars]
+    written = any(match[2] == "_stats.json" for match in found)
+    return {match[0] for match in found} if written else set()

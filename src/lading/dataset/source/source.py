@@ -27,7 +27,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lading.arrow.free_memory import no_cycles
-from lading.dataset.source.foreign import UNFINISHED, MarkedTables, revisions_of
+from lading.dataset.source.foreign import COMPANIONS, UNFINISHED, MarkedTables, companions_of, revisions_of
 from lading.dataset.source.hub_configs import CARD, HubConfig, choose_config, read_configs
 from lading.dataset.source.split_names import splits_of_names
 from lading.errors import DataError, NotFound, SeveralSplits, SourceNotFound, StoreError, UnknownFormat, UsageError
@@ -806,6 +806,9 @@ def _of_format(place: str, infos: list[FileInfo], named: str) -> tuple[list[File
         UnknownFormat: the files are of several formats, and none is named.
     """
     claims: dict[str, list[FileInfo]] = {}
+    about = set() if named else companions_of([info.path for info in infos])
+    infos = [info for info in infos if info.path not in about]
+    left_out = {COMPANIONS: len(about)} if about else {}
     for info in infos:
         claimed = claimed_by(info.path)
         claims.setdefault("" if claimed is None else claimed.name, []).append(info)
@@ -814,7 +817,7 @@ def _of_format(place: str, infos: list[FileInfo], named: str) -> tuple[list[File
     if not named:
         if len(claims) > 1:
             raise several_formats(place, {name: len(files) for name, files in claims.items()})
-        return (infos if pattern else [info for files in claims.values() for info in files]), {}
+        return (infos if pattern else [info for files in claims.values() for info in files]), left_out
     facts = get_format(named).info
     mine = _ending_in(infos, facts.extensions) or _ending_in(infos, facts.when_named)
     if not mine and pattern:  # files of that format, by other names
