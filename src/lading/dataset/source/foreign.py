@@ -12,10 +12,19 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 
 from lading.errors import UnknownFormat
 
-__all__ = ["COMPANIONS", "UNFINISHED", "MarkedTables", "TableLayout", "companions_of", "revisions_of"]
+__all__ = [
+    "COMPANIONS",
+    "UNFINISHED",
+    "MarkedTables",
+    "TableLayout",
+    "companions_of",
+    "refuse_labels_apart",
+    "revisions_of",
+]
 
 UNFINISHED = ".incomplete"
 """Ending of the folders that Hugging Face's datasets builds a cache in."""
@@ -129,3 +138,66 @@ def companions_of(paths: Sequence[str]) -> set[str]:
     found = [match for path in paths if tars and (match := _COMPANION.fullmatch(path)) and match[1] in tars]
     written = any(match[2] == "_stats.json" for match in found)
     return {match[0] for match in found} if written else set()
+
+
+@dataclass(frozen=True, slots=True)
+class LabelsApart:
+    """A layout of labelled images whose labels lie in other files than next to the images.
+
+    Attributes:
+        name: its name in errors.
+        labels: regular expression of the path of a file with labels.
+        says: regular expression of the head of such a file.
+        image: the path of the image of a file with labels, without its ending, as a template of `labels`; empty if one
+            file has the labels of all images.
+        fix: advice for reading labels with their images.
+    """
+
+    name: str
+    labels: re.Pattern[str]
+    says: re.Pattern[bytes]
+    image: Sequence[str]
+    fix: str
+
+
+_NEXT_TO = "To have both in one sample, copy each label next to its image."
+_LABELS = (
+    LabelsApart("COCO", re.compile(r"(?:.*/)?(?:annotations/[^/]+\.json|_annotations\.coco\.json)"),
+                re.compile(rb'\s*\{\s*"(?:info|licenses|images|annotations|categories|type)"\s*:'), (),
+                "To have both in one sample, write the labels as metadata.jsonl with the column file_name."),
+    LabelsApart("YOLO", re.compile(r"(?P<before>(?:.*/)?)labels/(?P<after>.+)\.txt"),
+                re.compile(rb"\s*\d+(?:[ \t]+-?[\d.]+(?:[eE][-+]?\d+)?){4,}\s"), (r"\g<before>images/\g<after>",),
+                _NEXT_TO),
+    LabelsApart("Pascal VOC", re.compile(r"(?P<before>(?:.*/)?)[Aa]nnotations/(?P<after>.+)\.xml"),
+                re.compile(rb"\s*(?:<\?xml[^>]*>\s*)?<annotation\b"),
+                (r"\g<before>JPEGImages/\g<after>", r"\g<before>images/\g<after>"), _NEXT_TO),
+)  # fmt: skip
+_APART = re.compile(r"labels/|nnotations[/.]")
+_TRIES = 8
+"""Files with labels that are looked into: some have none, as of an image without objects."""
+
+
+def refuse_labels_apart(names: Sequence[str], folder: str, head_of: Callable[[str], bytes], loose: str) -> None:
+    """Raise UnknownFormat for a folder of images whose labels would be samples of their own.
+
+    Args:
+        names: its files, by their paths below it.
+        folder: the folder.
+        head_of: returns the first bytes of such a file.
+        loose: name of the format of loose files.
+    """
+    marked = [name for name in names if name.endswith((".txt", ".xml", ".json")) and _APART.search(name)]
+    stems = {name.rpartition(".")[0] for name in names} if marked else set[str]()
+    for layout in _LABELS:
+        found = ((name, match) for name in marked if (match := layout.labels.fullmatch(name)))
+        paired = (
+            name for name, match in found
+            if not layout.image or any(match.expand(image) in stems for image in layout.image)
+        )  # fmt: skip
+        for name in islice(paired, _TRIES):
+            if layout.says.match(head_of(name)):
+                raise UnknownFormat(
+                    f"the folder has the layout of {layout.name}: images and labels would be separate samples",
+                    file=folder, expected="labels next to their images", found=name,
+                    advice=f"{layout.fix} To read them as separate samples all the same: --from {loose}.",
+                )  # fmt: skip

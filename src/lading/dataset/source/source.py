@@ -19,6 +19,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
+from functools import partial
 from itertools import chain, groupby
 from typing import TypeAlias, TypeVar
 
@@ -27,7 +28,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lading.arrow.free_memory import no_cycles
-from lading.dataset.source.foreign import COMPANIONS, UNFINISHED, MarkedTables, companions_of, revisions_of
+from lading.dataset.source.foreign import (
+    COMPANIONS,
+    UNFINISHED,
+    MarkedTables,
+    companions_of,
+    refuse_labels_apart,
+    revisions_of,
+)
 from lading.dataset.source.hub_configs import CARD, HubConfig, choose_config, read_configs
 from lading.dataset.source.split_names import splits_of_names
 from lading.errors import DataError, NotFound, SeveralSplits, SourceNotFound, StoreError, UnknownFormat, UsageError
@@ -526,10 +534,13 @@ def _list_folder(
     config = _config_of(store, root, found, limits, asked)
     if config is not None:
         return _list_config(store, root, config, found, asked)
+    head_of = partial(read_head, store)
     if not (asked.format and get_format(asked.format).info.lists_files):
-        found.tables.refuse(lambda path: read_head(store, path))
+        found.tables.refuse(head_of)
     loose = _format_of_loose(found, asked)
     if loose is not None:
+        if not asked.format:
+            _refuse_labels_apart(store, root, loose, found)
         return _list_folder_of_files(store, root, loose, found, asked)
     seen = [info for info in found.files if info.path not in found.aside]
     infos, left_out = _of_format(folder, seen, asked.format)
@@ -660,6 +671,13 @@ def _format_of_loose(found: _Found, asked: Asked) -> AnyFormat | None:
             others = (info for info in tables if os.path.basename(info.path) not in known.info.described_by)
             return None if any(claimed_by(info.path) is not None for info in others) else known
     return None
+
+
+def _refuse_labels_apart(store: Store, root: str, fmt: AnyFormat, found: _Found) -> None:
+    """Raise UnknownFormat for images whose labels lie apart from them, without a table that lading reads with them."""
+    names = [info.path[len(root) :].lstrip("/") for info in found.files]
+    if not any(os.path.basename(name) in fmt.info.described_by for name in names):
+        refuse_labels_apart(names, root, lambda name: read_head(store, _path_in(store, root, name)), fmt.info.name)
 
 
 def _list_folder_of_files(store: Store, root: str, fmt: AnyFormat, found: _Found, asked: Asked) -> Listing:
