@@ -55,10 +55,12 @@ def test_a_table_with_a_log_is_named(tmp_path: Path, names: list[str], kind: str
     table = put(tmp_path / "warehouse" / "table", *names)
     for source in (table, tmp_path / "warehouse"):
         for opening in ({}, {"format": "parquet"}):
-            with pytest.raises(UnknownFormat, match=kind) as told:
+            with pytest.raises(UsageError, match=kind) as told:
                 lading.open(source, **opening)  # type: ignore[arg-type]
             assert told.value.file == str(table)
             assert library in str(told.value.advice)
+    with pytest.raises(UsageError, match=kind):
+        lading.salvage(table, tmp_path / "saved", progress=False)
     if plain:  # the advice works
         assert f"'{table}/{plain}'" in str(told.value.advice)
         assert len(read(table / plain)) == sum(n.endswith(".parquet") and not n.startswith(("_", ".")) for n in names)
@@ -68,7 +70,7 @@ def test_lerobot_is_known_by_its_facts(tmp_path: Path) -> None:
     root = put(tmp_path / "lr", "data/chunk-000/file-000.parquet", "meta/tasks.parquet", "meta/info.json")
     assert len(read(root)) == 2  # info.json says nothing of LeRobot
     (root / "meta/info.json").write_text('{"codebase_version": "v3.0", "fps": 30}')
-    with pytest.raises(UnknownFormat, match=r"LeRobot.*lr/data'"):
+    with pytest.raises(UsageError, match=r"LeRobot.*lr/data'"):
         lading.open(root)
     assert read(root / "data") == [0]
 
@@ -78,7 +80,7 @@ def test_tables_in_a_remote_folder_take_no_request_more() -> None:
     for name in ("part-0.parquet", "_delta_log/00000000000000000000.json"):
         write_file(far, f"memory://many/{name}", [b"{}"])
     counting = CountingStore(far)
-    with pytest.raises(UnknownFormat, match="Delta"):
+    with pytest.raises(UsageError, match="Delta"):
         lading.open("memory://many", stores=Stores({"memory://": counting}))
     assert counting.requests["walk"] <= 2  # of them one for a manifest
 
@@ -173,7 +175,7 @@ BOX = b"0 0.5 0.5 0.25 1\n"
 )  # fmt: skip
 def test_labels_apart_from_images(tmp_path: Path, name: str, files: dict[str, bytes], split: str | None) -> None:
     root = fill(tmp_path / "set", files)
-    with pytest.raises(UnknownFormat, match=f"layout of {name}.*format='files'"):
+    with pytest.raises(UsageError, match=f"layout of {name}.*format='files'"):
         lading.open(root, split=split)
     assert lading.open(root, split=split, format="files").format == "files"
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
-from lading.errors import UnknownFormat
+from lading.errors import UsageError
 
 __all__ = [
     "COMPANIONS",
@@ -106,7 +106,7 @@ class MarkedTables:
                     self.marks.setdefault((layout, table), path)
 
     def refuse(self, head_of: Callable[[str], bytes]) -> None:
-        """Raise UnknownFormat that names the first table, and what reads it.
+        """Raise UsageError that names the first table, and what reads it.
 
         Tables lie in the folder, or below it.
 
@@ -116,7 +116,7 @@ class MarkedTables:
         for (layout, table), path in self.marks.items():
             if not layout.says or re.search(layout.says, head_of(path)):
                 plain = f" To read its plain files all the same, name them: {layout.plain.format(table=table)}."
-                raise UnknownFormat(
+                raise UsageError(
                     f"the folder is {layout.name}, and its files hold more than its rows",
                     file=table, expected="a folder whose files are all data", found=path,
                     advice=layout.library + (plain if layout.plain else ""),
@@ -178,7 +178,7 @@ _TRIES = 8
 
 
 def refuse_labels_apart(names: Sequence[str], folder: str, head_of: Callable[[str], bytes], loose: str) -> None:
-    """Raise UnknownFormat for a folder of images whose labels would be samples of their own.
+    """Raise UsageError for a folder of images whose labels would be samples of their own.
 
     Args:
         names: its files, by their paths below it.
@@ -196,7 +196,7 @@ def refuse_labels_apart(names: Sequence[str], folder: str, head_of: Callable[[st
         )  # fmt: skip
         for name in islice(paired, _TRIES):
             if layout.says.match(head_of(name)):
-                raise UnknownFormat(
+                raise UsageError(
                     f"the folder has the layout of {layout.name}: images and labels would be separate samples",
                     file=folder, expected="labels next to their images", found=name,
                     advice=f"{layout.fix} To read them as separate samples all the same: --from {loose}.",

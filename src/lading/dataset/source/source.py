@@ -674,7 +674,7 @@ def _format_of_loose(found: _Found, asked: Asked) -> AnyFormat | None:
 
 
 def _refuse_labels_apart(store: Store, root: str, fmt: AnyFormat, found: _Found) -> None:
-    """Raise UnknownFormat for images whose labels lie apart from them, without a table that lading reads with them."""
+    """Raise UsageError for images whose labels lie apart from them, without a table that lading reads with them."""
     names = [info.path[len(root) :].lstrip("/") for info in found.files]
     if not any(os.path.basename(name) in fmt.info.described_by for name in names):
         refuse_labels_apart(names, root, lambda name: read_head(store, _path_in(store, root, name)), fmt.info.name)
