@@ -62,7 +62,7 @@ def info(
                     found_of[split] = job.info(chosen, on_progress=report)
             out.status = int(any(map(fails, found_of.values())))
             values = {split: _value(found) for split, found in found_of.items()}
-            out.show({"splits": values}, _splits(sources[0], found_of))
+            out.show({"splits": values}, _splits(sources[0], read.get("config"), found_of))
             return
         with dataset, watching(out.err, "looking") as report:
             found = job.info(dataset, on_progress=report)
@@ -75,7 +75,7 @@ def _value(found: Info) -> dict[str, Any]:
     return {**asdict(found), "columns": named}
 
 
-def _splits(source: str, found: Mapping[str, Info]) -> Iterator[RenderableType]:
+def _splits(source: str, config: str | None, found: Mapping[str, Info]) -> Iterator[RenderableType]:
     """A source of several splits: a line each, and what shows more of one."""
     from rich.text import Text
 
@@ -88,7 +88,8 @@ def _splits(source: str, found: Mapping[str, Info]) -> Iterator[RenderableType]:
             for name, each in found.items()
         ],
     )  # fmt: skip
-    yield f"One of them: lading info {shlex.quote(source)} --split {shlex.quote(next(iter(found)))}"
+    chosen = ["--config", config] if config else []
+    yield f"One of them: {shlex.join(['lading', 'info', source, *chosen, '--split', next(iter(found))])}"
 
 
 def _text(sources: Sequence[str], found: Info) -> Iterator[RenderableType]:

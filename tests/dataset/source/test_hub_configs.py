@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 import lading
 from lading.cli.main import app
 from lading.dataset.source.hub_configs import HubConfig, read_configs
-from lading.errors import DataError, SeveralSplits, SourceNotFound, UsageError
+from lading.errors import DataError, SeveralSplits, SourceNotFound, UnknownFormat, UsageError
 from lading.storage.base import write_file
 from lading.storage.memory import MemoryStore
 from lading.storage.stores import Stores
@@ -101,6 +101,31 @@ def test_files_that_no_pattern_of_a_folder_would_find(tmp_path: Path) -> None:
     assert read(root) == [5]
 
 
+def test_the_named_format_chooses_its_files_of_a_config(tmp_path: Path) -> None:
+    root = repository(tmp_path, "configs:\n- {config_name: a, data_files: '*', sep: ;}\n", ["x.parquet"])
+    (root / "y.csv").write_text("n\n7\n")
+    with pytest.raises(UnknownFormat, match="several formats; found 1 csv, 1 parquet"):
+        lading.open(root)
+    assert read(root, format="parquet") == [0]
+    assert lading.open(root, format="csv").counts["options of the config, not applied: sep"] == 1
+    with pytest.raises(SourceNotFound, match="no shard of the format webdataset"):
+        lading.open(root, format="webdataset")
+
+
+def test_info_of_several_splits_says_what_to_type(tmp_path: Path) -> None:
+    root = repository(tmp_path, TWO)
+    told = CliRunner().invoke(app, ["info", str(root), "--config", "en"]).stdout
+    assert "--config en --split train" in " ".join(told.split())
+
+
+def test_a_wide_pattern_takes_shards_only(tmp_path: Path) -> None:
+    root = repository(tmp_path, "configs:\n- {config_name: a, data_files: '**'}\n", ["x.parquet", "b/y.parquet"])
+    for name in ("LICENSE", "b/notes.json", ".gitattributes"):
+        (root / name).write_text("{}")
+    assert read(root) == [1, 0]
+    assert lading.open(root).counts == {"files of other formats, left out": 2}
+
+
 def test_facts_of_lerobot_are_no_data_of_a_config(tmp_path: Path) -> None:
     names = ["data/chunk-000/file-000.parquet", "meta/episodes/chunk-000/file-000.parquet", "meta/tasks.parquet"]
     root = repository(tmp_path, "configs:\n- config_name: default\n  data_files: data/*/*.parquet\n", names)
@@ -142,7 +167,14 @@ def test_damaged_lists_name_the_file(configs: str) -> None:
 def test_front_matter_as_the_hub_takes_it() -> None:
     text = "\n---\r\nconfigs:\r\n- config_name: no\r\n  data_files: 'a: b.csv'\r\n---\r\n"
     assert read_configs(text.encode(), "") == [HubConfig("no", {"train": ["a: b.csv"]})]
-    for text in ("configs: [", "# Title\n---\nconfigs: [\n---\n", "---\nother: [\n---\n", "", "---\nconfigs: [\n"):
+    for text in (
+        "configs: [",
+        "# Title\n---\nconfigs: [\n---\n",
+        "---\nother: [\n---\n",
+        "",
+        "---\nconfigs: [\n",
+        "---\nconfigs:\n---\n",
+    ):
         assert read_configs(text.encode(), "") == []
 
 

@@ -30,6 +30,7 @@ CARD = "README.md"
 """Name of the file, at the top of a repository."""
 
 _TRAIN = "train"
+_APPLIED = {"config_name", "data_dir", "data_files", "default", "description", "version"}
 _FRONT = re.compile(rb"\A(?:\xef\xbb\xbf)?\s*---[ \t]*\r?\n(.*?)^---[ \t]*\r?$", re.DOTALL | re.MULTILINE)
 _LISTS = re.compile(rb"^configs[ \t]*:", re.MULTILINE)
 
@@ -43,12 +44,14 @@ class HubConfig:
         splits: patterns of the files of each split, below the folder of README.md; empty if names of files tell them.
         folder: folder of its files, below that of README.md; empty for that folder itself.
         default: whether it is meant if no name is given.
+        ignored: its other options, such as `sep` for CSV, which lading does not apply.
     """
 
     name: str
     splits: Mapping[str, Sequence[str]]
     folder: str = ""
     default: bool = False
+    ignored: tuple[str, ...] = ()
 
 
 def read_configs(card: bytes, path: str) -> list[HubConfig]:
@@ -62,7 +65,7 @@ def read_configs(card: bytes, path: str) -> list[HubConfig]:
         return []
     with errors_at(file=path):
         told = parse_yaml(front[1])
-        listed = told.get("configs") if isinstance(told, dict) else None
+        listed = (told.get("configs") or []) if isinstance(told, dict) else None
         if not isinstance(listed, list):
             raise DataError("not a list of configs", column="configs", expected="config_name and data_files",
                             found=repr(listed)[:80])  # fmt: skip
@@ -99,7 +102,8 @@ def _config(told: Any) -> HubConfig:
         split: [*dict.fromkeys("/".join([*filter(None, [folder]), *_plain(each)]) for each in patterns)]
         for split, patterns in splits.items()
     }
-    return HubConfig(name, inside, folder, default=name == "default" or str(told.get("default")).lower() == "true")
+    default = name == "default" or str(told.get("default")).lower() == "true"
+    return HubConfig(name, inside, folder, default=default, ignored=tuple(sorted({*told} - _APPLIED)))
 
 
 def _splits(told: Any) -> dict[str, list[str]]:

@@ -635,7 +635,18 @@ def _list_config(store: Store, root: str, config: HubConfig, found: _Found, aske
     names = _split_of(root, splits, asked.split) if splits or asked.split else mine
     if not names:
         raise SourceNotFound("the config has no shards", file=card, found=config.name)
-    infos, left_out = _of_format(_path_in(store, root, _DEEP), [inside[name] for name in names], asked.format)
+    chosen = [inside[name] for name in names]
+    if asked.format:
+        endings = (*get_format(asked.format).info.extensions, *get_format(asked.format).info.when_named)
+        chosen = [info for info in chosen if claimed_by(info.path) is None or _ending_in([info], endings)]
+        if not chosen:
+            raise _no_shard(root, [inside[name] for name in names], asked.format)
+    found_infos, left_out = _of_format(_path_in(store, root, _DEEP), chosen, asked.format)
+    infos = _known(found_infos)
+    if len(infos) < len(found_infos):
+        left_out = {**left_out, "files of other formats, left out": len(found_infos) - len(infos)}
+    if config.ignored:
+        left_out = {**left_out, f"options of the config, not applied: {', '.join(config.ignored)}": len(config.ignored)}
     of_config = {*chain.from_iterable(_matching(each, list(inside), "") for each in config.splits.values())} or {*mine}
     others = len({*seen} - of_config)
     left_out = {
@@ -645,6 +656,12 @@ def _list_config(store: Store, root: str, config: HubConfig, found: _Found, aske
     }
     table = _table(_shards_of(store, infos, {info.path for info in found.files}))
     return Listing(table, folder=root, left_out=left_out)
+
+
+def _known(infos: list[FileInfo]) -> list[FileInfo]:
+    """Those of the files that a format claims; else those that it takes if it is named; else all."""
+    endings = tuple(ending for known in all_formats() for ending in known.info.when_named)
+    return [info for info in infos if claimed_by(info.path) is not None] or _ending_in(infos, endings) or infos
 
 
 def _matching(patterns: Sequence[str], names: Sequence[str], card: str) -> list[str]:
