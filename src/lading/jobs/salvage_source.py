@@ -22,7 +22,6 @@ from lading.dataset.source.source import (
     Source,
     claimed_by,
     expanded,
-    is_aside,
     is_hidden,
     list_kept,
     list_source,
@@ -33,7 +32,6 @@ from lading.dataset.source.source import (
     read_head,
     several_formats,
     source_names,
-    table_endings,
     with_partitions,
 )
 from lading.errors import DataError, LadingError, SourceNotFound, StoreError, UnknownFormat, UsageError
@@ -308,8 +306,7 @@ def _formats(paths: Iterable[str]) -> Counter[str]:
 
 
 def _is_seen(folder: str, path: str) -> bool:
-    parts = path[len(folder) :].strip("/").split("/")
-    return not is_hidden(parts) and not is_aside(parts, table_endings())
+    return not is_hidden(path[len(folder) :].strip("/").split("/"))
 
 
 def _recognised(listing: Listing, stores: Stores) -> AnyFormat:

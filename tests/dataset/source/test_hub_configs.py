@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 
 import pyarrow as pa
@@ -162,6 +163,21 @@ def test_a_pattern_without_files_is_an_error(tmp_path: Path) -> None:
 def test_damaged_lists_name_the_file(configs: str) -> None:
     with pytest.raises(DataError, match=r"^r/README\.md"):
         read_configs(f"---\nconfigs: {configs}\n---\n".encode(), "r/README.md")
+
+
+def test_lists_that_are_bombs_end_at_once(tmp_path: Path) -> None:
+    deep = ["configs: " + "[" * 100_000, "configs:\n- " + "- " * 100_000]
+    letters = "abcdefgh"
+    lists = [f"{b}: &{b} [{', '.join([f'*{a}'] * 9)}]" for a, b in pairwise(letters)]
+    wide = "\n".join(["a: &a [x]", *lists, "configs: *h"])
+    for text in (*deep, wide):
+        with pytest.raises(DataError, match=r"^r/README\.md") as told:
+            read_configs(f"---\n{text}\n---\n".encode(), "r/README.md")
+        assert len(str(told.value)) < 300
+    root = repository(tmp_path, "", ["a.parquet"])
+    (root / "README.md").unlink()
+    (root / "README.md").symlink_to(tmp_path / "nothing")
+    assert read(root) == [0]
 
 
 def test_front_matter_as_the_hub_takes_it() -> None:

@@ -17,6 +17,7 @@ Source: datasets 5.2.0, utils/metadata.py, data_files.py (sanitize_patterns).
 from __future__ import annotations
 
 import re
+import reprlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -28,6 +29,9 @@ __all__ = ["CARD", "HubConfig", "choose_config", "read_configs"]
 
 CARD = "README.md"
 """Name of the file, at the top of a repository."""
+
+_MOST = 200
+"""Configs that an error names, at most."""
 
 _TRAIN = "train"
 _APPLIED = {"config_name", "data_dir", "data_files", "default", "description", "version"}
@@ -68,7 +72,7 @@ def read_configs(card: bytes, path: str) -> list[HubConfig]:
         listed = (told.get("configs") or []) if isinstance(told, dict) else None
         if not isinstance(listed, list):
             raise DataError("not a list of configs", column="configs", expected="config_name and data_files",
-                            found=repr(listed)[:80])  # fmt: skip
+                            found=reprlib.repr(listed)[:80])  # fmt: skip
         configs = [_config(each) for each in listed]
     return list({config.name: config for config in configs}.values())
 
@@ -79,7 +83,8 @@ def choose_config(configs: Sequence[HubConfig], name: str, path: str) -> HubConf
     Raises:
         UsageError: there is no such config; or there are several, none is the default, and no name is given.
     """
-    names = ", ".join(config.name for config in configs)
+    more = f" and {len(configs) - _MOST} more" if len(configs) > _MOST else ""
+    names = ", ".join(config.name for config in configs[:_MOST]) + more
     for config in configs:
         if config.name == name or (not name and (len(configs) == 1 or config.default)):
             return config
@@ -92,10 +97,10 @@ def choose_config(configs: Sequence[HubConfig], name: str, path: str) -> HubConf
 def _config(told: Any) -> HubConfig:
     name = told.get("config_name") if isinstance(told, dict) else None
     if not isinstance(name, str) or not name:
-        raise DataError("a config without a name", column="config_name", found=repr(told)[:80])
+        raise DataError("a config without a name", column="config_name", found=reprlib.repr(told)[:80])
     folder = told.get("data_dir") or ""
     if not isinstance(folder, str):
-        raise DataError("not the name of a folder", column="data_dir", found=repr(folder)[:80])
+        raise DataError("not the name of a folder", column="data_dir", found=reprlib.repr(folder)[:80])
     folder = "/".join(_plain(folder))
     splits = {} if told.get("data_files") is None else _splits(told["data_files"])
     inside = {
@@ -117,7 +122,7 @@ def _splits(told: Any) -> dict[str, list[str]]:
         split = each.get("split", _TRAIN) if isinstance(each, dict) else None
         if not isinstance(split, str):
             raise DataError("not a split with its files", column="data_files", expected="split and path",
-                            found=repr(each)[:80])  # fmt: skip
+                            found=reprlib.repr(each)[:80])  # fmt: skip
         found.setdefault(split, []).extend(_patterns(each.get("path")))
     return found
 
@@ -126,7 +131,7 @@ def _patterns(told: Any) -> list[str]:
     patterns = [told] if isinstance(told, str) else told
     if not isinstance(patterns, list) or not patterns or not all(isinstance(each, str) and each for each in patterns):
         raise DataError("not a pattern of files", column="data_files", expected="a text, or a list of texts",
-                        found=repr(told)[:80])  # fmt: skip
+                        found=reprlib.repr(told)[:80])  # fmt: skip
     return patterns
 
 

@@ -62,7 +62,6 @@ __all__ = [
     "Source",
     "claimed_by",
     "expanded",
-    "is_aside",
     "is_hidden",
     "list_kept",
     "list_source",
@@ -74,7 +73,6 @@ __all__ = [
     "several_formats",
     "source_names",
     "split_source",
-    "table_endings",
     "with_partitions",
     "write_splits",
 ]
@@ -286,8 +284,11 @@ def _lists_configs(folder: str, split: str, stores: Stores) -> bool:
     store, path = resolve(folder, stores)
     if has_file(store, f"{path}/{split}/{FOLDER}/{MANIFEST_NAME}"):
         return False
+    card = _path_in(store, path, CARD)
+    if is_local(store) and not os.path.isfile(native_path(card)):
+        return False
     try:
-        info = store.head(card := _path_in(store, path, CARD))
+        info = store.head(card)
         [data] = store.get_ranges(card, [(0, min(info.size_bytes, DEFAULT_LIMITS.index_bytes))])
     except NotFound:
         return False
@@ -418,7 +419,7 @@ def _list_glob(store: Store, name: str, path: str, asked: Asked) -> Listing:
     if loose is not None and loose.info.lists_files:
         fixed = path[: path.rfind("/", 0, _GLOB.search(path).start()) + 1]  # type: ignore[union-attr] # it matched
         return _list_loose(store, fixed, loose, infos, asked.roots)
-    infos, aside = _seen_by(path, infos)
+    infos, aside = _seen_by(path, infos, asked.format)
     if not infos:
         raise SourceNotFound("the pattern matches only files whose names begin with _", file=name,
                              found=count(aside, "file"), advice="Name the files, or write the _.")  # fmt: skip
@@ -458,15 +459,15 @@ def _match(store: Store, pattern: str) -> tuple[list[FileInfo], Container[str]]:
     return fitting, {info.path for info in found}
 
 
-def _seen_by(pattern: str, infos: list[FileInfo]) -> tuple[list[FileInfo], int]:
-    """The files that are meant by a pattern with `**`, and how many tables are not; see `is_aside`."""
+def _seen_by(pattern: str, infos: list[FileInfo], named: str) -> tuple[list[FileInfo], int]:
+    """The files that are meant by a pattern with `**`, and how many tables are not; see `_is_aside`."""
     parts = pattern.split("/")
     if _DEEP not in parts:
         return infos, 0
     fixed = next(i for i, part in enumerate(parts) if _GLOB.search(part))
     below = sum(len(part) + 1 for part in parts[:fixed])
-    tables, far = table_endings(), ((info, info.path[below:].split("/")) for info in infos)
-    meant = [info for info, names in far if not is_aside(names, tables) or _fits(parts[fixed:], names, shy=True)]
+    tables, far = _table_endings(named), ((info, info.path[below:].split("/")) for info in infos)
+    meant = [info for info, names in far if not _is_aside(names, tables) or _fits(parts[fixed:], names, shy=True)]
     return meant, len(infos) - len(meant)
 
 
@@ -530,7 +531,7 @@ def _list_folder(
     listed = None if asked.split or asked.config else _listed_by_index(store, root, limits, asked, there)
     if listed is not None:
         return listed
-    found = _look_through(store, root, limits, inside)
+    found = _look_through(store, root, limits, inside, asked.format)
     config = _config_of(store, root, found, limits, asked)
     if config is not None:
         return _list_config(store, root, config, found, asked)
@@ -692,7 +693,7 @@ def _format_of_loose(found: _Found, asked: Asked) -> AnyFormat | None:
 
 def _refuse_labels_apart(store: Store, root: str, fmt: AnyFormat, found: _Found) -> None:
     """Raise UsageError for images whose labels lie apart from them, without a table that lading reads with them."""
-    names = [info.path[len(root) :].lstrip("/") for info in found.files]
+    names = [info.path[len(root) :].lstrip("/") for info in found.files if info.size_bytes >= 0]
     if not any(os.path.basename(name) in fmt.info.described_by for name in names):
         refuse_labels_apart(names, root, lambda name: read_head(store, _path_in(store, root, name)), fmt.info.name)
 
@@ -795,27 +796,28 @@ def _path_in(store: Store, folder: str, name: str) -> str:
     return f"{folder}{'//' if is_root else '/'}{name}"
 
 
-def _look_through(store: Store, root: str, limits: Limits, inside: Sequence[FileInfo] | None) -> _Found:
+def _look_through(store: Store, root: str, limits: Limits, inside: Sequence[FileInfo] | None, named: str) -> _Found:
     """Look at the files of a folder. Raises SeveralSplits if it holds lading's own list of splits."""
     found, lists = _Found(), tuple(f"/{name}" for known in all_formats() for name in known.info.split_lists)
-    tables = table_endings()
+    tables = _table_endings(named)
     for info in store.walk(root) if inside is None else inside:
         parts = info.path[len(root) :].strip("/").split("/")
         if FOLDER in parts and parts[-1] == MANIFEST_NAME:
             found.datasets["/".join([root.rstrip("/"), *parts[: parts.index(FOLDER)]])] = None
         if parts == [FOLDER, SPLITS_NAME]:
             raise _several_splits(store, info.path, root, limits)
-        if parts == [CARD]:
+        if parts == [CARD] and info.size_bytes >= 0:
             found.card = info
         if info.path.endswith(lists):
             found.split_lists.add(info.path)
-        found.tables.look_at(info.path, parts)
+        if info.size_bytes >= 0:
+            found.tables.look_at(info.path, parts)
         if is_hidden(parts):
             found.hidden += 1
             found.aside_hidden += FOLDER not in parts and info.path.lower().endswith(tables)
         else:
             found.files.append(info)
-            if is_aside(parts, tables):
+            if _is_aside(parts, tables):
                 found.aside.add(info.path)
     if found.aside:  # those of a manifest or a list stay
         own = (*found.datasets, *map(os.path.dirname, found.split_lists))
@@ -1054,20 +1056,21 @@ def is_hidden(parts: Sequence[str]) -> bool:
 _ASIDE = "files with names that begin with _ or ., left out"
 
 
-def table_endings() -> tuple[str, ...]:
-    """Endings of the formats of tables that Spark and pyarrow write into folders."""
-    tables = (known.info for known in all_formats() if known.info.hive_partitions)
-    return tuple(ending for info in tables for ending in (*info.extensions, *info.when_named))
+def _table_endings(named: str) -> tuple[str, ...]:
+    """Endings of the formats of tables that Spark and pyarrow write into folders; all endings of the named format."""
+    tables = [known.info for known in all_formats() if known.info.hive_partitions]
+    more = get_format(named).info.when_named if named and get_format(named).info.hive_partitions else ()
+    return (*chain.from_iterable(info.extensions for info in tables), *more)
 
 
-def is_aside(parts: Sequence[str], endings: tuple[str, ...]) -> bool:
+def _is_aside(parts: Sequence[str], endings: tuple[str, ...]) -> bool:
     """Whether a file is a table that is not meant where its folder is named: Spark and pyarrow leave it out.
 
     A name on its path begins with `_`, and is no partition. Names that begin with a dot are hidden in every format.
 
     Args:
         parts: its path below that folder, cut at slashes.
-        endings: those of tables (`table_endings`).
+        endings: those of tables (`_table_endings`).
     """
     return any(map(_is_shy, parts)) and without_query(parts[-1]).lower().endswith(endings)
 

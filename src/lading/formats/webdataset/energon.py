@@ -15,6 +15,7 @@ Source: megatron-energon 7.4.1, flavors/webdataset/prepare.py, structs.py, metad
 from __future__ import annotations
 
 import posixpath
+import reprlib
 from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Any
@@ -57,11 +58,13 @@ def list_energon(store: Store, path: str, limits: Limits) -> list[ListedShard]:
     counts = index.get("shard_counts") if isinstance(index, dict) else None
     with errors_at(file=path, column="shard_counts"):
         if not isinstance(counts, dict):
-            raise DataError("not a list of shards", expected="names and counts", found=repr(counts)[:80])
+            raise DataError("not a list of shards", expected="names and counts", found=reprlib.repr(counts)[:80])
         folder = path.removesuffix(INFO_NAME)
         for name, count in counts.items():
             if type(count) is not int or count < 0:
-                raise DataError(f"not a count of the samples in {name}", expected="0 or more", found=repr(count)[:80])
+                raise DataError(
+                    f"not a count of the samples in {name}", expected="0 or more", found=reprlib.repr(count)[:80]
+                )
         return [ListedShard(inside(folder, name), count) for name, count in counts.items()]
 
 
@@ -83,7 +86,7 @@ def list_energon_splits(store: Store, path: str, files: Sequence[FileInfo], limi
         parts = told.get("split_parts")
         if not isinstance(parts, dict) or not parts:
             raise DataError("not a list of splits", column="split_parts", expected="names, each with a list of shards",
-                            found=repr(parts)[:80])  # fmt: skip
+                            found=reprlib.repr(parts)[:80])  # fmt: skip
         excluded = dict.fromkeys(_names(told.get("exclude") or [], "exclude"))
         shards, keys = _excluded(excluded)
         counts = _counts(store, f"{folder}{INFO_NAME}", limits)
@@ -113,14 +116,16 @@ def _load_splits(store: Store, path: str, limits: Limits) -> Mapping[str, Any]:
         with errors_at(file=path):
             told = parse_yaml(bytes(data))
     if not isinstance(told, dict):
-        raise DataError("not a list of splits", file=path, expected="split_parts and exclude", found=repr(told)[:80])
+        raise DataError(
+            "not a list of splits", file=path, expected="split_parts and exclude", found=reprlib.repr(told)[:80]
+        )
     return told
 
 
 def _names(names: object, column: str) -> list[str]:
     """Return the names of a list, braces expanded."""
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise DataError("not a list of names", column=column, found=repr(names)[:80])
+        raise DataError("not a list of names", column=column, found=reprlib.repr(names)[:80])
     return list(chain.from_iterable(map(expand_braces, names)))
 
 
