@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -16,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import xxhash
 
 import lading
 from documents import SAMPLES, documents
@@ -150,6 +152,44 @@ def test_samples_without_a_group_are_groups_of_their_own(tmp_path: Path) -> None
     assert sum(odd) == COUNT // 2
     assert min(odd) > COUNT // 8
     assert sorted(key for part in parts.values() for key in _keys(part)) == KEYS
+
+
+def _place(form: bytes, seed: int = 0) -> float:
+    """Return where a group lies between 0 and 1: the first 53 bits of a hash of the seed and the canonical form."""
+    found = xxhash.xxh3_128_digest(b"%d {s\x010%s}" % (seed, form))
+    return (int.from_bytes(found[:8], "big") >> 11) / 2**53
+
+
+def _form(value: int | str) -> bytes:
+    """Return the canonical form of a value; of the text of an integer that of the integer."""
+    if isinstance(value, str) and not re.fullmatch(r"0|-?[1-9][0-9]*", value):
+        return b"s" + bytes([len(value.encode())]) + value.encode()
+    if -(2**63) <= int(value) < 2**63:
+        return b"i" + int(value).to_bytes(8, "little", signed=True)
+    return b"Is" + bytes([len(str(value))]) + str(value).encode()
+
+
+_MIXED = [0, 7, -3, 2**53 + 1, 2**63 - 1, 2**63, 10**20, "a", "07", "+5", "-0", "", " 7", "1.0", "u12", "é"]
+_IDS: list[int | str] = [*_MIXED, *map(str, _MIXED), *range(100, 140), *map(str, range(120, 160))]
+
+
+@pytest.mark.parametrize("seed", [0, 7])
+def test_texts_of_integers_go_with_them_and_other_groups_stay(tmp_path: Path, seed: int) -> None:
+    for number, some in enumerate([_IDS, [i for i in _IDS if isinstance(i, str)], [*range(100, 140)]]):
+        lines = (json.dumps({"__key__": str(at), "id": i}) for at, i in enumerate(some))
+        (tmp_path / f"{number}.jsonl").write_text("\n".join(lines))
+        with lading.writer(tmp_path / f"{number}", format="webdataset") as writer:
+            for at, i in enumerate(some):
+                writer.write({"__key__": str(at), "json": {"id": i}})
+        right = [str(at) for at, i in enumerate(some) if _place(_form(i), seed) < 0.5]
+        assert 5 < len(right) < len(some) - 5
+        sources = [(tmp_path / f"{number}", "json.id")]
+        if number:  # a column has one type
+            sources.append((tmp_path / f"{number}.jsonl", "id"))
+            pq.write_table(pa.table({"__key__": [*map(str, range(len(some)))], "id": some}), tmp_path / "t.parquet")
+            sources.append((tmp_path / "t.parquet", "id"))
+        for source, name in sources:
+            assert _keys(lading.open(source).split({"a": 0.5, "b": 0.5}, seed=seed, by=name)["a"]) == right, source
 
 
 WRONG_SPLITS: list[tuple[Any, dict[str, Any], str]] = [

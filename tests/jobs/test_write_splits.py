@@ -41,7 +41,7 @@ def test_splits_are_written_together(plain: lading.Dataset, tmp_path: Path, targ
 
 
 def test_nothing_is_left_of_splits_that_fail(plain: lading.Dataset, tmp_path: Path) -> None:
-    empty = plain.split({"train": 0.999999, "val": 0.000001}, by="url")
+    empty = plain.split({"train": 0.999, "val": 0.001})
     with pytest.raises(UsageError, match="the split 'val' would be empty"):
         lading.convert(empty, tmp_path / "out", format="parquet")
     parts = plain.split({"train": 0.6, "val": 0.4})
@@ -56,3 +56,16 @@ def test_nothing_is_left_of_splits_that_fail(plain: lading.Dataset, tmp_path: Pa
     assert [path.name for path in tmp_path.iterdir()] == ["plain.parquet"]
     assert lading.convert(parts, tmp_path / "out", format="parquet", dry_run=True).samples == COUNT
     assert [path.name for path in tmp_path.iterdir()] == ["plain.parquet"]
+
+
+@pytest.mark.parametrize("target", ["webdataset", "parquet", "jsonl", "mds", "arrow", "csv"])
+def test_a_split_that_no_group_is_in_is_written_with_a_warning(
+    plain: lading.Dataset, tmp_path: Path, target: str
+) -> None:
+    parts = plain.split({"train": 0.999999, "val": 0.000001}, by="url")
+    with pytest.warns(UserWarning, match="the split 'val' is empty: no group is in it.*--seed"):
+        done = lading.convert(parts, tmp_path / "out", format=target)
+    assert {name: one.samples for name, one in done.splits.items()} == {"train": COUNT, "val": 0}
+    assert [len(lading.open(tmp_path / "out", split=name)) for name in parts] == [COUNT, 0]
+    with pytest.warns(UserWarning, match="the split 'val' is empty"):
+        parts["val"].write(tmp_path / "val", format=target)

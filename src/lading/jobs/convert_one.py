@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import time
+import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -18,6 +19,7 @@ from lading.dataset.shards.bad_shards import BadShards
 from lading.dataset.shards.shards import Shards
 from lading.dataset.source.open import open_shards
 from lading.dataset.source.pruning import shards_that_fit
+from lading.dataset.steps.key_steps import split_by_group
 from lading.dataset.transform.concat import Parts
 from lading.dataset.writing.single_file import check_file, is_file_name, options_of_file
 from lading.dataset.writing.writer import DatasetWriter, WriteSummary
@@ -150,7 +152,16 @@ def convert_one(
                 build.begin_commit(done)
                 _close_ledger(ledger, shards.bad)
                 writer.close()
-        return replace(done, seconds=time.perf_counter() - began)
+        return replace(_with_warning(job, done), seconds=time.perf_counter() - began)
+
+
+def _with_warning(job: ConversionJob, done: ConvertSummary) -> ConvertSummary:
+    """Return the summary; warn of a split by groups that no group is in, because its size is not known before."""
+    step = split_by_group(job.steps)
+    if step is not None and not done.samples:
+        warnings.warn(f"the split {step.name!r} is empty: no group is in it. Give it a larger fraction, another seed "
+                      "(seed=, --seed), or groups by another field.", stacklevel=4)  # fmt: skip
+    return done
 
 
 def _convert_rank(

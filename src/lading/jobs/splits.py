@@ -14,7 +14,7 @@ from typing import Any
 from lading.dataset.dataset import Dataset
 from lading.dataset.source.open import open_shards, read_of
 from lading.dataset.source.source import SPLITS_NAME, Source, source_names, write_splits
-from lading.dataset.steps.key_steps import Split, SplitByGroup
+from lading.dataset.steps.key_steps import Split
 from lading.dataset.steps.step import (
     Limit,
 )
@@ -149,7 +149,7 @@ def convert_splits(jobs: Mapping[str, ConversionJob], destination: str | os.Path
 
 def _converted(name: str, job: ConversionJob, to: str, whole: Staging | None = None) -> ConvertSummary:
     done = convert_one(job, to, None if whole is None or is_file_name(to) else whole.part(name))
-    if not done.samples and job.has(Split, SplitByGroup):
+    if not done.samples and job.has(Split):
         raise UsageError(f"the split {name!r} would be empty", advice="Give it a larger fraction, or another seed.")
     return done
 

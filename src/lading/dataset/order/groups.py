@@ -11,6 +11,7 @@ from lading.content.canonical import FORM, column_forms, hash_forms, joined, str
 from lading.dataset.steps.key_steps import SplitByGroup
 from lading.dataset.values.sample_values import sample_values
 from lading.features.items import KEY
+from lading.features.natural import whole_numbers
 from lading.features.types import feature_of
 from lading.storage.fetch import Fetcher
 
@@ -18,10 +19,15 @@ __all__ = ["in_split", "value_hashes"]
 
 _FRACTION_BITS = 53
 _EXACT = 2.0**53
+_FALSE = pa.scalar(value=False)
+_HUGE = r"\A-?[1-9][0-9]{18,}\z"
+"""Texts of integers beyond int64, among the texts of more than 18 digits."""
 
 
 def in_split(step: SplitByGroup, batch: pa.RecordBatch, view: str, fetcher: Fetcher) -> NDArray[np.bool_]:
     """Return which samples of a batch are in the split.
+
+    A text goes with the integer whose shortest decimal form it is: `"7"` goes with 7, `"07"` is a group of its own.
 
     A sample without a value in any of the fields is a group of its own, by its key. In data without keys, all such
     samples are one group.
@@ -30,25 +36,45 @@ def in_split(step: SplitByGroup, batch: pa.RecordBatch, view: str, fetcher: Fetc
     keyed = [key] if key in batch.schema.names else []
     values = sample_values(batch, [*step.by, *keyed], view, fetcher)
     groups, own = values[: len(step.by)], values[len(step.by) :]
-    hashes = value_hashes(groups, step.seed).copy()
+    hashes = _group_hashes(groups, step.seed).copy()
     missing = np.logical_and.reduce([column.is_null().to_numpy(zero_copy_only=False) for column in groups])
     if own and missing.any():
-        hashes[missing] = value_hashes([*groups, *own], step.seed)[missing]
+        hashes[missing] = _group_hashes([*groups, *own], step.seed)[missing]
     first = hashes[:, :8].copy().view(">u8")[:, 0]
     place = (first >> np.uint64(64 - _FRACTION_BITS)).astype(np.float64) / (1 << _FRACTION_BITS)
     low, high = step.bounds
     return (low <= place) & (place < high)
 
 
-def value_hashes(columns: list[pa.Array], seed: int | None = None) -> NDArray[np.uint8]:
+def value_hashes(columns: list[pa.Array]) -> NDArray[np.uint8]:
     """Return a hash of each row of values, `(rows, 16)`: xxh3-128 over their canonical form; nulls are left out.
 
     Equal values have equal hashes in every batch and format: the number 1 is that of 1.0, text that of its bytes.
     """
-    count = len(columns[0])
-    forms = {str(i): _forms(column) for i, column in enumerate(columns)}
-    structs = struct_forms(forms, count)
-    return hash_forms(structs if seed is None else joined(pa.scalar(f"{seed} ".encode(), FORM), structs))
+    return hash_forms(_rows([_forms(column) for column in columns]))
+
+
+def _group_hashes(columns: list[pa.Array], seed: int) -> NDArray[np.uint8]:
+    rows = _rows([_with_texts_as_integers(_forms(column)) for column in columns])
+    return hash_forms(joined(pa.scalar(f"{seed} ".encode(), FORM), rows))
+
+
+def _rows(columns: list[pa.Array]) -> pa.Array:
+    return struct_forms({str(i): forms for i, forms in enumerate(columns)}, len(columns[0]))
+
+
+def _with_texts_as_integers(forms: pa.Array) -> pa.Array:
+    """Return forms where texts of integers have the forms of these integers."""
+    is_short = pc.coalesce(pc.starts_with(forms, b"s"), _FALSE)
+    if not pc.any(is_short).as_py():
+        return forms
+    texts = pc.if_else(is_short, forms, pa.scalar(None, FORM))
+    texts = pc.binary_replace_slice(texts, 0, 2, b"")  # without tag and length; binary_slice of pyarrow 26 fails
+    numbers = whole_numbers(texts)
+    huge = pc.and_(numbers.is_null(), pc.match_substring_regex(texts, _HUGE))
+    if pc.any(huge).as_py():
+        forms = pc.if_else(pc.coalesce(huge, _FALSE), joined(pa.scalar(b"I", FORM), forms), forms)
+    return pc.coalesce(column_forms(numbers, feature_of(pa.field("", numbers.type))), forms)
 
 
 def _forms(column: pa.Array) -> pa.Array:

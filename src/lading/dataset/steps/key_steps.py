@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import accumulate
 from math import floor, fsum, isnan
@@ -11,7 +12,7 @@ from lading.dataset.transform.join_table import JoinTable
 from lading.errors import UsageError
 from lading.units import count
 
-__all__ = ["Dedup", "How", "Join", "Keep", "Split", "SplitByGroup"]
+__all__ = ["Dedup", "How", "Join", "Keep", "Split", "SplitByGroup", "split_by_group"]
 
 How: TypeAlias = Literal["left", "inner"]
 """Of samples without a row in the table: keep them, with nulls; or leave them out."""
@@ -70,6 +71,11 @@ class SplitByGroup:
     def __repr__(self) -> str:
         by = self.by[0] if len(self.by) == 1 else list(self.by)
         return f"split({dict(self.shares)!r}, seed={self.seed}, by={by!r})[{self.name!r}]"
+
+
+def split_by_group(steps: Iterable[object]) -> SplitByGroup | None:
+    """Return the first of some steps that keeps a split by groups, if one does."""
+    return next((step for step in steps if isinstance(step, SplitByGroup)), None)
 
 
 @dataclass(frozen=True, slots=True)
