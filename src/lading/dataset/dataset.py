@@ -39,8 +39,10 @@ from lading.dataset.step_verbs import StepVerbs
 from lading.dataset.steps.cast_step import flat_fields
 from lading.dataset.steps.field_steps import Fields, fields_among, typed_fields
 from lading.dataset.steps.key_steps import Join
+from lading.dataset.steps.order_steps import Sort
 from lading.dataset.steps.repartition import Repartition
 from lading.dataset.steps.step import Rows, Step
+from lading.dataset.steps.unlisted_fields import listed_fields, with_needed_fields, without_drops
 from lading.dataset.transform.concat import Parts
 from lading.dataset.values.absent_fields import AbsentFields
 from lading.dataset.values.field_values import columns_of, field_type, field_values, lacks_child
@@ -104,8 +106,19 @@ class Dataset(StepVerbs, OrderVerbs, KeyVerbs, LayoutVerbs):
         self._sample = self._access.sample
 
     def _with(self, *steps: Step) -> Self:
-        steps = (*self.steps, *steps)
-        return type(self)(self._reopen, self.source, self.read, self._shards, steps, media=self._media)
+        return self._reading(*with_needed_fields(self.read, (*self.steps, *steps)))
+
+    def _reading(self, read: ReadOptions, steps: tuple[Step, ...]) -> Self:
+        """The dataset with these steps, and perhaps other fields of documents."""
+        fields = listed_fields(read)
+        shards = self._shards if fields == listed_fields(self.read) else self._shards.with_fields(fields)
+        return type(self)(self._reopen, self.source, read, shards, steps, media=self._media)
+
+    def _looking_at(self, names: Sequence[str]) -> Self:
+        """The dataset with these columns too, where `fields` leaves them out: to look at their values."""
+        read, _ = with_needed_fields(self.read, (*self.steps, Sort.of(names, descending=False)))
+        same = listed_fields(read) == listed_fields(self.read)
+        return self if same else self._reading(read, without_drops(self.steps))
 
     def _open_other(self, source: Source, view: str) -> Dataset:
         if isinstance(self.source, Parts):
@@ -121,10 +134,17 @@ class Dataset(StepVerbs, OrderVerbs, KeyVerbs, LayoutVerbs):
         return "key" if name == "key" and "key" in names and KEY not in names else KEY
 
     def _refuse_absent(self, names: Sequence[str], schema: pa.Schema | None = None) -> None:
+        looked_at = self._looking_at(names)
+        if looked_at is not self:
+            looked_at._refuse_absent(names)  # noqa: SLF001 - of the same class
+            return
         schema = self.schema if schema is None else schema
         if not {*columns_of(names, schema)} <= {*schema.names}:
             schema = self._schema_with([*names, *columns_of(names)])
-        paths = {name: path for name in names if (path := parse_field(name, schema.names)).path}
+        lacked = {
+            n for n in listed_fields(self.read) or () if n in schema.names and pa.types.is_null(schema.field(n).type)
+        }
+        paths = {n: path for n in names if (path := parse_field(n, schema.names)).path or n in lacked}
         if not paths:
             return
         absent, whole = AbsentFields([*paths]), dict[str, pa.Schema]()
@@ -144,6 +164,10 @@ class Dataset(StepVerbs, OrderVerbs, KeyVerbs, LayoutVerbs):
         absent.refuse(self._shards)
 
     def _refuse_unmatched(self, join: Join) -> None:
+        looked_at = self._looking_at([join.on])
+        if looked_at is not self:
+            looked_at._refuse_unmatched(join)  # noqa: SLF001 - of the same class
+            return
         if has_map(self.steps):  # the function would run twice
             return
         # Steps that choose samples may take long, and a sample that they leave has a row only if one of the source has.
@@ -436,7 +460,8 @@ class Dataset(StepVerbs, OrderVerbs, KeyVerbs, LayoutVerbs):
 
     def _with_fields(self, fields: Sequence[str]) -> Dataset:
         """This dataset with other passthrough columns of documents."""
-        return self._reopen(self.source, replace(self.read, fields=tuple(fields)), self.steps)
+        read, steps = with_needed_fields(replace(self.read, fields=tuple(fields)), without_drops(self.steps))
+        return self._reopen(self.source, read, steps)
 
     def samples(self, *, raw: bool = False) -> Iterator[dict[str, Any]]:
         """All samples in order, each a dict as `ds[i]` gives it; the same as `iter(ds)`.

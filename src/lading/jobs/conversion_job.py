@@ -11,6 +11,7 @@ from lading.dataset.shards.shards import Shards
 from lading.dataset.source.source import Source, source_names
 from lading.dataset.steps.repartition import Repartition
 from lading.dataset.steps.step import Limit, Map, Step
+from lading.dataset.steps.unlisted_fields import with_needed_fields
 from lading.dataset.transform.concat import Parts
 from lading.formats.registry import get_format
 from lading.jobs.progress import OnProgress
@@ -87,13 +88,16 @@ class ConversionJob:
     def of(self, source: Source, read: ReadOptions, before: tuple[Step, ...]) -> ConversionJob:
         """Return the job for another dataset, whose own steps come before those of the job.
 
+        Fields of documents that the steps need are read, and dropped behind them.
+
         The last `Repartition` of its steps says where shards end, unless an argument of the job does.
         """
         cuts = [step for step in before if isinstance(step, Repartition)]
         steps, write = tuple(step for step in before if not isinstance(step, Repartition)), self.write
         if cuts and write.shard_size is None and not write.counts_samples:
             write = replace(write, **asdict(cuts[-1]))
-        return replace(self, source=source, read=read, write=write, steps=(*steps, *self.steps))
+        read, every = with_needed_fields(read, (*steps, *self.steps))
+        return replace(self, source=source, read=read, write=write, steps=every)
 
     def with_absolute_paths(self) -> ConversionJob:
         """Return the job as processes of an executor read it, whatever their current folder is."""

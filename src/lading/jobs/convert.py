@@ -242,7 +242,7 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
         if isinstance(source, Dataset):
             job = job.of(source.source, read_of(source, job.opening), source.steps)
             return convert_one(job.with_storage_options(storage_options), destination)
-        job = replace(job.with_storage_options(storage_options), source=listed_once(source))
+        job = job.of(listed_once(source), job.read, ()).with_storage_options(storage_options)
         try:
             return convert_one(job, destination)
         except SeveralSplits as error:

@@ -507,6 +507,19 @@ class Shards:
         made.view_is_known = self.view_is_known
         return made
 
+    def with_fields(self, fields: tuple[str, ...] | None) -> Shards:
+        """Return the same shards with other passthrough columns of documents; None for all. Nothing is open of it yet.
+
+        The manifest and the listing are those of these shards: no request is made.
+        """
+        plan = replace(self.read_plan(), interleaved=replace(self.interleaved, fields=fields))
+        made = Shards(
+            self.listing, self.fmt, plan, fetcher=self.fetcher, stores=self.stores, manifest=self.manifest,
+            kept_shards=self.kept_shards,
+        )  # fmt: skip
+        made.view_is_known = self.view_is_known
+        return made
+
     def forget_shards(self) -> None:
         """Close all shards, and forget what was found in them: the listing or `replacements` was changed."""
         self._close_views()
@@ -645,7 +658,7 @@ def _found_schema(shards: Shards) -> pa.Schema:
     if shards.members is not None:
         return shards.fmt.restored_schema(shards.members)
     if shards.manifest is not None and (shards.manifest.view, shards.manifest.format) == (shards.view, shards.format):
-        return schema_as_read(shards.manifest.schema, shards.fmt, shards.view, shards.read_options)
+        return schema_as_read(shards.manifest.schema, shards.fmt, shards.view, shards.read_options, shards.interleaved)
     if not len(shards.listing):
         return _listed_schema(shards.fmt, shards.listing.index_file, shards.view, shards.stores, shards.limits)
     looked_at = range(min(len(shards.listing), DETECT_SHARDS))

@@ -7,8 +7,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from lading.features.items import RESERVED
 from lading.formats.base import AnyFormat
-from lading.interleaved.tar import field_name
+from lading.interleaved.tar import column_name, field_name
 from lading.manifest.values import Manifest
 from lading.options import AUTO, ROLES, InterleavedOptions
 from lading.storage.roots import StoredRoots
@@ -51,9 +52,22 @@ def stored_schema(
     return pa.schema([f for f in manifest.schema if was.get(field_name(f.name)) == now.get(field_name(f.name))])
 
 
-def schema_as_read(schema: pa.Schema, fmt: AnyFormat, view: str, options: Any) -> pa.Schema:
-    """The columns of a manifest by the names that batches have."""
-    return fmt.names_read(schema, options) if view == "samples" else schema
+def schema_as_read(
+    schema: pa.Schema, fmt: AnyFormat, view: str, options: Any, interleaved: InterleavedOptions
+) -> pa.Schema:
+    """The columns of a manifest by the names that batches have; of documents those that are asked for."""
+    if view == "samples":
+        return fmt.names_read(schema, options)
+    if interleaved.fields is None:
+        return schema
+    if fmt.info.interleaved == "members":  # the columns of fields, in the order of their names
+        roles = [name for name in interleaved.roles if column_name(name) in schema.names]
+        wanted = [*RESERVED, *(column_name(name) for name in (*interleaved.fields, *roles))]
+    else:
+        wanted = [name for name in schema.names if name in RESERVED or name in interleaved.fields]
+        wanted += [name for name in interleaved.fields if name not in schema.names]
+    there = {field.name: field for field in schema}
+    return pa.schema([there.get(name, pa.field(name, pa.null())) for name in wanted], metadata=schema.metadata)
 
 
 def manifest_options(manifest: Manifest | None, fmt: AnyFormat) -> Mapping[str, Any]:

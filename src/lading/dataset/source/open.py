@@ -177,7 +177,8 @@ def open_dataset(  # noqa: PLR0913 - one argument a decision of the user; all bu
         view: `samples` or `interleaved`. By default the first readable samples decide.
         options: options of the format (`lading formats` lists them).
         interleaved: names of fields and policies for interleaved data. Refused where the data are not interleaved.
-        fields: passthrough columns of documents to keep, beside the reserved ones; absent columns are nulls.
+        fields: passthrough columns of documents to keep, beside the reserved ones; absent columns are nulls. Fields
+            that conditions, orders, splits and joins need are read too, and dropped behind these steps.
         regroup: join the rows of a `sample_id`, or the members of a key in tars, wherever they are in the shard.
         max_batch_bytes: payload of a batch, for `batches` without a limit of its own.
         on_materialize_error: for a row whose payload is unavailable, for `batches` and `write` without a policy of

@@ -71,9 +71,15 @@ class Select:
 
 @dataclass(frozen=True, slots=True)
 class Drop:
-    """Leave these columns out."""
+    """Leave these columns out.
+
+    Attributes:
+        columns: their names.
+        unasked: whether the columns were read for earlier steps alone; see `lading.dataset.steps.unlisted_fields`.
+    """
 
     columns: tuple[str, ...]
+    unasked: bool = False
 
     def __post_init__(self) -> None:
         """Refuse names that are no texts."""

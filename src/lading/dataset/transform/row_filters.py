@@ -124,12 +124,13 @@ class FailsCondition:
         fetcher: reads JSON, texts and the first bytes of media behind references.
 
     Attributes:
-        absent: the fields inside columns of which no row had a fitting value so far; None before the first row.
+        absent: the fields inside columns, and the columns of documents that these lack, of which no row had a fitting
+            value so far; None before the first row.
         has_kept: whether the condition was true for a row.
     """
 
     def __init__(self, condition: Condition, view: str, fetcher: Fetcher) -> None:
-        self._condition, self._view, self._fetcher = condition, view, fetcher
+        self._condition, self._of_documents, self._fetcher = condition, view == "interleaved", fetcher
         self.absent: list[Wanted] | None = None
         self.has_kept = False
 
@@ -137,7 +138,7 @@ class FailsCondition:
         """Return the rejected rows by reason."""
         condition = self._condition
         names = condition.columns or batch.schema.names  # an expression does not say which columns it asks for
-        if self._view == "interleaved":
+        if self._of_documents:
             names = [each.field.among(batch.schema.names).column for each in condition.wanted] or names
             batch = _told_to_all(batch, names)
         found = self._values(batch)
@@ -153,9 +154,15 @@ class FailsCondition:
         found = dict(zip(wanted, read_fields(batch, wanted, self._fetcher), strict=True))
         if len(batch) and not self.has_kept:
             there = {each for each, column in found.items() if present(column.values).any()}
-            before = [each for each in wanted if each.field.path] if self.absent is None else self.absent
+            before = self.absent
+            if before is None:
+                before = [each for each, column in found.items() if self._may_lack(each, column)]
             self.absent = [each for each in before if each not in there]
         return found
+
+    def _may_lack(self, wanted: Wanted, column: FieldColumn) -> bool:
+        """Whether a row without a value lacks the field: inside a column, or of documents without such a column."""
+        return bool(wanted.field.path) or (self._of_documents and pa.types.is_null(column.values.type))
 
     def _without(
         self, found: Mapping[Wanted, FieldColumn], unknown: NDArray[np.bool_]
@@ -164,7 +171,8 @@ class FailsCondition:
         reasons: dict[str, NDArray[np.bool_]] = {}
         for wanted, column in found.items():
             other = np.zeros(len(unknown), np.bool_) if column.others is None else column.others & unknown
-            absent = ~present(column.values) & unknown & ~other & bool(wanted.field.path and wanted.use != "presence")
+            may_lack = wanted.use != "presence" and self._may_lack(wanted, column)
+            absent = ~present(column.values) & unknown & ~other & may_lack
             named = (of_other_kind(wanted), other), (without(wanted.field), absent)
             for reason, rows in named:
                 if rows.any():

@@ -39,9 +39,8 @@ def refuse_absent_fields(shards: Shards, steps: Sequence[Step], outcomes: Outcom
     """
     for place, step in enumerate(steps):
         for wanted in as_where(step.condition).wanted if isinstance(step, Where) else ():
-            if not wanted.field.path:
-                continue
-            reasons = tuple(f"{reason}, " for reason in (without(wanted.field), of_other_kind(wanted)))
+            of_kind = (of_other_kind(wanted),) if wanted.field.path else ()
+            reasons = tuple(f"{reason}, " for reason in (without(wanted.field), *of_kind))
             count = sum(number for what, number in outcomes.counts.items() if what.startswith(reasons))
             along = sum(number for what, number in outcomes.counts.items() if what.startswith(f"{ALONG}, "))
             if count and count == sum(outcomes.rows.values()) - along:
@@ -96,9 +95,10 @@ class AbsentFields:
 
     def refuse(self, shards: Shards) -> None:
         """Raise UsageError if no row had a value of one of the fields."""
+        listed = shards.interleaved.fields or ()
         for name in self._names if self._rows else ():
             field = parse_field(name, self._columns)
-            if name not in self._found and field.path:
+            if name not in self._found and (field.path or name in listed):
                 raise no_sample_has(shards, Wanted(field))
 
 
@@ -114,6 +114,10 @@ def no_sample_has(shards: Shards, wanted: Wanted, steps: Sequence[Step] = ()) ->
         steps: those before the rows that lack the field.
     """
     field = wanted.field
+    if not field.path:
+        fields = shards.with_fields(None).schema.names
+        return UsageError("no such column", expected=", ".join(fields), found=repr(field.column),
+                          advice=close_to(field.column, fields))  # fmt: skip
     above = FieldPath(field.column, field.path[:-1])
     column = field.column
     for step in reversed(steps):
