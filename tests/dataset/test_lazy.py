@@ -331,6 +331,7 @@ _NAMES = [
     "sample",
     "samples",
     "schema",
+    "schema_is_partial",
     "select",
     "shards",
     "shuffle",

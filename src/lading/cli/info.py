@@ -115,8 +115,9 @@ def _text(sources: Sequence[str], found: Info) -> Iterator[RenderableType]:
     for bad in found.bad_shards:
         yield from finding_text(bad["error"], "✗", "bold red")
     yield ""
+    of_first = f" (first shard of {found.shards:,})" if found.schema_is_partial else ""
     yield columns(
-        (count(len(found.columns), "column"), "type", "holds"),
+        (count(len(found.columns), "column") + of_first, "type", "holds"),
         [
             (Text(visible(name), "cyan"), Text(_type(kind)), Text(_holds(feature), "dim"))
             for name, kind, feature in found.columns

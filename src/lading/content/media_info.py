@@ -61,6 +61,11 @@ class MediaInfo:
     stored_height: int | None = None
     orientation: int | None = None
 
+    @property
+    def aspect_ratio(self) -> float | None:
+        """Width / height, as viewers show the image or video; None where a side is unknown or 0."""
+        return self.width / self.height if self.width is not None and self.height else None
+
 
 @dataclass(frozen=True, slots=True)
 class Needed:

@@ -138,7 +138,7 @@ class Dataset(StepVerbs, OrderVerbs, KeyVerbs, LayoutVerbs):
         if looked_at is not self:
             looked_at._refuse_absent(names)  # noqa: SLF001 - of the same class
             return
-        schema = self.schema if schema is None else schema
+        schema = self._first_schema if schema is None else schema
         if not {*columns_of(names, schema)} <= {*schema.names}:
             schema = self._schema_with([*names, *columns_of(names)])
         lacked = {
@@ -195,7 +195,7 @@ class Dataset(StepVerbs, OrderVerbs, KeyVerbs, LayoutVerbs):
         names = [name for name in columns if isinstance(name, str) and ("." in name or "[" in name)]
         if not names:
             return None
-        schema = self.schema
+        schema = self._first_schema
         if not {*columns_of(names, schema)} <= {*schema.names}:
             schema = self._schema_with([*names, *columns_of(names)])
         wanted = fields_among(columns, schema)
@@ -302,11 +302,27 @@ class Dataset(StepVerbs, OrderVerbs, KeyVerbs, LayoutVerbs):
     def schema(self) -> pa.Schema:
         """The columns behind the steps. Columns of references are payload that is read when it is asked for.
 
-        Without a manifest they are those of the first shard that is not empty; other shards may hold more. Behind a
-        function of `map` they are those of the first batch that it returns.
+        The manifest says them; else the footers of all shards of Parquet, Arrow and MDS, up to 1,000. Of other sources
+        they are those of the first shard that is not empty; see `schema_is_partial`. If no type holds the values of all
+        shards, a column has the type that it has in the first one. Behind a function of `map` the columns are those of
+        the first batch that it returns.
 
         Example: `ds.schema.names`
         """
+        whole = self._fitting.whole.schema
+        return whole if self._chosen is None else self._chosen.schema_from(whole)
+
+    @property
+    def schema_is_partial(self) -> bool:
+        """Whether `schema` is that of the first shard, and other shards may hold more columns or other types.
+
+        Example: `lading.open("photos/*.tar").schema_is_partial`
+        """
+        return self._fitting.whole.is_partial
+
+    @property
+    def _first_schema(self) -> pa.Schema:
+        """The columns behind the steps, as far as the manifest or the first shard says them."""
         return self._shards.schema if self._chosen is None else self._chosen.schema
 
     @property

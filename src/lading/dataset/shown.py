@@ -51,9 +51,16 @@ def as_text(shards: Shards, source: Source, steps: Sequence[Step], chosen: Chose
     width = max((len(name) for name, _ in columns), default=0)
     listed = [f"    {name:<{width}}  {kind}".rstrip() for name, kind in columns]
     parts = [f"lading.Dataset: {shards.format}, {shards.view}", facts]
-    parts += ["\n".join(["  columns", *listed])] if columns else []
+    parts += ["\n".join([f"  columns{_first_alone(shards)}", *listed])] if columns else []
     parts += ["\n".join(["  steps", *(f"    {step!r}" for step in steps)])] if steps else []
     return "\n".join(parts)
+
+
+def _first_alone(shards: Shards) -> str:
+    """Say that the columns are those of the first shard, if other shards may hold more."""
+    if len(shards.listing) < 2 or (shards.knows_schema and not shards.whole.is_partial):  # noqa: PLR2004 - several
+        return ""
+    return f" (first shard of {len(shards.listing):,})"
 
 
 def _lines(facts: Sequence[tuple[str, str]]) -> str:
@@ -66,7 +73,8 @@ def as_html(shards: Shards, source: Source, steps: Sequence[Step], chosen: Chose
     columns = _table(_columns(shards, chosen))
     listed = "".join(f"<li><code>{escape(repr(step))}</code></li>" for step in steps)
     title = f"<b>lading.Dataset</b>: {escape(shards.format)}, {escape(shards.view)}"
-    told = f"<div style='display:flex;gap:2em;align-items:flex-start'>{facts}{columns}</div>"
+    alone = f"<i>{_first_alone(shards).strip()}</i>" if _first_alone(shards) else ""
+    told = f"<div style='display:flex;gap:2em;align-items:flex-start'>{facts}{columns}{alone}</div>"
     return f"<div>{title}{told}{f'<ol>{listed}</ol>' if steps else ''}{_first_samples(shards, steps)}</div>"
 
 
@@ -280,7 +288,8 @@ def _columns_before_map(shards: Shards, steps: Sequence[Step]) -> list[tuple[str
 
 def _fields(shards: Shards, chosen: ChosenSamples | None) -> Iterator[pa.Field]:
     if shards.knows_schema:
-        yield from shards.schema if chosen is None else chosen.schema
+        whole = shards.whole.schema
+        yield from whole if chosen is None else chosen.schema_from(whole)
         return
     # To find the schema of a tar is a walk over all of it, and the first sample behind a condition may be far away.
     steps = [] if chosen is None else [step for step in chosen.steps if isinstance(step, _COLUMN_STEPS)]

@@ -43,6 +43,7 @@ class Info:
         counts: what was reported, by a short phrase.
         bad_shards: the shards that cannot be read: file and error. Their samples are not counted.
         steps: the steps behind which samples, rows and columns are. Shards and bytes are those of the source.
+        schema_is_partial: whether the columns are those of the first shard, and other shards may hold more.
     """
 
     format: str
@@ -57,6 +58,7 @@ class Info:
     counts: Mapping[str, int] = field(default_factory=dict)
     bad_shards: Sequence[Mapping[str, Any]] = ()
     steps: Sequence[str] = ()
+    schema_is_partial: bool = False
 
 
 def info(
@@ -87,7 +89,8 @@ def info(
         dataset.bad.policy, dataset.bad.warns = "skip", False
         chosen, counts = chosen_samples(source, dataset), _Counts()
         size_bytes = _bytes_beside(dataset)
-        schema = dataset.schema if chosen is None else chosen.schema
+        schema = dataset.whole.schema if chosen is None else chosen.schema_from(dataset.whole.schema)
+        dataset.counts.update({f"column of several types: {each}": 1 for each in dataset.whole.differing})
         for number in range(len(dataset.listing)):
             if report is not None:
                 report(Progress(number, len(dataset.listing), counts.samples, 0))
@@ -104,6 +107,7 @@ def info(
             dataset.format, dataset.view, len(dataset.listing), counts.samples, counts.rows, size_bytes, columns,
             dict(counts.modalities), dataset.manifest is not None, dict(dataset.counts),
             dataset.bad.listed(), [repr(step) for step in source.steps] if isinstance(source, Dataset) else [],
+            dataset.whole.is_partial,
         )  # fmt: skip
 
 

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from threading import RLock, local
 from typing import Any, Self
 from weakref import WeakSet
@@ -23,6 +24,7 @@ from lading.dataset.shards.bad_shards import BadShards
 from lading.dataset.shards.open_views import OpenViews
 from lading.dataset.shards.passes import Passes
 from lading.dataset.shards.shard_indexes import ShardIndexes, index_kind
+from lading.dataset.shards.whole_schema import WholeSchema, whole_schema
 from lading.dataset.source.identity import SourceIdentity
 from lading.dataset.source.manifest_options import manifest_options, schema_as_read
 from lading.dataset.source.source import Listing
@@ -526,6 +528,7 @@ class Shards:
         self.indexes.forget()
         self.read_samples.clear()
         self._source = self._ends = self._schema = None
+        vars(self).pop("whole", None)
 
     def _close_views(self) -> None:
         with self._lock:
@@ -555,9 +558,7 @@ class Shards:
         Other shards may hold more fields then.
         """
         if self._schema is None:
-            found = _found_schema(self)
-            fills = self.view == "interleaved"
-            self._schema = found if self.types is None else retyped(found, self.types, fills=fills)
+            self._schema = self.with_types(_found_schema(self))
         return self._schema
 
     def image_lists(self, steps: Sequence[Step] = ()) -> tuple[str, ...]:
@@ -578,6 +579,26 @@ class Shards:
                     if found.with_images:
                         return found.names
         return ()
+
+    @cached_property
+    def whole(self) -> WholeSchema:
+        """The columns of all shards, as far as a manifest or at most 1,000 footers say them."""
+        return whole_schema(self)
+
+    @property
+    def schema_is_told(self) -> bool:
+        """Whether the caller or a manifest says the columns."""
+        return self.target is not None or self.members is not None or _fits_manifest(self)
+
+    @property
+    def has_footers(self) -> bool:
+        """Whether each shard says its columns and their types in a footer or header."""
+        info = self.fmt.info
+        return info.fixed_schema and info.keeps_types and self.open_shard(0).declares_types()
+
+    def with_types(self, schema: pa.Schema) -> pa.Schema:
+        """The schema with the types that the caller gives to some columns."""
+        return schema if self.types is None else retyped(schema, self.types, fills=self.view == "interleaved")
 
     # Numbers of samples
 
@@ -657,12 +678,18 @@ def _found_schema(shards: Shards) -> pa.Schema:
         return shards.target
     if shards.members is not None:
         return shards.fmt.restored_schema(shards.members)
-    if shards.manifest is not None and (shards.manifest.view, shards.manifest.format) == (shards.view, shards.format):
+    if shards.manifest is not None and _fits_manifest(shards):
         return schema_as_read(shards.manifest.schema, shards.fmt, shards.view, shards.read_options, shards.interleaved)
     if not len(shards.listing):
         return _listed_schema(shards.fmt, shards.listing.index_file, shards.view, shards.stores, shards.limits)
     looked_at = range(min(len(shards.listing), DETECT_SHARDS))
     return _first_schema(_schemas(shards, looked_at))
+
+
+def _fits_manifest(shards: Shards) -> bool:
+    """Whether a manifest says the columns in this view."""
+    manifest = shards.manifest
+    return manifest is not None and (manifest.view, manifest.format) == (shards.view, shards.format)
 
 
 def _schemas(shards: Shards, looked_at: Iterable[int]) -> Iterator[pa.Schema]:

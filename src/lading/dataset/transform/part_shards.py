@@ -17,6 +17,7 @@ from lading.arrow.references import is_ref
 from lading.dataset.order.chosen import ChosenSamples
 from lading.dataset.order.order import Numbers, is_over_numbers
 from lading.dataset.shards.shards import ReadPlan, Shards
+from lading.dataset.shards.whole_schema import WholeSchema
 from lading.dataset.source.source import LISTING_SCHEMA, Listing, read_head
 from lading.dataset.steps.repartition import Repartition
 from lading.dataset.steps.step import Map, Step
@@ -179,6 +180,11 @@ class PartShards(Shards):
     def schema(self) -> pa.Schema:
         """The columns of all parts. Raises SchemaMismatch if no type holds the values of a column."""
         return self._columns[0].all
+
+    @cached_property
+    def whole(self) -> WholeSchema:
+        """The columns of all parts."""
+        return WholeSchema(self.schema, is_partial=any(part.shards.whole.is_partial for part in self._parts))
 
     @property
     def knows_schema(self) -> bool:

@@ -75,6 +75,7 @@ MEDIA_FACTS: dict[str, pa.DataType] = {
     "stored_width": pa.int64(),
     "stored_height": pa.int64(),
     "orientation": pa.int64(),
+    "aspect_ratio": pa.float64(),
 }
 """Fields of media columns, and their types; `lading.content.media_info.MediaInfo` describes them."""
 
