@@ -93,6 +93,10 @@ CASES: list[tuple[str, Callable[[dict[str, Any]], Any]]] = [
     ("cls == 3", lambda s: s["cls"] == 3),
     ("jpg.width >= 120 and jpg.height >= 120", lambda s: s["jpg"][0] >= 120),
     ("jpg.width / jpg.height > 1", lambda s: s["jpg"][0] > s["jpg"][1]),
+    ("jpg.aspect_ratio > 1", lambda s: s["jpg"][0] > s["jpg"][1]),
+    ("jpg.aspect_ratio == 1", lambda s: s["jpg"][0] == s["jpg"][1]),
+    ("'y' in json.tags", lambda s: "y" in s["json"]["tags"]),
+    ("'x' not in json.tags or 'z' in json.tags", lambda s: "x" not in s["json"]["tags"] or "z" in s["json"]["tags"]),
     ("jpg.format == 'jpeg' and json.lang == 'de'", lambda s: s["json"].get("lang") == "de"),
 ]
 
@@ -103,6 +107,86 @@ def test_conditions_keep_what_python_keeps(sources: dict[str, Path], name: str) 
     ds = lading.open(sources[name])
     for condition, keeps in CASES:
         assert _keys(ds.where(condition)) == [s["__key__"] for s in SAMPLES if keeps(s)], condition
+
+
+_LISTS: list[Any] = [
+    ["cat", "dog"], [], None, ["ca", "t", None], [1, "cat", 2.5, True], [1.0], [[1], {"cat": 1}], ['c"at', "é"],
+    [2**70, 0], [False], "cat", {"cat": 2},
+]  # fmt: skip
+_MEMBERS: list[Any] = ["cat", 'c"at', "é", 1, 2.5, 0, 2**70, True, False, "1"]
+
+
+def _is_in(literal: Any, items: Any) -> bool | None:
+    """Return whether an item of a list is equal, as Python has it, but true is no number; None for what is no list."""
+    if not isinstance(items, list):
+        return None
+    return any(isinstance(each, bool) == isinstance(literal, bool) and each == literal for each in items)
+
+
+@pytest.mark.parametrize("name", ["tar", "parquet", "jsonl"])
+def test_membership_in_json_lists(tmp_path: Path, name: str) -> None:
+    rows = [{"__key__": f"{i}", "json": {"tags": tags}} for i, tags in enumerate(_LISTS)]
+    with lading.writer(tmp_path / "in", format="webdataset" if name == "tar" else name) as writer:
+        for row in rows:
+            writer.write(row)
+    ds = lading.open(tmp_path / "in")
+    for literal in _MEMBERS:
+        shown = str(literal).lower() if isinstance(literal, bool) else repr(literal)
+        right = {
+            answer: [f"{i}" for i, tags in enumerate(_LISTS) if _is_in(literal, tags) is answer]
+            for answer in (True, False)
+        }
+        if right[True]:
+            assert _keys(ds.where(f"{shown} in json.tags")) == right[True], literal
+        assert _keys(ds.where(f"{shown} not in json.tags")) == right[False], literal
+
+
+_TYPED: dict[str, tuple[Any, pa.DataType, list[Any]]] = {
+    "list": ([["a", "b"], [], None, [None, "b"]], pa.list_(pa.string()), ["a", "b", "c"]),
+    "large": ([[1, 2], [2**53 + 1], [], None], pa.large_list(pa.int64()), [1, 2**53, 2**53 + 1, 1.5]),
+    "fixed": ([[1.5, 0.1], None, [2.0, 3.0]], pa.list_(pa.float32(), 2), [0.1, 2, 9]),
+    "view": ([["a"], [], None, ["b", "a"]], pa.list_view(pa.string()), ["a", "x"]),
+    "bools": ([[True], [False], []], pa.list_(pa.bool_()), [True, False]),
+}
+
+
+@pytest.mark.cases(9)
+@pytest.mark.parametrize("name", list(_TYPED))
+def test_membership_in_lists_of_arrow(tmp_path: Path, name: str) -> None:
+    values, kind, literals = _TYPED[name]
+    table = pa.table({"__key__": [f"{i}" for i in range(len(values))], "tags": pa.array(values, kind)})
+    with pa.ipc.new_file(tmp_path / "in.arrow", table.schema) as writer:
+        writer.write_table(table)
+    ds = lading.open(tmp_path / "in.arrow")
+    for literal in literals:
+        shown = str(literal).lower() if isinstance(literal, bool) else repr(literal)
+        near = pa.scalar(literal, pa.float32()).as_py() if name == "fixed" else literal
+        stored = table["tags"].to_pylist()
+        for word, wanted in (("in", True), ("not in", False)):
+            right = [f"{i}" for i, tags in enumerate(stored) if _is_in(near, tags) is wanted]
+            assert _keys(ds.where(f"{shown} {word} tags")) == right, (literal, word)
+
+
+def test_wrong_memberships(sources: dict[str, Path]) -> None:
+    ds = lading.open(sources["tar"])
+    for condition, message in (
+        ("'word' in txt", "is not a list; for a piece of a text write contains\\(x, 'word'\\)"),
+        ("3 in cls", "is not a list; write == 3"),
+        ("txt in json.tags", "or a value and a column of lists, 'a' in x"),
+        ("'a' in json.lang", "no sample has a list in this field"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            list(ds.where(condition))
+
+
+@pytest.mark.parametrize("name", ["tar", "parquet"])
+def test_aspect_ratio_is_a_fact_of_images(sources: dict[str, Path], name: str) -> None:
+    ds = lading.open(sources[name])
+    for low in (0.7, 1, 1.05):
+        right = [s["__key__"] for s in SAMPLES if s["jpg"][0] / s["jpg"][1] >= low]
+        assert _keys(ds.where(f"jpg.aspect_ratio >= {low}")) == right
+    table = ds.select("jpg.aspect_ratio").take(range(COUNT))
+    assert table["jpg.aspect_ratio"].to_pylist() == [s["jpg"][0] / s["jpg"][1] for s in SAMPLES]
 
 
 def test_conversion_counts_samples_without_the_field(sources: dict[str, Path], tmp_path: Path) -> None:

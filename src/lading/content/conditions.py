@@ -9,7 +9,7 @@ r"""Conditions on rows, as `--where` takes them.
 |---|---|
 | `and`, `or`, `not`, `( )` | of conditions; lower case |
 | `== != < <= > >=` | compare; also in a chain, `1 <= position < 5` |
-| `in`, `not in` | one of a list of values: `x in ('a', 'b')` |
+| `in`, `not in` | one of a list of values: `x in ('a', 'b')`; an item of a column of lists: `'cat' in json.tags` |
 | `is null`, `is not null` | whether there is a value, of any type |
 | `'text'`, `5`, `0.5`, `true`, `false` | values; `true`, `false` and `null` (or `None`) in any case |
 | `name` | a column; by itself a condition if it is bool; Python's names, in Unicode's form NFKC |
@@ -58,8 +58,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from lading.arrow import json_text
 from lading.arrow.references import is_ref, unpack
-from lading.arrow.views import LIST_TYPES, byte_lengths, is_bytes, is_text, present
+from lading.arrow.views import LIST_TYPES, byte_lengths, is_bytes, is_text, listed_items, present
 from lading.content.field_paths import FieldPath, Part, Use, Wanted
 from lading.content.nested import column_values
 from lading.errors import UsageError
@@ -432,8 +433,7 @@ def _read_pair(left: ast.expr, op: ast.cmpop, right: ast.expr) -> _Node:
         found = _Call("is null", (_used(_of_column(left, "is null"), "presence"),), at)
         return _Call("not", (found,), at) if isinstance(op, ast.IsNot) else found
     if isinstance(op, ast.In | ast.NotIn):
-        values = _read_list(right)
-        found = _Call("in", (_used(_of_column(left, "in"), _use_beside(values[0])), *values), at)
+        found = _read_in_list(left, right) if isinstance(right, ast.Tuple | ast.List) else _read_item_in(left, right)
         return _Call("not", (found,), at) if isinstance(op, ast.NotIn) else found
     sides = _read(left), _read(right)
     if not any(isinstance(side, _Column | _Call) for side in sides):
@@ -451,11 +451,22 @@ def _use_beside(other: _Node) -> Use:
     return "bool" if isinstance(other, bool) else "text" if isinstance(other, str) else "number"
 
 
-def _read_list(node: ast.expr) -> list[_Node]:
-    if not isinstance(node, ast.Tuple | ast.List):
+def _read_in_list(left: ast.expr, right: ast.Tuple | ast.List) -> _Call:
+    values = _read_list(right)
+    return _Call("in", (_used(_of_column(left, "in"), _use_beside(values[0])), *values), _place(left))
+
+
+def _read_item_in(left: ast.expr, right: ast.expr) -> _Call:
+    item, lists = _read(left), _read(right)
+    if isinstance(item, _Column | _Call) or not isinstance(lists, _Column):
         raise _Wrong(
-            "in takes a list of values, ('a', 'b'); for a piece of a text write contains(x, 'a')", _place(node)
-        )
+            "in takes a list of values, x in ('a', 'b'), or a value and a column of lists, 'a' in x; for a piece of a "
+            "text write contains(x, 'a')", _place(right)
+        )  # fmt: skip
+    return _Call("has", (_used(lists, "list"), item), _place(left))
+
+
+def _read_list(node: ast.Tuple | ast.List) -> list[_Node]:
     if not node.elts:
         raise _Wrong("the list is empty", _place(node))
     values = [_read(item) for item in node.elts]
@@ -585,7 +596,7 @@ _ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {
 }
 _NUM_ARGS = {"len": 1, "lower": 1, "upper": 1, "startswith": 2, "endswith": 2, "contains": 2, "matches": 2}
 _NAMES_OF_FUNCTIONS = ", ".join(_NUM_ARGS)
-_CONDITIONS = {"and", "or", "not", "is null", "in", "startswith", "endswith", "contains", "matches"} | {
+_CONDITIONS = {"and", "or", "not", "is null", "in", "has", "startswith", "endswith", "contains", "matches"} | {
     *_COMPARISON_SIGNS.values()
 }
 
@@ -899,6 +910,40 @@ def _in(call: _Call, args: Sequence[Any]) -> pa.Array:
     return pc.if_else(column.is_valid(), kept, pa.scalar(None, pa.bool_()))
 
 
+def _has(call: _Call, args: Sequence[Any]) -> pa.Array:
+    """Return whether each list has an item that equals the literal; null for a null list."""
+    column, literal = args
+    if pa.types.is_null(column.type):
+        return pa.nulls(len(column), pa.bool_())
+    if is_text(column.type):
+        raise _misfit(call, 0, column, f"is not a list; for a piece of a text write contains(x, {_shown(literal)})")
+    if not isinstance(column.type, LIST_TYPES):
+        raise _misfit(call, 0, column, f"is not a list; write == {_shown(literal)}")
+    items, ends = listed_items(column)
+    if isinstance(items.type, pa.JsonType):
+        texts = items.storage
+        equal = pc.is_in(
+            texts, pa.array([t for t in texts.unique().to_pylist() if _is_json_of(t, literal)], texts.type)
+        )
+    elif len(items):
+        items = pc.cast(items, items.type.value_type) if pa.types.is_dictionary(items.type) else items
+        equal = _compare_literal(call, 0, items, "==", literal)
+    else:
+        equal = pa.array([], pa.bool_())
+    before = np.append(0, np.cumsum(np.asarray(equal.fill_null(False).to_numpy(zero_copy_only=False))))  # noqa: FBT003 - the value
+    return pa.array(before[ends[1:]] > before[ends[:-1]], mask=~present(column))
+
+
+def _is_json_of(text: str | None, literal: _Literal) -> bool:
+    """Return whether a JSON text is that of a value: numbers are compared exactly, true is no number."""
+    if text is None:
+        return False
+    value = json_text.loads(text)
+    if isinstance(value, bool) or isinstance(literal, bool):
+        return value is literal
+    return isinstance(value, str) == isinstance(literal, str) and bool(value == literal)
+
+
 def _arithmetic(call: _Call, args: Sequence[Any]) -> pa.Array:
     kinds = [_kind(arg.type) if isinstance(arg, pa.Array) else type(arg).__name__ for arg in args]
     for i, (arg, kind) in enumerate(zip(args, kinds, strict=True)):
@@ -959,6 +1004,7 @@ _FUNCTIONS: dict[str, Callable[[_Call, Sequence[Any]], Any]] = {
     "not": _not,
     "is null": _null,
     "in": _in,
+    "has": _has,
     **dict.fromkeys(_KERNELS, _compare),
     **dict.fromkeys(_ARITHMETIC_KERNELS, _arithmetic),
     "len": _length,

@@ -19,7 +19,7 @@ __all__ = ["FieldPath", "Part", "Use", "Wanted", "parse_field"]
 Part: TypeAlias = str | int
 """A name in an object, or a number in a list."""
 
-Use: TypeAlias = Literal["any", "text", "number", "bool", "length", "presence"]
+Use: TypeAlias = Literal["any", "text", "number", "bool", "length", "list", "presence"]
 """How a value is used. JSON values of another kind are null then; of the last two, only length or presence is told."""
 
 _COLUMN = re.compile(r"[^.\[]+")

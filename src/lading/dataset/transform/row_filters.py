@@ -181,7 +181,8 @@ class FailsCondition:
         return reasons, unknown
 
 
-_OTHER_KIND = {"text": "not text", "number": "not a number", "bool": "not true or false", "length": "without a length"}
+_OTHER_KIND = {"text": "not text", "number": "not a number", "bool": "not true or false", "length": "without a length",
+               "list": "not a list"}  # fmt: skip
 
 
 def of_other_kind(wanted: Wanted) -> str:

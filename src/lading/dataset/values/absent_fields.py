@@ -102,7 +102,8 @@ class AbsentFields:
                 raise no_sample_has(shards, Wanted(field))
 
 
-_KINDS = {"text": "a text", "number": "a number", "bool": "true or false", "length": "a text or a list"}
+_KINDS = {"text": "a text", "number": "a number", "bool": "true or false", "length": "a text or a list",
+          "list": "a list"}  # fmt: skip
 
 
 def no_sample_has(shards: Shards, wanted: Wanted, steps: Sequence[Step] = ()) -> UsageError:

@@ -22,6 +22,7 @@ _TYPES_OF_USE: dict[Use, frozenset[type]] = {
     "number": frozenset({int, float}),
     "bool": frozenset({bool}),
     "length": frozenset({str, list, dict}),
+    "list": frozenset({list}),
 }
 _EMPTY_OF_USE = {"text": pa.string(), "number": pa.int64(), "bool": pa.bool_()}
 _EXACT = 1 << 53
@@ -63,6 +64,8 @@ def typed_json(values: list[Any], use: Use = "any") -> FieldColumn:
         values = [None if other else value for value, other in zip(values, others.tolist(), strict=True)]
     if use == "length":
         column = _only_lengths(values)
+    elif use == "list":
+        column = _lists_of_json(values)
     elif not kinds:
         column = pa.nulls(len(values), _EMPTY_OF_USE.get(use, pa.null()))
     else:
@@ -107,6 +110,17 @@ def _only_lengths(values: list[Any]) -> pa.Array:
     length = np.array([0 if value is None else len(value) for value in values], np.int64)
     offsets = pa.array(np.append(0, np.cumsum(length)), mask=np.array([*(value is None for value in values), False]))
     return pa.LargeListArray.from_arrays(offsets, pa.nulls(int(length.sum())))
+
+
+def _lists_of_json(values: list[Any]) -> pa.Array:
+    """Return lists as lists of JSON texts of their items, whatever types these have; a null item is null."""
+    texts = pa.array(
+        [None if value is None else [None if each is None else json_text.dumps(each) for each in value]
+         for value in values],
+        pa.large_list(pa.string()),
+    )  # fmt: skip
+    items = pa.ExtensionArray.from_storage(_JSON_TEXT, texts.values)
+    return pa.LargeListArray.from_arrays(texts.offsets, items, mask=texts.is_null() if texts.null_count else None)
 
 
 def _json_texts(values: list[Any]) -> pa.Array:
