@@ -458,6 +458,49 @@ def test_decimals_of_any_width(text: str, rows: str) -> None:
     assert kept(text, batch) == rows
 
 
+_LONG = [
+    Decimal("12345678901234567890.123456789012345678"), Decimal("12345678901234567890.123456789012345679"),
+    Decimal("-0.000000000000000001"), Decimal("0.1"), None,
+]  # fmt: skip
+_LONG_LITERALS = [
+    "12345678901234567890.123456789012345678", "-0.000000000000000001", "12345678901234567890.1234567890123456785",
+    "0.1000000000000000000000001", "9007199254740993.0", "0.1", "1" * 60 + ".5", "12_345_678_901_234_567_890.5",
+]  # fmt: skip
+_SIGNS: dict[str, Callable[[Any, Any], bool]] = {
+    "==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("literal", _LONG_LITERALS)
+def test_decimals_of_many_digits(literal: str) -> None:
+    whole = [2**53, 2**53 + 1, 0, None, -1]
+    batch = pa.record_batch({"price": pa.array(_LONG, pa.decimal128(38, 18)), "n": whole})
+    wide = batch.set_column(0, "price", batch["price"].cast(pa.decimal256(76, 18)))
+    for sign, holds in _SIGNS.items():
+        rows = [value is not None and holds(value, Decimal(literal)) for value in _LONG]
+        for rows_of in (batch, wide):
+            assert parse_where(f"price {sign} {literal}").mask(rows_of).tolist() == rows, sign
+            assert parse_where(f"price {sign} '{literal}'").mask(rows_of).tolist() == rows, sign
+        rows = [value is not None and holds(value, Decimal(literal)) for value in whole]
+        assert parse_where(f"n {sign} {literal}").mask(batch).tolist() == rows, sign
+    rows = [value is not None and value in (Decimal(literal), Decimal("0.1")) for value in _LONG]
+    assert parse_where(f"price in ({literal}, 0.1)").mask(batch).tolist() == rows
+
+
+def test_decimal_columns_that_no_type_holds_together() -> None:
+    left = [Decimal(10) ** 70, Decimal(1), Decimal(2), None]
+    right = [Decimal(10) ** 5, Decimal("1." + "0" * 69 + "1"), Decimal(2), Decimal(1)]
+    n = [10**18, 1, 3, 0]
+    batch = pa.record_batch(
+        {"l": pa.array(left, pa.decimal256(76, 0)), "r": pa.array(right, pa.decimal256(76, 70)), "n": n}
+    )
+    for sign, holds in _SIGNS.items():
+        rows = [a is not None and holds(a, b) for a, b in zip(left, right, strict=True)]
+        assert parse_where(f"l {sign} r").mask(batch).tolist() == rows
+        rows = [holds(a, b) for a, b in zip(n, right, strict=True)]
+        assert parse_where(f"n {sign} r").mask(batch).tolist() == rows
+
+
 TIMES = [
     ("utc == berlin", "xx."),
     ("utc < berlin", "..x"),

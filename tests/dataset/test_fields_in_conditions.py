@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import re
 import tarfile
 import wave
 from collections.abc import Callable
@@ -177,6 +178,38 @@ def test_wrong_memberships(sources: dict[str, Path]) -> None:
     ):
         with pytest.raises(UsageError, match=message):
             list(ds.where(condition))
+
+
+@pytest.mark.parametrize("source, condition, meant, keeps", [
+    ("tar", "lang == en", "json.lang == 'en'", lambda s: s["json"].get("lang") == "en"),
+    ("tar", "json.lang == en", "json.lang == 'en'", lambda s: s["json"].get("lang") == "en"),
+    ("tar", "txt != word", "txt != 'word'", lambda s: s["txt"] != "word"),
+    ("tar", "width > 120", "jpg.width > 120", lambda s: s["jpg"][0] > 120),
+    ("tar", "score > 20", "json.score > 20", lambda s: s["json"]["score"] != "none" and s["json"]["score"] > 20),
+])  # fmt: skip
+def test_the_commonest_slips_are_told_with_what_is_meant(
+    sources: dict[str, Path], source: str, condition: str, meant: str, keeps: Callable[[dict[str, Any]], bool]
+) -> None:
+    ds = lading.open(sources[source])
+    with pytest.raises(UsageError) as caught:
+        list(ds.where(condition))
+    name = meant.partition(" ")[0]
+    assert "no such column" in str(caught.value)
+    assert re.search(rf"(column: |or |quotes: ){re.escape(name)}\b", str(caught.value))
+    assert ("quotes" not in str(caught.value)) or f"Texts stand in quotes: {meant}." in str(caught.value)
+    assert _keys(ds.where(meant)) == [s["__key__"] for s in SAMPLES if keeps(s)]
+
+
+def test_slips_on_tables(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"lang": ["en"], "score": [1]}), tmp_path / "a.parquet")
+    for condition, advice in (
+        ("lang == en", "Texts stand in quotes: lang == 'en'."),
+        ("lan == en", "Did you mean lang? Texts stand in quotes: lang == 'en'."),
+        ("score > scores", "Did you mean score? Texts stand in quotes: score > 'scores'."),
+    ):
+        with pytest.raises(UsageError) as caught:
+            list(lading.open(tmp_path / "a.parquet").where(condition))
+        assert str(caught.value).endswith(advice)
 
 
 @pytest.mark.parametrize("name", ["tar", "parquet"])

@@ -72,7 +72,7 @@ MAX_CHARACTERS = 10_000
 
 _MAX_DEPTH = 100
 _MAX_BITS = 1023
-_DECIMAL128_DIGITS = 38
+_DECIMAL128_DIGITS, _DECIMAL256_DIGITS = 38, 76
 _MAX_INDEX_BITS = 31
 _SHOWN_CHARACTERS = 120
 _SHOWN_LITERAL = 50
@@ -119,6 +119,17 @@ class Where:
         node = None if isinstance(self._condition, pc.Expression) else _node_of(self._condition, wanted)
         at = None if node is None else node.at
         return _usage_error(self.text, _Wrong(error.message, at, error.column, error.advice))
+
+    def compared(self, wanted: Wanted) -> tuple[FieldPath, str, FieldPath] | None:
+        """Return the two names and the sign of the comparison that compares a column with another; None without one."""
+        if isinstance(self._condition, pc.Expression):
+            return None
+        for call in _calls(self._condition):
+            if call.function in _KERNELS and all(isinstance(each, _Column) for each in call.args):
+                left, right = (each.wanted for each in call.args if isinstance(each, _Column))
+                if wanted in (left, right):
+                    return left.field, call.function, right.field
+        return None
 
     @property
     def texts(self) -> list[tuple[Wanted, str]]:
@@ -169,7 +180,8 @@ def as_where(condition: str | pc.Expression | Where) -> Where:
 _Place: TypeAlias = tuple[int, int]
 """Line, from 1, and byte of the UTF-8 of that line, from 0, as `ast` counts."""
 
-_Literal: TypeAlias = bool | int | float | str
+_Literal: TypeAlias = bool | int | float | Decimal | str
+"""A number with more digits than a float holds is a Decimal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,6 +238,13 @@ def _texts(node: _Node) -> Iterator[tuple[Wanted, str]]:
         yield from ((column.wanted, each) for each in node.args if column is not None and isinstance(each, str))
     for each in node.args:
         yield from _texts(each)
+
+
+def _calls(node: _Node) -> Iterator[_Call]:
+    if isinstance(node, _Call):
+        yield node
+        for arg in node.args:
+            yield from _calls(arg)
 
 
 def _column_nodes(node: _Node) -> Iterator[_Column]:
@@ -288,6 +307,7 @@ def _type_name(kind: pa.DataType) -> str:
 
 def _shown(literal: _Literal) -> str:
     text = str(literal).lower() if isinstance(literal, bool) else repr(literal)
+    text = str(literal) if isinstance(literal, Decimal) else text
     return text if len(text) <= _SHOWN_LITERAL else f"{text[:_SHOWN_LITERAL]}…"
 
 
@@ -303,6 +323,7 @@ def _parse(text: str) -> ast.expr:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of '\d' and the like, whose meaning in a pattern is intended
             tree = ast.parse(text, mode="eval").body
+            _keep_digits(text, tree)
     except SyntaxError as error:
         raise _syntax_error(text, error) from None
     except (RecursionError, MemoryError):
@@ -315,6 +336,21 @@ def _parse(text: str) -> ast.expr:
     if level:
         raise _Wrong(f"the condition is nested more than {_MAX_DEPTH} deep", None)
     return tree
+
+
+def _keep_digits(text: str, tree: ast.expr) -> None:
+    """Give numbers with a fraction the value that stands in the text, where a float does not hold all of its digits."""
+    if not _MANY_DIGITS.search(text):
+        return
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, float) and math.isfinite(node.value):
+            exact = _decimal(ast.get_source_segment(text, node) or "")
+            if exact is not None and exact != Decimal(repr(node.value)):
+                node.value = exact  # type: ignore[assignment] # read by `_read_constant` alone
+
+
+_MANY_DIGITS = re.compile(r"[\d._]{16}")
+"""Floats hold 15 digits of any number."""
 
 
 def _decimal(text: str) -> Decimal | None:
@@ -401,6 +437,9 @@ def _computed(name: str, left: _Node, right: _Node, at: _Place) -> _Node:
         if isinstance(side, bool | str) or (isinstance(side, _Call) and side.function in _CONDITIONS):
             what = "a condition" if isinstance(side, _Call) else _shown(side)
             raise _Wrong(f"{name} takes numbers, not {what}", at)
+    if isinstance(right, Decimal) and name == "-" and left == 0:
+        return right.copy_negate()
+    left, right = (float(side) if isinstance(side, Decimal) else side for side in (left, right))
     if isinstance(left, _Column | _Call) or isinstance(right, _Column | _Call):
         return _Call(name, (_used(left, "number"), _used(right, "number")), at)
     try:
@@ -561,7 +600,7 @@ def _read_constant(node: ast.Constant) -> _Node:
         except UnicodeEncodeError:
             raise _Wrong("a lone surrogate, which no text can hold", _place(node)) from None
         return value
-    if isinstance(value, bool):
+    if isinstance(value, bool | Decimal):
         return value
     if isinstance(value, int | float):
         return _number(value, _place(node))
@@ -698,7 +737,7 @@ _KINDS: tuple[tuple[str, Callable[[pa.DataType], bool]], ...] = (
 )
 _NUMBERS = {"integer", "float", "decimal"}
 _COMPARABLE = {"bool", "text", "time"} | _NUMBERS
-_OF = {bool: {"bool"}, str: {"text", "time", "decimal"}, int: _NUMBERS, float: _NUMBERS}
+_OF = {bool: {"bool"}, str: {"text", "time", "decimal"}, int: _NUMBERS, float: _NUMBERS, Decimal: _NUMBERS}
 """Kinds of columns that a literal of a Python type can be compared with."""
 
 
@@ -743,6 +782,9 @@ _KERNELS = {
     "==": pc.equal,
     "!=": pc.not_equal,
 }
+_COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
+    "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge, "==": operator.eq, "!=": operator.ne,
+}  # fmt: skip
 _BETWEEN = {
     1: {"<": "<=", "<=": "<=", ">": ">", ">=": ">"},
     -1: {"<": "<", "<=": "<", ">": ">=", ">=": ">="},
@@ -827,7 +869,7 @@ def _why(kind: pa.DataType) -> str:
     return "; write true or false, or the name alone" if pa.types.is_boolean(kind) else ""
 
 
-def _near_integer(literal: float | Fraction, kind: pa.DataType) -> tuple[int, int]:
+def _near_integer(literal: float | Decimal | Fraction, kind: pa.DataType) -> tuple[int, int]:
     signed = pa.types.is_signed_integer(kind)
     low, high = (
         (-(1 << kind.bit_width - 1), (1 << kind.bit_width - 1) - 1) if signed else (0, (1 << kind.bit_width) - 1)
@@ -838,22 +880,22 @@ def _near_integer(literal: float | Fraction, kind: pa.DataType) -> tuple[int, in
     return value, int(literal > value)
 
 
-def _near_float(literal: float, kind: pa.DataType) -> tuple[float, int]:
+def _near_float(literal: float | Decimal, kind: pa.DataType) -> tuple[float, int]:
     narrow = np.dtype(f"f{kind.bit_width // 8}")
     with np.errstate(over="ignore"):
         value = float(narrow.type(literal))
     if math.isinf(value):
         return math.copysign(float(np.finfo(narrow).max), value), 1 if value > 0 else -1
-    exact = isinstance(literal, int)  # a fraction means the nearest value
+    exact = isinstance(literal, int)  # a number with a fraction means the nearest value
     return value, (literal > value) - (literal < value) if exact else 0
 
 
-def _near_decimal(literal: float | str, kind: pa.DataType) -> tuple[Decimal, int]:
+def _near_decimal(literal: float | Decimal | str, kind: pa.DataType) -> tuple[Decimal, int]:
     with localcontext() as context:
         context.prec = _MAX_BITS
         unit = Decimal(1).scaleb(-kind.scale)
         largest = Decimal(10) ** (kind.precision - kind.scale) - unit
-        exact = Decimal(literal if isinstance(literal, str) else repr(literal))
+        exact = Decimal(repr(literal) if isinstance(literal, float) else literal)
         if exact.copy_abs() > largest:
             return (largest, 1) if exact > 0 else (-largest, -1)
         value = exact.quantize(unit, ROUND_FLOOR)
@@ -877,6 +919,8 @@ def _compare_columns(call: _Call, left: pa.Array, right: pa.Array) -> pa.Array:
     if numbers and "float" in kinds:
         left, right = left.cast(pa.float64()), right.cast(pa.float64())
     elif numbers and (set(kinds) != {"integer"} or pa.uint64() in (left.type, right.type)):
+        if _digits_together(left.type, right.type) > _DECIMAL256_DIGITS:
+            return _compare_values(call, left, right)
         left, right = _as_decimals(left, right)
     elif _is_zoned(left.type) and _is_zoned(right.type):
         right = right.cast(pa.timestamp(right.type.unit, left.type.tz))
@@ -887,10 +931,22 @@ def _as_decimals(left: pa.Array, right: pa.Array) -> tuple[pa.Array, pa.Array]:
     """Return numbers in comparable types: integers if all fit into 64 bits, signed or not."""
     left, right = (c.cast(pa.decimal128(20, 0)) if pa.types.is_integer(c.type) else c for c in (left, right))
     kinds = left.type, right.type
-    digits = max(kind.precision - kind.scale for kind in kinds) + max(kind.scale for kind in kinds)
-    if digits > _DECIMAL128_DIGITS:
+    if _digits_together(*kinds) > _DECIMAL128_DIGITS:
         left = left.cast(pa.decimal256(left.type.precision, left.type.scale))
     return left, right
+
+
+def _digits_together(*kinds: pa.DataType) -> int:
+    """Return the digits of a type that holds the values of both types of whole numbers or decimals."""
+    sizes = [(20, 0) if pa.types.is_integer(kind) else (kind.precision, kind.scale) for kind in kinds]
+    return max(precision - scale for precision, scale in sizes) + max(scale for _, scale in sizes)
+
+
+def _compare_values(call: _Call, left: pa.Array, right: pa.Array) -> pa.Array:
+    """Compare decimals that no type holds together: Python's are compared exactly."""
+    compare = _COMPARISONS[call.function]
+    pairs = zip(left.to_pylist(), right.to_pylist(), strict=True)
+    return pa.array([None if a is None or b is None else compare(a, b) for a, b in pairs], pa.bool_())
 
 
 def _is_zoned(kind: pa.DataType) -> bool:
@@ -941,6 +997,8 @@ def _is_json_of(text: str | None, literal: _Literal) -> bool:
     value = json_text.loads(text)
     if isinstance(value, bool) or isinstance(literal, bool):
         return value is literal
+    if isinstance(value, float) and isinstance(literal, Decimal):
+        literal = float(literal)
     return isinstance(value, str) == isinstance(literal, str) and bool(value == literal)
 
 

@@ -175,7 +175,8 @@ class ChosenSamples:
             every = shards or range(len(self._shards.listing))
             wanted = range(max(first, every.start), every.stop)
             scan = Scan(columns, max_rows=max_rows, max_bytes=max_bytes, views=views)
-            found = transform.portions(self._source.read(wanted, rest, scan), outcomes)
+            read = self._source.read(wanted, rest, scan)
+            found = self._source.telling_missing(transform.portions(read, outcomes), rest)
             yield from (portion for portion in found if empty or portion.batch.num_rows)
             if outcomes is not None and shards is None:
                 outcomes.counts.update(transform.unmatched)

@@ -15,7 +15,6 @@ from lading.arrow.align import union_schema
 from lading.arrow.references import concat, files_of
 from lading.arrow.types import unread_type
 from lading.arrow.views import reorder, take_rows
-from lading.content.field_paths import FieldPath
 from lading.dataset.order.order import Numbers, is_over_numbers
 from lading.dataset.shards.iteration import aligned_to, materialise_parts, shard_batches
 from lading.dataset.shards.random_access import unfetched_rows
@@ -26,9 +25,8 @@ from lading.dataset.steps.key_steps import Join, SplitByGroup
 from lading.dataset.steps.step import Drop, Filter, ImageBounds, Rename, Select, Step, Where
 from lading.dataset.transform.columns import columns_asked, columns_to_read
 from lading.dataset.transform.portion import Origin, Portion
-from lading.dataset.transform.row_filters import row_filter_of
+from lading.dataset.transform.row_filters import advice_about_missing, row_filter_of
 from lading.dataset.transform.transform import Transform
-from lading.dataset.values.field_values import advice_about
 from lading.errors import UsageError
 from lading.features.items import KEY, duplicate_id_bounds, sample_firsts, sample_rows
 from lading.formats.base import Scan
@@ -213,15 +211,31 @@ class SourceRows:
                 continue
             field = self.field(name)
             if field is None:
-                known = self._shards.schema
-                raise UsageError("no such column", expected=", ".join(known.names), found=repr(name),
-                                 advice=advice_about(FieldPath(name), known))  # fmt: skip
+                raise self._no_such(name, steps)
             # pyarrow has no nulls of a type without a class.
             fields.append(field if unread_type(field.type) is None else field.with_type(pa.null()))
         if not fields:
             return batch
         columns = [*batch.columns, *(pa.nulls(batch.num_rows, field.type) for field in fields)]
         return pa.record_batch(columns, pa.schema([*batch.schema, *fields], metadata=batch.schema.metadata))
+
+    def _no_such(self, name: str, steps: Sequence[Step]) -> UsageError:
+        known = self._shards.schema
+        return UsageError("no such column", expected=", ".join(known.names), found=repr(name),
+                          advice=advice_about_missing(name, steps, known))  # fmt: skip
+
+    def telling_missing(self, portions: Iterator[Portion], steps: Sequence[Step]) -> Iterator[Portion]:
+        """Give portions as they come; where they end with a UsageError, name the column first that no shard has.
+
+        A column that is asked for and that a tar lacks is one of nulls: only a look at all tars tells that none has it.
+        """
+        try:
+            yield from portions
+        except UsageError:
+            for name in [] if self._shards.fixed_schema else columns_asked(steps):
+                if self.field(name) is None:
+                    raise self._no_such(name, steps) from None
+            raise
 
     def made(
         self,

@@ -27,7 +27,7 @@ from lading.content.image import image_info, is_image, usual_sizes
 from lading.content.nested import close_to, empty_batch, plain, value_at
 from lading.dataset.steps.step import Drop, Filter, ImageBounds, Limit, Rename, Rows, Select, Step, Where
 from lading.dataset.transform.sample_functions import of_batch
-from lading.dataset.values.field_values import read_fields, refuse_absent
+from lading.dataset.values.field_values import advice_about, meant_fields, read_fields, refuse_absent
 from lading.dataset.values.json_values import FieldColumn
 from lading.errors import LadingError, UsageError
 from lading.features.items import METADATA_POSITION, RESERVED, sample_starts, samples_with
@@ -38,6 +38,7 @@ from lading.storage.fetch import ERROR_COLUMN, Fetcher
 __all__ = [
     "FailsCondition",
     "Rejects",
+    "advice_about_missing",
     "check_types",
     "left_rows",
     "of_other_kind",
@@ -206,6 +207,7 @@ def check_condition(condition: Condition, schema: pa.Schema) -> None:
         try:
             refuse_absent(schema, wanted.field)
         except UsageError as error:
+            error.advice = _about_quotes(condition, wanted, schema, error.advice)
             raise condition.located(error, wanted) from None
     for wanted, text in condition.texts:
         path = wanted.field.among(schema.names)
@@ -214,6 +216,33 @@ def check_condition(condition: Condition, schema: pa.Schema) -> None:
             shown = ", ".join(feature.names[:_SHOWN_LABELS]) + (", …" if len(feature.names) > _SHOWN_LABELS else "")
             raise UsageError("the column has no such label", column=path.column, expected=shown, found=repr(text),
                              advice=close_to(text, feature.names))  # fmt: skip
+
+
+def advice_about_missing(name: str, steps: Sequence[Step], schema: pa.Schema) -> str | None:
+    """Return advice about a column that no shard has: the field that a condition among the steps probably means."""
+    advice = advice_about(FieldPath(name), schema)
+    for text in filter(None, (getattr(step, "condition", None) for step in steps)):  # of `Where` alone
+        condition = as_where(text)
+        for wanted in condition.wanted:
+            if wanted.field.column == name:
+                return _about_quotes(condition, wanted, schema, advice_about(wanted.field, schema))
+    return advice
+
+
+def _about_quotes(condition: Condition, wanted: Wanted, schema: pa.Schema, advice: str | None) -> str | None:
+    """Return advice about a missing column, and to put a text into quotes: `lang == 'en'`, not `lang == en`."""
+    pair = condition.compared(wanted)
+    if pair is None or pair[2].path or pair[2].column in schema.names:
+        return advice
+    left, sign, text = pair
+    close = close_to(wanted.field.column, schema.names)
+    if wanted.field == left:
+        similar = [] if close is None else [name for name in schema.names if close == f"Did you mean {name}?"]
+        meant = [FieldPath(name, left.path) for name in similar] or meant_fields(left, schema)
+        left = meant[0] if meant else left
+    else:
+        advice = close
+    return " ".join(filter(None, (advice, f"Texts stand in quotes: {left} {sign} {text.column!r}.")))
 
 
 def check_types(condition: Condition, schema: pa.Schema, fetcher: Fetcher) -> None:

@@ -54,6 +54,7 @@ __all__ = [
     "field_type",
     "field_values",
     "lacks_child",
+    "meant_fields",
     "read_fields",
     "refuse_absent",
 ]
@@ -78,6 +79,14 @@ MEDIA_FACTS: dict[str, pa.DataType] = {
     "aspect_ratio": pa.float64(),
 }
 """Fields of media columns, and their types; `lading.content.media_info.MediaInfo` describes them."""
+
+_MEDIA_OF_FACTS: dict[str, tuple[type[Feature], ...]] = {
+    **dict.fromkeys(("width", "height", "stored_width", "stored_height", "aspect_ratio"), (Image, Video)),
+    **dict.fromkeys(("duration_s", "sample_rate", "channels", "codec"), (Audio, Video)),
+    "fps": (Video,),
+    "orientation": (Image,),
+}
+"""Media that have a fact, where not all have it."""
 
 _PART_BYTES = 32 << 20
 _PARSED_BYTES = 4 << 20
@@ -163,12 +172,28 @@ def refuse_absent(schema: pa.Schema, path: FieldPath) -> None:
 
 
 def advice_about(path: FieldPath, schema: pa.Schema) -> str | None:
-    """Return advice about a column that is missing: a similar column, or a column of JSON that may hold the field."""
+    """Return advice about a column that is missing: a similar column, or the fields of other columns that are meant.
+
+    They are facts of the first media column that may have such a fact, and fields of the first column of JSON.
+    """
     similar = close_to(path.column, schema.names)
-    with_json = next((field.name for field in schema if isinstance(feature_of(field), Json)), None)
-    if similar is not None or with_json is None:
+    if similar is not None:
         return similar
-    return f"Fields of JSON are named after their column: {FieldPath(with_json, (path.column, *path.path))}."
+    meant = meant_fields(path, schema)
+    if not meant:
+        return None
+    kinds = {field.name: feature_of(field) for field in schema}
+    of = "JSON" if all(isinstance(kinds[each.column], Json) for each in meant) else "media and JSON"
+    return f"Fields of {of} are named after their column: {' or '.join(map(str, meant))}."
+
+
+def meant_fields(path: FieldPath, schema: pa.Schema) -> list[FieldPath]:
+    """Return the fields inside columns that a name without a column may mean: facts of media first."""
+    kinds = {field.name: feature_of(field) for field in schema}
+    media = _MEDIA_OF_FACTS.get(path.column, (Image, Audio, Video)) if path.column in MEDIA_FACTS else ()
+    with_fact = next((name for name, kind in kinds.items() if isinstance(kind, media) and not path.path), None)
+    with_json = next((name for name, kind in kinds.items() if isinstance(kind, Json)), None)
+    return [FieldPath(name, (path.column, *path.path)) for name in (with_fact, with_json) if name is not None]
 
 
 def read_fields(batch: pa.RecordBatch, wanted: Sequence[Wanted], fetcher: Fetcher) -> list[FieldColumn]:
