@@ -15,6 +15,7 @@ from lading.arrow.align import union_schema
 from lading.arrow.references import concat, files_of
 from lading.arrow.types import unread_type
 from lading.arrow.views import reorder, take_rows
+from lading.content.field_paths import FieldPath
 from lading.dataset.order.order import Numbers, is_over_numbers
 from lading.dataset.shards.iteration import aligned_to, materialise_parts, shard_batches
 from lading.dataset.shards.random_access import unfetched_rows
@@ -27,6 +28,7 @@ from lading.dataset.transform.columns import columns_asked, columns_to_read
 from lading.dataset.transform.portion import Origin, Portion
 from lading.dataset.transform.row_filters import advice_about_missing, row_filter_of
 from lading.dataset.transform.transform import Transform
+from lading.dataset.values.field_values import counts_items
 from lading.errors import UsageError
 from lading.features.items import KEY, duplicate_id_bounds, sample_firsts, sample_rows
 from lading.formats.base import Scan
@@ -209,6 +211,8 @@ class SourceRows:
         for name in columns_asked(steps, columns):
             if name in batch.schema.names or (needed is not None and name not in needed):
                 continue
+            if counts_items(FieldPath(name), batch.schema.names):
+                continue
             field = self.field(name)
             if field is None:
                 raise self._no_such(name, steps)
@@ -232,8 +236,9 @@ class SourceRows:
         try:
             yield from portions
         except UsageError:
+            names = self._shards.schema.names
             for name in [] if self._shards.fixed_schema else columns_asked(steps):
-                if self.field(name) is None:
+                if not counts_items(FieldPath(name), names) and self.field(name) is None:
                     raise self._no_such(name, steps) from None
             raise
 

@@ -11,6 +11,7 @@ from lading.dataset.steps.field_steps import Fields
 from lading.dataset.steps.key_steps import Dedup, Join, SplitByGroup
 from lading.dataset.steps.order_steps import Sort, Take
 from lading.dataset.steps.step import Drop, Map, Rename, Step, Where
+from lading.dataset.values.field_values import ITEMS
 from lading.features.items import KEY, RESERVED
 from lading.options import ReadOptions
 
@@ -39,7 +40,7 @@ def with_needed_fields(read: ReadOptions, steps: Sequence[Step]) -> tuple[ReadOp
     read_before = {name for step in steps if isinstance(step, Drop) and step.unasked for name in step.columns}
     fields = tuple(name for name in fields if name not in read_before)
     steps = without_drops(steps)
-    listed = {*fields, *RESERVED, KEY, "key", *(() if read.interleaved is None else read.interleaved.roles)}
+    listed = {*fields, *RESERVED, KEY, "key", ITEMS, *(() if read.interleaved is None else read.interleaved.roles)}
     unlisted: dict[str, None] = {}
     behind = 0
     for place, name in _needed(steps, fields):

@@ -16,7 +16,7 @@ from lading.dataset.steps.field_steps import Fields, fields_schema
 from lading.dataset.steps.key_steps import Join, SplitByGroup
 from lading.dataset.steps.step import Drop, Filter, ImageBounds, Map, Rename, Select, Step, Where
 from lading.dataset.transform.joined import joined_schema
-from lading.dataset.values.field_values import columns_of
+from lading.dataset.values.field_values import ITEMS, columns_of
 from lading.errors import UsageError
 from lading.features.items import RESERVED
 from lading.features.types import Image, feature_of
@@ -204,8 +204,7 @@ def columns_to_read(
         elif isinstance(step, (Join, SplitByGroup, Fields)) and need is not None:
             need = _before_added(step, need, view, schema)
         elif isinstance(step, Where) and need is not None:
-            named = _condition_columns(step, _added(steps[:i]))
-            need = need | {*named} if named else None  # an expression does not say which columns it asks for
+            need = _before_condition(step, need, _added(steps[:i]))
         elif isinstance(step, ImageBounds) and need is not None:
             need = None if schema is None else need | {*_image_columns(schema, view)}
     if need is None and schema is not None and not any(isinstance(step, (Filter, Map)) for step in steps):
@@ -216,6 +215,15 @@ def columns_to_read(
     # Rows that are only counted need a column. One that the steps keep can be read, others perhaps cannot.
     kept = None if found or columns is None else columns_to_read(steps, None, view, schema)
     return found or (kept or schema.names)[:1]
+
+
+def _before_condition(step: Where, need: set[str], added: Collection[str]) -> set[str] | None:
+    """Columns that are needed before a condition; None for all: an expression does not say which ones it asks for."""
+    named = {*_condition_columns(step, added)}
+    if named and need.issuperset(_OF_ITEMS):  # which tell the number of items
+        named -= {ITEMS}
+        return need | named
+    return need | named if named else None
 
 
 def _before_added(step: Join | SplitByGroup | Fields, need: set[str], view: str, schema: pa.Schema | None) -> set[str]:

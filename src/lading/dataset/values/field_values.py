@@ -10,6 +10,7 @@
 | number as text (`cls`) | number | |
 | label of a ClassLabel | number; next to a text its name | |
 | image, audio, video (`jpg`, `wav`, `mp4`) | as stored | of the header: `jpg.width`, `wav.duration_s` |
+| `items` of documents | number of items | number of items of a modality: `items.image` |
 
 A field that a sample lacks is null. Of media, only the first bytes are read. Of other columns of references, the values
 are read: neighbours together, 32 MB at once.
@@ -17,7 +18,7 @@ are read: neighbours together, 32 MB at once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Literal, TypeAlias
@@ -41,16 +42,18 @@ from lading.content.nested import close_to, empty_batch, field_named, no_such_fi
 from lading.dataset.values.json_values import FieldColumn, json_at, typed_json
 from lading.dataset.values.media_headers import media_facts
 from lading.errors import DataError, LadingError, UsageError, errors_at
-from lading.features.items import lineage_of
+from lading.features.items import METADATA_POSITION, lineage_of, sample_starts
 from lading.features.types import Audio, ClassLabel, Feature, Image, Json, Text, Value, Video, feature_of
 from lading.storage.fetch import Fetcher, value_bounds
 
 __all__ = [
     "BROKEN_VALUE",
+    "ITEMS",
     "MEDIA_FACTS",
     "FieldColumn",
     "advice_about",
     "columns_of",
+    "counts_items",
     "field_type",
     "field_values",
     "lacks_child",
@@ -79,6 +82,11 @@ MEDIA_FACTS: dict[str, pa.DataType] = {
     "aspect_ratio": pa.float64(),
 }
 """Fields of media columns, and their types; `lading.content.media_info.MediaInfo` describes them."""
+
+ITEMS = "items"
+"""`items.image` is the number of images of a document, where no column has this name."""
+
+_USUAL_MODALITIES = ("text", "image", "audio", "video", "table")
 
 _MEDIA_OF_FACTS: dict[str, tuple[type[Feature], ...]] = {
     **dict.fromkeys(("width", "height", "stored_width", "stored_height", "aspect_ratio"), (Image, Video)),
@@ -159,9 +167,36 @@ def lacks_child(field: pa.Field, path: FieldPath) -> bool:
     return False
 
 
+def counts_items(path: FieldPath, names: Collection[str]) -> bool:
+    """Return whether a name means the number of items of a document, or of those of a modality: `items.image`.
+
+    Args:
+        path: the name.
+        names: the columns that there are.
+    """
+    of_items = ITEMS not in names and {"sample_id", "position", "modality"} <= {*names}
+    return of_items and path.column == ITEMS and len(path.path) < 2  # noqa: PLR2004 - one name of a modality
+
+
+def _numbers_of_items(batch: pa.RecordBatch, path: FieldPath) -> pa.Array:
+    """Return for each row how many items its document has, of one modality if the path names it."""
+    starts = sample_starts(batch.column("sample_id"))
+    wanted = np.asarray(batch.column("position").to_numpy() != METADATA_POSITION, np.bool_)
+    if path.path:
+        same = pc.equal(batch.column("modality").cast(pa.string()), str(path.path[0]))
+        wanted &= np.asarray(same.fill_null(False).to_numpy(zero_copy_only=False), np.bool_)  # noqa: FBT003 - the value
+    counts = np.add.reduceat(wanted.astype(np.int64), starts) if len(starts) else np.zeros(0, np.int64)
+    return pa.array(np.repeat(counts, np.diff(np.append(starts, batch.num_rows))))
+
+
 def refuse_absent(schema: pa.Schema, path: FieldPath) -> None:
     """Raise UsageError if the columns cannot have such a field."""
     path = path.among(schema.names)
+    if counts_items(path, schema.names):
+        name = str(path.path[0]) if path.path else "text"
+        if name not in _USUAL_MODALITIES and close_to(name, _USUAL_MODALITIES):  # others may be in the data
+            raise no_such_field(path, "the items of a document are", _USUAL_MODALITIES)
+        return
     try:
         field = field_named(schema, path)
     except UsageError as error:
@@ -202,6 +237,9 @@ def read_fields(batch: pa.RecordBatch, wanted: Sequence[Wanted], fetcher: Fetche
     groups: dict[tuple[str, _Way], list[Wanted]] = {}
     asked = {each: Wanted(each.field.among(batch.schema.names), each.use) for each in wanted}
     for each in dict.fromkeys(asked.values()):
+        if counts_items(each.field, batch.schema.names):
+            found[each] = FieldColumn(_numbers_of_items(batch, each.field))
+            continue
         field = field_named(batch.schema, each.field)
         groups.setdefault((field.name, _way(field, each.field)), []).append(each)
     for (name, way), mine in groups.items():
@@ -215,7 +253,12 @@ def read_fields(batch: pa.RecordBatch, wanted: Sequence[Wanted], fetcher: Fetche
 
 def _with_names(column: FieldColumn, schema: pa.Schema, wanted: Wanted) -> FieldColumn:
     """Return labels that are used as texts by their names; a number without a name is null."""
-    if wanted.use != "text" or wanted.field.path or not pa.types.is_integer(column.values.type):
+    if (
+        wanted.use != "text"
+        or wanted.field.path
+        or wanted.field.column not in schema.names
+        or not pa.types.is_integer(column.values.type)
+    ):
         return column
     feature = feature_of(field_named(schema, wanted.field))
     if not isinstance(feature, ClassLabel):
