@@ -14,6 +14,7 @@ r"""Conditions on rows, as `--where` takes them.
 | `'text'`, `5`, `0.5`, `true`, `false` | values; `true`, `false` and `null` (or `None`) in any case |
 | `name` | a column; by itself a condition if it is bool; Python's names, in Unicode's form NFKC |
 | `name.part`, `name['any name']`, `name[0]` | a field inside a column, a value of a list; `[-1]` is the last |
+| `name[] == 'a'`, `name[] in ('a', 'b')` | an item of a list is the value, or one of them |
 | `col['any name']` | a column whose name is not a plain word, such as `col['seg.png']` |
 | `+ - * /` | on numbers |
 | `len(x)` | characters of a text, bytes of a binary value or reference, values of a list |
@@ -154,6 +155,7 @@ def parse_where(text: str) -> Where:
     text = text.strip()
     try:
         condition = _read_condition(_parse(text))
+        _refuse_items(condition)
         columns = _columns_of(condition)
     except _Wrong as wrong:
         raise _usage_error(text, wrong) from None
@@ -190,6 +192,8 @@ class _Column:
     path: tuple[Part, ...]
     at: _Place
     use: Use = "any"
+    each: bool = False
+    """Whether each item of a list is meant, as in `tags[]`."""
 
     @property
     def wanted(self) -> Wanted:
@@ -322,8 +326,9 @@ def _parse(text: str) -> ast.expr:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of '\d' and the like, whose meaning in a pattern is intended
-            tree = ast.parse(text, mode="eval").body
-            _keep_digits(text, tree)
+            written = _ITEMS.sub(lambda found: found[1] or "[...]", text)
+            tree = ast.parse(written, mode="eval").body
+            _keep_digits(written, tree)
     except SyntaxError as error:
         raise _syntax_error(text, error) from None
     except (RecursionError, MemoryError):
@@ -336,6 +341,10 @@ def _parse(text: str) -> ast.expr:
     if level:
         raise _Wrong(f"the condition is nested more than {_MAX_DEPTH} deep", None)
     return tree
+
+
+_ITEMS = re.compile(r"""("(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*')|(?<=[\w\])])(?<!\bin)\[\]""")
+"""Texts in quotes, and the sign for each item of a list."""
 
 
 def _keep_digits(text: str, tree: ast.expr) -> None:
@@ -475,6 +484,9 @@ def _read_pair(left: ast.expr, op: ast.cmpop, right: ast.expr) -> _Node:
         found = _read_in_list(left, right) if isinstance(right, ast.Tuple | ast.List) else _read_item_in(left, right)
         return _Call("not", (found,), at) if isinstance(op, ast.NotIn) else found
     sides = _read(left), _read(right)
+    some = _some_item(*sides) or _some_item(*reversed(sides))
+    if isinstance(op, ast.Eq) and some is not None:
+        return some
     if not any(isinstance(side, _Column | _Call) for side in sides):
         raise _Wrong("the comparison is of two fixed values; one side must be a column", at)
     uses = [_use_beside(side) for side in reversed(sides)]
@@ -490,8 +502,27 @@ def _use_beside(other: _Node) -> Use:
     return "bool" if isinstance(other, bool) else "text" if isinstance(other, str) else "number"
 
 
+def _some_item(lists: _Node, item: _Node) -> _Call | None:
+    """Return the condition that a list has an item, for `tags[] == 'a'`; None for other sides."""
+    if not isinstance(lists, _Column) or not lists.each or isinstance(item, _Column | _Call):
+        return None
+    return _Call("has", (replace(lists, each=False, use="list"), item), lists.at)
+
+
+def _refuse_items(condition: _Node) -> None:
+    """Raise the error for items of a list in another place than before == and in."""
+    for node in _column_nodes(condition):
+        if node.each:
+            raise _Wrong(f"items of a list are compared by == and in, as in {node}[] == 'a'; 'a' in {node} is the same",
+                         node.at)  # fmt: skip
+
+
 def _read_in_list(left: ast.expr, right: ast.Tuple | ast.List) -> _Call:
     values = _read_list(right)
+    lists = _read(left)
+    found = [_some_item(lists, value) for value in values]
+    if any(found):
+        return _Call("or", tuple(filter(None, found)), _place(left))
     return _Call("in", (_used(_of_column(left, "in"), _use_beside(values[0])), *values), _place(left))
 
 
@@ -574,6 +605,10 @@ def _read_subscript(node: ast.Subscript) -> _Node:
         part = part.operand
     named = isinstance(node.value, ast.Name) and node.value.id == "col"
     value = part.value if isinstance(part, ast.Constant) else None
+    if value is ... and not named:
+        column = _read(node.value)
+        if isinstance(column, _Column):
+            return replace(column, each=True)
     if isinstance(value, str) and sign > 0:
         _read_constant(ast.copy_location(ast.Constant(value), part))
         return _Column(value, (), _place(node)) if named else _inside(node.value, value, node)
