@@ -117,6 +117,23 @@ _LISTS: list[Any] = [
 _MEMBERS: list[Any] = ["cat", 'c"at', "é", 1, 2.5, 0, 2**70, True, False, "1"]
 
 
+def test_json_lines_with_numbers_in_one_file_and_texts_in_another(tmp_path: Path) -> None:
+    files = {"a": [{"id": 1, "n": 1, "t": "x"}], "b": [{"id": "one", "n": 2.5, "t": None}]}
+    (tmp_path / "in").mkdir()
+    for name, rows in files.items():
+        (tmp_path / "in" / f"{name}.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    lines = [f"column of several types: {each}" for each in (
+        "id (int64 in a.jsonl, string in b.jsonl)", "n (int64 in a.jsonl, double in b.jsonl)",
+    )]  # fmt: skip
+    assert lading.info(tmp_path / "in", progress=False).counts == dict.fromkeys(lines, 1)
+    done = lading.convert(tmp_path / "in", tmp_path / "out", format="parquet")
+    assert done.counts == dict.fromkeys(lines, 1)
+    found = [row["id"] for row in pq.read_table(tmp_path / "out").to_pylist()]
+    assert [json.loads(text) for text in found] == [rows[0]["id"] for rows in files.values()]
+    (tmp_path / "in" / "b.jsonl").unlink()
+    assert not lading.info(tmp_path / "in", progress=False).counts
+
+
 def _is_in(literal: Any, items: Any) -> bool | None:
     """Return whether an item of a list is equal, as Python has it, but true is no number; None for what is no list."""
     if not isinstance(items, list):
@@ -166,6 +183,27 @@ def test_membership_in_lists_of_arrow(tmp_path: Path, name: str) -> None:
         for word, wanted in (("in", True), ("not in", False)):
             right = [f"{i}" for i, tags in enumerate(stored) if _is_in(near, tags) is wanted]
             assert _keys(ds.where(f"{shown} {word} tags")) == right, (literal, word)
+
+
+def test_items_of_lists_as_stats_names_them(sources: dict[str, Path]) -> None:
+    ds = lading.open(sources["tar"])
+    assert "json.tags[]" in ds.stats().columns
+    for condition, items in (
+        ("json.tags[] == 'y'", {"y"}),
+        ("'z' == json['tags'][]", {"z"}),
+        ("json.tags[] in ('z', 'none') and txt != '[]'", {"z"}),
+        ("json.tags[] in ('z', 'y')", {"y", "z"}),
+    ):
+        right = [s["__key__"] for s in SAMPLES if items & {*s["json"]["tags"]}]
+        assert _keys(ds.where(condition)) == right, condition
+    assert _keys(ds.where("json.tags[] not in ('z', 'y')")) == [
+        s["__key__"] for s in SAMPLES if len(s["json"]["tags"]) < 2
+    ]
+    for condition in ("json.tags[] != 'y'", "len(json.tags[]) > 1", "json.tags[] > 'a'", "json.tags[] is null"):
+        with pytest.raises(UsageError, match=r"items of a list are compared by == and in, as in json.tags\[\] == 'a'"):
+            list(ds.where(condition))
+    with pytest.raises(UsageError, match="the list is empty"):
+        list(ds.where("txt in []"))
 
 
 def test_wrong_memberships(sources: dict[str, Path]) -> None:

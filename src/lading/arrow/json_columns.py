@@ -30,6 +30,7 @@ __all__ = [
     "is_json_type",
     "is_nested_json",
     "kinds_of",
+    "mixed_columns",
     "union_json_schemas",
     "wider_column",
 ]
@@ -193,6 +194,26 @@ def union_json_schemas(schemas: Iterable[pa.Schema]) -> pa.Schema:
         for field in schema:
             fields[field.name] = _union(fields[field.name], field) if field.name in fields else field
     return pa.schema(list(fields.values()), metadata=metadata)
+
+
+def mixed_columns(schemas: Iterable[tuple[str, pa.Schema]]) -> list[str]:
+    """Return a line for each column that `union_json_schemas` makes JSON because files have other types in it.
+
+    Args:
+        schemas: name and schema of each file.
+    """
+    fields: dict[str, pa.Field] = {}
+    types: dict[str, dict[str, str]] = {}
+    for file, schema in schemas:
+        for field in schema:
+            fields[field.name] = _union(fields[field.name], field) if field.name in fields else field
+            if not pa.types.is_null(field.type) and not isinstance(feature_of(field), Json):
+                types.setdefault(field.name, {}).setdefault(str(field.type), file)
+    return [
+        f"column of several types: {name} ({', '.join(f'{kind} in {file}' for kind, file in found.items())})"
+        for name, found in types.items()
+        if len(found) > 1 and isinstance(feature_of(fields[name]), Json)
+    ]
 
 
 def fit_json(rows: pa.Table, schema: pa.Schema) -> pa.Table:

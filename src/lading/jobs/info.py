@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from lading.arrow.json_columns import mixed_columns
 from lading.dataset.dataset import Dataset
 from lading.dataset.shards.iteration import shard_batches
 from lading.dataset.shards.shards import Shards
@@ -90,7 +92,7 @@ def info(
         chosen, counts = chosen_samples(source, dataset), _Counts()
         size_bytes = _bytes_beside(dataset)
         schema = dataset.whole.schema if chosen is None else chosen.schema_from(dataset.whole.schema)
-        dataset.counts.update({f"column of several types: {each}": 1 for each in dataset.whole.differing})
+        dataset.counts.update(f"column of several types: {each}" for each in dataset.whole.differing)
         for number in range(len(dataset.listing)):
             if report is not None:
                 report(Progress(number, len(dataset.listing), counts.samples, 0))
@@ -102,6 +104,7 @@ def info(
         for portion in () if chosen is None else chosen.portions(_counted_columns(dataset.view) or []):
             counts.add(portion.batch, dataset.view)
         dataset.bad.refuse_all(len(dataset.listing))
+        dataset.counts.update(mixed_columns(counts.schemas))
         columns = [(f.name, str(f.type), type(feature_of(f)).__name__) for f in schema]
         return Info(
             dataset.format, dataset.view, len(dataset.listing), counts.samples, counts.rows, size_bytes, columns,
@@ -113,11 +116,15 @@ def info(
 
 @dataclass(slots=True)
 class _Counts:
-    """Samples, rows, and items by modality."""
+    """Samples, rows, and items by modality; and the files whose values tell the types of columns, with their schemas.
+
+    Equal schemas in a row are listed once.
+    """
 
     samples: int = 0
     rows: int = 0
     modalities: Counter[str] = field(default_factory=Counter)
+    schemas: list[tuple[str, pa.Schema]] = field(default_factory=list)
 
     def add(self, batch: pa.RecordBatch, view: str) -> None:
         """Count the rows of a batch."""
@@ -126,6 +133,11 @@ class _Counts:
         if view == "interleaved":
             found = pa.compute.value_counts(batch.column("modality")).to_pylist()
             self.modalities.update({entry["values"]: entry["counts"] for entry in found})
+
+    def add_schema(self, file: str, schema: pa.Schema) -> None:
+        """Note the columns of a file, unless the file before has the same."""
+        if not self.schemas or self.schemas[-1][1] != schema:
+            self.schemas.append((file, schema))
 
 
 def _counted_columns(view: str) -> list[str] | None:
@@ -139,6 +151,8 @@ def _count_shard(dataset: Shards, number: int, counts: _Counts) -> None:
         view = dataset.open_shard(number)
         count = view.num_samples()
         dataset.counts.update(view.counts)
+        if dataset.fixed_schema and not view.declares_types():  # the pass that counts the rows finds the types
+            counts.add_schema(os.path.basename(dataset.path(number)), view.schema())
         counts.samples, counts.rows = counts.samples + count, counts.rows + count
         return
     for batch in shard_batches(dataset, number, Scan(wanted, max_rows=_MAX_ROWS, max_bytes=_MAX_BYTES)):

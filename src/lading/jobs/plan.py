@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from lading.arrow.align import union_schema
-from lading.arrow.json_columns import union_json_schemas
+from lading.arrow.json_columns import mixed_columns, union_json_schemas
 from lading.content.media_info import media_info
 from lading.dataset.shards.iteration import aligned_to
 from lading.dataset.shards.shards import Shards
@@ -174,6 +174,8 @@ def _found(dataset: Shards, policy: SchemaPolicy) -> tuple[pa.Schema, list[str]]
         schemas = list(_schemas(dataset))
     schemas = schemas or [("the manifest", dataset.schema)]
     if policy == "union" and (_holds_documents(dataset) or _holds_loose_rows(dataset)):
+        if dataset.fixed_schema:
+            dataset.counts.update(mixed_columns((os.path.basename(path), schema) for path, schema in schemas))
         return union_json_schemas(s for _, s in schemas), []
     return union_schema(schemas, policy)
 
