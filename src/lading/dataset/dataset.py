@@ -309,8 +309,7 @@ class Dataset(StepVerbs, OrderVerbs, KeyVerbs, LayoutVerbs):
 
         Example: `ds.schema.names`
         """
-        whole = self._fitting.whole.schema
-        return whole if self._chosen is None else self._chosen.schema_from(whole)
+        return self._fitting.whole.schema if self._chosen is None else self._chosen.whole_schema
 
     @property
     def schema_is_partial(self) -> bool:

@@ -288,8 +288,7 @@ def _columns_before_map(shards: Shards, steps: Sequence[Step]) -> list[tuple[str
 
 def _fields(shards: Shards, chosen: ChosenSamples | None) -> Iterator[pa.Field]:
     if shards.knows_schema:
-        whole = shards.whole.schema
-        yield from whole if chosen is None else chosen.schema_from(whole)
+        yield from shards.whole.schema if chosen is None else chosen.whole_schema
         return
     # To find the schema of a tar is a walk over all of it, and the first sample behind a condition may be far away.
     steps = [] if chosen is None else [step for step in chosen.steps if isinstance(step, _COLUMN_STEPS)]

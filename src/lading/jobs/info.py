@@ -91,7 +91,7 @@ def info(
         dataset.bad.policy, dataset.bad.warns = "skip", False
         chosen, counts = chosen_samples(source, dataset), _Counts()
         size_bytes = _bytes_beside(dataset)
-        schema = dataset.whole.schema if chosen is None else chosen.schema_from(dataset.whole.schema)
+        schema = dataset.whole.schema if chosen is None else chosen.whole_schema
         dataset.counts.update(f"column of several types: {each}" for each in dataset.whole.differing)
         for number in range(len(dataset.listing)):
             if report is not None:

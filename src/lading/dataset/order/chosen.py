@@ -296,6 +296,11 @@ class ChosenSamples:
         """The columns behind the steps; behind a `Map`, those of the first batch with rows."""
         return self.schema_from(self._shards.schema)
 
+    @cached_property
+    def whole_schema(self) -> pa.Schema:
+        """The same, where the source has the columns of all shards, as far as they are known; see `Shards.whole`."""
+        return self.schema_from(self._shards.whole.schema)
+
     def schema_from(self, schema: pa.Schema) -> pa.Schema:
         """The same, where the source has these columns."""
         return self._schema_of(self.steps, schema)
