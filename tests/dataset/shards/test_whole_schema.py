@@ -56,13 +56,15 @@ _WRITERS: dict[str, Callable[[pa.Table, Path], None]] = {
 }
 
 
+@pytest.mark.cases(3)
 @pytest.mark.parametrize("fmt", list(_WRITERS))
 def test_schema_columns_info_and_repr_are_of_all_footers(fmt: str, tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     for number, table in enumerate(_TABLES):
         _WRITERS[fmt](table, tmp_path / "in" / f"{number}")
     with lading.open(tmp_path / "in") as ds:
-        assert dict(zip(ds.columns, ds.schema.types, strict=True)) == dict(zip(_UNION.names, _UNION.types, strict=True))
+        types = [pa.string() if kind == pa.large_string() else kind for kind in ds.schema.types]  # texts of MDS
+        assert dict(zip(ds.columns, types, strict=True)) == dict(zip(_UNION.names, _UNION.types, strict=True))
         assert not ds.schema_is_partial
         assert [name for name, _, _ in lading.info(ds, progress=False).columns] == ds.columns
         assert not lading.info(ds, progress=False).schema_is_partial
