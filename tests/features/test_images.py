@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import io
 import pickle
 from pathlib import Path
@@ -14,7 +15,8 @@ from PIL import Image, ImageCms, ImageOps
 import lading
 from lading.content.media_files import open_image
 from lading.errors import LadingError, Unrepresentable, WrongType
-from lading.features.images import image_bytes, orientation_of
+from lading.features.images import encoded_source, image_bytes, orientation_of
+from lading.features.mds_values import decode_mds, encode_mds
 
 _SRGB = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
 
@@ -228,3 +230,35 @@ def test_sound_from_samples(tmp_path: Path, ending: str, dtype: str) -> None:
     assert np.allclose(clip.array[0], samples / (1 if dtype == "float32" else 32768))
     with pytest.raises(Unrepresentable, match="would round"), lading.writer(tmp_path / "x") as writer:
         writer.write({"__key__": "a", "flac": {"array": np.zeros(4), "sampling_rate": 8000}})
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP"])
+@pytest.mark.parametrize("orientation", range(2, 9))
+def test_pictures_are_turned_when_their_pixels_are_read(kind: str, orientation: int) -> None:
+    stored = photo(orientation, kind)
+    want = ImageOps.exif_transpose(opened(stored))
+    shown = open_image(stored)
+    assert shown.size == want.size
+    assert encoded_source(shown) == stored
+    assert kind == "WEBP" or shown.tile, "no pixel was read for that"
+    for change in (
+        lambda image: image.copy(), copy.copy, ImageOps.exif_transpose, lambda image: image.crop((1, 2, 9, 8)),
+        lambda image: pickle.loads(pickle.dumps(image)), lambda image: image.convert("L"),
+    ):  # fmt: skip
+        assert change(open_image(stored)).tobytes() == change(want).tobytes()
+    assert shown == open_image(stored)
+    assert type(shown) is type(opened(stored)), "of Pillow's own class once it was read"
+    assert shown.getexif().get(0x0112) is None
+
+
+def test_exif_data_behind_the_pixels_turn_them_too() -> None:
+    stored = photo(6, "PNG")
+    at = stored.index(b"eXIf") - 4
+    chunk = stored[at : at + 12 + int.from_bytes(stored[at : at + 4], "big")]
+    moved = stored.replace(chunk, b"").replace(b"\0\0\0\0IEND", chunk + b"\0\0\0\0IEND")
+    assert (opened(moved).size, open_image(moved).size) == ((48, 32), (32, 48))
+
+
+def test_raw_pixels_of_mds_are_upright() -> None:
+    found = decode_mds("pil", encode_mds("pil", opened(photo(6))))
+    assert found.size == (32, 48)

@@ -189,7 +189,7 @@ def _kind(name: str, value: Any, stored: Any) -> str:
     """Return the kind of a value. Numbers share a kind where floats hold all of them exactly."""
     if isinstance(stored, (bytes, str)) and (known := _KIND_OF_ENDING.get(kind_of_ending(name))):
         return known
-    if isinstance(value, np.ndarray) or is_tensor(value):
+    if (isinstance(value, np.ndarray) or is_tensor(value)) and isinstance(stored, bytes):
         return _NPY
     if isinstance(value, (list, tuple, dict)):
         return _JSON

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from lading.content.media_info import MediaInfo, media_info
 from lading.errors import DataError, MissingExtra
-from lading.features.images import STORED, orientation_of, remember_source, turned
+from lading.features.images import STORED, remember_source, shown_upright
 from lading.features.types import Audio, Feature, Image, Sequence, Struct, Video
 from lading.units import format_bytes
 
@@ -256,7 +256,7 @@ def open_image(data: bytes | memoryview, *, upright: bool = True) -> Any:
 
     Args:
         data: the file.
-        upright: turn the pixels as EXIF data say; they are read for that. False gives them as they are stored.
+        upright: turn the pixels as EXIF data say, when they are read. False gives them as they are stored.
 
     Raises:
         DataError: Pillow knows no such image, or its header is damaged.
@@ -280,10 +280,11 @@ def open_image(data: bytes | memoryview, *, upright: bool = True) -> Any:
                         found=f"{len(stored):,} bytes that begin with {stored[:12]!r}",
                         advice=_AS_BYTES) from error  # fmt: skip
     remember_source(image, stored)
-    if upright and (orientation := orientation_of(image)) != 1:
-        with suppress(*BROKEN):  # pixels that cannot be read are an error of whoever looks at them
-            image = turned(image, orientation)
     setattr(image, STORED, stored)
+    if upright:
+        with suppress(*BROKEN):  # pixels that cannot be read are an error of whoever looks at them
+            image = shown_upright(image)
+            setattr(image, STORED, stored)
     return image
 
 

@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date, time, timedelta
 from decimal import Decimal
+from functools import cache
 from os import PathLike
 from typing import IO, Any, Final
 
@@ -202,8 +203,12 @@ def _is_of_format(stored: bytes, wanted: str) -> bool:
 
 def encoded_source(image: Any) -> bytes | None:
     """Return the bytes of the file that an image was read from, if the image still shows them."""
-    if hasattr(image, "tell") and image.tell() != 0:
-        return None
+    if getattr(image, "turns_when_read", False):
+        return bytes(getattr(image, STORED))
+    return None if hasattr(image, "tell") and image.tell() != 0 else _shown_source(image)
+
+
+def _shown_source(image: Any) -> bytes | None:
     from PIL import Image
 
     file, source = getattr(image, "fp", None), source_of(image)
@@ -267,7 +272,7 @@ def orientation_of(image: Any) -> int:
 
     Source: Exif 3.0, tag 0x0112.
     """
-    if not {"exif", "xmp", "XML:com.adobe.xmp"} & image.info.keys():
+    if not {"exif", "Raw profile type exif"} & image.info.keys():
         return 1
     try:
         found = image.getexif().get(ORIENTATION)
@@ -288,6 +293,59 @@ def turned(image: Any, orientation: int) -> Any:
 
 
 _TURNS: Final = range(1, 9)
+_SIDEWAYS: Final = range(5, 9)
+_TURNED_WHEN_READ: Final = ("JPEG", "PNG", "WEBP")
+"""Formats whose readers leave the turn to others."""
+
+
+def shown_upright(image: Any) -> Any:
+    """Return an image of a file upright. Its pixels are turned when they are read, its size is known before."""
+    if image.format == "PNG" and "exif" not in image.info and b"eXIf" in getattr(image, STORED, b""):
+        with suppress(*_NOT_ENCODED):  # it stands behind the pixels; damage is an error of whoever looks at them
+            image.load()
+    orientation = orientation_of(image)
+    if orientation == 1:
+        return image
+    if image.format not in _TURNED_WHEN_READ or getattr(image, "n_frames", 1) > 1 or not _is_unread(image):
+        return turned(image, orientation)
+    kind: Any = type(image)
+    image.__class__ = _turning(kind)
+    if orientation in _SIDEWAYS:
+        image._size = image.size[::-1]  # noqa: SLF001 - as Pillow's reader of TIFF does
+    return image
+
+
+@cache
+def _turning(kind: Any) -> Any:
+    """Return a class of images that turn when their pixels are read, and are of this class from then on."""
+
+    class Turning(kind):  # type: ignore[misc] # Pillow's class of a format
+        turns_when_read = True
+
+        def load(self) -> Any:
+            stored_size = self.size[::-1] if orientation_of(self) in _SIDEWAYS else self.size
+            self.__class__, self._size = kind, stored_size
+            self.load()
+            from PIL import ImageOps
+
+            ImageOps.exif_transpose(self, in_place=True)
+            return self.load()
+
+        def draft(self, _mode: str | None, _size: tuple[int, int] | None) -> None:
+            """Change nothing: what a decoder could leave out is counted in stored pixels."""
+
+        def __eq__(self, other: object) -> bool:
+            self.load()
+            return bool(self == other)
+
+        def __reduce_ex__(self, protocol: Any) -> Any:
+            self.load()
+            return self.__reduce_ex__(protocol)
+
+        __hash__ = kind.__hash__
+
+    Turning.__name__, Turning.__qualname__, Turning.__module__ = kind.__name__, kind.__qualname__, kind.__module__
+    return Turning
 
 
 def _encoded_alike(image: Any, name: str) -> bytes:

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from lading.errors import DataError, MissingExtra, Unrepresentable, WrongType
 from lading.features.encode import array_of, plain_item
-from lading.features.images import image_bytes, is_image
+from lading.features.images import image_bytes, is_image, orientation_of, turned
 
 __all__ = ["DTYPES", "decode_mds", "encode_mds", "is_encoding", "parse_array"]
 
@@ -128,6 +128,7 @@ def _array_bytes(value: Any, dtype: str | None, shape: tuple[int, ...] | None) -
 def _raw_image(value: Any) -> bytes:
     if not is_image(value):
         raise WrongType("not an image", expected="an image of Pillow's", found=type(value).__name__)
+    value = turned(value, orientation_of(value))  # raw pixels have no place for a tag
     mode: bytes = value.mode.encode()
     return b"".join([np.array([value.width, value.height, len(mode)], "<u4").tobytes(), mode, value.tobytes()])
 

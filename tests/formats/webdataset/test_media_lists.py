@@ -14,7 +14,7 @@ from PIL import Image
 
 import lading
 from lading.arrow import json_text
-from lading.errors import DataError, Unrepresentable
+from lading.errors import DataError, LimitExceeded, Unrepresentable
 from lading.formats.webdataset.media_lists import folded
 from lading.storage.memory import MemoryStore
 from lading.storage.stores import Stores
@@ -116,3 +116,9 @@ def test_plain_tars_keep_their_columns(tmp_path: Path) -> None:
     listed = json_text.dumps(["images.0.jpg"]).encode()
     (tmp_path / "a.tar").write_bytes(tar_of(("a.images.0.jpg", JPEG), ("a.images.json", listed)))
     assert lading.open(tmp_path / "a.tar").schema.names == ["__key__", "images.0.jpg", "images.json"]
+
+
+def test_lists_that_would_make_the_index_nearly_empty_are_refused(tmp_path: Path) -> None:
+    rows = [[b"x"]] * 5000 + [[b"x"] * 2000]
+    with pytest.raises(LimitExceeded, match="tar_cells"):
+        lading.convert(source(tmp_path, pa.list_(pa.binary()), rows), tmp_path / "out", format="webdataset")

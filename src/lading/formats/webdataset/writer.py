@@ -104,6 +104,7 @@ class WebdatasetWriter(MemberWriter):
         self._file = FileEntry(sink.path, packed or "")
         self._at = self._samples = self._payload = 0
         self._last_key: str | None = None
+        self._fields, self._cells = set[str](), 0
 
     def write(self, batch: pa.RecordBatch) -> pa.Table:
         """Append samples: each value is a member `{key}.{column}`; a null has no member.
@@ -122,7 +123,7 @@ class WebdatasetWriter(MemberWriter):
     def write_ranges(self, batch: pa.RecordBatch, ranges: Ranges) -> pa.Table:
         """As `write`, with values of some columns copied from files."""
         given = self._options.fields == "given"
-        batch = with_items(batch)
+        batch = self._with_items(batch)
         own = [f.with_type(pa.large_binary()) if f.name in ranges else f for f in batch.schema]
         encoders = check_schema(pa.schema(own), as_given=given)
         names = [name for name in batch.schema.names if name != KEY]
@@ -189,6 +190,20 @@ class WebdatasetWriter(MemberWriter):
             self._sink.write([self._encoder.finish()])
         size = self._at if self._encoder is None else self._sink.tell()
         return ShardFacts(self._samples, size, self._payload)
+
+    def _with_items(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return rows with a column a member. Raises LimitExceeded for an index that would be nearly empty."""
+        made = with_items(batch)
+        if made is not batch:
+            self._fields.update(made.schema.names)
+            self._cells += len(made) * len(self._fields)
+            if self._cells > DEFAULT_LIMITS.tar_cells:
+                raise DEFAULT_LIMITS.exceeded(
+                    "tar_cells", "the lists of this shard are too long, or differ too much, for one index",
+                    file=self._sink.path, found=f"{len(self._fields)} fields",
+                    advice="Write smaller shards: --shard-size 100MB.",
+                )  # fmt: skip
+        return made
 
     def _members(self, encode: Encoder, batch: pa.RecordBatch, name: str, ranges: Ranges) -> pa.Array | ByteRanges:
         """Return the members of a column: the places of their bytes, in memory or in files."""
