@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
@@ -465,6 +466,29 @@ def test_a_conversion_encodes_pictures_and_arrays_for_the_columns_that_are_asked
     [[found]] = peer("read", [str(tmp_path / "new")], tmp_path)
     assert found["jpg"].tobytes() == Image.open(io.BytesIO(picture)).tobytes()
     assert found["array"].tolist() == [[0, 1, 2], [3, 4, 5]]
+
+
+def test_lists_of_pictures_are_lists_for_the_peer(peer: Peer, tmp_path: Path) -> None:
+    first, second = _picture(1), _picture(2)
+    media = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
+    lists = pa.array([[{"bytes": first, "path": "a.jpg"}, {"bytes": second, "path": None}], []], pa.list_(media))
+    pq.write_table(pa.table({"images": lists, "n": pa.array([7, 8], pa.int64())}), tmp_path / "in.parquet")
+    options = {"columns": {"n": "str_int"}}
+    with pytest.raises(UsageError, match="lose their paths"):
+        lading.convert(tmp_path / "in.parquet", tmp_path / "new", format="mds", options=options, verify=True)
+    done = lading.convert(tmp_path / "in.parquet", tmp_path / "new", format="mds", options=options)
+    assert done.counts["paths of media, left out"] == 1
+    assert json.loads((tmp_path / "new/index.json").read_bytes())["shards"][0]["column_encodings"] == [
+        "list[jpeg]", "str_int",
+    ]  # fmt: skip
+    [found] = peer("read", [str(tmp_path / "new")], tmp_path)
+    assert [image.tobytes() for image in found[0]["images"]] == [
+        Image.open(io.BytesIO(data)).tobytes() for data in (first, second)
+    ]
+    assert [(row["n"], len(row["images"])) for row in found] == [(7, 2), (8, 0)]
+    with lading.open(tmp_path / "new") as dataset:
+        assert [row["images"] for row in dataset.with_decode(False)] == [[first, second], []]
+        assert dataset.with_decode(False)[0] == {"images": [first, second], "n": 7}
 
 
 @pytest.mark.parametrize("encoding", ["pkl", "jpg", "ndarray:object"])

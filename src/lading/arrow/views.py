@@ -189,6 +189,17 @@ def present(column: pa.Array) -> NDArray[np.bool_]:
     return np.asarray(column.is_valid().to_numpy(zero_copy_only=False), np.bool_)
 
 
+def list_lengths(column: pa.Array) -> NDArray[np.int64]:
+    """Return the number of items of each list; 0 for a null."""
+    return np.asarray(pc.list_value_length(column).fill_null(0)).astype(np.int64)
+
+
+def make_lists(kind: pa.DataType, lengths: NDArray[np.int64], items: pa.Array, there: NDArray[np.bool_]) -> pa.Array:
+    """Return lists of items that follow each other; `kind` is that of a list or a large list."""
+    ends = np.append(0, np.cumsum(lengths)).astype(np.int64 if pa.types.is_large_list(kind) else np.int32)
+    return pa.Array.from_buffers(kind, len(lengths), [bitmap(there), pa.py_buffer(ends)], children=[items])
+
+
 def flattened(column: pa.StructArray) -> list[pa.Array]:
     """Return the values of each field of a struct, null where the struct is null.
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lading.arrow.casts import decoded
-from lading.arrow.views import is_bytes, is_text, join, present
+from lading.arrow.views import is_bytes, is_text, join, list_lengths, make_lists, present, with_child_fields
 from lading.errors import BadReference, DataError, Unrepresentable
 from lading.features.stored_values import MEDIA_TYPES, is_payload
 from lading.features.types import Bytes, Feature, Json, Text, Value, feature_of, tag_by_extension
@@ -28,6 +28,7 @@ __all__ = [
     "in_natural_type",
     "is_meaning",
     "is_media",
+    "is_media_list",
     "is_number",
     "known_feature",
     "lacks_extension",
@@ -120,6 +121,11 @@ def is_media(kind: pa.DataType) -> bool:
     return is_bytes(kind.field("bytes").type) and is_text(kind.field("path").type)
 
 
+def is_media_list(kind: pa.DataType) -> bool:
+    """Return whether a type is a list of Hugging Face's structs of bytes and a path."""
+    return bool((pa.types.is_list(kind) or pa.types.is_large_list(kind)) and is_media(kind.value_type))
+
+
 def natural_schema(schema: pa.Schema, *, typed: bool, nested: bool) -> pa.Schema:
     """Return the schema in which a format stores rows; metadata stay.
 
@@ -133,6 +139,8 @@ def natural_schema(schema: pa.Schema, *, typed: bool, nested: bool) -> pa.Schema
 
 
 def _natural_type(field: pa.Field, *, typed: bool, nested: bool) -> pa.DataType:
+    if typed and not nested and is_media_list(field.type):
+        return with_child_fields(field.type, [field.type.value_field.with_type(_BYTES)])
     media = not nested and is_media(field.type)
     if not (media or (typed and is_payload(field.type))):
         return field.type
@@ -156,6 +164,8 @@ def has_natural_type(field: pa.Field, given: pa.DataType) -> bool:
     """Return whether values of a type become those of a field by `in_natural_type`."""
     if is_payload(given):
         return is_text(field.type) or (field.type == pa.int64() and is_number(known_feature(field)))
+    if is_media_list(given):
+        return not is_media_list(field.type)
     return is_media(given) and is_bytes(field.type)
 
 
@@ -166,6 +176,8 @@ def in_natural_type(column: pa.Array, field: pa.Field) -> pa.Array:
         Unrepresentable: invalid UTF-8, or bytes that are not the shortest text of a number; names column and row.
         BadReference: a medium whose bytes are in a file of their own.
     """
+    if is_media_list(column.type):
+        return _lists_of_bytes(column, field)
     if is_bytes(field.type):
         return _bytes_of_media(column, field)
     if field.type == pa.int64():
@@ -184,6 +196,8 @@ def in_natural_type(column: pa.Array, field: pa.Field) -> pa.Array:
 
 def paths_left_out(column: pa.Array) -> int:
     """Return how many media of a column have a path, which their bytes do not have."""
+    if is_media_list(column.type):
+        return paths_left_out(column.flatten())
     if not is_media(column.type):
         return 0
     data, path = column.field("bytes"), column.field("path")
@@ -214,6 +228,17 @@ def _bytes_of_media(column: pa.Array, field: pa.Field) -> pa.Array:
                            advice="Write the dataset with its media first: datasets.load_from_disk(…) or "
                            "load_dataset(…), then save_to_disk(…).")  # fmt: skip
     return join(data).cast(field.type)
+
+
+def _lists_of_bytes(column: pa.Array, field: pa.Field) -> pa.Array:
+    lengths = list_lengths(column)
+    try:
+        items = _bytes_of_media(column.flatten(), field.with_type(field.type.value_type))
+    except DataError as error:
+        if error.row is not None:
+            error.row = int(np.searchsorted(np.cumsum(lengths), error.row, "right"))
+        raise
+    return make_lists(field.type, lengths, items, present(column))
 
 
 def _as_bytes(name: str, kind: str = "binary") -> str:

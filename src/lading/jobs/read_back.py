@@ -9,7 +9,7 @@ import pyarrow as pa
 from lading.content.digests import DatasetDigest, undigested
 from lading.dataset.writing.writer import DatasetWriter
 from lading.errors import DataError, Unrepresentable, UsageError
-from lading.features.natural import natural_schema
+from lading.features.natural import is_media_list, natural_schema
 from lading.formats.base import AnyFormat
 from lading.jobs.conversion_job import ConversionJob
 from lading.jobs.digest import dataset_digest
@@ -37,7 +37,13 @@ def refuse_unverifiable(target: AnyFormat, spec: Conversion) -> None:
         raise Unrepresentable("values of this type have no digest to compare", column=without[0].name,
                               found=without[0].type, advice="Convert without --verify, or leave out such columns with "
                               f"--drop-columns {names}.")  # fmt: skip
-    rows = natural_schema(written_schema(schema), typed=target.info.fixed_schema, nested=target.info.stores_structs)
+    given = written_schema(schema)
+    rows = natural_schema(given, typed=target.info.fixed_schema, nested=target.info.stores_structs)
+    lists = [field.name for field in given if is_media_list(field.type) and rows.field(field.name) != field]
+    if lists:
+        raise UsageError("lists of media lose their paths here, and cannot be compared with the source",
+                         column=lists[0], advice="Convert without --verify, or to Parquet, Arrow or tars, which keep "
+                         "paths.")  # fmt: skip
     back = target.written(rows, target.write_options(spec.write.options or {}))
     if back.text_columns:
         raise UsageError("bytes that are written as text cannot be compared with those of the source",

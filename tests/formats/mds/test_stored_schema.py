@@ -12,7 +12,8 @@ import pytest
 import lading
 from lading.errors import CorruptShard, DataError
 from lading.features.encode import npy_bytes
-from lading.features.types import Array, ClassLabel, Feature, Json, Video, feature_of, with_feature
+from lading.features.mds_values import encode_mds
+from lading.features.types import Array, ClassLabel, Encoded, Feature, Json, Video, feature_of, with_feature
 from lading.formats.mds.stored_schema import in_type
 
 _TENSOR = pa.fixed_shape_tensor(pa.float32(), (2,))
@@ -94,9 +95,17 @@ def test_without_a_manifest_columns_are_as_the_shard_has_them(tmp_path: Path) ->
 
 
 def test_a_value_that_is_not_of_its_type() -> None:
-    for column, kind in ((pa.array([b"a"], pa.large_binary()), pa.binary(2)), (pa.array(["a"]), pa.list_(pa.int8()))):
+    pictures = with_feature(pa.field("x", pa.large_binary()), Encoded("list[jpeg]"))
+    lists = pa.array([encode_mds("list[jpeg]", [b"a"])], pa.large_binary())
+    for column, kind, own in (
+        (pa.array([b"a"], pa.large_binary()), pa.binary(2), pa.field("x", pa.large_binary())),
+        (pa.array(["a"]), pa.list_(pa.int8()), pa.field("x", pa.string())),
+        (pa.array([b"a"], pa.large_binary()), pa.list_(pa.binary()), pictures),
+        (lists, pa.list_(pa.int8()), pictures),
+        (lists, pa.struct([("a", pa.binary())]), pictures),
+    ):
         with pytest.raises(CorruptShard, match="column 'x'"):
-            in_type(column, pa.field("x", kind))
+            in_type(column, pa.field("x", kind), own)
 
 
 @pytest.mark.parametrize("feature", [Array(), Array("float32"), Array(None, (None,))], ids=str)

@@ -19,7 +19,6 @@ __all__ = ["in_split", "value_hashes"]
 
 _FRACTION_BITS = 53
 _EXACT = 2.0**53
-_FALSE = pa.scalar(value=False)
 _HUGE = r"\A-?[1-9][0-9]{18,}\z"
 """Texts of integers beyond int64, among the texts of more than 18 digits."""
 
@@ -65,7 +64,7 @@ def _rows(columns: list[pa.Array]) -> pa.Array:
 
 def _with_texts_as_integers(forms: pa.Array) -> pa.Array:
     """Return forms where texts of integers have the forms of these integers."""
-    is_short = pc.coalesce(pc.starts_with(forms, b"s"), _FALSE)
+    is_short = pc.fill_null(pc.starts_with(forms, b"s"), fill_value=False)
     if not pc.any(is_short).as_py():
         return forms
     texts = pc.if_else(is_short, forms, pa.scalar(None, FORM))
@@ -73,7 +72,7 @@ def _with_texts_as_integers(forms: pa.Array) -> pa.Array:
     numbers = whole_numbers(texts)
     huge = pc.and_(numbers.is_null(), pc.match_substring_regex(texts, _HUGE))
     if pc.any(huge).as_py():
-        forms = pc.if_else(pc.coalesce(huge, _FALSE), joined(pa.scalar(b"I", FORM), forms), forms)
+        forms = pc.if_else(pc.fill_null(huge, fill_value=False), joined(pa.scalar(b"I", FORM), forms), forms)
     return pc.coalesce(column_forms(numbers, feature_of(pa.field("", numbers.type))), forms)
 
 

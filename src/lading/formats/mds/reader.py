@@ -442,8 +442,9 @@ class MdsReader(SampleReader):
 
     def _batch(self, part: Part, schema: pa.Schema) -> pa.RecordBatch:
         with errors_at(file=self._path):
-            found = self._layout.arrays(part, [self._stored(field) for field in schema])
-            arrays = [in_type(column, field) for column, field in zip(found, schema, strict=True)]
+            stored = [self._stored(field) for field in schema]
+            found = self._layout.arrays(part, stored)
+            arrays = [in_type(column, *fields) for column, *fields in zip(found, schema, stored, strict=True)]
         if not arrays:
             return pa.RecordBatch.from_struct_array(pa.array([{}] * len(part.rows), pa.struct([])))
         fields = [field.with_type(column.type) for column, field in zip(arrays, schema, strict=True)]

@@ -14,7 +14,7 @@ from lading.arrow.json_columns import build_column
 from lading.arrow.references import is_ref
 from lading.arrow.views import child_fields, is_bytes, is_text, plain_type
 from lading.errors import CorruptShard, DataError
-from lading.features.types import feature_of, with_feature
+from lading.features.types import decode, feature_of, with_feature
 
 __all__ = ["given_field", "in_type", "written_schema"]
 
@@ -40,14 +40,17 @@ def given_field(own: pa.Field, written: pa.Field) -> pa.Field:
     """
     stays = is_bytes(written.type) and (is_bytes(own.type) or is_ref(own.type))
     kind = own.type if stays else written.type
-    as_json = is_text(own.type) and not (is_text(kind) or is_bytes(kind))  # whose feature is that of the text
-    return written.with_type(kind).with_metadata(
-        {**({} if as_json else own.metadata or {}), **(written.metadata or {})}
-    )
+    other = not stays and not is_text(kind) and (is_text(own.type) or bool(child_fields(kind)))  # has another feature
+    return written.with_type(kind).with_metadata({**({} if other else own.metadata or {}), **(written.metadata or {})})
 
 
-def in_type(column: pa.Array, field: pa.Field) -> pa.Array:
+def in_type(column: pa.Array, field: pa.Field, own: pa.Field) -> pa.Array:
     """Return the values in the type of a field; text stays large if it exceeds 2 GiB.
+
+    Args:
+        column: the values as the shard has them.
+        field: as `given_field` gives it.
+        own: the shard's field.
 
     Raises:
         CorruptShard: a value does not fit.
@@ -55,11 +58,13 @@ def in_type(column: pa.Array, field: pa.Field) -> pa.Array:
     if column.type == field.type:
         return column
     try:
-        return _parsed(column, field) if is_text(column.type) and child_fields(field.type) else column.cast(field.type)
+        if not child_fields(field.type):
+            return column.cast(field.type)
+        return _parsed(column, field) if is_text(column.type) else _lists(column, field, own)
     except DataError as error:
         raise CorruptShard("a value is not of the type that the manifest tells", column=field.name,
                            expected=field.type, found=str(error)) from None  # fmt: skip
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
         if is_text(column.type) and is_text(field.type):
             return column
         raise CorruptShard("a value is not of the type that the manifest tells", column=field.name,
@@ -69,3 +74,9 @@ def in_type(column: pa.Array, field: pa.Field) -> pa.Array:
 def _parsed(column: pa.Array, field: pa.Field) -> pa.Array:
     """Return lists or structs of their JSON. Raises DataError."""
     return build_column(field, [None if text is None else json_text.loads(text) for text in column.to_pylist()], "")
+
+
+def _lists(column: pa.Array, field: pa.Field, own: pa.Field) -> pa.Array:
+    """Return lists of the values that hold them, such as `list[jpeg]`. Raises DataError."""
+    feature = feature_of(own)
+    return pa.array([None if value is None else decode(feature, value) for value in column.to_pylist()], field.type)

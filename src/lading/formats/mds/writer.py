@@ -24,6 +24,7 @@ from lading.arrow.byte_ranges import ByteRanges, ChunkedRanges, in_memory
 from lading.arrow.casts import decoded
 from lading.arrow.json_columns import is_nested_json
 from lading.arrow.views import byte_lengths, is_bytes, is_text, join, places, present, with_gaps
+from lading.content.image import is_image
 from lading.content.media_files import open_image
 from lading.errors import LadingError, LimitExceeded, Unrepresentable, UsageError
 from lading.features.huggingface import media_advice
@@ -101,6 +102,16 @@ def _python_value(feature: Feature, value: Any) -> Any:
     return open_image(value, upright=False) if isinstance(feature, Image) else decode(feature, value)
 
 
+def _refuse_other_items(encoding: str, value: Any) -> None:
+    """Raise Unrepresentable for a list with an item that is no picture: MosaicML opens each."""
+    for number, item in enumerate(value if encoding in _OF_LISTS and isinstance(value, list) else ()):
+        if isinstance(item, bytes) and not is_image(item[:16]):
+            raise Unrepresentable("a list of pictures has an item that is none", expected=encoding,
+                                  found=f"item {number}: {item[:16]!r}")  # fmt: skip
+        if item is None:
+            raise Unrepresentable("MDS cannot hold nulls in lists of pictures", found=f"item {number}: null")
+
+
 def _stored(kind: pa.DataType) -> pa.DataType:
     """Return the type of the values, without storage variants."""
     if pa.types.is_dictionary(kind):
@@ -131,6 +142,8 @@ def _encoding(column: pa.Field) -> str:
 
 def _plain_encoding(column: pa.Field, kind: pa.DataType, feature: Feature) -> str | None:
     """Return MDS's encoding of a column by its stored type; None for other types."""
+    if _is_list_of_bytes(kind):
+        return "list[png]" if extension_of(column) == "png" else "list[jpeg]"
     if is_bytes(kind):
         is_png = isinstance(feature, Image) and extension_of(column) == "png"
         return "png" if is_png else _BYTES.get(type(feature), "bytes")
@@ -141,6 +154,14 @@ def _plain_encoding(column: pa.Field, kind: pa.DataType, feature: Feature) -> st
     if pa.types.is_boolean(kind) or is_nested_json(kind):
         return "json"
     return next((name for name, dtype in NUMBERS.items() if pa.from_numpy_dtype(dtype) == kind), None)
+
+
+_OF_LISTS = ("list[jpeg]", "list[png]", "jpeg_array", "jpegarray")
+"""Encodings that hold lists of pictures as their files."""
+
+
+def _is_list_of_bytes(kind: pa.DataType) -> bool:
+    return bool((pa.types.is_list(kind) or pa.types.is_large_list(kind)) and is_bytes(kind.value_type))
 
 
 def _axes_in_order(kind: pa.DataType) -> bool:
@@ -160,6 +181,10 @@ def _check_type(column: Column, kind: pa.DataType) -> None:
         fits = parse_array(column.encoding) == dtype_and_shape and _axes_in_order(kind)
     elif column.encoding == "json" and (pa.types.is_boolean(kind) or is_nested_json(kind)):
         fits = True
+    elif _is_list_of_bytes(kind):
+        fits = column.encoding in _OF_LISTS
+    elif column.encoding in ("str_int", "str_float") and not is_text(kind):
+        fits = pa.types.is_integer(kind) if column.encoding == "str_int" else kind == pa.float64()
     else:
         fits = pa.from_numpy_dtype(dtype) == kind if dtype else is_bytes(kind) or is_text(kind)
     if not fits:
@@ -242,6 +267,7 @@ class MdsWriter(ShardWriter):
         found: list[bytes | str | None] = []
         for row, value in enumerate(column.to_pylist()):
             try:
+                _refuse_other_items(encoding, value)
                 found.append(None if value is None else encode_mds(encoding, _python_value(feature, value)))
             except LadingError as error:
                 raise error.at(file=self._sink.path, column=name, row=self._samples + row) from None

@@ -20,8 +20,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from lading.arrow import json_text
-from lading.arrow.byte_ranges import bitmap
-from lading.arrow.views import is_bytes, present
+from lading.arrow.views import is_bytes, list_lengths, make_lists, present
 from lading.content.media_info import media_info
 from lading.errors import DataError
 from lading.features.natural import is_media
@@ -71,7 +70,7 @@ def with_items(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 def _members(name: str, column: pa.Array) -> dict[pa.Field, pa.Array]:
     rows, items = len(column), column.flatten()
-    lengths = np.asarray(pc.list_value_length(column).fill_null(0)).astype(np.int64)
+    lengths = list_lengths(column)
     row = np.repeat(np.arange(rows), lengths)
     number = np.arange(len(items)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
     structs = pa.types.is_struct(items.type)
@@ -124,11 +123,13 @@ def folded(field: pa.Field, lists: pa.Array, items: Mapping[str, pa.Array], keys
     """
     numbers, rows = {name: number for number, name in enumerate(items)}, len(lists)
     structs = is_media(field.type.value_type)
-    at, paths, there, ends = list[int](), list[str | None](), list[bool](), [0]
+    at, paths, there, lengths = list[int](), list[str | None](), list[bool](), list[int]()
     whole = pa.concat_arrays([*items.values()]) if items else pa.nulls(0, pa.large_binary())
     valid = present(whole)
     for row, text in enumerate(lists.to_pylist()):
-        for entry in () if text is None else _listed(text, field, keys[row].as_py(), path):
+        entries = [] if text is None else _listed(text, field, keys[row].as_py(), path)
+        lengths.append(len(entries))
+        for entry in entries:
             named = entry.get("bytes") if structs and isinstance(entry, dict) else entry
             place = numbers.get(named, -1) * rows + row if isinstance(named, str) else -1
             if named is not None and (place < 0 or not valid[place]):
@@ -138,11 +139,10 @@ def folded(field: pa.Field, lists: pa.Array, items: Mapping[str, pa.Array], keys
             at.append(place)
             paths.append(entry.get("path") if isinstance(entry, dict) else None)
             there.append(entry is not None)
-        ends.append(len(at))
     places = np.array(at, np.int64)
     data = whole.take(pa.array(places, mask=places < 0))
     values = _structs(field.type.value_type, data, paths, np.array(there, np.bool_)) if structs else data
-    return _lists(field.type, np.array(ends), values.cast(field.type.value_type), present(lists))
+    return make_lists(field.type, np.array(lengths, np.int64), values.cast(field.type.value_type), present(lists))
 
 
 def _listed(text: bytes, field: pa.Field, key: str, path: str) -> list[Any]:
@@ -161,9 +161,3 @@ def _structs(kind: pa.StructType, data: pa.Array, paths: list[str | None], there
     given = {"bytes": data, "path": pa.array(paths, pa.large_string())}
     columns = [given[child.name].cast(child.type) for child in kind]
     return pa.StructArray.from_arrays(columns, fields=[*kind], mask=pa.array(~there))
-
-
-def _lists(kind: pa.DataType, ends: NDArray[np.int64], values: pa.Array, there: NDArray[np.bool_]) -> pa.Array:
-    wide = pa.types.is_large_list(kind)
-    offsets = pa.py_buffer(ends.astype(np.int64 if wide else np.int32))
-    return pa.Array.from_buffers(kind, len(there), [bitmap(there), offsets], children=[values])
