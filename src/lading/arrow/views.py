@@ -112,6 +112,11 @@ def is_list(kind: pa.DataType) -> bool:
     return isinstance(kind, _LISTS)
 
 
+def is_list_of_bytes(kind: pa.DataType) -> bool:
+    """Return whether a type is a list or a large list of bytes."""
+    return bool((pa.types.is_list(kind) or pa.types.is_large_list(kind)) and is_bytes(kind.value_type))
+
+
 def is_view(kind: pa.DataType) -> bool:
     """Return whether a type is a view: binary_view or string_view."""
     return kind in _WITHOUT_VIEWS

@@ -15,9 +15,10 @@ from lading.arrow import json_text
 from lading.arrow.casts import unregistered, unregistered_type
 from lading.arrow.json_columns import is_nested_json
 from lading.arrow.references import is_ref
-from lading.arrow.views import is_bytes, is_text, join, total_bytes
+from lading.arrow.views import is_bytes, is_list_of_bytes, is_text, join, total_bytes
 from lading.errors import DataError, Unrepresentable, UsageError, errors_at
 from lading.features.items import ITEMS_ADVICE, is_interleaved_schema
+from lading.features.natural import is_media_list
 from lading.features.types import ClassLabel, Json, Text, Value, feature_of
 from lading.formats.base import ShardFacts, ShardWriter
 from lading.formats.text_lines import (
@@ -32,6 +33,7 @@ from lading.storage.base import Sink
 
 __all__ = ["JsonlWriter", "WriteOptions", "becomes_base64", "check_schema"]
 
+_LISTS_ADVICE = "Lists of media are kept by parquet, arrow, webdataset and mds."
 _BYTES_ADVICE = "Write bytes as base64 text with --to-option bytes=base64."
 
 
@@ -170,7 +172,9 @@ def _plain_texts_of(field: pa.Field, *, base64_too: bool) -> Callable[[pa.Array]
     if pa.types.is_floating(plain):
         return _float_texts
     if not is_nested_json(kind):
-        raise Unrepresentable("JSON cannot hold this type exactly", found=kind)
+        lists = is_list_of_bytes(kind) or is_media_list(kind)
+        raise Unrepresentable("JSON cannot hold this type exactly", found=kind,
+                              advice=_LISTS_ADVICE if lists else None)  # fmt: skip
     return _nested_texts
 
 

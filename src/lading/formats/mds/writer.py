@@ -23,7 +23,7 @@ from lading.arrow import json_text
 from lading.arrow.byte_ranges import ByteRanges, ChunkedRanges, in_memory
 from lading.arrow.casts import decoded
 from lading.arrow.json_columns import is_nested_json
-from lading.arrow.views import byte_lengths, is_bytes, is_text, join, places, present, with_gaps
+from lading.arrow.views import byte_lengths, is_bytes, is_list_of_bytes, is_text, join, places, present, with_gaps
 from lading.content.image import is_image
 from lading.content.media_files import open_image
 from lading.errors import LadingError, LimitExceeded, Unrepresentable, UsageError
@@ -142,7 +142,7 @@ def _encoding(column: pa.Field) -> str:
 
 def _plain_encoding(column: pa.Field, kind: pa.DataType, feature: Feature) -> str | None:
     """Return MDS's encoding of a column by its stored type; None for other types."""
-    if _is_list_of_bytes(kind):
+    if is_list_of_bytes(kind):
         return "list[png]" if extension_of(column) == "png" else "list[jpeg]"
     if is_bytes(kind):
         is_png = isinstance(feature, Image) and extension_of(column) == "png"
@@ -158,10 +158,6 @@ def _plain_encoding(column: pa.Field, kind: pa.DataType, feature: Feature) -> st
 
 _OF_LISTS = ("list[jpeg]", "list[png]", "jpeg_array", "jpegarray")
 """Encodings that hold lists of pictures as their files."""
-
-
-def _is_list_of_bytes(kind: pa.DataType) -> bool:
-    return bool((pa.types.is_list(kind) or pa.types.is_large_list(kind)) and is_bytes(kind.value_type))
 
 
 def _axes_in_order(kind: pa.DataType) -> bool:
@@ -181,7 +177,7 @@ def _check_type(column: Column, kind: pa.DataType) -> None:
         fits = parse_array(column.encoding) == dtype_and_shape and _axes_in_order(kind)
     elif column.encoding == "json" and (pa.types.is_boolean(kind) or is_nested_json(kind)):
         fits = True
-    elif _is_list_of_bytes(kind):
+    elif is_list_of_bytes(kind):
         fits = column.encoding in _OF_LISTS
     elif column.encoding in ("str_int", "str_float") and not is_text(kind):
         fits = pa.types.is_integer(kind) if column.encoding == "str_int" else kind == pa.float64()

@@ -20,23 +20,21 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from lading.arrow import json_text
-from lading.arrow.views import is_bytes, list_lengths, make_lists, present
+from lading.arrow.views import is_list_of_bytes, list_lengths, make_lists, present
 from lading.content.media_info import media_info
 from lading.errors import DataError
-from lading.features.natural import is_media
+from lading.features.natural import is_media, is_media_list
 
-__all__ = ["folded", "is_media_list", "item_members", "list_member", "members_schema", "with_items"]
+__all__ = ["folded", "has_items", "item_members", "list_member", "members_schema", "with_items"]
 
 _ENDINGS = {"jpeg": "jpg", "tiff": "tif", "matroska": "mkv"}
 """Endings that differ from the name of the format."""
 _UNKNOWN = "bin"
 
 
-def is_media_list(kind: pa.DataType) -> bool:
+def has_items(kind: pa.DataType) -> bool:
     """Return whether a type is a list of bytes, or of Hugging Face's structs of bytes and a path."""
-    if not (pa.types.is_list(kind) or pa.types.is_large_list(kind)):
-        return False
-    return is_bytes(kind.value_type) or is_media(kind.value_type)
+    return is_list_of_bytes(kind) or is_media_list(kind)
 
 
 def list_member(name: str) -> str:
@@ -52,17 +50,17 @@ def item_members(name: str, members: Iterable[str]) -> list[str]:
 
 def members_schema(schema: pa.Schema) -> pa.Schema:
     """Return a schema in which the columns of lists of media are the members that list them."""
-    fields = [pa.field(list_member(f.name), pa.large_string()) if is_media_list(f.type) else f for f in schema]
+    fields = [pa.field(list_member(f.name), pa.large_string()) if has_items(f.type) else f for f in schema]
     return pa.schema(fields, metadata=schema.metadata)
 
 
 def with_items(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Return rows with a column a member, in place of each column of lists of media. Copies the bytes of the items."""
-    if not any(is_media_list(field.type) for field in batch.schema):
+    if not any(has_items(field.type) for field in batch.schema):
         return batch
     fields, columns = list[pa.Field](), list[pa.Array]()
     for field, column in zip(batch.schema, batch.columns, strict=True):
-        members = _members(field.name, column) if is_media_list(field.type) else {field: column}
+        members = _members(field.name, column) if has_items(field.type) else {field: column}
         fields += members
         columns += members.values()
     return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields, metadata=batch.schema.metadata))

@@ -19,7 +19,7 @@ from lading.features.natural import member_name
 from lading.features.stored_values import is_payload, npy_head
 from lading.features.types import feature_of
 from lading.formats.base import DEFAULT_SCAN, MemberReader, Scan, ShardReader
-from lading.formats.webdataset.media_lists import folded, is_media_list, item_members, list_member
+from lading.formats.webdataset.media_lists import folded, has_items, item_members, list_member
 from lading.formats.webdataset.places import (
     Cell,
     Parse,
@@ -76,7 +76,7 @@ class TypedReader(ShardReader):
         self._reads_together = is_remote and not holds_values
         self._schema = restored_schema(schema)
         self._members = {KEY: KEY, **{field.name: member_name(field) for field in schema if field.name != KEY}}
-        self._lists = [field.name for field in self._schema if is_media_list(field.type)]
+        self._lists = [field.name for field in self._schema if has_items(field.type)]
         self._members.update({name: list_member(name) for name in self._lists})
         self._items: dict[str, list[str]] | None = None
         self._heads = {field.name: head for field in self._schema if (head := npy_head(field)) is not None}
