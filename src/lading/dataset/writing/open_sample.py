@@ -19,7 +19,7 @@ __all__ = ["OpenSample", "has_ids"]
 
 def has_ids(rows: pa.RecordBatch) -> bool:
     """Return whether each row has a text as its `sample_id`. Other rows are refused where they are written."""
-    if "sample_id" not in rows.schema.names:
+    if rows.schema.get_field_index("sample_id") < 0:  # not there, or there twice
         return False
     ids = rows.column("sample_id")
     kind = ids.type.value_type if pa.types.is_dictionary(ids.type) else ids.type
