@@ -68,6 +68,7 @@ WDS = ("shards", "names", "long-names-pax", "long-names-gnu", "encoders", "tarwr
        "gz-multi-member", "interleaved-keys", "pax-headers")  # fmt: skip
 
 
+@pytest.mark.filterwarnings("ignore:.* members of a sample do not stand together")
 @pytest.mark.cases(2)
 @pytest.mark.parametrize("case", WDS)
 def test_golden_tars_there_and_back(case: str, golden: Golden, tmp_path: Path) -> None:
@@ -92,6 +93,7 @@ def test_golden_items_there_and_back(case: str, file: str, golden: Golden, tmp_p
         source = tmp_path / name
 
 
+@pytest.mark.filterwarnings("ignore:.* members of a sample do not stand together")
 @pytest.mark.parametrize("case", [*WDS, "long-names-ustar-prefix"])
 def test_tar_to_tar_keeps_members_names_and_order(case: str, golden: Golden, tmp_path: Path) -> None:
     source = sorted((golden("wds") / case).glob("*.tar*"))
