@@ -7,7 +7,6 @@ they are looked at; `AudioFile.array` decodes when it is read.
 from __future__ import annotations
 
 import io
-import struct
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import cached_property
@@ -18,12 +17,11 @@ from numpy.typing import NDArray
 
 from lading.content.media_info import MediaInfo, media_info
 from lading.errors import DataError, MissingExtra
-from lading.features.images import STORED, remember_source, shown_upright
+from lading.features.images import BROKEN, STORED, remember_source, shown_upright
 from lading.features.types import Audio, Feature, Image, Sequence, Struct, Video
 from lading.units import format_bytes
 
 __all__ = [
-    "BROKEN",
     "AudioFile",
     "BrokenFile",
     "Opening",
@@ -33,22 +31,6 @@ __all__ = [
     "open_media",
     "read_sound",
 ]
-
-BROKEN = (
-    OSError,
-    EOFError,
-    LookupError,
-    ValueError,
-    TypeError,
-    ArithmeticError,
-    RuntimeError,
-    AssertionError,
-    AttributeError,
-    SyntaxError,
-    MemoryError,
-    struct.error,
-)
-"""Errors of Pillow's readers, and of other decoders, for bytes that are no file of theirs."""
 
 Opening: TypeAlias = Literal["upright", "stored"]
 """How images are opened: turned as their EXIF data say, or with their pixels as they are stored."""

@@ -41,9 +41,9 @@ from lading.dataset.steps.field_steps import Fields, fields_among, typed_fields
 from lading.dataset.steps.key_steps import Join
 from lading.dataset.steps.order_steps import Sort
 from lading.dataset.steps.repartition import Repartition
-from lading.dataset.steps.step import Rows, Step
-from lading.dataset.steps.unlisted_fields import listed_fields, with_needed_fields, without_drops
+from lading.dataset.steps.step import Rows, Step, without_unasked
 from lading.dataset.transform.concat import Parts
+from lading.dataset.transform.unlisted_fields import listed_fields, with_needed_fields
 from lading.dataset.values.absent_fields import AbsentFields
 from lading.dataset.values.field_values import columns_of, field_type, field_values, lacks_child
 from lading.dataset.values.python_values import rows_as_dicts, samples_as_dicts
@@ -118,7 +118,7 @@ class Dataset(StepVerbs, OrderVerbs, KeyVerbs, LayoutVerbs):
         """The dataset with these columns too, where `fields` leaves them out: to look at their values."""
         read, _ = with_needed_fields(self.read, (*self.steps, Sort.of(names, descending=False)))
         same = listed_fields(read) == listed_fields(self.read)
-        return self if same else self._reading(read, without_drops(self.steps))
+        return self if same else self._reading(read, without_unasked(self.steps))
 
     def _open_other(self, source: Source, view: str) -> Dataset:
         if isinstance(self.source, Parts):
@@ -475,7 +475,7 @@ class Dataset(StepVerbs, OrderVerbs, KeyVerbs, LayoutVerbs):
 
     def _with_fields(self, fields: Sequence[str]) -> Dataset:
         """This dataset with other passthrough columns of documents."""
-        read, steps = with_needed_fields(replace(self.read, fields=tuple(fields)), without_drops(self.steps))
+        read, steps = with_needed_fields(replace(self.read, fields=tuple(fields)), without_unasked(self.steps))
         return self._reopen(self.source, read, steps)
 
     def samples(self, *, raw: bool = False) -> Iterator[dict[str, Any]]:

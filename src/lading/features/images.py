@@ -24,6 +24,7 @@ from lading.errors import MissingExtra, StoreError, Unrepresentable, WrongType
 from lading.features.encode import media_bytes
 
 __all__ = [
+    "BROKEN",
     "ORIENTATION",
     "STORED",
     "ImageSource",
@@ -35,6 +36,7 @@ __all__ = [
     "orientation_of",
     "remember_field",
     "remember_source",
+    "shown_upright",
     "source_of",
     "turned",
 ]
@@ -70,6 +72,8 @@ _NOT_ENCODED = (
     struct.error,
 )
 """Errors of Pillow for an image that a format cannot hold; AssertionError for a file that was closed."""
+BROKEN = (*_NOT_ENCODED, EOFError, AttributeError, SyntaxError, MemoryError)
+"""Errors of Pillow's readers, and of other decoders, for bytes that are no file of theirs."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -276,7 +280,7 @@ def orientation_of(image: Any) -> int:
         return 1
     try:
         found = image.getexif().get(ORIENTATION)
-    except Exception:  # noqa: BLE001 - of damaged EXIF data nothing is known; the pixels are whole
+    except BROKEN:  # of damaged EXIF data nothing is known; the pixels are whole
         return 1
     return found if found in _TURNS else 1
 
@@ -301,8 +305,7 @@ _TURNED_WHEN_READ: Final = ("JPEG", "PNG", "WEBP")
 def shown_upright(image: Any) -> Any:
     """Return an image of a file upright. Its pixels are turned when they are read, its size is known before."""
     if image.format == "PNG" and "exif" not in image.info and b"eXIf" in getattr(image, STORED, b""):
-        with suppress(*_NOT_ENCODED):  # it stands behind the pixels; damage is an error of whoever looks at them
-            image.load()
+        image.load()  # it stands behind the pixels
     orientation = orientation_of(image)
     if orientation == 1:
         return image

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from lading.arrow import json_text
-from lading.arrow.views import take_values
+from lading.arrow.views import make_lists, take_values
 from lading.errors import DataError
 from lading.features.items import METADATA_POSITION, RESERVED, sample_starts
 from lading.features.types import Json, feature_of
@@ -247,7 +247,5 @@ def _chosen_entries(lists: pa.Array, chosen: Sequence[NDArray[np.int64]]) -> pa.
     first = lists.offsets.to_numpy()[: len(chosen)]
     at = [begin + places for begin, places in zip(first.tolist(), chosen, strict=True)]
     entries = take_values(lists.values, np.concatenate([np.zeros(0, np.int64), *at]).astype(np.int64))
-    ends = np.cumsum([0, *(len(places) for places in chosen)])
-    wide = isinstance(lists.type, pa.LargeListType)
-    made = pa.LargeListArray if wide else pa.ListArray
-    return made.from_arrays(pa.array(ends, pa.int64() if wide else pa.int32()), entries, type=lists.type)
+    lengths = np.array([len(places) for places in chosen], np.int64)
+    return make_lists(lists.type, lengths, entries, np.ones(len(chosen), np.bool_))

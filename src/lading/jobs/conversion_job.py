@@ -11,8 +11,8 @@ from lading.dataset.shards.shards import Shards
 from lading.dataset.source.source import Source, source_names
 from lading.dataset.steps.repartition import Repartition
 from lading.dataset.steps.step import Limit, Map, Step
-from lading.dataset.steps.unlisted_fields import with_needed_fields
 from lading.dataset.transform.concat import Parts
+from lading.dataset.transform.unlisted_fields import with_needed_fields
 from lading.formats.registry import get_format
 from lading.jobs.progress import OnProgress
 from lading.options import ReadOptions, WriteOptions

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from lading.arrow.views import is_text
 from lading.dataset.order.chosen import MOST_FIRST_ROWS, ChosenSamples, has_open_types, split_at_list
+from lading.dataset.order.source_rows import ROW_STEPS
 from lading.dataset.shards.iteration import hidden_columns
 from lading.dataset.shards.shards import Shards
 from lading.dataset.steps.cast_step import Cast
@@ -18,7 +19,6 @@ from lading.dataset.steps.key_steps import Join
 from lading.dataset.steps.step import Drop as DropColumns
 from lading.dataset.steps.step import (
     Filter,
-    ImageBounds,
     Map,
     Rename,
     Select,
@@ -65,7 +65,7 @@ def settled(job: ConversionJob, shards: Shards) -> Conversion:
     options = bounded_options(target, write.options or {}, parse_bytes(write.max_batch_bytes))
     target_schema = None if shards.target is None else plan.schema
     # A worker sees the shards of its task only; references may lead to the folders of all.
-    if job.has(Where, ImageBounds, Filter, Map):
+    if job.has(*ROW_STEPS, Map):
         shards.image_lists()  # for all tasks
     read = replace(shards.read_plan(), roots=tuple(shards.roots()), target=target_schema)
     spec = Conversion(

@@ -12,9 +12,9 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from lading.content.media_files import BROKEN, VideoFile, open_image, read_sound
+from lading.content.media_files import VideoFile, open_image, read_sound
 from lading.errors import DataError, FunctionError, LadingError, MissingExtra, UsageError
-from lading.features.images import orientation_of
+from lading.features.images import BROKEN, orientation_of
 from lading.features.types import Array, Audio, Bytes, Encoded, Feature, Image, Sequence, Struct, Video, decode
 
 __all__ = [

@@ -15,6 +15,7 @@ from lading.storage.base import Store, write_file
 from lading.storage.memory import MemoryStore
 from lading.storage.stores import Stores
 from lading.testing import CountingStore
+from numbered import read_numbers as read
 from tars import tar_of
 
 
@@ -27,11 +28,6 @@ def put(root: Path, *names: str, **columns: list[int]) -> Path:
         else:
             (root / name).write_text("{}")
     return root
-
-
-def read(source: object, **opening: object) -> list[int]:
-    with lading.open(source, **opening) as dataset:  # type: ignore[arg-type]
-        return [row["n"] for row in dataset]
 
 
 # Names as these programs write them; see the sources in foreign.py.

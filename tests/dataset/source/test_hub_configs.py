@@ -18,6 +18,7 @@ from lading.storage.base import write_file
 from lading.storage.memory import MemoryStore
 from lading.storage.stores import Stores
 from lading.testing import CountingStore
+from numbered import read_numbers as read
 
 NAMES = [f"{config}/{split}-0000{n}.parquet" for config in ("de", "en") for split in ("test", "train") for n in "01"]
 """The file at number n holds n: de test 0 1, de train 2 3, en test 4 5, en train 6 7."""
@@ -38,11 +39,6 @@ def repository(root: Path, yaml: str, names: list[str] = NAMES) -> Path:
         pq.write_table(pa.table({"n": [number]}), root / name)
     (root / "README.md").write_text(f"---\nlicense: mit\n{yaml}---\n# A dataset\n\n---\nconfigs: of prose\n---\n")
     return root
-
-
-def read(source: object, **opening: object) -> list[int]:
-    with lading.open(source, **opening) as dataset:  # type: ignore[arg-type]
-        return [row["n"] for row in dataset]
 
 
 def test_a_config_is_chosen_by_its_name(tmp_path: Path) -> None:

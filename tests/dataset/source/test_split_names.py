@@ -16,6 +16,7 @@ from lading.dataset.source.split_names import splits_of_names
 from lading.errors import SeveralSplits, SourceNotFound, UnknownFormat, UsageError
 from lading.storage.memory import MemoryStore
 from lading.storage.stores import Stores
+from numbered import read_numbers as read
 from tars import tar_of
 
 
@@ -24,11 +25,6 @@ def put(root: Path, *names: str) -> Path:
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         pq.write_table(pa.table({"n": [number]}), root / name)
     return root
-
-
-def read(source: object, **opening: object) -> list[int]:
-    with lading.open(source, **opening) as dataset:  # type: ignore[arg-type]
-        return [row["n"] for row in dataset]
 
 
 # What datasets 5.2.0 gives: data_files.py, `get_data_patterns`.

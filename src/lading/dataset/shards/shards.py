@@ -598,7 +598,7 @@ class Shards:
 
     def with_types(self, schema: pa.Schema) -> pa.Schema:
         """The schema with the types that the caller gives to some columns."""
-        return schema if self.types is None else retyped(schema, self.types, fills=self.view == "interleaved")
+        return schema if self.types is None else retyped(schema, self.types, fills=self.has_items)
 
     # Numbers of samples
 

@@ -627,7 +627,7 @@ def _list_config(store: Store, root: str, config: HubConfig, found: _Found, aske
     mine = [name for name in seen if name.startswith(below)]
     if config.splits:
         splits = {
-            split: _matching(patterns, list(inside), card) if asked.split in ("", split) else []
+            split: _matching(patterns, list(inside), card if asked.split in ("", split) else "")
             for split, patterns in config.splits.items()
         }
     else:
@@ -644,17 +644,14 @@ def _list_config(store: Store, root: str, config: HubConfig, found: _Found, aske
             raise _no_shard(root, [inside[name] for name in names], asked.format)
     found_infos, left_out = _of_format(_path_in(store, root, _DEEP), chosen, asked.format)
     infos = _known(found_infos)
-    if len(infos) < len(found_infos):
-        left_out = {**left_out, "files of other formats, left out": len(found_infos) - len(infos)}
-    if config.ignored:
-        left_out = {**left_out, f"options of the config, not applied: {', '.join(config.ignored)}": len(config.ignored)}
-    of_config = {*chain.from_iterable(_matching(each, list(inside), "") for each in config.splits.values())} or {*mine}
-    others = len({*seen} - of_config)
-    left_out = {
-        **left_out,
+    of_config = {*chain.from_iterable(splits.values())} if config.splits else {*mine}
+    told = {
+        "files of other formats, left out": len(found_infos) - len(infos),
+        f"options of the config, not applied: {', '.join(config.ignored)}": len(config.ignored),
         **_counted_aside(found),
-        **({f"files outside the config {config.name!r}, left out": others} if others else {}),
+        f"files outside the config {config.name!r}, left out": len({*seen} - of_config),
     }
+    left_out = {**left_out, **{what: number for what, number in told.items() if number}}
     table = _table(_shards_of(store, infos, {info.path for info in found.files}))
     return Listing(table, folder=root, left_out=left_out)
 
@@ -900,17 +897,16 @@ def _refuse_several_caches(root: str, fmt: AnyFormat, found: _Found, infos: Sequ
     listed = {path[: -len(name) - 1] for path in found.split_lists for name in fmt.info.split_lists
               if path.endswith(f"/{name}")}  # fmt: skip
     listed = {place for place in listed if names.isdisjoint(f"{place}/{name}" for name in fmt.info.index_names)}
-    for places in (revisions_of(folders), {place for place in listed if _holds(place, folders)}):
+    for places in (
+        revisions_of(folders),
+        {place for place in listed if any(_holds_any([place], f"{f}/") for f in folders)},
+    ):
         if len(places) > 1:
             several = sorted(places)
             more = f" and {len(several) - _FEW} more" if len(several) > _FEW else ""
             raise UsageError("the folder holds several datasets", file=root, expected="one of them",
                              found=", ".join(several[:_FEW]) + more,
                              advice=f"Open one by its folder: {several[0]}")  # fmt: skip
-
-
-def _holds(place: str, folders: Iterable[str]) -> bool:
-    return any(folder == place or folder.startswith(f"{place}/") for folder in folders)
 
 
 def _media_of(fmt: AnyFormat, files: Sequence[FileInfo]) -> tuple[str, ...]:

@@ -17,6 +17,7 @@ from lading.arrow.references import is_ref
 from lading.arrow.views import byte_lengths, is_bytes, is_text, present
 from lading.content.field_paths import FieldPath
 from lading.content.nested import plain
+from lading.dataset.steps.base import StepBase
 from lading.dataset.steps.field_steps import Fields
 from lading.dataset.transform.portion import Portion
 from lading.dataset.values.field_values import field_type, field_values
@@ -34,7 +35,7 @@ _INTEGERS_AND_FLOATS = 2 | 8
 
 
 @dataclass(frozen=True, slots=True)
-class Cast:
+class Cast(StepBase):
     """Give columns other types; a value that the type cannot hold is an error.
 
     Attributes:

@@ -13,6 +13,7 @@ from lading.arrow import json_text
 from lading.arrow.views import LIST_TYPES, present
 from lading.content.field_paths import FieldPath, Use, Wanted, parse_field
 from lading.content.nested import field_named
+from lading.dataset.steps.base import StepBase
 from lading.dataset.values.field_values import field_type, lacks_child, read_fields
 from lading.dataset.values.json_values import FieldColumn
 from lading.errors import DataError, UsageError, errors_at
@@ -24,7 +25,7 @@ __all__ = ["Fields", "fields_among", "fields_schema", "typed_fields", "with_fiel
 
 
 @dataclass(frozen=True, slots=True)
-class Fields:
+class Fields(StepBase):
     """Add columns with the values of fields inside other columns.
 
     Attributes:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from itertools import accumulate
 from math import floor, fsum, isnan
 from typing import Literal, TypeAlias, get_args
 
+from lading.dataset.steps.base import StepBase, columns_of_names
 from lading.dataset.transform.join_table import JoinTable
 from lading.errors import UsageError
 from lading.units import count
@@ -22,7 +23,7 @@ Keep: TypeAlias = Literal["first", "last"]
 
 
 @dataclass(frozen=True, slots=True)
-class Join:
+class Join(StepBase):
     """Add the columns of a table's row to each sample with the same key.
 
     Attributes:
@@ -40,13 +41,17 @@ class Join:
         if self.how not in get_args(How):
             raise UsageError("no such join", expected=" or ".join(get_args(How)), found=f"how={self.how!r}")
 
+    def looked_at(self, known: Collection[str]) -> list[str]:
+        """Return the column of its key."""
+        return columns_of_names([self.on], known)
+
     def __repr__(self) -> str:
         how = "" if self.how == "left" else f", how={self.how!r}"
         return f"join({self.table.name!r}, on={ {self.on: self.table.key}!r}{how})"
 
 
 @dataclass(frozen=True, slots=True)
-class SplitByGroup:
+class SplitByGroup(StepBase):
     """Keep the samples of one split, where samples with the same values of some fields are in the same split.
 
     Attributes:
@@ -68,6 +73,10 @@ class SplitByGroup:
         at, ends = names.index(self.name), list(accumulate(share for _, share in self.shares))
         return (ends[at - 1] if at else 0.0), (ends[at] if at + 1 < len(ends) else 1.0)
 
+    def looked_at(self, known: Collection[str]) -> list[str]:
+        """Return the columns of its fields."""
+        return columns_of_names(self.by, known)
+
     def __repr__(self) -> str:
         by = self.by[0] if len(self.by) == 1 else list(self.by)
         return f"split({dict(self.shares)!r}, seed={self.seed}, by={by!r})[{self.name!r}]"
@@ -79,7 +88,7 @@ def split_by_group(steps: Iterable[object]) -> SplitByGroup | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Split:
+class Split(StepBase):
     """Keep the samples of one split of exact size, chosen at random, in the order of the source.
 
     Attributes:
@@ -123,7 +132,7 @@ class Split:
 
 
 @dataclass(frozen=True, slots=True)
-class Dedup:
+class Dedup(StepBase):
     """Keep one of the samples that are equal in some fields.
 
     Attributes:
@@ -145,6 +154,10 @@ class Dedup:
     def shown(self) -> str:
         """Return the fields as text, for reports."""
         return "content" if self.by is None else " and ".join(self.by)
+
+    def looked_at(self, known: Collection[str]) -> list[str]:
+        """Return the columns of its fields."""
+        return columns_of_names(self.by or (), known)
 
     def __repr__(self) -> str:
         by = "content" if self.by is None else self.by[0] if len(self.by) == 1 else list(self.by)

@@ -6,12 +6,13 @@ Example:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, get_args
 
 import numpy as np
 
+from lading.dataset.steps.base import StepBase, columns_of_names
 from lading.errors import UsageError
 
 __all__ = ["Missing", "Sample", "Shuffle", "Sort", "Take", "refuse_no_seed"]
@@ -23,7 +24,7 @@ _SHOWN_KEYS = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Shuffle:
+class Shuffle(StepBase):
     """Put all samples in a random order, which depends only on the seed and on their number."""
 
     seed: int = 0
@@ -37,7 +38,7 @@ class Shuffle:
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class Sample(StepBase):
     """Keep randomly chosen samples, in their order.
 
     Attributes:
@@ -85,7 +86,7 @@ class Sample:
 
 
 @dataclass(frozen=True, slots=True)
-class Sort:
+class Sort(StepBase):
     """Order samples by the values of columns, or of fields inside them.
 
     Attributes:
@@ -115,6 +116,10 @@ class Sort:
         ways = (descending,) * len(names) if isinstance(descending, bool) else tuple(descending)
         return cls(names, ways)
 
+    def looked_at(self, known: Collection[str]) -> list[str]:
+        """Return the columns of its fields."""
+        return columns_of_names(self.by, known)
+
     def __repr__(self) -> str:
         names = ", ".join(map(repr, self.by))
         by = names if len(self.by) == 1 else f"[{names}]"
@@ -124,7 +129,7 @@ class Sort:
 
 
 @dataclass(frozen=True, slots=True)
-class Take:
+class Take(StepBase):
     """Take samples by their keys, in the order of the keys; a key that several samples have takes all of them.
 
     Attributes:
@@ -145,6 +150,10 @@ class Take:
         kinds = {bool if isinstance(key, bool) else type(key) for key in self.keys}
         if kinds not in (set(), {str}, {int}):
             raise UsageError("keys are texts, or all whole numbers", found=repr(list(self.keys))[:80])
+
+    def looked_at(self, known: Collection[str]) -> list[str]:
+        """Return the column of its keys."""
+        return columns_of_names([] if self.by is None else [self.by], known)
 
     def __repr__(self) -> str:
         more = f", … {len(self.keys):,} keys" if len(self.keys) > _SHOWN_KEYS else ""

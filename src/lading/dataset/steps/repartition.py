@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
+from lading.dataset.steps.base import StepBase
 from lading.options import refuse_two_cuts
 
 __all__ = ["Repartition"]
 
 
 @dataclass(frozen=True, slots=True)
-class Repartition:
+class Repartition(StepBase):
     """Cut the shards that are written by one of these.
 
     Attributes:

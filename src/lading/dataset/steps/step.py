@@ -8,7 +8,7 @@ Example:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import index as as_int
 from typing import Any, Literal, TypeAlias, get_args
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from lading.content.conditions import as_where
 from lading.content.media_files import Opening
+from lading.dataset.steps.base import StepBase
 from lading.dataset.steps.cast_step import Cast
 from lading.dataset.steps.field_steps import Fields
 from lading.dataset.steps.key_steps import Dedup, Join, Split, SplitByGroup
@@ -41,7 +42,10 @@ __all__ = [
     "Select",
     "Step",
     "Where",
+    "before_map",
     "names_behind",
+    "unasked_columns",
+    "without_unasked",
 ]
 
 Function: TypeAlias = Callable[[Any], Any]
@@ -54,7 +58,7 @@ _SHOWN_ROWS = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Select:
+class Select(StepBase):
     """Keep these columns, in the order of the source. Keys of samples and reserved columns of items always stay."""
 
     columns: tuple[str, ...]
@@ -70,12 +74,12 @@ class Select:
 
 
 @dataclass(frozen=True, slots=True)
-class Drop:
+class Drop(StepBase):
     """Leave these columns out.
 
     Attributes:
         columns: their names.
-        unasked: whether the columns were read for earlier steps alone; see `lading.dataset.steps.unlisted_fields`.
+        unasked: whether the columns were read for earlier steps alone; see `lading.dataset.transform.unlisted_fields`.
     """
 
     columns: tuple[str, ...]
@@ -90,7 +94,7 @@ class Drop:
 
 
 @dataclass(frozen=True, slots=True)
-class Rename:
+class Rename(StepBase):
     """Give columns new names: pairs of the old and the new name."""
 
     names: tuple[tuple[str, str], ...]
@@ -112,7 +116,7 @@ class Rename:
 
 
 @dataclass(frozen=True, slots=True)
-class Where:
+class Where(StepBase):
     """Keep the rows for which a condition holds.
 
     Attributes:
@@ -142,12 +146,17 @@ class Where:
     def __hash__(self) -> int:
         return hash((str(self.condition), self.drop))
 
+    def looked_at(self, known: Collection[str]) -> list[str]:
+        """Return the columns of its condition; an expression of pyarrow does not say them."""
+        wanted = as_where(self.condition).wanted if isinstance(self.condition, str) else ()
+        return [each.field.among(known).column for each in wanted]
+
     def __repr__(self) -> str:
         return f"where({_shown_condition(self.condition)}{_shown_policy(self.drop)})"
 
 
 @dataclass(frozen=True, slots=True)
-class ImageBounds:
+class ImageBounds(StepBase):
     """Keep the rows whose images are within bounds, which are inclusive.
 
     An image whose size cannot be read is outside all bounds.
@@ -196,7 +205,7 @@ class ImageBounds:
 
 
 @dataclass(frozen=True, slots=True)
-class Filter:
+class Filter(StepBase):
     """Keep the samples for which a function says true.
 
     Attributes:
@@ -224,7 +233,7 @@ class Filter:
 
 
 @dataclass(frozen=True, slots=True)
-class Map:
+class Map(StepBase):
     """Merge the dict that a function returns into its sample; or replace each batch by the batch that it returns.
 
     Attributes:
@@ -261,7 +270,7 @@ class Map:
 
 
 @dataclass(frozen=True, slots=True)
-class Limit:
+class Limit(StepBase):
     """Keep the first samples, at most so many."""
 
     count: int
@@ -276,7 +285,7 @@ class Limit:
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class Rows(StepBase):
     """Take samples by number: a slice of them, or a list in any order, with repeats.
 
     Attributes:
@@ -351,6 +360,21 @@ def names_behind(steps: Sequence[Step], names: Sequence[str]) -> tuple[str, ...]
             new = dict(step.names)
             names = [new.get(name, name) for name in names]
     return tuple(names)
+
+
+def before_map(steps: Sequence[Step]) -> Sequence[Step]:
+    """Return the steps before the first function over samples or batches that gives columns: they name the source's."""
+    return steps[: next((place for place, step in enumerate(steps) if isinstance(step, Map)), None)]
+
+
+def unasked_columns(steps: Iterable[Step]) -> set[str]:
+    """Return the columns that were read for other steps alone."""
+    return {name for step in steps if isinstance(step, Drop) and step.unasked for name in step.columns}
+
+
+def without_unasked(steps: Iterable[Step]) -> tuple[Step, ...]:
+    """Return the steps without those that drop what was read for other steps alone."""
+    return tuple(step for step in steps if not (isinstance(step, Drop) and step.unasked))
 
 
 def _refuse_no_names(names: object) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 from itertools import chain
 from typing import TypeVar
@@ -14,14 +14,22 @@ from lading.content.field_paths import Wanted
 from lading.dataset.steps.cast_step import Cast, cast_schema
 from lading.dataset.steps.field_steps import Fields, fields_schema
 from lading.dataset.steps.key_steps import Join, SplitByGroup
-from lading.dataset.steps.step import Drop, Filter, ImageBounds, Map, Rename, Select, Step, Where
+from lading.dataset.steps.step import Drop, Filter, ImageBounds, Map, Rename, Select, Step, Where, before_map
 from lading.dataset.transform.joined import joined_schema
 from lading.dataset.values.field_values import ITEMS, columns_of
 from lading.errors import UsageError
 from lading.features.items import RESERVED
 from lading.features.types import Image, feature_of
 
-__all__ = ["after_columns", "always_kept", "choose_columns", "columns_asked", "columns_to_read", "refuse_lost_columns"]
+__all__ = [
+    "after_columns",
+    "always_kept",
+    "choose_columns",
+    "columns_asked",
+    "columns_to_read",
+    "refuse_lost_columns",
+    "sources_behind",
+]
 
 _Rows = TypeVar("_Rows", pa.RecordBatch, pa.Table)
 
@@ -167,17 +175,27 @@ def _named(step: Step, added: Collection[str] = ()) -> tuple[str, ...]:
 def columns_asked(steps: Sequence[Step], columns: Sequence[str] | None = None) -> list[str]:
     """Columns of the source that steps name before the first `Map`, and those that are asked for behind the steps."""
     asked: dict[str | None, None] = {}
-    source: dict[str, str | None] = {}  # present name: name in the source; None for a column that a step adds
-    for i, step in enumerate(steps):
-        if isinstance(step, Map):
-            return [name for name in asked if name is not None]
+    source: dict[str, str | None] = {}
+    of_source = before_map(steps)
+    for i, step in enumerate(of_source):
         asked |= dict.fromkeys(source.get(name, name) for name in _named(step, _added(steps[:i])))
-        if isinstance(step, Rename):
-            source = {**source, **{new: source.get(old, old) for old, new in step.names}}
-        else:
-            source |= dict.fromkeys(_added([step]))
-    asked |= dict.fromkeys(source.get(name, name) for name in columns or ())
+        source = sources_behind(step, source)
+    if len(of_source) == len(steps):
+        asked |= dict.fromkeys(source.get(name, name) for name in columns or ())
     return [name for name in asked if name is not None]
+
+
+def sources_behind(step: Step, source: Mapping[str, str | None]) -> dict[str, str | None]:
+    """Return the names in the source that columns have behind a step.
+
+    Args:
+        step: the step, which comes before any `Map`.
+        source: the same before the step: names of columns that have other names in the source; None for those that
+            steps add.
+    """
+    if isinstance(step, Rename):
+        return {**source, **{new: source.get(old, old) for old, new in step.names}}
+    return {**source, **dict.fromkeys(_added([step]))}
 
 
 def columns_to_read(

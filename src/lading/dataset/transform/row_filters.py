@@ -62,8 +62,7 @@ def row_filter_of(steps: Sequence[Step], view: str, fetcher: Fetcher) -> RowFilt
     if view != "samples" or not any(isinstance(step, (Where, ImageBounds)) for step in leading):
         return None
     of_source = takewhile(lambda step: not isinstance(step, Rename), leading)
-    conditions = [as_where(step.condition) for step in of_source if isinstance(step, Where)]
-    known = [condition for condition in conditions if condition.columns]
+    known = [condition for condition in _conditions(of_source) if condition.columns]
 
     def columns(names: Sequence[str]) -> list[str]:
         return list(dict.fromkeys(each.field.among(names).column for one in known for each in one.wanted))
@@ -218,11 +217,14 @@ def check_condition(condition: Condition, schema: pa.Schema) -> None:
                              advice=close_to(text, feature.names))  # fmt: skip
 
 
+def _conditions(steps: Iterable[Step]) -> list[Condition]:
+    return [as_where(step.condition) for step in steps if isinstance(step, Where)]
+
+
 def advice_about_missing(name: str, steps: Sequence[Step], schema: pa.Schema) -> str | None:
     """Return advice about a column that no shard has: the field that a condition among the steps probably means."""
     advice = advice_about(FieldPath(name), schema)
-    for text in filter(None, (getattr(step, "condition", None) for step in steps)):  # of `Where` alone
-        condition = as_where(text)
+    for condition in _conditions(steps):
         for wanted in condition.wanted:
             if wanted.field.column == name:
                 return _about_quotes(condition, wanted, schema, advice_about(wanted.field, schema))

@@ -124,13 +124,12 @@ class Sample(MutableMapping[str, Any]):
                 "the function must return a dict of new and changed fields, or None", found=type(made).__name__,
                 advice="A function over record batches goes to map_batches.",
             )  # fmt: skip
-        read = self._read
-        changes = {
-            name: value
-            for name, value in given.items()
-            if name not in read or value is not read[name] or self._columns.is_changed(name, self._row, value)
-        }
-        return {name: value for name, value in changes.items() if not self._shows(name, value)}
+        return {name: value for name, value in given.items() if self._is_new(name, value)}
+
+    def _is_new(self, name: str, value: Any) -> bool:
+        if name in self._read and value is self._read[name]:
+            return self._columns.is_changed(name, self._row, value)
+        return not self._shows(name, value)
 
     def _shows(self, name: str, value: Any) -> bool:
         """Whether an image shows what the field holds already. If not, it is to be encoded as the field is."""
