@@ -162,9 +162,12 @@ def test_the_ledger_has_the_numbers_of_the_file(
     start: str, rows: Path, tmp_path: Path, in_one_task: pytest.MonkeyPatch
 ) -> None:
     source = one_file(rows, tmp_path / "source", start, "samples")
+    given = lading.open(source)
+    if start == "media_archive":  # a tar cannot hold the column
+        given = given.drop("media")
 
     def written(name: str) -> tuple[list[dict[str, Any]], list[Any], dict[str, Any]]:
-        done = lading.convert(source, tmp_path / name, format="webdataset", shard_size="300kb", where="number >= 200",
+        done = lading.convert(given, tmp_path / name, format="webdataset", shard_size="300kb", where="number >= 200",
                               ledger=tmp_path / f"{name}.jsonl")  # fmt: skip
         lines = [json.loads(line) for line in (tmp_path / f"{name}.jsonl").read_text().splitlines()]
         return lines, columns(tmp_path / name, "number"), facts(done)
