@@ -165,6 +165,25 @@ def test_stored_pixels_keep_the_tag(tmp_path: Path, orientation: int) -> None:
     assert ds[0]["png"].size == pickle.loads(pickle.dumps(ds))[0]["png"].size == (48, 32)
 
 
+@pytest.mark.parametrize("made", [np.asarray, lambda image: Image.fromarray(np.asarray(image))])
+def test_a_picture_made_anew_of_stored_pixels_needs_the_tag(tmp_path: Path, made: Any) -> None:
+    def anew(sample: Any) -> dict[str, Any]:
+        return {"png": made(sample["png"])}
+
+    with pytest.raises(LadingError, match=r"does not say how it is to be turned.* Keep the tag"):
+        mapped(tmp_path / "6", {"png": photo(6, "PNG")}, anew, upright=False)
+    assert opened(mapped(tmp_path / "1", {"png": photo(1, "PNG")}, anew, upright=False)["png"]).size == (48, 32)
+    assert open_image(mapped(tmp_path / "upright", {"png": photo(6, "PNG")}, anew)["png"]).size == (32, 48)
+
+    def with_tag(sample: Any) -> dict[str, Any]:
+        image = Image.fromarray(np.asarray(sample["png"]))
+        image.info["exif"] = sample["png"].info["exif"]
+        return {"png": image}
+
+    found = opened(mapped(tmp_path / "tag", {"png": photo(6, "PNG")}, with_tag, upright=False)["png"])
+    assert (found.size, orientation_of(found)) == ((48, 32), 6)
+
+
 def test_a_photo_whose_pixels_are_cut_is_an_error_of_whoever_looks() -> None:
     image = open_image(photo(6, quality=95)[:-600])
     with pytest.raises(OSError, match="truncated"):

@@ -34,6 +34,7 @@ __all__ = [
     "image_format",
     "is_image",
     "orientation_of",
+    "refuse_lost_turn",
     "remember_field",
     "remember_source",
     "shown_upright",
@@ -143,6 +144,32 @@ def remember_field(image: Any, stored: Any) -> None:
 
     with suppress(*_NOT_ENCODED), Image.open(io.BytesIO(stored)) as file:
         remember_source(image, bytes(stored), file.format)
+
+
+def refuse_lost_turn(value: Any, stored: Any) -> None:
+    """Refuse a picture that was made anew of stored pixels: nothing in it says that they are still to be turned.
+
+    Args:
+        value: an image, an array or a tensor that takes the place of a field.
+        stored: the value of the field.
+
+    Raises:
+        Unrepresentable: the file is to be turned, and the picture has no EXIF data.
+    """
+    if not isinstance(stored, (bytes, memoryview)) or (is_image(value) and (source_of(value) or "exif" in value.info)):
+        return
+    from PIL import Image
+
+    turn = 1
+    with suppress(*BROKEN), Image.open(io.BytesIO(stored)) as file:
+        turn = orientation_of(file)
+    if turn != 1:
+        raise Unrepresentable(
+            "a picture made anew of stored pixels does not say how it is to be turned",
+            expected="an image with EXIF data", found=f"{type(value).__name__}, of a file with orientation {turn}",
+            advice='Keep the tag: image = Image.fromarray(…), image.info["exif"] = sample["jpg"].info["exif"]; or work '
+            "on upright pixels, without with_decode(upright=False).",
+        )  # fmt: skip
 
 
 def is_image(value: Any) -> bool:

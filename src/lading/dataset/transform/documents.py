@@ -15,6 +15,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from lading.arrow.views import take_rows
+from lading.content.media_files import Opening
 from lading.dataset.transform.sample import Columns, Sample
 from lading.errors import UsageError
 from lading.features.items import METADATA_POSITION, RESERVED, sample_starts
@@ -45,6 +46,7 @@ class Documents:
         self._is_own = [kind == "metadata" for kind in kinds]
         self.names = ["sample_id", *own, ITEMS]
         self.members: Collection[str] = frozenset(self.names)
+        self.opening: Opening | None = None
 
     def __len__(self) -> int:
         return len(self._bounds)

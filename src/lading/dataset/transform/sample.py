@@ -14,8 +14,9 @@ from lading.arrow.types import uncut_values
 from lading.arrow.views import is_bytes
 from lading.content.media_files import Opening, media_features, open_media
 from lading.dataset.values.python_values import members_among
-from lading.errors import DataError, LadingError, UsageError
-from lading.features.images import encoded_source, is_image, remember_field
+from lading.errors import DataError, LadingError, UsageError, errors_at
+from lading.features.encode import is_tensor
+from lading.features.images import encoded_source, is_image, refuse_lost_turn, remember_field
 from lading.features.items import KEY, lineage_of
 from lading.features.types import Bytes, Text, Value, decode, feature_of
 from lading.storage.fetch import Fetcher
@@ -33,10 +34,12 @@ class Values(Protocol):
     Attributes:
         names: the fields that samples may have.
         members: those that a sample may lack.
+        opening: how images are opened; None for bytes.
     """
 
     names: list[str]
     members: Collection[str]
+    opening: Opening | None
 
     def __len__(self) -> int:
         """Number of samples."""
@@ -133,9 +136,14 @@ class Sample(MutableMapping[str, Any]):
 
     def _shows(self, name: str, value: Any) -> bool:
         """Whether an image shows what the field holds already. If not, it is to be encoded as the field is."""
-        if not is_image(value) or not self._columns.has(name, self._row):
+        if not (is_image(value) or isinstance(value, np.ndarray) or is_tensor(value)):
             return False
-        stored = self._columns.stored(name, self._row)
+        stored = self._columns.stored(name, self._row) if self._columns.has(name, self._row) else None
+        if self._columns.opening == "stored":
+            with errors_at(column=name):
+                refuse_lost_turn(value, stored)
+        if stored is None or not is_image(value):
+            return False
         remember_field(value, stored)
         return isinstance(stored, bytes) and encoded_source(value) == stored
 
@@ -159,7 +167,7 @@ class Columns:
         self.members: Collection[str] = members_among(batch.schema) if any_members else ()
         if every_member:
             self.members = frozenset(self.names)
-        self._opening = None if every_member else opening
+        self.opening = None if every_member else opening
         self._places = {name: place for place, name in enumerate(self.names)}
         self._lists: dict[str, list[Any]] = {}
         self._windows: dict[str, tuple[int, int, list[Any]]] = {}
@@ -178,7 +186,7 @@ class Columns:
         """The decoded value; None if it is null. Raises KeyError for an unknown column."""
         stored = self.stored(name, row)
         if name not in self._decoders:
-            self._decoders[name] = _decoder(self.batch.schema.field(name), self._opening)
+            self._decoders[name] = _decoder(self.batch.schema.field(name), self.opening)
         decoded = self._decoders[name]
         return stored if stored is None or decoded is None else decoded(stored)
 
