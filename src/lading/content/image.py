@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lading.errors import BadReference, LimitExceeded
+from lading.features.images import ORIENTATION, SIDEWAYS, TURNS
 from lading.limits import DEFAULT_LIMITS, Limits
 
 __all__ = ["ImageInfo", "extract_frame", "image_info", "is_image", "is_one_frame", "tiff_frames", "usual_sizes"]
@@ -25,9 +26,6 @@ __all__ = ["ImageInfo", "extract_frame", "image_info", "is_image", "is_one_frame
 _MOST_SEGMENTS = 4096
 """Maximum number of JPEG segments or ISO boxes to walk; real files have a few dozen before the size."""
 
-_QUARTER_TURNS = 5
-"""From here on, orientations of EXIF data exchange width and height."""
-_ORIENTATION = 274
 _EXIF = b"Exif\0\0"
 _LARGE_BYTES = 4 << 20
 """Of a WebP file of more bytes, EXIF data at its end are not looked for."""
@@ -57,12 +55,12 @@ class ImageInfo:
     @property
     def width(self) -> int:
         """Pixels, as viewers show the image."""
-        return self.stored_height if self.orientation >= _QUARTER_TURNS else self.stored_width
+        return self.stored_height if self.orientation in SIDEWAYS else self.stored_width
 
     @property
     def height(self) -> int:
         """Pixels, as viewers show the image."""
-        return self.stored_width if self.orientation >= _QUARTER_TURNS else self.stored_height
+        return self.stored_width if self.orientation in SIDEWAYS else self.stored_height
 
 
 def is_image(head: bytes | bytearray | memoryview) -> bool:
@@ -141,10 +139,14 @@ def _orientation(exif: memoryview) -> int:
     try:
         tiff = _Tiff(exif)
         (first,) = struct.unpack_from(f"{tiff.order}I", exif, 4)
-        found = tiff.numbers(tiff.entries(first), _ORIENTATION)
+        found = tiff.numbers(tiff.entries(first), ORIENTATION)
     except (struct.error, IndexError, ValueError, BadReference, LimitExceeded):
         return 1
-    return int(found[0]) if len(found) and 1 <= int(found[0]) <= 8 else 1  # noqa: PLR2004 - the orientations
+    return _first_turn(found)
+
+
+def _first_turn(values: NDArray[Any]) -> int:
+    return int(values[0]) if len(values) and int(values[0]) in TURNS else 1
 
 
 def _gif(view: memoryview) -> ImageInfo:
@@ -290,9 +292,8 @@ def _tiff_info(view: memoryview) -> ImageInfo | None:
     width, height = (tiff.numbers(entries, tag) for tag in (_WIDTH, _HEIGHT))
     if not len(width) or not len(height):
         return None
-    turn = tiff.numbers(entries, _ORIENTATION)
-    orientation = int(turn[0]) if len(turn) and 1 <= int(turn[0]) <= 8 else 1  # noqa: PLR2004 - the orientations
-    return ImageInfo("image/tiff", int(width[0]), int(height[0]), 1 + len(others), orientation)
+    turn = tiff.numbers(entries, ORIENTATION)
+    return ImageInfo("image/tiff", int(width[0]), int(height[0]), 1 + len(others), _first_turn(turn))
 
 
 _PARSERS: tuple[tuple[bytes, int, Callable[[memoryview], ImageInfo | None]], ...] = (

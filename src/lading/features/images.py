@@ -26,7 +26,9 @@ from lading.features.encode import media_bytes
 __all__ = [
     "BROKEN",
     "ORIENTATION",
+    "SIDEWAYS",
     "STORED",
+    "TURNS",
     "ImageSource",
     "encoded_source",
     "held",
@@ -48,6 +50,10 @@ _SOURCE: Final = "lading"
 """Key in `info` of an image of Pillow's."""
 ORIENTATION: Final = 0x0112
 """The tag of EXIF data that says how to turn the pixels."""
+TURNS: Final = range(1, 9)
+"""Values of the tag; 1 for upright pixels."""
+SIDEWAYS: Final = range(5, 9)
+"""Those that exchange width and height."""
 _BYTES_OR_FILES = (bytes, bytearray, memoryview, str, PathLike, Mapping)
 _UNCHANGING = (type(None), bool, int, float, complex, str, PathLike, bytes, Decimal, date, time, timedelta, np.generic)
 _PICTURE_DTYPES = ("bool", "uint8", "uint16")
@@ -309,7 +315,7 @@ def orientation_of(image: Any) -> int:
         found = image.getexif().get(ORIENTATION)
     except BROKEN:  # of damaged EXIF data nothing is known; the pixels are whole
         return 1
-    return found if found in _TURNS else 1
+    return found if found in TURNS else 1
 
 
 def turned(image: Any, orientation: int) -> Any:
@@ -323,8 +329,6 @@ def turned(image: Any, orientation: int) -> Any:
     return made
 
 
-_TURNS: Final = range(1, 9)
-_SIDEWAYS: Final = range(5, 9)
 _TURNED_WHEN_READ: Final = ("JPEG", "PNG", "WEBP")
 """Formats whose readers leave the turn to others."""
 
@@ -340,7 +344,7 @@ def shown_upright(image: Any) -> Any:
         return turned(image, orientation)
     kind: Any = type(image)
     image.__class__ = _turning(kind)
-    if orientation in _SIDEWAYS:
+    if orientation in SIDEWAYS:
         image._size = image.size[::-1]  # noqa: SLF001 - as Pillow's reader of TIFF does
     return image
 
@@ -353,7 +357,7 @@ def _turning(kind: Any) -> Any:
         turns_when_read = True
 
         def load(self) -> Any:
-            stored_size = self.size[::-1] if orientation_of(self) in _SIDEWAYS else self.size
+            stored_size = self.size[::-1] if orientation_of(self) in SIDEWAYS else self.size
             self.__class__, self._size = kind, stored_size
             self.load()
             from PIL import ImageOps

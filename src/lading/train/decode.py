@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from lading.content.media_files import VideoFile, open_image, read_sound
 from lading.errors import DataError, FunctionError, LadingError, MissingExtra, UsageError
-from lading.features.images import BROKEN, orientation_of
+from lading.features.images import BROKEN, SIDEWAYS, orientation_of
 from lading.features.types import Array, Audio, Bytes, Encoded, Feature, Image, Sequence, Struct, Video, decode
 
 __all__ = [
@@ -39,7 +39,6 @@ Decode: TypeAlias = Way | Callable[[Any], Any] | None
 that `ds.with_decode(False)[i]` has, such as the bytes of an image; or that value itself for None."""
 
 _FORMATS_WITH_DRAFT = ("JPEG", "MPO")
-_SIDEWAYS = (5, 6, 7, 8)
 _TURNS = {2: 0, 3: 3, 4: 1, 5: 5, 6: 4, 7: 6, 8: 2}
 """Pillow's `Transpose` for values of the orientation in EXIF data, as in `PIL.ImageOps.exif_transpose`."""
 _IMAGES_OF_MDS = {"list[pil]", "list[jpeg]", "list[png]", "jpeg_array", "jpegarray"}
@@ -178,7 +177,7 @@ def _upright(image: Any, size: tuple[int, int] | None) -> Any:
     if image.format not in _FORMATS_WITH_DRAFT:
         image.load()  # readers of TIFF and AVIF turn the image by themselves
     turn = orientation_of(image)
-    stored_size = size if size is None or turn in _SIDEWAYS else size[::-1]  # width, height
+    stored_size = size if size is None or turn in SIDEWAYS else size[::-1]  # width, height
     if stored_size is not None:
         image.draft("RGB", stored_size)
     image = _as_rgb(image)
