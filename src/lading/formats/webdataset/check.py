@@ -7,7 +7,7 @@ from contextlib import suppress
 
 from lading.errors import DataError, NotFound, StoreError
 from lading.formats.base import Finding, Level, ShardFile
-from lading.formats.webdataset.header_walk import RETURNING
+from lading.formats.webdataset.header_walk import RETURNING, Pass
 from lading.formats.webdataset.index import read_idx, sidecar_path
 from lading.formats.webdataset.pieces import Pieces, in_pieces, pieces_by_headers, pieces_by_index
 from lading.formats.webdataset.reader import ReadOptions, open_reader
@@ -109,10 +109,7 @@ def _check_layout(tar: TarFile, options: ReadOptions) -> Iterator[Finding]:
                 fix="index",
             )
     elif source.view == "samples" and not options.regroup:
-        by_index = source.index is not None
-        yield from _split_samples(
-            pieces_by_index(source.index) if by_index else pieces_by_headers(tar, lower_case=options.lower_case)
-        )
+        yield from _split_samples(_pieces(tar, options) if source.index is None else pieces_by_index(source.index))
     walked = not is_remote(source.store) and (not entry.wrap or entry.size_bytes <= _LARGE_WRAP_BYTES)
     if walked and find_behind(tar) is not None:
         yield Finding(
@@ -123,6 +120,14 @@ def _check_layout(tar: TarFile, options: ReadOptions) -> Iterator[Finding]:
             fix="copy",
             read_options={"on_concatenated": "read"},
         )
+
+
+def _pieces(tar: TarFile, options: ReadOptions) -> Pieces | None:
+    """Find samples in several pieces, holding keys only if some return."""
+    walk = Pass(tar, lower_case=options.lower_case, on_duplicate="error")
+    for _ in walk.rows():
+        pass
+    return pieces_by_headers(tar, lower_case=options.lower_case) if walk.returning else None
 
 
 def _split_samples(pieces: Pieces | None) -> Iterator[Finding]:

@@ -35,15 +35,10 @@ class Pieces:
 
 
 def pieces_by_headers(tar: TarFile, *, lower_case: bool) -> Pieces | None:
-    """Find keys that return with further fields by a walk over the headers, and a second one if any key returns.
+    """Find keys that return with further fields by a walk over the headers. Ask it where a walk found returning keys.
 
     Raises LimitExceeded if keys exceed `tar_keys_bytes`.
     """
-    walk = Pass(tar, lower_case=lower_case, on_duplicate="error")
-    for _ in walk.rows():
-        pass
-    if not walk.returning:
-        return None
     rows = join_rows(Pass(tar, lower_case=lower_case, on_duplicate="error").held_rows())
     return _pieces(rows.keys, np.cumsum(rows.new) - 1, rows.field.astype(np.int64))
 
