@@ -24,7 +24,7 @@ from lading.formats.webdataset.index import read_idx, sidecar_mismatch
 from lading.formats.webdataset.keys import unescaped
 from lading.formats.webdataset.pieces import pieces_by_headers, pieces_by_index, warn_pieces
 from lading.formats.webdataset.places import Places, find_places, parser_of, ranges_at, sample_reader
-from lading.formats.webdataset.samples import KEY, Rows, cut, join_rows, regroup, texts
+from lading.formats.webdataset.samples import KEY, Rows, cut, is_sprawl, join_rows, regroup, texts
 from lading.formats.webdataset.stored_types import TypedReader
 from lading.formats.webdataset.walk import OnConcatenated, TarFile, Walk, end_counts, open_tar
 from lading.storage.base import MappedFile
@@ -34,7 +34,6 @@ from lading.storage.fetch import Fetcher
 __all__ = ["ReadOptions", "WebdatasetReader", "open_reader"]
 
 _INDEX_ROWS = 1 << 20
-_CELLS_OF_A_MEMBER = 64
 _CHECKED_ENTRIES = 64
 _FEW_ROWS = 64
 _READER_BYTES = 16 << 10
@@ -467,7 +466,7 @@ class WebdatasetReader(MemberReader):
     def _refuse_sprawl(self, parts: Sequence[Rows], fields: int) -> None:
         members, samples = sum(map(len, parts)), sum(len(part.keys) for part in parts)
         limits = self._tar.source.limits
-        if samples * fields > limits.tar_cells + _CELLS_OF_A_MEMBER * members:
+        if is_sprawl(samples, fields, members, limits):
             raise limits.exceeded(
                 "tar_cells",
                 "the samples' fields differ too much for one table",

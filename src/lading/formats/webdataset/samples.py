@@ -38,6 +38,7 @@ __all__ = [
     "Splitter",
     "bounds_of",
     "cut",
+    "is_sprawl",
     "join_rows",
     "regroup",
     "same_sample",
@@ -55,6 +56,7 @@ ColumnMaker: TypeAlias = Callable[
 MAX_CELLS = 1 << 22
 """Maximum cells of a table, filled or not, that is built at once."""
 
+_CELLS_OF_A_MEMBER = 64
 _MAX_ORDERED = 1000
 _MAX_TEXT = (1 << 31) - 1
 """Maximum bytes of texts in an array with 32-bit offsets."""
@@ -162,6 +164,11 @@ def regroup(rows: Rows) -> Rows:
     return Rows(
         new, rows.field[order], rows.start[order], rows.offset[order], rows.length[order], sparse, encoded.dictionary
     )
+
+
+def is_sprawl(samples: int, fields: int, members: int, limits: Limits) -> bool:
+    """Return whether a table of samples would be nearly empty: their fields differ too much (`tar_cells`)."""
+    return samples * fields > limits.tar_cells + _CELLS_OF_A_MEMBER * members
 
 
 def split_name(name: bytes) -> tuple[bytes, bytes] | None:

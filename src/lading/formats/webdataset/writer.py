@@ -27,7 +27,7 @@ from lading.formats.webdataset.header_writer import END, make_heads
 from lading.formats.webdataset.headers import BLOCK
 from lading.formats.webdataset.keys import escaped
 from lading.formats.webdataset.media_lists import members_schema, with_items
-from lading.formats.webdataset.samples import KEY, split_name
+from lading.formats.webdataset.samples import KEY, is_sprawl, split_name
 from lading.formats.webdataset.values import Encoder, encoder_of
 from lading.limits import DEFAULT_LIMITS
 from lading.storage.base import Sink, extents_of, writes_behind
@@ -104,7 +104,7 @@ class WebdatasetWriter(MemberWriter):
         self._file = FileEntry(sink.path, packed or "")
         self._at = self._samples = self._payload = 0
         self._last_key: str | None = None
-        self._fields, self._cells = set[str](), 0
+        self._fields, self._members_made = set[str](), 0
 
     def write(self, batch: pa.RecordBatch) -> pa.Table:
         """Append samples: each value is a member `{key}.{column}`; a null has no member.
@@ -196,11 +196,12 @@ class WebdatasetWriter(MemberWriter):
         made = with_items(batch)
         if made is not batch:
             self._fields.update(made.schema.names)
-            self._cells += len(made) * len(self._fields)
-            if self._cells > DEFAULT_LIMITS.tar_cells:
+            self._members_made += sum(len(column) - column.null_count for column in made.columns)
+            samples, fields = self._samples + len(made), len(self._fields)
+            if is_sprawl(samples, fields, self._members_made, DEFAULT_LIMITS):
                 raise DEFAULT_LIMITS.exceeded(
                     "tar_cells", "the lists of this shard are too long, or differ too much, for one index",
-                    file=self._sink.path, found=f"{len(self._fields)} fields",
+                    file=self._sink.path, found=f"{samples} samples, {fields} fields, {self._members_made} values",
                     advice="Write smaller shards: --shard-size 100MB.",
                 )  # fmt: skip
         return made
