@@ -79,6 +79,24 @@ def test_lossless_files_stay_lossless(tmp_path: Path, name: str, kind: str, opti
     assert found.convert("RGB").tobytes() == picture().crop((0, 0, 20, 10)).tobytes()
 
 
+@pytest.mark.parametrize("colours", ["L", "RGB"])
+def test_a_changed_gif_shows_its_colours(tmp_path: Path, colours: str) -> None:
+    data = file_of(picture(colours), "GIF")
+    wanted = opened(data).crop((0, 0, 16, 16)).convert("RGB")
+    found = opened(mapped(tmp_path, {"gif": data}, lambda s: {"gif": s["gif"].crop((0, 0, 16, 16))})["gif"])
+    assert (found.format, found.convert("RGB").tobytes()) == ("GIF", wanted.tobytes())
+
+
+@pytest.mark.parametrize("kind", ["GIF", "WEBP", "PNG"])
+def test_a_changed_animation_warns_that_one_frame_is_written(tmp_path: Path, kind: str) -> None:
+    name = kind.lower()
+    frames = [picture().crop((at, 0, at + 16, 16)) for at in range(3)]
+    data = file_of(frames[0], kind, save_all=True, append_images=frames[1:])
+    with pytest.warns(UserWarning, match=f"{name}: .* several frames, and one frame is written"):
+        mapped(tmp_path / "changed", {name: data}, lambda s: {name: s[name].crop((0, 0, 8, 8))})
+    assert mapped(tmp_path / "kept", {name: data}, lambda s: {name: s[name].copy()})[name] == data
+
+
 def test_jpeg_has_quality_95_without_subsampling(tmp_path: Path) -> None:
     data = file_of(picture(), "JPEG", quality=60)
     found = mapped(tmp_path, {"jpg": data}, lambda s: {"jpg": s["jpg"].crop((0, 0, 20, 10))})["jpg"]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import struct
+import warnings
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -61,8 +62,14 @@ _ANYWHERE = ("RGBA", "LA", "PA", "P")
 """Modes that most formats lack, and PNG has."""
 _HOLDS_WHAT_IT_TAKES = ("PNG", "JPEG", "MPO", "TIFF")
 _JPEG: Mapping[str, Any] = {"quality": 95, "subsampling": 0}
-_PARAMETERS: Mapping[str, Mapping[str, Any]] = {"JPEG": _JPEG, "MPO": _JPEG, "WEBP": {"quality": 95}}
+_PARAMETERS: Mapping[str, Mapping[str, Any]] = {
+    "JPEG": _JPEG,
+    "MPO": _JPEG,
+    "WEBP": {"quality": 95},
+    "AVIF": {"quality": 95},
+}
 _LOSSY = ("JPEG", "MPO", "WEBP", "AVIF")
+_HAVE_FRAMES = ("GIF", "WEBP", "PNG", "TIFF", "AVIF")
 _HAVE_EXIF = ("JPEG", "MPO", "PNG", "WEBP", "AVIF", "TIFF")
 _COLOURS: Mapping[str, bytes] = {
     "1": b"GRAY", "L": b"GRAY", "LA": b"GRAY", "I;16": b"GRAY", "CMYK": b"CMYK", "LAB": b"Lab ",
@@ -224,11 +231,25 @@ def image_bytes(value: Any, encode_format: str | None = None, name: str = "") ->
         stored = encoded_source(value)
         if stored is not None and (wanted is None or _is_of_format(stored, wanted)):
             return stored
+        _warn_of_lost_frames(value, name)
         return _encoded(value, wanted, name) if wanted else _encoded_alike(value, name)
     if isinstance(value, np.ndarray):
         return _encoded(_picture(value), wanted or "PNG", name)
     raise WrongType("not an image", expected="bytes, a path, a Pillow image or an array",
                     found=f"{type(value).__name__} {value!r:.80}")  # fmt: skip
+
+
+def _warn_of_lost_frames(image: Any, name: str) -> None:
+    """Warn if a changed image came from a file of several frames. The second image of an MPO file is not counted."""
+    source = source_of(image)
+    if source is None or not source.stored or source.format not in _HAVE_FRAMES:
+        return
+    from PIL import Image
+
+    with suppress(*BROKEN), Image.open(io.BytesIO(source.stored)) as file:
+        if getattr(file, "is_animated", False):
+            warnings.warn(f"{name or 'an image'}: a function changed a picture of several frames, and one frame is "
+                          "written. Return the bytes of a file to keep all.", stacklevel=2)  # fmt: skip
 
 
 def _is_of_format(stored: bytes, wanted: str) -> bool:
@@ -474,7 +495,8 @@ def _refuse_another(image: Any, file: IO[bytes], kind: str) -> None:
     with again:
         if again.size != image.size or _depth(again) < min(_depth(image), 2):
             raise ValueError(f"it would be read back in mode {again.mode}, {again.width} × {again.height}")
-        if kind not in _LOSSY and again.convert(image.mode).tobytes() != image.tobytes():
+        seen_in = "RGBA" if image.mode == "P" else image.mode  # colours may have other numbers in another palette
+        if kind not in _LOSSY and again.convert(seen_in).tobytes() != image.convert(seen_in).tobytes():
             raise ValueError("it would be read back with other pixels")
 
 
