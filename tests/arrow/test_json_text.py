@@ -5,6 +5,7 @@ import math
 from collections import OrderedDict
 from typing import Any
 
+import numpy as np
 import pytest
 
 from lading.arrow.json_text import canonical, dumps, loads, loads_plain
@@ -104,7 +105,16 @@ def test_many_texts_at_once_are_as_deep_as_one() -> None:
     assert loads_plain([b"1", deep]) is None
 
 
-@pytest.mark.parametrize("value", [{1, 2}, b"bytes", {"a": object()}, {(1,): 2}])
+def test_numbers_and_arrays_of_numpy_are_numbers() -> None:
+    value = {"a": np.float32(0.5), "b": [np.int64(-3), np.bool_(True)], "c": np.arange(4, dtype=np.uint8).reshape(2, 2)}
+    assert loads(dumps(value)) == {"a": 0.5, "b": [-3, True], "c": [[0, 1], [2, 3]]}
+
+
+@pytest.mark.parametrize(
+    "value",
+    [{1, 2}, b"bytes", {"a": object()}, {(1,): 2}, np.datetime64("2020-01-01"), np.array([1j]),
+     np.ma.masked_array([1, 2], [True, False])],
+)  # fmt: skip
 def test_values_that_json_lacks(value: Any) -> None:
     with pytest.raises(Unrepresentable, match="JSON cannot hold"):
         dumps(value)

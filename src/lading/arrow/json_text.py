@@ -54,8 +54,18 @@ _LONG_INTEGER = b"0" * 19
 
 _FAR_END = re.compile(rb'"[ \t\r\n]+:')
 
-_PLAIN = json.JSONEncoder(ensure_ascii=False)
-_CANONICAL = json.JSONEncoder(ensure_ascii=False, sort_keys=True, separators=(",", ":"))
+
+def _numbers(value: Any) -> Any:
+    """Return a number, array or tensor as Python's numbers, for an encoder. Raises TypeError for other values."""
+    if hasattr(value, "__array__") and hasattr(value, "dtype") and not np.ma.is_masked(value):
+        array = np.asarray(value)
+        if array.dtype.kind in "biufU":
+            return array.tolist()
+    raise TypeError(f"found {type(value).__name__} {value!r:.80}")
+
+
+_PLAIN = json.JSONEncoder(ensure_ascii=False, default=_numbers)
+_CANONICAL = json.JSONEncoder(ensure_ascii=False, sort_keys=True, separators=(",", ":"), default=_numbers)
 
 
 def loads(data: bytes | bytearray | memoryview | str, *, base: int | None = None) -> Any:
@@ -188,11 +198,12 @@ def dumps(value: Any) -> str:
     """Return the JSON text of a value, spelled as Python's `json.dumps` does.
 
     It has `", "` and `": "`, and keeps non-ASCII. Lone surrogates are escaped, so that the text is always valid UTF-8.
-    Keys that are numbers, bools or None become texts, as in `json.dumps`.
+    Keys that are numbers, bools or None become texts, as in `json.dumps`. Numbers of numpy become numbers, arrays and
+    tensors of numbers become lists.
 
     Raises:
-        Unrepresentable: the value is not a dict, list, str, int, float, bool or None, or it is nested too deeply; two
-            keys of one dict become the same text.
+        Unrepresentable: the value is another than these, a dict, list, str, int, float, bool or None, or it is nested
+            too deeply; two keys of one dict become the same text.
     """
     text = _dump(_PLAIN, value)
     try:
