@@ -113,11 +113,15 @@ class Converter:
             pass
 
     def copied(self, shards: range, writer: PartWriter, stretches: Sequence[Stretch | None] = ()) -> Iterator[Batch]:
-        """Do what `copy` does; give each batch when it is written."""
+        """Do what `copy` does; give each batch when it is written.
+
+        Raises CorruptShard behind the last batch if a local shard changed meanwhile.
+        """
         for batch in self.ready(shards, stretches):
             with batch.naming_files():
                 write_rows(writer, self._dataset.fetcher, batch, behind=True, duplicate_ids="apart")
             yield batch
+        self._dataset.refuse_changed(shards if self._arranged is None else range(len(self._dataset.listing)))
 
     def ready(self, shards: range, stretches: Sequence[Stretch | None] = ()) -> Iterator[Batch]:
         """Give the rows of some shards as a writer takes them: with the columns that are written, and with references.

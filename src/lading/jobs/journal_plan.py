@@ -104,7 +104,10 @@ def _options(write: WriteOptions) -> dict[str, Any]:
 
 
 def source_files(shards: Shards) -> list[list[Any]]:
-    """Path, size and version of each shard; what says how to ask for it (the query of a URL) is left out."""
+    """Return path, size, version and entry of each shard, which is read in this version alone from then on.
+
+    What says how to ask for a file (the query of a URL) is left out.
+    """
     paths = shards.listing.table.column("path").to_pylist()
     entries = shards.listing.table.column("entry").to_pylist()
     by_store: dict[int, tuple[Store, list[int]]] = {}
@@ -114,6 +117,7 @@ def source_files(shards: Shards) -> list[list[Any]]:
     found: dict[int, FileInfo] = {}
     for store, numbers in by_store.values():
         found.update(zip(numbers, _facts(store, [places[number][1] for number in numbers]), strict=True))
+    shards.listing = shards.listing.with_versions([found[n].version for n in range(len(paths))])
     return [
         [real_place(without_secrets(path), shards.stores), found[n].size_bytes, found[n].version, entries[n]]
         for n, path in enumerate(paths)

@@ -111,7 +111,7 @@ def test_a_file_that_is_cut_meanwhile_is_an_error(golden: Golden, tmp_path: Path
         assert dataset[0]
         with (tmp_path / "shard.00000.mds").open("r+b") as file:
             file.truncate(200)
-        with pytest.raises(DataError, match="shorter"):
+        with pytest.raises(DataError, match="changed while it was open"):
             dataset[9]
 
 

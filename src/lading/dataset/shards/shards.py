@@ -344,6 +344,15 @@ class Shards:
                                advice="Open the dataset again.")  # fmt: skip
         self._versions[shard] = now
 
+    def refuse_changed(self, numbers: Iterable[int]) -> None:
+        """Raise CorruptShard if a local shard was replaced or changed since it was opened; others are left out.
+
+        Stores compare the version with each request.
+        """
+        for shard in numbers:
+            if self._versions is not None and self._versions[shard] and not self.is_remote(shard):
+                self._refuse_replaced(shard, self._find(shard))
+
     def _known_view(self, shard: int) -> View | None:
         with self._lock:
             return self._detached[shard][0] if shard in self._detached else self._views.get(shard)
@@ -768,7 +777,8 @@ def _listed_file(listing: Listing, shard: int, own: str | None, stores: Stores, 
     listed = listing.table.column("size_bytes")[shard].as_py()
     version = listing.table.column("version")[shard].as_py() or ""
     try:
-        info = FileInfo(path, listed, version) if version and (listed or 0) > 0 else store.head(path)
+        far = is_remote(store) and version and (listed or 0) > 0
+        info = FileInfo(path, listed, version) if far else store.head(path)
     except NotFound as error:
         if lists is not None:
             error.message += f", though {lists} lists it"
@@ -779,6 +789,10 @@ def _listed_file(listing: Listing, shard: int, own: str | None, stores: Stores, 
             file=path, expected=f"{listed} bytes", found=f"{info.size_bytes} bytes",
             advice="The file was changed, damaged or replaced.",
         )  # fmt: skip
+    if version and info.version != version:
+        raise CorruptShard("the file was replaced or changed since it was listed", file=path,
+                           expected=f"version {version}", found=f"version {info.version}",
+                           advice="Open the dataset again.")  # fmt: skip
     if info.size_bytes in POINTER_BYTES:
         refuse_pointer(bytes(store.get_ranges(path, [(0, info.size_bytes)])[0]), path)
     entry = listing.table.column("entry")[shard].as_py() or ""

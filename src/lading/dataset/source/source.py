@@ -99,7 +99,7 @@ LISTING_SCHEMA = pa.schema(
     ]
 )
 """A row a shard; `hashes` is a JSON object of hex digests by algorithm; `partition` and `alone` are as in `ShardFile`;
-`version` is that of the file in a remote store when it was listed. Null where the lister does not say."""
+`version` is that of the file when it was listed. Null where the lister does not say."""
 
 _MOST = 1 << 50
 """Of samples, and of bytes, that an index may say of a shard: sums over all shards must be numbers, too."""
@@ -159,6 +159,12 @@ class Listing:
     def named_by(self) -> str | None:
         """The list of a peer that names the shards."""
         return self.index_file or self.split_list
+
+    def with_versions(self, versions: Sequence[str]) -> Listing:
+        """The same shards, which must have these versions when they are opened; empty ones are unknown."""
+        place = self.table.schema.get_field_index("version")
+        column = pa.array([version or None for version in versions], pa.string())
+        return replace(self, table=self.table.set_column(place, LISTING_SCHEMA.field(place), column))
 
     def __len__(self) -> int:
         return int(self.table.num_rows)
@@ -405,7 +411,7 @@ def _list_one(name: str, stores: Stores, limits: Limits, asked: Asked) -> Listin
         raise SourceNotFound(what, file=name, found=None if name else repr(name), advice=error.advice) from error
     _refuse_split(name, asked)
     listing = _listed_in_json(store, path, info, limits) if path.endswith(".json") else None
-    return ListedShard(path, size_bytes=info.size_bytes) if listing is None else listing
+    return ListedShard(path, size_bytes=info.size_bytes, version=info.version) if listing is None else listing
 
 
 def _list_glob(store: Store, name: str, path: str, asked: Asked) -> Listing:
@@ -482,8 +488,7 @@ def _shards_of(store: Store, infos: Iterable[FileInfo], names: Container[str] | 
     far = is_remote(store)
     for info in infos:
         alone = far and names is not None and f"{info.path}.idx" not in names
-        version = info.version if far else ""
-        yield ListedShard(info.path, size_bytes=info.size_bytes, version=version, alone=alone)
+        yield ListedShard(info.path, size_bytes=info.size_bytes, version=info.version, alone=alone)
 
 
 def _fits(parts: Sequence[str], names: Sequence[str], *, shy: bool = False) -> bool:

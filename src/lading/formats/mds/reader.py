@@ -171,7 +171,9 @@ class _Body:
         """Return bytes of one range; fewer at the end of the file. Raises as `read`."""
         self._check_open()
         if self.file is not None:
-            return self.file.read(offset, length)
+            data = self.file.read(offset, length)
+            self.file.check()
+            return data
         return bytes(self.read([(offset, length)])[0])
 
     @property

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from lading.errors import CorruptShard, LadingError
 from lading.formats.base import ShardFile
-from lading.storage.base import MappedFile, Mapper, native_path, store_errors
+from lading.storage.base import MappedFile, Mapper, OpenFile, native_path, store_errors
 from lading.storage.fetch_plan import plan_ranges
 from lading.storage.local import LocalStore
 from lading.storage.nearby_ranges import GAPS_A_REQUEST
@@ -46,11 +46,16 @@ class Input:
     """
 
     def __init__(
-        self, source: ShardFile, handle: pa.NativeFile, remote: _Blocks | None, mapped: MappedFile | None
+        self,
+        source: ShardFile,
+        handle: pa.NativeFile,
+        remote: _Blocks | None = None,
+        file: OpenFile | None = None,
+        mapped: MappedFile | None = None,
     ) -> None:
         self.path, self.limits, self.handle = source.path, source.limits, handle
         self.size_bytes: int = handle.size()
-        self._remote, self._mapped = remote, mapped
+        self._remote, self._file, self._mapped = remote, file, mapped
 
     @property
     def gap_bytes(self) -> int:
@@ -93,9 +98,9 @@ class Input:
             self._remote.leave_out(holes)
 
     def check(self) -> None:
-        """Raise CorruptShard if a mapped file's size has changed: touching lost pages would kill the process."""
-        if self._mapped is not None:
-            self._mapped.check()
+        """Raise CorruptShard if a local file was written to: touching lost pages of a map would kill the process."""
+        if self._file is not None:
+            self._file.check()
 
     def release(self, ranges: Sequence[tuple[int, int]]) -> None:
         """Release the mapped pages of `[start, stop)`."""
@@ -106,7 +111,7 @@ class Input:
     def close(self) -> None:
         """Close the file and drop its cached blocks."""
         self.handle.close()
-        self._remote = self._mapped = None
+        self._remote = self._file = self._mapped = None
 
 
 def open_input(source: ShardFile, *, mmap: bool) -> Input:
@@ -116,12 +121,12 @@ def open_input(source: ShardFile, *, mmap: bool) -> Input:
     info = source.info if source.info is not None and not isinstance(store, LocalStore) else store.head(path)
     if mmap and isinstance(store, Mapper):
         mapped = store.map(path)
-        return Input(source, pa.BufferReader(mapped.buffer), None, mapped)
+        return Input(source, pa.BufferReader(mapped.buffer), file=mapped, mapped=mapped)
     if isinstance(store, LocalStore):
         with store_errors(path):
-            return Input(source, pa.OSFile(native_path(path)), None, None)
+            return Input(source, pa.OSFile(native_path(path)), file=store.open_file(path))
     remote = _Blocks(replace(source, info=info), info.size_bytes)
-    return Input(source, pa.PythonFile(remote, mode="r"), remote, None)
+    return Input(source, pa.PythonFile(remote, mode="r"), remote)
 
 
 @contextmanager

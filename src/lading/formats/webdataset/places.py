@@ -144,7 +144,7 @@ def sample_reader(
         blank: the columns of a sample without any member.
         keyed: whether a sample has its key.
     """
-    read, key, none = places.file.read, places.key_getter(), dict(blank)
+    read, check, key, none = places.file.read, places.file.check, places.key_getter(), dict(blank)
     told = [
         (name, cell.offset.data, cell.length.data, None if cell.there is None else cell.there.data, parse)
         for name, (cell, parse) in cells.items()
@@ -163,6 +163,8 @@ def sample_reader(
                     sample[name] = value if parse is None else parse(value)
         except _FAILURES:
             return None
+        finally:
+            check()
         return sample
 
     return get
