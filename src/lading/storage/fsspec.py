@@ -17,7 +17,6 @@ from contextlib import contextmanager, suppress
 from datetime import datetime
 from functools import partial
 from http import HTTPStatus
-from importlib.util import find_spec
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import urlsplit
@@ -41,7 +40,7 @@ from lading.storage.store_options import for_fsspec, without_values
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
 
-__all__ = ["FsspecSink", "FsspecStore", "is_installed"]
+__all__ = ["FsspecSink", "FsspecStore"]
 
 FileSystem: TypeAlias = "AbstractFileSystem"
 
@@ -331,12 +330,6 @@ def _file_system(url: str, options: Mapping[str, Any]) -> FileSystem:
         found = without_values(str(error), options)
         raise UsageError(f"no store serves {scheme}://", file=url, found=found) from error
     return fs
-
-
-def is_installed(scheme: str) -> bool:
-    """Return whether the package of fsspec is there that serves a scheme."""
-    package = _package(scheme)
-    return find_spec("aiohttp" if package == "fsspec" and scheme in ("http", "https") else package) is not None
 
 
 def _package(scheme: str) -> str:

@@ -4,8 +4,8 @@ Paths are full URLs. Requests run in threads of their own, so that many are unde
 obstore repeats what failed in a transient way, with growing random waits, until `retry_s`, and goes on where a body
 broke. Bodies that a server ends early, and whole files for ranges, are asked for again here.
 
-Its runtime does not survive a fork: in a child of a process that has used it, every request would wait for ever. A
-store refuses that, and a child that opens a URL itself gets fsspec (`lading.storage.stores`).
+Its runtime does not survive a fork: in a child of a process that has used it, every request would wait for ever. There,
+a program makes the requests of reads (`lading.storage.forked`); writing is refused.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from urllib.parse import urlsplit
 from lading.errors import LadingError, MissingExtra, ShortRead, StoreError, UsageError
 from lading.storage.base import Buffer, FileInfo, aborting, check_inside, check_version, store_errors, unfinished
 from lading.storage.credentials import profile_options, refuse_no_credentials
+from lading.storage.forked import FORKED, relayed
 from lading.storage.nearby_ranges import GAPS_A_REQUEST
 from lading.storage.object_errors import holds_secret, is_outside, may_pass, own_error
 from lading.storage.publish import publish_by_copies
@@ -72,6 +73,9 @@ def is_usable() -> bool:
     return _used_in is None or _used_in == os.getpid()
 
 
+_reads = relayed(is_usable)
+
+
 class ObjectStore:
     """Files of one bucket or container.
 
@@ -110,6 +114,7 @@ class ObjectStore:
     def _threads(self) -> Threads:
         return Threads(_REQUESTS, "lading-store")
 
+    @_reads
     def head(self, path: str) -> FileInfo:
         """Return size, and the etag or the time of the last change as the version. Raises NotFound."""
         [found] = self._each([partial(self._repeat, path, partial(_obstore().head, self._objects, self._key(path)))])
@@ -134,6 +139,7 @@ class ObjectStore:
         ]
         yield from sorted(infos, key=lambda info: info.path)
 
+    @_reads
     def get_ranges(self, path: str, ranges: Sequence[tuple[int, int]], version: str = "") -> list[Buffer]:
         """Return one buffer per range, requested concurrently. What failed in a transient way is repeated."""
         for offset, length in ranges:
@@ -216,6 +222,7 @@ class ObjectStore:
                 sink.write(self.get_ranges(file.path, ranges[first : first + _PARTS], file.version))
             sink.close()
 
+    @_reads
     def folders(self, parent: str) -> list[str]:
         """Return the paths of the folders in a folder."""
         folder = self._key(parent).rstrip("/")
@@ -250,6 +257,7 @@ class ObjectStore:
                 self._objects, self._key(path), buffer_size=PART_BYTES, max_concurrency=_PARTS
             )
 
+    @_reads
     def _listed(self, path: str, key: str) -> list[Any]:
         """The facts of all objects below a key."""
         [found] = self._each(
@@ -361,10 +369,7 @@ def _errors(path: str) -> Iterator[None]:
 def _obstore() -> Any:
     global _used_in  # noqa: PLW0603 - a fact of the process
     if not is_usable():
-        raise UsageError(
-            "a forked process cannot go on with the object store of its parent",
-            advice='Start processes otherwise: DataLoader(..., multiprocessing_context="forkserver").',
-        )
+        raise UsageError("a forked process cannot write to the object store that its parent has used", advice=FORKED)
     import obstore
 
     _used_in = os.getpid()

@@ -22,10 +22,10 @@ from typing import Any
 from lading.errors import UsageError
 from lading.storage.base import Store, without_query, without_secrets
 from lading.storage.cached import CachedStore
-from lading.storage.fsspec import FsspecStore, is_installed
+from lading.storage.fsspec import FsspecStore
 from lading.storage.local import LocalStore
 from lading.storage.memory import MemoryStore
-from lading.storage.objects import ObjectStore, is_usable, serves
+from lading.storage.objects import ObjectStore, serves
 from lading.storage.shard_cache import ShardCache, make_cache
 from lading.storage.store_options import Options, by_prefix, of_url
 from lading.storage.web import WebStore
@@ -109,8 +109,6 @@ def resolve(url: str, stores: Stores | None = None) -> tuple[Store, str]:
     options = _options_of(url, stores)
     kind = scheme[1].lower()
     by_obstore = serves(kind) and options.get("backend") != "fsspec"
-    if by_obstore and "backend" not in options and not is_usable():
-        by_obstore = not is_installed(kind)  # then it says why it cannot be used
     make = _by_obstore if by_obstore else _by_fsspec
     own_options = Options({name: value for name, value in options.items() if name not in _OF_CACHE})
     return _with_cache(make(place, own_options, _environment()), options), url
