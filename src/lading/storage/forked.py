@@ -116,7 +116,7 @@ def _answer(connection: Connection) -> None:
         answer: tuple[LadingError | None, Any]
         try:
             if store not in stores:
-                stores[store] = pickle.loads(store)  # noqa: S301
+                stores[store] = pickle.loads(store)  # noqa: S301 - as above
             answer = None, _plain(getattr(stores[store], method)(*args, **named))
         except LadingError as error:
             answer = error, None
