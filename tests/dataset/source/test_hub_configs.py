@@ -214,3 +214,40 @@ def test_datasets_itself_reads_these_rows(tmp_path: Path) -> None:
     for config, split in (("en", "train"), ("en", "test"), ("de", "train"), (None, "train")):
         theirs = load_dataset(str(root), config, split=split, cache_dir=str(tmp_path / "cache"))
         assert read(root, config=config, split=split) == theirs["n"][:]
+
+
+def photos(root: Path, *names: str) -> None:
+    for name in names:
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_bytes(name.encode())
+
+
+def keys(root: Path, **opening: str) -> list[str]:
+    with lading.open(root, **opening) as ds:  # type: ignore[arg-type]
+        return [row["__key__"] for row in ds.with_decode(False)]
+
+
+def test_a_config_of_loose_files(tmp_path: Path) -> None:
+    photos(tmp_path, "big/cat/0.jpg", "big/dog/1.jpg", "small/cat/2.jpg", "small/dog/3.jpg", "other/4.jpg")
+    (tmp_path / "README.md").write_text(
+        "---\nconfigs:\n- config_name: big\n  data_dir: big\n- config_name: small\n  drop_labels: false\n"
+        "  data_files:\n  - {split: train, path: 'small/cat/*'}\n  - {split: test, path: 'small/dog/**'}\n---\n"
+    )
+    with pytest.raises(UsageError, match="expected one of them, found big, small"):
+        lading.open(tmp_path)
+    assert keys(tmp_path, config="big") == ["cat/0", "dog/1"]
+    with pytest.raises(SeveralSplits):
+        keys(tmp_path, config="small")
+    for format_name in ({}, {"format": "files"}):
+        assert keys(tmp_path, config="small", split="test", **format_name) == ["dog/3"]
+    found = lading.open(tmp_path, config="small", split="train").counts
+    assert found["files outside the config 'small', left out"] == 3
+    assert found["options of the config, not applied: drop_labels"] == 1
+
+
+def test_lading_wrote_what_lies_next_to_a_card(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    with lading.writer(out, format="webdataset") as writer:
+        writer.write({"__key__": "a", "txt": "text"})
+    (out / "README.md").write_text("---\nconfigs:\n- config_name: x\n  data_files: none/*\n---\n")
+    assert keys(out) == ["a"]

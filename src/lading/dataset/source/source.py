@@ -597,15 +597,13 @@ def _listed_by_names(
 def _config_of(store: Store, root: str, found: _Found, limits: Limits, asked: Asked) -> HubConfig | None:
     """The config that is meant of those that the README.md of a repository lists; None for other folders.
 
-    It is read only next to shards that lading did not write, and where no loose files are meant.
+    It is not read where lading wrote a dataset: the manifest says what belongs to it.
 
     Raises:
         UsageError: there are several configs, and none is chosen; or a config is asked for, and none is listed.
     """
-    endings = tuple(ending for known in all_formats() for ending in known.info.when_named)
     configs: list[HubConfig] = []
-    shards = _ending_in(found.files, endings) or any(claimed_by(info.path) is not None for info in found.files)
-    if found.card is not None and shards and not found.datasets and _format_of_loose(found, asked) is None:
+    if found.card is not None and not found.datasets:
         size = found.card.size_bytes
         if size > limits.index_bytes:
             raise limits.exceeded("index_bytes", "the README is too large", file=found.card.path, found=size)
@@ -613,13 +611,13 @@ def _config_of(store: Store, root: str, found: _Found, limits: Limits, asked: As
         configs = read_configs(bytes(data), found.card.path)
     if not configs and asked.config:
         raise UsageError("no configs are listed", file=_path_in(store, root, CARD), found=f"config={asked.config!r}",
-                         expected="a README.md with configs in its YAML, next to shards that lading did not write",
+                         expected="a README.md with configs in its YAML, next to files that lading did not write",
                          advice="Name the folder or the files of the config instead.")  # fmt: skip
     return choose_config(configs, asked.config, _path_in(store, root, CARD)) if configs else None
 
 
 def _list_config(store: Store, root: str, config: HubConfig, found: _Found, asked: Asked) -> Listing:
-    """The shards of a config, of the split that is asked for; other shards below the folder are left out.
+    """The shards or loose files of a config, of the split that is asked for; others below the folder are left out.
 
     Raises:
         SourceNotFound: no file matches a pattern of the config, or there is no such split.
@@ -628,7 +626,9 @@ def _list_config(store: Store, root: str, config: HubConfig, found: _Found, aske
     card = _path_in(store, root, CARD)
     inside = {info.path[len(root) :].strip("/"): info for info in found.files if info.path != card}
     below = f"{config.folder}/" if config.folder else ""
-    seen = [name for name, info in inside.items() if claimed_by(name) is not None and info.path not in found.aside]
+    tables = [name for name, info in inside.items() if claimed_by(name) is not None and info.path not in found.aside]
+    own = [info for name, info in inside.items() if name.startswith(below)]
+    seen = tables if _format_of_loose(replace(found, files=own), asked) is None else [*inside]
     mine = [name for name in seen if name.startswith(below)]
     if config.splits:
         splits = {
@@ -642,6 +642,15 @@ def _list_config(store: Store, root: str, config: HubConfig, found: _Found, aske
     if not names:
         raise SourceNotFound("the config has no shards", file=card, found=config.name)
     chosen = [inside[name] for name in names]
+    of_config = {*chain.from_iterable(splits.values())} if config.splits else {*mine}
+    outside = {f"files outside the config {config.name!r}, left out": len({*seen} - of_config)}
+    told = {f"options of the config, not applied: {', '.join(config.ignored)}": len(config.ignored)}
+    loose = _format_of_loose(replace(found, files=chosen), asked)
+    if loose is not None:
+        tops = {name[: max(name.find("/"), 0)] for name in names}
+        folder = "/".join([root.rstrip("/"), *(filter(None, tops) if len(tops) == 1 else ()), ""])
+        listing = _list_loose(store, folder, loose, chosen, asked.roots)
+        return replace(listing, folder=root, left_out={**listing.left_out, **_counted({**told, **outside})})
     if asked.format:
         endings = (*get_format(asked.format).info.extensions, *get_format(asked.format).info.when_named)
         chosen = [info for info in chosen if claimed_by(info.path) is None or _ending_in([info], endings)]
@@ -649,16 +658,14 @@ def _list_config(store: Store, root: str, config: HubConfig, found: _Found, aske
             raise _no_shard(root, [inside[name] for name in names], asked.format)
     found_infos, left_out = _of_format(_path_in(store, root, _DEEP), chosen, asked.format)
     infos = _known(found_infos)
-    of_config = {*chain.from_iterable(splits.values())} if config.splits else {*mine}
-    told = {
-        "files of other formats, left out": len(found_infos) - len(infos),
-        f"options of the config, not applied: {', '.join(config.ignored)}": len(config.ignored),
-        **_counted_aside(found),
-        f"files outside the config {config.name!r}, left out": len({*seen} - of_config),
-    }
-    left_out = {**left_out, **{what: number for what, number in told.items() if number}}
+    others = {"files of other formats, left out": len(found_infos) - len(infos)}
+    left_out = {**left_out, **_counted({**others, **told, **_counted_aside(found), **outside})}
     table = _table(_shards_of(store, infos, {info.path for info in found.files}))
     return Listing(table, folder=root, left_out=left_out)
+
+
+def _counted(told: Mapping[str, int]) -> dict[str, int]:
+    return {what: number for what, number in told.items() if number}
 
 
 def _known(infos: list[FileInfo]) -> list[FileInfo]:
