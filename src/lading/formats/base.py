@@ -207,7 +207,7 @@ class ShardFile:
         index: an earlier result of `ShardReader.index()` for this file, which a reader may use.
         entry: the shard's entry in the dataset's own index (`ListedShard.entry`); empty if there is none.
         options: options of the format for this shard alone.
-        partition: columns with one value in the whole file, from the names of folders
+        partition: columns with one value in the whole file, from the names of folders or from the dataset's own index
             (`lading.formats.hive_partitions`); empty for none. Readers ignore it: views add the columns.
         alone: whether no file has this one's name and `.idx` behind it; False if that is unknown.
         rows: the rows to read, ascending, if other rows are damaged; None for all rows. Readers ignore it: views skip
@@ -301,7 +301,7 @@ class ListedShard:
         entry: its whole entry, in a form that the format's reader understands; empty if there is no more to know.
         beside: its further files.
         version: version of its file, if it was listed with the file.
-        alone: as in `ShardFile`.
+        alone, partition: as in `ShardFile`.
     """
 
     path: str
@@ -312,6 +312,7 @@ class ListedShard:
     beside: tuple[ListedFile, ...] = ()
     version: str = ""
     alone: bool = False
+    partition: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from lading.arrow.types import arrow_type
 from lading.errors import DataError, SchemaMismatch
 from lading.formats.base import DEFAULT_SCAN, Scan, ShardReader
 
@@ -95,10 +96,15 @@ def _value(kind: pa.DataType, text: str | None) -> int | str | None:
 
 
 def values_of(partition: str, *, stated: bool = False) -> pa.RecordBatch:
-    """Return the columns of a partition as one row; with `stated` without those that only other files' folders have."""
+    """Return the columns of a partition as one row; with `stated` without those that only other files' folders have.
+
+    Args:
+        partition: a JSON list of columns: name, Arrow type, whether the file has a value, the value or a text of it.
+        stated: leave out columns without a value for the file.
+    """
     columns = [column for column in orjson.loads(partition) if column[2] or not stated]
-    schema = pa.schema([pa.field(name, pa.type_for_alias(kind)) for name, kind, *_ in columns])
-    values = [pa.array([value], field.type) for (*_, value), field in zip(columns, schema, strict=True)]
+    schema = pa.schema([pa.field(name, arrow_type(kind)) for name, kind, *_ in columns])
+    values = [pa.array([value]).cast(field.type) for (*_, value), field in zip(columns, schema, strict=True)]
     return pa.record_batch(values, schema)
 
 

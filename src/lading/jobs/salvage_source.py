@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
+from lading.dataset.source.foreign import refuse_log
 from lading.dataset.source.open import documents_format
 from lading.dataset.source.source import (
     LISTING_SCHEMA,
@@ -109,6 +110,7 @@ def find_shards(source: Source, stores: Stores, read: ReadOptions) -> FoundShard
     fmt = get_format(named) if named else _recognised(listing, stores)
     if not by_name and listing.media_of:
         fmt = documents_format(listing, fmt, stores, limits)
+    refuse_log(listing.index_file)
     if read.hive_partitioning and fmt.info.hive_partitions and manifest is None and listing.index_file is None:
         listing = with_partitions(listing)
     nothing, table = pa.nulls(len(listing), pa.int64()), listing.table
@@ -169,6 +171,7 @@ def _by_lists(
     except UsageError:
         raise
     except (DataError, StoreError) as error:
+        refuse_log(error.file)
         findings.append(error)
     return None
 

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import lading
-from lading.errors import UnknownFormat, UsageError
+from lading.errors import DataError, UnknownFormat, UsageError
 from lading.storage.base import Store, write_file
 from lading.storage.memory import MemoryStore
 from lading.storage.stores import Stores
@@ -34,10 +34,6 @@ def put(root: Path, *names: str, **columns: list[int]) -> Path:
 @pytest.mark.parametrize(
     "names, kind, library, plain",
     [
-        (["part-0.parquet", "day=1/part-1.parquet", "_delta_log/00000000000000000000.json"],
-         "Delta Lake", "deltalake", "**/*.parquet"),
-        (["part-0.parquet", "_delta_log/00000000000000000010.checkpoint.parquet"],
-         "Delta Lake", "deltalake", "**/*.parquet"),
         (["data/0.parquet", "metadata/00000-9d3b2d4e-4b4c-4b6e-8a54-4e0f9a1f1c5c.metadata.json"],
          "Iceberg", "pyiceberg", "data"),
         (["data/0.parquet", "metadata/v3.gz.metadata.json"], "Iceberg", "pyiceberg", "data"),
@@ -62,6 +58,16 @@ def test_a_table_with_a_log_is_named(tmp_path: Path, names: list[str], kind: str
         assert len(read(table / plain)) == sum(n.endswith(".parquet") and not n.startswith(("_", ".")) for n in names)
 
 
+def test_a_delta_table_is_opened_by_its_own_folder(tmp_path: Path) -> None:
+    table = put(tmp_path / "warehouse" / "table", "part-0.parquet", "_delta_log/00000000000000000000.json")
+    for opening in ({}, {"format": "parquet"}):
+        with pytest.raises(UsageError, match=f"Delta Lake.*Open it by its own folder: '{table}'"):
+            lading.open(tmp_path / "warehouse", **opening)  # type: ignore[arg-type]
+        with pytest.raises(DataError, match="no protocol"):
+            lading.open(table, **opening)  # type: ignore[arg-type]
+    assert read(table / "**/*.parquet") == [0]
+
+
 def test_lerobot_is_known_by_its_facts(tmp_path: Path) -> None:
     root = put(tmp_path / "lr", "data/chunk-000/file-000.parquet", "meta/tasks.parquet", "meta/info.json")
     assert len(read(root)) == 2  # info.json says nothing of LeRobot
@@ -73,10 +79,10 @@ def test_lerobot_is_known_by_its_facts(tmp_path: Path) -> None:
 
 def test_tables_in_a_remote_folder_take_no_request_more() -> None:
     far: Store = MemoryStore()
-    for name in ("part-0.parquet", "_delta_log/00000000000000000000.json"):
+    for name in ("part-0.parquet", ".hoodie/hoodie.properties"):
         write_file(far, f"memory://many/{name}", [b"{}"])
     counting = CountingStore(far)
-    with pytest.raises(UsageError, match="Delta"):
+    with pytest.raises(UsageError, match="Hudi"):
         lading.open("memory://many", stores=Stores({"memory://": counting}))
     assert counting.requests["walk"] <= 2  # of them one for a manifest
 

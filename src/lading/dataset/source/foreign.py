@@ -23,6 +23,7 @@ __all__ = [
     "TableLayout",
     "companions_of",
     "refuse_labels_apart",
+    "refuse_log",
     "revisions_of",
 ]
 
@@ -47,9 +48,11 @@ class TableLayout:
         name: its name in errors.
         folder: the folder that each of its tables has.
         mark: regular expression of the names of files in this folder that tell it from a folder of the same name.
-        library: advice for reading the rows.
+        library: advice for reading the rows, with `{table}` for its folder.
         plain: how a user names the plain files of a table, with `{table}` for its folder; empty if lading reads none.
         says: regular expression of the head of such a file, if its name could be chance.
+        log: regular expression of the names of files in the folder, of which the last lists the rows.
+        format: name of the format that reads the log; empty if none does.
     """
 
     name: str
@@ -58,12 +61,15 @@ class TableLayout:
     library: str
     plain: str = ""
     says: bytes = b""
+    log: str = ""
+    format: str = ""
 
 
 _EVERY_PARQUET = "'{table}/**/*.parquet'"
 _LAYOUTS = (
     TableLayout("a Delta Lake table", "_delta_log", r"\d+\..+|_last_checkpoint",
-                "Read its rows with the package deltalake: DeltaTable(folder).to_pyarrow_table().", _EVERY_PARQUET),
+                "Open it by its own folder: '{table}'.", _EVERY_PARQUET,
+                log=r"\d{20}\.(?:json|checkpoint\.[^/]+)", format="parquet"),
     TableLayout("an Apache Iceberg table", "metadata", r"(?:v\d+|\d{5,}-.+)(?:\.gz)?\.metadata\.json(?:\.gz)?",
                 "Read its rows with the package pyiceberg: StaticTable.from_metadata(file).scan().", "'{table}/data'"),
     TableLayout("an Apache Iceberg table", "metadata", r".+\.metadata\.json",
@@ -90,9 +96,15 @@ _FOLDERS = frozenset(layout.folder for layout in _LAYOUTS)
 
 @dataclass(slots=True)
 class MarkedTables:
-    """Tables below a folder, as the names of their files tell them: one file for each kind and table."""
+    """Tables below a folder, as the names of their files tell them.
+
+    Attributes:
+        marks: a file for each kind and table.
+        logs: the file that lists the rows of a table, and the format that reads this file, by the table's folder.
+    """
 
     marks: dict[tuple[TableLayout, str], str] = field(default_factory=dict)
+    logs: dict[str, tuple[str, str]] = field(default_factory=dict)
 
     def look_at(self, path: str, parts: Sequence[str]) -> None:
         """Look at the name of a file: its path, and its path below the folder that was named, cut at slashes."""
@@ -104,6 +116,8 @@ class MarkedTables:
                 if re.fullmatch(layout.mark, below):
                     table = path[: len(path) - len(below) - len(layout.folder) - 1].rstrip("/")
                     self.marks.setdefault((layout, table), path)
+                    if layout.log and re.fullmatch(layout.log, below):
+                        self.logs[table] = max(self.logs.get(table, ("", "")), (path, layout.format))
 
     def refuse(self, head_of: Callable[[str], bytes]) -> None:
         """Raise UsageError that names the first table, and what reads it.
@@ -119,8 +133,18 @@ class MarkedTables:
                 raise UsageError(
                     f"the folder is {layout.name}, and its files hold more than its rows",
                     file=table, expected="a folder whose files are all data", found=path,
-                    advice=layout.library + (plain if layout.plain else ""),
+                    advice=layout.library.format(table=table) + (plain if layout.plain else ""),
                 )  # fmt: skip
+
+
+def refuse_log(path: str | None) -> None:
+    """Raise UsageError for a file of a log that lading reads: the files of the table hold more than its rows."""
+    names = (path or "").split("/")
+    for layout in _LAYOUTS:
+        if layout.log and names[-2:-1] == [layout.folder] and re.fullmatch(layout.log, names[-1]):
+            raise UsageError(f"the folder is {layout.name}, and its files hold more than its rows", file=path,
+                             expected="files without a log",
+                             advice="Name its files: 'table/**/*.parquet'. Deleted rows come back then.")  # fmt: skip
 
 
 def revisions_of(folders: Iterable[str]) -> set[str]:

@@ -537,9 +537,12 @@ def _list_folder(
     if listed is not None:
         return listed
     found = _look_through(store, root, limits, inside, asked.format)
-    config = _config_of(store, root, found, limits, asked)
+    listed = _listed_by_log(store, root, limits, asked, found)
+    config = None if listed is not None else _config_of(store, root, found, limits, asked)
     if config is not None:
-        return _list_config(store, root, config, found, asked)
+        listed = _list_config(store, root, config, found, asked)
+    if listed is not None:
+        return listed
     head_of = partial(read_head, store)
     if not (asked.format and get_format(asked.format).info.lists_files):
         found.tables.refuse(head_of)
@@ -571,6 +574,28 @@ def _list_folder(
         _table([]), folder=root, datasets=datasets, left_out=left_out, media_of=_media_of(fmt, found.files)
     )
     return _listed_by_names(store, listing, fmt, found, infos, limits, asked)
+
+
+def _listed_by_log(store: Store, root: str, limits: Limits, asked: Asked, found: _Found) -> Listing | None:
+    """What the log of a table lists, if the folder is one whose log lading reads, and no other format is named.
+
+    Raises:
+        SourceNotFound: a split is asked for.
+        UsageError: a config is asked for.
+    """
+    log, name = found.tables.logs.get(root, ("", ""))
+    if not log or asked.format not in ("", name):
+        return None
+    if asked.split:
+        _split_of(root, dict[str, pa.Table](), asked.split)
+    _refuse_split(root, asked)
+    fmt = get_format(name)
+    shards = {one.path: one for one in fmt.list_shards(store, log, read_head(store, log), limits) or ()}
+    for there in _shards_of(store, [info for info in found.files if info.path in shards]):
+        shards[there.path] = replace(shards[there.path], size_bytes=there.size_bytes, version=there.version)
+    others = sum(claimed_by(info.path) is fmt and info.path not in shards for info in found.files)
+    left_out = _counted({"files of other versions of the table, left out": others})
+    return Listing(_table([*shards.values()], log), index_file=log, folder=root, format=name, left_out=left_out)
 
 
 def _listed_by_names(
@@ -1120,7 +1145,7 @@ def _table(shards: Sequence[ListedShard] | Iterator[ListedShard], index: str | N
             _counts([s.size_bytes for s in rows], index),
             pa.array([orjson.dumps(dict(s.hashes)).decode() if s.hashes else None for s in rows], pa.string()),
             pa.array([s.entry or None for s in rows], pa.string()),
-            pa.nulls(len(rows), pa.string()),
+            pa.array([s.partition or None for s in rows], pa.string()),
             pa.array([s.version or None for s in rows], pa.string()),
             pa.array([s.alone or None for s in rows], pa.bool_()),
         ],

@@ -40,8 +40,19 @@ import pyarrow as pa
 
 from lading.errors import LadingError, errors_at
 from lading.features.huggingface import BY_DEFAULT_KEY, HUGGINGFACE_KEY, huggingface_schema, left_out, media_schema
-from lading.formats.base import Finding, Format, FormatInfo, Level, Recovered, ShardFile, Written
+from lading.formats.base import (
+    Finding,
+    Format,
+    FormatInfo,
+    Level,
+    ListedShard,
+    Recovered,
+    ShardFile,
+    Written,
+)
 from lading.formats.parquet.check import check_shard
+from lading.formats.parquet.delta_log import is_log, list_table, schema_of_table
+from lading.formats.parquet.delta_rows import DeltaReader
 from lading.formats.parquet.footer import MAGIC, MAGIC_ENCRYPTED, read_footer
 from lading.formats.parquet.input import open_input
 from lading.formats.parquet.options import ReadOptions, WriteOptions
@@ -49,14 +60,15 @@ from lading.formats.parquet.reader import ParquetReader
 from lading.formats.parquet.recover import recover_groups
 from lading.formats.parquet.schema import check_schema
 from lading.formats.parquet.writer import ParquetWriter
-from lading.storage.base import Sink, aborting
+from lading.limits import DEFAULT_LIMITS, Limits
+from lading.storage.base import Sink, Store, aborting
 from lading.storage.memory import MemoryStore
 
 __all__ = ["FORMAT", "ParquetFormat", "ParquetReader", "ParquetWriter", "ReadOptions", "WriteOptions"]
 
 
 class ParquetFormat(Format[ReadOptions, WriteOptions]):
-    """Parquet files. They have no sidecars and no index of a dataset."""
+    """Parquet files. They have no sidecars. The log of a Delta Lake table is an index of a dataset."""
 
     info = FormatInfo(
         name="parquet",
@@ -82,10 +94,22 @@ class ParquetFormat(Format[ReadOptions, WriteOptions]):
         """
         source = open_input(file, mmap=options.mmap)
         try:
+            if file.entry:
+                return DeltaReader(source, read_footer(source), options, file)
             return ParquetReader(source, read_footer(source), options, file.row_filter, file.stretch)
         except LadingError:
             source.close()
             raise
+
+    def list_shards(
+        self, store: Store, path: str, head: bytes, limits: Limits = DEFAULT_LIMITS
+    ) -> list[ListedShard] | None:
+        """Return the files of a Delta Lake table, at the version of a file of its log; see `delta_log`."""
+        return list_table(store, path, limits) if is_log(path) else None
+
+    def listed_schema(self, store: Store, path: str, limits: Limits = DEFAULT_LIMITS) -> pa.Schema | None:
+        """Return the columns of a Delta Lake table."""
+        return schema_of_table(store, path, limits) if is_log(path) else None
 
     def check(self, file: ShardFile, options: ReadOptions, level: Level) -> Iterator[Finding]:
         """Yield layout findings of row groups, pages and columns, by the footer."""

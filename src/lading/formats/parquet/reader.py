@@ -162,7 +162,7 @@ class ParquetReader(ShardReader):
 
     def _batches(self, chosen: Sequence[int], scan: Scan) -> Iterator[pa.RecordBatch]:
         for run in self._decoder.runs(self._groups, self._leaves_of(chosen), scan.max_bytes):
-            keep = None if self._filter is None else self._kept(run)
+            keep = self._kept(run)
             if keep is not None and not keep.any():
                 continue
             self._leave_out(run)
@@ -313,9 +313,11 @@ class ParquetReader(ShardReader):
                 if end == len(wanted):
                     return
 
-    def _kept(self, run: Run) -> NDArray[np.bool_]:
-        """For each row of a run, whether the filter keeps it; reads the filter's columns alone."""
+    def _kept(self, run: Run) -> NDArray[np.bool_] | None:
+        """For each row of a run, whether the filter keeps it; reads the filter's columns alone. None for all rows."""
         expression = self._filter
+        if expression is None:
+            return None
         chosen = self._chosen(columns_of(expression, self._schema.names))
         parts = []
         for own in self._decoder.runs(run.groups, self._leaves_of(chosen), STEP_BYTES):
@@ -353,7 +355,8 @@ class ParquetReader(ShardReader):
     def _matching(self) -> NDArray[np.int64]:
         """Ordinals of the rows that the filter keeps, among those of the selected row groups; found once."""
         if self._ordinals is None:
-            kept = [self._kept(run) for run in self._decoder.runs(self._groups, [], STEP_BYTES)]
+            masks = [self._kept(run) for run in self._decoder.runs(self._groups, [], STEP_BYTES)]
+            kept = [mask for mask in masks if mask is not None]
             self._ordinals = np.flatnonzero(np.concatenate(kept)) if kept else np.zeros(0, np.int64)
         return self._ordinals
 
