@@ -203,9 +203,9 @@ def test_a_tar_cut_while_it_is_open_is_an_error(tmp_path: Path) -> None:
     with lading.open(path).with_decode(False) as ds:
         assert ds[8]["cls"] == 8
         os.truncate(path, 40_000)
-        assert ds[1]["cls"] == 1
-        with pytest.raises(CorruptShard, match="changed while it was open"):
-            ds[8]
+        for number in (1, 8):
+            with pytest.raises(CorruptShard, match="changed while it was open"):
+                ds[number]
         with pytest.raises(CorruptShard, match="changed while it was open"):
             ds.take([8, 7], views=True)
 
