@@ -14,6 +14,7 @@ from pathlib import Path
 from threading import Event
 
 import pytest
+import xxhash
 
 from faults import file_size_limit
 from lading.errors import CorruptShard, ShortRead, StoreError, UsageError
@@ -125,6 +126,22 @@ class TestCopies:
         assert _read(cache, store) is None
         assert _kept(store, cache, _URL) == [True]
         assert _read(cache, store) == _bytes(0)[:10] + _bytes(0)[-10:]
+
+    def test_a_copy_that_was_written_to_by_hand_is_not_read(self, store: CountingStore, folder: Path) -> None:
+        cache = ShardCache(str(folder))
+        _kept(store, cache, _URL)
+        with open(cache.copies()[0].path, "r+b") as file:
+            file.write(b"other")
+        assert _read(cache, store) is None
+        assert _kept(store, cache, _URL) == [True]
+        assert _read(cache, store) == _bytes(0)[:10] + _bytes(0)[-10:]
+
+    def test_a_file_with_another_checksum_is_not_kept(self, store: CountingStore, folder: Path) -> None:
+        cache, right = ShardCache(str(folder)), xxhash.xxh3_64_hexdigest(_bytes(0))
+        with pytest.raises(CorruptShard, match=f"expected xxh3 {'0' * 16}, found xxh3 {right}"):
+            cache.keep(store, store.head(_URL), "0" * 16)
+        assert not cache.copies()
+        assert cache.keep(store, store.head(_URL), right)
 
     def test_a_file_that_changes_during_the_download_is_not_kept(self, folder: Path) -> None:
         class Changing(MemoryStore):

@@ -35,8 +35,8 @@ class CachedStore(WrappedStore):
         self._warned: set[str] = set()
         self._is_broken = False
 
-    def keep(self, info: FileInfo) -> None:
-        """Have a copy of a file in the cache; see `ShardCache.keep`.
+    def keep(self, info: FileInfo, checksum: str = "") -> None:
+        """Have a copy of a file in the cache, with this checksum if it is known; see `ShardCache.keep`.
 
         A file that cannot be kept is read from the store, and one warning says why: the store does not tell versions
         apart, the file is larger than the limit, other copies at hand leave no room, or the cache cannot be written.
@@ -53,7 +53,7 @@ class CachedStore(WrappedStore):
             self._warn(f"a shard of {size} is larger than cache_limit ({limit}), so it is not cached")
             return
         try:
-            if not cache.keep(self.inner, info):
+            if not cache.keep(self.inner, info, checksum):
                 self._warn(
                     f"copies that are read or downloaded now fill the cache {cache.folder}, so some shards are not "
                     "cached: raise cache_limit, or use fewer workers"

@@ -26,8 +26,9 @@ from typing import Any, Final
 import orjson
 import xxhash
 
-from lading.errors import NotFound, ShortRead, StoreError, UsageError
+from lading.errors import CorruptShard, NotFound, ShortRead, StoreError, UsageError
 from lading.storage.base import Buffer, FileInfo, Store, store_errors, temporary_name, unfinished, without_secrets
+from lading.storage.checksum import Checksum
 from lading.storage.local import LocalStore
 
 __all__ = ["CachedCopy", "ShardCache", "find_cache", "make_cache"]
@@ -99,22 +100,24 @@ class ShardCache:
             if not shared:
                 return None
             try:
-                return LocalStore().get_ranges(path, ranges)
-            except (NotFound, ShortRead):  # somebody cut or removed it by hand, or the range is wrong
+                return LocalStore().get_ranges(path, ranges, str(_time_of(path)))
+            except (NotFound, ShortRead, CorruptShard):  # somebody changed it by hand, or the range is wrong
                 return None
 
-    def keep(self, store: Store, info: FileInfo) -> bool:
+    def keep(self, store: Store, info: FileInfo, checksum: str = "") -> bool:
         """Have a copy of a file: download the file, or wait until another process has.
 
         Args:
             store: has the file.
             info: the file, by its full URL, and its version.
+            checksum: xxh3 of the file, which a new copy must have; empty if it is unknown.
 
         Returns: whether there is a copy. There is none of a file that is larger than the limit, and none where the
             limit leaves no room beside copies that are being downloaded or read.
 
         Raises:
             StoreError: the store failed, or another process does not get on with its download.
+            CorruptShard: the store has bytes with another checksum.
             OSError: the folder cannot be written.
         """
         path = self.path(info.path, info.version)
@@ -132,8 +135,8 @@ class ShardCache:
                     return False
                 part = _new_file(path + _PART, info.size_bytes)
             try:
-                _download(store, info, part)
-                _note_use(part)
+                _download(store, info, part, checksum)
+                os.utime(part, ns=(time.time_ns(), _time_of(path)))
                 os.fsync(part)
                 os.rename(path + _PART, path)
             except BaseException:
@@ -289,15 +292,22 @@ def _is_marked(tag: str) -> bool:
 
 
 def _is_whole(path: str, size: int) -> bool:
-    """Whether there is a copy. One of another size was cut by hand, and is downloaded again."""
+    """Whether there is a copy. One of another size or time was changed by hand, and is downloaded again."""
     try:
-        return os.stat(path).st_size == size
+        status = os.stat(path)
     except FileNotFoundError:
         return False
+    return (status.st_size, status.st_mtime_ns) == (size, _time_of(path))
 
 
-def _download(store: Store, info: FileInfo, part: int) -> None:
-    """Write all bytes of a version of a file; nobody has others of it."""
+def _time_of(path: str) -> int:
+    """Return the time of change that a copy is given, in nanoseconds: whoever writes to it leaves another one."""
+    return (1_000_000_000 + xxhash.xxh3_64_intdigest(os.path.basename(path).encode()) % 500_000_000) * 1_000_000_000
+
+
+def _download(store: Store, info: FileInfo, part: int, checksum: str) -> None:
+    """Write all bytes of a version of a file; nobody has others of it. Raises CorruptShard for another checksum."""
+    total = Checksum()
     ranges = [(at, min(_REQUEST_BYTES, info.size_bytes - at)) for at in range(0, info.size_bytes, _REQUEST_BYTES)]
     for first in range(0, len(ranges), _REQUESTS):
         asked = ranges[first : first + _REQUESTS]
@@ -306,9 +316,15 @@ def _download(store: Store, info: FileInfo, part: int) -> None:
             if len(body) != length:
                 raise ShortRead("the store gave too few bytes", file=info.path, offset=offset, expected=length,
                                 found=len(body))  # fmt: skip
+            total.update(body)
             written = 0
             while written < length:
                 written += os.pwrite(part, body[written:], offset + written)
+    if checksum and total.hexdigest() != checksum:
+        raise CorruptShard(
+            "the file differs from the checksum in the manifest", file=_shown(info.path), expected=f"xxh3 {checksum}",
+            found=f"xxh3 {total.hexdigest()}", advice="The file was changed or damaged after it was written.",
+        )  # fmt: skip
 
 
 def _new_file(path: str, size: int) -> int:

@@ -656,7 +656,8 @@ class Shards:
         if isinstance(store, CachedStore) and not self.fmt.info.lists_files and shard not in self.replacements:
             info = self._infos.get(shard) or self.source(shard).info
             if info is not None:
-                store.keep(info)
+                checksum = None if self.kept is None else self.kept.shards["xxh3"][shard].as_py()
+                store.keep(info, checksum or "")
 
     def count_read(self, shard: int, samples: int) -> None:
         """Take note of the samples of a shard that was read whole. Raises as `counted_shard`."""
