@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from enum import Enum
 from functools import cached_property
@@ -742,6 +742,7 @@ class ShardWriter(ABC):
 
     Attributes:
         encodes: rows are given to `encode` first, and its result to `write_encoded`.
+        encoded_columns: columns that `encode` changes, so that their payload is loaded.
         takes_ranges: `write_ranges` can copy payload from files, without loading it into memory.
         sample_bytes: `bytes_written` is exact, and grows with each sample by its values and this number; None if it is
             an estimate.
@@ -752,6 +753,7 @@ class ShardWriter(ABC):
 
     takes_ranges: bool = False
     encodes: bool = False
+    encoded_columns: Collection[str] = ()
     sample_bytes: int | None = None
     limit_bytes: int = 0
     packs: bool = False

@@ -363,7 +363,7 @@ def _plain(batch: Batch, columns: WrittenColumns, fetcher: Fetcher) -> pa.Record
     target = columns.target(batch.schema)
     if target is not None:
         batch = batch.with_rows(columns.align(batch.rows, target))
-    read = fetched(batch, fetcher, takes_ranges=False, read=columns.converted(batch.schema))
+    read = fetched(batch, fetcher, in_files=())
     rows = without_views(columns.in_natural_types(read.rows))
     assert columns.schema is not None, "given, or of the first batch"
     return align_table(rows, columns.schema).replace_schema_metadata(columns.schema.metadata)

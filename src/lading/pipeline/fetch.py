@@ -36,15 +36,14 @@ def advising() -> Iterator[None]:
         raise
 
 
-def fetched(batch: Batch, fetcher: Fetcher, *, takes_ranges: bool, read: Collection[str] = ()) -> Batch:
+def fetched(batch: Batch, fetcher: Fetcher, in_files: Collection[str]) -> Batch:
     """Return the batch without references.
 
     Args:
         batch: the rows.
         fetcher: reads references.
-        takes_ranges: whether the writer takes payload from files: columns of large values in files of this machine are
-            left to it then.
-        read: columns that are read all the same.
+        in_files: columns whose payload the writer may take from files: those of large values in files of this machine
+            are left to it.
 
     Raises:
         BadReference: a reference without bytes.
@@ -52,7 +51,7 @@ def fetched(batch: Batch, fetcher: Fetcher, *, takes_ranges: bool, read: Collect
     references = [f.name for f in batch.schema if is_ref(f.type)]
     if not references:
         return batch
-    ranges = fetcher.file_ranges(batch.rows.drop_columns([*read])) if takes_ranges else {}
+    ranges = fetcher.file_ranges(batch.rows.select([*in_files])) if in_files else {}
     left = [name for name in references if name not in ranges]
     rows = batch.rows
     if left or earlier_errors(rows):

@@ -62,11 +62,6 @@ class OpenShard:
     payload_bytes: int = 0
     ids: SeenIds = field(default_factory=SeenIds)
 
-    @property
-    def takes_ranges(self) -> bool:
-        """Whether the writer takes payload from files itself."""
-        return self.writer.takes_ranges
-
     def write(self, batch: Batch, num_samples: int, file: str) -> pa.Table | None:
         """Write rows; return references of them in the named file, None if values are no ranges.
 

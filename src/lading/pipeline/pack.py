@@ -98,7 +98,7 @@ def pack(batch: Batch, kind: ShardKind, writer: ShardWriter, first_row: int) -> 
         rows, ranges = packing[0](batch.rows, batch.ranges)
         stored, bounds = Batch(rows, "samples", ranges), np.arange(rows.num_rows + 1)
     if writer.encodes:
-        stored = Batch(writer.encode(stored.rows, first_row), "samples")
+        stored = Batch(writer.encode(stored.rows, first_row), "samples", stored.ranges)
     ids = None
     if kind.view == "interleaved" and packing is None and kind.format.info.fixed_schema:
         ids = hash_strings(batch.rows.column("sample_id").take(pa.array(batch.starts)))

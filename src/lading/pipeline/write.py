@@ -68,7 +68,7 @@ class PartWriter:
         self._keys = keys or KeyNumbers()
         self._checked: pa.Schema | None = None
         self._open: OpenShard | None = None
-        self._takes_ranges: bool | None = None
+        self._takes: tuple[bool, Collection[str]] | None = None
         self._last_id: str | None = None
         self._encoded = self._paths = 0
         self._behind = False
@@ -124,12 +124,13 @@ class PartWriter:
             raise
         return _as_members(stored) if self._kind.takes_members else stored
 
-    @property
-    def takes_ranges(self) -> bool:
-        """Whether shards take payload from files themselves; begins a shard if that is not known yet."""
-        if self._takes_ranges is None:
-            self._takes_ranges = (self._open or self._begin()).takes_ranges
-        return self._takes_ranges
+    def left_in_files(self, batch: Batch) -> Collection[str]:
+        """Return the columns whose payload shards may take from files; begins a shard if that is not known yet."""
+        if self._takes is None:
+            writer = (self._open or self._begin()).writer
+            self._takes = writer.takes_ranges, writer.encoded_columns
+        takes_ranges, encoded = self._takes
+        return {*batch.schema.names}.difference(encoded, self.converted(batch)) if takes_ranges else ()
 
     def write(self, batch: Batch, *, behind: bool = False, duplicate_ids: OnDuplicateId = "error") -> pa.Table | None:
         """Append rows that conform and hold no references; return references of them, None if values are no ranges.
@@ -305,8 +306,8 @@ def write_rows(
         if not batch.num_rows:
             return None
         with writer.naming_misfits(batch):
-            ranges = batch.has_references and writer.takes_ranges
-        read = fetched(batch, fetcher, takes_ranges=ranges, read=writer.converted(batch))
+            in_files = writer.left_in_files(batch) if batch.has_references else ()
+        read = fetched(batch, fetcher, in_files)
         batch = writer.as_stored(read)
         with writer.naming_misfits(batch):
             table = writer.write(batch, behind=behind, duplicate_ids=duplicate_ids)
