@@ -190,6 +190,32 @@ def test_the_peer_reads_what_lading_writes(peer: Peer, tmp_path: Path, compressi
         assert str(one["decimal"]) == other["decimal"].decode()
 
 
+def test_arrays_lists_and_numbers_have_the_bytes_of_the_peer(peer: Peer, tmp_path: Path) -> None:
+    arrays = [np.arange(6 * n, dtype="i2").reshape(n, 6) for n in range(1, 81)]
+    asked = {"list": "ndarray:float32", "small": "int8", "x": "float32"}
+    encodings = {**asked, "npy": "ndarray", "shaped": "ndarray:int16"}
+    rows = [
+        {"list": np.arange(n, dtype="f4"), "npy": array.T, "shaped": array, "small": n, "x": n / 7}
+        for n, array in enumerate(arrays, 1)
+    ]
+    options = {"size_limit": 4_000}
+    peer("write", [{"out": str(tmp_path / "peer"), "columns": encodings, "options": options, "rows": rows}], tmp_path)
+    schema = pa.schema([
+        ("list", pa.list_(pa.float64())), with_feature(pa.field("npy", pa.large_binary()), Array()),
+        with_feature(pa.field("shaped", pa.large_binary()), Array("int16", (None, 6))), ("small", pa.int64()),
+        ("x", pa.float64()),
+    ])  # fmt: skip
+    with lading.writer(tmp_path / "mine", format="mds", schema=schema, options={**options, "columns": asked}) as writer:
+        for row in rows:
+            writer.write(row)
+    _compare(tmp_path / "mine", tmp_path / "peer")
+    [found] = peer("read", [str(tmp_path / "mine")], tmp_path)
+    assert len(found) == len(rows)
+    for one, other in zip(found, rows, strict=True):
+        assert all(np.array_equal(one[name], other[name]) for name in ("list", "npy", "shaped", "small"))
+        assert (one["npy"].dtype, one["list"].dtype, one["x"]) == (np.int16, np.float32, np.float32(other["x"]))
+
+
 # The split formats
 
 _TEXT = 'aé🎉 \x7f\x00\u2028\ufeff"\\/\b\x1b'

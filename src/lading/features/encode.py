@@ -136,9 +136,12 @@ def _cast(array: NDArray[Any], kind: np.dtype[Any]) -> NDArray[Any]:
 
 
 def npy_bytes(value: Any, dtype: str | None = None, shape: Sequence[int | None] | None = None) -> bytes:
-    """Return an array as a `.npy` file, of this dtype and shape if given. Raises as `array_of`."""
+    """Return an array as a `.npy` file in C order, of this dtype and shape if given. Raises as `array_of`.
+
+    So equal arrays have equal bytes, whatever their memory looks like.
+    """
     out = io.BytesIO()
-    np.save(out, array_of(value, dtype, shape), allow_pickle=False)
+    np.save(out, np.asarray(array_of(value, dtype, shape), order="C"), allow_pickle=False)
     return out.getvalue()
 
 

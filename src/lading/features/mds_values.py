@@ -29,13 +29,15 @@ from lading.errors import DataError, MissingExtra, Unrepresentable, WrongType
 from lading.features.encode import array_of, plain_item
 from lading.features.images import image_bytes, is_image, orientation_of, turned
 
-__all__ = ["DTYPES", "decode_mds", "encode_mds", "is_encoding", "parse_array"]
+__all__ = ["DTYPES", "array_head", "array_layout", "decode_mds", "encode_mds", "is_encoding", "parse_array"]
 
 DTYPES = {
     8: "uint8", 9: "int8", 16: "uint16", 17: "int16", 18: "float16", 32: "uint32", 33: "int32", 34: "float32",
     64: "uint64", 65: "int64", 66: "float64",
 }  # fmt: skip
 """Types of array values, by their byte codes."""
+
+_CODES = {name: code for code, name in DTYPES.items()}
 
 _BITS = {
     "1": 1, "L": 8, "P": 8, "LA": 16, "PA": 16, "La": 16, "RGB": 24, "YCbCr": 24, "LAB": 24, "HSV": 24, "RGBA": 32,
@@ -112,17 +114,35 @@ def encode_mds(encoding: str, value: Any) -> bytes | str:
 
 def _array_bytes(value: Any, dtype: str | None, shape: tuple[int, ...] | None) -> bytes:
     array = array_of(value, dtype, shape)
-    code = next((code for code, name in DTYPES.items() if name == array.dtype.name), None)
-    if code is None or not array.size or not 1 <= array.ndim <= _MAX_EXTENTS:
+    head = array_head(array.dtype, array.shape, dtype, shape)
+    return head + array.astype(array.dtype.newbyteorder("<")).tobytes()
+
+
+def array_head(
+    kind: np.dtype[Any], shape: tuple[int, ...], named: str | None, named_shape: tuple[int, ...] | None
+) -> bytes:
+    """Return the bytes before the values of an array, little-endian and in C order, in an encoding of arrays.
+
+    Args:
+        kind: dtype of the array.
+        shape: its shape.
+        named: dtype in the encoding, as `parse_array` gives it; None if each value has its own.
+        named_shape: likewise the shape.
+
+    Raises:
+        Unrepresentable: MDS has no code for the dtype, or the array has no items or no dimensions.
+    """
+    code = _CODES.get(kind.name)
+    if code is None or 0 in shape or not 1 <= len(shape) <= _MAX_EXTENTS:
         raise Unrepresentable(
             "an array that MDS cannot hold", expected="at least one number, of int8 to uint64 or float16 to float64",
-            found=f"{array.dtype} of shape {array.shape}", advice='Keep a .npy file: columns={"name": "bytes"}.',
+            found=f"{kind} of shape {shape}", advice='Keep a .npy file: columns={"name": "bytes"}.',
         )  # fmt: skip
-    head: bytes = b"" if dtype is not None else bytes([code])
-    if shape is None:
-        width = next(k for k in range(4) if max(array.shape) < 1 << (8 << k))
-        head += bytes([array.ndim << 2 | width]) + np.array(array.shape, f"<u{1 << width}").tobytes()
-    return head + array.astype(array.dtype.newbyteorder("<")).tobytes()
+    head = b"" if named is not None else bytes([code])
+    if named_shape is not None:
+        return head
+    width = next(k for k in range(4) if max(shape) < 1 << (8 << k))
+    return head + bytes([len(shape) << 2 | width]) + np.array(shape, f"<u{1 << width}").tobytes()
 
 
 def _raw_image(value: Any) -> bytes:
@@ -161,6 +181,18 @@ def _bytes(value: bytes | memoryview | str) -> memoryview:
 
 
 def _array(data: memoryview, dtype: str | None, shape: tuple[int, ...] | None) -> NDArray[Any]:
+    kind, extents, at = array_layout(data, dtype, shape)
+    return np.ndarray(extents, kind, data[at:]).copy()
+
+
+def array_layout(
+    data: memoryview, dtype: str | None, shape: tuple[int, ...] | None
+) -> tuple[np.dtype[Any], tuple[int, ...], int]:
+    """Return dtype and shape of an array in an encoding with this dtype and shape, and where its values begin.
+
+    Raises:
+        DataError: the bytes do not match the encoding.
+    """
     at = 0
     if dtype is None:
         number = data[0] if len(data) else None
@@ -173,7 +205,7 @@ def _array(data: memoryview, dtype: str | None, shape: tuple[int, ...] | None) -
     if math.prod(shape) * kind.itemsize != len(data) - at:
         raise DataError("an array of another size than its shape says", expected=f"{list(shape)} of {dtype}",
                         found=f"{len(data) - at} bytes")  # fmt: skip
-    return np.ndarray(shape, kind, data[at:]).copy()
+    return kind, shape, at
 
 
 def _shape(data: memoryview, at: int) -> tuple[tuple[int, ...], int]:

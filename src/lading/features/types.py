@@ -69,6 +69,7 @@ __all__ = [
     "keeps_files",
     "kind_of_extension",
     "listed",
+    "npy_layout",
     "python_types",
     "refuse_untold",
     "tag_by_extension",
@@ -897,7 +898,16 @@ _NPY_HEADER = 10_000
 
 
 def _npy(data: memoryview) -> NDArray[Any]:
-    """Return the array of a `.npy` file; sizes are checked before allocation.
+    """Return the array of a `.npy` file; sizes are checked before allocation."""
+    start, kind, shape, fortran = npy_layout(data)
+    return _filled(kind, shape, data[start:], fortran=fortran)
+
+
+def npy_layout(data: memoryview) -> tuple[int, np.dtype[Any], tuple[int, ...], bool]:
+    """Return where the values of a `.npy` file begin, their type, their shape, and whether they are in Fortran order.
+
+    Raises:
+        DataError: not a `.npy` file, or one of Python objects.
 
     Source: numpy lib/format.py, 1.0 to 3.0.
     """
@@ -914,7 +924,7 @@ def _npy(data: memoryview) -> NDArray[Any]:
         raise DataError("an .npy file with a broken header", found=repr(bytes(data[start : start + 80]))) from None
     if kind.hasobject:
         raise DataError("an .npy file that holds pickled objects", advice="lading does not unpickle; convert it first.")
-    return _filled(kind, shape, data[start + length :], fortran=fortran)
+    return start + length, kind, shape, fortran
 
 
 def _npy_shape(spec: Any) -> tuple[int, ...]:

@@ -10,6 +10,7 @@ from lading.content.digests import DatasetDigest, undigested
 from lading.dataset.writing.writer import DatasetWriter
 from lading.errors import DataError, Unrepresentable, UsageError
 from lading.features.natural import is_media_list, natural_schema
+from lading.features.types import Video, feature_of
 from lading.formats.base import AnyFormat
 from lading.jobs.conversion_job import ConversionJob
 from lading.jobs.digest import dataset_digest
@@ -50,9 +51,11 @@ def refuse_unverifiable(target: AnyFormat, spec: Conversion) -> None:
                          column=back.text_columns[0],
                          advice="Convert without --verify, or to a format that holds bytes.")  # fmt: skip
     if back.reduced_columns:
-        raise UsageError("videos for datasets are less than the structs of the source, and cannot be compared",
-                         column=back.reduced_columns[0],
-                         advice="Read the source with --option media=bytes, or leave out --verify.")  # fmt: skip
+        video = isinstance(feature_of(rows.field(back.reduced_columns[0])), Video)
+        what = "videos for datasets are less than the structs" if video else "floats of fewer bits are less than those"
+        raise UsageError(f"{what} of the source, and cannot be compared", column=back.reduced_columns[0],
+                         advice=("Read the source with --option media=bytes, or leave" if video else "Leave")
+                         + " out --verify.")  # fmt: skip
 
 
 def compare(digest: DatasetDigest, writer: DatasetWriter, job: ConversionJob, roots: Sequence[str]) -> None:

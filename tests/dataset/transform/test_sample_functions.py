@@ -37,7 +37,7 @@ def rows() -> list[dict[str, Any]]:
     return [
         {
             "__key__": f"{number:03d}", "jpg": jpeg(number), "txt": "word " * number + "end", "number": number,
-            "json": {"lang": ["en", "de"][number % 2], "score": number / 8}, "npy": np.arange(number, dtype=np.int16),
+            "json": {"lang": ["en", "de"][number % 2], "score": number / 8}, "npy": np.arange(number + 1, dtype="i2"),
         }
         for number in range(12)
     ]  # fmt: skip

@@ -108,13 +108,16 @@ def test_a_value_that_is_not_of_its_type() -> None:
             in_type(column, pa.field("x", kind), own)
 
 
+@pytest.mark.parametrize("columns", [{}, {"x": "bytes"}], ids=["ndarray", "bytes"])
 @pytest.mark.parametrize("feature", [Array(), Array("float32"), Array(None, (None,))], ids=str)
-def test_arrays_that_tell_their_shape_are_arrays_one_by_one_too(feature: Array, tmp_path: Path) -> None:
-    """MDS has no name for them, and calls them bytes."""
+def test_arrays_that_tell_their_shape_are_arrays_one_by_one_too(
+    feature: Array, columns: dict[str, str], tmp_path: Path
+) -> None:
+    """Earlier versions wrote `.npy` files as bytes; `columns` still does."""
     values = [np.arange(2, dtype="f4"), np.arange(3, dtype="f4"), None, np.ones(1, "f4")]
     column = pa.array([None if value is None else npy_bytes(value) for value in values], pa.large_binary())
     schema = pa.schema([with_feature(pa.field("x", column.type), feature), pa.field("n", pa.int64())])
-    with lading.writer(tmp_path / "d", format="mds", options={"nulls": "mask"}) as writer:
+    with lading.writer(tmp_path / "d", format="mds", options={"nulls": "mask", "columns": columns}) as writer:
         writer.write_batch(pa.table([column, [0, 1, 2, 3]], schema=schema))
     with lading.open(tmp_path / "d") as dataset:
         for found in (list(dataset), [dataset[i] for i in range(4)], dataset.head(4)):
@@ -131,8 +134,14 @@ def test_arrays_that_tell_their_shape_are_arrays_one_by_one_too(feature: Array, 
 
 def test_bytes_that_are_no_array_are_an_error_of_their_column(tmp_path: Path) -> None:
     schema = pa.schema([with_feature(pa.field("x", pa.large_binary()), Array())])
-    with lading.writer(tmp_path / "d", format="mds") as writer:
-        writer.write_batch(pa.table([pa.array([b"abc"], pa.large_binary())], schema=schema))
+    table = pa.table([pa.array([b"abc"], pa.large_binary())], schema=schema)
+    with (
+        pytest.raises(DataError, match=r"^row 0 column 'x': not an .npy file.*Keep the bytes"),
+        lading.writer(tmp_path / "d", format="mds") as writer,
+    ):
+        writer.write_batch(table)
+    with lading.writer(tmp_path / "d", format="mds", options={"columns": {"x": "bytes"}}) as writer:
+        writer.write_batch(table)
     with (
         lading.open(tmp_path / "d") as dataset,
         pytest.raises(DataError, match=r"mds row 0 column 'x': not an .npy file"),

@@ -120,7 +120,7 @@ def test_more_than_a_shard_holds_is_refused(tmp_path: Path, monkeypatch: pytest.
     ({"columns": {"other": "str"}}, UsageError),
     ({"columns": {"text": "quux"}}, DataError),
     ({"columns": {"n": "str"}}, Unrepresentable),
-    ({"columns": {"n": "int32"}}, Unrepresentable),
+    ({"columns": {"n": "float32"}}, Unrepresentable),
     ({"columns": {"text": "float64"}}, Unrepresentable),
 ])  # fmt: skip
 def test_options_that_cannot_be(options: dict[str, Any], error: type[Exception], tmp_path: Path) -> None:
@@ -284,7 +284,7 @@ def test_values_however_they_are_stored(tmp_path: Path) -> None:
         assert dataset[0] == {"fixed": b"123", "json": {"a": 1}, "numbers": 5, "words": "a"}
 
 
-@pytest.mark.parametrize("feature", [Array("uint8", (None, 2)), Array("float32", ()), Array("bool", (2,))])
+@pytest.mark.parametrize("feature", [Array("uint8", (None, None)), Array("float32", ()), Array("bool", (2,))])
 def test_arrays_that_mds_has_not(feature: Array, tmp_path: Path) -> None:
     table = pa.table([pa.array([b"1234"])], schema=pa.schema([with_feature(pa.field("a", pa.binary()), feature)]))
     with pytest.raises(Unrepresentable, match="column 'a'"):

@@ -58,7 +58,8 @@ class WriteOptions:
     Attributes:
         kind: `mds`, or a split format of text lines with a file `.meta` for each shard: `json`, `csv`, `tsv` or `xsv`.
         columns: MDS encodings by column, as in `{"label": "int", "image": "jpeg"}`: every one that MosaicML has, but
-            `pkl`. Python values are encoded as MosaicML does. By default types and features decide.
+            `pkl`. Values are encoded as MosaicML does, numbers in the named width. By default types and features
+            decide.
         compression: Compression of whole shards: `br`, `bz2`, `gz`, `snappy` or `zstd`, with a level as in `zstd:7`. By
             default none. Only plain shards can be mapped.
         hashes: Hashes of each file in the index, such as `sha1` or `xxh64`.

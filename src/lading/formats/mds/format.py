@@ -63,7 +63,7 @@ from lading.formats.mds.nulls import marks_of
 from lading.formats.mds.reader import MdsReader, ReadOptions
 from lading.formats.mds.recover import recover_samples
 from lading.formats.mds.stored_schema import written_schema
-from lading.formats.mds.writer import MdsWriter, asked_fields
+from lading.formats.mds.writer import MdsWriter, asked_fields, rounded_columns
 from lading.limits import DEFAULT_LIMITS, Limits
 from lading.storage.base import Sink, Store
 
@@ -120,8 +120,9 @@ class MdsFormat(Format[ReadOptions, WriteOptions]):
         return MdsReader(file, options)
 
     def written(self, schema: pa.Schema, options: WriteOptions) -> Written:
-        """Return the columns whose encodings are asked for."""
-        return Written(asked_fields=asked_fields(options.columns or {}))
+        """Return the columns whose encodings are asked for, and those of floats that are rounded for them."""
+        encodings = options.columns or {}
+        return Written(asked_fields=asked_fields(encodings), reduced_columns=rounded_columns(schema, encodings))
 
     def check(self, file: ShardFile, options: ReadOptions, level: Level) -> Iterator[Finding]:
         """Yield where the header contradicts the index, and a compressed copy with other bytes."""

@@ -39,7 +39,7 @@ from lading.formats.mds.index import (
 from lading.formats.mds.lines import LineLayout, check_line_ends, first_line, line_ends
 from lading.formats.mds.nulls import marks_of
 from lading.formats.mds.samples import Part, SampleLayout
-from lading.formats.mds.stored_schema import given_field, in_type, written_schema
+from lading.formats.mds.stored_schema import given_field, in_type, is_rearranged, written_schema
 from lading.limits import Limits, raised_by
 from lading.storage.base import MappedFile, Mapper, OpenFile
 from lading.storage.fetch import Fetcher
@@ -422,7 +422,8 @@ class MdsReader(SampleReader):
             own, field = layout.field(name, refs=False, views=False), self._field(name, views=False)
             field = field.with_type(own.type) if is_ref(field.type) else field
             given.append(field)
-            if own.type == field.type or (is_text(own.type) and is_text(field.type)):
+            same = own.type == field.type and not is_rearranged(own, field)
+            if same or (is_text(own.type) and is_text(field.type)):
                 stored.append(name)
         return pa.schema(given, metadata=self._written.metadata), stored
 

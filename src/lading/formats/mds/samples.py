@@ -23,6 +23,7 @@ from lading.arrow.views import from_ranges, join
 from lading.errors import CorruptShard, DataError, LadingError, errors_at
 from lading.features.mds_values import parse_array
 from lading.features.types import Array, Bytes, Encoded, Feature, Image, Json, Text, decode, feature_of, with_feature
+from lading.features.types import Sequence as ListOf
 from lading.formats.local_values import local_values
 from lading.formats.mds.index import NUMBERS, Column
 from lading.formats.mds.nulls import marks_of
@@ -85,6 +86,7 @@ class SampleLayout:
         self._sizes = struct.Struct(f"<{len(self._varying)}I")
         self._marks = marks_of(columns)
         self._arrays: list[tuple[str, Array]] = []
+        self._lists: list[str] = []
         self._plan = [(column.name, column.size, _value_of(column.encoding)) for column in columns]
 
     def field(self, name: str, *, refs: bool, views: bool) -> pa.Field:
@@ -98,13 +100,14 @@ class SampleLayout:
         return with_feature(pa.field(name, kind), _payload_feature(encoding))
 
     def as_written(self, rows: pa.Schema) -> None:
-        """Make `decode` return self-describing arrays, which MDS stores as bytes, where these rows have them."""
+        """Make `decode` return arrays where the shard has their bytes, and lists where it has arrays, by these rows."""
         for column in self._all:
-            if column.encoding == "bytes" and column.name in rows.names:
-                with suppress(DataError):  # a feature of a later version, whose values are the bytes
-                    feature = feature_of(rows.field(column.name))
-                    if isinstance(feature, Array):
-                        self._arrays.append((column.name, feature))
+            with suppress(DataError):  # a feature of a later version, whose values are the bytes
+                feature = feature_of(rows.field(column.name)) if column.name in rows.names else None
+                if column.encoding == "bytes" and isinstance(feature, Array):
+                    self._arrays.append((column.name, feature))
+                if parse_array(column.encoding) is not None and isinstance(feature, ListOf):
+                    self._lists.append(column.name)
 
     def decode(self, data: bytes, *, allow_pickle: bool) -> dict[str, Any]:
         """Return one sample as Python values; without Arrow, which takes ten times as long for one sample."""
@@ -127,12 +130,12 @@ class SampleLayout:
                 at = end
         if at != len(data) or len(sample) < len(self._all):
             raise CorruptShard("the sizes of a sample's values are not its own", expected=len(data), found=at)
-        if self._marks or self._arrays:
+        if self._marks or self._arrays or self._lists:
             self._settle(sample)
         return sample
 
     def _settle(self, sample: dict[str, Any]) -> None:
-        """Make marked values None, leave out their marks, and restore arrays from bytes."""
+        """Make marked values None, leave out their marks, and restore arrays from bytes and lists from arrays."""
         for name, mark in self._marks.items():
             found = sample.pop(mark)
             _check_marks(mark, np.array([found]))
@@ -141,6 +144,8 @@ class SampleLayout:
         for name, feature in self._arrays:
             with errors_at(column=name):
                 sample[name] = decode(feature, sample[name])
+        for name in self._lists:
+            sample[name] = None if sample[name] is None else sample[name].tolist()
 
     def slices(self, part: Part, names: Sequence[str], file: MappedFile, *, views: bool) -> dict[str, ColumnValues]:
         """Return numbers of samples, and the places of texts and bytes.

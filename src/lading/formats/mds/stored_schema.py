@@ -1,22 +1,26 @@
 """Restore rows of MDS as they were written, by the manifest: order, features and types.
 
 Payload stays in place, so bytes of any length become large_binary, and arrays bytes; dictionaries become their values.
-Bools, lists and structs are JSON in MDS.
+Bools, lists and structs are JSON in MDS. Arrays that MDS stores with their shape become `.npy` files, or lists, again.
 Everything else is cast, which copies no text.
 """
 
 from __future__ import annotations
 
+import numpy as np
 import pyarrow as pa
 
 from lading.arrow import json_text
 from lading.arrow.json_columns import build_column
 from lading.arrow.references import is_ref
-from lading.arrow.views import child_fields, is_bytes, is_text, plain_type
+from lading.arrow.views import child_fields, is_bytes, is_text, places, plain_type
 from lading.errors import CorruptShard, DataError
-from lading.features.types import decode, feature_of, with_feature
+from lading.features.mds_arrays import array_encoding, from_ndarray
+from lading.features.mds_values import parse_array
+from lading.features.natural import known_feature
+from lading.features.types import Array, Encoded, decode, feature_of, with_feature
 
-__all__ = ["given_field", "in_type", "written_schema"]
+__all__ = ["given_field", "in_type", "is_rearranged", "written_schema"]
 
 
 def written_schema(rows: pa.Schema) -> pa.Schema:
@@ -26,8 +30,11 @@ def written_schema(rows: pa.Schema) -> pa.Schema:
 
 def _written_field(field: pa.Field) -> pa.Field:
     kind = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
+    feature = known_feature(field)
     if isinstance(kind, pa.FixedShapeTensorType):
-        return with_feature(field.with_type(pa.large_binary()), feature_of(field))
+        return with_feature(field.with_type(pa.large_binary()), feature)
+    if isinstance(kind, pa.ExtensionType) and isinstance(feature, Array):  # of datasets, where it is imported
+        return with_feature(field.with_type(kind.storage_type), feature)
     return field.with_type(pa.large_binary() if is_bytes(kind) or is_ref(kind) else plain_type(kind))
 
 
@@ -38,10 +45,26 @@ def given_field(own: pa.Field, written: pa.Field) -> pa.Field:
         own: the shard's field.
         written: the field in `written_schema`.
     """
-    stays = is_bytes(written.type) and (is_bytes(own.type) or is_ref(own.type))
+    stays = is_bytes(written.type) and (is_bytes(own.type) or is_ref(own.type)) and not is_rearranged(own, written)
     kind = own.type if stays else written.type
     other = not stays and not is_text(kind) and (is_text(own.type) or bool(child_fields(kind)))  # has another feature
     return written.with_type(kind).with_metadata({**({} if other else own.metadata or {}), **(written.metadata or {})})
+
+
+def is_rearranged(own: pa.Field, written: pa.Field) -> bool:
+    """Return whether a shard holds the arrays of a column as other bytes than those that were written."""
+    feature = known_feature(written)
+    if known_feature(own) == feature or not isinstance(feature, Array) or not is_bytes(written.type):
+        return False
+    return parse_array(_encoding(own)) is not None
+
+
+def _encoding(own: pa.Field) -> str:
+    """Return the encoding of a shard's column of arrays, or of other values without an Arrow type; else nothing."""
+    feature = known_feature(own)
+    if isinstance(feature, Array):
+        return array_encoding(feature) or ""
+    return feature.encoding if isinstance(feature, Encoded) else ""
 
 
 def in_type(column: pa.Array, field: pa.Field, own: pa.Field) -> pa.Array:
@@ -55,9 +78,11 @@ def in_type(column: pa.Array, field: pa.Field, own: pa.Field) -> pa.Array:
     Raises:
         CorruptShard: a value does not fit.
     """
-    if column.type == field.type:
-        return column
     try:
+        if is_rearranged(own, field):
+            return _rearranged(column, field, own)
+        if column.type == field.type:
+            return column
         if not child_fields(field.type):
             return column.cast(field.type)
         return _parsed(column, field) if is_text(column.type) else _lists(column, field, own)
@@ -71,12 +96,21 @@ def in_type(column: pa.Array, field: pa.Field, own: pa.Field) -> pa.Array:
                            expected=field.type, found=str(error)) from None  # fmt: skip
 
 
+def _rearranged(column: pa.Array, field: pa.Field, own: pa.Field) -> pa.Array:
+    """Return arrays as the bytes that were written. Raises DataError."""
+    feature, encoding = feature_of(field), _encoding(own)
+    assert isinstance(feature, Array)
+    views = places(column).views()
+    return pa.array([None if view is None else from_ndarray(feature, encoding, view) for view in views], field.type)
+
+
 def _parsed(column: pa.Array, field: pa.Field) -> pa.Array:
     """Return lists or structs of their JSON. Raises DataError."""
     return build_column(field, [None if text is None else json_text.loads(text) for text in column.to_pylist()], "")
 
 
 def _lists(column: pa.Array, field: pa.Field, own: pa.Field) -> pa.Array:
-    """Return lists of the values that hold them, such as `list[jpeg]`. Raises DataError."""
+    """Return lists of the values that hold them, such as `list[jpeg]`, or of arrays. Raises DataError."""
     feature = feature_of(own)
-    return pa.array([None if value is None else decode(feature, value) for value in column.to_pylist()], field.type)
+    found = [None if value is None else decode(feature, value) for value in column.to_pylist()]
+    return pa.array([value.tolist() if isinstance(value, np.ndarray) else value for value in found], field.type)

@@ -12,7 +12,6 @@ import json
 import posixpath
 import shlex
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -20,26 +19,36 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from lading.arrow import json_text
+from lading.arrow.batches import with_columns
 from lading.arrow.byte_ranges import ByteRanges, ChunkedRanges, in_memory
 from lading.arrow.casts import decoded
 from lading.arrow.json_columns import is_nested_json
 from lading.arrow.views import byte_lengths, is_bytes, is_list_of_bytes, is_text, join, places, present, with_gaps
-from lading.content.image import is_image
-from lading.content.media_files import open_image
-from lading.errors import LadingError, LimitExceeded, Unrepresentable, UsageError
+from lading.errors import LimitExceeded, Unrepresentable, UsageError
 from lading.features.huggingface import media_advice
-from lading.features.mds_values import encode_mds, is_encoding, parse_array
+from lading.features.mds_arrays import array_encoding, is_npy
+from lading.features.mds_values import is_encoding, parse_array
 from lading.features.natural import extension_of
-from lading.features.types import Array, Bytes, Encoded, Feature, Image, Json, Text, decode, feature_of, with_feature
+from lading.features.types import Array, Bytes, Encoded, Feature, Image, Json, Text, feature_of, with_feature
 from lading.formats.base import Ranges, ShardFacts, ShardWriter
 from lading.formats.mds.files import MAX_BYTES, OutFile, WriteOptions, columns_as, named
 from lading.formats.mds.index import NUMBERS, Column
 from lading.formats.mds.nulls import NULLS, Marks, Values, marked_columns
+from lading.formats.mds.recode import (
+    OF_LISTS,
+    Recoding,
+    columns_option,
+    is_list_of_numbers,
+    is_number,
+    is_recoded,
+    rounds,
+    stored_type,
+)
 from lading.formats.mds.samples import TEXTS
 from lading.storage.base import Sink
 from lading.storage.extents import NO_ROWS
 
-__all__ = ["MdsWriter", "asked_fields", "columns_of"]
+__all__ = ["MdsWriter", "asked_fields", "columns_of", "rounded_columns"]
 
 _SMALL_BYTES = 2048
 """Values with a smaller average size are joined: 0.07 µs each instead of 0.5, and no 32 bytes for each place."""
@@ -59,17 +68,27 @@ def columns_of(schema: pa.Schema, options: WriteOptions) -> list[Column]:
     marks = [pa.field(NULLS + name, pa.uint8()) for name in marked_columns(schema, options.nulls)]
     found = columns_as(pa.schema([*schema, *marks]), options, _encoding)
     for field, column in found:
-        _check_type(column, _stored(field.type))
+        _check_type(column, stored_type(field.type))
     return [column for _, column in found]
 
 
 def asked_fields(encodings: Mapping[str, str]) -> pa.Schema | None:
     """Return the columns of these encodings, as samples are encoded for them; None if there are none.
 
+    Values for `bytes` are encoded as those of columns without an encoding: arrays as `.npy` files.
+
     Raises:
         UsageError: an encoding that MDS does not have, or that of pickles.
     """
-    return pa.schema([_asked_field(name, encoding) for name, encoding in encodings.items()]) if encodings else None
+    fields = [_asked_field(name, encoding) for name, encoding in encodings.items() if encoding != "bytes"]
+    return pa.schema(fields) if fields else None
+
+
+def rounded_columns(schema: pa.Schema, encodings: Mapping[str, str]) -> list[str]:
+    """Return the columns of floats that encodings hold in fewer bits."""
+    return [
+        name for name, encoding in encodings.items() if name in schema.names and rounds(schema.field(name), encoding)
+    ]
 
 
 def _asked_field(name: str, encoding: str) -> pa.Field:
@@ -88,50 +107,21 @@ _ASKED: dict[str, Feature] = {
 }  # fmt: skip
 
 
-def _is_recoded(field: pa.Field, encoding: str) -> bool:
-    """Return whether values of a column are encoded, or checked, for an encoding that Arrow has no type for."""
-    if encoding in _ASKED or encoding in NUMBERS or isinstance(field.type, pa.FixedShapeTensorType):
-        return False
-    feature = feature_of(field)
-    same = isinstance(feature, Encoded) and feature.encoding == encoding
-    own = isinstance(feature, Array) and parse_array(encoding) == (feature.dtype, feature.shape)
-    return not same and not (own and feature != Array())
-
-
-def _python_value(feature: Feature, value: Any) -> Any:
-    return open_image(value, upright=False) if isinstance(feature, Image) else decode(feature, value)
-
-
-def _refuse_other_items(encoding: str, value: Any) -> None:
-    """Raise Unrepresentable for a list with an item that is no picture: MosaicML opens each."""
-    for number, item in enumerate(value if encoding in _OF_LISTS and isinstance(value, list) else ()):
-        if isinstance(item, bytes) and not is_image(item[:16]):
-            raise Unrepresentable("a list of pictures has an item that is none", expected=encoding,
-                                  found=f"item {number}: {item[:16]!r}")  # fmt: skip
-        if item is None:
-            raise Unrepresentable("MDS cannot hold nulls in lists of pictures", found=f"item {number}: null")
-
-
-def _stored(kind: pa.DataType) -> pa.DataType:
-    """Return the type of the values, without storage variants."""
-    if pa.types.is_dictionary(kind):
-        return _stored(kind.value_type)
-    if isinstance(kind, pa.JsonType):
-        return kind.storage_type
-    return pa.large_binary() if pa.types.is_fixed_size_binary(kind) else kind
-
-
 def _encoding(column: pa.Field) -> str:
     """Return MDS's encoding of a column."""
-    kind, feature = _stored(column.type), feature_of(column)
+    kind, feature = stored_type(column.type), feature_of(column)
     if isinstance(feature, Encoded):
         return feature.encoding
-    if isinstance(feature, Array) and feature.dtype is not None and feature.shape is not None:
-        encoding = "ndarray:" + feature.dtype + ":" + ",".join(map(str, feature.shape))
-        if parse_array(encoding) is None or not _axes_in_order(column.type):
-            raise Unrepresentable("MDS cannot hold arrays of this kind", column=column.name, found=column.type,
-                                  expected="numbers, one shape without zeros, axes in their order")  # fmt: skip
-        return encoding
+    if isinstance(feature, Array) and not (is_nested_json(kind) and not is_list_of_numbers(kind)):
+        encoding = array_encoding(feature)
+        if encoding is not None and _axes_in_order(column.type):
+            return encoding
+        if not is_npy(feature) and not is_nested_json(kind):
+            raise Unrepresentable("MDS cannot hold arrays of this kind", column=column.name, expected="int8 to uint64 "
+                                  "or float16 to float64, a shape without zeros, axes in their order",
+                                  found=f"{feature.dtype} of shape {feature.shape}" if encoding is None else kind,
+                                  advice=f"Write their bytes with {columns_option(column.name, 'bytes')}."
+                                  if is_bytes(kind) else None)  # fmt: skip
     found = _plain_encoding(column, kind, feature)
     if found is not None:
         return found
@@ -156,10 +146,6 @@ def _plain_encoding(column: pa.Field, kind: pa.DataType, feature: Feature) -> st
     return next((name for name, dtype in NUMBERS.items() if pa.from_numpy_dtype(dtype) == kind), None)
 
 
-_OF_LISTS = ("list[jpeg]", "list[png]", "jpeg_array", "jpegarray")
-"""Encodings that hold lists of pictures as their files."""
-
-
 def _axes_in_order(kind: pa.DataType) -> bool:
     axes = list(getattr(kind, "permutation", None) or [])
     return axes == sorted(axes)
@@ -178,14 +164,19 @@ def _check_type(column: Column, kind: pa.DataType) -> None:
     elif column.encoding == "json" and (pa.types.is_boolean(kind) or is_nested_json(kind)):
         fits = True
     elif is_list_of_bytes(kind):
-        fits = column.encoding in _OF_LISTS
+        fits = column.encoding in OF_LISTS
+    elif is_list_of_numbers(kind):
+        fits = parse_array(column.encoding) is not None
+    elif dtype is not None and is_number(kind):
+        fits = pa.types.is_integer(kind) == np.issubdtype(dtype, np.integer)
     elif column.encoding in ("str_int", "str_float") and not is_text(kind):
         fits = pa.types.is_integer(kind) if column.encoding == "str_int" else kind == pa.float64()
     else:
         fits = pa.from_numpy_dtype(dtype) == kind if dtype else is_bytes(kind) or is_text(kind)
     if not fits:
-        raise Unrepresentable("the requested encoding holds other values", column=column.name,
-                              expected=column.encoding, found=kind)  # fmt: skip
+        cast = f"--type {shlex.quote(f'{column.name}={np.dtype(dtype)}')}" if dtype is not None else ""
+        raise Unrepresentable("the requested encoding holds other values", column=column.name, expected=column.encoding,
+                              found=kind, advice=f"Cast the column first with {cast}." if cast else None)  # fmt: skip
 
 
 class MdsWriter(ShardWriter):
@@ -203,20 +194,26 @@ class MdsWriter(ShardWriter):
         marked = marked_columns(schema, options.nulls)
         self._marks = Marks({column.name: column for column in self._columns if column.name in marked})
         self._varying = [column for column in self._columns if column.size is None]
-        self._recoded = {column.name: (feature_of(schema.field(column.name)), column.encoding)
-                         for column in self._columns if column.name in schema.names
-                         and _is_recoded(schema.field(column.name), column.encoding)}  # fmt: skip
+        own = {column.name: column.encoding for column in self._columns if column.name in schema.names}
+        self._recoded = {name: Recoding(schema.field(name), encoding, name in (options.columns or {}))
+                         for name, encoding in own.items() if is_recoded(schema.field(name), encoding)}  # fmt: skip
+        self.encodes, self.encoded_columns = bool(self._recoded), frozenset(self._recoded)
         self._config = {
             **options.config(), "column_names": [c.name for c in self._columns],
             "column_encodings": [c.encoding for c in self._columns], "column_sizes": [c.size for c in self._columns],
         }  # fmt: skip
         self._header = json.dumps(self._config, sort_keys=True).encode()
-        self.takes_ranges, self.packs = self._out.takes_ranges and not self._recoded, self._out.packs
+        self.takes_ranges, self.packs = self._out.takes_ranges, self._out.packs
         self.sample_bytes = 4 * len(self._varying) + 4
         self.limit_bytes = min(options.most_bytes, MAX_BYTES)
         self._parts: list[ByteRanges] = []
         self._sizes: list[NDArray[np.int64]] = []
         self._samples = self._body = self._payload = self._held = 0
+
+    def encode(self, batch: pa.RecordBatch, first_row: int) -> pa.RecordBatch:
+        """Return rows with values in the encodings of their columns, where Arrow has no type for these."""
+        found = {name: recoding.values(batch.column(name), first_row) for name, recoding in self._recoded.items()}
+        return with_columns(batch, {batch.schema.get_field_index(name): column for name, column in found.items()})
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Append samples. Returns None: their offsets are known when the shard is closed.
@@ -232,7 +229,6 @@ class MdsWriter(ShardWriter):
         if not len(batch):
             return
         rows = {name: ranges.get(name) or batch.column(name) for name in batch.schema.names}
-        rows |= {name: self._in_encoding(name, batch.column(name)) for name in self._recoded}
         given = {**rows, **self._marks.marks(rows)} if self._marks.columns else rows
         self._refuse_nulls(given)
         values = {c.name: self._plain(c, given[c.name]) for c in self._columns}
@@ -256,18 +252,6 @@ class MdsWriter(ShardWriter):
         self._held += int(part.length[~part.in_file].sum())
         self._samples, self._body = self._samples + len(batch), total
         self._payload += int(sum(int(each.sum()) for each in length.values()))
-
-    def _in_encoding(self, name: str, column: pa.Array) -> pa.Array:
-        """Return values of another kind of column in the encoding that is asked for."""
-        feature, encoding = self._recoded[name]
-        found: list[bytes | str | None] = []
-        for row, value in enumerate(column.to_pylist()):
-            try:
-                _refuse_other_items(encoding, value)
-                found.append(None if value is None else encode_mds(encoding, _python_value(feature, value)))
-            except LadingError as error:
-                raise error.at(file=self._sink.path, column=name, row=self._samples + row) from None
-        return pa.array(found, pa.large_string() if encoding in TEXTS else pa.large_binary())
 
     def _refuse_nulls(self, given: Mapping[str, Values]) -> None:
         for name, values in given.items():
@@ -304,10 +288,10 @@ class MdsWriter(ShardWriter):
             try:
                 return given.cast(pa.large_binary()).cast(pa.large_string())
             except pa.ArrowInvalid as error:
-                as_bytes = shlex.quote("columns=" + json.dumps({column.name: "bytes"}))
                 raise Unrepresentable(
                     "invalid UTF-8 in a column of text", file=self._sink.path, column=column.name,
-                    expected=column.encoding, found=str(error), advice=f"Write bytes with --to-option {as_bytes}.",
+                    expected=column.encoding, found=str(error),
+                    advice=f"Write bytes with {columns_option(column.name, 'bytes')}.",
                 ) from None  # fmt: skip
         return _in_memory(column, given)
 
