@@ -750,20 +750,6 @@ def test_a_batch_of_a_byte_holds_a_sample(fmt: str, tmp_path: Path) -> None:
     assert pq.read_table(min((tmp_path / "out").glob("*.parquet"))).column("__key__").to_pylist() == list("abc")
 
 
-def test_bytes_that_become_text_are_not_verified(tmp_path: Path) -> None:
-    """They would be read back, and told as a fault of lading."""
-    pq.write_table(pa.table({"n": [1], "b": [b"x"]}), tmp_path / "s.parquet")
-    there = tmp_path / "out"
-    with pytest.raises(UsageError, match=r"column 'b': .*written as text.*Convert without verify=True"):
-        lading.convert(tmp_path / "s.parquet", there, format="jsonl", options={"bytes": "base64"}, verify=True)
-    assert not there.exists()
-    lading.convert(tmp_path / "s.parquet", there, format="jsonl", options={"bytes": "base64"})
-    lading.convert(tmp_path / "s.parquet", tmp_path / "n", format="jsonl", columns=["n"], verify=True,
-                   options={"bytes": "base64"})  # fmt: skip
-    with lading.open(there) as dataset:
-        assert list(dataset) == [{"n": 1, "b": "eA=="}]
-
-
 def test_types_that_no_type_holds_both_of_can_be_told(tmp_path: Path) -> None:
     source = tmp_path / "source"
     source.mkdir()

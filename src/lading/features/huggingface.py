@@ -30,7 +30,7 @@ from lading.arrow.views import byte_lengths, child_fields, is_bytes, is_text, pr
 from lading.errors import BadReference, DataError, LadingError, Unrepresentable, UsageError, errors_at
 from lading.features.encode import VIDEO_FIELDS
 from lading.features.items import is_interleaved_schema
-from lading.features.natural import known_feature
+from lading.features.natural import is_media_list, known_feature
 from lading.features.types import (
     NUMBER_TYPES,
     Array,
@@ -175,12 +175,13 @@ def media_schema(schema: pa.Schema) -> pa.Schema:
     and labels, stay as they are.
     """
     features = [known_feature(field) for field in schema]
-    if is_interleaved_schema(schema) or not any(isinstance(each, (*_MEDIA_FEATURES, ClassLabel)) for each in features):
+    items = [each.feature if isinstance(each, Sequence) else each for each in features]
+    if is_interleaved_schema(schema) or not any(isinstance(each, (*_MEDIA_FEATURES, ClassLabel)) for each in items):
         return schema
     before = huggingface_features(schema)
     fields, specs = [], {}
     for field, feature in zip(schema, features, strict=True):
-        kind = _MEDIA if is_bytes(field.type) and isinstance(feature, _MEDIA_FEATURES) else field.type
+        kind = _with_media(field.type, feature)
         fields.append(_with_kind(field, kind))
         spec_before, spec = before.get(field.name), _true_feature(kind, feature)
         if spec_before is not None and _has_extension(kind):  # arrays, where `datasets` is imported
@@ -189,6 +190,15 @@ def media_schema(schema: pa.Schema) -> pa.Schema:
             specs[field.name] = _renewed(spec_before, spec, kind)
     marks = {} if before else {BY_DEFAULT_KEY: b"true"}
     return pa.schema(fields, metadata={**(schema.metadata or {}), HUGGINGFACE_KEY: _as_metadata(specs), **marks})
+
+
+def _with_media(kind: pa.DataType, feature: Feature) -> pa.DataType:
+    """Return the type with media as datasets stores them; lists of bytes stay lists of bytes."""
+    if isinstance(feature, _MEDIA_FEATURES) and (is_bytes(kind) or is_media(kind)):
+        return _MEDIA
+    if isinstance(feature, Sequence) and is_media_list(kind):
+        return with_child_fields(kind, [kind.value_field.with_type(_with_media(kind.value_type, feature.feature))])
+    return kind
 
 
 def _true_feature(kind: pa.DataType, feature: Feature) -> dict[str, Any] | None:

@@ -16,7 +16,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lading.arrow.casts import decoded
-from lading.arrow.views import is_bytes, is_text, join, list_lengths, make_lists, present, with_child_fields
+from lading.arrow.views import (
+    is_bytes,
+    is_list_of_bytes,
+    is_text,
+    join,
+    list_lengths,
+    make_lists,
+    present,
+    with_child_fields,
+)
 from lading.errors import BadReference, DataError, Unrepresentable
 from lading.features.stored_values import MEDIA_TYPES, is_payload
 from lading.features.types import Bytes, Feature, Json, Text, Value, feature_of, tag_by_extension
@@ -24,6 +33,7 @@ from lading.features.types import Bytes, Feature, Json, Text, Value, feature_of,
 __all__ = [
     "EXTENSION_KEY",
     "extension_of",
+    "has_items",
     "has_natural_type",
     "in_natural_type",
     "is_meaning",
@@ -124,6 +134,11 @@ def is_media(kind: pa.DataType) -> bool:
 def is_media_list(kind: pa.DataType) -> bool:
     """Return whether a type is a list of Hugging Face's structs of bytes and a path."""
     return bool((pa.types.is_list(kind) or pa.types.is_large_list(kind)) and is_media(kind.value_type))
+
+
+def has_items(kind: pa.DataType) -> bool:
+    """Return whether a type is a list of bytes, or of Hugging Face's structs of bytes and a path."""
+    return is_list_of_bytes(kind) or is_media_list(kind)
 
 
 def natural_schema(schema: pa.Schema, *, typed: bool, nested: bool) -> pa.Schema:

@@ -934,7 +934,6 @@ class Written:
 
     Attributes:
         read_options: options that a reader needs and that the files do not store; the manifest stores them.
-        text_columns: columns of bytes that become text.
         reduced_columns: columns that are read back incompletely.
         needs_schema: these rows are restored exactly only with their columns, which the manifest stores. A format with
             `keeps_types=False` needs no mention.
@@ -942,7 +941,6 @@ class Written:
     """
 
     read_options: Mapping[str, Any] = field(default_factory=dict)
-    text_columns: Sequence[str] = ()
     reduced_columns: Sequence[str] = ()
     needs_schema: bool = False
     asked_fields: pa.Schema | None = None

@@ -23,7 +23,7 @@ __all__ = ["compare", "refuse_unverifiable"]
 
 
 def refuse_unverifiable(target: AnyFormat, spec: Conversion) -> None:
-    """Refuse to verify where bytes become text, or a column becomes less: the digests would always differ.
+    """Refuse to verify where a column becomes less: the digests would always differ.
 
     Raises:
         UsageError: names the column.
@@ -46,10 +46,6 @@ def refuse_unverifiable(target: AnyFormat, spec: Conversion) -> None:
                          column=lists[0], advice="Convert without --verify, or to Parquet, Arrow or tars, which keep "
                          "paths.")  # fmt: skip
     back = target.written(rows, target.write_options(spec.write.options or {}))
-    if back.text_columns:
-        raise UsageError("bytes that are written as text cannot be compared with those of the source",
-                         column=back.text_columns[0],
-                         advice="Convert without --verify, or to a format that holds bytes.")  # fmt: skip
     if back.reduced_columns:
         video = isinstance(feature_of(rows.field(back.reduced_columns[0])), Video)
         what = "videos for datasets are less than the structs" if video else "floats of fewer bits are less than those"

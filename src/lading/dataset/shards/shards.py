@@ -740,7 +740,8 @@ def options_like(shards: Shards, shard: int = 0) -> Mapping[str, Any]:
     """Options of writing under which the files of a copy are like a shard."""
     if not len(shards.listing):
         return {}
-    found = shards.fmt.options_like(shards.source(shard), shards.view)
+    source = replace(shards.source(shard), stored_schema=shards.members)
+    found = shards.fmt.options_like(source, shards.view)
     return {**manifest_options(shards.manifest, shards.fmt), **found}
 
 

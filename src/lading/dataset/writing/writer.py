@@ -525,7 +525,7 @@ class DatasetWriter:
                 raise UsageError("a file of no rows needs columns", file=self._destination, advice="Give a schema.")
             self.counts.update(lost_without_manifest(kind, schema))
         back = kind.format.written(schema, kind.options)
-        if len(schema) and (kind.view == "samples" or back.text_columns):
+        if len(schema) and kind.view == "samples":
             schema = kind.format.schema_read(schema, kind.options)
         options: dict[str, Any] = {}
         if self._members is not None or kind.restores(schema):

@@ -33,9 +33,10 @@ from lading.arrow.json_columns import is_nested_json
 from lading.arrow.views import is_text
 from lading.codecs import ENDINGS
 from lading.features.types import Json, feature_of
-from lading.formats.base import Format, FormatInfo, Recovered, ShardFile, Written
+from lading.formats.base import Format, FormatInfo, Recovered, ShardFile
+from lading.formats.jsonl.base64_values import becomes_base64
 from lading.formats.jsonl.reader import JSON_NAMES, JsonlReader, ReadOptions, is_json_name
-from lading.formats.jsonl.writer import JsonlWriter, WriteOptions, becomes_base64, check_schema
+from lading.formats.jsonl.writer import JsonlWriter, WriteOptions, check_schema
 from lading.formats.text_lines import open_text
 from lading.storage.base import Sink
 
@@ -51,6 +52,7 @@ class JsonlFormat(Format[ReadOptions, WriteOptions]):
         when_named=JSON_NAMES,
         read_options=ReadOptions,
         write_options=WriteOptions,
+        stores_structs=True,
         keeps_types=False,
         hive_partitions=True,
     )
@@ -93,21 +95,11 @@ class JsonlFormat(Format[ReadOptions, WriteOptions]):
         exact = (is_text, is_nested_json, pa.types.is_boolean, pa.types.is_int64, pa.types.is_float64, pa.types.is_null)
         return isinstance(feature_of(field), Json) or isinstance(kind, pa.JsonType) or any(is_a(kind) for is_a in exact)
 
-    def written(self, schema: pa.Schema, options: WriteOptions) -> Written:
-        """Return the columns of bytes as text with `bytes=base64`."""
-        as_text = options.bytes == "base64"
-        return Written(text_columns=[field.name for field in schema if as_text and becomes_base64(field)])
-
-    def schema_read(self, schema: pa.Schema, options: WriteOptions) -> pa.Schema:
-        """Return the schema with these columns as text."""
-        texts = self.written(schema, options).text_columns
-        fields = [pa.field(f.name, pa.string(), f.nullable) if f.name in texts else f for f in schema]
-        return pa.schema(fields, metadata=schema.metadata)
-
     def options_like(self, source: ShardFile, view: str) -> dict[str, Any]:
-        """Return the compression."""
+        """Return the compression, and base64 for columns of bytes that the manifest names."""
         wrap = open_text(source).entry.wrap
-        return {"compression": wrap} if wrap else {}
+        encoded = any(map(becomes_base64, source.stored_schema or ()))
+        return {**({"compression": wrap} if wrap else {}), **({"bytes": "base64"} if encoded else {})}
 
 
 FORMAT = JsonlFormat()

@@ -17,6 +17,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from lading.arrow import json_text
+from lading.arrow.casts import unregistered_type
 from lading.arrow.json_columns import build_column, column_type, kinds_of
 from lading.codecs import ENDINGS
 from lading.errors import (
@@ -30,8 +31,11 @@ from lading.errors import (
     without_frames,
 )
 from lading.features.items import split_rows
+from lading.features.stored_values import rows_schema
 from lading.formats.base import DEFAULT_SCAN, Recovered, Scan, ShardReader
 from lading.formats.jsonl.array import array_blocks, begins_array, elements
+from lading.formats.jsonl.base64_values import from_base64, holds_base64
+from lading.formats.stored_types import StoredTypes
 from lading.formats.text_lines import (
     BOM,
     MAX_TOLD,
@@ -43,6 +47,7 @@ from lading.formats.text_lines import (
     to_utf8,
     too_long,
 )
+from lading.storage.fetch import Fetcher
 from lading.storage.stores import without_query
 
 __all__ = ["JSON_NAMES", "JsonlReader", "ReadOptions", "is_json_name"]
@@ -112,10 +117,11 @@ class _Lines:
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """Documents, with the bytes of each line; `plain` as in `kinds_of`."""
+    """Documents, with the bytes and the number of each line; `plain` as in `kinds_of`."""
 
     documents: list[dict[str, Any]]
     size: NDArray[np.int64]
+    number: NDArray[np.int64]
     plain: bool
 
     def columns(self, names: Iterable[str]) -> Iterator[list[Any]]:
@@ -133,7 +139,7 @@ class _Rows:
 
     def part(self, start: int, stop: int) -> _Rows:
         """Return some of the rows."""
-        return _Rows(self.documents[start:stop], self.size[start:stop], self.plain)
+        return _Rows(self.documents[start:stop], self.size[start:stop], self.number[start:stop], self.plain)
 
 
 class _Survey:
@@ -184,19 +190,29 @@ def _slices(rows: _Rows, columns: int, max_rows: int, max_bytes: int) -> Iterato
 class JsonlReader(ShardReader):
     """An open file of JSON Lines.
 
+    Args:
+        file: the file.
+        decodes: whether bytes of a schema that `batches` and `read` are given are base64 texts in the file.
+
     Attributes:
         counts: reports of the last complete pass, by a short phrase.
     """
 
     declares_types = False
 
-    def __init__(self, file: TextFile) -> None:
-        self._file = file
+    def __init__(self, file: TextFile, *, decodes: bool = False) -> None:
+        self._file, self._decodes = file, decodes
         given = file.source.index
         metadata = {} if given is None else given.schema.metadata or {}
         self._index: pa.Table | None = given if _SCHEMA_KEY in metadata else None
         self._is_array = _ARRAY_KEY in metadata
         self._read_share = 0.0
+
+    def as_written(self, rows: pa.Schema, fetcher: Fetcher) -> ShardReader | None:
+        """Return a reader of bytes that were written as base64; None if rows need only a cast."""
+        if not any(map(holds_base64, rows)):
+            return None
+        return StoredTypes(JsonlReader(self._file, decodes=True), rows_schema(rows), self._file.path)
 
     @property
     def read_share(self) -> float:
@@ -539,7 +555,8 @@ class JsonlReader(ShardReader):
             at = next(i for i, value in enumerate(values) if odd in value)
             raise self._bad(lines, at, f"a name that is not valid Unicode ({odd!r})")
         self._refuse_repeated_names(lines, values)
-        return _Rows(values, np.fromiter(map(len, lines.texts), np.int64, len(lines.texts)), plain)
+        sizes = np.fromiter(map(len, lines.texts), np.int64, len(lines.texts))
+        return _Rows(values, sizes, lines.number, plain)
 
     def _refuse_many(self, fields: int, lines: _Lines) -> None:
         """Raise LimitExceeded for many fields, unless the lines have about as many values as rows times fields."""
@@ -578,10 +595,24 @@ class JsonlReader(ShardReader):
     def _batch(self, rows: _Rows, schema: pa.Schema) -> pa.RecordBatch:
         with errors_at(file=self._file.path):
             values = zip(schema, rows.columns(schema.names), strict=True)
-            columns = [build_column(field, found, self._file.path) for field, found in values]
+            columns = [build_column(field, self._stored(field, found, rows), self._file.path)
+                       for field, found in values]  # fmt: skip
         if columns:
             return pa.RecordBatch.from_arrays(columns, schema=schema)
         return _without_columns(len(rows.documents)).to_batches()[0]
+
+    def _stored(self, field: pa.Field, values: list[Any], rows: _Rows) -> list[Any]:
+        """Return values with the bytes that are base64 in the file."""
+        if not (self._decodes and holds_base64(field)):
+            return values
+        kind, found = unregistered_type(field.type), []
+        for row, value in enumerate(values):
+            try:
+                found.append(from_base64(value, kind))
+            except DataError as error:
+                error.message = f"line {rows.number[row]}: {error.message}"
+                raise error.at(column=field.name) from None
+        return found
 
 
 def _filled(codes: NDArray[np.uint8], begin: NDArray[np.int64], end: NDArray[np.int64]) -> NDArray[np.int64]:

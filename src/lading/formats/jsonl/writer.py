@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,12 +14,13 @@ from lading.arrow import json_text
 from lading.arrow.casts import unregistered, unregistered_type
 from lading.arrow.json_columns import is_nested_json
 from lading.arrow.references import is_ref
-from lading.arrow.views import is_bytes, is_list_of_bytes, is_text, join, total_bytes
+from lading.arrow.views import is_bytes, is_text, join, total_bytes
 from lading.errors import DataError, Unrepresentable, UsageError, errors_at
 from lading.features.items import ITEMS_ADVICE, is_interleaved_schema
-from lading.features.natural import is_media_list
-from lading.features.types import ClassLabel, Json, Text, Value, feature_of
+from lading.features.natural import has_items
+from lading.features.types import Json, feature_of
 from lading.formats.base import ShardFacts, ShardWriter
+from lading.formats.jsonl.base64_values import TEXTS, base64_texts, holds_base64
 from lading.formats.text_lines import (
     as_text,
     check_compression,
@@ -31,9 +31,8 @@ from lading.formats.text_lines import (
 )
 from lading.storage.base import Sink
 
-__all__ = ["JsonlWriter", "WriteOptions", "becomes_base64", "check_schema"]
+__all__ = ["JsonlWriter", "WriteOptions", "check_schema"]
 
-_LISTS_ADVICE = "Lists of media are kept by parquet, arrow, webdataset and mds."
 _BYTES_ADVICE = "Write bytes as base64 text with --to-option bytes=base64."
 
 
@@ -45,7 +44,8 @@ class WriteOptions:
         compression: Compression of the whole file: `gzip` (in members of some 128 KB), `zstd`, `bz2`, `xz`. By default
             none.
         compression_level: Level of the compression. By default that of the codec.
-        bytes: Columns of bytes are an `error`; or `base64` writes them as text, and they are read as text.
+        bytes: Columns of bytes are an `error`; or `base64` writes them as text, which is bytes again by the manifest.
+            Lists of bytes are always written in base64.
     """
 
     compression: str | None = None
@@ -133,18 +133,6 @@ def check_schema(schema: pa.Schema) -> None:
                                   column="binary_content", advice=ITEMS_ADVICE)  # fmt: skip
 
 
-_TEXTS = (Text, Value, ClassLabel)
-
-
-def becomes_base64(field: pa.Field) -> bool:
-    """Return whether a column holds bytes that are not text, in a dictionary or not."""
-    kind = unregistered_type(field.type)
-    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
-    if is_bytes(kind) or is_ref(kind):
-        return not isinstance(feature_of(field), (Json, *_TEXTS))
-    return bool(pa.types.is_fixed_size_binary(kind))
-
-
 def _texts_of(field: pa.Field, *, base64_too: bool) -> Callable[[pa.Array], pa.LargeStringArray]:
     """Return the function from values of a field to JSON texts; registered extension types use their storage."""
     stored = unregistered_type(field.type)
@@ -161,20 +149,18 @@ def _plain_texts_of(field: pa.Field, *, base64_too: bool) -> Callable[[pa.Array]
     plain = kind.value_type if pa.types.is_dictionary(kind) else kind
     if isinstance(kind, pa.JsonType) or (isinstance(feature, Json) and (is_text(plain) or is_bytes(plain))):
         return _json_texts
-    if is_text(plain) or (is_bytes(plain) and isinstance(feature, _TEXTS)):
+    if is_text(plain) or (is_bytes(plain) and isinstance(feature, TEXTS)):
         return _string_texts
-    if becomes_base64(field):
-        if base64_too:
-            return _base64_texts
+    if holds_base64(field):
+        if base64_too or has_items(kind):
+            return base64_texts
         raise Unrepresentable("JSON cannot hold bytes", found=kind, advice=_BYTES_ADVICE)
     if pa.types.is_integer(plain) or pa.types.is_boolean(plain) or pa.types.is_null(plain):
         return _number_texts
     if pa.types.is_floating(plain):
         return _float_texts
     if not is_nested_json(kind):
-        lists = is_list_of_bytes(kind) or is_media_list(kind)
-        raise Unrepresentable("JSON cannot hold this type exactly", found=kind,
-                              advice=_LISTS_ADVICE if lists else None)  # fmt: skip
+        raise Unrepresentable("JSON cannot hold this type exactly", found=kind)
     return _nested_texts
 
 
@@ -192,13 +178,6 @@ def _float_texts(column: pa.Array) -> pa.LargeStringArray:
 
 def _nested_texts(column: pa.Array) -> pa.LargeStringArray:
     return pa.array(map(json_text.dumps, column.to_pylist()), pa.large_string())
-
-
-def _base64_texts(column: pa.Array) -> pa.LargeStringArray:
-    values = without_dictionary(column).to_pylist()
-    return pa.array(
-        ["null" if value is None else f'"{base64.b64encode(value).decode()}"' for value in values], pa.large_string()
-    )
 
 
 def _json_texts(column: pa.Array) -> pa.LargeStringArray:

@@ -20,21 +20,16 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from lading.arrow import json_text
-from lading.arrow.views import is_list_of_bytes, list_lengths, make_lists, present
+from lading.arrow.views import list_lengths, make_lists, present
 from lading.content.media_info import media_info
 from lading.errors import DataError
-from lading.features.natural import is_media, is_media_list
+from lading.features.natural import has_items, is_media
 
-__all__ = ["folded", "has_items", "item_members", "list_member", "members_schema", "with_items"]
+__all__ = ["folded", "item_members", "list_member", "members_schema", "with_items"]
 
 _ENDINGS = {"jpeg": "jpg", "tiff": "tif", "matroska": "mkv"}
 """Endings that differ from the name of the format."""
 _UNKNOWN = "bin"
-
-
-def has_items(kind: pa.DataType) -> bool:
-    """Return whether a type is a list of bytes, or of Hugging Face's structs of bytes and a path."""
-    return is_list_of_bytes(kind) or is_media_list(kind)
 
 
 def list_member(name: str) -> str:
