@@ -214,6 +214,8 @@ class ReadOptions:
         interleaved: Names of fields and policies for interleaved data. Refused where the data are not interleaved.
         fields: Passthrough columns to keep, as in InterleavedOptions.
         regroup: Join the rows of a sample, or the members of a key in tars, wherever they are in the shard.
+        lists: Columns of lists whose items are members of tars, such as image for image.0.jpg, image.1.png and, if it
+            is there, image.json. Tars with a manifest of lading's need no such names.
         max_batch_bytes: Payload of a batch, where batches are asked for without a limit.
         on_materialize_error: Where payload is unavailable, and batches are asked for without a policy: error, warn,
             drop_row or drop_sample.
@@ -238,6 +240,7 @@ class ReadOptions:
     interleaved: InterleavedOptions | None = None
     fields: Sequence[str] | None = None
     regroup: bool = field(default=False, metadata=cli("--regroup"))
+    lists: Sequence[str] = field(default=(), metadata=cli("--lists", NAMES, repeatable=True))
     max_batch_bytes: int | str | None = None
     on_materialize_error: OnError | None = None
     roots: Sequence[str | os.PathLike[str]] = field(
@@ -278,8 +281,8 @@ class ReadOptions:
             if not isinstance(value, kind) and (value is not None or kind is Limits):
                 expected = f"{name}: {'a dict' if kind is Mapping else kind.__name__}"
                 raise UsageError("an argument has the wrong type", expected=expected, found=repr(value)[:80])
-        if self.fields is not None and (isinstance(self.fields, str) or not isinstance(self.fields, Collection)):
-            raise UsageError("fields are a list of names", found=repr(self.fields)[:80])
+        _refuse_no_names("fields", self.fields)
+        _refuse_no_names("lists", self.lists)
         if not isinstance(self.regroup, bool):
             raise UsageError("neither true nor false", expected="true or false", found=f"regroup={self.regroup!r:.80}")
         _refuse_unknown_policy(self.on_materialize_error or "error", get_args(OnError))
@@ -553,6 +556,11 @@ def parse_shard_size(shard_size: int | str, *, advice: str | None = None) -> int
         raise UsageError("a shard needs a size", expected="1 byte or more", found=f"shard_size={shard_size!r}",
                          advice=advice)  # fmt: skip
     return size
+
+
+def _refuse_no_names(option: str, value: object) -> None:
+    if value is not None and (isinstance(value, str) or not isinstance(value, Collection)):
+        raise UsageError(f"{option} are a list of names", found=repr(value)[:80])
 
 
 def _refuse_unknown_policy(word: str, known: Collection[str]) -> None:

@@ -32,8 +32,8 @@ _OF_DOCUMENTS = {
     "sample_id_field",
 }  # fmt: skip
 """Options of `InterleavedOptions`."""
-_LISTS = {"fields", "per-image-fields", "per-text-fields", "per-item-fields"}
-"""Those of them that take names."""
+_LISTS = {"fields", "lists", "per-image-fields", "per-text-fields", "per-item-fields"}
+"""Options that take names."""
 
 
 def names_value(names: Sequence[str]) -> str:

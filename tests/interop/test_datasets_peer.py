@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 import lading
@@ -85,3 +86,26 @@ def test_json_is_json_wherever_it_lies(datasets: object, tmp_path: Path) -> None
     assert list(saved) == rows
     with lading.open(tmp_path / "saved") as dataset:
         assert list(dataset) == rows
+
+
+@pytest.mark.parametrize("fmt", ["jsonl", "webdataset"])
+def test_lists_of_pictures_stay_lists_of_images(datasets: object, tmp_path: Path, fmt: str) -> None:
+    features = datasets.Features({"images": datasets.List(datasets.Image()), "n": datasets.Value("int64")})
+    rows = [{"images": [{"bytes": b"\xff\xd8", "path": "a.jpg"}], "n": 1}, {"images": [], "n": 2}]
+    datasets.Dataset.from_list(rows, features).to_parquet(tmp_path / "in.parquet")
+    lading.convert(tmp_path / "in.parquet", tmp_path / fmt, format=fmt)
+    lading.convert(tmp_path / fmt, tmp_path / "back", format="parquet")
+    assert lading.diff(tmp_path / "in.parquet", tmp_path / "back").equal
+    [file] = (tmp_path / "back").glob("*.parquet")
+    found = datasets.Dataset.from_parquet(str(file), cache_dir=str(tmp_path / "cache"))
+    assert found.features == features
+    assert list(found.cast_column("images", datasets.List(datasets.Image(decode=False)))) == rows
+
+
+def test_objects_in_base64_are_objects(datasets: object, tmp_path: Path) -> None:
+    kind = pa.list_(pa.struct([("bytes", pa.binary()), ("path", pa.string())]))
+    with lading.writer(tmp_path / "new", format="jsonl") as writer:
+        writer.write_batch(pa.table({"images": pa.array([[{"bytes": b"\xff\xd8", "path": "a.jpg"}], []], kind)}))
+    [file] = (tmp_path / "new").glob("*.jsonl")
+    found = datasets.Dataset.from_json(str(file), cache_dir=str(tmp_path / "cache"))
+    assert found["images"][:] == [[{"bytes": "/9g=", "path": "a.jpg"}], []]

@@ -147,3 +147,17 @@ def _picture(kind: str, colour: str) -> bytes:
     file = io.BytesIO()
     Image.new("RGB", (5, 4), colour).save(file, kind)
     return file.getvalue()
+
+
+def test_lists_of_pictures_in_both_directions(tmp_path: Path) -> None:
+    picture = io.BytesIO()
+    Image.new("RGB", (2, 2)).save(picture, "PNG")
+    items = {f"image.{number}.png": picture.getvalue() for number in range(11)}
+    with webdataset.TarWriter(str(tmp_path / "w.tar")) as writer:
+        writer.write({"__key__": "a", "txt": "11", **items})
+    rows = lading.open(tmp_path / "w.tar", lists=["image"]).with_decode(False)
+    assert [row["image"] for row in rows] == [[*items.values()]]
+    lading.convert(tmp_path / "w.tar", tmp_path / "out", format="webdataset", lists=["image"])
+    [sample] = webdataset.WebDataset(str(next((tmp_path / "out").glob("*.tar"))), shardshuffle=False).decode("pil")
+    assert sample["image.json"] == [*items]
+    assert {sample[name].size for name in items} == {(2, 2)}

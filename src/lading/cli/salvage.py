@@ -51,8 +51,9 @@ def salvage(
         from lading.jobs import salvage as job
 
         read = reading()
-        if read.pop("schema_overrides", None):
-            raise UsageError("a salvage keeps columns as they are", found="--type", advice="Convert what was saved.")
+        for name, flag in (("schema_overrides", "--type"), ("lists", "--lists")):
+            if read.pop(name, None):
+                raise UsageError("a salvage keeps columns as they are", found=flag, advice="Convert what was saved.")
         renamed = {"format": "source_format", "options": "source_options"}
         with watching(out.err, "salvaging") as report:
             saved = job.salvage(

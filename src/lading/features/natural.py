@@ -42,6 +42,7 @@ __all__ = [
     "is_number",
     "known_feature",
     "lacks_extension",
+    "list_of_member",
     "member_name",
     "natural_schema",
     "paths_left_out",
@@ -59,6 +60,7 @@ _SHORT = r"\A(?:0|-?[1-9][0-9]{0,17})\z"
 _LONG = r"\A-?[1-9][0-9]{18}\z"
 _WHOLE_NUMBER = re.compile(rb"0|-?[1-9][0-9]{0,18}")
 _LIMITS = np.iinfo(np.int64)
+_ITEM = re.compile(r"(.+)\.[0-9]+\.[^.]+")
 _SHOWN = 40
 _ANY_IMAGE = ("image", "img")
 """Names of members that say that they are images, but not of which format."""
@@ -122,6 +124,12 @@ def member_name(field: pa.Field) -> str:
     """
     extension = (field.metadata or {}).get(EXTENSION_KEY, b"").decode()
     return f"{field.name}.{extension}" if extension else str(field.name)
+
+
+def list_of_member(name: str) -> str | None:
+    """Return the list that a member of a tar is an item of, as `image` for `image.0.jpg`; None for other members."""
+    found = _ITEM.fullmatch(name)
+    return found and found[1]
 
 
 def is_media(kind: pa.DataType) -> bool:

@@ -477,6 +477,14 @@ class ShardReader(ABC):
         """Give only these rows from now on, as rows 0, 1, …; return False if the reader cannot do that."""
         return False
 
+    def as_asked(self, fetcher: Fetcher) -> ShardReader | None:
+        """Return a reader of columns that options of reading ask for, and that need values; None if there are none.
+
+        Args:
+            fetcher: reads references.
+        """
+        return None
+
     def as_written(self, rows: pa.Schema, fetcher: Fetcher) -> ShardReader | None:
         """Return a reader of the rows that were written, with these columns; None if rows need only a cast.
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from lading.arrow.views import total_bytes
 from lading.formats.base import DEFAULT_SCAN, Scan, ShardReader
+from lading.storage.fetch import Fetcher
 
 __all__ = ["selected_rows"]
 
@@ -78,6 +79,16 @@ class _SelectedRows(ShardReader):
             size = sum(total_bytes(batch) for batch in table.to_batches())
             count = min(4 * count, max(1, max_bytes * table.num_rows // max(size, 1)))
             yield table
+
+    def as_asked(self, fetcher: Fetcher) -> ShardReader | None:
+        """Return the same rows of the reader that options ask for."""
+        reader = self._reader.as_asked(fetcher)
+        return None if reader is None else _SelectedRows(reader, self._rows, self._window_rows)
+
+    def as_written(self, rows: pa.Schema, fetcher: Fetcher) -> ShardReader | None:
+        """Return the same rows as they were written."""
+        reader = self._reader.as_written(rows, fetcher)
+        return None if reader is None else _SelectedRows(reader, self._rows, self._window_rows)
 
     def close(self) -> None:
         """Close the reader."""

@@ -90,7 +90,7 @@ def open_view(  # noqa: PLR0913, PLR0917 - what a dataset knows of its shards
             raise UsageError("packed items have no columns of partitions", file=source.path, advice=WITHOUT_PARTITIONS)
         reader = with_partition(reader, source.partition, source.path)
     if view == "samples":
-        given = reader if members is None else _restoring(reader, fetcher, members, source.path)
+        given = _restoring(reader, fetcher, members, source.path)
         return SamplesView(selected_rows(given, rows), remote=is_remote(source.store))
     if reader.member_reader is not None:
         return TarDocuments(reader.member_reader, fetcher, source, interleaved, schema)
@@ -103,8 +103,10 @@ def open_view(  # noqa: PLR0913, PLR0917 - what a dataset knows of its shards
     return ItemsView(grouped(items) if interleaved.regroup else items, source.place, interleaved, follower, fetcher)
 
 
-def _restoring(reader: ShardReader, fetcher: Fetcher, rows: pa.Schema, path: str) -> ShardReader:
+def _restoring(reader: ShardReader, fetcher: Fetcher, rows: pa.Schema | None, path: str) -> ShardReader:
     """Return a reader that restores the original rows of a shard that stores them in another form."""
+    if rows is None:
+        return reader.as_asked(fetcher) or reader
     if reader.document_reader is not None:
         return RowsOfDocuments(reader.document_reader, rows)
     return reader.as_written(rows, fetcher) or StoredTypes(reader, rows_schema(rows), path)

@@ -82,7 +82,8 @@ class ConversionJob:
 
     def copies(self, shards: Shards) -> bool:
         """Whether samples become samples of the same format, and nothing changes."""
-        kept = self.keeps_columns(shards) and not self.chooses and shards.types is None
+        as_they_are = shards.types is None and not shards.format_options.get("lists")
+        kept = self.keeps_columns(shards) and not self.chooses and as_they_are
         return kept and shards.format == get_format(self.write.format).name and shards.view == "samples"
 
     def of(self, source: Source, read: ReadOptions, before: tuple[Step, ...]) -> ConversionJob:

@@ -100,6 +100,7 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
     interleaved: InterleavedOptions | None = None,
     fields: Sequence[str] | None = None,
     regroup: bool = False,
+    lists: Sequence[str] = (),
     roots: Sequence[str | os.PathLike[str]] = (),
     hive_partitioning: bool = True,
     stores: Stores | None = None,
@@ -189,6 +190,7 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
         interleaved: names of fields and policies for interleaved data.
         fields: passthrough columns of documents to keep, as for `lading.open`.
         regroup: join the rows or members of a sample wherever they are in the shard, as for `lading.open`.
+        lists: columns of lists whose items are members of tars, as for `lading.open`.
         roots: folders that references may point into, besides the folders of the source.
         hive_partitioning: take folders such as `year=2023` for columns of the rows in them.
         stores: which store serves which URL.
@@ -224,7 +226,7 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
         "",
         ReadOptions(
             format=source_format, split=split, config=config, view=view, options=source_options,
-            interleaved=interleaved, fields=fields, regroup=regroup, roots=roots, schema=schema,
+            interleaved=interleaved, fields=fields, regroup=regroup, lists=lists, roots=roots, schema=schema,
             schema_overrides=schema_overrides, hive_partitioning=hive_partitioning, stores=stores,
             on_bad_shard=on_bad_shard, limits=limits,
         ),

@@ -105,16 +105,3 @@ def test_what_is_not_base64_names_the_line(wrong: str) -> None:
 def test_values_of_another_shape_are_refused(wrong: str) -> None:
     error = refused(pa.list_(MEDIA), f'{{"images": {wrong}}}')
     assert error.message == "a value does not fit the type of its column"
-
-
-def test_lists_of_pictures_are_lists_of_images_for_datasets(tmp_path: Path) -> None:
-    datasets = pytest.importorskip("datasets")
-    features = datasets.Features({"images": datasets.List(datasets.Image())})
-    rows = [{"images": [{"bytes": b"\xff\xd8", "path": "a.jpg"}]}, {"images": []}]
-    datasets.Dataset.from_list(rows, features).to_parquet(tmp_path / "in.parquet")
-    for number, fmt in enumerate(("jsonl", "webdataset")):
-        lading.convert(tmp_path / "in.parquet", tmp_path / fmt, format=fmt)
-        lading.convert(tmp_path / fmt, tmp_path / f"{number}", format="parquet")
-        [file] = (tmp_path / f"{number}").glob("*.parquet")
-        assert datasets.Features.from_arrow_schema(pq.read_schema(file)) == features
-        assert lading.diff(tmp_path / "in.parquet", file.parent).equal

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 import io
+import shutil
 import tarfile
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,7 @@ from PIL import Image
 
 import lading
 from lading.arrow import json_text
-from lading.errors import DataError, LimitExceeded, Unrepresentable
+from lading.errors import DataError, LimitExceeded, Unrepresentable, UsageError
 from lading.formats.webdataset.media_lists import folded
 from lading.storage.memory import MemoryStore
 from lading.storage.stores import Stores
@@ -122,3 +124,122 @@ def test_lists_that_would_make_the_index_nearly_empty_are_refused(tmp_path: Path
     rows = [[b"x"]] * 5000 + [[b"x"] * 2000]
     with pytest.raises(LimitExceeded, match="tar_cells"):
         lading.convert(source(tmp_path, pa.list_(pa.binary()), rows), tmp_path / "out", format="webdataset")
+
+
+# Lists that the caller names, in tars without a manifest
+
+
+PLAIN = [
+    ("a.image.1.png", PNG),
+    ("a.image.0.jpg", JPEG),
+    ("a.txt", b"two"),
+    ("b.txt", b"none"),
+    ("c.image.0.jpg", JPEG),
+    ("c.image.json", b'[null, "image.0.jpg"]'),
+    ("d.image.json", b"[]"),
+]
+LISTS = [[JPEG, PNG], None, [None, JPEG], []]
+
+
+def plain_tar(folder: Path, *members: tuple[str, bytes], name: str = "plain.tar") -> Path:
+    (folder / name).write_bytes(tar_of(*members))
+    return folder / name
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+def test_members_become_the_lists_that_are_named(compressed: bool, tmp_path: Path) -> None:
+    tar = plain_tar(tmp_path, *PLAIN)
+    if compressed:
+        tar = tmp_path / "plain.tar.gz"
+        tar.write_bytes(gzip.compress((tmp_path / "plain.tar").read_bytes()))
+    with lading.open(tar, lists=["image"]) as dataset:
+        assert dataset.schema.names == ["__key__", "image", "txt"]
+        assert [image and image.format for image in dataset[2]["image"]] == [None, "JPEG"]
+        stored = dataset.with_decode(False)
+        assert [row["image"] for row in stored] == [stored[i]["image"] for i in range(4)] == LISTS
+        assert [row["__key__"] for row in dataset.where("len(image) == 2")] == ["a", "c"]
+        assert [batch.schema.names for batch in dataset.select("txt").batches()] == [["__key__", "txt"]]
+        assert [batch["__key__"] for batch in lading.loader(stored, batch_size=3)] == [["a", "b", "c"], ["d"]]
+
+
+@pytest.mark.parametrize("fmt", ["parquet", "webdataset", "jsonl"])
+def test_lists_that_are_named_are_converted(fmt: str, tmp_path: Path) -> None:
+    tar = plain_tar(tmp_path, *PLAIN)
+    lading.convert(tar, tmp_path / "out", format=fmt, lists=["image"], verify=True)
+    assert [row["image"] for row in lading.open(tmp_path / "out").with_decode(False)] == LISTS
+    assert lading.digest(tmp_path / "out") == lading.digest(tar, lists=["image"])
+
+
+def test_written_tars_without_their_manifest_keep_paths_and_digest(tmp_path: Path) -> None:
+    rows = [{"Images": [{"bytes": JPEG, "path": "a.jpg"}, None], "n": "x"}, {"Images": None, "n": "y"}]
+    table = pa.Table.from_pylist(rows, pa.schema([("Images", pa.list_(MEDIA)), ("n", pa.string())]))
+    pq.write_table(table.add_column(0, "__key__", [["a", "b"]]), tmp_path / "in.parquet")
+    lading.convert(tmp_path / "in.parquet", tmp_path / "out", format="webdataset")
+    shutil.rmtree(tmp_path / "out" / "_lading")
+    [batch] = lading.open(tmp_path / "out", lists=["images"]).batches()
+    assert batch.column("images").to_pylist() == [row["Images"] for row in rows]
+
+
+def test_shards_without_the_members_have_no_such_column(tmp_path: Path) -> None:
+    folder = tmp_path / "two"
+    folder.mkdir()
+    plain_tar(folder, ("a.txt", b"x"), name="0.tar")
+    plain_tar(folder, ("b.image.0.png", PNG), ("c.image.json", b"[]"), name="1.tar")
+    dataset = lading.open(folder, lists=["image"]).with_decode(False)
+    assert [row.get("image") for row in dataset] == [None, [PNG], []]
+    plain_tar(folder, ("d.image.json", b"[]"), ("e.image.json", b"[null]"), name="2.tar")
+    lading.convert(folder, tmp_path / "out", format="parquet", lists=["image"])
+    found = [row["image"] for row in lading.open(tmp_path / "out").with_decode(False)]
+    assert found == [None, [PNG], [], [], [None]]
+
+
+def test_copies_of_plain_tars_take_lists_too(tmp_path: Path) -> None:
+    lading.convert(plain_tar(tmp_path, *PLAIN), tmp_path / "copy", format="webdataset")
+    with lading.open(tmp_path / "copy", lists=["image"]).with_decode(False) as dataset:
+        assert dataset.schema.names == ["__key__", "image", "txt"]
+        assert [row["image"] for row in dataset] == LISTS
+
+
+@pytest.mark.parametrize(
+    "members, message",
+    [
+        ([("image.0.jpg", b""), ("image.2.jpg", b"")], "not numbered 0, 1, 2 …; expected 2 items without a gap"),
+        ([("image.0.jpg", b""), ("image.0.png", b"")], "not numbered 0, 1, 2 …"),
+        ([("image.0.jpg", b""), ("image.json", b"[]")], "a member is not in the list of items"),
+        ([("image.json", b'["image.0.jpg"]'), ("image.1.jpg", b"")], "no member"),
+    ],
+)
+def test_lists_that_do_not_fit_name_the_sample(members: list[tuple[str, bytes]], message: str, tmp_path: Path) -> None:
+    tar = plain_tar(tmp_path, ("good.image.0.jpg", JPEG), *((f"bad.{name}", data) for name, data in members))
+    dataset = lading.open(tar, lists=["image"])
+    for read in (lambda: list(dataset.batches()), lambda: dataset[1]):
+        with pytest.raises(DataError, match=message) as caught:
+            read()
+        assert (caught.value.file, caught.value.sample, caught.value.column) == (str(tar), "bad", "image")
+
+
+@pytest.mark.parametrize(
+    "lists, message",
+    [
+        (["img"], "no such list of members; expected audio, image, found lists='img'"),
+        (["txt"], "a member has the name of the list"),
+        ("image", "lists are a list of names"),
+        (["image", "image"], "lists must be different names"),
+    ],
+)
+def test_names_that_are_no_lists(lists: Any, message: str, tmp_path: Path) -> None:
+    tar = plain_tar(tmp_path, *PLAIN, ("e.audio.0.wav", b""))
+    with pytest.raises(UsageError, match=message):
+        lading.open(tar, lists=lists)
+
+
+def test_lists_of_other_sources_are_refused(tmp_path: Path) -> None:
+    tar = plain_tar(tmp_path, *PLAIN)
+    with pytest.raises(UsageError, match="lists of members apply to samples"):
+        lading.open(tar, view="interleaved", lists=["image"])
+    lading.convert(tar, tmp_path / "out", format="webdataset", lists=["image"])
+    assert lading.open(tmp_path / "out", lists=["image"]).schema.names == ["__key__", "image", "txt"]
+    with pytest.raises(UsageError, match="no such list of members; expected image, found lists='txt'"):
+        lading.open(tmp_path / "out", lists=["txt"])
+    with pytest.raises(DataError, match="column 'image': not a list of items"):
+        lading.open(plain_tar(tmp_path, ("a.image.json", b"{}"), name="b.tar"), lists=["image"])

@@ -697,9 +697,11 @@ def _found_schema(shards: Shards) -> pa.Schema:
 
 
 def _fits_manifest(shards: Shards) -> bool:
-    """Whether a manifest says the columns in this view."""
+    """Whether a manifest says the columns in this view; it does not if options make lists of them."""
     manifest = shards.manifest
-    return manifest is not None and (manifest.view, manifest.format) == (shards.view, shards.format)
+    if manifest is None or shards.format_options.get("lists"):
+        return False
+    return (manifest.view, manifest.format) == (shards.view, shards.format)
 
 
 def _schemas(shards: Shards, looked_at: Iterable[int]) -> Iterator[pa.Schema]:

@@ -53,6 +53,7 @@ from lading.errors import (
     UsageError,
     errors_at,
 )
+from lading.features.natural import list_of_member
 from lading.formats.base import AnyFormat, ShardFile
 from lading.formats.documents import is_documents
 from lading.formats.hive_partitions import WITHOUT_PARTITIONS
@@ -148,6 +149,7 @@ def open_dataset(  # noqa: PLR0913 - one argument a decision of the user; all bu
     interleaved: InterleavedOptions | None = None,
     fields: Sequence[str] | None = None,
     regroup: bool = False,
+    lists: Sequence[str] = (),
     max_batch_bytes: int | str | None = None,
     on_materialize_error: OnError | None = None,
     roots: Sequence[str | os.PathLike[str]] = (),
@@ -180,6 +182,8 @@ def open_dataset(  # noqa: PLR0913 - one argument a decision of the user; all bu
         fields: passthrough columns of documents to keep, beside the reserved ones; absent columns are nulls. Fields
             that conditions, orders, splits and joins need are read too, and dropped behind these steps.
         regroup: join the rows of a `sample_id`, or the members of a key in tars, wherever they are in the shard.
+        lists: columns of lists whose items are members of tars: `["image"]` for `image.0.jpg`, `image.1.png` … and, if
+            it is there, `image.json`. Tars with a manifest of lading's need no such names.
         max_batch_bytes: payload of a batch, for `batches` without a limit of its own.
         on_materialize_error: for a row whose payload is unavailable, for `batches` and `write` without a policy of
             their own: `error`, `warn`, `drop_row` or `drop_sample`.
@@ -211,9 +215,9 @@ def open_dataset(  # noqa: PLR0913 - one argument a decision of the user; all bu
     stores = Stores.of(stores, with_cache(storage_options, cache_dir, cache_limit))
     read = ReadOptions(
         format=format, split=split, config=config, view=view, options=options, interleaved=interleaved, fields=fields,
-        regroup=regroup, max_batch_bytes=max_batch_bytes, on_materialize_error=on_materialize_error, roots=roots,
-        schema=schema, schema_overrides=schema_overrides, hive_partitioning=hive_partitioning, stores=stores,
-        on_bad_shard=on_bad_shard, mmap=mmap, limits=limits,
+        regroup=regroup, lists=lists, max_batch_bytes=max_batch_bytes, on_materialize_error=on_materialize_error,
+        roots=roots, schema=schema, schema_overrides=schema_overrides, hive_partitioning=hive_partitioning,
+        stores=stores, on_bad_shard=on_bad_shard, mmap=mmap, limits=limits,
     )  # fmt: skip
     return _dataset(listed_once(source), read)
 
@@ -304,6 +308,10 @@ def _open(source: Source, read: ReadOptions) -> Shards:
     if told == "samples":  # where nothing tells the view, no sample is there that they would not be for
         _refuse_for_samples(read, fmt)
         _refuse_absent_types(shards)
+        _refuse_absent_lists(shards)
+    elif shards.view == "interleaved" and shards.format_options.get("lists"):
+        raise UsageError("lists of members apply to samples, and these are documents", found=f"lists={[*read.lists]}",
+                         advice="Take rows as samples with --view samples.")  # fmt: skip
     if shards.target is not None and shards.view == "interleaved":
         for name in ("sample_id", "position"):
             if name not in shards.target.names:
@@ -382,6 +390,21 @@ def _refuse_absent_types(shards: Shards) -> None:
         raise UsageError("no such column", expected=", ".join(known), found=repr(min(absent)))
 
 
+def _refuse_absent_lists(shards: Shards) -> None:
+    """Raise UsageError for a list of members that no shard has."""
+    absent = {*shards.format_options.get("lists", ())}
+    known: set[str] = set()
+    for number in range(len(shards.listing)):
+        if not absent:
+            return
+        names = shards.open_shard(number).schema().names
+        known |= {each for each in map(list_of_member, names) if each is not None}
+        absent -= {*names}
+    if absent:
+        raise UsageError("no such list of members", expected=", ".join(sorted(known)) or "members such as image.0.jpg",
+                         found=f"lists={min(absent)!r}")  # fmt: skip
+
+
 def _refuse_for_samples(read: ReadOptions, fmt: AnyFormat) -> None:
     """Raise UsageError for options of documents where rows are samples."""
     usual, interleaved = InterleavedOptions(), read.interleaved
@@ -426,6 +449,7 @@ def shards_of(
             **({} if read.mmap or not _has_option(fmt, "mmap") else {"mmap": False}),
             **({"roots": roots} if roots and _has_option(fmt, "roots") else {}),
             **({"regroup": True} if read.regroup and _has_option(fmt, "regroup") else {}),
+            **({"lists": tuple(read.lists)} if read.lists else {}),
             **manifest_options(manifest, fmt),
             **options,
         },

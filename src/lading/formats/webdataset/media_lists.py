@@ -6,12 +6,14 @@
 
 Of items with a path (Hugging Face's struct), the list has `{"bytes": "images.0.jpg", "path": "a.jpg"}`. The list tells
 an empty one from a null, which has no member.
+
+Tars of other writers may lack the member that lists the items. Then the items are numbered from 0, without a gap, and a
+sample without items has a null.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -22,11 +24,15 @@ from numpy.typing import NDArray
 from lading.arrow import json_text
 from lading.arrow.views import list_lengths, make_lists, present
 from lading.content.media_info import media_info
-from lading.errors import DataError
-from lading.features.natural import has_items, is_media
+from lading.errors import DataError, errors_at
+from lading.features.natural import has_items, is_media, list_of_member
+from lading.features.stored_values import MEDIA_TYPES
+from lading.features.types import Sequence, feature_of, with_feature
 
-__all__ = ["folded", "item_members", "list_member", "members_schema", "with_items"]
+__all__ = ["folded", "item_members", "list_member", "members_schema", "with_items", "with_list"]
 
+_MEDIA = pa.struct([("bytes", pa.large_binary()), ("path", pa.string())])
+_WITHOUT_LISTS = "To read the members as columns of their own, leave out --lists."
 _ENDINGS = {"jpeg": "jpg", "tiff": "tif", "matroska": "mkv"}
 """Endings that differ from the name of the format."""
 _UNKNOWN = "bin"
@@ -39,8 +45,37 @@ def list_member(name: str) -> str:
 
 def item_members(name: str, members: Iterable[str]) -> list[str]:
     """Return those members that are items of a column."""
-    pattern = re.compile(rf"{re.escape(name)}\.[0-9]+\.[^.]+")
-    return [member for member in members if pattern.fullmatch(member)]
+    return [member for member in members if list_of_member(member) == name]
+
+
+def with_list(schema: pa.Schema, name: str, listed: Iterable[bytes | None]) -> pa.Schema:
+    """Return the columns of a tar with a list in place of its members; the same columns if it has no such members.
+
+    Items are bytes, structs if `listed` has their paths, and nulls if there are none. If the names of all items say
+    that they are images, say, the column says so too.
+
+    Args:
+        schema: a column a member.
+        name: name of the list.
+        listed: the members that list the items; read up to the first item.
+
+    Raises:
+        DataError: a member is not such a list.
+    """
+    items = item_members(name, schema.names)
+    members = [member for member in schema.names if member in items or member == list_member(name)]
+    if not members:
+        return schema
+    entries = (entry for text in listed if text is not None for entry in _listed(text))
+    first = next((entry for entry in entries if entry is not None), None)
+    kind = _MEDIA if isinstance(first, dict) else pa.large_binary() if items else pa.null()
+    field = pa.field(name, pa.list_(kind))
+    features = {feature_of(schema.field(item)) for item in items}
+    if len(features) == 1 and isinstance(feature := features.pop(), MEDIA_TYPES):
+        field = with_feature(field, Sequence(feature))
+    fields = [field if member == members[0] else schema.field(member) for member in schema.names
+              if member == members[0] or member not in members]  # fmt: skip
+    return pa.schema(fields, metadata=schema.metadata)
 
 
 def members_schema(schema: pa.Schema) -> pa.Schema:
@@ -88,7 +123,7 @@ def _members(name: str, column: pa.Array) -> dict[pa.Field, pa.Array]:
     return made
 
 
-def _entries(names: Sequence[str | None], items: pa.StructArray) -> list[Any]:
+def _entries(names: list[str | None], items: pa.StructArray) -> list[Any]:
     paths = pc.struct_field(items, "path").to_pylist()
     return [
         {"bytes": name, "path": path} if there else None
@@ -112,41 +147,72 @@ def folded(field: pa.Field, lists: pa.Array, items: Mapping[str, pa.Array], keys
         path: path of the tar, for errors.
 
     Raises:
-        DataError: a member is not such a list, or an item that it names is missing; names file, sample, column.
+        DataError: a member is not such a list, an item that it names is missing, or it lacks an item; items without
+            such a member have a gap. Names file, sample, column.
     """
-    numbers, rows = {name: number for number, name in enumerate(items)}, len(lists)
-    structs = is_media(field.type.value_type)
-    at, paths, there, lengths = list[int](), list[str | None](), list[bool](), list[int]()
+    names, rows = [*items], len(lists)
+    numbers = {name.lower(): number for number, name in enumerate(names)}
+    structs, kind = is_media(field.type.value_type), field.type.value_type
     whole = pa.concat_arrays([*items.values()]) if items else pa.nulls(0, pa.large_binary())
     valid = present(whole)
-    for row, text in enumerate(lists.to_pylist()):
-        entries = [] if text is None else _listed(text, field, keys[row].as_py(), path)
-        lengths.append(len(entries))
-        for entry in entries:
-            named = entry.get("bytes") if structs and isinstance(entry, dict) else entry
-            place = numbers.get(named, -1) * rows + row if isinstance(named, str) else -1
-            if named is not None and (place < 0 or not valid[place]):
-                raise DataError("an item of a list has no member", file=path, sample=keys[row].as_py(),
-                                column=field.name, expected="the member that the list names",
-                                found=f"{named!r:.80}")  # fmt: skip
-            at.append(place)
-            paths.append(entry.get("path") if isinstance(entry, dict) else None)
-            there.append(entry is not None)
-    places = np.array(at, np.int64)
-    data = whole.take(pa.array(places, mask=places < 0))
-    values = _structs(field.type.value_type, data, paths, np.array(there, np.bool_)) if structs else data
-    return make_lists(field.type, np.array(lengths, np.int64), values.cast(field.type.value_type), present(lists))
+    at, paths, there, lengths = list[int](), list[str | None](), list[bool](), list[int]()
+    counts = valid.reshape(len(names), rows).sum(axis=0).tolist()
+    for row, (text, count) in enumerate(zip(lists.to_pylist(), counts, strict=True)):
+        with errors_at(file=path, sample=keys[row].as_py(), column=field.name):
+            if text is None:
+                own = [name for number, name in enumerate(names) if count and valid[number * rows + row]]
+                entries: list[Any] = _in_order(own)
+            else:
+                entries = _listed(text)
+            lengths.append(len(entries))
+            found = [_named(entry, structs=structs) for entry in entries]
+            places = [-1 if name is None else numbers.get(name.lower(), -1) * rows + row for name in found]
+            for name, place in zip(found, places, strict=True):
+                if name is not None and (place < 0 or not valid[place]):
+                    raise DataError("an item of a list has no member", expected="the member that the list names",
+                                    found=f"{name!r:.80}")  # fmt: skip
+            if len({*places} - {-1}) < count:
+                own = [name for number, name in enumerate(names) if valid[number * rows + row]]
+                raise DataError("a member is not in the list of items", expected=f"the members {', '.join(own)}",
+                                found=f"{text!r:.80}", advice=_WITHOUT_LISTS)  # fmt: skip
+        at += places
+        paths += [entry.get("path") if isinstance(entry, dict) else None for entry in entries]
+        there += [entry is not None for entry in entries]
+    chosen = np.array(at, np.int64)
+    data = whole.take(pa.array(chosen, mask=chosen < 0))
+    if structs:
+        values = _structs(kind, data, paths, np.array(there, np.bool_))
+    else:
+        values = pa.nulls(len(data)) if pa.types.is_null(kind) else data.cast(kind)
+    return make_lists(field.type, np.array(lengths, np.int64), values, present(lists) | (np.array(counts) > 0))
 
 
-def _listed(text: bytes, field: pa.Field, key: str, path: str) -> list[Any]:
+def _named(entry: Any, *, structs: bool) -> str | None:
+    named = entry.get("bytes") if structs and isinstance(entry, dict) else entry
+    if named is not None and not isinstance(named, str):
+        raise DataError("an item of a list has no member", expected="the name of a member", found=f"{named!r:.80}",
+                        advice=_WITHOUT_LISTS)  # fmt: skip
+    return named
+
+
+def _in_order(members: list[str]) -> list[str]:
+    """Return items that no member lists by their numbers. Raises DataError for a gap."""
+    by_number = {int(name.rsplit(".", 2)[1]): name for name in members}
+    if sorted(by_number) != [*range(len(members))]:
+        raise DataError("the items of a list are not numbered 0, 1, 2 …", found=", ".join(members)[:80],
+                        expected=f"{len(members)} items without a gap", advice=_WITHOUT_LISTS)  # fmt: skip
+    return [by_number[number] for number in range(len(members))]
+
+
+def _listed(text: bytes) -> list[Any]:
     try:
         entries = json_text.loads(text)
     except DataError as error:
-        raise DataError("the list of items is not valid JSON", file=path, sample=key, column=field.name,
-                        expected="a JSON list", found=error.message) from None  # fmt: skip
+        raise DataError("the list of items is not valid JSON", expected="a JSON list",
+                        found=error.message) from None  # fmt: skip
     if not isinstance(entries, list):
-        raise DataError("not a list of items", file=path, sample=key, column=field.name,
-                        expected="a JSON list of names of members", found=repr(text[:40]))  # fmt: skip
+        raise DataError("not a list of items", expected="a JSON list of names of members", found=repr(text[:40]),
+                        advice=_WITHOUT_LISTS)  # fmt: skip
     return entries
 
 

@@ -16,12 +16,14 @@ from lading.arrow.column_slices import ColumnSlices
 from lading.arrow.references import FileEntry, RefType, make_refs, unpack, with_files
 from lading.errors import CorruptShard, DataError, LadingError, UsageError, errors_at
 from lading.features.items import split_rows
+from lading.features.natural import has_items
 from lading.features.types import feature_of, tag_by_extension
 from lading.formats.base import DEFAULT_SCAN, MemberReader, Members, Scan, ShardFile, Units, sparse_member
 from lading.formats.webdataset.header_walk import RETURNING, Pass
 from lading.formats.webdataset.headers import BLOCK, REGULAR, Headers, is_header
 from lading.formats.webdataset.index import read_idx, sidecar_mismatch
 from lading.formats.webdataset.keys import unescaped
+from lading.formats.webdataset.media_lists import list_member, with_list
 from lading.formats.webdataset.pieces import pieces_by_headers, pieces_by_index, warn_pieces
 from lading.formats.webdataset.places import Places, find_places, parser_of, ranges_at, sample_reader
 from lading.formats.webdataset.samples import KEY, Rows, cut, is_sprawl, join_rows, regroup, texts
@@ -63,6 +65,8 @@ class ReadOptions:
             With `read` and `error`, a lone block of zeros with other bytes behind it is an error too.
         escape: `percent` for keys that were written with `escape=percent`: `%2E` means a dot. The manifest of tars that
             lading wrote says so by itself.
+        lists: Names of columns of lists whose items are members of their own: `["image"]` for `image.0.jpg`,
+            `image.1.png` …, and `image.json` if it is there.
     """
 
     on_duplicate: Literal["error", "keep_first", "keep_last"] = "error"
@@ -72,6 +76,7 @@ class ReadOptions:
     lower_case: bool = True
     on_concatenated: OnConcatenated = "stop"
     escape: Literal["none", "percent"] = "none"
+    lists: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         """Refuse unknown words."""
@@ -83,6 +88,9 @@ class ReadOptions:
         ):
             if value not in known:
                 raise UsageError("no such policy", expected=" or ".join(known), found=f"{name}={value!r}")
+        if not isinstance(self.lists, str) and ("" in self.lists or len({*self.lists}) < len(self.lists)):
+            raise UsageError("lists must be different names", expected='such as ["image"]',
+                             found=f"lists={self.lists!r:.80}")  # fmt: skip
 
 
 def open_reader(file: ShardFile, options: ReadOptions) -> WebdatasetReader:
@@ -130,14 +138,45 @@ class WebdatasetReader(MemberReader):
         """Return whether batches hold values: a compressed file can only be read forward."""
         return bool(self._tar.entry.wrap) and not self._options.regroup
 
+    def as_asked(self, fetcher: Fetcher) -> TypedReader | None:
+        """Return a reader of all members, those of lists as lists; None if no lists are named.
+
+        Lists that this tar lacks are no columns.
+        """
+        if not self._options.lists:
+            return None
+        schema = self.schema()
+        for name in self._options.lists:
+            if name in schema.names:
+                raise UsageError("a member has the name of the list", file=self._tar.path, column=name,
+                                 advice="Leave out --lists, or rename the member.")  # fmt: skip
+            listing = list_member(name)
+            texts = self._texts_of(listing, fetcher) if listing in schema.names else iter(())
+            with errors_at(file=self._tar.path, column=name):
+                schema = with_list(schema, name, texts)
+        return self._typed(schema, fetcher)
+
     def as_written(self, rows: pa.Schema, fetcher: Fetcher) -> TypedReader:
         """Return a reader that makes values of members; it takes names in the case they were written in."""
+        for name in self._options.lists:
+            if name not in rows.names or not has_items(rows.field(name).type):
+                known = ", ".join(field.name for field in rows if has_items(field.type))
+                raise UsageError("no such list of members", file=self._tar.path, expected=known or "no lists",
+                                 found=f"lists={name!r:.80}")  # fmt: skip
         given = WebdatasetReader(self._tar, replace(self._options, lower_case=False), warns=False)
-        holds_values = self.holds_values
+        return given._typed(rows, fetcher)
+
+    def _typed(self, rows: pa.Schema, fetcher: Fetcher) -> TypedReader:
         return TypedReader(
-            given, fetcher, rows, self._tar.path, given.find_places,
-            holds_values=holds_values, is_remote=is_remote(self._tar.source.store),
+            self, fetcher, rows, self._tar.path, self.find_places,
+            lists=self._options.lists, holds_values=self.holds_values, is_remote=is_remote(self._tar.source.store),
         )  # fmt: skip
+
+    def _texts_of(self, member: str, fetcher: Fetcher) -> Iterator[bytes | None]:
+        """Yield the bytes of a member of all samples, a few samples at a time."""
+        for batch in self.batches(Scan([KEY, member], max_rows=_FEW_ROWS)):
+            if member in batch.schema.names:
+                yield from fetcher.materialise(batch, columns=[member]).column(member).to_pylist()
 
     @property
     def held_bytes(self) -> int | None:

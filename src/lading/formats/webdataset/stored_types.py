@@ -50,6 +50,7 @@ class TypedReader(ShardReader):
         fetcher: reads the values.
         schema: schema of the written rows.
         path: path of the tar, for errors.
+        lists: columns that are lists of members, besides those whose types say so.
         find_places: gives the places of all members (`WebdatasetReader.find_places`).
         holds_values: whether batches of the reader hold values, not references.
         is_remote: whether the tar is in a store of high latency.
@@ -68,6 +69,7 @@ class TypedReader(ShardReader):
         path: str,
         find_places: Callable[[int], Places | None],
         *,
+        lists: Sequence[str] = (),
         holds_values: bool,
         is_remote: bool,
     ) -> None:
@@ -76,7 +78,7 @@ class TypedReader(ShardReader):
         self._reads_together = is_remote and not holds_values
         self._schema = restored_schema(schema)
         self._members = {KEY: KEY, **{field.name: member_name(field) for field in schema if field.name != KEY}}
-        self._lists = [field.name for field in self._schema if has_items(field.type)]
+        self._lists = [field.name for field in self._schema if has_items(field.type) or field.name in lists]
         self._members.update({name: list_member(name) for name in self._lists})
         self._items: dict[str, list[str]] | None = None
         self._heads = {field.name: head for field in self._schema if (head := npy_head(field)) is not None}
