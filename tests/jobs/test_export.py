@@ -18,6 +18,8 @@ from PIL import Image
 
 import lading
 from lading.errors import DestinationExists, Unrepresentable, UsageError
+from lading.features.types import Image as Picture
+from lading.features.types import with_feature
 
 pytestmark = [
     pytest.mark.usefixtures("collected"),
@@ -123,7 +125,7 @@ def test_columns_that_are_no_extensions_are_refused(tmp_path: Path, name: str) -
 
 
 def test_a_value_that_json_lacks_is_refused(tmp_path: Path) -> None:
-    pq.write_table(pa.table({"__key__": ["a"], "m": pa.array([[b"1"]])}), tmp_path / "a.parquet")
+    pq.write_table(pa.table({"__key__": ["a"], "m": pa.array([[[b"1"]]])}), tmp_path / "a.parquet")
     with pytest.raises(Unrepresentable, match=r"column 'm'.*ds\.drop\('m'\)"):
         lading.open(tmp_path / "a.parquet").export(tmp_path / "out")
 
@@ -157,3 +159,33 @@ def test_documents_are_the_members_of_an_interleaved_tar(tmp_path: Path) -> None
             members |= {m.name: tar.extractfile(m).read() for m in tar}  # type: ignore[union-attr] # all are files
     assert _tree(tmp_path / "out") == members
     assert done.samples == len(lading.open(docs))
+
+
+def test_lists_of_pictures_are_a_file_an_item(tmp_path: Path) -> None:
+    jpeg, png = _picture("JPEG"), _picture("PNG")
+    kind = pa.list_(pa.struct([("bytes", pa.binary()), ("path", pa.string())]))
+    rows = [[{"bytes": jpeg, "path": "a.jpg"}, None, {"bytes": png, "path": None}], [], None]
+    image = with_feature(pa.field("cover", pa.binary()), Picture())
+    schema = pa.schema([("__key__", pa.string()), ("images", kind), image])
+    pq.write_table(
+        pa.table([list("abc"), pa.array(rows, kind), [png, png, None]], schema=schema), tmp_path / "a.parquet"
+    )
+    lading.open(tmp_path / "a.parquet").export(tmp_path / "out")
+    found = _tree(tmp_path / "out")
+    assert json.loads(found.pop("a.images.json")) == [
+        {"bytes": "images.0.jpg", "path": "a.jpg"}, None, {"bytes": "images.2.png", "path": None}
+    ]  # fmt: skip
+    assert found == {
+        "a.images.0.jpg": jpeg, "a.images.2.png": png, "a.cover.png": png,
+        "b.images.json": b"[]", "b.cover.png": png, "c.json": b"{}",
+    }  # fmt: skip
+    lading.convert(tmp_path / "out", tmp_path / "tars", format="webdataset", source_format="files")
+    [batch] = lading.open(tmp_path / "tars", lists=["images"]).batches()
+    assert batch.column("images").to_pylist() == rows
+
+
+def test_a_column_with_the_name_of_an_item_is_refused(tmp_path: Path) -> None:
+    table = pa.table({"__key__": ["a"], "images": pa.array([[b"1"]]), "images.json": ["{}"]})
+    pq.write_table(table, tmp_path / "a.parquet")
+    with pytest.raises(Unrepresentable, match=r"column 'images': .*member.*found 'images\.json'"):
+        lading.open(tmp_path / "a.parquet").export(tmp_path / "out")

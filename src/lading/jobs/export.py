@@ -22,6 +22,7 @@ from lading.dataset.source.open import open_dataset, open_shards
 from lading.dataset.source.source import Source, is_hidden
 from lading.errors import Unrepresentable, errors_at
 from lading.features.items import KEY, split_rows
+from lading.features.natural import has_items
 from lading.features.types import (
     Audio,
     ClassLabel,
@@ -36,6 +37,7 @@ from lading.features.types import (
     with_feature,
 )
 from lading.formats.base import Members, ShardFile
+from lading.formats.media_lists import naming_lists, refuse_taken_names, with_items
 from lading.formats.registry import get_format
 from lading.jobs.convert import convert
 from lading.jobs.plan import refuse_inside
@@ -93,7 +95,8 @@ def export(
         lading.open("train/*.tar").limit(100).export("look")  # look/000001.jpg, look/000001.txt, …
 
     A field of bytes is a file `KEY.FIELD` with the stored bytes. Media of a table have the extension of their format:
-    `KEY.jpg`, or `KEY.COLUMN.jpg` where there are several such columns. All other values of a sample are one file
+    `KEY.jpg`, or `KEY.COLUMN.jpg` where there are several such columns. Each item of a list of media is a file, such as
+    `KEY.COLUMN.0.jpg`, and `KEY.COLUMN.json` lists these, as in a tar. All other values of a sample are one file
     `KEY.json` (`KEY.columns.json` where the samples have a field `json`). Documents are a JSON file each, and their
     images, as in an interleaved tar. Slashes in keys make folders. Samples without a key have their number.
 
@@ -199,14 +202,17 @@ def _taken(name: str) -> Unrepresentable:
 
 def _put_samples(dataset: Dataset, folder: _Folder, _staging: Staging, on_progress: OnProgress | None) -> int:
     done = payload = 0
-    for batch in dataset.batches(max_rows=_ROWS, max_bytes=_BYTES, views=True):
+    for rows in dataset.batches(max_rows=_ROWS, max_bytes=_BYTES, views=True):
+        refuse_taken_names(rows.schema)
+        batch, lists = with_items(rows), any(has_items(field.type) for field in rows.schema)
         named = batch.column(KEY).to_pylist() if KEY in batch.schema.names else [None] * batch.num_rows
         keys = [f"{done + row:09d}" if key is None else str(key) for row, key in enumerate(named)]
-        columns = _columns(batch)
+        columns = _columns(batch, lists=lists)
         more = f"{'columns.' if 'json' in batch.schema.names else ''}json"
         texts = _json_texts(batch, [*columns, KEY])
         for row, key in enumerate(keys):
-            with errors_at(sample=key):
+            with errors_at(sample=key), naming_lists(rows.schema):
+                before = folder.files
                 if "." in key.rpartition("/")[2]:
                     folder.counts["keys with dots: read back, they end at their first dot"] += 1
                 for name, files in columns.items():
@@ -216,7 +222,7 @@ def _put_samples(dataset: Dataset, folder: _Folder, _staging: Staging, on_progre
                             folder.put(f"{key}.{field_name}", [data])
                 if texts is not None:
                     folder.put(f"{key}.{more}", [texts[row]])
-                elif not columns:
+                elif folder.files == before:
                     folder.put(f"{key}.json", [b"{}"])
         done, payload = done + batch.num_rows, folder.size_bytes
         if on_progress is not None:
@@ -230,11 +236,17 @@ def _check_field(name: str) -> None:
                               advice="Give it another name with --rename.")  # fmt: skip
 
 
-def _columns(batch: pa.RecordBatch) -> dict[str, Callable[[int], Iterator[tuple[str, Any]]]]:
-    """Return, by column, functions that give the extension and the bytes of a row's file; none for a null."""
+def _columns(batch: pa.RecordBatch, *, lists: bool) -> dict[str, Callable[[int], Iterator[tuple[str, Any]]]]:
+    """Return, by column, functions that give the extension and the bytes of a row's file; none for a null.
+
+    Args:
+        batch: the rows, with a column a member of each list.
+        lists: whether there are lists, perhaps without an item in these rows.
+    """
     fields = [field for field in batch.schema if field.name != KEY and _is_file(field)]
     media = [field.name for field in fields if _is_named_by_header(field)]
-    alone = len(media) == 1 and not any(kind_of_extension(f.name) in _MEDIA for f in fields if f.name not in media)
+    others = lists or any(kind_of_extension(f.name) in _MEDIA for f in fields if f.name not in media)
+    alone = len(media) == 1 and not others
     made: dict[str, Callable[[int], Iterator[tuple[str, Any]]]] = {}
     for each in fields:
         values = _bytes_of(batch.column(each.name), feature_of(each))

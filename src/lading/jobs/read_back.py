@@ -43,8 +43,8 @@ def refuse_unverifiable(target: AnyFormat, spec: Conversion) -> None:
     lists = [field.name for field in given if is_media_list(field.type) and rows.field(field.name) != field]
     if lists:
         raise UsageError("lists of media lose their paths here, and cannot be compared with the source",
-                         column=lists[0], advice="Convert without --verify, or to Parquet, Arrow or tars, which keep "
-                         "paths.")  # fmt: skip
+                         column=lists[0], advice="Convert without --verify, or to Parquet, Arrow, tars or JSON Lines, "
+                         "which keep paths.")  # fmt: skip
     back = target.written(rows, target.write_options(spec.write.options or {}))
     if back.reduced_columns:
         video = isinstance(feature_of(rows.field(back.reduced_columns[0])), Video)

@@ -50,3 +50,4 @@ def test_items_that_are_no_pictures_are_refused(item: bytes | None, message: str
     with pytest.raises(Unrepresentable, match=message) as caught:
         lading.convert(given, tmp_path / "out", format="mds")
     assert (caught.value.row, caught.value.column) == (1, "images")
+    assert "map=" in str(caught.value)

@@ -686,7 +686,7 @@ def _found_schema(shards: Shards) -> pa.Schema:
     """The columns of a source, as the caller, a manifest or the first shards say."""
     if shards.target is not None:
         return shards.target
-    if shards.members is not None:
+    if shards.members is not None and not shards.format_options.get("lists"):
         return shards.fmt.restored_schema(shards.members)
     if shards.manifest is not None and _fits_manifest(shards):
         return schema_as_read(shards.manifest.schema, shards.fmt, shards.view, shards.read_options, shards.interleaved)

@@ -53,7 +53,7 @@ from lading.errors import (
     UsageError,
     errors_at,
 )
-from lading.features.natural import list_of_member
+from lading.features.natural import has_items, list_of_member
 from lading.formats.base import AnyFormat, ShardFile
 from lading.formats.documents import is_documents
 from lading.formats.hive_partitions import WITHOUT_PARTITIONS
@@ -397,9 +397,10 @@ def _refuse_absent_lists(shards: Shards) -> None:
     for number in range(len(shards.listing)):
         if not absent:
             return
-        names = shards.open_shard(number).schema().names
-        known |= {each for each in map(list_of_member, names) if each is not None}
-        absent -= {*names}
+        schema = shards.open_shard(number).schema()
+        known |= {each for each in map(list_of_member, schema.names) if each is not None}
+        known |= {field.name for field in schema if has_items(field.type)}
+        absent -= {*schema.names}
     if absent:
         raise UsageError("no such list of members", expected=", ".join(sorted(known)) or "members such as image.0.jpg",
                          found=f"lists={min(absent)!r}")  # fmt: skip

@@ -187,14 +187,18 @@ def _python_value(feature: Feature, value: Any) -> Any:
     return open_image(value, upright=False) if isinstance(feature, Image) else decode(feature, value)
 
 
+_ITEMS_ADVICE = "Drop such items with --map, or write --to webdataset, --to parquet or --to jsonl, which keep them."
+
+
 def _refuse_other_items(encoding: str, value: Any) -> None:
     """Raise Unrepresentable for a list with an item that is no picture: MosaicML opens each."""
     for number, item in enumerate(value if encoding in OF_LISTS and isinstance(value, list) else ()):
         if isinstance(item, bytes) and not is_image(item[:16]):
             raise Unrepresentable("a list of pictures has an item that is none", expected=encoding,
-                                  found=f"item {number}: {item[:16]!r}")  # fmt: skip
+                                  found=f"item {number}: {item[:16]!r}", advice=_ITEMS_ADVICE)  # fmt: skip
         if item is None:
-            raise Unrepresentable("MDS cannot hold nulls in lists of pictures", found=f"item {number}: null")
+            raise Unrepresentable("MDS cannot hold nulls in lists of pictures", found=f"item {number}: null",
+                                  advice=_ITEMS_ADVICE)  # fmt: skip
 
 
 def _outside(given: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[np.bool_]:

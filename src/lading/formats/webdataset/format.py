@@ -48,6 +48,7 @@ from lading.formats.base import (
     Written,
     map_file,
 )
+from lading.formats.media_lists import members_schema
 from lading.formats.selection import selected_rows
 from lading.formats.webdataset.check import check_shard, find_sidecar
 from lading.formats.webdataset.energon import (
@@ -61,7 +62,6 @@ from lading.formats.webdataset.energon import (
 from lading.formats.webdataset.header_walk import Pass
 from lading.formats.webdataset.headers import BLOCK, is_header
 from lading.formats.webdataset.index import list_wids, samples_behind, samples_listed, write_wids
-from lading.formats.webdataset.media_lists import members_schema
 from lading.formats.webdataset.reader import ReadOptions, WebdatasetReader, open_reader
 from lading.formats.webdataset.recover import TarMembers, find_members, recover_samples
 from lading.formats.webdataset.samples import KEY

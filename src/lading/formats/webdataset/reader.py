@@ -19,11 +19,11 @@ from lading.features.items import split_rows
 from lading.features.natural import has_items
 from lading.features.types import feature_of, tag_by_extension
 from lading.formats.base import DEFAULT_SCAN, MemberReader, Members, Scan, ShardFile, Units, sparse_member
+from lading.formats.media_lists import list_member, with_list
 from lading.formats.webdataset.header_walk import RETURNING, Pass
 from lading.formats.webdataset.headers import BLOCK, REGULAR, Headers, is_header
 from lading.formats.webdataset.index import read_idx, sidecar_mismatch
 from lading.formats.webdataset.keys import unescaped
-from lading.formats.webdataset.media_lists import list_member, with_list
 from lading.formats.webdataset.pieces import pieces_by_headers, pieces_by_index, warn_pieces
 from lading.formats.webdataset.places import Places, find_places, parser_of, ranges_at, sample_reader
 from lading.formats.webdataset.samples import KEY, Rows, cut, is_sprawl, join_rows, regroup, texts
@@ -139,36 +139,26 @@ class WebdatasetReader(MemberReader):
         return bool(self._tar.entry.wrap) and not self._options.regroup
 
     def as_asked(self, fetcher: Fetcher) -> TypedReader | None:
-        """Return a reader of all members, those of lists as lists; None if no lists are named.
-
-        Lists that this tar lacks are no columns.
-        """
-        if not self._options.lists:
-            return None
-        schema = self.schema()
-        for name in self._options.lists:
-            if name in schema.names:
-                raise UsageError("a member has the name of the list", file=self._tar.path, column=name,
-                                 advice="Leave out --lists, or rename the member.")  # fmt: skip
-            listing = list_member(name)
-            texts = self._texts_of(listing, fetcher) if listing in schema.names else iter(())
-            with errors_at(file=self._tar.path, column=name):
-                schema = with_list(schema, name, texts)
-        return self._typed(schema, fetcher)
+        """Return a reader of all members, those of lists as lists; None if no lists are named."""
+        return self.typed(self.schema(), fetcher) if self._options.lists else None
 
     def as_written(self, rows: pa.Schema, fetcher: Fetcher) -> TypedReader:
         """Return a reader that makes values of members; it takes names in the case they were written in."""
-        for name in self._options.lists:
-            if name not in rows.names or not has_items(rows.field(name).type):
-                known = ", ".join(field.name for field in rows if has_items(field.type))
-                raise UsageError("no such list of members", file=self._tar.path, expected=known or "no lists",
-                                 found=f"lists={name!r:.80}")  # fmt: skip
-        given = WebdatasetReader(self._tar, replace(self._options, lower_case=False), warns=False)
-        return given._typed(rows, fetcher)
+        return WebdatasetReader(self._tar, replace(self._options, lower_case=False), warns=False).typed(rows, fetcher)
 
-    def _typed(self, rows: pa.Schema, fetcher: Fetcher) -> TypedReader:
+    def typed(self, schema: pa.Schema, fetcher: Fetcher) -> TypedReader:
+        """Return a reader of these columns, with lists in place of their members. Lists that the tar lacks are none."""
+        for name in self._options.lists:
+            if name not in schema.names:
+                listing = list_member(name)
+                texts = self._texts_of(listing, fetcher) if listing in schema.names else iter(())
+                with errors_at(file=self._tar.path, column=name):
+                    schema = with_list(schema, name, texts)
+            elif not has_items(schema.field(name).type):
+                raise UsageError("a member has the name of the list", file=self._tar.path, column=name,
+                                 advice="Leave out --lists, or rename the member.")  # fmt: skip
         return TypedReader(
-            self, fetcher, rows, self._tar.path, self.find_places,
+            self, fetcher, schema, self._tar.path, self.find_places,
             lists=self._options.lists, holds_values=self.holds_values, is_remote=is_remote(self._tar.source.store),
         )  # fmt: skip
 

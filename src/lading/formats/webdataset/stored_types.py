@@ -19,7 +19,7 @@ from lading.features.natural import has_items, member_name
 from lading.features.stored_values import is_payload, npy_head
 from lading.features.types import feature_of
 from lading.formats.base import DEFAULT_SCAN, MemberReader, Scan, ShardReader
-from lading.formats.webdataset.media_lists import folded, item_members, list_member
+from lading.formats.media_lists import folded, item_members, list_member
 from lading.formats.webdataset.places import (
     Cell,
     Parse,

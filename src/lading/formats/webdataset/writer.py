@@ -7,6 +7,7 @@ the options say so.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -21,12 +22,13 @@ from lading.arrow.references import FileEntry, make_refs, ref_field, with_files
 from lading.arrow.views import byte_lengths, is_bytes, is_text, places, present
 from lading.codecs import WRAPS, stream_encoder
 from lading.errors import Unrepresentable, UsageError, errors_at
+from lading.features.natural import list_of_member
 from lading.features.stored_values import npy_head
 from lading.formats.base import MemberWriter, Ranges, ShardFacts, single_ranges
+from lading.formats.media_lists import members_schema, naming_lists, refuse_taken_names, with_items
 from lading.formats.webdataset.header_writer import END, make_heads
 from lading.formats.webdataset.headers import BLOCK
 from lading.formats.webdataset.keys import escaped
-from lading.formats.webdataset.media_lists import members_schema, with_items
 from lading.formats.webdataset.samples import KEY, is_sprawl, split_name
 from lading.formats.webdataset.values import Encoder, encoder_of
 from lading.limits import DEFAULT_LIMITS
@@ -109,7 +111,7 @@ class WebdatasetWriter(MemberWriter):
     def write(self, batch: pa.RecordBatch) -> pa.Table:
         """Append samples: each value is a member `{key}.{column}`; a null has no member.
 
-        Text is written as UTF-8, lists of media as in `lading.formats.webdataset.media_lists`, other values as in
+        Text is written as UTF-8, lists of media as in `lading.formats.media_lists`, other values as in
         `lading.formats.webdataset.values`.
 
         Returns:
@@ -122,8 +124,11 @@ class WebdatasetWriter(MemberWriter):
 
     def write_ranges(self, batch: pa.RecordBatch, ranges: Ranges) -> pa.Table:
         """As `write`, with values of some columns copied from files."""
+        with naming_lists(batch.schema):
+            return self._write(self._with_items(batch), ranges)
+
+    def _write(self, batch: pa.RecordBatch, ranges: Ranges) -> pa.Table:
         given = self._options.fields == "given"
-        batch = self._with_items(batch)
         own = [f.with_type(pa.large_binary()) if f.name in ranges else f for f in batch.schema]
         encoders = check_schema(pa.schema(own), as_given=given)
         names = [name for name in batch.schema.names if name != KEY]
@@ -195,16 +200,23 @@ class WebdatasetWriter(MemberWriter):
         """Return rows with a column a member. Raises LimitExceeded for an index that would be nearly empty."""
         made = with_items(batch)
         if made is not batch:
+            refuse_taken_names(batch.schema)
             self._fields.update(made.schema.names)
             self._members_made += sum(len(column) - column.null_count for column in made.columns)
             samples, fields = self._samples + len(made), len(self._fields)
             if is_sprawl(samples, fields, self._members_made, DEFAULT_LIMITS):
                 raise DEFAULT_LIMITS.exceeded(
                     "tar_cells", "the lists of this shard are too long, or differ too much, for one index",
-                    file=self._sink.path, found=f"{samples} samples, {fields} fields, {self._members_made} values",
+                    file=self._sink.path, column=self._longest_list(),
+                    found=f"{samples} samples, {fields} fields, {self._members_made} values",
                     advice="Write smaller shards: --shard-size 100MB.",
                 )  # fmt: skip
         return made
+
+    def _longest_list(self) -> str:
+        """Return the list with most members of a sample."""
+        [(name, _)] = Counter(filter(None, map(list_of_member, self._fields))).most_common(1)
+        return name
 
     def _members(self, encode: Encoder, batch: pa.RecordBatch, name: str, ranges: Ranges) -> pa.Array | ByteRanges:
         """Return the members of a column: the places of their bytes, in memory or in files."""
@@ -319,9 +331,16 @@ def check_schema(schema: pa.Schema, *, as_given: bool = False) -> dict[str, Enco
         raise UsageError("samples need a column of keys", expected=f"{KEY}: string", found=found[:500])
     if not _is_key(schema.field(KEY).type):
         raise Unrepresentable("sample keys must be text", column=KEY, found=schema.field(KEY).type)
+    refuse_taken_names(schema)
+    with naming_lists(schema):
+        return _encoders(members_schema(schema), as_given=as_given)
+
+
+def _encoders(members: pa.Schema, *, as_given: bool) -> dict[str, Encoder]:
+    """Return the encoders of members. Raises Unrepresentable for one that no reader would see so."""
     encoders: dict[str, Encoder] = {}
     seen: dict[str, str] = {}
-    for field in members_schema(schema):
+    for field in members:
         name = field.name
         encoders[name] = encoder_of(field)
         if as_given and not (is_text(field.type) or is_bytes(field.type)):

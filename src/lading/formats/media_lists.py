@@ -1,4 +1,4 @@
-"""Columns of lists of media as members of a tar: a member an item, and one that lists them.
+"""Columns of lists of media as members of a tar, or as files: a member an item, and one that lists them.
 
     key.images.0.jpg    the first item; the ending is what the bytes are
     key.images.1.png    the second
@@ -13,7 +13,8 @@ sample without items has a null.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -24,12 +25,21 @@ from numpy.typing import NDArray
 from lading.arrow import json_text
 from lading.arrow.views import list_lengths, make_lists, present
 from lading.content.media_info import media_info
-from lading.errors import DataError, errors_at
+from lading.errors import DataError, LadingError, Unrepresentable, errors_at
 from lading.features.natural import has_items, is_media, list_of_member
 from lading.features.stored_values import MEDIA_TYPES
 from lading.features.types import Sequence, feature_of, with_feature
 
-__all__ = ["folded", "item_members", "list_member", "members_schema", "with_items", "with_list"]
+__all__ = [
+    "folded",
+    "item_members",
+    "list_member",
+    "members_schema",
+    "naming_lists",
+    "refuse_taken_names",
+    "with_items",
+    "with_list",
+]
 
 _MEDIA = pa.struct([("bytes", pa.large_binary()), ("path", pa.string())])
 _WITHOUT_LISTS = "To read the members as columns of their own, leave out --lists."
@@ -76,6 +86,37 @@ def with_list(schema: pa.Schema, name: str, listed: Iterable[bytes | None]) -> p
     fields = [field if member == members[0] else schema.field(member) for member in schema.names
               if member == members[0] or member not in members]  # fmt: skip
     return pa.schema(fields, metadata=schema.metadata)
+
+
+@contextmanager
+def naming_lists(schema: pa.Schema) -> Iterator[None]:
+    """Make errors about members of lists name the column of the list.
+
+    Args:
+        schema: columns of the rows.
+    """
+    try:
+        yield
+    except LadingError as error:
+        if error.column is not None and error.column not in schema.names:
+            for field in schema:
+                if has_items(field.type) and _is_member(error.column, field.name):
+                    error.column = field.name
+        raise
+
+
+def _is_member(member: str, of: str) -> bool:
+    return member == list_member(of) or list_of_member(member) == of
+
+
+def refuse_taken_names(schema: pa.Schema) -> None:
+    """Raise Unrepresentable for a column that has a name of a member of a list; names the list."""
+    for field in schema:
+        taken = [name for name in schema.names if has_items(field.type) and _is_member(name, field.name)]
+        if taken:
+            raise Unrepresentable("a column has the name that a member of the list gets", column=field.name,
+                                  found=repr(taken[0])[:80],
+                                  advice="Rename one of both with --rename OLD=NEW.")  # fmt: skip
 
 
 def members_schema(schema: pa.Schema) -> pa.Schema:
