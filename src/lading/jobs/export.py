@@ -17,6 +17,7 @@ import pyarrow as pa
 from lading.arrow.references import is_ref
 from lading.arrow.views import is_bytes, is_text, plain_type, slices
 from lading.content.media_info import media_info
+from lading.content.media_lists import naming_lists, refuse_taken_names, with_items
 from lading.dataset.dataset import Dataset
 from lading.dataset.source.open import open_dataset, open_shards
 from lading.dataset.source.source import Source, is_hidden
@@ -37,7 +38,6 @@ from lading.features.types import (
     with_feature,
 )
 from lading.formats.base import Members, ShardFile
-from lading.formats.media_lists import naming_lists, refuse_taken_names, with_items
 from lading.formats.registry import get_format
 from lading.jobs.convert import convert
 from lading.jobs.plan import refuse_inside

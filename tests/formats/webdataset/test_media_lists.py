@@ -16,8 +16,8 @@ from PIL import Image
 
 import lading
 from lading.arrow import json_text
+from lading.content.media_lists import folded
 from lading.errors import DataError, LimitExceeded, Unrepresentable, UsageError
-from lading.formats.media_lists import folded
 from lading.storage.memory import MemoryStore
 from lading.storage.stores import Stores
 from tars import tar_of

@@ -309,13 +309,8 @@ def _open(source: Source, read: ReadOptions) -> Shards:
         _refuse_for_samples(read, fmt)
         _refuse_absent_types(shards)
         _refuse_absent_lists(shards)
-    elif shards.view == "interleaved" and shards.format_options.get("lists"):
-        raise UsageError("lists of members apply to samples, and these are documents", found=f"lists={[*read.lists]}",
-                         advice="Take rows as samples with --view samples.")  # fmt: skip
-    if shards.target is not None and shards.view == "interleaved":
-        for name in ("sample_id", "position"):
-            if name not in shards.target.names:
-                raise UsageError("the schema lacks a column that identifies items", column=name)
+    if shards.view == "interleaved":
+        _refuse_for_items(shards)
     return shards
 
 
@@ -419,6 +414,18 @@ def _refuse_for_samples(read: ReadOptions, fmt: AnyFormat) -> None:
             found=f"{', '.join(changed)}, and samples",
             advice="Leave them out, or take rows as items with --view interleaved.",
         )
+
+
+def _refuse_for_items(shards: Shards) -> None:
+    """Raise UsageError for lists of members, and for a schema that lacks what identifies items."""
+    lists = shards.format_options.get("lists")
+    if lists:
+        raise UsageError("lists of members apply to samples, and these are documents", found=f"lists={[*lists]}",
+                         advice="Take rows as samples with --view samples.")  # fmt: skip
+    target = shards.target
+    for name in ("sample_id", "position"):
+        if target is not None and name not in target.names:
+            raise UsageError("the schema lacks a column that identifies items", column=name)
 
 
 def shards_of(

@@ -32,6 +32,7 @@ import pyarrow.compute as pc
 
 from lading.arrow.views import is_bytes, is_text
 from lading.codecs import ENDINGS, sniff_wrap, stream_decoder
+from lading.content.media_lists import members_schema
 from lading.errors import CorruptShard, LimitExceeded
 from lading.features.types import Json, feature_of
 from lading.formats.base import (
@@ -48,7 +49,6 @@ from lading.formats.base import (
     Written,
     map_file,
 )
-from lading.formats.media_lists import members_schema
 from lading.formats.selection import selected_rows
 from lading.formats.webdataset.check import check_shard, find_sidecar
 from lading.formats.webdataset.energon import (

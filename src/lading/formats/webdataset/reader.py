@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 
 from lading.arrow.column_slices import ColumnSlices
 from lading.arrow.references import FileEntry, RefType, make_refs, unpack, with_files
+from lading.content.media_lists import list_member, with_list
 from lading.errors import CorruptShard, DataError, LadingError, UsageError, errors_at
 from lading.features.items import split_rows
 from lading.features.natural import has_items
 from lading.features.types import feature_of, tag_by_extension
 from lading.formats.base import DEFAULT_SCAN, MemberReader, Members, Scan, ShardFile, Units, sparse_member
-from lading.formats.media_lists import list_member, with_list
 from lading.formats.webdataset.header_walk import RETURNING, Pass
 from lading.formats.webdataset.headers import BLOCK, REGULAR, Headers, is_header
 from lading.formats.webdataset.index import read_idx, sidecar_mismatch

@@ -14,12 +14,12 @@ from lading.arrow.column_slices import ColumnSlices, ColumnValues, as_array
 from lading.arrow.rebatch import split_samples
 from lading.arrow.references import RefType, is_ref, with_files
 from lading.arrow.views import is_text
+from lading.content.media_lists import folded, item_members, list_member
 from lading.errors import DataError
 from lading.features.natural import has_items, member_name
 from lading.features.stored_values import is_payload, npy_head
 from lading.features.types import feature_of
 from lading.formats.base import DEFAULT_SCAN, MemberReader, Scan, ShardReader
-from lading.formats.media_lists import folded, item_members, list_member
 from lading.formats.webdataset.places import (
     Cell,
     Parse,

@@ -8,7 +8,7 @@
     date, time        ISO 8601: `2026-11-21`, `23:59:59.000`
     date and time     ISO 8601, in UTC where the zone is known: `2026-11-21T12:00:00.000000Z`
     duration          a count and its unit: `1500ms`
-    list, struct      JSON; lists of media as in `lading.formats.media_lists`
+    list, struct      JSON; lists of media as in `lading.content.media_lists`
     array             a `.npy` file; so are bytes that are the values of arrays of one type and shape
 
 A date or a time that ISO 8601 cannot represent with four digits or 24 hours is a count and its unit too

@@ -21,11 +21,11 @@ from lading.arrow.byte_ranges import ByteRanges, in_memory
 from lading.arrow.references import FileEntry, make_refs, ref_field, with_files
 from lading.arrow.views import byte_lengths, is_bytes, is_text, places, present
 from lading.codecs import WRAPS, stream_encoder
+from lading.content.media_lists import members_schema, naming_lists, refuse_taken_names, with_items
 from lading.errors import Unrepresentable, UsageError, errors_at
 from lading.features.natural import list_of_member
 from lading.features.stored_values import npy_head
 from lading.formats.base import MemberWriter, Ranges, ShardFacts, single_ranges
-from lading.formats.media_lists import members_schema, naming_lists, refuse_taken_names, with_items
 from lading.formats.webdataset.header_writer import END, make_heads
 from lading.formats.webdataset.headers import BLOCK
 from lading.formats.webdataset.keys import escaped
@@ -111,7 +111,7 @@ class WebdatasetWriter(MemberWriter):
     def write(self, batch: pa.RecordBatch) -> pa.Table:
         """Append samples: each value is a member `{key}.{column}`; a null has no member.
 
-        Text is written as UTF-8, lists of media as in `lading.formats.media_lists`, other values as in
+        Text is written as UTF-8, lists of media as in `lading.content.media_lists`, other values as in
         `lading.formats.webdataset.values`.
 
         Returns:
