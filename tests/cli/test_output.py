@@ -91,6 +91,12 @@ def test_an_interrupted_command_says_what_it_left(capsys: pytest.CaptureFixture[
     assert capsys.readouterr().err == "interrupted: nothing is left at out\n"
 
 
+def test_an_interrupted_command_that_only_reads_says_just_that(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(typer.Exit) as end, Output(as_json=False, debug=False):
+        raise KeyboardInterrupt
+    assert (end.value.exit_code, capsys.readouterr().err) == (130, "interrupted\n")
+
+
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no device that is always full")
 @pytest.mark.parametrize("as_json", [True, False])
 @pytest.mark.parametrize("buffering", [1, -1], ids=["lines", "blocks"])

@@ -11,6 +11,7 @@ import pytest
 from rich.console import Console
 
 from lading.cli.progress import LineProgress, watching
+from lading.cli.signals import Terminated, ended_by_signals
 from lading.jobs.diff import diff
 from lading.jobs.digest import dataset_digest
 from lading.jobs.progress import Progress
@@ -59,14 +60,19 @@ def test_a_log_gets_nothing_of_a_short_job() -> None:
 
 
 def test_an_interrupt_that_somebody_dropped_is_heeded_at_the_next_batch() -> None:
-    before = signal.getsignal(signal.SIGINT)
-    with watching(Console(file=io.StringIO()), "converting") as tell:
-        tell(Progress(0, 1, 1, 1))
-        with suppress(KeyboardInterrupt):
-            os.kill(os.getpid(), signal.SIGINT)
-        with pytest.raises(KeyboardInterrupt):
-            tell(Progress(0, 1, 2, 2))
-    assert signal.getsignal(signal.SIGINT) is before
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = [*map(signal.getsignal, numbers)]
+    try:
+        with ended_by_signals(), watching(Console(file=io.StringIO()), "converting") as tell:
+            tell(Progress(0, 1, 1, 1))
+            with suppress(KeyboardInterrupt):
+                os.kill(os.getpid(), signal.SIGTERM)
+            with pytest.raises(Terminated) as raised:
+                tell(Progress(0, 1, 2, 2))
+        assert raised.value.number == signal.SIGTERM
+    finally:
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)
 
 
 @pytest.mark.parametrize("job", [dataset_digest, verify, lambda source, **more: diff(source, source, **more)])

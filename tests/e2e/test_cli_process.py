@@ -137,9 +137,6 @@ def hidden(place: Path) -> Iterator[Path]:
     return (p for p in place.iterdir() if p.name.startswith(".") and "out" in p.name)
 
 
-_ENDING = pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-
-
 @pytest.mark.soak
 @pytest.mark.parametrize(
     "existing, ending",
@@ -164,7 +161,7 @@ def test_an_interrupted_conversion_leaves_the_destination_as_it_was(
     assert list(hidden(place)) == []
 
 
-@pytest.mark.mechanism("Ctrl-C while modules load")
+@pytest.mark.soak
 def test_an_interrupt_while_the_module_loads_leaves_no_traceback(place: Path) -> None:
     (place / "pyarrow.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
     command = [sys.executable, "-m", "lading", "info", "docs"]  # Python finds modules in the current folder first
@@ -173,16 +170,20 @@ def test_an_interrupt_while_the_module_loads_leaves_no_traceback(place: Path) ->
     assert done.stderr in (b"", b"interrupted\n")
 
 
-@pytest.mark.mechanism("Ctrl-C before modules load")
-@_ENDING
-def test_who_interrupts_before_all_is_loaded_is_told_so_too(place: Path, ending: signal.Signals) -> None:
+@pytest.mark.mechanism("a signal before and in a verb")
+@pytest.mark.parametrize(
+    "module, ending",
+    [("typer", signal.SIGHUP), ("lading.jobs.info", signal.SIGTERM), ("lading.dataset.source.open", signal.SIGINT)],
+)
+def test_who_interrupts_before_all_is_loaded_is_told_so_too(place: Path, module: str, ending: signal.Signals) -> None:
+    """Before the verb has begun, and in it."""
     begun = f"""if True:
         import os, signal, sys
         sys.argv = ["/bin/lading", "info", "docs"]
 
         class Interrupts:
             def find_spec(self, name, *_):
-                if name == "typer":
+                if name == "{module}":
                     os.kill(os.getpid(), {ending:d})
 
         sys.meta_path.insert(0, Interrupts())

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 
-from lading.cli.signals import end_by_signals, status_of_interrupt
+from lading.cli.signals import ended_by_signals, lost, status_of_interrupt
 
 __all__ = ["run"]
 
@@ -12,13 +13,19 @@ __all__ = ["run"]
 def run() -> None:
     """Run the command `lading` of the shell.
 
-    Loading takes a moment. An interrupt before or behind the verb ends as an interrupt of the verb does.
+    A signal ends every verb in the same way: one line, and its status. The line is the verb's if it had begun: it knows
+    what is left. Before and behind the verb, also while modules load, it is printed here.
     """
-    try:
-        end_by_signals()
-        from lading.cli.main import run as run_verb
+    with ended_by_signals():
+        try:
+            from lading.cli.main import run as run_verb
 
-        run_verb()
-    except KeyboardInterrupt as error:
-        sys.stderr.write("interrupted\n")
-        sys.exit(status_of_interrupt(error))
+            run_verb()
+        except BaseException as error:
+            interrupt = lost()
+            if interrupt is None or (isinstance(error, SystemExit) and not error.code):
+                raise
+            if not interrupt.reported:
+                with suppress(OSError):  # after SIGHUP the terminal is gone
+                    sys.stderr.write("interrupted\n")
+            sys.exit(status_of_interrupt(interrupt))

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import typer
 
-from lading.cli.signals import lost, status_of_interrupt
+from lading.cli.signals import Terminated, lost, status_of_interrupt
 from lading.cli.text import ESCAPED, plain, visible
 from lading.errors import CorruptShard, LadingError, UsageError
 
@@ -144,6 +144,8 @@ class Output:
             traceback.print_exception(error, file=sys.stderr)
         if isinstance(error, KeyboardInterrupt):
             self.status = status_of_interrupt(error)
+            if isinstance(error, Terminated):
+                error.reported = True
             with suppress(OSError):  # after SIGHUP the terminal is gone
                 self._say("interrupted", "yellow", [visible(text) for text in (self._interrupted, kept) if text])
             return
@@ -167,7 +169,7 @@ class Output:
     def _say(self, label: str, style: str, lines: list[str]) -> None:
         from rich.text import Text
 
-        first, *rest = lines
+        first, *rest = lines or [""]
         rest_of_line = f": {first}" if first else ""
         self.err.print(Text.assemble((label, style), rest_of_line), soft_wrap=True)
         for line in rest:

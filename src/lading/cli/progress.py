@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import signal
 import sys
-import threading
 import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -14,7 +12,6 @@ from lading.jobs.progress_bars import Phases, terminal_screen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from types import FrameType
 
     from rich.console import Console
 
@@ -63,41 +60,14 @@ def watching(console: Console, label: str) -> Iterator[Callable[[Progress], None
         console: standard error.
         label: name of the work, one word.
     """
-    with _checking_interrupts() as check, _showing(console, label) as show:
+    with _showing(console, label) as show:
 
         def both(done: Progress) -> None:
-            check()
+            if (interrupt := lost()) is not None:
+                raise interrupt
             show(done)
 
         yield both
-
-
-@contextmanager
-def _checking_interrupts() -> Iterator[Callable[[], None]]:
-    """Return a function that raises KeyboardInterrupt if an earlier one was lost.
-
-    pyarrow drops every error that is raised during its own lazy imports. A Ctrl-C in that moment would be lost.
-    """
-    seen = False
-
-    def note(number: int, frame: FrameType | None) -> None:
-        nonlocal seen
-        seen = True
-        signal.default_int_handler(number, frame)
-
-    def check() -> None:
-        if seen or lost():
-            raise lost() or KeyboardInterrupt
-
-    in_charge = threading.current_thread() is threading.main_thread()
-    if not in_charge or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
-        yield check  # another handler is installed, or signals are ignored (nohup)
-        return
-    signal.signal(signal.SIGINT, note)
-    try:
-        yield check
-    finally:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @contextmanager

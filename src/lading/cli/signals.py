@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FrameType
+from typing import Any
 
-__all__ = ["Terminated", "end_by_signals", "lost", "status_of_interrupt"]
+__all__ = ["Terminated", "ended_by_signals", "lost", "status_of_interrupt"]
 
 _FIRST_STATUS = 128
 _ENDING = (signal.SIGTERM, signal.SIGHUP)
@@ -17,35 +21,57 @@ class Terminated(KeyboardInterrupt):
 
     Attributes:
         number: the signal.
+        reported: whether standard error has the line about it.
     """
 
     def __init__(self, number: int) -> None:
         super().__init__()
-        self.number = number
+        self.number, self.reported = number, False
 
 
-def end_by_signals() -> None:
-    """Raise Terminated in the main thread on SIGTERM and SIGHUP; later ones do not disturb the cleanup.
+@contextmanager
+def ended_by_signals() -> Iterator[None]:
+    """Raise Terminated in the main thread on SIGINT, SIGTERM and SIGHUP, for a body that is all of the process.
 
-    A signal that is ignored (`nohup`) or has another handler stays so.
+    A second Ctrl-C raises again; further SIGTERM and SIGHUP do not disturb the cleanup. A signal that is ignored
+    (`nohup`) or has another handler stays so. After the body, signals end the process without a word.
     """
-    for number in _ENDING:
-        if signal.getsignal(number) is signal.SIG_DFL:
-            signal.signal(number, _end)
+    numbers = [n for n in (signal.SIGINT, *_ENDING) if signal.getsignal(n) in _PLAIN]
+    for number in numbers:
+        signal.signal(number, _end)
+    sys.unraisablehook = _report_ignored
+    try:
+        yield
+    finally:
+        for number in numbers:
+            signal.signal(number, signal.SIG_DFL)
+        sys.unraisablehook = sys.__unraisablehook__
+        _raised.clear()
+
+
+_PLAIN = (signal.SIG_DFL, signal.default_int_handler)
 
 
 def _end(number: int, _: FrameType | None) -> None:
-    for each in _ENDING:
-        signal.signal(each, signal.SIG_IGN)
+    if number in _ENDING:
+        for each in _ENDING:
+            signal.signal(each, signal.SIG_IGN)
     error = Terminated(number)
     _raised.append(error)
     raise error
 
 
+def _report_ignored(ignored: Any) -> None:
+    """Print an error that Python ignores, such as one in `__del__`; a signal is not lost by that."""
+    if not issubclass(ignored.exc_type, Terminated):
+        sys.__unraisablehook__(ignored)
+
+
 def lost() -> Terminated | None:
     """Return the error of an earlier signal, which ends the command whatever was made of it.
 
-    pyarrow drops errors during its own lazy imports, and a closed terminal puts an error of its own in their place.
+    pyarrow drops errors during its own lazy imports, Python those in `__del__`, typer takes all for Ctrl-C, and a
+    closed terminal puts an error of its own in their place.
     """
     return _raised[0] if _raised else None
 
