@@ -10,7 +10,7 @@ from concurrent.futures import CancelledError
 
 import pytest
 
-from lading.storage.threads import Threads
+from lading.storage.threads import Running, Threads
 
 
 def test_tasks_are_done_in_their_order() -> None:
@@ -49,6 +49,39 @@ def test_tasks_that_have_not_begun_are_cancelled() -> None:
         with pytest.raises(CancelledError):
             future.result()
     threads.wait(60)
+
+
+def test_a_task_whose_pool_was_stopped_ends_before_its_next_function() -> None:
+    """A batch of many samples would hold the end of the process, though no function takes long."""
+    begun, may_end = threading.Event(), threading.Event()
+    called: list[int] = []
+
+    def function(number: int) -> None:
+        called.append(number)
+        begun.set()
+        may_end.wait()
+
+    def task() -> None:
+        for number in range(1000):
+            with Running(function):
+                function(number)
+
+    with Threads(1, "test") as threads:
+        result = threads.submit(task)
+        begun.wait()
+    may_end.set()
+    threads.wait(60)
+    assert called == [0]
+    assert result.exception() is not None
+
+
+def test_threads_end_with_a_pool_that_nobody_stopped() -> None:
+    threads = Threads(1, "of-a-dropped-pool")
+    threads.submit(int).result()
+    [thread] = [each for each in threading.enumerate() if each.name.startswith("of-a-dropped-pool")]
+    del threads
+    thread.join(60)
+    assert not thread.is_alive()
 
 
 @pytest.mark.soak

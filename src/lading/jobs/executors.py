@@ -13,11 +13,11 @@ from concurrent.futures import (
     BrokenExecutor,
     Executor,
     Future,
-    ThreadPoolExecutor,
     wait,
 )
 from dataclasses import dataclass, replace
-from typing import Any, Final, Self
+from functools import partial
+from typing import Any, Final, Self, TypeVar
 
 from lading.errors import LadingError, StoreError
 from lading.jobs.dask_executor import DaskExecutor
@@ -29,8 +29,11 @@ from lading.jobs.progress import Tally
 from lading.jobs.ray_executor import RayExecutor
 from lading.jobs.threads import threads_each
 from lading.options import WorkerOptions
+from lading.storage.threads import Threads
 
 __all__ = ["ExecutorPool", "open_executor"]
+
+_Result = TypeVar("_Result")
 
 _IN_FLIGHT: Final = 64
 """Tasks that wait or run at once in an executor that does not say how many workers it has; at least, in a cluster:
@@ -80,7 +83,7 @@ def open_executor(sharing: WorkerOptions, threads: int | None) -> ExecutorPool:
         return ExecutorPool(cluster, _most(sharing, max(2 * cluster.cpus, _IN_FLIGHT)), threads, owned=True)
     if sharing.executor == "threads":
         count = _most(sharing, threads_each(1))
-        return ExecutorPool(ThreadPoolExecutor(count, "lading-task"), 2 * count, threads, owned=True)
+        return ExecutorPool(_ThreadsExecutor(count), 2 * count, threads, owned=True)
     assert isinstance(sharing.executor, Executor), "options refuse other values"
     known = getattr(sharing.executor, "_max_workers", None)  # of the standard library's, and of those made like them
     most = 2 * known if isinstance(known, int) else _IN_FLIGHT
@@ -89,6 +92,21 @@ def open_executor(sharing: WorkerOptions, threads: int | None) -> ExecutorPool:
 
 def _most(sharing: WorkerOptions, otherwise: int) -> int:
     return otherwise if sharing.workers is None or sharing.workers == 1 else sharing.workers
+
+
+class _ThreadsExecutor(Executor):
+    """Does tasks in threads of this process, for which its end does not wait for ever."""
+
+    def __init__(self, count: int) -> None:
+        self._pool = Threads(count, "lading-task")
+
+    def submit(self, fn: Callable[..., _Result], /, *args: Any, **kwargs: Any) -> Future[_Result]:
+        """Call a function in a thread; return its future result."""
+        return self._pool.submit(partial(fn, *args, **kwargs))
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: ARG002 - as of `Executor`
+        """Drop what has not begun."""
+        self._pool.stop()
 
 
 class ExecutorPool:
@@ -188,9 +206,11 @@ class ExecutorPool:
         running, self._running = list(self._running), {}
         for future in running:
             future.cancel()
-        wait(running, timeout=_END_S)
-        if self._owned:
-            self._executor.shutdown(wait=False, cancel_futures=True)
+        try:
+            wait(running, timeout=_END_S)
+        finally:  # a second Ctrl-C ends the wait
+            if self._owned:
+                self._executor.shutdown(wait=False, cancel_futures=True)
 
     def __enter__(self) -> Self:
         return self

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from queue import SimpleQueue
 from typing import Generic, TypeVar
+
+from lading.storage.threads import Threads
 
 __all__ = ["Pace", "map_ahead"]
 
@@ -45,19 +47,28 @@ def map_ahead(work: Callable[[_Item], _Result], items: Iterable[_Item], pace: Pa
         return
     source = _Source(items, pace)
     taken = given = 0
+    answers: SimpleQueue[tuple[int, _Answer[_Item, _Result]]] = SimpleQueue()
     waiting: dict[int, _Answer[_Item, _Result]] = {}
-    with _Crew(work, pace.workers) as crew:
-        while True:
-            while taken - given < 2 * pace.workers and (group := source.group()):
-                crew.tasks.put((taken, group))
-                taken += 1
-            if given == taken:
-                break
-            number, answer = crew.answers.get()
-            waiting[number if pace.ordered else given] = answer
-            while given in waiting:
-                given += 1
-                yield from waiting.pop(given - 1).results()
+
+    def answer(number: int, group: list[_Item]) -> None:
+        answers.put((number, _Answer(work, group)))
+
+    with Threads(pace.workers, "lading-media") as threads:
+        try:
+            while True:
+                while taken - given < 2 * pace.workers and (group := source.group()):
+                    threads.submit(partial(answer, taken, group))
+                    taken += 1
+                if given == taken:
+                    break
+                number, found = answers.get()
+                waiting[number if pace.ordered else given] = found
+                while given in waiting:
+                    given += 1
+                    yield from waiting.pop(given - 1).results()
+        finally:
+            threads.stop()
+            threads.wait()
     source.finish()
 
 
@@ -106,33 +117,3 @@ class _Answer(Generic[_Item, _Result]):
         yield from self._results
         if self._error is not None:
             raise self._error
-
-
-class _Crew(Generic[_Item, _Result]):
-    """Threads that process numbered groups. At the end of the `with` they drop unstarted groups."""
-
-    def __init__(self, work: Callable[[_Item], _Result], workers: int) -> None:
-        self._work = work
-        self._stopped = False
-        self.tasks: SimpleQueue[tuple[int, list[_Item]] | None] = SimpleQueue()
-        self.answers: SimpleQueue[tuple[int, _Answer[_Item, _Result]]] = SimpleQueue()
-        self._threads = [
-            threading.Thread(target=self._run, name=f"lading-media-{number}", daemon=True) for number in range(workers)
-        ]
-
-    def __enter__(self) -> _Crew[_Item, _Result]:
-        for thread in self._threads:
-            thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stopped = True
-        for _thread in self._threads:
-            self.tasks.put(None)
-        for thread in self._threads:
-            thread.join()
-
-    def _run(self) -> None:
-        while (task := self.tasks.get()) is not None and not self._stopped:
-            number, group = task
-            self.answers.put((number, _Answer(self._work, group)))

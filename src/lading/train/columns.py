@@ -42,6 +42,7 @@ from lading.features.types import (
     decode,
     feature_of,
 )
+from lading.storage.threads import Running
 from lading.train.collate import PYTHON_TYPES, Columns, collated, columns_of, samples_of
 from lading.train.decode import Decode, Way, decoder_of, holds_media, of_function, size_of
 
@@ -298,7 +299,8 @@ class ColumnMaker:
             if i not in failed:
                 try:
                     more = {"rng": rng_of(places[i])} if self._draws else {}
-                    made.append(_as_dict(transform(sample, **more)))
+                    with Running(transform):
+                        made.append(_as_dict(transform(sample, **more)))
                     continue
                 except Exception as error:  # noqa: BLE001 - whatever the user's function raises
                     failed[i] = of_function("transform", error, sample.get(KEY))
@@ -317,7 +319,8 @@ def _takes_rng(transform: Callable[..., Any] | None) -> bool:
 
 def _called_for_batch(verb: str, function: Callable[[Any], Any], batch: Any) -> Any:
     try:
-        return function(batch)
+        with Running(function):
+            return function(batch)
     except LadingError:
         raise
     except Exception as error:

@@ -16,6 +16,7 @@ from lading.content.media_files import VideoFile, open_image, read_sound
 from lading.errors import DataError, FunctionError, LadingError, MissingExtra, UsageError
 from lading.features.images import BROKEN, SIDEWAYS, orientation_of
 from lading.features.types import Array, Audio, Bytes, Encoded, Feature, Image, Sequence, Struct, Video, decode
+from lading.storage.threads import Running
 
 __all__ = [
     "Decode",
@@ -358,7 +359,8 @@ def of_function(verb: str, error: Exception, key: Any = None) -> LadingError:
 
 def _called(function: Callable[[Any], Any], value: Any) -> Any:
     try:
-        return function(value)
+        with Running(function):
+            return function(value)
     except LadingError:
         raise
     except Exception as error:

@@ -30,7 +30,7 @@ from lading.dataset.dataset import Dataset
 from lading.errors import CorruptShard, FunctionError, LadingError, StoreError, UsageError
 from lading.features.items import RESERVED, sample_firsts
 from lading.storage.local import maps_of
-from lading.storage.threads import Threads
+from lading.storage.threads import Threads, refuse_left
 from lading.train.collate import Columns, columns_of, put_sample, samples_of
 from lading.train.columns import ColumnMaker, Failed, Spread, one_by_one
 from lading.train.feed import EpochOrder, Feed
@@ -448,6 +448,7 @@ def _spread(threads: Threads, pieces: int, call: Callable[[int], None], count: i
 
     def call_some(begin: int) -> None:
         for i in range(begin, min(begin + size, count)):
+            refuse_left()
             call(i)
 
     for done in [threads.submit(partial(call_some, begin)) for begin in range(0, count, size)]:

@@ -27,6 +27,7 @@ from lading.errors import FunctionError, LadingError, UsageError, WrongType
 from lading.features.items import KEY, lineage_of
 from lading.features.stored_values import declared_field
 from lading.storage.fetch import Fetcher
+from lading.storage.threads import Running
 
 __all__ = ["SampleFilter", "SampleMap", "of_batch"]
 
@@ -112,7 +113,8 @@ def of_batch(function: Callable[[pa.RecordBatch], Any], batch: pa.RecordBatch, v
         FunctionError: the function raised; names the file, and the first sample of the batch.
     """
     try:
-        return function(without_views(batch))
+        with Running(function):
+            return function(without_views(batch))
     except LadingError:
         raise
     except (Exception, SystemExit) as error:
@@ -147,7 +149,8 @@ class SampleFilter(_Called):
         return kept, failed
 
     def _one(self, sample: Sample) -> bool:
-        answer = self._step.function(sample)
+        with Running(self._step.function):
+            answer = self._step.function(sample)
         if answer is None or isinstance(answer, (bool, int, np.bool_)):
             return bool(answer)
         raise UsageError("the function must return true or false for a sample", found=f"{type(answer).__name__}",
@@ -217,7 +220,8 @@ class SampleMap(_Called):
         return made, failed, np.array(sources, np.int64)
 
     def _one(self, sample: Sample) -> dict[str, Any]:
-        return sample.changes(self._step.function(sample))
+        with Running(self._step.function):
+            return sample.changes(self._step.function(sample))
 
     def _new_fields(self, schema: pa.Schema) -> dict[str, pa.Field]:
         """Columns that the function adds, or whose type it changes."""
