@@ -31,12 +31,15 @@ from lading.arrow.references import FileEntry, make_refs, with_files
 from lading.caches import read_cache_meta
 from lading.compat.mosaicml import LocalCopy
 from lading.errors import DataError, LimitExceeded, SidecarMismatch, UsageError
+from lading.formats.base import ShardFile
 from lading.jobs.merge import merge
 from lading.jobs.salvage import salvage
+from lading.jobs.salvage_files import TemporaryFiles
 from lading.limits import DEFAULT_LIMITS, Limits
 from lading.media import WarcReader
 from lading.options import help_texts
 from lading.storage.fetch import Fetcher
+from lading.storage.local import LocalStore
 from media import frame, medium
 from tars import tar_of, write_long_named_tars
 from watched import forget_peak, peak_mb
@@ -78,6 +81,18 @@ def _much_of_little(folder: Path) -> Read:
     packed = zstandard.ZstdCompressor().compress(b'{"a": "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"}\n' * 100_000)
     assert len(packed) < 10_000
     return of_file("d.jsonl.zst", packed, folder)
+
+
+def _damaged_much_of_little(folder: Path) -> Read:
+    _much_of_little(folder)
+    path = folder / "d.jsonl.zst"
+    path.write_bytes(path.read_bytes()[:-4])
+
+    def unpack(limits: Limits) -> object:
+        with TemporaryFiles(LocalStore(), str(folder / "out")) as files:
+            return files.unpacked(ShardFile(LocalStore(), str(path), limits=limits)).lost
+
+    return unpack
 
 
 def _large_window(folder: Path) -> Read:
@@ -245,6 +260,7 @@ _CASES: dict[str, tuple[Callable[[Path], Read], int | None, int | None]] = {
     "page_bytes": (lambda folder: _parquet(folder, [_ZEROS], compression="zstd"), 1 << 20, None),
     "page_header_bytes": (lambda folder: _parquet(folder, [b"x" * 200, b"y" * 200]), 64, None),
     "range_bytes": (_record, 99_999, 100_000),
+    "salvage_bytes": (_damaged_much_of_little, 1 << 20, None),
     "sample_bytes": (partial(_record, named=20), 1_500_000, 2_000_000),
     "shard_bytes": (_packed_mds, 1 << 20, None),
     "stream_bytes": (_much_of_little, 1 << 20, None),

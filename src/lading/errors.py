@@ -34,8 +34,9 @@ error passes (`error.at(row=…)`) and never replace what a lower level said.
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Self, TypeVar
 
 from lading.spelling import in_python
@@ -67,11 +68,15 @@ __all__ = [
     "UsageError",
     "WrongType",
     "errors_at",
+    "is_damage",
+    "suppress_damage",
     "without_frames",
 ]
 
 _Error = TypeVar("_Error", bound=Exception)
 _PLACES = ("file", "offset", "row", "sample", "column")
+_NO_FILE = frozenset((errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.ENXIO))
+"""What a StoreError says where something else is in the place of a file."""
 
 
 class LadingError(Exception):
@@ -304,3 +309,27 @@ class NotFound(StoreError, FileNotFoundError):
 
 class ShortRead(StoreError):
     """A store gave fewer bytes than asked for."""
+
+
+def is_damage(error: LadingError) -> bool:
+    """Return whether an error tells about the data: bad bytes, or a file that is missing, too short, or no file.
+
+    Any other StoreError is of the machine, of one of its limits, or of a store. It says nothing about the data.
+    """
+    if isinstance(error, StoreError):
+        return isinstance(error, (NotFound, ShortRead)) or error.errno in _NO_FILE
+    return isinstance(error, DataError)
+
+
+class _SuppressDamage(AbstractContextManager[None, bool]):
+    def __enter__(self) -> None:
+        """Begin the body."""
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
+        """Return whether the error is suppressed."""
+        return isinstance(error, LadingError) and is_damage(error)
+
+
+def suppress_damage() -> AbstractContextManager[None, bool]:
+    """Suppress errors of the body that tell about the data (`is_damage`)."""
+    return _SuppressDamage()

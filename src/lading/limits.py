@@ -41,6 +41,8 @@ class Limits:
         page_bytes: the unpacked size of a Parquet page, if over 1,000 × its size.
         page_header_bytes: the header of a Parquet page.
         range_bytes: the unpacked size of a compressed range, such as a record of a media archive or a frame of zstd.
+        salvage_bytes: the unpacked size of the damaged compressed files of a salvage together, beyond 100 × the size of
+            each; they lie on disk.
         sample_bytes: the unpacked size of a sample's records, beyond their size in the file.
         shard_bytes: the unpacked size of a compressed MDS shard; it is held in memory.
         stream_bytes: the unpacked size of a compressed file, if over 1,000 × its size.
@@ -78,6 +80,7 @@ class Limits:
     page_bytes: int = 72 << 20
     page_header_bytes: int = 16 << 20
     range_bytes: int = 1 << 30
+    salvage_bytes: int = 256 << 20
     sample_bytes: int = 1 << 30
     shard_bytes: int = 1 << 30
     stream_bytes: int = 16 << 30

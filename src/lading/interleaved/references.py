@@ -27,7 +27,7 @@ from lading.arrow.hashing import NameTable
 from lading.arrow.references import FileEntry, Refs, files_of, is_ref, make_refs, unpack
 from lading.arrow.views import byte_lengths, join, masked, present, share
 from lading.codecs import sniff_wrap
-from lading.errors import BadReference, DataError, LadingError, NotFound, StoreError, UsageError
+from lading.errors import BadReference, DataError, LadingError, StoreError, UsageError, is_damage
 from lading.features.items import SourceRefs, format_source_ref, lineage_of, parse_source_ref
 from lading.formats.base import ShardFile
 from lading.formats.registry import get_format
@@ -45,8 +45,8 @@ _MAX_TARS = 16
 _HEAD_BYTES = 16
 _MOST_CHARACTERS, _MOST_SHOWN = 8192, 300
 _MOST_BYTES = 1 << 40
-_OF_THE_PATH = frozenset((errno.EACCES, errno.ELOOP, errno.ENAMETOOLONG, errno.ENOTDIR))
-"""Errors of a store that are the fault of the path, not of the store."""
+_OF_THE_PATH = frozenset((errno.EACCES, errno.ENOTDIR))
+"""Further errors of a store that are the fault of the path, not of the store."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,7 +261,7 @@ class Follower:
                     self._refuse_stored(candidate)
                 return missing or _text(error)
             except StoreError as error:
-                if not (isinstance(error, NotFound) or error.errno in _OF_THE_PATH or error.message == "not a file"):
+                if not (is_damage(error) or error.errno in _OF_THE_PATH):
                     raise
                 missing = missing or _text(error)
             else:

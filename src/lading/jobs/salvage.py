@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Self
 
@@ -23,7 +23,16 @@ from lading.dataset.shards.shards import Shards, options_like
 from lading.dataset.source.open import counts_hold, of_split
 from lading.dataset.source.source import Source, listed_once
 from lading.dataset.writing.writer import DatasetWriter
-from lading.errors import CorruptShard, DataError, LadingError, SidecarMismatch, StoreError, Unrepresentable
+from lading.errors import (
+    CorruptShard,
+    DataError,
+    LadingError,
+    SidecarMismatch,
+    StoreError,
+    Unrepresentable,
+    is_damage,
+    suppress_damage,
+)
 from lading.features.items import sample_firsts
 from lading.formats.base import AnyFormat, Scan, ShardFile
 from lading.formats.registry import get_format
@@ -177,6 +186,7 @@ def salvage(  # noqa: PLR0913 - one argument a decision of the user; all but two
         UsageError: the destination is inside the source; `shard_size` is less than one byte; workers are asked for,
             and cannot read these data.
         DataError: no sample is left; the format written cannot hold the rows.
+        StoreError: a disk, a limit of the machine or a store failed. That is never a loss: nothing is written.
     """
     began = time.perf_counter()
     max_bytes = parse_bytes(max_batch_bytes)
@@ -257,7 +267,7 @@ class _Lost:
         self.counted = True
         self.first: list[dict[str, object]] = []
         self.tails: list[dict[str, object]] = []
-        self._file = files.list_file()
+        self._files, self._file = files, files.list_file()
 
     def __enter__(self) -> Self:
         return self
@@ -274,16 +284,16 @@ class _Lost:
     def add(self, errors: Iterable[LadingError], samples: int) -> None:
         """Append the losses of a shard."""
         self.samples += samples
-        for error in errors:
-            entry = error.to_dict()
-            self._file.write(orjson.dumps(entry) + b"\n")
-            self.count += 1
-            if len(self.first) < _MOST_SHOWN:
-                self.first.append(entry)
+        entries = [error.to_dict() for error in errors]
+        with self._files.writing():
+            self._file.write(b"".join(orjson.dumps(entry) + b"\n" for entry in entries))
+        self.count += len(entries)
+        self.first += entries[: _MOST_SHOWN - len(self.first)]
 
     def pieces(self) -> Iterator[bytes]:
         """Yield all entries as JSON Lines."""
-        self._file.seek(0)
+        with self._files.writing():
+            self._file.seek(0)  # and write what is buffered
         while piece := self._file.read(_PIECE_BYTES):
             yield piece
 
@@ -316,7 +326,7 @@ class _Search:
     def settle_view(self) -> None:
         """Find out how rows are taken: as the first shard says that says anything."""
         for number in range(min(len(self._dataset.listing), _LOOKED_AT)):
-            with suppress(DataError, StoreError):
+            with suppress_damage():
                 view = find_view(shard_reading(self._dataset), self._dataset.source(number), self._files)
                 if view is not None:
                     self._dataset.view = view
@@ -350,14 +360,13 @@ class _Search:
         """Return a shard that another process found sound; None for others, and if it cannot be opened now."""
         if not told:
             return None
-        try:
+        with suppress_damage():
             source = self._dataset.source(number)
-        except (DataError, StoreError):
-            return None
-        self._check_size(number, source)
-        if not told["as_written"]:
-            source = without_sidecar(shard_reading(self._dataset), source)
-        return SavedShard(source, told["samples"])
+            self._check_size(number, source)
+            if not told["as_written"]:
+                source = without_sidecar(shard_reading(self._dataset), source)
+            return SavedShard(source, told["samples"])
+        return None
 
     def _account(self, number: int, saved: SavedShard) -> None:
         """Add the losses of a shard to the list. A list of shards tells how many samples are lost."""
@@ -388,10 +397,15 @@ class _Search:
             source = dataset.source(number)
             checked = None if dataset.kept is None else check_shard(dataset.kept, number, self._stores, _MOST_DIFFERING)
         except (DataError, StoreError) as error:
+            if not is_damage(error):
+                raise
             return SavedShard(None, lost=[error.at(file=dataset.path(number))])
         self._check_size(number, source)
         listed = self._listed_samples(number)
         differing = checked.errors if checked is not None else ()
+        for each in differing:
+            if not is_damage(each):
+                raise each
         if checked is None or not differing:
             if listed is not None and is_as_written(dataset, number, checked):
                 return self._as_written(source, listed)
@@ -415,7 +429,7 @@ class _Search:
         partition = dataset.listing.table["partition"][number].as_py() or ""
         source = ShardFile(store, path, entry=entry, partition=partition, limits=dataset.limits, stores=self._stores)
         copy = None
-        with suppress(DataError, StoreError):
+        with suppress_damage():
             copy = fmt.compressed_copy(source)
         if copy is None:
             return saved
@@ -432,7 +446,7 @@ class _Search:
     def _samples_in_sidecar(self, number: int) -> int | None:
         """Return how many samples the sidecar of a damaged shard lists; None if nothing tells."""
         dataset = self._dataset
-        with suppress(DataError, StoreError):
+        with suppress_damage():
             return dataset.fmt.listed_samples(dataset.source(number), dataset.read_options)
         return None
 
@@ -461,7 +475,7 @@ def _left_to_search(shards: Iterable[int], _: OnRead) -> Iterator[dict[str, Any]
 def _alike(dataset: Shards) -> Mapping[str, Any]:
     """Return options of writing under which a copy is like the first sound shard of the source."""
     for number in range(min(len(dataset.listing), _LOOKED_AT)):
-        with suppress(DataError, StoreError):
+        with suppress_damage():
             return options_like(dataset, number)
     return {}
 

@@ -11,6 +11,7 @@ import os
 import posixpath
 import tempfile
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import IO, Self
@@ -20,13 +21,12 @@ from numpy.typing import NDArray
 
 from lading.codecs import pieces_of_brotli, sniff_wrap, stream_decoder, unpacked_name
 from lading.dataset.source.source import read_head
-from lading.errors import CorruptShard, DataError, LadingError, LimitExceeded, errors_at
+from lading.errors import CorruptShard, DataError, LadingError, LimitExceeded, StoreError, errors_at, is_damage
 from lading.formats.base import Recovered, ShardFile
 from lading.storage.base import Buffer, Sink, Store, aborting, store_errors
 from lading.storage.local import LocalStore
 from lading.storage.staging import StagedFolder, stage_folder, sweep_stale
 from lading.storage.stores import is_local
-from lading.storage.unwrap import plausible_bytes
 
 __all__ = ["TemporaryFiles", "Unpacked", "is_packed"]
 
@@ -36,6 +36,8 @@ _READ_BYTES = 1 << 20
 _STEP_BYTES = 1 << 10
 """Compressed bytes that are unpacked at once: of a step that fails, nothing comes out."""
 _BROTLI = "brotli"
+_USUAL_RATIO = 100
+"""Data of formats that repeat their names and zeros pack to a hundredth of their size."""
 _BEGINNINGS = {"gzip": b"\x1f\x8b\x08", "zstd": b"\x28\xb5\x2f\xfd", "bz2": b"BZh", "xz": b"\xfd7zXZ\0"}
 _TRIED_BYTES = 2 << 20
 """Compressed bytes in which a member or frame must give something: a block of bz2 is 900 KB before compression."""
@@ -52,7 +54,8 @@ class Unpacked:
     Attributes:
         source: the unpacked file.
         lost: an error for each damage.
-        lost_from: offset in the compressed file from which on nothing more was found; None if its end was.
+        lost_from: offset in the compressed file from which on nothing more came out; None if its end did, or the codec
+            does not tell.
     """
 
     source: ShardFile
@@ -73,6 +76,7 @@ class TemporaryFiles:
         self._staged: StagedFolder | None = None
         self._store = LocalStore()
         self._made = 0
+        self._excess: dict[str, int] = {}  # of files here: bytes beyond what their sources usually unpack to
 
     def __enter__(self) -> Self:
         return self
@@ -81,24 +85,47 @@ class TemporaryFiles:
         if self._staged is not None:
             self._staged.release()
 
+    @property
+    def _place(self) -> str:
+        """The place beside which the folder is made."""
+        return self._destination or os.path.join(tempfile.gettempdir(), "lading-salvage")
+
     def _next(self) -> str:
         """Return a new path in the folder."""
         if self._staged is None:
-            place = self._destination or os.path.join(tempfile.gettempdir(), "lading-salvage")
-            sweep_stale(place)
-            self._staged = stage_folder(place)
+            sweep_stale(self._place)
+            self._staged = stage_folder(self._place)
         self._made += 1
         return f"{self._staged.path}/{self._made}"
 
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Let errors of the body that are of the files made here name the folder in which they lie, and what to do."""
+        try:
+            with store_errors(self._place):
+                yield
+        except StoreError as error:
+            own = "" if self._staged is None else f"{self._staged.path}/"
+            mine = error.file == self._place or bool(own and (error.file or "").startswith(own))
+            if mine and not is_damage(error):
+                error.message = f"a temporary file of the salvage cannot be written: {error.message}"
+                error.file, error.offset = os.path.dirname(os.path.abspath(self._place)), None
+                more = "Damaged shards are unpacked and mended there before they are written."
+                more += "" if self._destination else " TMPDIR names another folder."
+                error.advice = f"{error.advice or ''} {more}".lstrip()
+            raise
+
     def list_file(self) -> IO[bytes]:
         """Create a file to be written and read again."""
-        path = self._next()
-        with store_errors(path):
-            return open(path, "w+b")
+        with self.writing():
+            return open(self._next(), "w+b")
 
-    def _sink(self, name: str) -> Sink:
-        """Begin a file of this name in a folder of its own: names tell formats apart."""
-        return self._store.put_stream(f"{self._next()}/{posixpath.basename(name)}")
+    @contextmanager
+    def _sink(self, name: str) -> Iterator[Sink]:
+        """Write a file of this name in a folder of its own: names tell formats apart."""
+        with self.writing(), aborting(self._store.put_stream(f"{self._next()}/{posixpath.basename(name)}")) as sink:
+            yield sink
+            sink.close()
 
     def _as_source(self, path: str, source: ShardFile) -> ShardFile:
         info = self._store.head(path)
@@ -116,14 +143,14 @@ class TemporaryFiles:
         """Remove a file that was made here; leave any other alone."""
         if self._staged is not None and source.path.startswith(f"{self._staged.path}/"):
             self._store.delete(posixpath.dirname(source.path))
+            self._excess.pop(source.path, None)
 
     def fetched(self, source: ShardFile) -> ShardFile:
         """Copy a file from a remote store."""
         size = source.store.head(source.path).size_bytes
-        with aborting(self._sink(source.path)) as sink:
+        with self._sink(source.path) as sink:
             for part in _read(source, 0, size):
                 sink.write([part])
-            sink.close()
         return self._as_source(sink.path, source)
 
     def laid_out(self, source: ShardFile, recovered: Recovered) -> ShardFile:
@@ -142,7 +169,7 @@ class TemporaryFiles:
             raise LimitExceeded("a damaged file asks for a much larger one", file=source.place,
                                 expected=f"at most {most} bytes", found=recovered.size_bytes)  # fmt: skip
         made = ((place, memoryview(data)) for place, data in sorted(recovered.made))
-        with aborting(self._sink(source.path)) as sink:
+        with self._sink(source.path) as sink:
             at, held = 0, 0
             waiting: list[Buffer] = []  # writing each line alone takes ten times as long
             for place, content in _merged(made, _copied(source, offset, target, length)):
@@ -152,28 +179,34 @@ class TemporaryFiles:
                     sink.write(waiting)
                     waiting, held = [], 0
             sink.write([*waiting, *_zeros(recovered.size_bytes - at)])
-            sink.close()
+            self._excess[sink.path] = self._excess.get(source.path, 0)
         return replace(self._as_source(sink.path, source), options=options)
 
     def unpacked(self, source: ShardFile) -> Unpacked:
-        """Unpack a compressed file up to its damage, and from each member or frame that begins behind it."""
+        """Unpack a compressed file up to its damage, and from each member or frame that begins behind it.
+
+        Raises:
+            LimitExceeded: much more comes out than data pack to.
+        """
         size = source.store.head(source.path).size_bytes
         [head] = source.get_ranges([(0, min(size, _READ_BYTES))])
         name, by_name = _unpacked_name(source.path)
         codec = sniff_wrap(bytes(head)) or by_name
         beginnings = _Beginnings(source, codec, size)
+        usual = _USUAL_RATIO * size
+        most = usual + source.limits.salvage_bytes - sum(self._excess.values())
         lost: list[LadingError] = []
         at: int | None = 0
         lost_from: int | None = None
-        with aborting(self._sink(name)) as sink:
+        with self._sink(name) as sink:
             while at is not None and at < size:
-                error, whole = _unpack(source, codec, at, size, sink)
-                if error is None:
+                stopped = _unpack(source, codec, at, size, sink, most)
+                if stopped is None:
                     break
-                lost_from = at + whole
-                lost.append(error.at(file=source.place, offset=lost_from))
-                at = beginnings.next(lost_from + 1)
-            sink.close()
+                lost_from = stopped.at
+                lost.append(stopped.error.at(file=source.place, offset=lost_from))
+                at = beginnings.next(stopped.member + 1)
+            self._excess[sink.path] = max(sink.tell() - usual, 0)
         return Unpacked(self._as_source(sink.path, source), lost, lost_from if at is None else None)
 
 
@@ -188,32 +221,55 @@ def _unpacked_name(path: str) -> tuple[str, str]:
     return (stem, _BROTLI) if ending == ".br" else unpacked_name(path)
 
 
-def _unpack(source: ShardFile, codec: str, start: int, size: int, sink: Sink) -> tuple[LadingError | None, int]:
-    """Unpack from one place on; return the error that ended it, and the bytes of whole members before the damage.
+@dataclass(frozen=True, slots=True)
+class _Stopped:
+    """Where unpacking met damage.
+
+    Attributes:
+        error: the damage.
+        member: offset of the member or frame that is damaged.
+        at: offset up to which bytes came out; None if the codec does not tell.
+    """
+
+    error: LadingError
+    member: int
+    at: int | None
+
+
+def _unpack(source: ShardFile, codec: str, start: int, size: int, sink: Sink, most: int) -> _Stopped | None:
+    """Unpack from one place on; return where damage ended it. The file may have `most` bytes.
 
     Raises:
-        LimitExceeded: much more comes out than data pack to.
+        LimitExceeded: more comes out.
     """
-    most, whole = plausible_bytes(size, source.limits), 0
     decoder = None if codec == _BROTLI else stream_decoder(codec, source.limits)
+    at = start
     try:
         if decoder is None:
             [data] = source.get_ranges([(0, size)])
-            pieces: Iterator[Buffer] = iter(pieces_of_brotli(data))
-        else:
-            steps = (step for part in _read(source, start, size - start, _READ_BYTES) for step in _cut(part))
-            pieces = (piece for step in steps for piece in decoder.feed(step))
-        for piece in pieces:
-            if sink.tell() > most:
-                raise source.limits.exceeded("stream_bytes", "the file unpacks to too much", file=source.path)
-            sink.write([piece])
-        if decoder is not None:
-            decoder.finish()
+            for piece in pieces_of_brotli(data):
+                _write(piece, source, sink, most)
+            return None
+        for part in _read(source, start, size - start, _READ_BYTES):
+            for step in _cut(part):
+                for piece in decoder.feed(step):
+                    _write(piece, source, sink, most)
+                at += step.nbytes
+        decoder.finish()
     except CorruptShard as error:
         found = f"{error.message if decoder else error.found} at {error.offset} of what comes out"
-        whole = decoder.whole_bytes if decoder else 0
-        return CorruptShard("the compressed file is damaged", found=found), whole
-    return None, 0
+        damage = CorruptShard("the compressed file is damaged", found=found)
+        return _Stopped(damage, start + decoder.whole_bytes, at) if decoder else _Stopped(damage, start, None)
+    return None
+
+
+def _write(piece: Buffer, source: ShardFile, sink: Sink, most: int) -> None:
+    if sink.tell() + memoryview(piece).nbytes > most:
+        raise source.limits.exceeded(
+            "salvage_bytes", "the damaged file unpacks to much more than its size", file=source.place,
+            expected=f"at most {most} bytes: {_USUAL_RATIO} × its size, and what is left of the limit",
+        )  # fmt: skip
+    sink.write([piece])
 
 
 class _Beginnings:

@@ -16,7 +16,17 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from lading.arrow.views import present
-from lading.errors import BadReference, CorruptShard, DataError, LadingError, SidecarMismatch, StoreError, UsageError
+from lading.errors import (
+    BadReference,
+    CorruptShard,
+    DataError,
+    LadingError,
+    SidecarMismatch,
+    StoreError,
+    UsageError,
+    is_damage,
+    suppress_damage,
+)
 from lading.features.items import METADATA_POSITION, sample_firsts, sample_starts, samples_with
 from lading.formats.base import AnyFormat, Level, Recoverable, Recovered, Scan, ShardFile, ShardReader
 from lading.interleaved.base import View
@@ -106,10 +116,15 @@ def save_shard(
         source: the shard.
         files: takes files that are made on the way.
         known: layouts of its whole parts by checksums, if there are any; the first one that can be read is taken.
+
+    Raises:
+        StoreError: the machine or a store failed, which is no damage.
     """
     try:
         saved = _Search(reading, source, files).save(known)
     except (DataError, StoreError) as error:
+        if not is_damage(error):
+            raise
         saved = SavedShard(None, lost=[_at_source(error, source)])
     for each in (*saved.lost, *saved.findings):
         if files.are_named_in(each.advice or ""):
@@ -120,12 +135,11 @@ def save_shard(
 def sound_samples(reading: ShardReading, source: ShardFile, files: TemporaryFiles) -> int | None:
     """Return the number of samples of a shard that `save_shard` would save as it is, without a loss or a finding.
 
-    Otherwise return None. Only copies of remote files are made on the way.
+    Otherwise return None. Only copies of remote files are made on the way. Raises as `save_shard`.
     """
-    try:
+    with suppress_damage():
         return _Search(reading, source, files).sound()
-    except (DataError, StoreError):
-        return None
+    return None
 
 
 def find_view(reading: ShardReading, source: ShardFile, files: TemporaryFiles) -> str | None:
@@ -140,6 +154,8 @@ def find_view(reading: ShardReading, source: ShardFile, files: TemporaryFiles) -
         try:
             found = _view_of(reading, each)
         except (DataError, StoreError, UsageError) as problem:  # lines of MDS need their entry
+            if isinstance(problem, StoreError) and not is_damage(problem):
+                raise
             error = error or problem
         else:
             if found is not None:
@@ -159,12 +175,15 @@ def _view_of(reading: ShardReading, source: ShardFile) -> str | None:
 
 
 def wrong_sidecar(reading: ShardReading, source: ShardFile) -> LadingError | None:
-    """Return the problem of the sidecar of a sound shard, if there is one."""
+    """Return the problem of the sidecar of a sound shard, if there is one. Raises as `save_shard`."""
     path = reading.format.sidecar(source, reading.options_of(source))
     if path is None:
         return None
     found = reading.format.check(source, reading.options_of(source), Level.QUICK)
-    return next((one.error for one in found if one.error is not None and one.error.file == path), None)
+    wrong = next((one.error for one in found if one.error is not None and one.error.file == path), None)
+    if wrong is not None and not is_damage(wrong):
+        raise wrong
+    return wrong
 
 
 def goes_on(reading: ShardReading, source: ShardFile, counts: Mapping[str, int]) -> bool:
@@ -291,7 +310,7 @@ class _Search:
     def _check_sidecar(self) -> None:
         """Note a wrong sidecar of a sound shard, and samples that it lists behind the end of the shard."""
         reading, source = self._reading, self._given
-        with suppress(DataError, StoreError):
+        with suppress_damage():
             wrong = wrong_sidecar(reading, source)
             behind = 0 if wrong is None else reading.format.cut_off(source, reading.options_of(source))
             if behind:
@@ -341,6 +360,8 @@ class _Search:
             try:
                 count = self._count(made)
             except (DataError, StoreError) as problem:
+                if not is_damage(problem):
+                    raise
                 wrong = problem
             else:
                 rows = np.arange(count)
@@ -365,6 +386,8 @@ class _Search:
                 stored = stored_errors(view) if read.missing else set()
                 self._counts = dict(view.counts)
         except (DataError, StoreError) as problem:
+            if not is_damage(problem):
+                raise
             return problem
         self._samples = read.samples
         self._missing = [
@@ -407,6 +430,8 @@ class _Search:
                 return source
             index = None if self._items else self._with_reader(source, lambda reader: reader.index())
         except (DataError, StoreError) as problem:
+            if not is_damage(problem):
+                raise
             self._tell(problem)
             return source
         source = replace(source, index=index)
@@ -571,6 +596,8 @@ def _read_all(reading: ShardReading, view: View) -> _Read:
             samples += len(starts)
             first += len(batch)
     except (DataError, StoreError) as error:
+        if not is_damage(error):
+            raise
         return _Read(error)
     return _Read(None, samples, missing, broken)
 

@@ -6,13 +6,12 @@ The process that writes searches the other shards (`lading.jobs.salvage`).
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
 from typing import Any
 
 from lading.dataset.shards.shards import Shards
 from lading.dataset.source.open import counts_hold, shards_of
 from lading.dataset.source.source import Source
-from lading.errors import DataError, StoreError
+from lading.errors import suppress_damage
 from lading.jobs.checksums import CheckedShard, check_shard
 from lading.jobs.plan import take_files_in
 from lading.jobs.read_task import NO_DIGESTS, Look, OnRead
@@ -56,7 +55,7 @@ def begin_sound(dataset: Shards) -> Look:
         with TemporaryFiles() as files:
             for number in shards:
                 found: dict[str, Any] = {}
-                with suppress(DataError, StoreError):
+                with suppress_damage():
                     found = _look_at(dataset, number, files)
                 on_read(NO_DIGESTS, found.get("samples", 0), 0)
                 yield found

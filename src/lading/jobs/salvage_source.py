@@ -35,7 +35,16 @@ from lading.dataset.source.source import (
     source_names,
     with_partitions,
 )
-from lading.errors import DataError, LadingError, SourceNotFound, StoreError, UnknownFormat, UsageError
+from lading.errors import (
+    DataError,
+    LadingError,
+    SourceNotFound,
+    StoreError,
+    UnknownFormat,
+    UsageError,
+    is_damage,
+    suppress_damage,
+)
 from lading.formats.base import AnyFormat, ListedShard
 from lading.formats.index_json import several_splits
 from lading.formats.registry import all_formats, find_format, get_format
@@ -172,6 +181,8 @@ def _by_lists(
         raise
     except (DataError, StoreError) as error:
         refuse_log(error.file)
+        if not is_damage(error):
+            raise
         findings.append(error)
     return None
 
@@ -274,6 +285,8 @@ def _by_files(
         try:
             listing = list_source(name, stores, limits)
         except (DataError, StoreError, SourceNotFound, UnknownFormat) as error:
+            if isinstance(error, StoreError) and not is_damage(error):
+                raise
             store, path = resolve(name, stores)
             folder = posixpath.dirname(path) if path.endswith(".json") else path.rstrip("/")
             mine = list(_files(store, folder))
@@ -317,6 +330,6 @@ def _recognised(listing: Listing, stores: Stores) -> AnyFormat:
     paths = listing.table["path"].slice(0, _LOOKED_AT).to_pylist()
     for path in paths:
         store, own = resolve(path, stores)
-        with suppress(DataError, StoreError, UnknownFormat):
+        with suppress(UnknownFormat), suppress_damage():
             return find_format(own, read_head(store, own))
     return find_format(paths[0], b"")

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from lading.arrow.views import total_bytes
 from lading.caches.videos import broken_videos
 from lading.content.digests import undigested as no_digest
+from lading.dataset.shards.bad_shards import is_bad_shard
 from lading.dataset.shards.sample_digests import batch_digests, digests_of, shard_content
 from lading.dataset.shards.shards import Shards
 from lading.errors import BadReference, LadingError, StoreError, Unrepresentable
@@ -61,8 +62,12 @@ class Findings:
         return len(self.all) >= self.most
 
     def add(self, errors: Iterable[LadingError]) -> None:
-        """Add errors. Stops asking for more of them at the maximum."""
-        self.add_dicts(error.to_dict() for error in errors)
+        """Add errors. Stops asking for more of them at the maximum.
+
+        Raises:
+            StoreError: an error is of the machine or a store, and no fault of one file.
+        """
+        self.add_dicts(_of_the_data(error).to_dict() for error in errors)
 
     def add_dicts(self, found: Iterable[Mapping[str, Any]]) -> None:
         """Add errors as `LadingError.to_dict` returns them."""
@@ -74,6 +79,12 @@ class Findings:
             self.all.append(one)
             if self.full:
                 break
+
+
+def _of_the_data(error: LadingError) -> LadingError:
+    if isinstance(error, StoreError) and not is_bad_shard(error):
+        raise error
+    return error
 
 
 def begin_verify(dataset: Shards, *, deep: bool, max_findings: int) -> Look:

@@ -32,6 +32,8 @@ from lading.errors import (
     StoreError,
     UsageError,
     errors_at,
+    is_damage,
+    suppress_damage,
 )
 from lading.formats.registry import get_format
 from lading.limits import DEFAULT_LIMITS, Limits
@@ -210,6 +212,9 @@ def load_readable(
 
     Returns:
         The two, each None if missing or unreadable; and the errors of unreadable, changed or missing files.
+
+    Raises:
+        StoreError: the machine or a store failed.
     """
     try:
         manifest, shards = load_manifest(store, folder, limits=limits) or (None, None)
@@ -222,6 +227,8 @@ def load_readable(
             try:
                 manifest, shards = mf.merge([_from_copy(store, folder, own, limits) for own in owns])
             except (DataError, StoreError) as error:
+                if not is_damage(error):
+                    raise
                 changed.append(error)
         return manifest, shards, changed
 
@@ -254,14 +261,18 @@ def _load_one_readable(
             return *one, []
         errors.append(_gone(folder, own))
     except (DataError, StoreError) as error:
+        if not is_damage(error):
+            raise
         errors.append(error.at(file=f"{folder}/{own}"))
-    with suppress(DataError, StoreError):  # missing, or reported already
+    with suppress_damage():  # missing, or reported already
         return mf.from_json(_text(store, path, limits), file=path), None, errors
     try:
         return *_from_copy(store, folder, own, limits), errors
     except NotFound:
         return None, None, errors
     except (DataError, StoreError) as error:
+        if not is_damage(error):
+            raise
         return None, None, [*errors, error]
 
 

@@ -52,6 +52,7 @@ __all__ = [
     "has_file",
     "name_taken",
     "native_path",
+    "no_file",
     "store_errors",
     "temporary_name",
     "unfinished",
@@ -348,6 +349,8 @@ _ADVICE = {
     errno.EDQUOT: "The quota is used up: free some space, or write somewhere else.",
     errno.EMFILE: "Too many files are open: raise the limit (ulimit -n), or use fewer workers.",
     errno.ENFILE: "Too many files are open on this machine.",
+    errno.EFBIG: "Files may not be that large here: raise the limit (ulimit -f), or write somewhere else.",
+    errno.EIO: "The disk failed there. A copy made with ddrescue has the parts that can be read.",
 }
 
 
@@ -378,6 +381,13 @@ def store_errors(path: str, *others: type[Exception]) -> Iterator[None]:
         failed = StoreError(message[:1].lower() + message[1:].rstrip("."), file=path, advice=_ADVICE.get(number or 0))
         failed.errno = number
         raise failed from error
+
+
+def no_file(path: str, found: str) -> StoreError:
+    """Return the error for something else in the place of a file, such as a folder or a pipe."""
+    error = StoreError("not a file", file=path, expected="a regular file", found=found)
+    error.errno = errno.EISDIR if "folder" in found or "director" in found else errno.ENXIO
+    return error
 
 
 def name_taken(path: str) -> DestinationExists:

@@ -27,6 +27,7 @@ from lading.storage.base import (
     FileInfo,
     check_inside,
     check_version,
+    no_file,
     store_errors,
     temporary_name,
     unfinished,
@@ -106,7 +107,7 @@ class FsspecStore:
         fs = self.fs
         found = self._retries.call(partial(_facts, fs, path))
         if found["type"] != "file":
-            raise StoreError("not a file", file=path, expected="a file", found=f"a {found['type']}")
+            raise no_file(path, f"a {found['type']}")
         if found["size"] is None:
             raise StoreError("the server does not say how long the file is", file=path, advice="Download it first.")
         return _info(path, found)

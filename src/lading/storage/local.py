@@ -39,6 +39,7 @@ from lading.storage.base import (
     final_place,
     name_taken,
     native_path,
+    no_file,
     store_errors,
     temporary_name,
     unfinished,
@@ -547,7 +548,7 @@ def _info(path: str, status: os.stat_result) -> FileInfo:
 def _require_file(path: str, status: os.stat_result) -> None:
     if not stat.S_ISREG(status.st_mode):
         kind = _KINDS.get(stat.S_IFMT(status.st_mode), "something else")
-        raise StoreError("not a file", file=path, expected="a regular file", found=kind)
+        raise no_file(path, kind)
 
 
 @contextmanager

@@ -15,20 +15,19 @@ from lading.errors import (
     CorruptShard,
     DataError,
     LadingError,
-    NotFound,
     SchemaMismatch,
-    ShortRead,
     SidecarMismatch,
     StoreError,
     Unrepresentable,
+    is_damage,
     without_frames,
 )
 from lading.options import OnBadShard
 
 __all__ = ["BadShards", "SkippedShard", "is_bad_shard", "naming_salvage"]
 
-_OF_THE_FILE = frozenset((errno.EACCES, errno.EPERM, errno.EIO, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG))
-"""Errors of a store that are of one file: another shard may be readable."""
+_OF_THE_FILE = frozenset((errno.EACCES, errno.EPERM, errno.EIO))
+"""Errors of the machine that are of one file: another shard may be readable."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +55,7 @@ def is_bad_shard(error: LadingError) -> bool:
     """
     if isinstance(error, DataError):
         return not isinstance(error, (SchemaMismatch, Unrepresentable, BadReference))
-    return isinstance(error, (NotFound, ShortRead)) or (isinstance(error, StoreError) and error.errno in _OF_THE_FILE)
+    return isinstance(error, StoreError) and (is_damage(error) or error.errno in _OF_THE_FILE)
 
 
 def naming_salvage(error: LadingError, source: str | None) -> LadingError:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Mapping
-from contextlib import suppress
 from typing import Any
 
-from lading.errors import DataError, StoreError
+from lading.errors import suppress_damage
 from lading.formats.base import ListedShard, ShardFile
 from lading.formats.index_json import as_text
 from lading.formats.mds.index import COMPRESSIONS, INDEX_NAME, KINDS, META, meta_name, parse_config
@@ -71,7 +70,7 @@ def _unpacked(path: str) -> str:
 
 def _contents(meta: ShardFile, ending: str) -> dict[str, Any]:
     """Return the contents of a `.meta`, with the sizes of both files if uncompressed; empty if it is not MDS's."""
-    with suppress(DataError, StoreError):
+    with suppress_damage():
         samples, raw_bytes, meta_bytes, header = read_meta(meta, COMPRESSIONS.get(ending[1:], ""))
         if header.get("format") in KINDS and header["format"] != "mds":
             parse_config(header, limits=meta.limits)

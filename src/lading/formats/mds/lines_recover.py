@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from lading.errors import CorruptShard, DataError, LadingError, StoreError, errors_at
+from lading.errors import CorruptShard, DataError, LadingError, StoreError, errors_at, is_damage
 from lading.formats.base import Recovered, ShardFile
 from lading.formats.mds.index import parse_entry
 from lading.formats.mds.lines import check_line_ends, first_line, line_ends
@@ -42,6 +42,8 @@ def recover_lines(mapped: MappedFile, source: ShardFile) -> Recovered | None:
     try:
         place = meta_places(source, entry)
     except (DataError, StoreError) as error:
+        if not is_damage(error):
+            raise
         lost.append(error)
         kept, missing = np.stack([start, stop])[:, names:], max(entry.samples + names - len(stop), 0)
     else:
