@@ -442,7 +442,7 @@ class WriteOptions:
             drops samples for which --filter or --map raises.
         ledger: Write one JSON line for each row that is filtered or lost, and each skipped shard, to this file.
         lazy: Write references to the payload of items instead of the payload itself.
-        overwrite: Replace the dataset at DST, in one step at the end.
+        overwrite: Replace the dataset at DST, in one step at the end. Folders that hold other files are refused.
         verify: Read DST back and compare content digests.
         resume: Go on where the same job died or failed: its finished tasks are not done again. Without an unfinished
             job, begin.

@@ -531,13 +531,18 @@ def test_the_closing_summary_names_what_was_read_and_written(place: Path) -> Non
 
 
 def test_a_destination_that_holds_something_is_refused_and_told_how_to_go_on(place: Path) -> None:
-    (place / "out").mkdir()
-    (place / "out" / "mine.txt").write_text("keep me")
+    run("convert", "docs", "out", "--to", "mds")
     result = run("convert", "docs", "out", "--to", "parquet", status=2)
     assert "--overwrite" in result.stderr
-    assert [p.name for p in (place / "out").iterdir()] == ["mine.txt"]
     run("convert", "docs", "out", "--to", "parquet", "--overwrite")
-    assert not (place / "out" / "mine.txt").exists()
+    assert not [*(place / "out").glob("*.mds")]
+    (place / "other").mkdir()
+    (place / "other" / "mine.txt").write_text("keep me")
+    for more in ([], ["--overwrite"]):
+        result = run("convert", "docs", "other", "--to", "parquet", *more, status=2)
+        assert "--overwrite" not in result.stderr
+        assert "hoose another" in result.stderr
+        assert [p.name for p in (place / "other").iterdir()] == ["mine.txt"]
 
 
 def test_a_dry_run_writes_nothing(place: Path) -> None:

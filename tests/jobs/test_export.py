@@ -20,6 +20,7 @@ import lading
 from lading.errors import DestinationExists, Unrepresentable, UsageError
 from lading.features.types import Image as Picture
 from lading.features.types import with_feature
+from lading.manifest.replaced import EXPORT_MARK
 
 pytestmark = [
     pytest.mark.usefixtures("collected"),
@@ -38,7 +39,9 @@ def _tar(path: Path, members: dict[str, bytes]) -> Path:
 
 
 def _tree(folder: Path) -> dict[str, bytes]:
-    return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+    """The files of a folder, without the mark of an export."""
+    files = {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+    return {name: data for name, data in files.items() if name != EXPORT_MARK}
 
 
 def _picture(kind: str = "PNG") -> bytes:
@@ -132,13 +135,16 @@ def test_a_value_that_json_lacks_is_refused(tmp_path: Path) -> None:
 
 def test_a_folder_with_files_is_replaced_only_on_request(tmp_path: Path) -> None:
     tar = _tar(tmp_path / "a.tar", {"1.txt": b"a"})
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "mine.txt").write_text("mine")
-    with pytest.raises(DestinationExists):
+    lading.export(_tar(tmp_path / "b.tar", {"2.jpg": b"b", "2.txt": b"b"}), tmp_path / "out")
+    with pytest.raises(DestinationExists, match="overwrite=True"):
         lading.export(tar, tmp_path / "out")
-    assert _tree(tmp_path / "out") == {"mine.txt": b"mine"}
     lading.export(tar, tmp_path / "out", overwrite=True)
     assert _tree(tmp_path / "out") == {"1.txt": b"a"}
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "mine.txt").write_text("mine")
+    with pytest.raises(DestinationExists, match=r"1 other file: mine\.txt"):
+        lading.export(tar, tmp_path / "mine", overwrite=True)
+    assert _tree(tmp_path / "mine") == {"mine.txt": b"mine"}
     with pytest.raises(UsageError, match=r"inside the source|files of the source"):
         lading.open(tmp_path / "out", format="files").export(tmp_path / "out" / "deeper")
 

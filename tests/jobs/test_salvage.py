@@ -962,6 +962,10 @@ def test_usual_rules_of_destinations_hold(tmp_path: Path) -> None:
     (tmp_path / "out" / "mine").write_bytes(b"")
     with pytest.raises(DestinationExists):
         salvage(tmp_path / "in", tmp_path / "out")
+    with pytest.raises(DestinationExists, match="1 other file: mine"):
+        salvage(tmp_path / "in", tmp_path / "out", overwrite=True)
+    (tmp_path / "out" / "mine").unlink()
+    (tmp_path / "out" / "b.tar").write_bytes(tar_of(*pairs("b")))
     with pytest.raises(UsageError, match="inside the source"):
         salvage(tmp_path / "in", tmp_path / "in" / "out")
     with pytest.raises(UsageError, match="inside the source"):

@@ -23,7 +23,7 @@ def export(
     sources: Sources,
     destination: Annotated[str, typer.Argument(metavar="DIR", show_default=False, help="Folder of the files.")],
     overwrite: Annotated[
-        bool, typer.Option("--overwrite", metavar="", help="Replace the folder DIR, in one step at the end.")
+        bool, typer.Option("--overwrite", metavar="", help="Replace the export or dataset DIR, in one step at the end.")
     ] = False,
     as_json: Json = False,
     debug: Debug = False,

@@ -691,7 +691,7 @@ class Dataset(StepVerbs, OrderVerbs, KeyVerbs, LayoutVerbs):
 
         Args:
             destination: the folder.
-            overwrite: replace the folder, in one step at the end.
+            overwrite: replace the folder, in one step at the end. It must be of an earlier export, or a dataset.
         """
         from lading.jobs.export import export
 

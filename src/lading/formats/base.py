@@ -886,7 +886,8 @@ class FormatInfo:
         split_lists: names of a peer's lists of splits, below the folder of the shards; the first one counts.
         beside: regular expression of the names of files that hold the media of shards, if other formats claim the
             endings of these shards too. A folder with both, and with documents in its first shard, is of this format.
-        leftovers: regular expression of the names of files that a peer leaves next to shards, with their ending.
+        leftovers: regular expression of the names of files that a peer leaves next to shards, such as sidecars. Those
+            with an ending of shards are left out where shards are listed.
         other_indexes: names of lists that a peer's readers need and that lading does not open folders by.
         unlisted: endings of shards that are also endings of other formats; `find_shards` distinguishes them.
         interleaved: how a sample of items is laid out: `rows` (a row an item), `members` (files in a tar), `packed` (a

@@ -12,6 +12,7 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
+import orjson
 import pyarrow as pa
 
 from lading.arrow.references import is_ref
@@ -44,6 +45,7 @@ from lading.jobs.plan import refuse_inside
 from lading.jobs.progress import OnProgress, Progress
 from lading.jobs.progress_bars import shown_progress
 from lading.manifest.commit import Staging, check_destination, find_destination
+from lading.manifest.replaced import EXPORT_MARK
 from lading.storage.base import Store, native_path, store_errors, write_file
 from lading.storage.memory import MemoryStore
 from lading.storage.stores import Stores, is_local, resolve
@@ -100,6 +102,7 @@ def export(
     `KEY.json` (`KEY.columns.json` where the samples have a field `json`). Documents are a JSON file each, and their
     images, as in an interleaved tar. Slashes in keys make folders. Samples without a key have their number.
 
+    A hidden file `.lading-export.json` marks the folder, so that a later export may replace it.
     `lading.open(destination, format="files")` reads the files back. The destination appears in one step at the end.
     Peak memory: that of one batch of 256 samples or 64 MB.
     Documents need the size of their tar beside the destination until the end.
@@ -107,13 +110,13 @@ def export(
     Args:
         source: as for `lading.open`, or a dataset with its steps.
         destination: the folder.
-        overwrite: replace the folder, in one step at the end.
+        overwrite: replace the folder, in one step at the end. It must be of an earlier export, or a dataset.
         on_progress: called after every batch.
         progress: whether a bar may appear after two seconds, in a terminal or a notebook.
         opening: the other arguments of `lading.open`.
 
     Raises:
-        DestinationExists: the folder is not empty.
+        DestinationExists: the folder is not empty, or it is to be replaced and holds something else.
         Unrepresentable: a key or a field that is no safe name of a file; two that have one name; a value that JSON
             does not hold.
     """
@@ -130,6 +133,7 @@ def export(
         put = _put_documents if dataset.view == "interleaved" else _put_samples
         with shown_progress("exporting", on_progress, progress=progress) as report:
             samples = put(dataset, folder, staging, report)
+        write_file(store, staging.path(EXPORT_MARK), [orjson.dumps({"files": folder.files})])
         staging.commit(overwrite=overwrite)
     except BaseException:
         staging.drop()

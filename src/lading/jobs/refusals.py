@@ -60,7 +60,7 @@ def refuse_taken(
         DestinationExists, UsageError: as `check` does. The advice tells about files that jobs left beside it.
     """
     try:
-        check(*place, overwrite=write.overwrite or again)
+        check(*place, overwrite=write.overwrite, again=again)
     except DestinationExists as error:
         with suppress(StoreError):  # folders here may be listed by others only
             error.advice = f"{_left_by_jobs(*place, goes_on=write.goes_on)} {error.advice}".lstrip()

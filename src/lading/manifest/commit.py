@@ -28,6 +28,7 @@ from typing import Self
 
 from lading.errors import DataError, DestinationExists, LadingError, StoreError, UsageError
 from lading.manifest.files import files_listed
+from lading.manifest.replaced import refuse_other_files
 from lading.manifest.values import FOLDER, MANIFEST_NAME, SHARDS_NAME
 from lading.storage.base import (
     Copies,
@@ -88,24 +89,36 @@ def find_destination(destination: str | os.PathLike[str], stores: Stores) -> tup
     return resolve(named_folder(os.fspath(destination)), stores)
 
 
-def check_destination(store: Store, destination: str, *, overwrite: bool) -> None:
+def check_destination(store: Store, destination: str, *, overwrite: bool, again: bool = False) -> None:
     """Refuse a destination that is not empty, unless it may be replaced.
 
+    Args:
+        store: store of the destination.
+        destination: its path.
+        overwrite: replace a dataset that is there.
+        again: what is there may be of this job, which died.
+
     Raises:
-        DestinationExists: the folder is not empty.
+        DestinationExists: the folder is not empty; or it is to be replaced, and holds more than a dataset.
         UsageError: the destination is a file, is below a file, or is or holds the current directory.
     """
     _refuse_files(store, destination)
     if is_local(store):
         _refuse_where_we_are(destination)
+    if again:
+        return
     if overwrite:
+        refuse_other_files(store, destination)
         return
     found = next(iter(store.walk(destination)), None)
     if found is not None:
-        raise DestinationExists(
-            "the destination is not empty", file=destination, found=found.path[len(destination) :].lstrip("/"),
-            advice="Choose another folder, or replace this one with --overwrite.",
-        )  # fmt: skip
+        advice = "Choose another folder, or replace this one with --overwrite."
+        try:
+            refuse_other_files(store, destination)
+        except DestinationExists:
+            advice = "Choose another folder: this one holds other files than a dataset."
+        raise DestinationExists("the destination is not empty", file=destination,
+                                found=found.path[len(destination) :].lstrip("/"), advice=advice)  # fmt: skip
 
 
 def check_shared(store: Store, destination: str, own: str, *, overwrite: bool) -> None:
@@ -437,7 +450,7 @@ class Staging:
                 replaced.
 
         Raises:
-            DestinationExists: the destination appeared meanwhile, and `overwrite` is not set.
+            DestinationExists: the destination appeared meanwhile, and `overwrite` is not set; or it holds other files.
         """
         if self._whole is not None:
             self._whole.take(self._places)
@@ -448,6 +461,8 @@ class Staging:
         if is_local(self._store):
             self._rename_adopted()
         try:
+            if overwrite and not self._shared and (is_local(self._store) or not self.had_begun):
+                refuse_other_files(self._store, place)  # since the job began, somebody may have put them there
             if self._shared:
                 self._add_files(place, overwrite=overwrite, apart=apart)
             elif isinstance(self._store, Copies):

@@ -15,9 +15,9 @@ from lading.formats.registry import get_format
 from lading.storage.base import Store, write_file
 from lading.storage.checksum import Checksum
 
-__all__ = ["save_data_files"]
+__all__ = ["DATA_FILES_NAME", "save_data_files"]
 
-_NAME = ".huggingface.yaml"
+DATA_FILES_NAME = ".huggingface.yaml"
 _FORMATS = {"arrow", "csv", "jsonl", "parquet", "webdataset"}
 """Formats that `datasets` reads."""
 
@@ -40,9 +40,9 @@ def save_data_files(store: Store, folder: str, name: str, splits: Mapping[str, S
         return {}
     configs = {"configs": [{"config_name": "default", "data_files": found}]}
     text, checksum = orjson.dumps(configs, option=orjson.OPT_INDENT_2), Checksum()
-    write_file(store, f"{folder}/{_NAME}", [text])
+    write_file(store, f"{folder}/{DATA_FILES_NAME}", [text])
     checksum.update(text)
-    return {_NAME: checksum.hexdigest()}
+    return {DATA_FILES_NAME: checksum.hexdigest()}
 
 
 def _patterns(name: str, paths: Sequence[str]) -> list[str]:

@@ -60,7 +60,7 @@ def options_of_file(
     return {**options, **told}
 
 
-def check_file(store: Store, path: str, *, overwrite: bool) -> None:
+def check_file(store: Store, path: str, *, overwrite: bool, again: bool = False) -> None:
     """Refuse a file that exists, unless it may be replaced, and a folder in its place.
 
     Raises:
@@ -69,7 +69,7 @@ def check_file(store: Store, path: str, *, overwrite: bool) -> None:
     if next((info for info in store.walk(path) if info.path != path), None) is not None or os.path.isdir(path):
         raise DestinationExists("a folder has the name of the file", file=path,
                                 advice="Choose another name, or delete the folder.")  # fmt: skip
-    if has_file(store, path) and not overwrite:
+    if has_file(store, path) and not overwrite and not again:
         raise DestinationExists("the file is there already", file=path,
                                 advice="Choose another name, or replace the file with --overwrite.")  # fmt: skip
 

@@ -173,7 +173,7 @@ class DatasetWriter:
             check_file(self._store, self._destination, overwrite=overwrite)
         elif rank is None:
             again = staging is not None and staging.had_begun
-            check_destination(self._store, self._destination, overwrite=overwrite or again)
+            check_destination(self._store, self._destination, overwrite=overwrite, again=again)
         else:
             check_shared(self._store, self._destination, lading_folder(rank), overwrite=overwrite)
         self._staging = staging or Staging.begin(self._store, self._destination, shared=rank is not None)

@@ -56,6 +56,7 @@ class CsvFormat(Format[ReadOptions, WriteOptions]):
         keeps_types=False,
         untyped=True,
         hive_partitions=True,
+        leftovers=r"_SUCCESS|\..*\.crc",  # of Spark
     )
 
     def open(self, file: ShardFile, options: ReadOptions) -> CsvReader:

@@ -55,6 +55,7 @@ class JsonlFormat(Format[ReadOptions, WriteOptions]):
         stores_structs=True,
         keeps_types=False,
         hive_partitions=True,
+        leftovers=r"_SUCCESS|\..*\.crc",  # of Spark
     )
 
     def matches(self, path: str, head: bytes) -> bool:

@@ -95,6 +95,7 @@ class MdsFormat(Format[ReadOptions, WriteOptions]):
         read_options=ReadOptions,
         write_options=WriteOptions,
         index_names={INDEX_NAME: ".*"},
+        leftovers=r"shard\.\d+\.(?:json|csv|tsv|xsv)(?:\.meta)?(?:\.(?:br|bz2|gz|snappy|zstd))?",
         unlisted=tuple(f".{kind}{end}" for kind in KINDS[1:] for end in ("", *map(".{}".format, COMPRESSIONS))),
         interleaved="packed",
         self_contained=True,

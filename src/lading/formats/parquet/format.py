@@ -77,6 +77,7 @@ class ParquetFormat(Format[ReadOptions, WriteOptions]):
         write_options=WriteOptions,
         stores_structs=True,
         hive_partitions=True,
+        leftovers=r"_SUCCESS|_metadata|_common_metadata|\..*\.crc",  # of Spark and Dask
     )
 
     def matches(self, path: str, head: bytes) -> bool:

@@ -90,6 +90,8 @@ class WebdatasetFormat(Format[ReadOptions, WriteOptions]):
         copy_options=({"lower_case": False}, {"fields": "given"}),
         without_sidecar={"sidecar": "ignore"},
         other_indexes=(INFO_NAME,),
+        # Of webdataset, energon, wids, img2dataset:
+        leftovers=r".*\.idx|\.nv-meta/.*|index\.json|\d+(?:\.parquet|_stats\.json)",
         split_lists=SPLIT_NAMES,
         interleaved="members",
         fixed_schema=False,
