@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 import lading
+from fault_proxy import fault_proxy
 from lading.dataset.source.open import open_shards
 from lading.errors import DestinationExists, StoreError, UsageError
 from lading.manifest import values as mf
@@ -454,3 +455,17 @@ def test_two_that_go_on_with_a_job_do_not_take_files_from_each_other(server: str
     _gone_on(store, out, one.journal)
     one.commit(overwrite=False)
     assert {info.path for info in store.walk(out)} == {f"{out}/_lading/manifest.json", f"{out}/shard"}
+
+
+def test_a_store_that_fails_behind_the_commit_is_a_warning(server: str, tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"n": 1}\n')
+    place = f"s3://{BUCKET}/whole"
+    with fault_proxy(server, share=1, kinds=["503"]) as proxy:
+        proxy.only = "?delete"
+        asked = {**options(proxy.url), "retry_s": 0.3}
+        with pytest.warns(UserWarning, match=f"{place} is complete.*503.*Run: lading clean {place}"):
+            lading.convert(tmp_path / "a.jsonl", place, format="mds", storage_options=asked, progress=False)
+    assert len(lading.open(place, storage_options=options(server))) == 1
+    lading.clean(place, storage_options=options(server))
+    names = [info.path for info in resolve(place, Stores.of(None, options(server)))[0].walk(f"s3://{BUCKET}")]
+    assert [name for name in names if "whole" in name and not name.startswith(f"{place}/")] == []

@@ -21,7 +21,9 @@ from __future__ import annotations
 import os
 import re
 import secrets
+import shlex
 import time
+import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Self
@@ -473,9 +475,7 @@ class Staging:
             if error.file is not None and error.file.startswith(place):
                 error.file = self._destination + error.file[len(place) :]
             raise
-        if self._done is not None:
-            self._note_done(self._done)
-        self._remove()
+        self._clean_up()
 
     def _rename_adopted(self) -> None:
         """Rename files that have no hard links. A job that dies from now on does their tasks again."""
@@ -484,6 +484,20 @@ class Staging:
                 os.makedirs(os.path.dirname(native_path(path)), exist_ok=True)
                 os.rename(native_path(source), native_path(path))
         self._places.clear()
+
+    def _clean_up(self) -> None:
+        """Remove what was built, behind a commit. A store that fails now takes nothing from the destination."""
+        self._is_gone = True
+        try:
+            if self._done is not None:
+                self._note_done(self._done)
+            self._remove()
+        except StoreError as error:
+            warnings.warn(
+                f"{self._destination} is complete, but files beside it could not be removed: {error.problem}. "
+                f"Run: lading clean {shlex.quote(self._destination)}",
+                stacklevel=2,
+            )
 
     def _note_done(self, done: bytes) -> None:
         if self._staged is not None:
@@ -540,7 +554,7 @@ class Staging:
         """
         place = self._destination if self._staged is None else self._staged.place
         self._store.publish(self.path(name), place, replace=overwrite)
-        self._remove()
+        self._clean_up()
 
     def _add_files(self, place: str, *, overwrite: bool, apart: bool) -> None:
         """Move all files to their places, after the files known to be left by an earlier writer of this rank.

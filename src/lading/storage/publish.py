@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace as changed
 from functools import partial
 from typing import Final, NamedTuple, Protocol
 
+from lading.errors import StoreError
 from lading.storage.base import Copies, FileInfo, Store, has_file, name_taken
 from lading.storage.concurrent import concurrent_map, is_remote
 
@@ -56,7 +58,8 @@ def publish_by_copies(store: CopyingStore, source: str, target: str, *, replace:
         if there:
             store.delete(new)
         store.copy_all([(file, new)])
-    store.delete(old)
+    with suppress(StoreError):  # the names are given; whoever built here removes the rest
+        store.delete(old)
 
 
 def publish_list(store: CopyingStore, files: Sequence[Finished], target: str, *, replace: bool) -> None:
