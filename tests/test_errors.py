@@ -31,3 +31,8 @@ def test_code_that_catches_the_builtin_of_a_peer_goes_on_working(
     assert issubclass(error, builtin)
     again = pickle.loads(pickle.dumps(error("wrong", file="a.tar", row=3, advice="Look.")))
     assert (type(again), again.file, again.row, str(again)) == (error, "a.tar", 3, "a.tar row 3: wrong. Look.")
+
+
+def test_data_control_no_terminal() -> None:
+    error = errors.UsageError("no such column", file="x\u2066.tar", found="a\x1b[31m\u202eb")
+    assert str(error) == r"x\u2066.tar: no such column; found a\x1b[31m\u202eb"

@@ -40,6 +40,7 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Self, TypeVar
 
 from lading.spelling import in_python
+from lading.visible import visible_lines
 
 __all__ = [
     "BadReference",
@@ -142,7 +143,7 @@ class LadingError(Exception):
 
     def __str__(self) -> str:
         text = ": ".join([self.problem, "; ".join(self.details)]) if self.details else self.problem
-        return f"{text}. {in_python(self.advice)}" if self.advice else text
+        return visible_lines(f"{text}. {in_python(self.advice)}" if self.advice else text)
 
     @property
     def problem(self) -> str:

@@ -326,3 +326,11 @@ def test_a_column_that_cannot_be_read_shows_its_error(mixed: Any) -> None:
         for column in columns:
             assert "no such file" in repr(column)
             assert "no such file" in _Checked(column._repr_html_()).text
+
+
+def test_names_of_data_control_no_terminal(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"a\u202eb\x1b[31m": [1]}), tmp_path / "a.parquet")
+    dataset = lading.open(tmp_path / "a.parquet")
+    for text in (repr(dataset), dataset._repr_html_()):
+        assert r"a\u202eb\x1b[31m" in text
+        assert not {"\u202e", "\x1b"}.intersection(text)

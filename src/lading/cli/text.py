@@ -8,6 +8,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from lading.units import count
+from lading.visible import ESCAPED, visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -17,20 +18,9 @@ if TYPE_CHECKING:
 
 __all__ = ["ESCAPED", "Excerpt", "by_outcome", "columns", "count", "facts", "plain", "visible", "whole_lines"]
 
-ESCAPED = re.compile(
-    r"[\x00-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b\u200e\u200f\u2028-\u202e"
-    r"\u2060-\u206f\u3164\ud800-\udfff\ufeff\uffa0\ufff9-\ufffb]|[\U000e0000-\U000e0fff]"
-)
-"""Characters that move the cursor, change direction or colours, hide, or cannot be encoded."""
-
 _LINES_AT_ONCE = 4096
 _SPACES = re.compile(r"\s+")
 _ASCII = {"…": "...", "·": "-", "×": "x", "¶": "P", "─": "-", "–": "-", "—": "-", "→": "->", "’": "'", "✓": "ok"}
-
-
-def visible(text: str) -> str:
-    """Return the text on one line. Characters that would control the terminal, or be hidden, are spelled out."""
-    return ESCAPED.sub(lambda match: _spelled(match[0]), text)
 
 
 def _spelled(character: str) -> str:

@@ -55,6 +55,7 @@ from lading.formats.registry import format_of_name
 from lading.manifest.values import lookup
 from lading.options import OnError, ReadOptions
 from lading.units import parse_bytes
+from lading.visible import visible_lines
 
 if TYPE_CHECKING:
     from lading.jobs.convert_summary import ConvertSummary
@@ -367,10 +368,10 @@ class Dataset(StepVerbs, OrderVerbs, KeyVerbs, LayoutVerbs):
         return [bad for _, bad in sorted(self._shards.bad.skipped.items())]
 
     def __repr__(self) -> str:
-        return shown.as_text(self._shards, self.source, self.steps, self._chosen)
+        return visible_lines(shown.as_text(self._shards, self.source, self.steps, self._chosen))
 
     def _repr_html_(self) -> str:
-        return shown.as_html(self._shards, self.source, self.steps, self._chosen)
+        return visible_lines(shown.as_html(self._shards, self.source, self.steps, self._chosen))
 
     def _ipython_key_completions_(self) -> list[str]:
         return shown.column_names(self._shards, self._chosen)
