@@ -17,7 +17,7 @@ from lading.formats.registry import format_names
 _ROOT = Path(lading.__file__).parent
 
 LAYERS = (
-    "errors spelling units limits options arrow features",
+    "errors spelling units visible secret_urls limits options arrow features",
     "content codecs processes",
     "storage",
     "media caches",

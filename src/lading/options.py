@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, TypeAlias, Union,
 
 from lading.errors import UsageError
 from lading.limits import DEFAULT_LIMITS, Limits
+from lading.secret_urls import shown
 from lading.units import parse_bytes
 
 if TYPE_CHECKING:
@@ -272,10 +273,11 @@ class ReadOptions:
             raise UsageError("no such policy", expected=" or ".join(get_args(OnBadShard)),
                              found=f"on_bad_shard={self.on_bad_shard!r}")  # fmt: skip
         if isinstance(self.roots, str):
-            raise UsageError("roots are a list of folders", found=repr(self.roots), advice=f"Give [{self.roots!r}].")
+            raise UsageError("roots are a list of folders", found="a text", advice="Give a list: roots=[…].")
         listed = isinstance(self.roots, Collection)
         if not listed or not all(isinstance(root, (str, os.PathLike)) for root in self.roots):
             raise UsageError("roots are a list of folders", found=repr(self.roots)[:80])
+        object.__setattr__(self, "roots", tuple(shown(os.fspath(root)) for root in self.roots))
         for name, kind in (("options", Mapping), ("interleaved", InterleavedOptions), ("limits", Limits)):
             value = getattr(self, name)
             if not isinstance(value, kind) and (value is not None or kind is Limits):

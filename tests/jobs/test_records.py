@@ -33,9 +33,9 @@ def test_a_record_names_the_shards_of_the_task_whatever_is_listed() -> None:
     """Else it would hold after their loss."""
     store, path = MemoryStore(), record_path("box://job", 0)
     with pytest.raises(NotFound):
-        write_record(_Late(store), path, _answer("000000"), [])
+        write_record(_Late(store), path, _answer("000000"))
     store.put(f"{_FOLDER}/000000", b"data")
-    write_record(_Late(store), path, _answer("000000"), [])
+    write_record(_Late(store), path, _answer("000000"))
     assert list(read_records(store, "box://job", "box://job/tasks")) == [0]
     store.delete(f"{_FOLDER}/000000")
     assert read_records(store, "box://job", "box://job/tasks") == {}

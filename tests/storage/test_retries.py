@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Callable
 from pathlib import Path
+from threading import Event, Timer
 
 import obstore
 import pytest
@@ -41,19 +43,65 @@ def _busy() -> None:
 
 def test_waits_grow_up_to_the_longest() -> None:
     waits: list[float] = []
-    with pytest.raises(StoreError, match=r"a: busy \(the last of 6 attempts in 0\.\d s\)"):
-        Retries(6, backoff_s=1, longest_s=4, sleep=waits.append).call(_busy)
-    for wait, longest in zip(waits, (1, 2, 4, 4, 4), strict=True):
+    with pytest.raises(StoreError, match=r"a: busy \(the last of \d attempts in \d\.\d s\)") as caught:
+        _waiting(waits, 9, longest_s=4).call(_busy)
+    assert f"{len(waits) + 1} attempts" in str(caught.value)
+    for wait, longest in zip(waits, (1, 2, 4, 4, 4), strict=False):
         assert longest / 2 <= wait <= longest
+    assert 5 <= sum(waits) <= 9  # a further wait would end behind the deadline
 
 
-def test_no_wait_ends_behind_the_deadline() -> None:
+def _waiting(waits: list[float], deadline_s: float, host: str = "", longest_s: float = 5) -> Retries:
+    return Retries(deadline_s, host, backoff_s=1, longest_s=longest_s, sleep=waits.append, clock=lambda: sum(waits))
+
+
+def _refused() -> None:
+    error = StoreError("nobody takes the connection", file="a")
+    error.errno = errno.ECONNREFUSED
+    raise error
+
+
+@pytest.mark.parametrize("call, longest", [(_refused, 5), (_busy, 15)])
+def test_a_server_that_never_answered_is_given_up_soon(call: Callable[[], None], longest: float) -> None:
+    host, waits = f"http://{longest}", list[float]()
+    with pytest.raises(StoreError, match="attempts"):
+        _waiting(waits, 180, host).call(call, is_first=True)
+    assert longest - 5 <= sum(waits) <= longest
+    _waiting([], 180, host).call(lambda: None, is_first=True)  # it answers
+    waits.clear()
+    with pytest.raises(StoreError, match="attempts"):
+        _waiting(waits, 180, host).call(call, is_first=True)
+    assert 175 <= sum(waits) <= 180
+
+
+def test_a_library_that_waits_for_ever_is_left_behind() -> None:
+    never = Event()
+    with pytest.raises(StoreError, match=r"s3://b/a: no answer within 0\.1 s"):
+        Retries(host="http://silent", silent_s=0.1).call(never.wait, "s3://b/a", is_first=True)
+    never.set()
+
+
+def test_a_line_every_ten_seconds_says_what_is_waited_for(caplog: pytest.LogCaptureFixture) -> None:
     waits: list[float] = []
-    patient = Retries(6, deadline_s=3, backoff_s=1, longest_s=8, sleep=waits.append, clock=lambda: sum(waits))
-    with pytest.raises(StoreError, match="busy"):
-        patient.call(_busy)
-    assert len(waits) >= 2
-    assert sum(waits) <= 3
+    with pytest.raises(StoreError):
+        _waiting(waits, 60).call(_busy, "s3://b/a")
+    lines = [record.getMessage() for record in caplog.records]
+    assert lines[:2] == ["waiting for s3://b/a: busy (10 s of 60 s)", "waiting for s3://b/a: busy (20 s of 60 s)"]
+    assert len(lines) == int(sum(waits)) // 10
+
+
+def test_an_outage_of_several_seconds_ends_nothing(server: str) -> None:
+    """obstore alone gave up after ten tries, within seconds."""
+    with fault_proxy(server) as proxy:
+        store = _store(proxy.url)
+        store.head(_PATH)
+        proxy.share, proxy.kinds = 1, ("503",)
+        timer = Timer(1.5, setattr, (proxy, "share", 0))
+        timer.start()
+        [data] = store.get_ranges(_PATH, [(1000, 50_000)])
+        info = write_file(store, f"s3://{BUCKET}/outage", [data])
+        assert (bytes(data), info.size_bytes) == (_DATA[1000:51_000], 50_000)
+        assert proxy.spoiled["503"] >= 5
 
 
 @pytest.mark.cases(2)
@@ -150,7 +198,7 @@ def test_a_conversion_from_a_server_that_spoils_every_answer_ends(server: str, s
     lading.open(source, stores=Stores({"s3://": _store(server)})).write(there, format="mds", progress=False)
     with fault_proxy(server, share=1, kinds=["503"]) as proxy:
         stores = Stores({"s3://": _store(proxy.url, retry_s=0.3)})
-        with pytest.raises(StoreError, match=rf"{there}.*: 503 .*retries in") as caught:
+        with pytest.raises(StoreError, match=rf"{there}.*: 503 .*attempts in") as caught:
             lading.convert(there, f"{there}-tar", format="webdataset", stores=stores, progress=False)
         assert (caught.value.file or "").startswith(there)
 
@@ -161,7 +209,7 @@ def test_a_conversion_to_a_server_that_spoils_every_answer_ends(server: str, sou
     target = f"s3://{BUCKET}/never-tar"
     with fault_proxy(server, share=1, kinds=["503"]) as proxy:
         failing = {**options(proxy.url), "retry_s": 0.3}
-        with pytest.raises(StoreError, match=r": 503 .*retries in") as caught:
+        with pytest.raises(StoreError, match=r": 503 .*attempts in") as caught:
             lading.convert(
                 source, target, format="webdataset", shard_size=10_000, workers=workers, progress=False,
                 storage_options={target: failing},

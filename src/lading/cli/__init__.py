@@ -14,10 +14,14 @@ def run() -> None:
     """Run the command `lading` of the shell.
 
     A signal ends every verb in the same way: one line, and its status. The line is the verb's if it had begun: it knows
-    what is left. Before and behind the verb, also while modules load, it is printed here.
+    what is left. Before and behind the verb, also while modules load, it is printed here. The secrets of URLs are taken
+    out of the arguments first, so that no message repeats them.
     """
     with ended_by_signals():
         try:
+            from lading.secret_urls import shown
+
+            sys.argv[1:] = ["::".join(map(shown, each.split("::"))) for each in sys.argv[1:]]
             from lading.cli.main import run as run_verb
 
             run_verb()

@@ -24,6 +24,7 @@ from lading.errors import DataError, NotFound, SourceNotFound, UsageError, error
 from lading.formats.base import ShardFile, parse_options
 from lading.formats.mds.format import Entry, EntryFile, MdsReader, ReadOptions, parse_entry, read_mds_index
 from lading.limits import DEFAULT_LIMITS, Limits
+from lading.secret_urls import shown
 from lading.storage.local import LocalStore
 from lading.storage.roots import real_place
 from lading.storage.store_options import with_cache
@@ -231,8 +232,9 @@ class LocalCopy(Sequence[dict[str, Any]]):
     ) -> None:
         stores = Stores.of(stores, with_cache(None, cache_dir, cache_limit))
         self.dirname, self.split = os.fspath(dirname), split or ""
-        own = remote is None or real_place(os.fspath(remote), stores or Stores()) == os.path.realpath(self.dirname)
-        url = None if remote is None or own else "/".join([os.fspath(remote).rstrip("/"), *filter(None, [split])])
+        remote = None if remote is None else shown(os.fspath(remote))
+        own = remote is None or real_place(remote, stores or Stores()) == os.path.realpath(self.dirname)
+        url = None if remote is None or own else "/".join([remote.rstrip("/"), *filter(None, [split])])
         self.remote = Remote(url, stores, validate_hash, keep_zip or own, limits)
         self.shards = self._listed({"allow_pickle": allow_pickle, "limits": limits, "remote": self.remote})
         self._ends = list(accumulate(shard.samples for shard in self.shards))

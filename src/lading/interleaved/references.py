@@ -32,6 +32,7 @@ from lading.features.items import SourceRefs, format_source_ref, lineage_of, par
 from lading.formats.base import ShardFile
 from lading.formats.registry import get_format
 from lading.limits import DEFAULT_LIMITS, Limits
+from lading.secret_urls import shown, whole
 from lading.storage.base import FileInfo, Store, native_path
 from lading.storage.concurrent import concurrent_map, is_remote
 from lading.storage.fetch import Fetcher
@@ -249,6 +250,8 @@ class Follower:
         """Return the file of a path, or the reason why it may not be read; `inside`: decompress it."""
         if "\0" in path or len(path) > _MOST_CHARACTERS:
             return f"{path[:80]!r}: no path"
+        path = shown(path)
+        whole(path)  # raises UsageError: only who reads can give the secret of a URL
         missing: str | None = None
         for candidate in self._stored.candidates(path, _candidates(path, folder)):
             try:

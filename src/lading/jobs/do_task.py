@@ -243,7 +243,7 @@ class Attempt:
         shards = self._shards
         part = Part(shards.close(), writer.columns.schema, columns, shards.counts, self._roles.of)
         answer = {"done": task["number"], "folder": folder, "part": encode_part(part), **counted}
-        report(write_record(store, task["record"], answer, task["shards"]))
+        report(write_record(store, task["record"], answer))
 
     def __enter__(self) -> Self:
         self._failed.callback(self.writer.abort)

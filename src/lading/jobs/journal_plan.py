@@ -23,7 +23,7 @@ from lading.manifest.values import own_version
 from lading.options import WriteOptions
 from lading.storage.base import FileInfo, Store, file_infos
 from lading.storage.roots import real_place
-from lading.storage.stores import resolve, without_secrets
+from lading.storage.stores import resolve
 from lading.units import count
 
 __all__ = ["JournalPlan", "first_difference", "journal_plan", "refuse_other", "source_files", "splits_plan"]
@@ -104,10 +104,7 @@ def _options(write: WriteOptions) -> dict[str, Any]:
 
 
 def source_files(shards: Shards) -> list[list[Any]]:
-    """Return path, size, version and entry of each shard, which is read in this version alone from then on.
-
-    What says how to ask for a file (the query of a URL) is left out.
-    """
+    """Return path, size, version and entry of each shard, which is read in this version alone from then on."""
     paths = shards.listing.table.column("path").to_pylist()
     entries = shards.listing.table.column("entry").to_pylist()
     by_store: dict[int, tuple[Store, list[int]]] = {}
@@ -119,7 +116,7 @@ def source_files(shards: Shards) -> list[list[Any]]:
         found.update(zip(numbers, _facts(store, [places[number][1] for number in numbers]), strict=True))
     shards.listing = shards.listing.with_versions([found[n].version for n in range(len(paths))])
     return [
-        [real_place(without_secrets(path), shards.stores), found[n].size_bytes, found[n].version, entries[n]]
+        [real_place(path, shards.stores), found[n].size_bytes, found[n].version, entries[n]]
         for n, path in enumerate(paths)
     ]
 

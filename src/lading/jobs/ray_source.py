@@ -52,7 +52,6 @@ from lading.pipeline.columns import WrittenColumns
 from lading.pipeline.cutting import ONE_SHARD
 from lading.pipeline.fetch import fetched
 from lading.pipeline.shard_kind import ShardKind
-from lading.storage.base import without_secrets
 from lading.storage.fetch import Fetcher
 
 __all__ = ["ray_data", "to_ray"]
@@ -274,7 +273,7 @@ class _Source:
 
             facts = block.BlockMetadata(
                 num_rows=piece.num_rows, size_bytes=piece.size_bytes, exec_stats=None,
-                input_files=[without_secrets(shard["path"]) for shard in piece.shards],
+                input_files=[shard["path"] for shard in piece.shards],
             )  # fmt: skip
             return data.ReadTask(read, facts, schema=schema, per_task_row_limit=per_task_row_limit)
 

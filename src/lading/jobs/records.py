@@ -8,7 +8,7 @@ a record is run when it is read back.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Any, Final
@@ -20,7 +20,7 @@ from lading.manifest.commit import RECORDS
 from lading.storage.base import Store, write_file
 from lading.storage.concurrent import concurrent_map, is_remote
 from lading.storage.create_file import create_file
-from lading.storage.stores import is_local, without_secrets
+from lading.storage.stores import is_local
 
 __all__ = ["read_json", "read_records", "record_path", "sweep_records", "write_record"]
 
@@ -34,9 +34,7 @@ def record_path(journal: str, number: int) -> str:
     return f"{journal}/{RECORDS}/{number:06d}.json"
 
 
-def write_record(
-    store: Store, path: str, answer: Mapping[str, Any], shards: Sequence[Mapping[str, Any]]
-) -> Mapping[str, Any]:
+def write_record(store: Store, path: str, answer: Mapping[str, Any]) -> Mapping[str, Any]:
     """Write the record of a task whose files are on disk; return the answer that counts.
 
     A shard that the listing of the folder lacks is looked up by its name: some stores list new files late.
@@ -45,7 +43,6 @@ def write_record(
         store: where the task's files are.
         path: of the record.
         answer: of the task.
-        shards: that it read; what their URLs say of how to ask for them is left out.
 
     Raises:
         NotFound: a shard of the answer is not there.
@@ -57,10 +54,6 @@ def write_record(
         if shard["path"] not in files:
             files[shard["path"]] = store.head(f"{folder}/{shard['path']}").size_bytes
     data = orjson.dumps({**answer, "folder": attempt, "files": list(files.items())})
-    for read in shards:
-        secret, public = read["path"], without_secrets(read["path"])
-        if secret != public:
-            data = data.replace(orjson.dumps(secret)[1:-1], orjson.dumps(public)[1:-1])
     if create_file(store, path, data):
         return answer
     other = _whole(store, path, answer["done"], tasks)

@@ -1,8 +1,9 @@
 """Indexes of other people's shards, kept in the user's cache folder so that they are made once.
 
-The key of an index is the shard's full URL, size, version (etag or modification time), format, view, and the options
-that change its samples. The folder is `$LADING_CACHE`, else `lading` in the XDG cache folder. Nothing is ever written
-next to the data. If the folder cannot be written, work continues and one warning says so.
+The key of an index is the shard's URL as it is shown, size, version (etag or modification time), format, view, and the
+options that change its samples. The folder is `$LADING_CACHE`, else `lading` in the XDG cache folder; it and its files
+are for their user alone. Nothing is ever written next to the data. If the folder cannot be written, work continues and
+one warning says so.
 
 A file is an Arrow file followed by the checksum of its bytes: xxh3-64 as 16 hex digits.
 """
@@ -12,6 +13,7 @@ from __future__ import annotations
 import os
 import warnings
 from contextlib import suppress
+from functools import partial
 
 import pyarrow as pa
 import xxhash
@@ -84,8 +86,8 @@ class IndexCache:
         data = written.getvalue()
         part = temporary_name(path, ".tmp")
         try:
-            os.makedirs(self.folder, exist_ok=True)
-            with open(part, "wb") as file:
+            os.makedirs(self.folder, mode=0o700, exist_ok=True)
+            with open(part, "xb", opener=partial(os.open, mode=0o600)) as file:  # keys and small values of the data
                 file.write(data)
                 file.write(xxhash.xxh3_64_hexdigest(data).encode())
             os.replace(part, path)  # not synced: after a crash of the machine, the checksum reveals a torn file

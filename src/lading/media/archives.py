@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable, Sequence
 
 from lading.errors import BadReference, CorruptShard, MissingFile, NotFound, StoreError, UsageError
+from lading.secret_urls import shown
 from lading.storage.base import Buffer, FileInfo, Mapper, Store, store_errors
 from lading.storage.concurrent import is_remote
 from lading.storage.roots import Roots, sibling_path
@@ -74,7 +75,7 @@ class MediaFolder:
     def __init__(
         self, folder: str | os.PathLike[str], block_size: int, roots: Sequence[str] = (), stores: Stores | None = None
     ) -> None:
-        self._folder = os.fspath(folder)
+        self._folder = shown(os.fspath(folder))
         self._block_size = block_size
         self._stores = stores
         self._roots = Roots([self._folder, *roots], stores)
@@ -122,11 +123,11 @@ class MediaFolder:
         if not isinstance(path, str) or not path or len(path) > _MOST_CHARACTERS or _NO_TEXT.search(path):
             raise BadReference("the media's path is not a path", file=self._folder, found=ascii(path)[:80])
         alone = "://" in path or path.startswith("pipe:") or os.path.isabs(path)
-        name = path if alone else sibling_path(self._folder, path)
+        name = shown(path) if alone else sibling_path(self._folder, path)
         try:
             self._roots.check(name)
         except UsageError as error:
-            raise BadReference(error.message, file=name, found=repr(path)) from error
+            raise BadReference(error.message, file=name, advice=error.advice) from error
         return name
 
     def _opened(self, name: str) -> Archive:

@@ -57,7 +57,6 @@ __all__ = [
     "temporary_name",
     "unfinished",
     "without_query",
-    "without_secrets",
     "write_file",
     "writes_behind",
 ]
@@ -287,7 +286,6 @@ def extents_of(sink: Sink) -> ExtentSums:
 
 _FEW_FILES = 16
 _FILE_SCHEME = "file://"
-_USER = re.compile(r"^(?:(https?://)[^/]*@|([a-z][a-z0-9+.-]*://)[^/@:]*:[^/]*@)", re.IGNORECASE)
 _UNFINISHED = re.compile(r"\..*\.lading-[0-9a-f]{16}(\.tmp|\.lock)?", re.DOTALL)
 
 
@@ -310,14 +308,6 @@ def native_path(path: str) -> str:
 def without_query(path: str) -> str:
     """Return a web URL without its query (`?` and what follows); other paths unchanged."""
     return path.partition("?")[0] if path.startswith(("http://", "https://")) else path
-
-
-def without_secrets(path: str) -> str:
-    """Return a URL as others may see it: without user and password, and a web URL without its query.
-
-    A name before `@` without a password is kept where the URL is none of the web: it may be a container of Azure's.
-    """
-    return _USER.sub(lambda found: found[1] or found[2], without_query(path))
 
 
 def final_place(target: str) -> str:

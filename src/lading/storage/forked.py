@@ -19,6 +19,7 @@ from lading.errors import LadingError, StoreError
 from lading.processes.child_process import leave_signals
 from lading.processes.pickled import to_bytes
 from lading.processes.program import how_it_ended, start_program
+from lading.secret_urls import Known
 
 __all__ = ["FORKED", "relayed"]
 
@@ -57,15 +58,17 @@ class _Program:
 
     def __init__(self) -> None:
         ours, its = socket.socketpair()
-        self.owner = os.getpid()
         with its:
             self._process = start_program(__name__, stdin=its.fileno(), stdout=None, advice=FORKED)
         self._connection = Connection(ours.detach())
+        self._told = 0
 
-    def ask(self, request: bytes) -> Any:
+    def ask(self, *request: Any) -> Any:
         """Return its answer. Raises StoreError if it has ended."""
+        known = Known()
         try:
-            self._connection.send_bytes(request)
+            self._connection.send_bytes(pickle.dumps((known if len(known) > self._told else None, *request)))
+            self._told = len(known)
             return pickle.loads(self._connection.recv_bytes())  # noqa: S301 - lading's own program
         except (EOFError, OSError) as error:
             self._process.kill()
@@ -84,12 +87,12 @@ _program: _Program | None = None
 
 def _ask(store: object, method: str, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
     global _program  # noqa: PLW0603 - a fact of the process
-    request = pickle.dumps((to_bytes(store, {}, FORKED), method, args, named))
+    made = to_bytes(store, {}, FORKED)
     with _lock:
         if _program is None:
             _program = _Program()
         try:
-            error, answer = _program.ask(request)
+            error, answer = _program.ask(made, method, args, named)
         except BaseException:  # an answer that nobody took is not the next one's
             ended, _program = _program, None
             ended.end()
@@ -112,7 +115,7 @@ def _answer(connection: Connection) -> None:
     """Answer requests until the other end is closed."""
     stores: dict[bytes, Any] = {}
     while True:
-        store, method, args, named = pickle.loads(connection.recv_bytes())  # noqa: S301 - of the process that started this
+        _, store, method, args, named = pickle.loads(connection.recv_bytes())  # noqa: S301 - of the process that started this
         answer: tuple[LadingError | None, Any]
         try:
             if store not in stores:

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import urlsplit
 
 from lading.errors import LadingError, MissingExtra, NotFound, ShortRead, StoreError, UsageError
+from lading.secret_urls import cleaned, whole
 from lading.storage.base import (
     Buffer,
     FileInfo,
@@ -66,7 +67,8 @@ class FsspecStore:
             is asynchronous).
         atomic_put: whether an upload is invisible until it is complete; None = the known behaviour of the scheme.
         options: options of the file system that a URL names (`lading.storage.store_options`), or as fsspec takes them.
-        retries: how often, and how long, a failing read is repeated. Some backends repeat requests of their own.
+        retries: how long a failing read is repeated; by default `retry_s` of the options says. Some backends repeat
+            requests of their own.
     """
 
     request_bytes = 1 << 20
@@ -77,9 +79,11 @@ class FsspecStore:
         *,
         atomic_put: bool | None = None,
         options: Mapping[str, Any] = MappingProxyType({}),
-        retries: Retries = DEFAULT_RETRIES,
+        retries: Retries | None = None,
     ) -> None:
-        self._place, self._options, self._retries = place, dict(options), retries
+        self._place, self._options = place, dict(options)
+        host = str(options.get("endpoint", place)) if isinstance(place, str) else ""
+        self._retries = retries or Retries(float(options.get("retry_s", DEFAULT_RETRIES.deadline_s)), host)
         if "gap_bytes" in options:
             self.request_bytes = options["gap_bytes"] * GAPS_A_REQUEST
         self._atomic_put = atomic_put
@@ -105,7 +109,7 @@ class FsspecStore:
     def head(self, path: str) -> FileInfo:
         """Return size, and etag or modification time as the version. Raises NotFound, or StoreError if not a file."""
         fs = self.fs
-        found = self._retries.call(partial(_facts, fs, path))
+        found = self._retries.call(partial(_facts, fs, path), path, is_first=True)
         if found["type"] != "file":
             raise no_file(path, f"a {found['type']}")
         if found["size"] is None:
@@ -120,9 +124,11 @@ class FsspecStore:
         fs = self.fs
         found: Mapping[str, Any] = {}
         lead = prefix if prefix.endswith("/") or not prefix else prefix + "/"
-        root = _stripped(fs, prefix)
+        root = ""
         with suppress(NotFound):  # of S3, where there is no such bucket
-            found = self._retries.call(partial(_found, fs, prefix))
+            self._retries.meet(self.head, prefix)
+            root = _stripped(fs, prefix)
+            found = self._retries.call(partial(_found, fs, prefix), prefix)
         infos = []
         for name, info in found.items():
             inside = name.removeprefix(root).lstrip("/")
@@ -143,9 +149,11 @@ class FsspecStore:
                 raise ShortRead("not a range of a file", file=path, offset=offset, found=f"{length} bytes")
         if any(length > _UNCHECKED_BYTES for _, length in wanted):
             check_inside(path, wanted, self.head(path).size_bytes)
+        self._retries.meet(self.head, path)
         came: dict[int, bytes] = {}
         try:
-            self._retries.call(partial(_ask_missing, fs, path, wanted, came), partial(self._may_pass, path, wanted))
+            ask = partial(_ask_missing, fs, path, wanted, came)
+            self._retries.call(ask, path, partial(self._may_pass, path, wanted))
         except StoreError as error:
             if _outside(error):
                 check_inside(path, wanted, self.head(path).size_bytes)
@@ -164,6 +172,7 @@ class FsspecStore:
 
     def put_stream(self, path: str) -> FsspecSink:
         """Return a sink for a new file. It holds the buffer of the backend: some 5 to 50 MB."""
+        self._retries.meet(self.head, path)
         return FsspecSink(self, path)
 
     def publish(self, source: str, target: str, *, replace: bool = True) -> None:
@@ -182,15 +191,15 @@ class FsspecStore:
             return
         with _errors(source):
             self.make_parent(target)
-            self.fs.cp_file(source, target)
+            self.fs.cp_file(whole(source), whole(target))
 
     def folders(self, parent: str) -> list[str]:
         """Return the paths of the folders in a folder."""
         fs = self.fs
         with _errors(parent):
-            fs.invalidate_cache(parent)
+            fs.invalidate_cache(whole(parent))
             try:
-                found = fs.ls(parent, detail=True)
+                found = fs.ls(whole(parent), detail=True)
             except FileNotFoundError:
                 return []
         names = [info["name"].rstrip("/").rpartition("/")[2] for info in found if info["type"] == "directory"]
@@ -202,27 +211,27 @@ class FsspecStore:
         with _errors(source):
             self.make_parent(target)
             if _renames(fs):
-                fs.mv(source, target)
+                fs.mv(whole(source), whole(target))
             else:
-                fs.cp_file(source, target)
-                fs.rm_file(source)
+                fs.cp_file(whole(source), whole(target))
+                fs.rm_file(whole(source))
 
     def make_parent(self, path: str) -> None:
         """Create the folder of a file, if the backend has folders."""
         parent = path.rpartition("/")[0].rstrip("/")
         if parent and not parent.endswith(":") and not self.atomic_put:
-            self.fs.makedirs(parent, exist_ok=True)
+            self.fs.makedirs(whole(parent), exist_ok=True)
 
     def delete(self, path: str) -> None:
         """Remove a file, or a folder with everything below it."""
-        fs = self.fs
+        fs, url = self.fs, whole(path)
         with _errors(path), suppress(FileNotFoundError):
-            if _GLOB.search(path):
+            if _GLOB.search(url):
                 # `rm` would interpret the name as a pattern.
-                for name in [path] if fs.isfile(path) else fs.find(path):
+                for name in [url] if fs.isfile(url) else fs.find(url):
                     fs.rm_file(name)
             else:
-                fs.rm(path, recursive=True)
+                fs.rm(url, recursive=True)
 
 
 class FsspecSink:
@@ -238,7 +247,7 @@ class FsspecSink:
         fs = store.fs
         with _errors(path):
             store.make_parent(path)
-            self._file = fs.open(self._written_as, "wb")
+            self._file = fs.open(whole(self._written_as), "wb")
         self._open = True
 
     def write(self, buffers: Sequence[Buffer]) -> None:
@@ -269,7 +278,7 @@ class FsspecSink:
         except StoreError:
             if named:  # the first error is reported, whether or not the file can be deleted
                 with suppress(LadingError), _errors(self.path):
-                    self._store.fs.rm_file(self.path)
+                    self._store.fs.rm_file(whole(self.path))
             self.abort()
             raise
         self._open = False
@@ -289,11 +298,39 @@ class FsspecSink:
             else:
                 self._file.close()
                 with suppress(FileNotFoundError):
-                    self._store.fs.rm_file(self._written_as)
+                    self._store.fs.rm_file(whole(self._written_as))
 
 
 @contextmanager
 def _errors(path: str) -> Iterator[None]:
+    """Convert errors of a backend into lading's own. What names a URL with its secret is no cause of them."""
+    try:
+        with _own_errors(path):
+            yield
+    except StoreError as error:
+        if whole(path) == path and not any(map(_holds_secret, _causes(error))):
+            raise
+        if _outside(error):
+            error.errno = errno.EINVAL
+        elif is_transient(error):
+            error.errno = error.errno or errno.EAGAIN
+        error.message = cleaned(error.message.replace(whole(path), path))
+        raise error from None
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """Yield the errors behind an error."""
+    while (cause := error.__cause__ or error.__context__) is not None:
+        yield cause
+        error = cause
+
+
+def _holds_secret(error: BaseException) -> bool:
+    return cleaned(str(error)) != str(error)
+
+
+@contextmanager
+def _own_errors(path: str) -> Iterator[None]:
     """Convert errors of a backend into lading's own. Each backend has classes of its own for a failed connection."""
     with store_errors(path):
         try:
@@ -320,7 +357,7 @@ def _file_system(url: str, options: Mapping[str, Any]) -> FileSystem:
     scheme = urlsplit(url).scheme
     try:
         with _errors(url):
-            fs, _ = url_to_fs(url, **for_fsspec(scheme, options))
+            fs, _ = url_to_fs(whole(url), **for_fsspec(scheme, options))
     except ImportError as error:
         raise MissingExtra(
             f"{scheme}:// needs a package that is not installed", file=url, found=str(error), advice=_cure(scheme)
@@ -328,7 +365,7 @@ def _file_system(url: str, options: Mapping[str, Any]) -> FileSystem:
     except UsageError:
         raise
     except (TypeError, ValueError) as error:
-        found = without_values(str(error), options)
+        found = cleaned(without_values(str(error), options))
         raise UsageError(f"no store serves {scheme}://", file=url, found=found) from error
     return fs
 
@@ -358,7 +395,7 @@ def _renames(fs: FileSystem) -> bool:
 
 def _stripped(fs: FileSystem, path: str) -> str:
     """Return a path as the file system itself names it."""
-    name: str = fs._strip_protocol(path)  # noqa: SLF001 - fsspec's own hook for this; the public forms add a scheme back
+    name: str = fs._strip_protocol(whole(path))  # noqa: SLF001 - fsspec's own hook for this; the public forms add a scheme back
     return name.rstrip("/")
 
 
@@ -385,15 +422,15 @@ def _check_size(info: FileInfo, written: int) -> None:
 
 def _facts(fs: FileSystem, path: str) -> dict[str, Any]:
     with _errors(path):
-        fs.invalidate_cache(path)
-        found: dict[str, Any] = fs.info(path)
+        fs.invalidate_cache(whole(path))
+        found: dict[str, Any] = fs.info(whole(path))
         return found
 
 
 def _found(fs: FileSystem, prefix: str) -> Mapping[str, Any]:
     with _errors(prefix):
-        fs.invalidate_cache(prefix)
-        found: Mapping[str, Any] = fs.find(prefix, detail=True)
+        fs.invalidate_cache(whole(prefix))
+        found: Mapping[str, Any] = fs.find(whole(prefix), detail=True)
         return found
 
 
@@ -404,7 +441,7 @@ def _ask_missing(fs: FileSystem, path: str, ranges: Sequence[tuple[int, int]], c
         return
     starts, stops = [ranges[n][0] for n in asked], [sum(ranges[n]) for n in asked]
     with _errors(path):
-        answers = fs.cat_ranges([path] * len(asked), starts, stops, on_error="return")
+        answers = fs.cat_ranges([whole(path)] * len(asked), starts, stops, on_error="return")
     failed: Exception | None = None
     for number, answer in zip(asked, answers, strict=True):
         try:

@@ -7,9 +7,10 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from lading.errors import DestinationExists, LadingError, StoreError, UsageError
+from lading.secret_urls import cleaned
 from lading.storage.retries import TRANSIENT_STATUS
 
-__all__ = ["holds_secret", "is_outside", "may_pass", "own_error"]
+__all__ = ["QUICK_RETRIES", "holds_secret", "is_outside", "is_refused", "is_whole", "may_pass", "own_error"]
 
 _STATUS: Final = re.compile(r"status code: (\d{3} [A-Za-z ]*)")
 _REGION: Final = re.compile(r"(?:expecting '|<Region>)([\w-]+)")
@@ -18,11 +19,9 @@ _ASKED: Final = re.compile(r"Error performing \w+ (\S+) in [\d.]+")
 _REDIRECTS: Final = ("301", "307", "308")
 _CHECKSUMS: Final = ("sha256mismatch", "checksum", "baddigest")
 _SILENT: Final = ("error sending request", "connection refused", "timed out", "dns error")
-_REPEATED: Final = re.compile(r" in ([\d.]+m?s), after (\d+) retries")
-_LIMITS: Final = re.compile(
-    r" in ([\d.]+)(ns|µs|ms|s), after (\d+) retries, max_retries: (\d+), retry_timeout: ([\d.]+)(ns|µs|ms|s)"
-)
-_SECONDS: Final = {"ns": 1e-9, "µs": 1e-6, "ms": 1e-3, "s": 1.0}
+QUICK_RETRIES: Final = 2
+"""Of obstore, for requests that lading repeats itself."""
+_REPEATED: Final = re.compile(r" in ([\d.]+m?s), after (\d+) retries, max_retries: (\d+)")
 _WHOLE: Final = ("non-partial response", "Range request not supported")
 _OUTSIDE: Final = ("416 Range Not Satisfiable", "Wanted range starting at")
 """What S3 says of a range behind the end of a file, and what obstore makes of the answer of Azure."""
@@ -30,8 +29,8 @@ _ANONYMOUS: Final = "Of a public bucket, add --storage-option anonymous=true."
 
 
 def own_error(error: Exception, path: str) -> LadingError:
-    """Return an error of obstore's as lading's own. The message holds no query of a URL: it may be a signature."""
-    kind, text = type(error).__name__, str(error)
+    """Return an error of obstore's as lading's own, without secrets of URLs."""
+    kind, text = type(error).__name__, cleaned(str(error))
     if kind == "AlreadyExistsError":
         return DestinationExists("something is there already", file=path)
     if kind == "PreconditionError":
@@ -43,8 +42,8 @@ def own_error(error: Exception, path: str) -> LadingError:
 
 
 def holds_secret(error: Exception) -> bool:
-    """Return whether the text of an error has a signature of Azure in a URL."""
-    return "sig=" in str(error)
+    """Return whether the text of an error has a URL with a query, or with a user and a password."""
+    return cleaned(str(error)) != str(error)
 
 
 def is_outside(text: str) -> bool:
@@ -52,21 +51,22 @@ def is_outside(text: str) -> bool:
     return any(said in text for said in _OUTSIDE)
 
 
-def may_pass(error: Exception) -> bool:
-    """Return whether the same request may succeed.
+def is_whole(text: str) -> bool:
+    """Return whether an error says that a server gave a whole file instead of a range."""
+    return any(words in text for words in _WHOLE)
 
-    Not if obstore repeated it to the end: requests that change something it repeats only after some failures.
-    """
+
+def is_refused(error: Exception) -> bool:
+    """Return whether there was no connection: nobody takes it, or the name of the server is unknown."""
+    return "kind: Connect" in str(error)
+
+
+def may_pass(error: Exception) -> bool:
+    """Return whether the same request may succeed."""
     text = str(error)
-    status, limits = _STATUS.search(text), _LIMITS.search(text)
-    if is_outside(text):
+    if type(error).__name__ != "GenericError" or is_outside(text) or is_whole(text):
         return False
-    if type(error).__name__ != "GenericError" or (limits is None and _REPEATED.search(text)):
-        return False
-    if limits is not None:
-        taken, most = (float(limits[at]) * _SECONDS[limits[at + 1]] for at in (1, 5))
-        if int(limits[3]) >= int(limits[4]) or taken >= most:
-            return False
+    status = _STATUS.search(text)
     return status is None or int(status[1][:3]) in TRANSIENT_STATUS
 
 
@@ -95,12 +95,12 @@ def _of_settings(text: str, path: str, *, refused: bool) -> StoreError | None:
 
 def _of_server(text: str, path: str) -> StoreError:
     """An error of a server or of the network."""
-    if any(words in text for words in _WHOLE):
+    if is_whole(text):
         return StoreError("the server returns whole files instead of ranges", file=path,
                           advice="Download the file first.")  # fmt: skip
     asked, advice = _ASKED.search(text), "Check the network, and that the URL is right."
     repeated = _REPEATED.search(text)
-    after = f" ({repeated[2]} retries in {repeated[1]})" if repeated else ""
+    after = f" ({repeated[2]} retries in {repeated[1]})" if repeated and int(repeated[3]) > QUICK_RETRIES else ""
     if asked is None or _STATUS.search(text):
         return StoreError(_said(text) + after, file=path, advice=advice)
     url = urlsplit(asked[1])
@@ -117,6 +117,4 @@ def _said(text: str) -> str:
     status, code = _STATUS.search(text), _CODE.search(text)
     if status:
         return f"{status[1].strip()}, {code[1]}" if code else status[1].strip()
-    line = text.splitlines()[0].strip() if text else ""
-    asked = _ASKED.search(line)
-    return line.replace(asked[1], asked[1].partition("?")[0]) if asked else line
+    return text.splitlines()[0].strip() if text else ""

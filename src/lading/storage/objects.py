@@ -1,8 +1,8 @@
 """Object stores through obstore: S3 and what speaks like it, Google Cloud Storage, Azure, and files of web servers.
 
 Paths are full URLs. Requests run in threads of their own, so that many are under way at once and Ctrl-C ends a wait.
-obstore repeats what failed in a transient way, with growing random waits, until `retry_s`, and goes on where a body
-broke. Bodies that a server ends early, and whole files for ranges, are asked for again here.
+What failed in a transient way is repeated here (`lading.storage.retries`), until `retry_s`. obstore itself repeats a
+request twice, and goes on where a body broke. Parts of an upload only obstore can repeat, so it does that to the end.
 
 Its runtime does not survive a fork: in a child of a process that has used it, every request would wait for ever. There,
 a program makes the requests of reads (`lading.storage.forked`); writing is refused.
@@ -10,9 +10,12 @@ a program makes the requests of reads (`lading.storage.forked`); writing is refu
 
 from __future__ import annotations
 
+import concurrent.futures
 import errno
+import logging
 import os
 import re
+from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
@@ -21,17 +24,41 @@ from importlib.util import find_spec
 from itertools import compress
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from lading.errors import LadingError, MissingExtra, ShortRead, StoreError, UsageError
-from lading.storage.base import Buffer, FileInfo, aborting, check_inside, check_version, store_errors, unfinished
+from lading.secret_urls import cleaned, whole
+from lading.storage.base import (
+    Buffer,
+    FileInfo,
+    aborting,
+    check_inside,
+    check_version,
+    store_errors,
+    unfinished,
+)
 from lading.storage.credentials import profile_options, refuse_no_credentials
 from lading.storage.forked import FORKED, relayed
 from lading.storage.nearby_ranges import GAPS_A_REQUEST
-from lading.storage.object_errors import holds_secret, is_outside, may_pass, own_error
+from lading.storage.object_errors import (
+    QUICK_RETRIES,
+    holds_secret,
+    is_outside,
+    is_refused,
+    is_whole,
+    may_pass,
+    own_error,
+)
 from lading.storage.publish import publish_by_copies
 from lading.storage.retries import Retries, is_transient
-from lading.storage.store_options import KINDS, client_settings, for_obstore, refuse_unknown, without_values
+from lading.storage.store_options import (
+    KINDS,
+    check_endpoint,
+    client_settings,
+    for_obstore,
+    refuse_unknown,
+    without_values,
+)
 from lading.storage.threads import Threads
 
 if TYPE_CHECKING:
@@ -39,6 +66,7 @@ if TYPE_CHECKING:
 
 __all__ = ["PART_BYTES", "ObjectSink", "ObjectStore", "is_usable", "serves"]
 
+_LOG = logging.getLogger("lading.storage")
 _T = TypeVar("_T")
 
 _ENDPOINTS: Final = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT")
@@ -53,10 +81,13 @@ _DELETED: Final = 1000
 """Files deleted by one request."""
 _RETRY_S: Final = 180.0
 _TIMEOUT_S: Final = 60.0
-_RETRIES: Final = 10
-"""Of obstore, for one request."""
-_ATTEMPTS: Final = 7
-"""Of a call that obstore does not repeat."""
+_QUICK_S: Final = 10.0
+"""obstore repeats no request that began longer ago: a server that sends nothing counts as failed once."""
+_LONGEST_S: Final = 5.0
+"""Between two of them."""
+_UPLOAD_RETRIES: Final = 1_000_000
+"""Of a part of an upload: the time decides."""
+_SAY_EVERY_S: Final = 10.0
 _UNKNOWN: Final = re.compile(r"Configuration key: '([^']*)' is not valid")
 
 _used_in: int | None = None
@@ -104,11 +135,16 @@ class ObjectStore:
             self.request_bytes = options["gap_bytes"] * GAPS_A_REQUEST
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name not in ("_objects", "_threads")}
+        own = ("_objects", "_uploads", "_threads")
+        return {name: value for name, value in self.__dict__.items() if name not in own}
 
     @cached_property
     def _objects(self) -> obstore.store.ObjectStore:
-        return _opened(self.place, self._options)
+        return _opened(self.place, self._options, QUICK_RETRIES, min(_QUICK_S, self._retries.deadline_s))
+
+    @cached_property
+    def _uploads(self) -> obstore.store.ObjectStore:
+        return _opened(self.place, self._options, _UPLOAD_RETRIES, self._retries.deadline_s)
 
     @cached_property
     def _threads(self) -> Threads:
@@ -117,7 +153,8 @@ class ObjectStore:
     @_reads
     def head(self, path: str) -> FileInfo:
         """Return size, and the etag or the time of the last change as the version. Raises NotFound."""
-        [found] = self._each([partial(self._repeat, path, partial(_obstore().head, self._objects, self._key(path)))])
+        look = partial(_obstore().head, self._objects, self._key(path))
+        [found] = self._each([partial(self._repeat, path, look, is_first=True)])
         return _info(path, found)
 
     def walk(self, prefix: str) -> Iterator[FileInfo]:
@@ -145,6 +182,7 @@ class ObjectStore:
         for offset, length in ranges:
             if offset < 0 or length < 0:
                 raise ShortRead("not a range of a file", file=path, offset=offset, found=f"{length} bytes")
+        self._meet(path)
         calls = [partial(self._range, path, offset, length, version) for offset, length in ranges if length]
         try:
             answers = iter(self._each(calls))
@@ -178,7 +216,15 @@ class ObjectStore:
                                 found=len(data), advice="The connection broke: check the network.")  # fmt: skip
             return data, info
 
-        data, info = self._retries.call(ask, _is_worth)
+        def ask_again() -> tuple[Any, FileInfo]:
+            try:
+                return ask()
+            except StoreError as error:
+                if not is_whole(str(error.__cause__)):
+                    raise
+                return ask()  # a cache on the way gave the whole file, perhaps
+
+        data, info = self._retries.call(ask_again, path, _is_worth)
         check_inside(path, [(offset, length)], info.size_bytes)
         return memoryview(data)
 
@@ -225,9 +271,10 @@ class ObjectStore:
     @_reads
     def folders(self, parent: str) -> list[str]:
         """Return the paths of the folders in a folder."""
+        self._meet(parent)
         folder = self._key(parent).rstrip("/")
-        with _errors(parent):
-            [found] = self._each([lambda: _obstore().list_with_delimiter(self._objects, folder or None)])
+        listed = partial(_obstore().list_with_delimiter, self._objects, folder or None)
+        [found] = self._each([partial(self._repeat, parent, listed)])
         return [f"{self.place}/{prefix.rstrip('/')}" for prefix in found["common_prefixes"]]
 
     def create(self, path: str, data: bytes) -> bool:
@@ -235,6 +282,7 @@ class ObjectStore:
 
         A server without conditional writes replaces the file.
         """
+        self._meet(path)
         put = partial(_obstore().put, self._objects, self._key(path), data)
         already, refused = _obstore().exceptions.AlreadyExistsError, _obstore().exceptions.NotSupportedError
 
@@ -252,14 +300,26 @@ class ObjectStore:
 
     def writer(self, path: str) -> Any:
         """The writer of a new file, from obstore."""
+        self._meet(path)
         with _errors(path):
             return _obstore().open_writer(
-                self._objects, self._key(path), buffer_size=PART_BYTES, max_concurrency=_PARTS
+                self._uploads, self._key(path), buffer_size=PART_BYTES, max_concurrency=_PARTS
             )
+
+    def upload(self, path: str, call: Callable[[], _T]) -> _T:
+        """The result of a call of a writer, which waits for parts of an upload. What takes long is told."""
+        result = self._threads.submit(call)
+        waited = 0.0
+        while not concurrent.futures.wait([result], timeout=_SAY_EVERY_S).done:
+            waited += _SAY_EVERY_S
+            _LOG.warning("waiting for %s: its upload goes on (%.0f s)", path, waited)
+        with _errors(path):
+            return result.result()
 
     @_reads
     def _listed(self, path: str, key: str) -> list[Any]:
         """The facts of all objects below a key."""
+        self._meet(path)
         [found] = self._each(
             [partial(self._repeat, path, lambda: _obstore().list(self._objects, key or None).collect())]
         )
@@ -283,19 +343,23 @@ class ObjectStore:
             for result in results:
                 result.cancel()
 
-    def _repeat(self, path: str, call: Callable[[], _T]) -> _T:
+    def _meet(self, path: str) -> None:
+        """Have the server answer once, before a call that may take long."""
+        self._retries.meet(self.head, path if self._key(path).strip("/") else f"{self.place}/.lading")
+
+    def _repeat(self, path: str, call: Callable[[], _T], *, is_first: bool = False) -> _T:
         """The result of a call that may be made twice."""
 
         def attempt() -> _T:
             with _errors(path):
                 return call()
 
-        return self._retries.call(attempt)
+        return self._retries.call(attempt, path, is_first=is_first)
 
-    @property
+    @cached_property
     def _retries(self) -> Retries:
-        """How calls are repeated that obstore does not repeat."""
-        return Retries(attempts=_ATTEMPTS, deadline_s=self._options.get("retry_s", _RETRY_S))
+        host = str(self._options.get("endpoint") or _named_endpoint() or self.place)
+        return Retries(float(self._options.get("retry_s", _RETRY_S)), host)
 
     def _key(self, path: str) -> str:
         return path[len(self.place) + 1 :]
@@ -313,13 +377,13 @@ class ObjectSink:
 
     def write(self, buffers: Sequence[Buffer]) -> None:
         """Append the buffers in order."""
-        with _errors(self.path):
-            for buffer in buffers:
-                view = memoryview(buffer)
-                view = view.cast("B") if view.nbytes else view
-                for at in range(0, view.nbytes, PART_BYTES):
-                    self._file.write(bytes(view[at : at + PART_BYTES]))  # obstore keeps what it is given
-                self._written += view.nbytes
+        for buffer in buffers:
+            view = memoryview(buffer)
+            view = view.cast("B") if view.nbytes else view
+            for at in range(0, view.nbytes, PART_BYTES):
+                part = bytes(view[at : at + PART_BYTES])  # obstore keeps what it is given
+                self._store.upload(self.path, partial(self._file.write, part))
+            self._written += view.nbytes
 
     def tell(self) -> int:
         """Return the number of bytes written so far."""
@@ -328,8 +392,7 @@ class ObjectSink:
     def close(self) -> FileInfo:
         """Complete the upload; leave nothing on failure."""
         file, self._file = self._file, None
-        with _errors(self.path):
-            file.close()
+        self._store.upload(self.path, file.close)
         info = self._store.head(self.path)
         if info.size_bytes != self._written:
             raise StoreError("the store holds another file than was written", file=self.path,
@@ -362,7 +425,7 @@ def _errors(path: str) -> Iterator[None]:
                 raise
             own = own_error(error, path)
             if isinstance(own, StoreError) and may_pass(error):
-                own.errno = errno.EAGAIN
+                own.errno = errno.ECONNREFUSED if is_refused(error) else errno.EAGAIN
             raise own from (None if holds_secret(error) else error)
 
 
@@ -376,8 +439,13 @@ def _obstore() -> Any:
     return obstore
 
 
-def _opened(place: str, given: Mapping[str, Any]) -> obstore.store.ObjectStore:
-    """The store of a place."""
+def _named_endpoint() -> str | None:
+    """The URL of a server that the environment names."""
+    return next((found for found in map(os.environ.get, _ENDPOINTS) if found), None)
+
+
+def _opened(place: str, given: Mapping[str, Any], retries: int, retry_s: float) -> obstore.store.ObjectStore:
+    """The store of a place, which repeats a request so many times, and no longer than so many seconds."""
     url = urlsplit(place)
     try:
         _obstore()
@@ -388,19 +456,28 @@ def _opened(place: str, given: Mapping[str, Any]) -> obstore.store.ObjectStore:
         raise MissingExtra(f"{url.scheme}:// needs a package that is not installed", file=place, found=str(error),
                            advice=f"Run: pip install 'lading[{extra}]'.") from error  # fmt: skip
     options, kind = for_obstore(url.scheme, given), KINDS[url.scheme]
-    retry_s, timeout_s = options.pop("retry_s", _RETRY_S), options.pop("timeout_s", _TIMEOUT_S)
-    profile = options.pop("profile", None)
+    options.pop("retry_s", None)
+    timeout_s, profile = options.pop("timeout_s", _TIMEOUT_S), options.pop("profile", None)
     if kind == "s3" and not options.get("skip_signature"):
         options = {**profile_options(profile), **options}
     container, endpoint = place, place
     if kind != "http":
-        endpoint = options.get("endpoint") or next((v for v in map(os.environ.get, _ENDPOINTS) if v), place)
+        endpoint = str(options.get("endpoint") or _named_endpoint() or place)
+        check_endpoint(endpoint)
         container, _, account = url.netloc.partition("@")
         if account:
             options = {"account_name": account.partition(".")[0], **options}
         refuse_no_credentials(kind, place, options)
-    client: Any = client_settings(endpoint, timeout_s, options.pop("client_options", {}))
-    retry: Any = {"max_retries": _RETRIES, "retry_timeout": timedelta(seconds=retry_s)}
+    more = options.pop("client_options", {})
+    if kind == "http":  # obstore leaves out the user of a URL
+        container, headers = _without_user(whole(place))
+        more = {**more, "default_headers": {**headers, **more.get("default_headers", {})}} if headers else more
+    client: Any = client_settings(endpoint, timeout_s, more)
+    retry: Any = {
+        "max_retries": retries,
+        "retry_timeout": timedelta(seconds=retry_s),
+        "backoff": {"max_backoff": timedelta(seconds=_LONGEST_S)},
+    }
     makers = {"s3": stores.S3Store, "gcs": stores.GCSStore, "azure": stores.AzureStore, "http": stores.HTTPStore}
     make: Any = makers[kind]
     try:
@@ -412,8 +489,16 @@ def _opened(place: str, given: Mapping[str, Any]) -> obstore.store.ObjectStore:
         if kind == "http":
             advice = "Options of fsspec need backend=fsspec as a further storage option."
         raise UsageError("the options of the store are wrong", file=place,
-                         found=without_values(str(error), options), advice=advice) from None  # fmt: skip
+                         found=cleaned(without_values(str(error), options)), advice=advice) from None  # fmt: skip
     return made
+
+
+def _without_user(url: str) -> tuple[str, dict[str, str]]:
+    """The URL of a web server without a user, and the header that says who that is."""
+    scheme, mark, rest = url.partition("://")
+    user, _, host = rest.rpartition("@")
+    said = b64encode(unquote(user).encode()).decode()
+    return f"{scheme}{mark}{host}", {"Authorization": f"Basic {said}"} if user else {}
 
 
 def _is_worth(error: StoreError) -> bool:

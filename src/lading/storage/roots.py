@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from lading.errors import BadReference
+from lading.secret_urls import shown, whole
 from lading.storage.base import native_path
 from lading.storage.stores import Stores, is_local, resolve
 
@@ -147,15 +148,15 @@ class Roots:
         """
         store, path = resolve(url, self._stores)
         local = is_local(store)
-        if not local and _OTHERWISE_READ.search(url):
-            raise BadReference("the reference holds what may lead elsewhere", file=url)
+        if not local and _OTHERWISE_READ.search(whole(shown(url))):
+            raise BadReference("the reference holds what may lead elsewhere", file=path)
         if not self.hold(url):
             raise BadReference(
-                "the reference leads outside the folders that it may name", file=url,
+                "the reference leads outside the folders that it may name", file=path,
                 advice="To allow it, name the folder with --root.",
             )  # fmt: skip
         if local and os.path.lexists(native_path(path)) and not os.path.isfile(native_path(path)):
-            raise BadReference("the reference names no regular file", file=url)
+            raise BadReference("the reference names no regular file", file=path)
 
 
 def real_place(url: str, stores: Stores | None = None) -> str:

@@ -27,7 +27,7 @@ import orjson
 import xxhash
 
 from lading.errors import CorruptShard, NotFound, ShortRead, StoreError, UsageError
-from lading.storage.base import Buffer, FileInfo, Store, store_errors, temporary_name, unfinished, without_secrets
+from lading.storage.base import Buffer, FileInfo, Store, store_errors, temporary_name, unfinished, without_query
 from lading.storage.checksum import Checksum
 from lading.storage.local import LocalStore
 
@@ -89,7 +89,7 @@ class ShardCache:
 
     def path(self, url: str, version: str) -> str:
         """Return where the copy of a file is, if there is one."""
-        ending = _ENDING.fullmatch(os.path.splitext(_shown(url))[1])
+        ending = _ENDING.fullmatch(os.path.splitext(without_query(url))[1])
         name = f"{xxhash.xxh3_128_hexdigest(url.encode())}-{xxhash.xxh3_64_hexdigest(version.encode())}"
         return os.path.join(self.folder, name + (ending[0] if ending else ""))
 
@@ -151,7 +151,7 @@ class ShardCache:
         found = []
         for path, size, used in self._files():
             if _COPY.fullmatch(os.path.basename(path)):
-                found.append(CachedCopy(path, _shown(str(_note(path).get("url", ""))), size, used))
+                found.append(CachedCopy(path, str(_note(path).get("url", "")), size, used))
         return found
 
     def prune(self, limit_bytes: int = 0, *, before: float | None = None) -> list[CachedCopy]:
@@ -241,7 +241,7 @@ class ShardCache:
         who = f"process {note.get('pid', '?')} on {note.get('host', '?')}, which holds the lock since "
         return StoreError(
             "another process does not get on with a download" if url else "another process holds the lock of the cache",
-            file=_shown(url) or self.folder, expected=f"an end within {self.wait_s:g} s",
+            file=url or self.folder, expected=f"an end within {self.wait_s:g} s",
             found=f"{who}{note.get('since', '?')}",
             advice="End that process: its lock ends with it. Or name another cache_dir.",
         )  # fmt: skip
@@ -276,11 +276,6 @@ def find_cache(folder: str) -> ShardCache:
         raise UsageError("not a cache of remote shards", file=folder,
                          advice="Name the folder that cache_dir names.")  # fmt: skip
     return ShardCache(os.path.abspath(folder))
-
-
-def _shown(url: str) -> str:
-    """Return a URL without user and password, and without what follows `?`, which may be a signature."""
-    return without_secrets(url).partition("?")[0] if "://" in url else url
 
 
 def _is_marked(tag: str) -> bool:
@@ -322,7 +317,7 @@ def _download(store: Store, info: FileInfo, part: int, checksum: str) -> None:
                 written += os.pwrite(part, body[written:], offset + written)
     if checksum and total.hexdigest() != checksum:
         raise CorruptShard(
-            "the file differs from the checksum in the manifest", file=_shown(info.path), expected=f"xxh3 {checksum}",
+            "the file differs from the checksum in the manifest", file=info.path, expected=f"xxh3 {checksum}",
             found=f"xxh3 {total.hexdigest()}", advice="The file was changed or damaged after it was written.",
         )  # fmt: skip
 
@@ -443,7 +438,7 @@ def _progress(path: str) -> tuple[object, ...]:
 def _write_note(fd: int, url: str) -> None:
     """Say who holds a lock. A torn note says nothing."""
     since = datetime.now(UTC).isoformat(timespec="milliseconds")
-    note = {"url": _shown(url), "pid": os.getpid(), "host": socket.gethostname(), "since": since}
+    note = {"url": url, "pid": os.getpid(), "host": socket.gethostname(), "since": since}
     os.ftruncate(fd, 0)
     os.pwrite(fd, orjson.dumps(note), 0)
 

@@ -1,10 +1,9 @@
 """Options of object stores as users write them: one set of names for obstore and for the packages of fsspec.
 
-    endpoint, region, anonymous, timeout_s                              any object store
+    endpoint, region, anonymous, timeout_s, retry_s                     any object store
     access_key_id, secret_access_key, session_token, profile            S3
     token_file                                                          Google Cloud Storage
     account_name, account_key, sas_token                                Azure
-    retry_s                                                             obstore
     cache_dir, cache_limit, gap_bytes                                   any remote store
     backend                                                             obstore or fsspec
 
@@ -17,11 +16,14 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
 from datetime import timedelta
 from difflib import get_close_matches
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 from lading.errors import UsageError
+from lading.secret_urls import shown
 from lading.units import parse_bytes
 
 __all__ = [
@@ -29,6 +31,7 @@ __all__ = [
     "NAMES",
     "Options",
     "by_prefix",
+    "check_endpoint",
     "client_settings",
     "for_fsspec",
     "for_obstore",
@@ -116,8 +119,8 @@ def by_prefix(given: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
             raise UsageError("storage options have names", found=repr(name)[:80])
         if "://" in name:
             if not isinstance(value, Mapping):
-                raise UsageError("storage options of a URL are a dict", found=f"{name}: {type(value).__name__}")
-            found.setdefault(name, {}).update(value)
+                raise UsageError("storage options of a URL are a dict", found=f"{shown(name)}: {type(value).__name__}")
+            found.setdefault(shown(name), {}).update(value)
         else:
             found.setdefault("", {})[name] = value
     for options in found.values():
@@ -172,6 +175,7 @@ def for_fsspec(scheme: str, options: Mapping[str, Any]) -> dict[str, Any]:
     """
     if not options:
         return {}
+    options = {**_timeouts(scheme, options), **options}
     kind = KINDS.get(scheme, "")
     kind = kind if kind in _FSSPEC else ""
     names = _FSSPEC.get(kind, {})
@@ -182,7 +186,8 @@ def for_fsspec(scheme: str, options: Mapping[str, Any]) -> dict[str, Any]:
             found["client_kwargs"] = {"region_name": options["region"], **own.pop("client_kwargs", {})}
         if "timeout_s" in options:
             times = dict.fromkeys(("connect_timeout", "read_timeout"), float(options["timeout_s"]))
-            found["config_kwargs"] = {**times, **own.pop("config_kwargs", {})}
+            once = {"retries": {"max_attempts": 0}}  # s3fs repeats requests, too
+            found["config_kwargs"] = {**times, **once, **own.pop("config_kwargs", {})}
     elif kind == "gcs" and options.get("anonymous"):
         found["token"] = "anon"  # noqa: S105 - the name of no token
     elif not kind:  # ours may be names of this package too
@@ -225,10 +230,36 @@ def client_settings(endpoint: str, timeout_s: float, more: Mapping[str, Any]) ->
     return {**waits, "allow_http": endpoint.startswith("http://"), **more}
 
 
+def _timeouts(scheme: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """The option `timeout_s` under the names of a package that has an argument for it; of s3fs see `for_fsspec`."""
+    if "timeout_s" not in options:
+        return {}
+    seconds, kind = float(options["timeout_s"]), KINDS.get(scheme)
+    if kind == "http":
+        from aiohttp import ClientTimeout
+
+        return {"client_kwargs": {"timeout": ClientTimeout(total=None, sock_connect=seconds, sock_read=seconds)}}
+    names = {None: ("timeout",), "azure": ("connection_timeout", "read_timeout")}.get(kind, ())
+    return dict.fromkeys(sorted({*names}.intersection(_arguments(scheme))), seconds) if names else {}
+
+
+def check_endpoint(endpoint: str) -> None:
+    """Raise UsageError for the URL of a server without a scheme or a host, such as `localhost:9000`."""
+    url = urlsplit(endpoint)
+    with suppress(ValueError):
+        if url.hostname and (url.port is None or url.port):
+            return
+    raise UsageError("the endpoint is not a URL", expected="http://HOST:PORT or https://HOST",
+                     found="no scheme or no host",
+                     advice="Write the scheme in --storage-option endpoint=URL, or in AWS_ENDPOINT_URL.")  # fmt: skip
+
+
 def _check(options: Mapping[str, Any]) -> None:
     for name, value in options.items():
         if name == "backend" and value not in _BACKENDS:
             raise UsageError("no such backend", expected=" or ".join(_BACKENDS), found="another name")
+        if name == "endpoint":
+            check_endpoint(str(value))
         if name == "anonymous" and not isinstance(value, bool):
             raise UsageError("neither true nor false", expected="anonymous=true", found="another value")
         number = isinstance(value, (int, float)) and not isinstance(value, bool)

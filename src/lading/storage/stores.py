@@ -20,7 +20,8 @@ from functools import lru_cache
 from typing import Any
 
 from lading.errors import UsageError
-from lading.storage.base import Store, without_query, without_secrets
+from lading.secret_urls import Known, cleaned, shown
+from lading.storage.base import Store, without_query
 from lading.storage.cached import CachedStore
 from lading.storage.fsspec import FsspecStore
 from lading.storage.local import LocalStore
@@ -31,7 +32,7 @@ from lading.storage.store_options import Options, by_prefix, of_url
 from lading.storage.web import WebStore
 from lading.storage.wrappers import WrappedStore
 
-__all__ = ["Stores", "is_local", "named_folder", "resolve", "without_query", "without_secrets"]
+__all__ = ["Stores", "is_local", "named_folder", "resolve", "without_query"]
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")
 _VARIABLES = ("AWS_", "AZURE_", "GOOGLE_")
@@ -49,10 +50,12 @@ class Stores:
         by_prefix: store by prefix of the URL, such as `{"s3://bucket/": RetryingStore(…)}`.
         options: options of the stores of other URLs, by prefix of the URL (`lading.storage.store_options`). They may
             hold secrets, so they are not shown.
+        known: tells another process the secrets of URLs.
     """
 
     by_prefix: Mapping[str, Store] = field(default_factory=dict)
     options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, repr=False)
+    known: Known | None = field(default=None, repr=False, compare=False)
 
     @classmethod
     def of(cls, stores: Stores | None, storage_options: Mapping[str, Any] | None) -> Stores | None:
@@ -73,8 +76,8 @@ class Stores:
 
     @property
     def for_workers(self) -> Stores:
-        """What another process can have of them: the options."""
-        return Stores(options=self.options)
+        """What another process can have of them: the options, and secrets of URLs."""
+        return Stores(options=self.options, known=Known())
 
     def find(self, url: str) -> Store | None:
         """Return the store of this URL; None if no prefix matches."""
@@ -83,24 +86,25 @@ class Stores:
 
 
 def resolve(url: str, stores: Stores | None = None) -> tuple[Store, str]:
-    """Return the store of a path or URL, and the path by which the store knows the file.
+    """Return the store of a path or URL, and the path by which the store knows the file: a URL without its secrets.
 
     Equal places give the same store. Nothing is opened, imported or connected before the first use of the store.
 
     Raises:
         UsageError: the path is a command (`pipe:`), or one URL inside another (`::`).
     """
+    url = shown(url)
     own = stores.find(url) if stores else None
     if own is not None:
         return own if is_local(own) else _with_cache(own, _options_of(url, stores)), url
     if url.startswith("pipe:"):
-        raise UsageError("a file cannot be a command", found=repr(url), advice="Name files or URLs instead.")
+        raise UsageError("a file cannot be a command", found=repr(cleaned(url)), advice="Name files or URLs instead.")
     scheme = _SCHEME.match(url)
     if scheme is None or scheme[1].lower() == "file":
         return _LOCAL, url
     if "::" in url:
         raise UsageError(
-            "a URL inside another URL is not opened", found=repr(url), advice="Name files or URLs instead."
+            "a URL inside another URL is not opened", found=repr(cleaned(url)), advice="Name files or URLs instead."
         )
     if scheme[1].lower() == "memory":
         return _MEMORY, url

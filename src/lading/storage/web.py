@@ -36,7 +36,7 @@ class WebStore(FsspecStore):
     """
 
     def __init__(self, place: str, *, options: Mapping[str, Any] = MappingProxyType({})) -> None:
-        super().__init__(place)
+        super().__init__(place, options={name: options[name] for name in ("timeout_s", "retry_s") if name in options})
         self._plain = ObjectStore(place, options=options)
         self.request_bytes = self._plain.request_bytes
 

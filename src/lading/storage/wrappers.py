@@ -146,7 +146,7 @@ class RetryingStore(WrappedStore):
 
     Args:
         inner: the wrapped store.
-        retries: how often, and how long.
+        retries: how long, and with which waits.
     """
 
     def __init__(self, inner: Store, retries: Retries = DEFAULT_RETRIES) -> None:
@@ -155,11 +155,11 @@ class RetryingStore(WrappedStore):
 
     def head(self, path: str) -> FileInfo:
         """Forward, with retries."""
-        return self._retries.call(lambda: self.inner.head(path))
+        return self._retries.call(lambda: self.inner.head(path), path)
 
     def walk(self, prefix: str) -> Iterator[FileInfo]:
         """Forward, with retries. Holds the listing, so that no file is missing or repeated."""
-        yield from self._retries.call(lambda: list(self.inner.walk(prefix)))
+        yield from self._retries.call(lambda: list(self.inner.walk(prefix)), prefix)
 
     def get_ranges(self, path: str, ranges: Sequence[tuple[int, int]], version: str = "") -> list[Buffer]:
         """Forward, with retries; a range outside the file is not retried."""
@@ -170,8 +170,8 @@ class RetryingStore(WrappedStore):
                 return all(offset >= 0 and 0 <= length <= size - offset for offset, length in ranges)
             return is_transient(error)
 
-        return self._retries.call(lambda: self.inner.get_ranges(path, ranges, version), worth)
+        return self._retries.call(lambda: self.inner.get_ranges(path, ranges, version), path, worth)
 
     def delete(self, path: str) -> None:
         """Forward, with retries."""
-        self._retries.call(lambda: self.inner.delete(path))
+        self._retries.call(lambda: self.inner.delete(path), path)

@@ -148,7 +148,7 @@ class _Failing(MemoryFileSystem):
 
 
 def test_a_store_without_network_names_the_url_and_the_cause() -> None:
-    stores = Stores({"hf://": FsspecStore(_Failing(), retries=Retries(attempts=1))})
+    stores = Stores({"hf://": FsspecStore(_Failing(), retries=Retries(deadline_s=0))})
     for source in ("hf://datasets/x/y", "hf://datasets/x/y/a.parquet"):
         with pytest.raises(StoreError, match=r"Name or service not known.*Check the network") as error:
             lading.open(source, stores=stores)
@@ -158,7 +158,7 @@ def test_a_store_without_network_names_the_url_and_the_cause() -> None:
 def test_a_missing_bucket_is_told() -> None:
     failing = _Failing()
     failing.error = FileNotFoundError("The specified bucket does not exist")  # s3fs 2024.10, of NoSuchBucket
-    stores = Stores({"s3://": FsspecStore(failing, retries=Retries(attempts=1))})
+    stores = Stores({"s3://": FsspecStore(failing, retries=Retries(deadline_s=0))})
     for source in ("s3://b/x", "s3://b/x/a.tar"):
         with pytest.raises(SourceNotFound, match=f"{source}: the bucket or path does not exist"):
             lading.open(source, stores=stores)

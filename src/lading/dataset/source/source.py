@@ -45,6 +45,7 @@ from lading.formats.index_json import load_index, refuse_pointer, several_splits
 from lading.formats.registry import all_formats, get_format
 from lading.limits import DEFAULT_LIMITS, Limits
 from lading.manifest.values import FOLDER, MANIFEST_NAME
+from lading.secret_urls import cleaned, shown
 from lading.storage.base import FileInfo, Store, file_infos, has_file, native_path, write_file
 from lading.storage.braces import expand_braces
 from lading.storage.concurrent import is_remote
@@ -239,8 +240,14 @@ def with_partitions(listing: Listing) -> Listing:
 
 
 def listed_once(source: Source) -> Source:
-    """A source that can be looked through again: a generator's items as a list."""
-    return [_text(name) for name in source] if isinstance(source, Iterator) else source
+    """A source that can be looked through again: a generator's items as a list, and URLs without their secrets."""
+    if isinstance(source, str):
+        names = source.split("::")
+        hidden = [shown(name) for name in names]
+        return source if hidden == names else hidden[0] if len(hidden) == 1 else hidden
+    if isinstance(source, Iterable) and not isinstance(source, bytes | os.PathLike):
+        return [_text(name) for name in source]
+    return source
 
 
 def source_names(source: Source, stores: Stores) -> list[str]:
@@ -310,7 +317,7 @@ def _text(name: object) -> str:
         raise UsageError("a source is named by a text or a path", found=repr(name)[:200],
                          advice="Samples in memory are written first: by lading.writer, or by save_to_disk of "
                          "Hugging Face's datasets.")  # fmt: skip
-    return text
+    return shown(text)
 
 
 def _is_there(name: str, stores: Stores) -> bool:
@@ -343,7 +350,9 @@ def expanded(pattern: str, stores: Stores) -> Iterator[str]:
 
 def _fill_variables(pattern: str) -> str:
     if pattern.startswith("pipe:"):
-        raise UsageError("a source cannot be a command", found=repr(pattern), advice="Name files or URLs instead.")
+        raise UsageError(
+            "a source cannot be a command", found=repr(cleaned(pattern)), advice="Name files or URLs instead."
+        )
 
     def value(match: re.Match[str]) -> str:
         if match[1] not in os.environ:
@@ -1140,7 +1149,7 @@ def _table(shards: Sequence[ListedShard] | Iterator[ListedShard], index: str | N
     rows = list(shards)
     return pa.table(
         [
-            path_column([s.path for s in rows]),
+            path_column([shown(s.path) for s in rows]),
             _counts([s.num_samples for s in rows], index),
             _counts([s.size_bytes for s in rows], index),
             pa.array([orjson.dumps(dict(s.hashes)).decode() if s.hashes else None for s in rows], pa.string()),
