@@ -198,7 +198,7 @@ def test_a_conversion_from_a_server_that_spoils_every_answer_ends(server: str, s
     lading.open(source, stores=Stores({"s3://": _store(server)})).write(there, format="mds", progress=False)
     with fault_proxy(server, share=1, kinds=["503"]) as proxy:
         stores = Stores({"s3://": _store(proxy.url, retry_s=0.3)})
-        with pytest.raises(StoreError, match=rf"{there}.*: 503 .*attempts in") as caught:
+        with pytest.raises(StoreError, match=rf"{there}.*: 503 Service Unavailable") as caught:
             lading.convert(there, f"{there}-tar", format="webdataset", stores=stores, progress=False)
         assert (caught.value.file or "").startswith(there)
 
@@ -209,7 +209,7 @@ def test_a_conversion_to_a_server_that_spoils_every_answer_ends(server: str, sou
     target = f"s3://{BUCKET}/never-tar"
     with fault_proxy(server, share=1, kinds=["503"]) as proxy:
         failing = {**options(proxy.url), "retry_s": 0.3}
-        with pytest.raises(StoreError, match=r": 503 .*attempts in") as caught:
+        with pytest.raises(StoreError, match=r": 503 Service Unavailable") as caught:
             lading.convert(
                 source, target, format="webdataset", shard_size=10_000, workers=workers, progress=False,
                 storage_options={target: failing},
