@@ -231,7 +231,7 @@ def image_bytes(value: Any, encode_format: str | None = None, name: str = "") ->
         stored = encoded_source(value)
         if stored is not None and (wanted is None or _is_of_format(stored, wanted)):
             return stored
-        _warn_of_lost_frames(value, name)
+        _warn_of_lost_frames(value, wanted, name)
         return _encoded(value, wanted, name) if wanted else _encoded_alike(value, name)
     if isinstance(value, np.ndarray):
         return _encoded(_picture(value), wanted or "PNG", name)
@@ -239,10 +239,15 @@ def image_bytes(value: Any, encode_format: str | None = None, name: str = "") ->
                     found=f"{type(value).__name__} {value!r:.80}")  # fmt: skip
 
 
-def _warn_of_lost_frames(image: Any, name: str) -> None:
-    """Warn if a changed image came from a file of several frames. The second image of an MPO file is not counted."""
+def _warn_of_lost_frames(image: Any, wanted: str | None, name: str) -> None:
+    """Warn if a changed image came from a file of several frames, unless another format is wanted, as of a thumbnail.
+
+    The second image of an MPO file is not counted.
+    """
     source = source_of(image)
     if source is None or not source.stored or source.format not in _HAVE_FRAMES:
+        return
+    if wanted and wanted.upper() != source.format:
         return
     from PIL import Image
 

@@ -152,6 +152,10 @@ class OpenFile(ReadsInto, Protocol):
 
     size_bytes: int
 
+    @property
+    def version(self) -> str:
+        """Return the version when it was opened, as `FileInfo.version`."""
+
     def check(self) -> None:
         """Raise CorruptShard if the file's size has changed since it was opened."""
 

@@ -32,7 +32,7 @@ from lading.errors import BadReference, CorruptShard, LadingError, LimitExceeded
 from lading.features.items import MEANT_NULLS_KEY, WITHOUT_BYTES, lineage_of, sample_starts, samples_with, split_rows
 from lading.limits import DEFAULT_LIMITS, Growth, Limits, raised_by
 from lading.options import OnError
-from lading.storage.base import MappedFile, Mapper, OpenFile, Store
+from lading.storage.base import MappedFile, Mapper, OpenFile, Store, check_version
 from lading.storage.concurrent import concurrent_map, is_remote
 from lading.storage.descriptors import allowed_files
 from lading.storage.fetch_plan import FetchPlan, plan_ranges
@@ -384,7 +384,9 @@ class Fetcher:
             entry = files[number]
             store, path = resolve(entry.url, self._stores)
             try:
-                data = cast("Mapper", store).open_file(path).read(offset, length)
+                file = cast("Mapper", store).open_file(path)
+                check_version(path, entry.version, file.version)
+                data = file.read(offset, length)
             except NotFound as error:
                 raise BadReference("the reference names no file", file=error.file, row=row,
                                    found=error.message) from error  # fmt: skip
@@ -478,6 +480,7 @@ class Fetcher:
                 return None
             try:
                 file = self._open(store, path)
+                check_version(path, entry.version, file.version)
                 file.check()
             except _OF_THE_FILE:
                 return None
@@ -537,6 +540,7 @@ class Fetcher:
 
     def _view_map(self, at: _Located, rows: NDArray[np.int64], entry: FileEntry, store: Mapper, path: str) -> None:
         mapped = self._map(store, path)
+        check_version(path, entry.version, mapped.version)
         mapped.check()
         rows = _inside(at, rows, entry, mapped.size_bytes)
         if len(rows):
@@ -548,6 +552,7 @@ class Fetcher:
     def _read_file(self, at: _Located, rows: NDArray[np.int64], entry: FileEntry, store: Mapper, path: str) -> None:
         """Read the ranges of a file, neighbours together."""
         file = self._open(store, path)
+        check_version(path, entry.version, file.version)
         file.check()
         rows = _inside(at, rows, entry, file.size_bytes)
         offset, length = at.offset[rows], at.length[rows]
@@ -571,7 +576,7 @@ class Fetcher:
 
     def _read_unwrapped(self, at: _Located, rows: NDArray[np.int64], entry: FileEntry, store: Store, path: str) -> None:
         def opened() -> UnwrappedFile:
-            return UnwrappedFile(store, path, entry.wrap, version=_pinned(store, entry), limits=self.limits)
+            return UnwrappedFile(store, path, entry.wrap, version=entry.version, limits=self.limits)
 
         stream = self._recent(self._unwrapped, path, opened, _MAX_STREAMS)
         with stream.turn:
@@ -620,7 +625,7 @@ def _read_one(at: _Located, row: int, entry: FileEntry, store: Store, path: str)
     if not 0 <= length <= _SMALL_FILE_BYTES or not 0 <= offset <= entry.size_bytes - length:
         return False
     try:
-        [data] = store.get_ranges(path, [(offset, length)])
+        [data] = store.get_ranges(path, [(offset, length)], entry.version)
     except ShortRead:  # the file became shorter since it was listed
         return False
     at.which[row], at.offset[row] = len(at.buffers), 0
@@ -680,13 +685,13 @@ def _ask(
         if held.buffers and int(length[more].sum()) > SPARE_BYTES:
             recent.clear(but_last=True)  # else both the windows and the answers are in memory
         try:
-            plan, answers = _asked(offset[more], length[more], store, path, _pinned(store, entry))
+            plan, answers = _asked(offset[more], length[more], store, path, entry.version)
         except ShortRead:
             now = store.head(path).size_bytes
             if now >= size:
                 raise
             inside = _inside(at, rows, entry, now)  # the file became shorter since it was listed
-            plan, answers = _asked(at.offset[inside], at.length[inside], store, path, _pinned(store, entry))
+            plan, answers = _asked(at.offset[inside], at.length[inside], store, path, entry.version)
             return inside, plan.request_of, plan.offset_in, answers
     except _OF_THE_FILE as error:
         return error
@@ -697,11 +702,6 @@ def _ask(
         which[row], start[row] = len(buffers), 0
         buffers.append(pa.py_buffer(b"".join([*parts, rest])))
     return inside, which, start, buffers
-
-
-def _pinned(store: Store, entry: FileEntry) -> str:
-    """The version that a file must have: of a file that is mapped elsewhere, only the size counts."""
-    return "" if isinstance(store, Mapper) else entry.version
 
 
 def _asked(

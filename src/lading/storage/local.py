@@ -230,6 +230,11 @@ class LocalFile:
         self.path, self.size_bytes, self._mtime_ns = path, status.st_size, status.st_mtime_ns
         self._file = Reopened(fd, partial(_same_file, path, (status.st_dev, status.st_ino)))
 
+    @property
+    def version(self) -> str:
+        """Its modification time in nanoseconds when it was opened."""
+        return str(self._mtime_ns)
+
     def check(self) -> None:
         """Raise CorruptShard if somebody wrote to the file: its size or its time has changed."""
         opened = self._file.get()

@@ -54,8 +54,8 @@ class MemoryStore:
 
     def map(self, path: str) -> MemoryMap:
         """Return the file as one buffer; later changes to the path do not change it."""
-        data, _ = self._get(path)
-        return MemoryMap(data)
+        data, version = self._get(path)
+        return MemoryMap(data, str(version))
 
     def put_stream(self, path: str) -> MemorySink:
         """Return a sink for a new file."""
@@ -102,10 +102,10 @@ class MemoryStore:
 class MemoryMap:
     """A file's bytes as a mapped file. It has no pages to release, and its bytes cannot change."""
 
-    __slots__ = ("buffer", "size_bytes")
+    __slots__ = ("buffer", "size_bytes", "version")
 
-    def __init__(self, data: bytes) -> None:
-        self.size_bytes = len(data)
+    def __init__(self, data: bytes, version: str) -> None:
+        self.size_bytes, self.version = len(data), version
         self.buffer: pa.Buffer = pa.py_buffer(data)
 
     def check(self) -> None:

@@ -67,3 +67,24 @@ def test_shards_that_are_replaced_while_they_are_converted_are_an_error(
     with pytest.raises(CorruptShard, match="was replaced"):
         lading.open(source).map(replace_all).write(tmp_path / "out", "jsonl")
     assert not (tmp_path / "out").exists()
+
+
+def test_a_shard_that_is_replaced_before_it_is_opened_is_an_error(tmp_path: Path) -> None:
+    source, other = written(tmp_path / "a", "parquet", _LETTERS), written(tmp_path / "b", "parquet", _LETTERS[::-1])
+    ds = lading.open(source)
+    for new in shards_of(other):
+        os.replace(new, source / new.name)
+    with pytest.raises(CorruptShard, match="replaced or changed since it was listed"):
+        ds[len(ds) - 1]
+
+
+def test_a_loose_file_that_grew_is_an_error(tmp_path: Path) -> None:
+    for number in range(6):
+        (tmp_path / f"{number}.txt").write_text("old")
+        (tmp_path / f"{number}.jpg").write_bytes(b"\xff\xd8")
+    ds = lading.open(tmp_path).with_decode(False)
+    assert ds[4]["txt"] == "old"
+    (tmp_path / "4.txt").write_text("a longer caption")
+    for read in (lambda: ds[4], lambda: list(ds.batches()), lambda: ds.take([4])):
+        with pytest.raises(CorruptShard, match=r"4\.txt.*replaced"):
+            read()
