@@ -16,10 +16,11 @@
     │   ├── SourceNotFound            nothing is at the place, or matches the pattern
     │   ├── MissingTag (KeyError)     a template of file names has a tag that was not given
     │   ├── SeveralSplits             a folder of several datasets, where one is asked for
+    │   ├── UnfinishedDataset         a dataset on a store that is being written, or whose job died
     │   ├── DestinationExists         the destination holds something already
     │   ├── UnknownFormat             no registered format has this name or recognises this file
     │   ├── NoSuchSample (IndexError) a number that no sample of the dataset has
-    │   └── MissingExtra              a feature needs a package that is not installed
+    │   └── MissingExtra              a feature needs a package that is not installed, or cannot be imported
     ├── FunctionError (RuntimeError)  a function given to map or filter raised an error   exit status 1
     └── StoreError (OSError)          the machine or a store failed                      exit status 3
         ├── DatasetReplaced           another dataset took the place of one that is open
@@ -63,6 +64,7 @@ __all__ = [
     "SidecarMismatch",
     "SourceNotFound",
     "StoreError",
+    "UnfinishedDataset",
     "UnknownFormat",
     "UnknownLabel",
     "Unrepresentable",
@@ -70,6 +72,7 @@ __all__ = [
     "WrongType",
     "errors_at",
     "is_damage",
+    "missing_extra",
     "suppress_damage",
     "without_frames",
 ]
@@ -282,6 +285,10 @@ class DestinationExists(UsageError, FileExistsError):
     """The destination holds something already."""
 
 
+class UnfinishedDataset(UsageError):
+    """A dataset on a store that is being written, or whose job died while its files got their names."""
+
+
 class UnknownFormat(UsageError):
     """No registered format has this name, or recognises this file."""
 
@@ -291,7 +298,28 @@ class NoSuchSample(UsageError, IndexError):
 
 
 class MissingExtra(UsageError, ImportError):
-    """A feature needs a package that is not installed."""
+    """A feature needs a package that is not installed, or that cannot be imported."""
+
+
+def missing_extra(
+    error: ImportError | OSError, need: str, package: str, advice: str, *, file: str | None = None
+) -> MissingExtra:
+    """Return the error for a failed import: of an absent package, or of one that is there and cannot be imported.
+
+    Args:
+        error: of the import.
+        need: what needs the package, which it names last: `videos are decoded with PyAV`.
+        package: the module that is imported.
+        advice: how to install the package.
+        file: path or URL that needs it.
+    """
+    cause = error.__cause__ if isinstance(error.__cause__, ImportError) else error
+    if isinstance(cause, ModuleNotFoundError) and cause.name == package:
+        return MissingExtra(f"{need}, which is not installed", file=file, advice=advice)
+    return MissingExtra(
+        f"{need}, which is installed and cannot be imported", file=file, found=str(cause)[:200],
+        advice=f"'python -c \"import {package}\"' shows the reason.",
+    )  # fmt: skip
 
 
 class StoreError(LadingError, OSError):

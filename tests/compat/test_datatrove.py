@@ -388,7 +388,9 @@ def test_subclasses_open_files_of_their_folder(
     if installed:
         pytest.importorskip("datatrove")
     else:
-        monkeypatch.setitem(sys.modules, "datatrove.io", None)
+        for module in [name for name in sys.modules if name.partition(".")[0] == "datatrove"]:
+            monkeypatch.delitem(sys.modules, module)
+        monkeypatch.setitem(sys.modules, "datatrove", None)
     [written] = PlainWriter(tmp_path / "a").run([document(b"one", b"two")])
     folders = [str(tmp_path / "a"), tmp_path / "a", (str(tmp_path / "a"), {}), (str(tmp_path / "a"), LocalFileSystem())]
     for folder in folders:

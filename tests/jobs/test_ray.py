@@ -413,8 +413,8 @@ def test_steps_that_need_all_samples_are_named(on_ray: tuple[Path, dict[str, Any
 def test_without_ray_the_error_says_what_to_install(
     docs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in ("ray", "ray.data"):
-        monkeypatch.setitem(sys.modules, module, None)
+    monkeypatch.setitem(sys.modules, "ray", None)
+    monkeypatch.delitem(sys.modules, "ray.data", raising=False)
     for call in (
         lambda: lading.convert(docs, tmp_path / "out", format="parquet", executor="ray"),
         lambda: lading.to_ray(docs),

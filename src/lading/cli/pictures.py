@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lading.content.image import image_info
-from lading.errors import UsageError
+from lading.errors import missing_extra
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -96,7 +96,7 @@ def _small(data: Any, *, blocks: bool) -> tuple[Any, str]:
     try:
         from PIL import Image, UnidentifiedImageError
     except ImportError as error:
-        raise UsageError("pictures need Pillow", advice="pip install 'lading[images]'") from error
+        raise missing_extra(error, "pictures need Pillow", "PIL", "Run: pip install 'lading[images]'.") from error
     info = image_info(data) if isinstance(data, bytes) else None
     if info is not None and info.width * info.height > _MOST_PIXELS:
         return None, f"not shown: {info.width:,}×{info.height:,} pixels are too many"

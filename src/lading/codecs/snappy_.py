@@ -11,7 +11,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from lading.codecs.protocol import Data
-from lading.errors import CorruptShard, LimitExceeded, MissingExtra
+from lading.errors import CorruptShard, LimitExceeded, missing_extra
 
 __all__ = ["pack_snappy", "unpack_snappy"]
 
@@ -23,8 +23,9 @@ def pack_snappy(data: Data) -> bytes:
     """Pack bytes into a block, as python-snappy does. Raises MissingExtra if cramjam is not installed."""
     try:
         from cramjam import snappy
-    except ImportError:
-        raise MissingExtra("writing snappy needs cramjam", advice="Run: pip install 'lading[snappy]'.") from None
+    except ImportError as error:
+        advice = "Run: pip install 'lading[snappy]'."
+        raise missing_extra(error, "writing snappy needs cramjam", "cramjam", advice) from error
     return bytes(snappy.compress_raw(data))
 
 

@@ -20,6 +20,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
+from importlib import import_module
 from typing import IO, Any, ClassVar, Self, TypeAlias
 
 import pyarrow as pa
@@ -45,7 +46,7 @@ from lading.dataset.steps.step import Step
 from lading.dataset.values.python_values import samples_as_dicts
 from lading.dataset.writing.outcomes import Outcomes
 from lading.dataset.writing.writer import DatasetWriter
-from lading.errors import LadingError, UsageError
+from lading.errors import LadingError, UsageError, missing_extra
 from lading.features.items import INTERLEAVED_SCHEMA, lineage_of
 from lading.media.ahead import Pace, map_ahead
 from lading.media.documents import Location, get, media_of, put, put_location
@@ -162,11 +163,19 @@ class Stats:
 
 def _new_stats(name: str) -> Any:
     """Return the statistics of a step: datatrove's executors add only instances of their own class."""
+    peer = _peer("utils.stats")
+    return Stats(name) if peer is None else peer.Stats(name)
+
+
+def _peer(name: str) -> Any:
+    """Return a module of datatrove; None where datatrove is not installed. Raises MissingExtra if it is broken."""
     try:
-        from datatrove.utils.stats import Stats as PeerStats
-    except ImportError:
-        return Stats(name)
-    return PeerStats(name)
+        import_module("datatrove")
+        return import_module(f"datatrove.{name}")
+    except ImportError as error:
+        if isinstance(error, ModuleNotFoundError) and error.name == "datatrove":
+            return None
+        raise missing_extra(error, "this step is one of datatrove", "datatrove", "") from error
 
 
 class PipelineStep(ABC):
@@ -279,12 +288,8 @@ class LadingReader(PipelineStep):
 
 def _document_classes() -> tuple[Any, Any]:
     """Return datatrove's classes of documents and media, or those of the same fields where it is not installed."""
-    try:
-        from datatrove.data import Document as PeerDocument
-        from datatrove.data import Media as PeerMedia
-    except ImportError:
-        return Document, Media
-    return PeerDocument, PeerMedia
+    peer = _peer("data")
+    return (Document, Media) if peer is None else (peer.Document, peer.Media)
 
 
 class LadingWriter(PipelineStep):
@@ -777,13 +782,12 @@ def _as_file_system(folder: DataFolderLike) -> Any:
         return folder
     if isinstance(folder, os.PathLike):
         folder = os.fspath(folder)
-    try:
-        from datatrove.io import get_datafolder
-    except ImportError:
-        path, given = folder if isinstance(folder, tuple) else (folder, {})
-        fs, place = url_to_fs(path, **given) if isinstance(given, dict) else (given, path)
-        return DirFileSystem(place, fs)
-    return get_datafolder(folder)
+    peer = _peer("io")
+    if peer is not None:
+        return peer.get_datafolder(folder)
+    path, given = folder if isinstance(folder, tuple) else (folder, {})
+    fs, place = url_to_fs(path, **given) if isinstance(given, dict) else (given, path)
+    return DirFileSystem(place, fs)
 
 
 def _everywhere(store: FsspecStore) -> Stores:

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lading.content.media_info import MediaInfo, media_info
-from lading.errors import DataError, MissingExtra
+from lading.errors import DataError, missing_extra
 from lading.features.images import BROKEN, STORED, remember_source, shown_upright
 from lading.features.types import Audio, Feature, Image, Sequence, Struct, Video
 from lading.units import format_bytes
@@ -136,10 +136,8 @@ def _sound_by_pyav(data: bytes) -> tuple[NDArray[np.float32], int]:
     try:
         import av
     except ImportError as error:
-        raise MissingExtra(
-            "AAC, and the sound of videos, is decoded with PyAV, which is not installed",
-            advice="Install it: pip install 'lading[video]'. The bytes need nothing: bytes(sample[\"m4a\"]).",
-        ) from error
+        advice = "Install it: pip install 'lading[video]'. The bytes need nothing: bytes(sample[\"m4a\"])."
+        raise missing_extra(error, "AAC, and the sound of videos, is decoded with PyAV", "av", advice) from error
     try:
         opened: Any = av.open(io.BytesIO(data))
         with opened as file:
@@ -162,10 +160,8 @@ def _sound(read: Callable[[Any], Any]) -> Any:
     try:
         import soundfile
     except (ImportError, OSError) as error:  # OSError: the package is there, and the library behind it is not
-        raise MissingExtra(
-            "audio is decoded with soundfile, which is not installed",
-            advice="Install it: pip install 'lading[audio]'. The bytes need nothing: bytes(sample[\"wav\"]).",
-        ) from error
+        advice = "Install it: pip install 'lading[audio]'. The bytes need nothing: bytes(sample[\"wav\"])."
+        raise missing_extra(error, "audio is decoded with soundfile", "soundfile", advice) from error
     try:
         return read(soundfile)
     except (soundfile.SoundFileError, RuntimeError, ValueError) as error:
@@ -247,10 +243,8 @@ def open_image(data: bytes | memoryview, *, upright: bool = True) -> Any:
     try:
         from PIL import Image as Pillow
     except ImportError as error:
-        raise MissingExtra(
-            "images are opened with Pillow, which is not installed",
-            advice=f"Install it: pip install 'lading[images]'. {_AS_BYTES}",
-        ) from error
+        advice = f"Install it: pip install 'lading[images]'. {_AS_BYTES}"
+        raise missing_extra(error, "images are opened with Pillow", "PIL", advice) from error
     stored = data if isinstance(data, bytes) else bytes(data)
     try:
         image = Pillow.open(io.BytesIO(stored))

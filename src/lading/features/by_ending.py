@@ -15,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 
 from lading.arrow import json_text
-from lading.errors import MissingExtra, Unrepresentable, WrongType
+from lading.errors import Unrepresentable, WrongType, missing_extra
 from lading.features.encode import is_tensor, media_bytes, npy_bytes, plain_item
 from lading.features.images import encoded_source, image_bytes, image_format, is_image
 from lading.features.types import Array, Audio, Image, Json, Text, Value, Video, kind_of_extension
@@ -131,7 +131,8 @@ def sound_bytes(value: Any, name: str = "") -> bytes:
     try:
         import soundfile
     except (ImportError, OSError) as error:
-        raise MissingExtra("sound is encoded with soundfile", advice="pip install 'lading[audio]'") from error
+        advice = "Run: pip install 'lading[audio]'."
+        raise missing_extra(error, "sound is encoded with soundfile", "soundfile", advice) from error
     out = io.BytesIO()
     try:
         soundfile.write(out, samples.T, rate, format=kind, subtype=subtype)

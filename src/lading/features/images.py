@@ -21,7 +21,7 @@ from typing import IO, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from lading.errors import MissingExtra, StoreError, Unrepresentable, WrongType
+from lading.errors import StoreError, Unrepresentable, WrongType, missing_extra
 from lading.features.encode import media_bytes
 
 __all__ = [
@@ -225,7 +225,8 @@ def image_bytes(value: Any, encode_format: str | None = None, name: str = "") ->
     try:
         from PIL import Image
     except ImportError as error:
-        raise MissingExtra("images are encoded with Pillow", advice="pip install 'lading[images]'") from error
+        advice = "Run: pip install 'lading[images]'."
+        raise missing_extra(error, "images are encoded with Pillow", "PIL", advice) from error
     wanted = encode_format or image_format(name)
     if isinstance(value, Image.Image):
         stored = encoded_source(value)

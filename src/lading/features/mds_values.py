@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lading.errors import DataError, MissingExtra, Unrepresentable, WrongType
+from lading.errors import DataError, Unrepresentable, WrongType, missing_extra
 from lading.features.encode import array_of, plain_item
 from lading.features.images import image_bytes, is_image, orientation_of, turned
 
@@ -240,8 +240,8 @@ def _image(value: bytes | memoryview | str) -> Any:
         raise DataError("an image without pixels", expected=f"extents up to {_MAX_EMPTY}", found=f"{width} × {height}")
     try:
         from PIL import Image
-    except ImportError:
-        raise MissingExtra("raw pixels need Pillow", advice="pip install pillow") from None
+    except ImportError as error:
+        raise missing_extra(error, "raw pixels need Pillow", "PIL", "Run: pip install pillow.") from error
     try:
         return Image.frombytes(mode, (width, height), bytes(pixels))
     except (ValueError, OverflowError) as error:

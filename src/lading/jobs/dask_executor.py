@@ -7,7 +7,7 @@ from concurrent.futures import Executor, Future
 from importlib import import_module
 from typing import Any, TypeVar
 
-from lading.errors import MissingExtra, StoreError, UsageError
+from lading.errors import StoreError, UsageError, missing_extra
 
 __all__ = ["DaskExecutor"]
 
@@ -35,7 +35,8 @@ class DaskExecutor(Executor):
         try:
             distributed: Any = import_module("distributed")
         except ImportError as error:
-            raise MissingExtra("Dask is not installed", advice="Run: pip install 'lading[dask]'.") from error
+            advice = "Run: pip install 'lading[dask]'."
+            raise missing_extra(error, "this executor needs Dask", "distributed", advice) from error
         client, self._own = None if address else _current(distributed), None
         if client is None:
             address = address or import_module("dask").config.get("scheduler-address", None)

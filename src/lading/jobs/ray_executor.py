@@ -10,7 +10,7 @@ from functools import lru_cache
 from importlib import import_module
 from typing import Any, TypeVar
 
-from lading.errors import MissingExtra, StoreError, UsageError
+from lading.errors import StoreError, UsageError, missing_extra
 
 __all__ = ["RayExecutor"]
 
@@ -52,7 +52,7 @@ class RayExecutor(Executor):
         try:
             ray: Any = import_module("ray")
         except ImportError as error:
-            raise MissingExtra("Ray is not installed", advice="Run: pip install 'lading[ray]'.") from error
+            raise missing_extra(error, "this executor needs Ray", "ray", "Run: pip install 'lading[ray]'.") from error
         self._ray, self._connected = ray, not ray.is_initialized()
         if not self._connected and address is not None:
             raise UsageError("this process is connected to a cluster of Ray already", found=f"address={address!r}",

@@ -30,7 +30,7 @@ from lading.dataset.source.source import LISTING_SCHEMA, Listing, Source, listed
 from lading.dataset.steps.step import Step
 from lading.dataset.transform.columns import columns_to_read
 from lading.dataset.transform.part_shards import planned_shards
-from lading.errors import DataError, MissingExtra, UsageError
+from lading.errors import DataError, UsageError, missing_extra
 from lading.features.items import RESERVED, sample_firsts
 from lading.formats.base import Stretch
 from lading.formats.registry import get_format
@@ -79,11 +79,10 @@ _ADVICE: Final = {
 def ray_data() -> Any:
     """Return the module `ray.data`. Raises MissingExtra."""
     try:
+        import_module("ray")
         return import_module("ray.data")
     except ImportError as error:
-        raise MissingExtra(
-            "Ray Data is not installed", found=str(error)[:200], advice="Run: pip install 'lading[ray]'."
-        ) from error
+        raise missing_extra(error, "this needs Ray Data", "ray", "Run: pip install 'lading[ray]'.") from error
 
 
 def to_ray(

@@ -13,7 +13,7 @@ from configparser import ConfigParser
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from lading.errors import MissingExtra, StoreError, UsageError
+from lading.errors import StoreError, UsageError, missing_extra
 
 __all__ = ["profile_options", "refuse_no_credentials"]
 
@@ -126,6 +126,6 @@ def _by_boto3(profile: str) -> Any:
         from boto3 import Session
         from obstore.auth.boto3 import Boto3CredentialProvider
     except ImportError as error:
-        raise MissingExtra(f"the AWS profile {profile!r} needs a package that is not installed", found=str(error),
-                           advice="Run: pip install boto3.") from error  # fmt: skip
+        need = f"the AWS profile {profile!r} needs boto3"
+        raise missing_extra(error, need, "boto3", "Run: pip install boto3.") from error
     return Boto3CredentialProvider(Session(profile_name=profile))

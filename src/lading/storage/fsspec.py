@@ -21,7 +21,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import urlsplit
 
-from lading.errors import LadingError, MissingExtra, NotFound, ShortRead, StoreError, UsageError
+from lading.errors import LadingError, NotFound, ShortRead, StoreError, UsageError, missing_extra
 from lading.secret_urls import cleaned, whole
 from lading.storage.base import (
     Buffer,
@@ -359,9 +359,10 @@ def _file_system(url: str, options: Mapping[str, Any]) -> FileSystem:
         with _errors(url):
             fs, _ = url_to_fs(whole(url), **for_fsspec(scheme, options))
     except ImportError as error:
-        raise MissingExtra(
-            f"{scheme}:// needs a package that is not installed", file=url, found=str(error), advice=_cure(scheme)
-        ) from error
+        package = _package(scheme)
+        if package == "fsspec":  # which imports another one for this scheme
+            package = getattr(error.__cause__ or error, "name", None) or package
+        raise missing_extra(error, f"{scheme}:// needs {package}", package, _cure(scheme), file=url) from error
     except UsageError:
         raise
     except (TypeError, ValueError) as error:

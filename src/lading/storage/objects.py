@@ -26,7 +26,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import unquote, urlsplit
 
-from lading.errors import LadingError, MissingExtra, ShortRead, StoreError, UsageError
+from lading.errors import LadingError, ShortRead, StoreError, UsageError, missing_extra
 from lading.secret_urls import cleaned, whole
 from lading.storage.base import (
     Buffer,
@@ -452,9 +452,8 @@ def _opened(place: str, given: Mapping[str, Any], retries: int, retry_s: float) 
         from obstore import store as stores
         from obstore.exceptions import BaseError
     except ImportError as error:
-        extra = KINDS[url.scheme]
-        raise MissingExtra(f"{url.scheme}:// needs a package that is not installed", file=place, found=str(error),
-                           advice=f"Run: pip install 'lading[{extra}]'.") from error  # fmt: skip
+        install = f"Run: pip install 'lading[{KINDS[url.scheme]}]'."
+        raise missing_extra(error, f"{url.scheme}:// needs obstore", "obstore", install, file=place) from error
     options, kind = for_obstore(url.scheme, given), KINDS[url.scheme]
     options.pop("retry_s", None)
     timeout_s, profile = options.pop("timeout_s", _TIMEOUT_S), options.pop("profile", None)

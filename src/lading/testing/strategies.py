@@ -11,14 +11,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from lading.errors import MissingExtra
+from lading.errors import missing_extra
 from lading.features.items import INTERLEAVED_SCHEMA, METADATA_POSITION
 
 try:
     from hypothesis import strategies as st
     from hypothesis.strategies import DrawFn, SearchStrategy
 except ImportError as absent:
-    raise MissingExtra("the strategies need Hypothesis", advice="Run: pip install hypothesis.") from absent
+    advice = "Run: pip install hypothesis."
+    raise missing_extra(absent, "the strategies need Hypothesis", "hypothesis", advice) from absent
 
 __all__ = ["interleaved_tables", "keys", "payloads", "sample_tables", "texts"]
 

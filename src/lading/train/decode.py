@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lading.content.media_files import VideoFile, open_image, read_sound
-from lading.errors import DataError, FunctionError, LadingError, MissingExtra, UsageError
+from lading.errors import DataError, FunctionError, LadingError, MissingExtra, UsageError, missing_extra
 from lading.features.images import BROKEN, SIDEWAYS, orientation_of
 from lading.features.types import Array, Audio, Bytes, Encoded, Feature, Image, Sequence, Struct, Video, decode
 from lading.storage.threads import Running
@@ -230,9 +230,8 @@ def as_tensors(data: bytes, way: Way) -> dict[str, Any]:
     try:
         files: Any = import_module("safetensors.torch" if way == "torch" else "safetensors.numpy")
     except ImportError as error:
-        raise MissingExtra("safetensors files are read with safetensors, which is not installed",
-                           advice="Install it: pip install 'lading[safetensors]'. Or take the bytes: decode=False."
-                           ) from error  # fmt: skip
+        advice = "Install it: pip install 'lading[safetensors]'. Or take the bytes: decode=False."
+        raise missing_extra(error, "safetensors files are read with safetensors", "safetensors", advice) from error
     try:
         found: dict[str, Any] = files.load(bytes(data))
     except Exception as error:
@@ -280,8 +279,8 @@ class _Frames:
         try:
             import av
         except ImportError as error:
-            raise MissingExtra("videos are decoded with PyAV, which is not installed",
-                               advice="Install it: pip install 'lading[video]'.") from error  # fmt: skip
+            advice = "Install it: pip install 'lading[video]'."
+            raise missing_extra(error, "videos are decoded with PyAV", "av", advice) from error
         try:
             return self._read(partial(av.open, mode="r"), data)
         except DataError:
@@ -373,5 +372,5 @@ def torch_here() -> Any:
         import torch
     except ImportError as error:
         advice = 'Install it: pip install torch. Or take arrays: collate="numpy".'
-        raise MissingExtra("tensors need PyTorch, which is not installed", advice=advice) from error
+        raise missing_extra(error, "tensors need PyTorch", "torch", advice) from error
     return torch

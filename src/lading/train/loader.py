@@ -16,7 +16,7 @@ import numpy as np
 from lading.dataset.dataset import Dataset
 from lading.dataset.source.open import open_dataset
 from lading.dataset.source.source import Source
-from lading.errors import MissingExtra, UsageError
+from lading.errors import UsageError, missing_extra
 from lading.train.columns import Collate, ColumnMaker, Recipe
 from lading.train.decode import Decode
 from lading.train.feed import DatasetFeed, Feed, Mixture, MixtureFeed, Parts
@@ -290,7 +290,7 @@ class Loader:
         try:
             from lading.train.torch_dataset import TorchBatches
         except ImportError as error:
-            raise MissingExtra("PyTorch is not installed", advice="Install it: pip install torch.") from error
+            raise missing_extra(error, "this needs PyTorch", "torch", "Install it: pip install torch.") from error
         return TorchBatches(self)
 
     # For those who read parts of an epoch elsewhere
