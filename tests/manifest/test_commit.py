@@ -15,7 +15,8 @@ from fault_proxy import fault_proxy
 from lading.dataset.source.open import open_shards
 from lading.errors import DestinationExists, StoreError, UsageError
 from lading.manifest import values as mf
-from lading.manifest.commit import Staging, builds_of, sweep_unbegun
+from lading.manifest.builds import builds_of
+from lading.manifest.commit import Staging, sweep_unbegun
 from lading.storage.base import FileInfo, Store, write_file
 from lading.storage.local import LocalStore
 from lading.storage.memory import MemoryStore

@@ -279,6 +279,8 @@ def test_what_was_there_stays_where_its_name_is_not_given_to_another() -> None:
 
 
 def test_the_old_manifest_goes_first_and_the_new_one_comes_last() -> None:
+    """A marker is there meanwhile."""
+
     class Recorded(MemoryFileSystem):
         cachable = False
         steps: list[str] = []  # noqa: RUF012 - fsspec makes one instance, this test looks at it
@@ -296,9 +298,11 @@ def test_the_old_manifest_goes_first_and_the_new_one_comes_last() -> None:
         fs.pipe_file(f"memory://recorded/{name}", b"x")
     FsspecStore(fs).publish("memory://recorded/new", "memory://recorded/out")
     assert Recorded.steps[:-1] == [
+        "put _lading/committing.json",
         "delete _lading/manifest.json",
         "put a",
         "put b",
         "delete z",
         "put _lading/manifest.json",
+        "delete _lading/committing.json",
     ]

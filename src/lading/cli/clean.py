@@ -1,4 +1,4 @@
-"""`lading clean`: remove what killed or failed jobs left beside a destination."""
+"""`lading clean`: remove what killed or failed jobs left beside a destination, or half in it."""
 
 from __future__ import annotations
 
@@ -27,9 +27,10 @@ def clean(
 ) -> None:
     """Remove what killed or failed jobs left beside DST.
 
-    DST itself stays as it is. On disk, nothing is removed that a living
-    process builds. On an object store, and with ranks, make sure that no job
-    writes to DST.
+    A complete DST stays as it is. On an object store, a job that was killed
+    may have left DST unfinished: then DST is removed too. On disk, nothing
+    is removed that a living process builds. On an object store, and with
+    ranks, make sure that no job writes to DST.
 
     Example: lading clean mint-parquet --dry-run
     """

@@ -24,6 +24,7 @@ from lading.errors import DataError, NotFound, SourceNotFound, UsageError, error
 from lading.formats.base import ShardFile, parse_options
 from lading.formats.mds.format import Entry, EntryFile, MdsReader, ReadOptions, parse_entry, read_mds_index
 from lading.limits import DEFAULT_LIMITS, Limits
+from lading.manifest.unfinished import refuse_unfinished
 from lading.secret_urls import shown
 from lading.storage.local import LocalStore
 from lading.storage.roots import real_place
@@ -213,6 +214,7 @@ class LocalCopy(Sequence[dict[str, Any]]):
 
     Raises:
         SourceNotFound: the index is missing.
+        UnfinishedDataset: the remote is being written, or its job died.
         DataError: the index is broken.
     """
 
@@ -268,6 +270,7 @@ class LocalCopy(Sequence[dict[str, Any]]):
             size = store.head(place).size_bytes
         except NotFound as error:
             raise SourceNotFound("there is no index", file=url) from error
+        refuse_unfinished(store, place.removesuffix(f"/{_INDEX}"))
         if size > limits.index_bytes:
             raise limits.exceeded("index_bytes", "the index is too large", file=url, found=size)
         Remote(self.remote.url, self.remote.stores).download(FileInfo(_INDEX, size, {}), path)

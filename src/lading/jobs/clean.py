@@ -1,4 +1,4 @@
-"""Clean: remove what killed or failed jobs left beside a destination."""
+"""Clean: remove what killed or failed jobs left beside a destination, and a destination that they left unfinished."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from lading.manifest.commit import builds_of, find_destination, rank_builds_of
+from lading.manifest.builds import builds_of, rank_builds_of
+from lading.manifest.commit import find_destination
+from lading.manifest.unfinished import is_unfinished
+from lading.storage.publish import MARKER, delete_unfinished
 from lading.storage.staging import sweep_stale
 from lading.storage.stores import Stores, is_local
 
@@ -39,14 +42,14 @@ def clean(
     stores: Stores | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> Cleaned:
-    """Remove what killed or failed jobs left beside a destination; return paths and sizes.
+    """Remove what killed or failed jobs left beside a destination, or half in it; return paths and sizes.
 
     Example:
         lading.clean("out").size_bytes
 
     On disk, nothing is removed that a living process builds. On an object store, and of ranks (`convert(rank=…)`),
-    nobody knows which processes live: make sure that no job writes to this destination. The destination itself stays as
-    it is.
+    nobody knows which processes live: make sure that no job writes to this destination. A complete destination stays as
+    it is. On an object store, a destination that a job had begun to publish and not ended is removed with its files.
 
     Args:
         destination: folder or file, as it was given to the job.
@@ -72,6 +75,12 @@ def clean(
             store.delete(folder)
             if is_local(store):
                 store.delete(f"{folder}.lock")
+    if is_unfinished(store, path):
+        add(path)
+        if not dry_run:
+            delete_unfinished(store, path)
+    elif not dry_run:
+        store.delete(f"{path}/{MARKER}")
     return Cleaned(found, dry_run)
 
 

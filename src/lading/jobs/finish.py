@@ -21,7 +21,8 @@ from lading.jobs.progress import Tally
 from lading.jobs.records import read_json, read_records
 from lading.jobs.results import Answer, Results
 from lading.jobs.spec import decode_schema
-from lading.manifest.commit import PLAN_NAME, Staging, done_place, find_destination, rank_builds_of
+from lading.manifest.builds import PLAN_NAME, done_place, rank_builds_of
+from lading.manifest.commit import Staging, find_destination
 from lading.manifest.values import own_version
 from lading.storage.base import Store
 from lading.storage.stores import Stores

@@ -28,17 +28,8 @@ from lading.errors import LadingError
 from lading.jobs.convert_summary import ConvertSummary, summary_from
 from lading.jobs.journal_plan import JournalPlan, refuse_other
 from lading.jobs.records import read_json, read_records, sweep_records
-from lading.manifest.commit import (
-    COMMIT_NAME,
-    PLAN_NAME,
-    RECORDS,
-    Staging,
-    builds_of,
-    can_resume,
-    done_place,
-    part_journal,
-    sweep_unbegun,
-)
+from lading.manifest.builds import COMMIT_NAME, PLAN_NAME, RECORDS, builds_of, done_place
+from lading.manifest.commit import Staging, can_resume, part_journal, sweep_unbegun
 from lading.storage.base import Store, has_file
 from lading.storage.create_file import create_file
 from lading.units import count

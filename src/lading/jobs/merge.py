@@ -20,6 +20,7 @@ from lading.limits import DEFAULT_LIMITS, Limits
 from lading.manifest import values as mf
 from lading.manifest.commit import find_destination
 from lading.manifest.files import load_manifest, save_manifest
+from lading.manifest.unfinished import refuse_listed
 from lading.manifest.values import Manifest
 from lading.storage.base import Store
 from lading.storage.checksum import file_checksums
@@ -77,7 +78,8 @@ def merge(
         limits: limits on the size of manifests and indexes, as for `lading.open`.
 
     Raises:
-        UsageError: the folder holds shards without a part, or splits, which must stay separate.
+        UsageError: the folder holds shards without a part, or splits, which must stay separate; or a dataset that is
+            being written.
         SourceNotFound: the folder holds no part of a dataset.
         DestinationExists: the folder itself has a manifest or index.
         SchemaMismatch: the parts differ in format, view or options.
@@ -85,6 +87,7 @@ def merge(
     """
     store, path = find_destination(folder, Stores.of(stores, storage_options) or Stores())
     below = [info.path[len(path) + 1 :] for info in store.walk(path)]
+    refuse_listed(store, (f"{path}/{name}" for name in below))
     ranks = sorted(filter(_RANK.fullmatch, below))
     own, indexed = _folders_with(_MANIFEST, below), _folders_with(_INDEX, below)
     _refuse_splits(path, below, own | indexed)

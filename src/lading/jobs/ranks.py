@@ -19,7 +19,8 @@ from lading.jobs.journal import FINISH_NAME, Journal, open_journal
 from lading.jobs.journal_plan import journal_plan
 from lading.jobs.schedule import Schedule
 from lading.jobs.spec import Conversion, encode_schema
-from lading.manifest.commit import Staging, rank_builds_of
+from lading.manifest.builds import rank_builds_of
+from lading.manifest.commit import Staging
 from lading.options import WriteOptions
 from lading.storage.base import Store
 from lading.storage.create_file import create_file

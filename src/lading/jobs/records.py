@@ -16,7 +16,7 @@ from typing import Any, Final
 import orjson
 
 from lading.errors import NotFound
-from lading.manifest.commit import RECORDS
+from lading.manifest.builds import RECORDS
 from lading.storage.base import Store, write_file
 from lading.storage.concurrent import concurrent_map, is_remote
 from lading.storage.create_file import create_file

@@ -12,7 +12,8 @@ from lading.errors import DestinationExists, StoreError, UsageError
 from lading.formats.base import AnyFormat
 from lading.jobs.journal import is_unfinished
 from lading.jobs.plan import refuse_inside
-from lading.manifest.commit import builds_of, check_destination, is_there
+from lading.manifest.builds import builds_of
+from lading.manifest.commit import check_destination, is_there
 from lading.options import WriteOptions
 from lading.storage.base import Sink, Store, aborting
 from lading.storage.roots import is_inside, real_place

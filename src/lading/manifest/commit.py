@@ -29,46 +29,36 @@ from contextlib import suppress
 from typing import Self
 
 from lading.errors import DataError, DestinationExists, LadingError, StoreError, UsageError
+from lading.manifest.builds import COMMIT_NAME, PLAN_NAME, RECORDS, done_place, rank_build
 from lading.manifest.files import files_listed
 from lading.manifest.replaced import refuse_other_files
 from lading.manifest.values import FOLDER, MANIFEST_NAME, SHARDS_NAME
 from lading.storage.base import (
     Copies,
     Store,
-    final_place,
     has_file,
     name_taken,
     native_path,
     store_errors,
-    temporary_name,
     write_file,
 )
 from lading.storage.create_file import create_file
 from lading.storage.moved import MovedStore
-from lading.storage.publish import CopyingStore, Finished, publish_list
+from lading.storage.publish import MARKER, CopyingStore, Finished, publish_list
 from lading.storage.roots import is_inside, real_place
-from lading.storage.staging import StagedFolder, built_folders, stage_folder, sweep_stale, take_folder
+from lading.storage.staging import StagedFolder, stage_folder, sweep_stale, take_folder
 from lading.storage.stores import Stores, is_local, named_folder, resolve
 
 __all__ = [
-    "COMMIT_NAME",
-    "PLAN_NAME",
-    "RECORDS",
     "Staging",
-    "builds_of",
     "can_resume",
     "check_destination",
     "check_shared",
-    "done_place",
     "find_destination",
     "is_there",
     "part_journal",
-    "rank_builds_of",
     "sweep_unbegun",
 ]
-
-PLAN_NAME, RECORDS, COMMIT_NAME = "plan.json", "records", "commit.json"
-"""Of a journal: its plan, the folder of records, and what tells that the commit has begun."""
 
 
 def is_there(url: str, stores: Stores) -> bool:
@@ -186,8 +176,6 @@ _DATASET, _TASKS, _OWNER = "dataset", "tasks", "owner"
 build is under way."""
 _PLANS = b"plan"
 """What that file holds of a job whose next file is its plan; it is empty otherwise."""
-_TOKEN_DIGITS, _JOB = 16, "job-"
-"""A folder of ranks has the hash of their plan in its name, with this before: sweeps look for tokens alone."""
 _ENDING_S, _LOOK_S = 5.0, 0.05
 """How long workers may take to end when their job was killed, and how often they are looked for."""
 
@@ -195,17 +183,6 @@ _ENDING_S, _LOOK_S = 5.0, 0.05
 def can_resume(store: Store) -> bool:
     """Return whether what a dead process left in a store is there for the next one."""
     return is_local(store) or isinstance(store, Copies)
-
-
-def builds_of(store: Store, destination: str) -> list[str]:
-    """Return the hidden folders in which a destination is built, or was built by jobs that died."""
-    if is_local(store):
-        return built_folders(destination)
-    if not isinstance(store, Copies):
-        return []
-    parent, _, name = destination.rpartition("/")
-    token = re.compile(re.escape(f"{name}.lading-") + "[0-9a-f]{16}")
-    return [folder for folder in store.folders(parent) if token.fullmatch(folder.rpartition("/")[2])]
 
 
 def _taken_over(root: str, destination: str) -> StagedFolder | None:
@@ -227,34 +204,9 @@ def sweep_unbegun(store: Store, root: str) -> None:
             store.delete(root)
 
 
-def done_place(store: Store, root: str) -> str:
-    """Return the path of what tells that a job's commit has ended: the last file of it that is removed."""
-    return f"{root}.lock" if is_local(store) else f"{root}/done.json"
-
-
 def part_journal(root: str, name: str) -> str:
     """Return the folder of the journal of one of several datasets that are built in a hidden folder."""
     return f"{root}/{_TASKS}/{name}"
-
-
-def rank_builds_of(store: Store, destination: str) -> list[str]:
-    """Return the folders in which ranks build a destination, or have built it."""
-    if is_local(store):
-        place = os.path.abspath(final_place(destination))
-        folder, stem = os.path.dirname(place), os.path.basename(temporary_name(place))[:-_TOKEN_DIGITS] + _JOB
-        with store_errors(destination):
-            names = os.listdir(folder) if os.path.isdir(folder) else []
-        found = {name.removesuffix(".lock") for name in names if name.startswith(stem)}
-        return sorted(f"{folder}/{name}" for name in found if _is_hash(name.removeprefix(stem)))
-    if not isinstance(store, Copies):
-        return []
-    parent, _, name = destination.rpartition("/")
-    stem = f"{parent}/{name}.lading-{_JOB}"
-    return [folder for folder in store.folders(parent) if _is_hash(folder.removeprefix(stem))]
-
-
-def _is_hash(text: str) -> bool:
-    return re.fullmatch("[0-9a-f]{16}", text) is not None
 
 
 class Staging:
@@ -350,11 +302,7 @@ class Staging:
             destination: its path.
             job: the hash of the job's plan, 16 hex digits.
         """
-        if is_local(store):
-            place = os.path.abspath(final_place(destination))
-            root = f"{temporary_name(place)[:-_TOKEN_DIGITS]}{_JOB}{job}"
-        else:
-            root = f"{destination}.lading-{_JOB}{job}"
+        root = rank_build(store, destination, job)
         staging = cls(store, destination, (root, f"{root}/{_DATASET}", f"{root}/{_TASKS}"), None)
         staging._is_gone = True  # for this process: `drop` leaves it to the others
         return staging
@@ -531,7 +479,7 @@ class Staging:
         ]
         targets = {target for _, target in files}
         if self.had_begun and not overwrite:
-            there = [info.path for info in store.walk(place)]
+            there = [info.path for info in store.walk(place) if not info.path.endswith(f"/{MARKER}")]
             other = next((path for path in there if path not in targets), None)
             if other is None:  # a manifest is there behind a whole commit: of this job, or of a later one
                 other = next((path for path in there if self._is_other_manifest(path, files)), None)

@@ -12,7 +12,7 @@ import os
 import posixpath
 import shlex
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
@@ -30,6 +30,7 @@ from lading.errors import (
     NotFound,
     SidecarMismatch,
     StoreError,
+    UnfinishedDataset,
     UsageError,
     errors_at,
     is_damage,
@@ -39,6 +40,7 @@ from lading.formats.registry import get_format
 from lading.limits import DEFAULT_LIMITS, Limits
 from lading.manifest import values as mf
 from lading.manifest.hugging_face import save_data_files
+from lading.manifest.unfinished import refuse_listed, refuse_unfinished
 from lading.manifest.values import Manifest
 from lading.storage.base import Mapper, Store, native_path, write_file
 from lading.storage.checksum import Checksum
@@ -93,6 +95,7 @@ def load_manifest(
     Raises:
         DataError: a manifest is broken, or of a newer version. LimitExceeded: it is larger than `manifest_bytes`,
             or has more than `index_values`.
+        UnfinishedDataset: there is none, because the dataset is being written, or its job died.
     """
     if own is not None:
         return _load_one(store, folder, own, limits)
@@ -118,14 +121,30 @@ def _load_any(store: Store, folder: str, limits: Limits) -> tuple[Manifest, pa.T
     single = _load_one(store, folder, mf.FOLDER, limits)
     if single is not None:
         return single
-    [owns] = _own_folders(store, folder, mf.MANIFEST_NAME)
+    files = [info.path for info in store.walk(f"{folder}/{mf.FOLDER}")]
+    owns, lists = _owns(folder, files, mf.MANIFEST_NAME, mf.SHARDS_NAME)
     parts = [part for own in owns if (part := _load_one(store, folder, own, limits)) is not None]
-    return mf.merge(parts) if parts else None
+    if parts:
+        return mf.merge(parts)
+    refuse_listed(store, files)
+    if not files and folder.startswith(("http://", "https://")):  # the server may have no listings
+        refuse_unfinished(store, folder)
+    if any(own != mf.FOLDER for own in lists):  # of one of many writers, whose manifest comes last
+        raise UnfinishedDataset(
+            "a writer puts its files here, or has died meanwhile", file=folder, found=f"{lists[0]}/{mf.SHARDS_NAME}",
+            expected=mf.MANIFEST_NAME, advice="Wait for its end. If it died, start the same writer again.",
+        )  # fmt: skip
+    return None
 
 
 def _own_folders(store: Store, folder: str, *names: str) -> list[list[str]]:
     """Return for each name the folders with such a file below the dataset's: one, or one a writer, by rank."""
-    files = [info.path[len(folder) + 1 :] for info in store.walk(f"{folder}/{mf.FOLDER}")]
+    return _owns(folder, [info.path for info in store.walk(f"{folder}/{mf.FOLDER}")], *names)
+
+
+def _owns(folder: str, paths: Sequence[str], *names: str) -> list[list[str]]:
+    """Return what `_own_folders` does, of the paths of lading's own files."""
+    files = [path[len(folder) + 1 :] for path in paths]
     found = [[file.removesuffix(f"/{name}") for file in files if file.endswith(f"/{name}")] for name in names]
     return [[mf.FOLDER] if mf.FOLDER in owns else owns for owns in found]
 

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace as changed
+from datetime import UTC, datetime
 from functools import partial
 from typing import Final, NamedTuple, Protocol
 
+import orjson
+
 from lading.errors import StoreError
-from lading.storage.base import Copies, FileInfo, Store, has_file, name_taken
+from lading.storage.base import Copies, FileInfo, Store, has_file, name_taken, write_file
 from lading.storage.concurrent import concurrent_map, is_remote
 
-__all__ = ["CopyingStore", "Finished", "publish_by_copies", "publish_list"]
+__all__ = ["MARKER", "CopyingStore", "Finished", "delete_unfinished", "publish_by_copies", "publish_list"]
 
-_MANIFEST: Final = "_lading/manifest.json"
+MARKER: Final = "_lading/committing.json"
+"""Of a dataset: the file that is there while its files get their names. It holds the time when this began (`began`),
+and the path of the dataset below the destination (`part`)."""
+_MANIFEST: Final = "/_lading/manifest.json"
 
 
 class CopyingStore(Store, Copies, Protocol):
@@ -65,9 +71,10 @@ def publish_by_copies(store: CopyingStore, source: str, target: str, *, replace:
 def publish_list(store: CopyingStore, files: Sequence[Finished], target: str, *, replace: bool) -> None:
     """Give the files of a dataset their final names below a folder, each by one copy, many at once.
 
-    The folder's old manifest is deleted first, and the new manifest is copied last. A reader that opens by manifest
-    therefore never sees a half-published folder as complete. Files of the folder that the list lacks are deleted.
-    Without `replace`, files that appear after the check are not noticed. The sources stay, for the caller to delete.
+    Old manifests are deleted first, and new manifests are copied last. From before the first change until the end, the
+    folder and each dataset in it have a `MARKER`. So no reader takes a half-published folder for a dataset. Files of
+    the folder that the list lacks are deleted. Without `replace`, files that appear after the check are not noticed.
+    The sources stay, for the caller to delete.
 
     A call that was killed may be repeated with the same list and `replace`, also after some sources were deleted: a
     copy that is there already is not made again.
@@ -86,18 +93,44 @@ def publish_list(store: CopyingStore, files: Sequence[Finished], target: str, *,
     there = {info.path: info for info in store.walk(new)}
     if not replace and (there or has_file(store, new)):
         raise name_taken(target)
-    manifest = f"{new}/{_MANIFEST}"
     ours = {each.target: each.file for each in files}
     if not there and replace:
         store.delete(new)  # perhaps a file
-    elif manifest in there and not _is_copy(there[manifest], ours.get(manifest)):
-        store.delete(manifest)
-        del there[manifest]
-    store.copy_all(_missing(store, [each for each in files if each.target != manifest], there))
-    former = [path for path in there if path not in ours and path != manifest]
-    for _ in concurrent_map([partial(store.delete, path) for path in former], remote=is_remote(store)):
+    markers = _mark(store, new, [*there, *ours], there)
+    old = [path for path in there if path.endswith(_MANIFEST) and not _is_copy(there[path], ours.get(path))]
+    _for_all(store, store.delete, old)
+    there = {path: info for path, info in there.items() if path not in old}
+    store.copy_all(_missing(store, [each for each in files if not each.target.endswith(_MANIFEST)], there))
+    _for_all(store, store.delete, [path for path in there if path not in ours and path not in markers])
+    store.copy_all(_missing(store, [each for each in files if each.target.endswith(_MANIFEST)], there))
+    _for_all(store, store.delete, markers)
+
+
+def _mark(store: Store, folder: str, paths: Iterable[str], there: Mapping[str, FileInfo]) -> list[str]:
+    """Put a marker into a folder, and into each dataset in it, that has none; return the markers."""
+    datasets = {folder, *(path.removesuffix(_MANIFEST) for path in paths if path.endswith(_MANIFEST))}
+    markers = {f"{each}/{MARKER}": each[len(folder) + 1 :] for each in sorted(datasets)}
+    began = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
+
+    def write(marker: str) -> None:
+        write_file(store, marker, [orjson.dumps({"began": began, "part": markers[marker]})])
+
+    _for_all(store, write, [marker for marker in markers if marker not in there])
+    return list(markers)
+
+
+def _for_all(store: Store, do: Callable[[str], None], paths: Sequence[str]) -> None:
+    """Call a function of the store for each path, many at once."""
+    for _ in concurrent_map([partial(do, path) for path in paths], remote=is_remote(store)):
         pass
-    store.copy_all(_missing(store, [each for each in files if each.target == manifest], there))
+
+
+def delete_unfinished(store: Store, folder: str) -> None:
+    """Delete a folder of which a part was published; its markers go last, so a call that was killed may be repeated."""
+    paths = [info.path for info in store.walk(folder)]
+    for last in (False, True):
+        _for_all(store, store.delete, [path for path in paths if path.endswith(f"/{MARKER}") is last])
+    store.delete(folder)  # on disk: the folders
 
 
 def _missing(store: Store, files: Sequence[Finished], there: Mapping[str, FileInfo]) -> list[tuple[FileInfo, str]]:

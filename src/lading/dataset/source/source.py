@@ -15,7 +15,7 @@ import glob
 import os
 import re
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
@@ -44,12 +44,14 @@ from lading.formats.hive_partitions import partitions_of
 from lading.formats.index_json import load_index, refuse_pointer, several_splits
 from lading.formats.registry import all_formats, get_format
 from lading.limits import DEFAULT_LIMITS, Limits
+from lading.manifest.unfinished import refuse_listed, refuse_unfinished
 from lading.manifest.values import FOLDER, MANIFEST_NAME
 from lading.secret_urls import cleaned, shown
 from lading.storage.base import FileInfo, Store, file_infos, has_file, native_path, write_file
 from lading.storage.braces import expand_braces
-from lading.storage.concurrent import is_remote
+from lading.storage.concurrent import concurrent_map, is_remote
 from lading.storage.local import LocalStore
+from lading.storage.publish import MARKER
 from lading.storage.roots import is_inside
 from lading.storage.stores import Stores, is_local, resolve, without_query
 from lading.units import count
@@ -368,12 +370,22 @@ def _list_pattern(pattern: str, stores: Stores, limits: Limits, asked: Asked) ->
     first = next(names)
     rest = [] if is_local(resolve(first, stores)[0]) else [*names]
     if rest and not _GLOB.search(without_query(pattern)):
+        _refuse_unfinished_folders([first, *rest], stores)
         together = _look_together([first, *rest], stores)
         if together is not None:
             yield from together
             return
     for name in chain([first], rest, names):
         yield _list_one(name, stores, limits, asked)
+
+
+def _refuse_unfinished_folders(names: Sequence[str], stores: Stores) -> None:
+    """Raise UnfinishedDataset if the commit of a dataset has not ended that holds some of these files."""
+    places = [resolve(name, stores) for name in names if claimed_by(name) is not None]
+    folders = {without_query(path).rpartition("/")[0]: store for store, path in places}
+    looks = [partial(refuse_unfinished, store, folder) for folder, store in folders.items()]
+    for _ in concurrent_map(looks, remote=True):
+        pass
 
 
 def _named_together(names: Sequence[str], stores: Stores, asked: Asked) -> list[ListedShard] | None:
@@ -426,6 +438,9 @@ def _list_one(name: str, stores: Stores, limits: Limits, asked: Asked) -> Listin
 def _list_glob(store: Store, name: str, path: str, asked: Asked) -> Listing:
     """The files that a glob means."""
     infos, seen = _match(store, path)
+    for folder in [path.removesuffix(f"/{MARKER}") for path in seen if path.endswith(f"/{MARKER}")]:
+        if not infos or any(info.path.startswith(f"{folder}/") for info in infos):
+            refuse_listed(store, (path for path in seen if path.startswith(f"{folder}/{FOLDER}/")))
     if not infos:
         advice = "A bracket that is part of a name is written [[]." if "[" in path else None
         raise SourceNotFound("no file matches the pattern", file=name, advice=advice)
@@ -458,7 +473,7 @@ def _holds_files(store: Store, folder: str) -> bool:
     return next(iter(store.walk(folder + "/")), None) is not None
 
 
-def _match(store: Store, pattern: str) -> tuple[list[FileInfo], Container[str]]:
+def _match(store: Store, pattern: str) -> tuple[list[FileInfo], Collection[str]]:
     """The files that a glob means, by path, and all names that were seen.
 
     On this machine, folders that it does not lead to are not looked into.
@@ -840,10 +855,16 @@ def _path_in(store: Store, folder: str, name: str) -> str:
 
 
 def _look_through(store: Store, root: str, limits: Limits, inside: Sequence[FileInfo] | None, named: str) -> _Found:
-    """Look at the files of a folder. Raises SeveralSplits if it holds lading's own list of splits."""
+    """Look at the files of a folder.
+
+    Raises:
+        SeveralSplits: it holds lading's own list of splits.
+        UnfinishedDataset: it holds a dataset whose commit has not ended.
+    """
     found, lists = _Found(), tuple(f"/{name}" for known in all_formats() for name in known.info.split_lists)
-    tables = _table_endings(named)
-    for info in store.walk(root) if inside is None else inside:
+    tables, inside = _table_endings(named), [*store.walk(root)] if inside is None else inside
+    refuse_listed(store, (info.path for info in inside))
+    for info in inside:
         parts = info.path[len(root) :].strip("/").split("/")
         if FOLDER in parts and parts[-1] == MANIFEST_NAME:
             found.datasets["/".join([root.rstrip("/"), *parts[: parts.index(FOLDER)]])] = None
