@@ -5,6 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
+from lading.arrow.references import FileEntry, make_refs, with_files
 from lading.errors import CorruptShard
 from lading.formats.base import ShardFacts
 from lading.manifest.files import ShardTables
@@ -79,3 +80,16 @@ def test_a_table_is_read_without_those_of_other_shards() -> None:
     assert [found.index(i) for i in (2, 0, 2)] == [tables[2], tables[0], tables[2]]
     with pytest.raises(CorruptShard, match="cannot be read"):
         found.index(1)
+
+
+@pytest.mark.parametrize("number", [-1, 1])
+def test_an_index_that_names_a_file_that_is_not_in_its_table_is_refused(number: int) -> None:
+    """-1 would be the last file."""
+    store = MemoryStore()
+    shards = FinishedShards(store, "box://out", "_lading")
+    index = pa.table({"jpg": make_refs([0, 80], [80, 80], file=[0, number])})
+    index = index.replace_schema_metadata(with_files(index.schema, [FileEntry("a.tar")]).metadata)
+    shards.add(FinishedShard("a.tar", ShardFacts(2, 160, 160), index, {}, sums=[ShardSums([], None)]))
+    with pytest.raises(CorruptShard, match=rf"'jpg' names file {number} of 1 file") as caught:
+        ShardTables(store, "box://out", shards.close()).index(0)
+    assert caught.value.file == "box://out/_lading/index-000000.arrow"

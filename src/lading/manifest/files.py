@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from lading.arrow.ipc import unpacked_sizes
-from lading.arrow.references import files_of, is_ref, with_refs
+from lading.arrow.references import files_of, is_ref, unpack, with_refs
 from lading.arrow.views import is_text
 from lading.errors import (
     CorruptShard,
@@ -46,6 +46,7 @@ from lading.storage.base import Mapper, Store, native_path, write_file
 from lading.storage.checksum import Checksum
 from lading.storage.extents import EXTENTS_SCHEMA, NO_ROWS
 from lading.storage.stores import is_local
+from lading.units import count
 
 __all__ = [
     "ShardTables",
@@ -402,10 +403,16 @@ class ShardTables:
 
 def _refuse_no_index(index: pa.Table) -> None:
     """Raise TypeError, ValueError or DataError for an invalid index."""
-    files_of(index.schema)
-    for name, kind in zip(index.schema.names, index.schema.types, strict=True):
+    files = len(files_of(index.schema)) or 1  # without a table of files: the shard
+    for name, column in zip(index.schema.names, index.columns, strict=True):
+        kind = column.type
         if not (is_ref(kind) or is_text(kind) or pa.types.is_integer(kind)):
             raise TypeError(f"a column {name!r} of {kind}")
+        if is_ref(kind):
+            refs = unpack(column)
+            wrong = refs.file[refs.valid & ((refs.file < 0) | (refs.file >= files))]
+            if len(wrong):
+                raise ValueError(f"column {name!r} names file {wrong[0]} of {count(files, 'file')}")
 
 
 def _refuse_no_extents(extents: pa.Table, rows: int | None) -> None:
