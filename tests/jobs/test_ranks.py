@@ -119,6 +119,10 @@ def test_ranks_on_an_object_store(source: Path, tmp_path: Path, server: str) -> 
         (None, {"SLURM_ARRAY_TASK_ID": "5", "SLURM_ARRAY_TASK_MIN": "1", "SLURM_ARRAY_TASK_COUNT": "8"}, (4, 8)),
         # Only some tasks of an array are started again: the number is stated, and ranks are the numbers of the tasks.
         (8, {"SLURM_ARRAY_TASK_ID": "5", "SLURM_ARRAY_TASK_MIN": "5", "SLURM_ARRAY_TASK_COUNT": "1"}, (5, 8)),
+        # Of srun, whose step may have fewer processes than the job has tasks; an array's number counts first.
+        (None, {"SLURM_PROCID": "3", "SLURM_NTASKS": "16", "SLURM_STEP_NUM_TASKS": "8"}, (3, 8)),
+        (None, {"SLURM_PROCID": "3", "SLURM_NTASKS": "8"}, (3, 8)),
+        (8, {"SLURM_ARRAY_TASK_ID": "5", "SLURM_PROCID": "0", "SLURM_NTASKS": "1"}, (5, 8)),
         (8, {"JOB_COMPLETION_INDEX": "7"}, (7, 8)),
     ],
 )

@@ -28,6 +28,10 @@ from lading.storage.create_file import create_file
 __all__ = ["begin_rank", "rank_of", "refuse_for_ranks"]
 
 
+_SLURM_TASKS = ("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS")
+"""Variables with the number of processes that srun has started: of the step, which may be a part of the job, first."""
+
+
 def rank_of(write: WriteOptions, environment: Mapping[str, str]) -> tuple[int, int]:
     """Return the rank of this process, from 0, and the number of ranks.
 
@@ -75,9 +79,13 @@ def _of_environment(environment: Mapping[str, str], ranks: int | None) -> tuple[
         first = number("SLURM_ARRAY_TASK_MIN") if "SLURM_ARRAY_TASK_MIN" in environment else 0
         step = number("SLURM_ARRAY_TASK_STEP") if "SLURM_ARRAY_TASK_STEP" in environment else 1
         return (task - first) // max(step, 1), number("SLURM_ARRAY_TASK_COUNT")
+    if "SLURM_PROCID" in environment:
+        tasks = next((name for name in _SLURM_TASKS if name in environment), None)
+        return number("SLURM_PROCID"), None if tasks is None else number(tasks)
     if "JOB_COMPLETION_INDEX" in environment:
         return number("JOB_COMPLETION_INDEX"), None
-    raise UsageError("the environment names no rank", expected="RANK, SLURM_ARRAY_TASK_ID or JOB_COMPLETION_INDEX",
+    raise UsageError("the environment names no rank",
+                     expected="RANK, SLURM_ARRAY_TASK_ID, SLURM_PROCID or JOB_COMPLETION_INDEX",
                      advice="Add --rank R --world-size N.")  # fmt: skip
 
 
