@@ -446,11 +446,11 @@ class WriteOptions:
         lazy: Write references to the payload of items instead of the payload itself.
         overwrite: Replace the dataset at DST, in one step at the end. Folders that hold other files are refused.
         verify: Read DST back and compare content digests.
-        resume: Go on where the same job died or failed: its finished tasks are not done again. Without an unfinished
-            job, begin.
+        resume: Go on where the same job died or failed: its finished tasks are not done again. If the job has ended, do
+            nothing. Without an unfinished job, begin.
         rank: Do only every N-th task: those of this rank, from 0, of --world-size ranks. auto takes both from the
-            environment: RANK, SLURM_ARRAY_TASK_ID or JOB_COMPLETION_INDEX. When all ranks are done, lading finish
-            DST writes DST.
+            environment: RANK, SLURM_ARRAY_TASK_ID, SLURM_PROCID or JOB_COMPLETION_INDEX. When all ranks are done,
+            lading finish DST writes DST.
         world_size: Number of ranks.
         max_failures: Tasks that may fail by bad data or by a function, after a second try, while the others go on. Then
             the job fails, names all of them, and keeps the finished tasks. By default the first error ends the job.

@@ -414,7 +414,8 @@ def _begun(store: Store, out: str, root: str | None = None) -> Staging:
     write_file(store, f"{begun.journal}/records/000000.json", [b"{}"])
     write_file(store, begun.path("shard"), [b"ours"])
     write_file(store, begun.path("_lading/manifest.json"), [b"ours"])
-    begun.begin_commit(b"{}")
+    write_file(store, f"{begun.journal}/plan.json", [b"{}"])
+    begun.begin_commit(b"{}", b"{}")
     return begun
 
 
@@ -455,7 +456,8 @@ def test_two_that_go_on_with_a_job_do_not_take_files_from_each_other(server: str
     one = _begun(store, out)
     _gone_on(store, out, one.journal)
     one.commit(overwrite=False)
-    assert {info.path for info in store.walk(out)} == {f"{out}/_lading/manifest.json", f"{out}/shard"}
+    names = ("_lading/job.json", "_lading/manifest.json", "shard")
+    assert [info.path for info in store.walk(out)] == [f"{out}/{name}" for name in names]
 
 
 def test_a_store_that_fails_behind_the_commit_is_a_warning(server: str, tmp_path: Path) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import secrets
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,14 @@ import pytest
 
 import lading
 from lading.compat.mosaicml import LocalCopy
-from lading.errors import UnfinishedDataset
-from lading.storage.base import Store, write_file
+from lading.dataset.source.source import list_source
+from lading.errors import NotFound, StoreError, UnfinishedDataset
+from lading.storage.base import FileInfo, Store, write_file
 from lading.storage.memory import MemoryStore
+from lading.storage.objects import ObjectStore
 from lading.storage.stores import Stores
-from lading.storage.wrappers import CountingStore
+from lading.storage.wrappers import CountingStore, WrappedStore
+from object_server import BUCKET, options
 
 _MARKER = b'{"began":"2026-11-29T21:48:32Z","part":""}'
 
@@ -100,3 +104,88 @@ def test_a_writer_of_many_that_died_leaves_no_dataset() -> None:
     store.delete("box://ranks/_lading/00003/manifest.json")
     with pytest.raises(UnfinishedDataset, match="start the same writer again"):
         lading.open("box://ranks", stores=Stores({"box://": store}))
+
+
+class _Killed(Exception):
+    pass
+
+
+class _Dying(ObjectStore):
+    """A store whose process is killed before it copies a file of this name."""
+
+    dies_at = "nothing"
+
+    def copy_all(self, copies: Sequence[tuple[FileInfo, str]]) -> None:
+        for each in copies:
+            if each[1].endswith(self.dies_at):
+                raise _Killed
+            super().copy_all([each])
+
+
+@pytest.fixture(scope="module")
+def dying(server: str) -> Iterator[_Dying]:
+    return _Dying(f"s3://{BUCKET}", options=options(server))
+
+
+def test_each_dataset_of_several_is_marked(dying: _Dying) -> None:
+    """Manifests come last: of a split too."""
+    root = f"s3://{BUCKET}/{secrets.token_hex(8)}"
+    stores = Stores({f"s3://{BUCKET}": dying})
+    ds = lading.open([*_tars(dying, root)], stores=stores)
+    dying.dies_at = "val/shard-000000.jsonl"
+    with pytest.raises(_Killed):
+        lading.convert(ds.split({"train": 0.5, "val": 0.5}), f"{root}/out", format="jsonl")
+    assert [info.path for info in dying.walk(f"{root}/out/train") if info.path.endswith(".jsonl")] != []
+    for place in ("out", "out/train", "out/val"):
+        with pytest.raises(UnfinishedDataset, match=f"with resume=True, or .*'lading clean {root}/out'"):
+            lading.open(f"{root}/{place}", stores=stores)
+    dying.dies_at = "nothing"
+    parts = ds.split({"train": 0.5, "val": 0.5})
+    done = lading.convert(parts, f"{root}/out", format="jsonl", resume=True)
+    assert done.samples == 4
+    assert {name: len(lading.open(f"{root}/out", split=name, stores=stores)) for name in ("train", "val")} == {
+        "train": done.splits["train"].samples, "val": done.splits["val"].samples,
+    }  # fmt: skip
+
+
+def _tars(store: Store, root: str) -> Iterator[str]:
+    for number in range(2):
+        place = f"{root}/in/{number}"
+        with lading.writer(place, format="webdataset", stores=Stores({"": store})) as writer:
+            for sample in range(2):
+                writer.write({"txt": f"{number} {sample}"})
+        yield place
+
+
+class _Refusing(WrappedStore):
+    """A server that says of absent files what it says of forbidden ones; it lists nothing."""
+
+    def head(self, path: str) -> FileInfo:
+        try:
+            return super().head(path)
+        except NotFound:
+            raise StoreError("permission denied", file=path) from None
+
+    def walk(self, prefix: str) -> Iterator[FileInfo]:
+        raise StoreError("permission denied", file=prefix)
+
+
+def test_a_server_that_refuses_to_say_what_is_absent_has_no_marker() -> None:
+    store = MemoryStore()
+    _written("box://a/out", store, "webdataset")
+    stores = Stores({"box://": _Refusing(store)})
+    assert len(list_source("box://a/out/shard-{000000..000002}.tar", stores)) == 3
+
+
+def test_a_web_server_without_listings_is_asked_for_the_marker() -> None:
+    store = MemoryStore()
+    _written("https://host/out", store, "mds")
+    store.delete("https://host/out/_lading/manifest.json")
+    write_file(store, "https://host/out/_lading/committing.json", [_MARKER])
+
+    class Silent(WrappedStore):
+        def walk(self, _: str) -> Iterator[FileInfo]:
+            return iter(())
+
+    with pytest.raises(UnfinishedDataset, match="its owner completes it"):
+        lading.open("https://host/out", stores=Stores({"https://": Silent(store)}))

@@ -158,6 +158,12 @@ def converted(
     """Give what a conversion did, as lines for people."""
     from rich.text import Text
 
+    if done.done_before:
+        there = f"{count(done.samples, 'sample')} in {count(done.shards, 'shard')} of {done.format}"
+        told = f" is complete: {there}, {format_bytes(done.size_bytes)}"
+        before = Text.assemble((visible(destination), "bold"), told)
+        yield facts([("done before", before)])
+        return
     samples = count(done.samples, "sample")
     if done.view == "interleaved":
         samples += f" ({count(done.rows, 'item')})"

@@ -166,10 +166,11 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
         overwrite: replace the dataset at the destination.
         verify: read the destination back and compare content digests.
         resume: go on where the same job died or failed. Tasks that were finished are not done again, and the output is
-            the same bytes. Without an unfinished job, the job begins, so a script may always say so.
+            the same bytes. If the job has ended, nothing is done (`ConvertSummary.done_before`). Without an unfinished
+            job, the job begins. So a script may always say so.
         rank: do only the tasks of this rank, from 0: every `world_size`-th task that nobody has done. `auto` takes both
-            from the environment (`RANK`, `SLURM_ARRAY_TASK_ID`, `JOB_COMPLETION_INDEX`). The destination appears by
-            `lading.finish`, when all ranks are done.
+            from the environment (`RANK`, `SLURM_ARRAY_TASK_ID`, `SLURM_PROCID`, `JOB_COMPLETION_INDEX`). The
+            destination appears by `lading.finish`, when all ranks are done.
         world_size: number of ranks.
         max_failures: tasks that may fail by bad data or by a function, after a second try, while the others go on.
             Then the job fails, with all of them in one error, and keeps the finished tasks. 0 ends the job with the
@@ -204,7 +205,7 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
     Raises:
         DestinationExists: the destination is not empty.
         UsageError: the destination is inside the source, or worker processes cannot reach the data; with `resume`, the
-            unfinished job is another one.
+            unfinished job is another one; the source is being written (`UnfinishedDataset`).
         DataError: the data are bad. With `verify`, the destination differs from the source.
         StoreError: a store failed, or the workers of one task died four times. The error names the task's shards.
     """

@@ -28,11 +28,13 @@ from lading.formats.registry import get_format
 from lading.jobs.conversion_job import ConversionJob
 from lading.jobs.convert_summary import ConvertSummary
 from lading.jobs.digest import dataset_digest
+from lading.jobs.done import begin_build
 from lading.jobs.journal import (
     Journal,
-    begin_build,
     begin_commit,
+    end_commit,
     had_begun,
+    keep_plan,
     open_journal,
     telling_what_is_kept,
 )
@@ -55,7 +57,7 @@ from lading.pipeline.repeated_keys import RepeatedKeys
 from lading.storage.base import Sink, Store
 from lading.storage.memory import MemoryStore
 from lading.storage.roots import StoredRoots, kept_roots, real_place
-from lading.storage.stores import Stores
+from lading.storage.stores import Stores, is_local
 from lading.units import count
 
 __all__ = ["convert_one"]
@@ -104,8 +106,7 @@ def convert_one(
             job, schedule, spec, shards, held, (store, path), staging, alone=is_file_name(destination)
         )  # fmt: skip
         if build.done is not None:
-            if ledger is not None:
-                ledger.abort()  # it was brought out before
+            _tell_ended(build.done, ledger, checked=checked)
             return build.done
         digests = DatasetDigest() if spec.digests else None
         run = Run(
@@ -136,7 +137,7 @@ def convert_one(
             done = summed(WriteSummary(0, 0, 0, 0))
         else:
             with (
-                telling_what_is_kept(build.journal if staging is None else None),  # of a part, its whole does
+                telling_what_is_kept(build.kept if staging is None else None),  # of a part, its whole does
                 DatasetWriter(
                     destination, **_written_as(spec), overwrite=write.overwrite, members=members, stores=stores,
                     staging=build.staging, roots=spec.read.roots if write.lazy else (),
@@ -153,6 +154,15 @@ def convert_one(
                 _close_ledger(ledger, shards.bad)
                 writer.close()
         return replace(_with_warning(job, done), seconds=time.perf_counter() - began)
+
+
+def _tell_ended(done: ConvertSummary, ledger: Sink | None, *, checked: bool) -> None:
+    """Drop the new ledger of a job that has ended: it was brought out before. Warn that nothing was read back."""
+    if ledger is not None:
+        ledger.abort()
+    if checked and not done.verified:
+        warnings.warn("the job had ended before, and nothing was read back now. 'lading diff SRC DST' compares.",
+                      stacklevel=4)  # fmt: skip
 
 
 def _with_warning(job: ConversionJob, done: ConvertSummary) -> ConvertSummary:
@@ -249,15 +259,17 @@ class _Build:
     Attributes:
         staging: the place; None where the writer makes one.
         pool: the processes that share the work.
-        journal: where finished tasks are recorded, and
-        plan: what the journal is of.
-        done: what the job did, if it had died after its commit.
+        journal: where finished tasks are recorded.
+        plan: what the job does, if another process can know it again.
+        kept: the journal, also where it holds the plan alone.
+        done: what the job did, if it has ended.
     """
 
     staging: Staging | None
     pool: LazyWorkerPool | None = None
     journal: Journal | None = None
     plan: JournalPlan | None = None
+    kept: Journal | None = None
     done: ConvertSummary | None = None
 
     def begin_commit(self, done: ConvertSummary) -> None:
@@ -289,27 +301,47 @@ def _open_build(
 ) -> _Build:
     """Return where a conversion is built, with its journal if it has tasks that others may do.
 
+    On an object store, files get their names one by one: there another process can always go on with the commit.
+
     Raises:
         UsageError: there is an unfinished job to resume, and it is another one.
     """
-    write, (store, path) = job.write, place
+    write, (store, _), is_part = job.write, place, staging is not None
     staging, pool = schedule.staging or staging, schedule.pool
-    keeps = schedule.apart and can_resume(store) and (len(schedule.tasks) > 1 or write.shares)
-    if alone or write.dry_run or not (keeps or write.resume):
+    by_name = can_resume(store) and not is_local(store)
+    keeps = schedule.apart and can_resume(store) and (len(schedule.tasks) > 1 or write.shares or by_name)
+    if alone or write.dry_run or (is_part and not keeps):
         return _Build(staging, pool)
     plan = journal_plan(shards, spec, schedule.tasks, schedule.steps)
     if staging is None:
-        staging, done = begin_build(store, path, plan, resume=write.resume, keeps=keeps)
-        held.callback(staging.drop)  # nothing is left to drop after the commit
+        staging, done = begin_build(place, plan, write, shards.stores, keeps=keeps or by_name)
+        if staging is not None:
+            held.callback(staging.drop)  # nothing is left to drop after the commit
         if done is not None:
             return _Build(staging, done=done)
+        assert staging is not None, "the job goes on or begins"
     if not keeps:
-        return _Build(staging, pool)
-    journal = open_journal(store, staging, plan)
+        build = _Build(staging, pool, plan=plan)
+        return _whole_build(build, staging, plan, place, write) if by_name else build
+    journal = open_journal(store, staging, plan, digests=spec.digests)
     if write.shares and pool is None:
         sizes = schedule.sizes if schedule.arranged is None else [task.source_bytes for task in schedule.tasks]
         _, pool = start_workers(job, shards, held, sizes, len(schedule.tasks), place, staging)
-    return _Build(staging, pool, journal, plan)
+    return _Build(staging, pool, journal, plan, journal)
+
+
+def _whole_build(
+    build: _Build, staging: Staging, plan: JournalPlan, place: tuple[Store, str], write: WriteOptions
+) -> _Build:
+    """Keep the plan of a job on an object store that is one task; if its commit had begun, end it.
+
+    A ledger comes out before the commit, and nobody knows whether it did: with one, the task is done again.
+    """
+    store, path = place
+    keep_plan(store, staging, plan)
+    ends = staging.had_begun and write.ledger is None
+    done = end_commit(store, staging, plan, overwrite=write.overwrite) if ends else None
+    return replace(build, kept=Journal(store, staging.journal, 0, path), done=done)
 
 
 def _into_file(

@@ -37,6 +37,8 @@ class ConvertSummary:
         differences: how the source's shards differ in their schemas.
         tasks: tasks of the job, if another process can go on with it (`resume`); 0 if it is one task.
         tasks_before: those that were done before this process began.
+        done_before: an earlier process had done the whole job. The numbers are those of the manifest. All others are 0:
+            of what was read, and `rows`.
         roots: folders of payload that readers of the destination must name (`lazy`): a manifest is not trusted with
             folders that are neither in the destination nor next to it.
         dry_run: nothing was written.
@@ -68,6 +70,7 @@ class ConvertSummary:
     unfinished: str = ""
     tasks: int = 0
     tasks_before: int = 0
+    done_before: bool = False
     roots: Sequence[str] = ()
     splits: Mapping[str, ConvertSummary] = field(default_factory=dict)
 

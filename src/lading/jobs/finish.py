@@ -6,15 +6,16 @@ import os
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from typing import Any, Final
 
 from lading.dataset.shards.bad_shards import BadShards
 from lading.dataset.writing.outcomes import Outcomes
 from lading.dataset.writing.writer import DatasetWriter, WriteSummary
-from lading.errors import UsageError
+from lading.errors import NotFound, UsageError
 from lading.jobs.convert_summary import ConvertSummary, summary_from
+from lading.jobs.done import done_before
 from lading.jobs.journal import FINISH_NAME, begin_commit
 from lading.jobs.journal_plan import JournalPlan, first_difference
 from lading.jobs.progress import Tally
@@ -41,7 +42,8 @@ def finish(
 ) -> ConvertSummary:
     """Write the destination of a conversion whose ranks are done (`convert(rank=…)`); return what they did.
 
-    The destination appears in one step, with the bytes of one process. A call that was killed may be repeated.
+    The destination appears in one step, with the bytes of one process. A call that was killed may be repeated, and so
+    may one that has ended: then nothing is done (`ConvertSummary.done_before`).
 
     Example:
         lading.finish("out").samples
@@ -59,11 +61,20 @@ def finish(
     began, own = time.perf_counter(), Stores.of(stores, storage_options) or Stores()
     store, path = find_destination(destination, own)
     root = _only_job(store, path)
+    if root is None:
+        ended = done_before(store, path, None)
+        if ended is None:
+            raise UsageError("no ranks have written for this destination", file=path,
+                             advice="Convert first, with --rank R --world-size N.")  # fmt: skip
+        return ended
     done = read_json(store, done_place(store, root))
     if done is not None:
-        Staging.resumed(store, path, root, had_ended=True).drop()
+        with suppress(NotFound):  # another process removes it
+            Staging.resumed(store, path, root, had_ended=True).drop()
         return summary_from(done["summary"])
     plan, told = read_json(store, f"{root}/{PLAN_NAME}"), read_json(store, f"{root}/{FINISH_NAME}")
+    if (plan is None or told is None) and root not in rank_builds_of(store, path):  # another process has ended it
+        return finish(destination, stores=own)
     if plan is None or told is None:
         raise UsageError("no rank of this job has begun its tasks", file=path, found=root, advice="Wait for the ranks.")
     if plan["facts"]["lading"] != own_version():
@@ -74,18 +85,18 @@ def finish(
     if missing:
         raise _unfinished(path, missing, plan["tasks"], told["ranks"])
     with ExitStack() as held:
-        staging = Staging.resumed(store, path, root, had_ended=False)
+        try:
+            staging = Staging.resumed(store, path, root, had_ended=False)
+        except NotFound:  # another process has ended it
+            return finish(destination, stores=own)
         staging.keep_records(staging.journal)
         held.callback(staging.drop)  # nothing is left to drop after the commit
         return _commit(staging, (store, path), own, plan, told, answers, began)
 
 
-def _only_job(store: Store, path: str) -> str:
-    """Return the folder of the only job of ranks that writes to a destination."""
+def _only_job(store: Store, path: str) -> str | None:
+    """Return the folder of the only job of ranks that writes to a destination; None if there is none."""
     roots = rank_builds_of(store, path)
-    if not roots:
-        raise UsageError("no ranks have written for this destination", file=path,
-                         advice="Convert first, with --rank R --world-size N.")  # fmt: skip
     if len(roots) > 1:
         one, other = (read_json(store, f"{root}/{PLAN_NAME}") for root in roots[:2])
         was, now = first_difference(one["facts"], other["facts"]) if one and other else ("one folder", "another one")
@@ -95,7 +106,7 @@ def _only_job(store: Store, path: str) -> str:
             advice="Delete the folder of the job that is not wanted; or all of them with 'lading clean', and convert "
             "again.",
         )  # fmt: skip
-    return roots[0]
+    return roots[0] if roots else None
 
 
 def _unfinished(path: str, missing: Sequence[int], tasks: int, ranks: int) -> UsageError:

@@ -5,9 +5,12 @@ It lies in the hidden folder next to the destination, in which the job builds (`
     plan.json               what the job does (`lading.jobs.journal_plan`), written first
     records/000012.json     a finished task (`lading.jobs.records`), written once, when its files are on disk
     tasks/task-000012-…/    files of one attempt at a task
-    commit.json             written when all tasks have records, before anything appears at the destination
+    commit.json             plan and summary: written when all is built, before anything appears at the destination
 
-Behind the commit, the plan and the summary are kept (`done_place`) while the rest is deleted.
+Behind the commit, the plan and the summary are kept (`done_place`) while the rest is deleted. The destination keeps the
+SHA-256 of the plan (`lading.jobs.done`).
+
+On an object store, a job whose only task needs the whole job has a plan and `commit.json`, and no records.
 
 A job goes on if its plan is the same; the tasks that have records are not done again. Journals hold no pickles and no
 secrets: functions are planned again from the arguments, and compared by their code.
@@ -18,18 +21,20 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 import orjson
 
-from lading.errors import LadingError
+from lading.errors import LadingError, NotFound
 from lading.jobs.convert_summary import ConvertSummary, summary_from
 from lading.jobs.journal_plan import JournalPlan, refuse_other
-from lading.jobs.records import read_json, read_records, sweep_records
-from lading.manifest.builds import COMMIT_NAME, PLAN_NAME, RECORDS, builds_of, done_place
-from lading.manifest.commit import Staging, can_resume, part_journal, sweep_unbegun
+from lading.jobs.messages import DIGESTS_NAME
+from lading.jobs.records import read_json, read_records, record_path, sweep_records
+from lading.manifest.builds import COMMIT_NAME, JOB_NAME, PLAN_NAME, RECORDS, builds_of, done_place
+from lading.manifest.commit import Staging, part_journal, sweep_unbegun
+from lading.manifest.values import FOLDER
 from lading.storage.base import Store, has_file
 from lading.storage.create_file import create_file
 from lading.units import count
@@ -37,12 +42,13 @@ from lading.units import count
 __all__ = [
     "FINISH_NAME",
     "Journal",
-    "begin_build",
     "begin_commit",
-    "begin_splits",
+    "end_commit",
     "had_begun",
-    "is_unfinished",
+    "has_journal",
+    "keep_plan",
     "open_journal",
+    "resume_build",
     "telling_what_is_kept",
 ]
 
@@ -78,6 +84,9 @@ class Journal:
 
     def kept(self) -> str:
         """Return what is kept of the job, and how to go on; empty without records."""
+        if has_file(self.store, f"{self.folder}/{COMMIT_NAME}"):
+            return ("All is written, and the destination is not complete yet. Go on with --resume, or remove the files "
+                    f"with 'lading clean {shlex.quote(self.destination)}'.")  # fmt: skip
         done = self.count()
         which = f"{done:,} of {count(self.tasks, 'task')}" if self.tasks else count(done, "finished task")
         clean = f"'lading clean {shlex.quote(self.destination)}'"
@@ -85,14 +94,14 @@ class Journal:
 
 
 def had_begun(store: Store, destination: str) -> bool:
-    """Return whether the commit of an unfinished job had begun: what is at the destination may be its own."""
-    return any(
+    """Return whether what is at the destination may be of the same job: a job has ended, or its commit had begun."""
+    return has_file(store, f"{destination}/{FOLDER}/{JOB_NAME}") or any(
         has_file(store, f"{root}/{COMMIT_NAME}") or read_json(store, done_place(store, root)) is not None
         for root in builds_of(store, destination)
     )
 
 
-def is_unfinished(store: Store, destination: str) -> bool:
+def has_journal(store: Store, destination: str) -> bool:
     """Return whether a job with a journal is unfinished, or left something behind its commit."""
     return any(_kept_plan(store, root) is not None for root in builds_of(store, destination))
 
@@ -102,25 +111,16 @@ def _kept_plan(store: Store, root: str) -> Mapping[str, Any] | None:
     return read_json(store, done_place(store, root)) or read_json(store, f"{root}/{PLAN_NAME}")
 
 
-def begin_build(
-    store: Store, destination: str, plan: JournalPlan, *, resume: bool, keeps: bool = True
-) -> tuple[Staging, ConvertSummary | None]:
-    """Return the place to build in: that of an unfinished job of the same plan, or a new one.
+def resume_build(store: Store, destination: str, plan: JournalPlan) -> tuple[Staging, ConvertSummary | None] | None:
+    """Return the place in which an unfinished job of the same plan has built; None without such a job.
 
     Of a job that died behind its commit, what it did is returned too: nothing is left to do but to remove the place.
-
-    Args:
-        store: of the destination.
-        destination: its path.
-        plan: of the job.
-        resume: whether to look for an unfinished job.
-        keeps: whether the caller writes the plan into the place at once.
 
     Raises:
         UsageError: the unfinished job is another one, or is under way.
     """
     unfinished = {}
-    for root in builds_of(store, destination) if resume else ():
+    for root in builds_of(store, destination):
         kept = _kept_plan(store, root)
         if kept is not None:
             unfinished[root] = kept
@@ -129,44 +129,47 @@ def begin_build(
     for root, each in unfinished.items():
         if each.get("job") == plan.hash:
             done = summary_from(each["summary"]) if "summary" in each else None
-            return Staging.resumed(store, destination, root, had_ended=done is not None), done
+            with suppress(NotFound):  # it ends just now
+                return Staging.resumed(store, destination, root, had_ended=done is not None), done
+            return None
     for root, each in unfinished.items():
         names = each.get("facts", {}).get("option", {}).get("splits")
         splits = names.split(",") if isinstance(names, str) else ()
         refuse_other(each, plan, destination, Journal(store, root, 0, destination, splits=splits).count())
-    return Staging.begin(store, destination, shared=False, plans=keeps), None
+    return None
+
+
+def keep_plan(store: Store, staging: Staging, plan: JournalPlan) -> None:
+    """Write the plan of a job without records, of which another process can go on with the commit alone."""
+    staging.keep_records(staging.journal)
+    create_file(store, f"{staging.journal}/{PLAN_NAME}", plan.to_json())
 
 
 def begin_commit(staging: Staging, plan: JournalPlan, done: ConvertSummary) -> None:
     """Tell the next process that what appears at the destination is of this job, and what the job did."""
     kept = {**orjson.loads(plan.to_json()), "summary": asdict(done)}
-    staging.begin_commit(json.dumps(kept, default=str).encode())  # in ASCII: names of files may be invalid Unicode
+    whole = json.dumps(kept, default=str).encode()  # in ASCII: names of files may be invalid Unicode
+    staging.begin_commit(whole, orjson.dumps({"sha256": plan.sha256}))
 
 
-def begin_splits(
-    store: Store, destination: str, plan: JournalPlan, names: Sequence[str], *, resume: bool
-) -> tuple[Staging, Journal, ConvertSummary | None]:
-    """Return the place to build several datasets in, each of which has a journal of its own, and the journal of all.
-
-    Returns and raises as `begin_build`.
-
-    Args:
-        store: of the destination.
-        destination: its path.
-        plan: of all.
-        names: of the datasets.
-        resume: whether to look for an unfinished job.
-    """
-    staging, done = begin_build(store, destination, plan, resume=resume)
-    if can_resume(store) and done is None:
-        create_file(store, f"{staging.journal}/{PLAN_NAME}", plan.to_json())
-    return staging, Journal(store, staging.journal, 0, destination, splits=names), done
+def end_commit(store: Store, staging: Staging, plan: JournalPlan, *, overwrite: bool) -> ConvertSummary | None:
+    """Publish what a job without records had built, and return what it did; None if its commit had not begun."""
+    kept = read_json(store, f"{staging.journal}/{COMMIT_NAME}")
+    if kept is None:
+        return None
+    done = summary_from(kept["summary"])
+    begin_commit(staging, plan, done)
+    staging.commit(overwrite=overwrite)
+    return done
 
 
-def open_journal(store: Store, staging: Staging, plan: JournalPlan, *, others: bool = False) -> Journal:
+def open_journal(
+    store: Store, staging: Staging, plan: JournalPlan, *, digests: bool = False, others: bool = False
+) -> Journal:
     """Return the journal of a job that builds in a place, with the tasks that are done.
 
-    With `others`, other processes build there too: what has no record stays.
+    With `digests`, tasks without digests of their samples are not done, and their records are deleted. With `others`,
+    other processes build there too: what has no record stays.
 
     Raises:
         UsageError: a part of the unfinished job is another one.
@@ -178,6 +181,9 @@ def open_journal(store: Store, staging: Staging, plan: JournalPlan, *, others: b
     kept = read_json(store, path)
     done = read_records(store, staging.journal, staging.tasks)
     refuse_other(kept or {}, plan, staging.destination, len(done))
+    for number in [n for n, record in done.items() if digests and DIGESTS_NAME not in dict(record["files"])]:
+        del done[number]
+        store.delete(record_path(staging.journal, number))
     if not others:
         sweep_records(store, staging.journal, done)
         staging.sweep_attempts([record["folder"] for record in done.values()])

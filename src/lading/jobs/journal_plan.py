@@ -6,6 +6,7 @@ stores: those may be secrets.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -56,6 +57,11 @@ class JournalPlan:
         """16 hex digits, equal for jobs that write the same bytes."""
         return fingerprint(self.facts)
 
+    @cached_property
+    def sha256(self) -> str:
+        """64 hex digits, which a destination keeps of the job that wrote it."""
+        return hashlib.sha256(orjson.dumps(self.facts, option=orjson.OPT_SORT_KEYS)).hexdigest()
+
     def to_json(self) -> bytes:
         """Return the plan as the journal keeps it."""
         return orjson.dumps({"job": self.hash, "tasks": self.tasks, "facts": self.facts}, option=orjson.OPT_SORT_KEYS)
@@ -76,7 +82,7 @@ def journal_plan(shards: Shards, spec: Conversion, tasks: Sequence[Task], steps:
         "lading": own_version(),
         "source": source_files(shards),
         "source format": spec.source_format,
-        "option": {**options, "ledger": write.ledger is not None, "verify": spec.digests},
+        "option": {**options, "ledger": write.ledger is not None},
         "reading": {name: getattr(read, name) for name in _READ} | {"roots": [real_place(r) for r in read.roots]},
         "step": list(steps),
         "schema": spec.plan.schema_written,
@@ -104,14 +110,21 @@ def _options(write: WriteOptions) -> dict[str, Any]:
 
 
 def source_files(shards: Shards) -> list[list[Any]]:
-    """Return path, size, version and entry of each shard, which is read in this version alone from then on."""
-    paths = shards.listing.table.column("path").to_pylist()
-    entries = shards.listing.table.column("entry").to_pylist()
+    """Return path, size, version and entry of each shard, which is read in this version alone from then on.
+
+    Stores are asked for what the listing does not say.
+    """
+    listed = shards.listing.table.select(["path", "entry", "size_bytes", "version"]).to_pydict()
+    paths, entries = listed["path"], listed["entry"]
+    found: dict[int, FileInfo] = {}
+    for number, (path, size, version) in enumerate(zip(paths, listed["size_bytes"], listed["version"], strict=True)):
+        if size is not None and version is not None:  # they were listed
+            found[number] = FileInfo(path, size, version)
     by_store: dict[int, tuple[Store, list[int]]] = {}
     places = [resolve(path, shards.stores) for path in paths]
-    for number, (store, _) in enumerate(places):
+    for number in (n for n in range(len(paths)) if n not in found):
+        store, _ = places[number]
         by_store.setdefault(id(store), (store, []))[1].append(number)
-    found: dict[int, FileInfo] = {}
     for store, numbers in by_store.values():
         found.update(zip(numbers, _facts(store, [places[number][1] for number in numbers]), strict=True))
     shards.listing = shards.listing.with_versions([found[n].version for n in range(len(paths))])

@@ -10,17 +10,19 @@ from contextlib import contextmanager, suppress
 from lading.dataset.shards.shards import Shards
 from lading.errors import DestinationExists, StoreError, UsageError
 from lading.formats.base import AnyFormat
-from lading.jobs.journal import is_unfinished
+from lading.jobs.journal import has_journal
 from lading.jobs.plan import refuse_inside
-from lading.manifest.builds import builds_of
+from lading.manifest.builds import JOB_NAME, builds_of
 from lading.manifest.commit import check_destination, is_there
+from lading.manifest.unfinished import is_unfinished
+from lading.manifest.values import FOLDER
 from lading.options import WriteOptions
-from lading.storage.base import Sink, Store, aborting
+from lading.storage.base import Sink, Store, aborting, has_file
 from lading.storage.roots import is_inside, real_place
 from lading.storage.staging import sweep_stale
 from lading.storage.stores import Stores, is_local, resolve
 
-__all__ = ["ledger_file", "refuse_harm", "refuse_references", "refuse_taken"]
+__all__ = ["ledger_file", "refuse_harm", "refuse_ledger", "refuse_references", "refuse_taken"]
 
 _Place = str | os.PathLike[str]
 
@@ -71,10 +73,16 @@ def refuse_taken(
 def _left_by_jobs(store: Store, path: str, *, goes_on: bool) -> str:
     """Return what to do about jobs that wrote to a destination; empty if no job left anything."""
     clean = f"'lading clean {shlex.quote(path)}'"
-    if is_unfinished(store, path):
+    if has_journal(store, path):
         return ("An unfinished job left files beside it: repeat the command of that job with --resume, "
                 f"or remove the files with {clean}.")  # fmt: skip
-    ended = "No such job is unfinished: the dataset there may be its result." if goes_on else ""
+    ended = ""
+    if is_unfinished(store, path):
+        ended = f"The dataset there is unfinished, and the files of its job are gone: remove it with {clean}."
+    elif has_file(store, f"{path}/{FOLDER}/{JOB_NAME}"):
+        ended = "Another job wrote it: its source, options or version of lading were others." if goes_on else ""
+    elif goes_on:
+        ended = "No such job is unfinished, and the dataset there does not tell which job wrote it."
     left = f"If no job writes there, remove the files left beside it with {clean}." if builds_of(store, path) else ""
     return f"{ended} {left}".strip()
 
@@ -86,6 +94,13 @@ def refuse_references(shards: Shards, target: AnyFormat) -> None:
             "only tables of items hold references to bytes elsewhere", found=f"{target.name}, as {shards.view}",
             advice="Write Parquet, or the bytes too.",
         )  # fmt: skip
+
+
+def refuse_ledger(write: WriteOptions, stores: Stores) -> None:
+    """Raise DestinationExists if a file has the name of the ledger, if one is asked for."""
+    if write.ledger is not None and is_there(os.fspath(write.ledger), stores):
+        raise DestinationExists("the file for the ledger is there already", file=os.fspath(write.ledger),
+                                advice="Name another file with --ledger, or delete this one.")  # fmt: skip
 
 
 @contextmanager
@@ -105,9 +120,8 @@ def ledger_file(
     if ledger is not None:
         if not ledger or is_inside(real_place(ledger, stores), real_place(os.fspath(destination), stores)):
             raise UsageError("the ledger needs a file of its own, outside the destination", found=repr(ledger))
-        if not again and is_there(ledger, stores):
-            raise DestinationExists("the file for the ledger is there already", file=ledger,
-                                    advice="Name another file with --ledger, or delete this one.")  # fmt: skip
+        if not again:
+            refuse_ledger(write, stores)
     if ledger is None or write.dry_run:
         yield None
         return

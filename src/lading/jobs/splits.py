@@ -24,11 +24,12 @@ from lading.formats.registry import get_format
 from lading.jobs.conversion_job import ConversionJob
 from lading.jobs.convert_one import convert_one
 from lading.jobs.convert_summary import ConvertSummary, together
-from lading.jobs.journal import begin_commit, begin_splits, had_begun, telling_what_is_kept
+from lading.jobs.done import begin_build
+from lading.jobs.journal import Journal, begin_commit, had_begun, keep_plan, telling_what_is_kept
 from lading.jobs.journal_plan import source_files, splits_plan
 from lading.jobs.plan import take_files_in
 from lading.jobs.refusals import refuse_harm, refuse_taken
-from lading.manifest.commit import Staging, find_destination
+from lading.manifest.commit import Staging, can_resume, find_destination
 from lading.manifest.hugging_face import save_data_files
 from lading.manifest.values import FOLDER
 from lading.options import (
@@ -132,10 +133,15 @@ def convert_splits(jobs: Mapping[str, ConversionJob], destination: str | os.Path
         return together({name: _converted(name, job, f"{path}/{name}") for name, job in jobs.items()}, began)
     with ExitStack() as held:
         plan = splits_plan(write, list(jobs), files, [step for job in jobs.values() for step in job.steps])
-        staging, journal, before = begin_splits(store, path, plan, list(jobs), resume=write.resume)
-        held.callback(staging.drop)  # nothing is left to drop after the commit
+        staging, before = begin_build((store, path), plan, write, stores, keeps=True, splits=list(jobs))
+        if staging is not None:
+            held.callback(staging.drop)  # nothing is left to drop after the commit
         if before is not None:
             return before
+        assert staging is not None, "the job goes on or begins"
+        if can_resume(store):
+            keep_plan(store, staging, plan)
+        journal = Journal(store, staging.journal, 0, path, splits=list(jobs))
         held.enter_context(telling_what_is_kept(journal))
         if stores.find(path) is not None:
             jobs = {name: job.with_store(staging.folder, store) for name, job in jobs.items()}

@@ -11,6 +11,7 @@ from lading.storage.stores import is_local
 
 __all__ = [
     "COMMIT_NAME",
+    "JOB_NAME",
     "PLAN_NAME",
     "RECORDS",
     "builds_of",
@@ -21,6 +22,8 @@ __all__ = [
 
 PLAN_NAME, RECORDS, COMMIT_NAME = "plan.json", "records", "commit.json"
 """Of a journal: its plan, the folder of records, and what tells that the commit has begun."""
+JOB_NAME = "job.json"
+"""In `_lading` of a destination: the SHA-256 of the plan of the job that wrote it. No manifest lists this file."""
 _TOKEN_DIGITS, _JOB = 16, "job-"
 """A folder of ranks has the hash of their plan in its name, with this before: sweeps look for tokens alone."""
 

@@ -28,8 +28,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Self
 
-from lading.errors import DataError, DestinationExists, LadingError, StoreError, UsageError
-from lading.manifest.builds import COMMIT_NAME, PLAN_NAME, RECORDS, done_place, rank_build
+from lading.errors import DataError, DestinationExists, LadingError, NotFound, StoreError, UsageError
+from lading.manifest.builds import COMMIT_NAME, JOB_NAME, PLAN_NAME, RECORDS, done_place, rank_build
 from lading.manifest.files import files_listed
 from lading.manifest.replaced import refuse_other_files
 from lading.manifest.values import FOLDER, MANIFEST_NAME, SHARDS_NAME
@@ -273,6 +273,7 @@ class Staging:
 
         Raises:
             UsageError: the process lives.
+            NotFound: the process has ended meanwhile, and removed the place.
         """
         staged = None
         if is_local(store):
@@ -280,8 +281,14 @@ class Staging:
             if staged is None:
                 raise UsageError("the job is under way in another process", file=destination, found=root,
                                  advice="Wait for its end, or end it.")  # fmt: skip
+            if staged.is_noted() and not had_ended:
+                staged.release()
+                raise NotFound("the job has ended", file=root)
         elif not had_ended:
             write_file(store, f"{root}/{_OWNER}", [b""])
+            if has_file(store, done_place(store, root)) or not has_file(store, f"{root}/{PLAN_NAME}"):
+                store.delete(root)
+                raise NotFound("the job has ended", file=root)
         staging = cls(store, destination, (root, f"{root}/{_DATASET}", f"{root}/{_TASKS}"), staged)
         staging.had_begun, staging._goes_on = has_file(store, f"{root}/{COMMIT_NAME}"), True
         if had_ended:
@@ -326,14 +333,18 @@ class Staging:
                     if name.startswith("task-") and f"{self.tasks}/{name}" not in kept:
                         self._store.delete(f"{self.tasks}/{name}")
 
-    def begin_commit(self, done: bytes) -> None:
+    def begin_commit(self, done: bytes, job: bytes) -> None:
         """Tell the next process that what appears from now on is this job's.
 
         Args:
-            done: what it finds after the commit, while the rest is removed.
+            done: what it finds from now on until the rest is removed.
+            job: what it finds at the destination later.
         """
-        if self._journals and self._whole is None:
-            create_file(self._store, f"{self._root}/{COMMIT_NAME}", b"{}")
+        if self._whole is not None:
+            return
+        write_file(self._store, self.path(f"{FOLDER}/{JOB_NAME}"), [job])
+        if self._journals:
+            create_file(self._store, f"{self._root}/{COMMIT_NAME}", done)
             self._done = done
 
     def part(self, name: str) -> Staging:
@@ -562,6 +573,9 @@ class Staging:
             self._whole.forget()
 
     def _has_records(self) -> bool:
+        """Whether another process can go on: with finished tasks, or with a commit that has begun."""
+        if self._journals and self._done is not None:
+            return True
         try:
             return any(next(iter(self._store.walk(f"{each}/{RECORDS}")), None) for each in self._journals)
         except StoreError:  # nobody knows: better too much is left than too little

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Self
 
-from lading.errors import UsageError
+from lading.errors import NotFound, UsageError
 from lading.storage.base import final_place, store_errors, temporary_name, unfinished
 from lading.storage.lock import lock_file
 
@@ -45,6 +45,10 @@ class StagedFolder:
         """Write something into the lock file, which goes last."""
         with store_errors(self.path):
             os.pwrite(self.lock, data, 0)
+
+    def is_noted(self) -> bool:
+        """Return whether the lock file holds something."""
+        return os.fstat(self.lock).st_size > 0
 
     def release(self) -> None:
         """Delete the folder, if it still has its temporary name, and release the lock."""
@@ -97,12 +101,21 @@ def take_folder(path: str, target: str) -> StagedFolder | None:
     """Return a folder that a dead process has built in; None if its owner lives.
 
     Without lock support (some network file systems) nobody knows: the caller has it.
+
+    Raises:
+        NotFound: the folder is gone, and its lock file says nothing: its owner has ended.
     """
     with store_errors(path):
-        if not os.path.lexists(path + ".lock"):  # nobody can have owned it since
+        if os.path.lexists(path) and not os.path.lexists(path + ".lock"):  # nobody can have owned it since
             os.close(os.open(path + ".lock", os.O_CREAT | os.O_CLOEXEC, 0o666))
         lock = lock_file(path + ".lock", create=False, without_support=True)
-        return None if lock is None else StagedFolder(path, os.path.abspath(final_place(target)), lock)
+        staged = None if lock is None else StagedFolder(path, os.path.abspath(final_place(target)), lock)
+        if staged is not None and not staged.is_noted() and not os.path.lexists(path):
+            staged.release()
+            staged = None
+        if staged is None and not os.path.lexists(path) and not os.path.lexists(path + ".lock"):
+            raise NotFound("no such folder", file=path)
+        return staged
 
 
 def built_folders(target: str) -> list[str]:
