@@ -56,7 +56,7 @@ def convert(
 
     Example: lading convert 'mint/*.tar' out/ --to parquet --verify
     """
-    left = f"nothing half-written is left at {destination}"
+    left = f"nothing half-written is {'read' if '://' in destination else 'left'} at {destination}"
     with Output(as_json=as_json, debug=debug, interrupted=left) as out:
         from lading.formats.registry import format_of_name
         from lading.jobs import convert as job

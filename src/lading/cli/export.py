@@ -37,7 +37,7 @@ def export(
 
     Example: lading export photos look --limit 2
     """
-    left = f"nothing half-written is left at {destination}"
+    left = f"nothing half-written is {'read' if '://' in destination else 'left'} at {destination}"
     with Output(as_json=as_json, debug=debug, interrupted=left) as out:
         from lading.jobs.export import export as job
 
