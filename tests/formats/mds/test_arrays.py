@@ -145,6 +145,38 @@ def test_lists_of_numbers_are_arrays_where_that_is_asked_for(kind: pa.DataType, 
         assert [dataset[i]["x"] for i in range(3)] == [sample["x"] for sample in dataset] == column.to_pylist()
 
 
+_TENSOR = pa.fixed_shape_tensor(pa.float32(), [2, 3])
+
+
+@pytest.mark.cases(4)
+@pytest.mark.parametrize(
+    "encoding", ["ndarray", "ndarray:float16", "bytes", "ndarray:float64:2,3", "ndarray:float32", "ndarray:float32:2,3"]
+)
+def test_tensors_of_arrow_are_arrays_as_asked(encoding: str, tmp_path: Path) -> None:
+    values = np.arange(6, dtype="f4").reshape(2, 3)
+    storage = pa.array([[7.0] * 6, None, values.reshape(-1)], _TENSOR.storage_type)[1:]
+    _write(tmp_path / "new", pa.table({"x": pa.ExtensionArray.from_storage(_TENSOR, storage)}), {"x": encoding},
+           nulls="mask")  # fmt: skip
+    assert _encodings(tmp_path / "new")["x"] == encoding
+    with lading.open(tmp_path / "new" / "index.json") as dataset:
+        dtype = encoding.split(":")[1] if ":" in encoding else "float32"
+        stored = dataset[1]["x"] if encoding != "bytes" else np.frombuffer(dataset[1]["x"], "<f4").reshape(2, 3)
+        assert _is_equal(stored, values.astype(dtype))
+    with lading.open(tmp_path / "new") as dataset:
+        assert dataset[0]["x"] is None
+        assert all(_is_equal(found, values) for found in (dataset[1]["x"], [*dataset][1]["x"]))
+
+
+@pytest.mark.parametrize("encoding, message", [
+    ("ndarray:float16", "row 1 column 'x': MDS cannot hold an array with nulls"),
+    ("ndarray:float32:6", "column 'x': the requested encoding holds other values.* Write arrays with .*'ndarray'"),
+])  # fmt: skip
+def test_tensors_that_an_encoding_does_not_hold(encoding: str, message: str, tmp_path: Path) -> None:
+    storage = pa.array([[7.0] * 6, [1, 2, None, 4, 5, 6]], _TENSOR.storage_type)
+    with pytest.raises(Unrepresentable, match=message):
+        _write(tmp_path / "bad", pa.table({"x": pa.ExtensionArray.from_storage(_TENSOR, storage)}), {"x": encoding})
+
+
 @pytest.mark.parametrize("column, message", [
     ([[1], [2, None]], "a null in a list"),
     ([[1], []], "an array that MDS cannot hold"),

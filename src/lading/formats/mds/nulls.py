@@ -21,12 +21,22 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from lading.arrow.byte_ranges import ByteRanges, ChunkedRanges
-from lading.arrow.views import filled, join, present
+from lading.arrow.views import filled, join, present, with_gaps
 from lading.errors import Unrepresentable, UsageError
 from lading.features.mds_values import parse_array
 from lading.formats.mds.index import NUMBERS, Column
 
-__all__ = ["NULLS", "Marks", "Values", "check_nulls", "marked_columns", "marks_of", "nothing_of"]
+__all__ = [
+    "NULLS",
+    "Marks",
+    "Values",
+    "check_nulls",
+    "marked_columns",
+    "marks_of",
+    "nothing_of",
+    "refuse_gaps",
+    "zeroed",
+]
 
 Values: TypeAlias = pa.Array | ByteRanges | ChunkedRanges
 """Values of a column: in memory, or in files, in one range or in several each."""
@@ -121,7 +131,7 @@ class Marks:
         if name not in self.columns or not isinstance(values, pa.Array) or not values.null_count:
             return values
         if isinstance(values, pa.FixedShapeTensorArray):
-            return _zeroed(values)
+            return zeroed(values)
         return values.fill_null(0) if self.columns[name].encoding in NUMBERS else values
 
     def as_bytes(self, name: str, values: Values, given: Values) -> Values:
@@ -145,9 +155,18 @@ def _there(values: Values) -> NDArray[np.bool_]:
     return present(values) if isinstance(values, pa.Array) else values.there
 
 
-def _zeroed(values: pa.FixedShapeTensorArray) -> pa.FixedShapeTensorArray:
+def refuse_gaps(values: pa.FixedShapeTensorArray) -> None:
+    """Raise Unrepresentable for an array with a null among its values; names the row."""
+    gaps = with_gaps(values)
+    if gaps.any():
+        raise Unrepresentable("MDS cannot hold an array with nulls", row=int(np.argmax(gaps)), advice="Fill it.")
+
+
+def zeroed(values: pa.FixedShapeTensorArray) -> pa.FixedShapeTensorArray:
     """Return arrays with zeros where they are null."""
     storage = values.storage
+    if not storage.null_count:
+        return values
     size = storage.type.list_size
     body = np.array(storage.values.slice(storage.offset * size, len(storage) * size)).reshape(-1, size)
     body[~present(storage)] = 0

@@ -26,11 +26,11 @@ from lading.features.mds_arrays import is_npy, to_ndarray
 from lading.features.mds_values import encode_mds, parse_array
 from lading.features.types import Array, Encoded, Feature, Image, decode, feature_of
 from lading.formats.mds.index import NUMBERS
+from lading.formats.mds.nulls import refuse_gaps, zeroed
 from lading.formats.mds.samples import TEXTS
 
 __all__ = [
     "OF_LISTS",
-    "_PLAIN",
     "Recoding",
     "columns_option",
     "is_list_of_numbers",
@@ -63,7 +63,7 @@ def is_list_of_numbers(kind: pa.DataType) -> bool:
 
 
 def _leaf(kind: pa.DataType) -> pa.DataType:
-    while isinstance(kind, LIST_TYPES):
+    while isinstance(kind, (*LIST_TYPES, pa.FixedShapeTensorType)):
         kind = kind.value_type
     return kind
 
@@ -82,7 +82,7 @@ def is_recoded(field: pa.Field, encoding: str) -> bool:
     kind = stored_type(field.type)
     if encoding in NUMBERS:
         return bool(kind != pa.from_numpy_dtype(NUMBERS[encoding]))
-    if encoding in _PLAIN or isinstance(kind, pa.FixedShapeTensorType):
+    if encoding in _PLAIN:
         return False
     feature = feature_of(field)
     if isinstance(feature, Array) and not is_npy(feature) and not isinstance(kind, LIST_TYPES):
@@ -119,7 +119,7 @@ class Recoding:
         """
         if pa.types.is_dictionary(column.type):
             column = decoded(column)
-        if isinstance(column, pa.ExtensionArray):
+        if isinstance(column, pa.ExtensionArray) and not isinstance(column, pa.FixedShapeTensorArray):
             column = column.storage
         if pa.types.is_fixed_size_binary(column.type):
             column = column.cast(pa.large_binary())
@@ -149,6 +149,9 @@ class Recoding:
 
     def _made(self, column: pa.Array) -> Iterator[bytes | str | None]:
         feature = feature_of(self.field)
+        if isinstance(column, pa.FixedShapeTensorArray):
+            yield from self._of_tensors(column)
+            return
         if is_list_of_numbers(column.type):
             yield from self._of_lists(column)
             return
@@ -169,6 +172,11 @@ class Recoding:
                 other_layout = isinstance(error, Unrepresentable) and not error.advice
                 error.advice = f"{values} {keep}" if other_layout else keep
                 raise
+
+    def _of_tensors(self, column: pa.FixedShapeTensorArray) -> Iterator[bytes | None]:
+        refuse_gaps(column)
+        for array, is_there in zip(zeroed(column).to_numpy_ndarray(), present(column).tolist(), strict=True):
+            yield as_bytes(encode_mds(self.encoding, array)) if is_there else None
 
     def _of_lists(self, column: pa.Array) -> Iterator[bytes | None]:
         """Yield lists as arrays of the type of their items."""

@@ -23,8 +23,8 @@ from lading.arrow.batches import with_columns
 from lading.arrow.byte_ranges import ByteRanges, ChunkedRanges, in_memory
 from lading.arrow.casts import decoded
 from lading.arrow.json_columns import is_nested_json
-from lading.arrow.views import byte_lengths, is_bytes, is_list_of_bytes, is_text, join, places, present, with_gaps
-from lading.errors import LimitExceeded, Unrepresentable, UsageError
+from lading.arrow.views import byte_lengths, is_bytes, is_list_of_bytes, is_text, join, places, present
+from lading.errors import LimitExceeded, Unrepresentable, UsageError, errors_at
 from lading.features.huggingface import media_advice
 from lading.features.mds_arrays import array_encoding, is_npy
 from lading.features.mds_values import is_encoding, parse_array
@@ -33,7 +33,7 @@ from lading.features.types import Array, Bytes, Encoded, Feature, Image, Json, T
 from lading.formats.base import Ranges, ShardFacts, ShardWriter
 from lading.formats.mds.files import MAX_BYTES, OutFile, WriteOptions, columns_as, named
 from lading.formats.mds.index import NUMBERS, Column
-from lading.formats.mds.nulls import NULLS, Marks, Values, marked_columns
+from lading.formats.mds.nulls import NULLS, Marks, Values, marked_columns, refuse_gaps
 from lading.formats.mds.recode import (
     OF_LISTS,
     Recoding,
@@ -158,9 +158,7 @@ def _check_type(column: Column, kind: pa.DataType) -> None:
     """Raise Unrepresentable for a type whose values do not match a requested encoding."""
     dtype = NUMBERS.get(column.encoding)
     if isinstance(kind, pa.FixedShapeTensorType):
-        own = feature_of(pa.field(column.name, kind))
-        dtype_and_shape = (own.dtype, own.shape) if isinstance(own, Array) else ()
-        fits = parse_array(column.encoding) == dtype_and_shape and _axes_in_order(kind)
+        fits = _axes_in_order(kind) and _holds_tensors(column.encoding, feature_of(pa.field(column.name, kind)))
     elif column.encoding == "json" and (pa.types.is_boolean(kind) or is_nested_json(kind)):
         fits = True
     elif is_list_of_bytes(kind):
@@ -174,9 +172,25 @@ def _check_type(column: Column, kind: pa.DataType) -> None:
     else:
         fits = pa.from_numpy_dtype(dtype) == kind if dtype else is_bytes(kind) or is_text(kind)
     if not fits:
-        cast = f"--type {shlex.quote(f'{column.name}={np.dtype(dtype)}')}" if dtype is not None else ""
         raise Unrepresentable("the requested encoding holds other values", column=column.name, expected=column.encoding,
-                              found=kind, advice=f"Cast the column first with {cast}." if cast else None)  # fmt: skip
+                              found=kind, advice=_fitting_advice(column, kind))  # fmt: skip
+
+
+def _holds_tensors(encoding: str, own: Feature) -> bool:
+    if not isinstance(own, Array) or encoding == "bytes":
+        return isinstance(own, Array)
+    dtype, shape = parse_array(encoding) or (None, ())
+    same_kind = dtype is None or (np.dtype(dtype).kind == "f") == (np.dtype(own.dtype).kind == "f")
+    return same_kind and shape in (None, own.shape)
+
+
+def _fitting_advice(column: Column, kind: pa.DataType) -> str | None:
+    if isinstance(kind, pa.FixedShapeTensorType):
+        return f"Write arrays with {columns_option(column.name, 'ndarray')}." if _axes_in_order(kind) else None
+    dtype = NUMBERS.get(column.encoding)
+    if dtype is None:
+        return None
+    return f"Cast the column first with --type {shlex.quote(f'{column.name}={np.dtype(dtype)}')}."
 
 
 class MdsWriter(ShardWriter):
@@ -255,10 +269,9 @@ class MdsWriter(ShardWriter):
 
     def _refuse_nulls(self, given: Mapping[str, Values]) -> None:
         for name, values in given.items():
-            gaps = with_gaps(values) if isinstance(values, pa.FixedShapeTensorArray) else np.zeros(1, np.bool_)
-            if gaps.any():
-                raise Unrepresentable("MDS cannot hold an array with nulls", file=self._sink.path, column=name,
-                                      row=self._samples + int(np.argmax(gaps)), advice="Fill it.")  # fmt: skip
+            if isinstance(values, pa.FixedShapeTensorArray):
+                with errors_at(first_row=self._samples, file=self._sink.path, column=name):
+                    refuse_gaps(values)
             if name in self._marks.columns:
                 continue
             there = present(values) if isinstance(values, pa.Array) else values.there
