@@ -21,7 +21,15 @@ from typer.testing import CliRunner
 import lading
 from in_process import by_tasks
 from lading.cli.main import app
-from lading.errors import CorruptShard, DataError, LadingError, SidecarMismatch, SourceNotFound, UsageError
+from lading.errors import (
+    CorruptShard,
+    DataError,
+    LadingError,
+    SidecarMismatch,
+    SourceNotFound,
+    Unrepresentable,
+    UsageError,
+)
 
 ROWS = 40
 _INSIDE = 0.5
@@ -89,6 +97,18 @@ def test_an_error_of_damage_names_the_command(tmp_path: Path, ending: str) -> No
     if isinstance(caught.value, CorruptShard):
         assert f"'lading salvage '{source}' DST'" in str(caught.value)
     assert not (tmp_path / "out").exists()
+
+
+def test_damage_of_a_read_only_format_names_the_format_to_write(tmp_path: Path) -> None:
+    source = tmp_path / "a.warc"
+    record = b"WARC/1.0\r\nWARC-Type: resource\r\nContent-Length: 5\r\n\r\nhello\r\n\r\n"
+    source.write_bytes(record + record[:-9])
+    with pytest.raises(CorruptShard) as caught:
+        lading.digest(source)
+    assert caught.value.advice == f"'lading salvage {source} --to parquet DST' saves the intact samples."
+    with pytest.raises(Unrepresentable, match=r"with format='parquet', and convert"):
+        lading.salvage(source, tmp_path / "saved", format="jsonl")
+    assert lading.salvage(source, tmp_path / "saved", format="parquet").samples == 1
 
 
 @pytest.mark.parametrize("ending, case", [*product(WRITERS, [(0, 1), (0, 2), (1, 2), (1, 1)])])

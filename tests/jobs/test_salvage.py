@@ -952,7 +952,7 @@ def test_advice_on_what_another_format_cannot_hold_can_be_taken(tmp_path: Path, 
     (tmp_path / "a.tar").write_bytes(tar_of(*pairs("a")))
     with pytest.raises(Unrepresentable) as caught:
         salvage(tmp_path / "a.tar", tmp_path / "out", format=target)
-    assert caught.value.advice == "Salvage it as webdataset, and convert what was saved."
+    assert caught.value.advice == "Salvage it with --to webdataset, and convert what was saved."
 
 
 def test_usual_rules_of_destinations_hold(tmp_path: Path) -> None:

@@ -92,7 +92,8 @@ def _text(found: VerifyResult, sources: list[str]) -> Iterator[RenderableType]:
     )
     if any(not _ANOTHER_FIX.search(str(finding.get("advice"))) for finding in found.findings):
         yield Text("to save the intact samples:")
-        yield Text(f"  {visible(shlex.join(['lading', 'salvage', *sources, 'DST']))}", "cyan", no_wrap=True)
+        command = f"lading salvage {found.salvage or shlex.join(sources)} DST"
+        yield Text(f"  {visible(command)}", "cyan", no_wrap=True)
 
 
 def _why_not(found: VerifyResult) -> str:

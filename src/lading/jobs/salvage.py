@@ -247,7 +247,8 @@ def _advising(source: AnyFormat, target: AnyFormat) -> Iterator[None]:
         yield
     except Unrepresentable as error:
         if target.name != source.name and "--drop-columns" in (error.advice or ""):
-            error.advice = f"Salvage it as {source.name}, and convert what was saved."
+            kept = source.name if source.is_written else "parquet"
+            error.advice = f"Salvage it with --to {kept}, and convert what was saved."
         raise
 
 

@@ -48,6 +48,7 @@ class VerifyResult:
         seconds: wall-clock time.
         all_shards: number of shards of the dataset.
         undigested: name and type of a column whose values have no digest. The dataset then has no digest.
+        salvage: the arguments of `lading salvage` before DST; empty without open shards, and for many names.
     """
 
     shards: int
@@ -59,6 +60,7 @@ class VerifyResult:
     seconds: float = 0.0
     all_shards: int = 0
     undigested: str | None = None
+    salvage: str = ""
 
     @property
     def ok(self) -> bool:
@@ -188,7 +190,7 @@ def _verify(
     findings.add(unlisted_shards(dataset, indexes, stores))
     return VerifyResult(
         shards, digest.count + trusted_samples, size_bytes, digest.ordered if whole else None, sorted(checked),
-        findings.all, all_shards=all_shards, undigested=undigested,
+        findings.all, all_shards=all_shards, undigested=undigested, salvage=dataset.bad.source or "",
     )  # fmt: skip
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import json
+import re
 import zlib
 from itertools import pairwise
 from pathlib import Path
@@ -15,7 +16,15 @@ import pyarrow.parquet as pq
 import pytest
 
 import lading
-from lading.errors import BadReference, DataError, LadingError, MissingExtra, SourceNotFound, UsageError
+from lading.errors import (
+    BadReference,
+    DataError,
+    LadingError,
+    MissingExtra,
+    SidecarMismatch,
+    SourceNotFound,
+    UsageError,
+)
 from lading.formats.base import Scan, ShardFile
 from lading.formats.registry import get_format
 from lading.storage.base import write_file
@@ -348,6 +357,17 @@ def test_a_missing_file_is_an_error(simple: Path) -> None:
     (simple / "part-1.parquet").unlink()
     with pytest.raises(LadingError, match=r"part-1\.parquet.*lists it"):
         rows(simple)
+
+
+def test_a_file_that_differs_from_the_log_names_the_files_to_salvage(simple: Path, tmp_path_factory: Any) -> None:
+    commit(simple, 2, add("part-0.parquet", stats='{"numRecords": 5}'))
+    with pytest.raises(SidecarMismatch, match="expected 5, found 3") as caught:
+        rows(simple)
+    assert caught.value.advice == f"'lading salvage '{simple}/**/*.parquet' DST' saves the intact samples."
+    assert lading.verify(simple).salvage == f"'{simple}/**/*.parquet'"
+    assert lading.salvage(f"{simple}/**/*.parquet", tmp_path_factory.mktemp("saved") / "new").samples == 5
+    with pytest.raises(UsageError, match=re.escape(f"Name its files: '{simple}/**/*.parquet'")):
+        lading.salvage(simple, simple.parent / "new")
 
 
 def test_all_columns_of_a_file_may_be_missing(tmp_path: Path) -> None:

@@ -63,7 +63,7 @@ def naming_salvage(error: LadingError, source: str | None) -> LadingError:
 
     Args:
         error: any error.
-        source: the source as a command line names it; empty for the file of the error, None for no advice.
+        source: arguments of `lading salvage` before DST; empty for the file of the error, None for no advice.
     """
     advice, damaged = error.advice or "", isinstance(error, (CorruptShard, SidecarMismatch))
     if source is not None and damaged:
@@ -82,7 +82,7 @@ class BadShards:
 
     Args:
         policy: what an error of a shard is.
-        source: the source as a command line names it; as `naming_salvage` takes it.
+        source: arguments of `lading salvage`, as `naming_salvage` takes them.
 
     Attributes:
         policy: see above.

@@ -85,7 +85,7 @@ class ReadPlan:
         members: the schema that rows had which lading wrote, where the shards themselves say less of them.
         stored_schema: the schema of the rows, where their writer kept it.
         on_bad_shard: what an error of a shard is.
-        source: the source as a command line names it, for the advice of errors; None for no such advice.
+        source: arguments of `lading salvage`, for the advice of errors; None for no such advice.
         stored_roots: folders that the manifest lets references point into.
         image_lists: columns with one entry an image; None if nobody looked for them.
     """

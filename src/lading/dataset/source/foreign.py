@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from lading.errors import UsageError
+from lading.storage.roots import folder_of
 
 __all__ = [
     "COMPANIONS",
@@ -22,6 +23,7 @@ __all__ = [
     "MarkedTables",
     "TableLayout",
     "companions_of",
+    "files_of_log",
     "refuse_labels_apart",
     "refuse_log",
     "revisions_of",
@@ -137,14 +139,25 @@ class MarkedTables:
                 )  # fmt: skip
 
 
+def _layout_of_log(path: str | None) -> TableLayout | None:
+    names = (path or "").split("/")
+    found = (layout for layout in _LAYOUTS if layout.log and names[-2:-1] == [layout.folder])
+    return next((layout for layout in found if re.fullmatch(layout.log, names[-1])), None)
+
+
+def files_of_log(path: str | None) -> str:
+    """Return how a user names the plain files of a table, by a file of its log; empty for other files."""
+    layout = _layout_of_log(path)
+    return "" if layout is None else layout.plain.format(table=folder_of(folder_of(path or "")) or ".")
+
+
 def refuse_log(path: str | None) -> None:
     """Raise UsageError for a file of a log that lading reads: the files of the table hold more than its rows."""
-    names = (path or "").split("/")
-    for layout in _LAYOUTS:
-        if layout.log and names[-2:-1] == [layout.folder] and re.fullmatch(layout.log, names[-1]):
-            raise UsageError(f"the folder is {layout.name}, and its files hold more than its rows", file=path,
-                             expected="files without a log",
-                             advice="Name its files: 'table/**/*.parquet'. Deleted rows come back then.")  # fmt: skip
+    layout = _layout_of_log(path)
+    if layout is not None:
+        raise UsageError(f"the folder is {layout.name}, and its files hold more than its rows", file=path,
+                         expected="files without a log",
+                         advice=f"Name its files: {files_of_log(path)}. Deleted rows come back then.")  # fmt: skip
 
 
 def revisions_of(folders: Iterable[str]) -> set[str]:

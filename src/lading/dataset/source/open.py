@@ -20,6 +20,7 @@ from lading.dataset.dataset import Dataset
 from lading.dataset.order.chosen import ChosenSamples
 from lading.dataset.shards.bad_shards import is_bad_shard, naming_salvage
 from lading.dataset.shards.shards import DETECT_SHARDS, ReadPlan, Shards, hold_few
+from lading.dataset.source.foreign import files_of_log
 from lading.dataset.source.manifest_options import (
     manifest_options,
     members_of,
@@ -305,7 +306,7 @@ def _open(source: Source, read: ReadOptions) -> Shards:
     if not fmt.info.lists_files:
         listing = _with_local_versions(listing, stores)
     shards = shards_of(listing, fmt, manifest, kept[1] if kept else None, read=read)
-    shards.bad.source = _named(source)
+    shards.bad.source = _salvage_source(source, listing, fmt)
     told = read.view or (manifest.view if manifest else _detect_view(shards))
     shards.view, shards.view_is_known = told or "samples", told is not None
     if not counts_hold(shards):
@@ -345,10 +346,12 @@ def documents_format(listing: Listing, fmt: AnyFormat, stores: Stores, limits: L
     return fmt
 
 
-def _named(source: Source) -> str:
-    """The source as a command line names it; empty if its names are too many."""
+def _salvage_source(source: Source, listing: Listing, fmt: AnyFormat) -> str:
+    """Return the arguments of `lading salvage` before DST; empty if the names of the source are too many."""
     names = [source] if isinstance(source, str | os.PathLike) else [*source]
-    return shlex.join(os.fspath(name) for name in names) if len(names) <= _MOST_NAMES else ""
+    named = shlex.join(os.fspath(name) for name in names) if len(names) <= _MOST_NAMES else ""
+    files = files_of_log(listing.index_file) or named
+    return files if fmt.is_written else f"{files or 'SRC'} --to parquet"
 
 
 def _detect_view(shards: Shards) -> str | None:
