@@ -21,6 +21,7 @@ from lading.errors import (
     DataError,
     LadingError,
     MissingExtra,
+    SchemaMismatch,
     SidecarMismatch,
     SourceNotFound,
     UsageError,
@@ -207,6 +208,19 @@ def test_columns_by_their_ids(tmp_path: Path) -> None:
     put(tmp_path / "0.parquet", p=[1], q=[2])
     with pytest.raises(DataError, match="no ids"):
         rows(tmp_path)
+
+
+@pytest.mark.parametrize("value, kind, place", [
+    (2**40, "integer", "c"),
+    ({"x": 2**40}, {"type": "struct", "fields": [column("x", "integer")]}, "c.x"),
+    ([2**40], {"type": "array", "elementType": "integer", "containsNull": True}, "c"),
+])  # fmt: skip
+def test_a_value_that_does_not_fit_names_its_column(tmp_path: Path, value: Any, kind: Any, place: str) -> None:
+    put(tmp_path / "0.parquet", c=[value])
+    commit(tmp_path, 0, *begin(column("c", kind)), add("0.parquet"))
+    with pytest.raises(SchemaMismatch, match="expected int32") as caught:
+        rows(tmp_path)
+    assert caught.value.column == place
 
 
 def test_values_in_files_get_the_types_of_the_table(tmp_path: Path) -> None:

@@ -111,8 +111,8 @@ class DeltaReader(ParquetReader):
         columns, fields = [], []
         for field in target:
             own = self._names.get(field.name)
-            with errors_at(file=self._shard.path, column=field.name):
-                column = pa.nulls(len(batch), field.type) if own is None else fitted(batch.column(own), field.type)
+            with errors_at(file=self._shard.path):
+                column = pa.nulls(len(batch), field.type) if own is None else fitted(batch.column(own), field)
             columns.append(column)
             fields.append(field.with_type(column.type))
         return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields)) if fields else batch.select([])

@@ -136,19 +136,20 @@ def names_in_file(schema: pa.Schema, own: pa.Schema) -> dict[str, str]:
     return {field.name: own.names[places[_place(field)]] for field in schema if _place(field) in places}
 
 
-def fitted(column: pa.Array, kind: pa.DataType) -> pa.Array:
+def fitted(column: pa.Array, field: pa.Field) -> pa.Array:
     """Return a column of a file in its type in the table; fields that the file lacks are null.
 
     Raises:
-        SchemaMismatch: a value does not fit the type.
+        SchemaMismatch: a value does not fit the type; names the column, or the field of a struct as `column.field`.
     """
+    kind = field.type
     if pa.types.is_struct(kind) and pa.types.is_struct(column.type):
         places, parts = _places(list(column.type)), flattened(column)
         children = [
-            fitted(parts[places[_place(child)]], child.type) if _place(child) in places
-            else pa.nulls(len(column), child.type) for child in kind
+            fitted(parts[places[_place(child)]], child.with_name(f"{field.name}.{child.name}"))
+            if _place(child) in places else pa.nulls(len(column), child.type) for child in kind
         ]  # fmt: skip
         return pa.StructArray.from_arrays(children, fields=list(kind), mask=column.is_null())
     if pa.types.is_nested(kind) and pa.types.is_nested(column.type):
-        return rebuilt(column, kind, fitted)
-    return cast_column(column, pa.field("", kind))
+        return rebuilt(column, kind, lambda part, inner: fitted(part, field.with_type(inner)))
+    return cast_column(column, field)
