@@ -67,11 +67,18 @@ def to_ndarray(feature: Array, encoding: str, value: memoryview, *, exact: bool)
         raise Unrepresentable("an array of another type than its encoding", expected=encoding, found=str(array.dtype))
     made = as_bytes(encode_mds(encoding, array))
     if exact:
-        _, kind, _, fortran = npy_layout(value)
-        found = "Fortran order" if fortran else "big-endian" if kind.byteorder == ">" else repr(bytes(value[:start]))
-        raise Unrepresentable("a .npy file whose layout MDS would not give back", found=found,
+        raise Unrepresentable("a .npy file whose layout MDS would not give back", found=_other_layout(value),
                               expected="C order, little-endian, the header that numpy writes")  # fmt: skip
     return made
+
+
+def _other_layout(value: memoryview) -> str:
+    """Return what differs between a `.npy` file and the file that numpy writes for its array."""
+    _, kind, _, fortran = npy_layout(value)
+    if fortran or kind.byteorder == ">":
+        return "Fortran order" if fortran else "big-endian"
+    version = f"{value[6]}.{value[7]}"
+    return "a header that numpy would write in other words" if version == "1.0" else f"a header of version {version}"
 
 
 @lru_cache(_HEADERS)

@@ -27,6 +27,12 @@ def _npy(array: np.ndarray[Any, Any]) -> bytes:
     return file.getvalue()
 
 
+def _npy_of_version_2(array: np.ndarray[Any, Any]) -> bytes:
+    file = io.BytesIO()
+    np.lib.format.write_array(file, array, (2, 0))
+    return file.getvalue()
+
+
 def _encodings(folder: Path) -> dict[str, str]:
     [shard] = json.loads((folder / "index.json").read_text())["shards"]
     return dict(zip(shard["column_names"], shard["column_encodings"], strict=True))
@@ -67,6 +73,16 @@ def test_arrays_of_tars_have_the_same_digest_and_other_payload_need_not_be_loade
     lading.convert(tmp_path / "mds", tmp_path / "back", format="webdataset", verify=True)
     with lading.open(tmp_path / "back") as dataset:
         assert all(_is_equal(sample["x.npy"], value) for sample, value in zip(dataset, _VALUES, strict=True))
+
+
+@pytest.mark.parametrize("data, found", [
+    (_npy_of_version_2(np.zeros(2)), r"found a header of version 2\.0\. "),
+    (_npy(np.zeros(2)).replace(b"'fortran_order': False, ", b"'fortran_order':  False,"), "found a header that numpy"),
+])  # fmt: skip
+def test_headers_that_mds_would_not_give_back_say_why(data: bytes, found: str, tmp_path: Path) -> None:
+    schema = pa.schema([with_feature(pa.field("x", pa.large_binary()), Array())])
+    with pytest.raises(Unrepresentable, match=found):
+        _write(tmp_path / "bad", pa.table([pa.array([data], pa.large_binary())], schema=schema))
 
 
 @pytest.mark.parametrize("feature, encoding", [
