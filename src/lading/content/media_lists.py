@@ -59,7 +59,7 @@ def item_members(name: str, members: Iterable[str]) -> list[str]:
 
 
 def with_list(schema: pa.Schema, name: str, listed: Iterable[bytes | None]) -> pa.Schema:
-    """Return the columns of a tar with a list in place of its members; the same columns if it has no such members.
+    """Return the columns of a tar with a list in place of its members, or with a column of nulls if it has none.
 
     Items are bytes, structs if `listed` has their paths, and nulls if there are none. If the names of all items say
     that they are images, say, the column says so too.
@@ -75,7 +75,7 @@ def with_list(schema: pa.Schema, name: str, listed: Iterable[bytes | None]) -> p
     items = item_members(name, schema.names)
     members = [member for member in schema.names if member in items or member == list_member(name)]
     if not members:
-        return schema
+        return schema.append(pa.field(name, pa.null()))
     entries = (entry for text in listed if text is not None for entry in _listed(text))
     first = next((entry for entry in entries if entry is not None), None)
     kind = _MEDIA if isinstance(first, dict) else pa.large_binary() if items else pa.null()

@@ -186,13 +186,20 @@ def test_written_tars_without_their_manifest_keep_paths_and_digest(tmp_path: Pat
     assert batch.column("images").to_pylist() == [row["Images"] for row in rows]
 
 
-def test_shards_without_the_members_have_no_such_column(tmp_path: Path) -> None:
+def test_shards_without_the_members_have_nulls(tmp_path: Path) -> None:
     folder = tmp_path / "two"
     folder.mkdir()
     plain_tar(folder, ("a.txt", b"x"), name="0.tar")
     plain_tar(folder, ("b.image.0.png", PNG), ("c.image.json", b"[]"), name="1.tar")
     dataset = lading.open(folder, lists=["image"]).with_decode(False)
-    assert [row.get("image") for row in dataset] == [None, [PNG], []]
+    assert [row["image"] for row in dataset] == [dataset[i]["image"] for i in range(3)] == [None, [PNG], []]
+    assert dataset.schema.names == ["__key__", "txt", "image"]
+    assert [row["n"] for row in dataset.map(lambda row: {"n": row["image"] is None})] == [True, False, False]
+    assert all("image" in batch for batch in lading.loader(dataset, batch_size=1))
+    assert [row["__key__"] for row in dataset.where("image is null").shuffle(seed=1)] == ["a"]
+    for column in ("image", "txt"):  # each is missing in one shard
+        assert sum(batch.num_rows for batch in dataset.batches(columns=[column])) == len(dataset)
+        assert len(dataset.where(f"{column} is null")) == len([*dataset.where(f"{column} is null")]) > 0
     plain_tar(folder, ("d.image.json", b"[]"), ("e.image.json", b"[null]"), name="2.tar")
     lading.convert(folder, tmp_path / "out", format="parquet", lists=["image"])
     found = [row["image"] for row in lading.open(tmp_path / "out").with_decode(False)]

@@ -417,7 +417,7 @@ def _refuse_absent_lists(shards: Shards) -> None:
         schema = shards.open_shard(number).schema()
         known |= {each for each in map(list_of_member, schema.names) if each is not None}
         known |= {field.name for field in schema if has_items(field.type)}
-        absent -= {*schema.names}
+        absent -= {field.name for field in schema if not pa.types.is_null(field.type)}
     if absent:
         raise UsageError("no such list of members", expected=", ".join(sorted(known)) or "members such as image.0.jpg",
                          found=f"lists={min(absent)!r}")  # fmt: skip

@@ -147,7 +147,7 @@ class WebdatasetReader(MemberReader):
         return WebdatasetReader(self._tar, replace(self._options, lower_case=False), warns=False).typed(rows, fetcher)
 
     def typed(self, schema: pa.Schema, fetcher: Fetcher) -> TypedReader:
-        """Return a reader of these columns, with lists in place of their members. Lists that the tar lacks are none."""
+        """Return a reader of these columns, with lists in place of their members, or nulls if the tar has none."""
         for name in self._options.lists:
             if name not in schema.names:
                 listing = list_member(name)

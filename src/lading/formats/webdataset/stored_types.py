@@ -78,7 +78,8 @@ class TypedReader(ShardReader):
         self._reads_together = is_remote and not holds_values
         self._schema = restored_schema(schema)
         self._members = {KEY: KEY, **{field.name: member_name(field) for field in schema if field.name != KEY}}
-        self._lists = [field.name for field in self._schema if has_items(field.type) or field.name in lists]
+        named = {*lists}.difference(field.name for field in self._schema if pa.types.is_null(field.type))
+        self._lists = [field.name for field in self._schema if has_items(field.type) or field.name in named]
         self._members.update({name: list_member(name) for name in self._lists})
         self._items: dict[str, list[str]] | None = None
         self._heads = {field.name: head for field in self._schema if (head := npy_head(field)) is not None}
@@ -238,6 +239,8 @@ class TypedReader(ShardReader):
         fields = [field for field in self._schema if columns is None or field.name in columns]
         if columns is not None and KEY in columns and KEY not in self._schema.names:
             fields.insert(0, pa.field(KEY, pa.string()))
+        if not fields:  # the other shards have the columns, and the rows count here too
+            return batch.select([])
         read = [self._members[field.name] for field in fields if field.name != KEY and not is_payload(field.type)]
         read += [member for field in fields for member in self._items_of(field.name)]
         members, keys = self._fetched(batch, read), batch.column(KEY)
