@@ -197,3 +197,40 @@ def test_values_that_no_type_holds_are_told_so(values: list[Any], words: str) ->
     encoders = Encoders(None)
     with pytest.raises(Unrepresentable, match=words):
         rows_to_batch([encoders.row({"x": value}) for value in values], encoders)
+
+
+@pytest.mark.parametrize(
+    "name, values, kind, feature, expected",
+    [
+        ("x", [[], [b"a", None], None, (bytearray(b"b"),)], pa.list_(BINARY), None, [[], [b"a", None], None, [b"b"]]),
+        ("image", [[b"a"]], pa.list_(BINARY), Sequence(Image()), [[b"a"]]),
+        ("x", [[], [1], [None]], pa.string(), Json(), ["[]", "[1]", "[null]"]),
+        ("x", [[None], {}], pa.string(), Json(), ["[null]", "{}"]),
+        ("x", [[np.zeros((1, 2, 3), np.int64)]], pa.string(), Json(), ["[[[[0, 0, 0], [0, 0, 0]]]]"]),
+        ("x.json", [[]], pa.string(), Json(), ["[]"]),
+    ],
+)
+def test_lists_of_bytes_are_lists_and_others_json(
+    name: str, values: list[Any], kind: pa.DataType, feature: Feature | None, expected: list[Any]
+) -> None:
+    encoders = Encoders(None)
+    batch = rows_to_batch([encoders.row({name: value}) for value in values], encoders)
+    assert batch.column(0).to_pylist() == expected
+    field = pa.field(name, kind)
+    assert batch.schema.field(0).equals(with_feature(field, feature) if feature else field, check_metadata=True)
+
+
+@pytest.mark.parametrize("other", [[1], {"a": 1}, "text", [b"a", 1]])
+def test_lists_of_bytes_and_other_values_do_not_go_together(other: Any) -> None:
+    encoders = Encoders(None)
+    encoders.row({"x": [b"a"]})
+    with pytest.raises(LadingError) as caught:
+        encoders.row({"x": other})
+    assert caught.value.column == "x"
+
+
+def test_a_batch_of_lists_without_items_is_json_from_then_on() -> None:
+    encoders = Encoders(None)
+    assert rows_to_batch([encoders.row({"x": []})], encoders).to_pylist() == [{"x": "[]"}]
+    with pytest.raises(UsageError, match="expected JSON, found a list of bytes"):
+        encoders.row({"x": [b"a"]})

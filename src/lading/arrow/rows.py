@@ -25,6 +25,7 @@ from lading.errors import LadingError, Unrepresentable, UsageError
 from lading.features.by_ending import (
     by_ending,
     file_bytes,
+    is_bytes_or_pictures,
     kind_of_ending,
     picture_bytes,
     sound_bytes,
@@ -63,6 +64,7 @@ _SUBCLASSES: tuple[tuple[Any, Callable[[Any], Any]], ...] = (
 )
 """Plain Python types, and how they are stored."""
 _JSON, _NPY, _NUMBER, _IMAGE, _FILE = "JSON", "an array", "a number", "an image", "a file"
+_IMAGES, _BYTES = "a list of images", "a list of bytes"
 _OF_NUMPY = (bytes, str, bool, int, float, date, timedelta, type(None))
 _MEDIA = (Image, Audio, Video)
 _KIND_OF_ENDING: Mapping[type | None, str] = {Array: _NPY, Audio: _FILE, Image: _FILE, Json: _JSON, Video: _FILE}
@@ -90,7 +92,11 @@ def encode_value(value: Any) -> Any:
     if isinstance(value, np.ndarray) or is_tensor(value):
         return npy_bytes(value)
     if isinstance(value, (list, tuple, dict)):
-        return json_text.dumps(value)
+        try:
+            return json_text.dumps(value)
+        except Unrepresentable as error:
+            error.advice = error.advice or "Give bytes and images as a field of their own, or in a list of only these."
+            raise
     if is_image(value):
         return image_bytes(value)
     known = "bytes, text, a number, a list or dict, a numpy array or a Pillow image"
@@ -157,7 +163,7 @@ class Encoders:
 
     def _learn(self, sample: Mapping[str, Any], row: Mapping[str, Any], new: Sequence[str]) -> None:
         """Record new fields and types, and the kinds of values in columns that no schema names."""
-        own = [name for name in new if name not in self.fields and row[name] is not None]
+        own = [name for name in new if name not in self.fields and row[name] is not None and not _is_open(row[name])]
         kinds = {name: _kind(name, sample[name], row[name]) for name in own}
         for name, kind in kinds.items():
             if self.kinds.get(name, kind) != kind:
@@ -174,10 +180,35 @@ class Encoders:
             elif name in self.fields or name in kinds:  # otherwise it is a null of numpy, which has no kind
                 self._others[name, type(value)] = self._encoder(name, value)
 
+    def settle(self, name: str, values: list[Any]) -> list[Any]:
+        """Return encoded values of a column; lists without items are JSON, unless others hold bytes or images."""
+        if name in self.fields or self.kinds.get(name, _JSON) != _JSON or not any(map(_is_open, values)):
+            return values
+        self.kinds[name] = _JSON
+        return [json_text.dumps(value) if _is_open(value) else value for value in values]
+
 
 def _encoder_by_name(name: str, value: Any) -> Callable[[Any], Any]:
-    """Return the encoder for a column that no schema names: the ending of its name says what it holds."""
-    return by_ending(name, value) or (partial(image_bytes, name=name) if is_image(value) else encode_value)
+    """Return the encoder for a column that no schema names: by the ending of its name, or by the value."""
+    found = by_ending(name, value)
+    if found is None and isinstance(value, (list, tuple)):
+        items = [item for item in value if item is not None]
+        if is_bytes_or_pictures(items):
+            found = partial(_media_items, _kind(name, value, items) if items else None, name)
+    return found or (partial(image_bytes, name=name) if is_image(value) else encode_value)
+
+
+def _media_items(kind: str | None, name: str, value: Any) -> list[bytes | None]:
+    """Return the bytes of a list of bytes, or of images and bytes; `kind` says of which."""
+    items = [item for item in value if item is not None]
+    if not is_bytes_or_pictures(items) or _kind(name, value, items) not in (kind, _BYTES):
+        raise UsageError("the values of one field are of several kinds", expected=kind, found=f"{value!r:.80}")
+    return [None if item is None else picture_bytes(item, None, name) for item in value]
+
+
+def _is_open(stored: Any) -> bool:
+    """Return whether an encoded value is a list without items: other values say whether it is JSON."""
+    return isinstance(stored, list) and all(item is None for item in stored)
 
 
 def _kinds(row: Mapping[str, Any]) -> Iterable[tuple[str, type]]:
@@ -187,6 +218,9 @@ def _kinds(row: Mapping[str, Any]) -> Iterable[tuple[str, type]]:
 
 def _kind(name: str, value: Any, stored: Any) -> str:
     """Return the kind of a value. Numbers share a kind where floats hold all of them exactly."""
+    if isinstance(stored, list):
+        plain = all(item is None or isinstance(item, (bytes, bytearray, memoryview)) for item in value)
+        return _BYTES if plain else _IMAGES
     if isinstance(stored, (bytes, str)) and (known := _KIND_OF_ENDING.get(kind_of_ending(name))):
         return known
     if (isinstance(value, np.ndarray) or is_tensor(value)) and isinstance(stored, bytes):
@@ -335,6 +369,7 @@ def rows_to_batch(rows: Sequence[Mapping[str, Any]], encoders: Encoders) -> pa.R
     for name in names:
         values = [row.get(name) for row in rows]
         try:
+            values = encoders.settle(name, values)
             array = _array(name, values) if name not in known else _array_of(known[name].type, name, values)
         except LadingError:
             raise
@@ -400,6 +435,8 @@ def _array(name: str, values: list[Any]) -> pa.Array:
         return pa.array(values, pa.large_string() if sum(map(len, filter(None, values))) > 1 << 29 else pa.string())
     if kinds == {int, float}:
         return pa.array(values, pa.float64())
+    if kinds == {list}:
+        return pa.array(values, pa.list_(pa.large_binary()))
     if len(kinds) > 1:
         raise UsageError("the values of one field are of several kinds", column=name,
                          found=", ".join(sorted(k.__name__ for k in kinds)))  # fmt: skip
@@ -439,6 +476,10 @@ def _tagged(field: pa.Field, kind: str | None) -> pa.Field:
         return with_feature(field, Array())
     if kind == _IMAGE:
         return with_feature(field, Image())
+    if kind in (_IMAGES, _BYTES):
+        own = pa.field(field.name, field.type.value_type, metadata=tag_by_extension(field.name))
+        item = Image() if kind == _IMAGES else feature_of(own)
+        return with_feature(field, features.Sequence(item)) if isinstance(item, _MEDIA) else field
     if not is_bytes(field.type):
         return field
     tagged = field.with_metadata(tag_by_extension(field.name))

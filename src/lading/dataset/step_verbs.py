@@ -179,7 +179,8 @@ class StepVerbs(ABC):
         arrays as numpy. A field that the function does not look at is neither read nor decoded. A field that it leaves
         as it is keeps its stored bytes. A changed image is encoded in the format of its field's ending, else as its
         file was; JPEG gets quality 95. Images come upright (`with_decode(upright=False)` for stored pixels). Other
-        values are taken as `lading.writer` takes them: lists and dicts become JSON unless `columns` gives another type.
+        values are taken as `lading.writer` takes them: unless `columns` gives another type, lists of bytes or images
+        become lists of bytes, and other lists and dicts JSON.
 
         Of interleaved data the function gets a document, with `items`, a list of dicts. It may change items, or return
         another list of them, which are numbered by their places. New items need a `modality`.

@@ -7,7 +7,7 @@ a path in a row must not read a file of the machine.
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from os import PathLike
 from typing import Any, Final
@@ -20,7 +20,15 @@ from lading.features.encode import is_tensor, media_bytes, npy_bytes, plain_item
 from lading.features.images import encoded_source, image_bytes, image_format, is_image
 from lading.features.types import Array, Audio, Image, Json, Text, Value, Video, kind_of_extension
 
-__all__ = ["by_ending", "file_bytes", "kind_of_ending", "picture_bytes", "sound_bytes", "video_bytes"]
+__all__ = [
+    "by_ending",
+    "file_bytes",
+    "is_bytes_or_pictures",
+    "kind_of_ending",
+    "picture_bytes",
+    "sound_bytes",
+    "video_bytes",
+]
 
 _BUFFERS = (bytes, bytearray, memoryview)
 _NO_ARRAYS: Final = frozenset(
@@ -58,6 +66,21 @@ def by_ending(name: str, value: Any) -> Callable[[Any], Any] | None:
         raise WrongType(f"{what} is no {ending}", found=f"{type(value).__name__} in the field {name!r}",
                         advice="Give its bytes, or call the field npy for an array, png for an image.")  # fmt: skip
     return partial(_number, name=name) if kind is Value and array else None
+
+
+def is_bytes_or_pictures(values: Iterable[Any]) -> bool:
+    """Return whether all values are bytes or pictures: images, and arrays of uint8 with (height, width, 3).
+
+    A list of such values is a list of bytes; other lists are JSON.
+    """
+    return all(isinstance(value, _BUFFERS) or is_image(value) or _is_picture(value) for value in values)
+
+
+def _is_picture(value: Any) -> bool:
+    if not (isinstance(value, np.ndarray) or is_tensor(value)):
+        return False
+    shape = tuple(value.shape)
+    return len(shape) == len("hwc") and shape[2] == len("rgb") and str(value.dtype).endswith("uint8")
 
 
 def file_bytes(value: Any, what: str) -> bytes:

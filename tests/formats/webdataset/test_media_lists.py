@@ -9,6 +9,7 @@ import tarfile
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -130,6 +131,22 @@ def test_lists_that_would_make_the_index_nearly_empty_are_refused(tmp_path: Path
     rows = [[b"x"]] * 5000 + [[b"x"] * 2000]
     with pytest.raises(LimitExceeded, match=r"column 'images': .*tar_cells"):
         lading.convert(source(tmp_path, pa.list_(pa.binary()), rows), tmp_path / "out", format="webdataset")
+
+
+@pytest.mark.parametrize("fmt", ["parquet", "webdataset", "jsonl", "mds"])
+def test_lists_of_pictures_from_python(fmt: str, tmp_path: Path) -> None:
+    pixels = np.arange(24, dtype=np.uint8).reshape(2, 4, 3)
+    with lading.writer(tmp_path / "out", format=fmt) as writer:
+        writer.write({"id": "a", "pages": []})
+        writer.write({"id": "b", "pages": [JPEG, Image.fromarray(pixels), pixels]})
+    given = lading.open(tmp_path / "out")
+    assert [page.format for page in given[1]["pages"]] == ["JPEG", "PNG", "PNG"]
+    cut = given.map(lambda row: {"crops": [page.crop((0, 0, 2, 1)) for page in row["pages"]]})
+    cut.write(tmp_path / "cut", format=fmt)
+    empty, whole = lading.open(tmp_path / "cut").with_decode(False)
+    assert (empty["pages"], empty["crops"], whole["pages"][0]) == ([], [], JPEG)
+    with Image.open(io.BytesIO(whole["crops"][2])) as crop:
+        assert np.array_equal(np.asarray(crop), pixels[:1, :2])
 
 
 # Lists that the caller names, in tars without a manifest

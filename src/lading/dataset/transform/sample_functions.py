@@ -31,7 +31,10 @@ from lading.storage.threads import Running
 
 __all__ = ["SampleFilter", "SampleMap", "of_batch"]
 
-_DECLARE = "Return one kind of value, or name the type of the column in Python: columns={{{name!r}: …}}."
+_DECLARE = (
+    "Return one kind of value, or name the type of the column in Python: columns={{{name!r}: …}}, such as "
+    "lading.features.Image() for images, Sequence(Image()) for lists of them."
+)
 
 Failed = dict[int, str]
 """Samples for which a function raised, by their number in the batch, and what it raised."""

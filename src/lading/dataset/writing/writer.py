@@ -209,8 +209,9 @@ class DatasetWriter:
 
         Columns of the `schema` take values as `ds[i]` gives them, or as `lading.features.encode` takes them: arrays,
         images, any value for JSON. A text for JSON is a JSON string; encoded JSON is given as bytes. In other columns a
-        list or dict becomes JSON, and an array becomes a `.npy` file. Bytes mean what their name means in a tar (image,
-        text, JSON, array), but never a number. Integers in a column with floats become floats. The first 1,000 samples
+        list of bytes or images becomes a list of bytes, any other list or dict JSON, and an array a `.npy` file. In a
+        list, a uint8 array of (height, width, 3) is an image. Bytes mean what their name means in a tar (image, text,
+        JSON, array), but never a number. Integers in a column with floats become floats. The first 1,000 samples
         decide the types, if the format has one schema: give `schema` if later samples have other types.
 
         `__key__` names the sample. In tars, samples without a key get a number. Rows are collected and written in
@@ -222,11 +223,12 @@ class DatasetWriter:
         try:  # not `errors_at`, which costs as much as most encoding
             row = self._encoders.row(sample)
         except LadingError as error:
+            if isinstance(error, UsageError) and error.column is not None:
+                error.advice = error.advice or "Write one kind of value, or name the types: schema=pa.schema([…])."
             raise error.at(row=self._part.num_rows + len(self._rows)) from None
         self._rows.append(row)
         self._row_bytes += sum(len(v) for v in row.values() if isinstance(v, (bytes, str)))
-        if self._given_schema is not None:
-            self._row_bytes += sum(_weight(v) for v in row.values() if isinstance(v, (list, dict)))
+        self._row_bytes += sum(_weight(v) for v in row.values() if isinstance(v, (list, dict)))
         if len(self._rows) >= _BUFFER_ROWS or self._row_bytes >= _BUFFER_BYTES:
             with self._dropping():
                 self._flush_rows()
