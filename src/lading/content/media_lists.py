@@ -110,11 +110,13 @@ def _is_member(member: str, of: str) -> bool:
 
 
 def refuse_taken_names(schema: pa.Schema) -> None:
-    """Raise Unrepresentable for a column that has a name of a member of a list; names the list."""
-    for field in schema:
-        taken = [name for name in schema.names if has_items(field.type) and _is_member(name, field.name)]
+    """Raise Unrepresentable for a column, or the member of another list, that has a name of a member of a list."""
+    lists = [field.name for field in schema if has_items(field.type)]
+    for of in lists:
+        names = [*schema.names, *(list_member(name) for name in lists if name != of)]
+        taken = [name for name in names if _is_member(name, of)]
         if taken:
-            raise Unrepresentable("a column has the name that a member of the list gets", column=field.name,
+            raise Unrepresentable("a column has the name that a member of the list gets", column=of,
                                   found=repr(taken[0])[:80],
                                   advice="Rename one of both with --rename OLD=NEW.")  # fmt: skip
 

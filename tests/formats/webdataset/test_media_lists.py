@@ -95,6 +95,13 @@ def test_a_column_with_the_name_of_a_member_is_refused(name: str, tmp_path: Path
     assert caught.value.column == "images"
 
 
+def test_a_list_whose_members_look_like_items_of_another_is_refused(tmp_path: Path) -> None:
+    lists = pa.array(BYTES, pa.list_(pa.binary()))
+    pq.write_table(pa.table({"im.1": lists, "im": lists}), tmp_path / "in.parquet")
+    with pytest.raises(Unrepresentable, match=r"column 'im': .*found 'im\.1\.json'"):
+        lading.convert(tmp_path / "in.parquet", tmp_path / "out", format="webdataset")
+
+
 @pytest.mark.parametrize("name, key", [("im/ages", "a"), ("images", "a.b")])
 def test_errors_of_members_name_the_column_of_the_list(name: str, key: str, tmp_path: Path) -> None:
     pq.write_table(pa.table({"__key__": [key], name: pa.array([[JPEG]]), "n": ["x"]}), tmp_path / "in.parquet")
