@@ -113,7 +113,7 @@ def test_numbers_and_arrays_of_numpy_are_numbers() -> None:
 @pytest.mark.parametrize(
     "value",
     [{1, 2}, b"bytes", {"a": object()}, {(1,): 2}, np.datetime64("2020-01-01"), np.array([1j]),
-     np.ma.masked_array([1, 2], [True, False])],
+     np.ma.masked_array([1, 2], [True, False]), np.longdouble(1)],
 )  # fmt: skip
 def test_values_that_json_lacks(value: Any) -> None:
     with pytest.raises(Unrepresentable, match="JSON cannot hold"):

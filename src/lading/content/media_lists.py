@@ -211,6 +211,9 @@ def folded(field: pa.Field, lists: pa.Array, items: Mapping[str, pa.Array], keys
             found = [_named(entry, structs=structs) for entry in entries]
             places = [-1 if name is None else numbers.get(name.lower(), -1) * rows + row for name in found]
             for name, place in zip(found, places, strict=True):
+                if name is not None and list_of_member(name.lower()) != field.name.lower():
+                    raise DataError("an item of a list has no member", expected=f"such as {field.name}.0.jpg",
+                                    found=f"{name!r:.80}", advice=_WITHOUT_LISTS)  # fmt: skip
                 if name is not None and (place < 0 or not valid[place]):
                     raise DataError("an item of a list has no member", expected="the member that the list names",
                                     found=f"{name!r:.80}")  # fmt: skip
@@ -218,8 +221,8 @@ def folded(field: pa.Field, lists: pa.Array, items: Mapping[str, pa.Array], keys
                 own = [name for number, name in enumerate(names) if valid[number * rows + row]]
                 raise DataError("a member is not in the list of items", expected=f"the members {', '.join(own)}",
                                 found=f"{text!r:.80}", advice=_WITHOUT_LISTS)  # fmt: skip
+            paths += map(_path, entries)
         at += places
-        paths += [entry.get("path") if isinstance(entry, dict) else None for entry in entries]
         there += [entry is not None for entry in entries]
     chosen = np.array(at, np.int64)
     data = whole.take(pa.array(chosen, mask=chosen < 0))
@@ -236,6 +239,14 @@ def _named(entry: Any, *, structs: bool) -> str | None:
         raise DataError("an item of a list has no member", expected="the name of a member", found=f"{named!r:.80}",
                         advice=_WITHOUT_LISTS)  # fmt: skip
     return named
+
+
+def _path(entry: Any) -> str | None:
+    path = entry.get("path") if isinstance(entry, dict) else None
+    if path is not None and not isinstance(path, str):
+        raise DataError("the path of an item is not a text", expected="a text, or null", found=f"{path!r:.80}",
+                        advice=_WITHOUT_LISTS)  # fmt: skip
+    return path
 
 
 def _in_order(members: list[str]) -> list[str]:

@@ -230,6 +230,12 @@ def test_shards_without_the_members_have_nulls(tmp_path: Path) -> None:
     assert found == [None, [PNG], [], [], [None]]
 
 
+def test_paths_that_are_no_texts_name_the_sample(tmp_path: Path) -> None:
+    tar = plain_tar(tmp_path, ("a.image.0.jpg", JPEG), ("a.image.json", b'[{"bytes": "image.0.jpg", "path": 5}]'))
+    with pytest.raises(DataError, match=r"sample 'a' column 'image': the path of an item is not a text.*found 5"):
+        lading.open(tar, lists=["image"])[0]
+
+
 def test_copies_of_plain_tars_take_lists_too(tmp_path: Path) -> None:
     lading.convert(plain_tar(tmp_path, *PLAIN), tmp_path / "copy", format="webdataset")
     with lading.open(tmp_path / "copy", lists=["image"]).with_decode(False) as dataset:
@@ -244,6 +250,7 @@ def test_copies_of_plain_tars_take_lists_too(tmp_path: Path) -> None:
         ([("image.0.jpg", b""), ("image.0.png", b"")], "not numbered 0, 1, 2 …"),
         ([("image.0.jpg", b""), ("image.json", b"[]")], "a member is not in the list of items"),
         ([("image.json", b'["image.0.jpg"]'), ("image.1.jpg", b"")], "no member"),
+        ([("image.json", b'["a cat"]')], "no member; expected such as image.0.jpg, found 'a cat'. .* leave out"),
     ],
 )
 def test_lists_that_do_not_fit_name_the_sample(members: list[tuple[str, bytes]], message: str, tmp_path: Path) -> None:
