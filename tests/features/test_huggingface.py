@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -361,15 +362,21 @@ def test_media_of_others_are_bytes_where_that_is_asked_for() -> None:
 
 
 @pytest.mark.parametrize("name", ["mds", "webdataset"])
-def test_a_format_without_structs_names_the_option_that_reads_media_as_bytes(name: str, tmp_path: Path) -> None:
-    with lading.writer(tmp_path / "saved", format="arrow", options={"layout": "huggingface"}) as writer:
+@pytest.mark.parametrize("source", ["arrow", "jsonl"])
+def test_a_format_without_structs_says_how_to_write_the_bytes_of_media(name: str, source: str, tmp_path: Path) -> None:
+    with lading.writer(
+        tmp_path / "in", format=source, options={"bytes": "base64"} if source == "jsonl" else {}
+    ) as writer:
         writer.write_batch(pa.table({"image": pa.array([{"bytes": b"GIF89a", "path": "a.gif"}], MEDIA)}))
     with pytest.raises(Unrepresentable) as refused:
-        lading.convert(tmp_path / "saved", tmp_path / "out", format=name)
-    assert refused.value.advice is not None
-    assert "--option media=bytes" in refused.value.advice
-    numbers = pa.struct([("bytes", pa.int64())])
-    assert media_advice(numbers) is None
+        lading.convert(tmp_path / "in", tmp_path / "out", format=name)
+    advised = re.search(r"ds(\.map\(.*?\}\))", refused.value.advice or "")
+    assert advised is not None
+    eval(f"ds{advised[1]}", {"ds": lading.open(tmp_path / "in")}).write(tmp_path / "out", format=name)
+    assert lading.open(tmp_path / "out").with_decode(False)[0]["image"] == b"GIF89a"
+    assert media_advice("x", pa.struct([("bytes", pa.int64())])) is None
+    video = pa.struct([("bytes", pa.binary()), ("path", pa.string()), ("size", pa.int64())])
+    assert "--option media=bytes" in (media_advice("x", video) or "")
 
 
 def _stored(values: list[Any], feature: Feature, kind: pa.DataType | None = None) -> pa.Array:

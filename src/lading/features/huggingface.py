@@ -695,8 +695,11 @@ def is_media(kind: pa.DataType) -> bool:
     return bool(pa.types.is_struct(kind) and {child.name for child in kind} == {"bytes", "path"})
 
 
-def media_advice(kind: pa.DataType) -> str | None:
+def media_advice(name: str, kind: pa.DataType) -> str | None:
     """Return the advice for a column of media that a format cannot hold: media with paths can be read as bytes."""
+    if is_media(kind):
+        made = f"lambda row: {{{name!r}: row[{name!r}]['bytes']}}, columns={{{name!r}: 'binary'}}"
+        return f"Write the bytes of media alone, in Python: ds.map({made})."
     if pa.types.is_struct(kind) and {"bytes", "path"} <= {child.name for child in kind}:
         return "Read the bytes of media alone with --option media=bytes."
     return None

@@ -127,7 +127,7 @@ def _encoding(column: pa.Field) -> str:
         return found
     raise Unrepresentable("MDS cannot hold the type of this column", column=column.name, found=kind,
                           expected="numbers, bools, text, bytes, images, arrays of one shape, lists, structs",
-                          advice=media_advice(kind))  # fmt: skip
+                          advice=media_advice(column.name, kind))  # fmt: skip
 
 
 def _plain_encoding(column: pa.Field, kind: pa.DataType, feature: Feature) -> str | None:

@@ -115,7 +115,7 @@ def encoder_of(field: pa.Field) -> Encoder:
     found = next((encode for test, encode in _ENCODERS if test(kind)), None)
     if found is None:
         raise Unrepresentable("neither bytes nor text hold the values of this column exactly", column=field.name,
-                              found=kind, advice=media_advice(kind))  # fmt: skip
+                              found=kind, advice=media_advice(field.name, kind))  # fmt: skip
     return found
 
 
