@@ -122,7 +122,9 @@ def test_salvage_tells_of_pictures_that_it_keeps_and_verify_names(tmp_path: Path
     expected = lading.verify(source, deep=True).findings
     assert len(expected) == 2
     result = lading.salvage(source, tmp_path / "out")
-    assert (result.ok, result.samples, result.findings) == (True, 10, expected)
+    assert (result.ok, result.samples, result.findings) == (
+        True, 10, [{name: value for name, value in finding.items() if name != "level"} for finding in expected]
+    )  # fmt: skip
     source.write_bytes(tar_of(*members, *((f"1{n:03d}.png", whole[:12]) for n in range(200)))[:-5000])
     found = lading.salvage(source, tmp_path / "more").findings
     assert len(found) == 100

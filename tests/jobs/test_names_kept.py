@@ -58,7 +58,7 @@ def test_samples_of_one_id_in_several_shards_stay_apart(
     assert given.count == 11
     lading.convert(twins, tmp_path / "out", format=fmt, **by_tasks(workers), verify=True)
     assert lading.digest(tmp_path / "out") == given
-    assert not lading.verify(tmp_path / "out").findings
+    assert lading.verify(tmp_path / "out").ok
     lading.convert(tmp_path / "out", tmp_path / "back", format="arrow")
     assert lading.digest(tmp_path / "back") == given
     salvage(tmp_path / "back", tmp_path / "saved")
@@ -164,7 +164,7 @@ def test_no_samples_taken_as_items_are_items(fmt: str, tmp_path: Path) -> None:
         assert (dataset.view, len(dataset)) == ("interleaved", 0)
         assert "sample_id" in dataset.schema.names
     assert lading.digest(tmp_path / "out").count == 0
-    assert not lading.verify(tmp_path / "out").findings
+    assert lading.verify(tmp_path / "out").ok
 
 
 @pytest.mark.soak

@@ -47,8 +47,8 @@ def findings(folder: Path, **opening: Any) -> list[tuple[object, ...]]:
 
 def test_nothing_is_wrong_with_what_energon_wrote(prepared: Path) -> None:
     found = lading.verify(prepared)
-    assert (found.findings, found.samples, found.checked) == ([], 20, ["indexes", "sidecars"])
-    assert lading.verify(str(prepared / "*.tar")).checked == ["sidecars"]
+    assert (found.findings, found.samples, found.checked) == ([], 20, ["indexes", "keys", "sidecars"])
+    assert lading.verify(str(prepared / "*.tar")).checked == ["keys", "sidecars"]
 
 
 @pytest.mark.parametrize("deep", [False, True])

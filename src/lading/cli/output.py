@@ -241,7 +241,7 @@ def finding_text(finding: Mapping[str, Any], mark: str, style: str) -> Iterator[
     """Return a finding, in the form of `LadingError.to_dict`, behind a mark."""
     from rich.text import Text
 
-    places = {name: value for name, value in finding.items() if name not in ("error", "message")}
+    places = {name: value for name, value in finding.items() if name not in ("error", "message", "level")}
     first, *rest = error_lines(LadingError(finding["message"], **places))
     yield Text.assemble((f"{mark} ", style), first, overflow="fold")
     yield from (Text(f"  {line}", "dim") for line in rest)

@@ -220,7 +220,7 @@ class ShardFile:
         view: how its rows are taken, as `samples` or as `interleaved` items; for `Format.check`.
         reported: `ShardReader.counts` after all rows were read, perhaps with those of neighbouring shards; for
             `Format.check`. None if they were not read, because the file matches its checksum: then only the files next
-            to it need a check.
+            to it, and the order of its rows by `index`, need a check.
         stored_schema: columns of its rows as the manifest keeps them; None if no manifest does.
         range_hasher: hashes values while a reader walks over headers, for a caller that hashes all bytes.
         by_index: whether batches may follow `index` and leave unread what it does not name; False for callers that

@@ -39,10 +39,12 @@ class CheckedShard:
 
     Attributes:
         errors: damage of its files, one error for each damaged sample.
+        more: number of further damaged samples.
         files: its files with extents in the manifest, if any file differs; empty if the extents cannot be read.
     """
 
     errors: Sequence[LadingError]
+    more: int = 0
     files: Sequence[FileExtents] = ()
 
 
@@ -53,7 +55,7 @@ def check_shard(kept: ShardTables, number: int, stores: Stores, most: int) -> Ch
         kept: the manifest's tables of shards.
         number: number of the shard.
         stores: which store serves which URL.
-        most: maximum of errors for samples; damaged files without one add one each.
+        most: maximum of errors for samples; damaged files without one add one each. A missing file is one error.
     """
     row = kept.shards.slice(number, 1).to_pylist()[0]
     if row["xxh3"] is None:
@@ -69,12 +71,16 @@ def check_shard(kept: ShardTables, number: int, stores: Stores, most: int) -> Ch
         return CheckedShard([*files.values(), error])
     keys = _keys(kept, number, np.concatenate([np.zeros(0, np.int64), *map(_rows_alone, extents)])[:most])
     found: list[LadingError] = []
+    more = 0
     for file in extents:
+        if file.info is None:
+            continue
         damaged = [_damaged(file, one, keys) for one in file.lost[: most - len(found)].tolist()]
         found += damaged
+        more += len(file.lost) - len(damaged)
         if damaged:
             files.pop(file.path, None)
-    return CheckedShard([*found, *files.values()], extents)
+    return CheckedShard([*found, *files.values()], more, extents)
 
 
 def _damaged(file: FileExtents, one: int, keys: Mapping[int, str]) -> LadingError:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import orjson
 
@@ -119,8 +119,8 @@ class Indexes:
         if dataset.listing.split_list is None:  # else others are of other splits, or are excluded
             self.findings.extend(_missing_shards(dataset, path, index))
 
-    def check_files(self, dataset: Shards, number: int, stores: Stores) -> set[str]:
-        """Compare the files of a shard with the sizes and hashes in indexes; return what was compared.
+    def check_files(self, dataset: Shards, number: int, stores: Stores, *, hashes: bool = True) -> set[str]:
+        """Compare the files of a shard with the sizes in indexes, and with the `hashes`; return what was compared.
 
         Raises:
             SidecarMismatch: one differs; names the file, and the index.
@@ -132,10 +132,10 @@ class Indexes:
             if shard is not None:
                 own = ListedFile(shard.path, shard.size_bytes, shard.hashes, needed=shard.path == path)
                 for file in (own, *shard.beside):
-                    checked |= _check_file(file, place, stores)
-        hashes = dataset.listing.table.column("hashes")[number].as_py()
-        if hashes and not self.own:  # a list of indexes
-            checked |= _check_file(ListedFile(path, None, orjson.loads(hashes), needed=True), "its index", stores)
+                    checked |= _check_file(file if hashes else replace(file, hashes={}), place, stores)
+        listed = dataset.listing.table.column("hashes")[number].as_py()
+        if listed and hashes and not self.own:  # a list of indexes
+            checked |= _check_file(ListedFile(path, None, orjson.loads(listed), needed=True), "its index", stores)
         return checked
 
     def check_counts(self, dataset: Shards, number: int, samples: int) -> Iterator[LadingError]:

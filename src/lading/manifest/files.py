@@ -350,6 +350,11 @@ class ShardTables:
         """Return the path of a shard's own file."""
         return f"{self.folder}/{self.shards['path'][shard].as_py()}"
 
+    @property
+    def has_checksums(self) -> bool:
+        """Whether any shard has a checksum."""
+        return bool(self.shards["xxh3"].null_count < len(self.shards))
+
     def index(self, shard: int) -> pa.Table | None:
         """Return the references of one shard, as its writer stored them; None if it stored none.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 
 from lading.errors import DataError, NotFound, StoreError
 from lading.formats.base import Finding, Level, ShardFile
@@ -11,6 +12,7 @@ from lading.formats.webdataset.header_walk import RETURNING, Pass
 from lading.formats.webdataset.index import read_idx, sidecar_path
 from lading.formats.webdataset.pieces import Pieces, in_pieces, pieces_by_headers, pieces_by_index
 from lading.formats.webdataset.reader import ReadOptions, open_reader
+from lading.formats.webdataset.samples import KEY
 from lading.formats.webdataset.walk import (
     CONCATENATED,
     LONE_END,
@@ -36,7 +38,7 @@ milliseconds."""
 
 
 def check_shard(file: ShardFile, options: ReadOptions, level: Level) -> Iterator[Finding]:
-    """Yield layout findings; or problems of the `.tar.idx` and of the end of the archive."""
+    """Yield layout findings; or problems of the `.tar.idx`, of the end of the archive, and of samples in pieces."""
     tar = open_tar(file, mmap=options.mmap, on_concatenated=options.on_concatenated)
     if level is Level.LAYOUT:
         yield from _check_layout(tar, options)
@@ -47,18 +49,24 @@ def check_shard(file: ShardFile, options: ReadOptions, level: Level) -> Iterator
     if NO_END in (file.reported or {}):
         yield from (Finding.of(error) for error in [find_open_end(tar)] if error is not None)
     if RETURNING in (file.reported or {}) and not options.regroup:
-        pieces = pieces_by_headers(tar, lower_case=options.lower_case)
-        if pieces is not None:
-            yield Finding.of(in_pieces(tar.path, pieces))
+        yield from _in_pieces(tar, pieces_by_headers(tar, lower_case=options.lower_case))
+    walked = file.index if file.reported is None and not options.regroup else None
+    if walked is not None and KEY in walked.column_names:
+        yield from _in_pieces(tar, pieces_by_index(walked))
     sidecar = find_sidecar(file, options)
     if sidecar is not None:
         yield Finding("", checked="sidecars")
         if file.reported is None or file.view != "samples":  # reading samples compares the sidecar
-            yield from _check_sidecar(file, options, sidecar)
+            yield from _check_sidecar(replace(file, index=None), options, sidecar)
     if LONE_END in (file.reported or {}):
         error = behind_end(tar)
         if error is not None:
             yield Finding.of(error)
+
+
+def _in_pieces(tar: TarFile, pieces: Pieces | None) -> Iterator[Finding]:
+    if pieces is not None:
+        yield Finding.of(in_pieces(tar.path, pieces))
 
 
 def find_sidecar(file: ShardFile, options: ReadOptions) -> str | None:
