@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from lading.jobs.merge import merge
     from lading.jobs.ray_sink import write_ray
     from lading.jobs.ray_source import to_ray
+    from lading.jobs.repair import repair
     from lading.jobs.salvage import salvage
     from lading.jobs.stats import dataset_stats as stats
     from lading.jobs.verify import verify
@@ -56,6 +57,7 @@ __all__ = [
     "mix",
     "open",
     "pack",
+    "repair",
     "salvage",
     "stats",
     "to_ray",
@@ -86,6 +88,7 @@ _HOMES = {
     "mix": ("lading.train.feed", "mix"),
     "open": ("lading.dataset.source.open", "open_dataset"),
     "pack": ("lading.train.packing", "pack"),
+    "repair": ("lading.jobs.repair", "repair"),
     "salvage": ("lading.jobs.salvage", "salvage"),
     "stats": ("lading.jobs.stats", "dataset_stats"),
     "to_ray": ("lading.jobs.ray_source", "to_ray"),

@@ -108,6 +108,9 @@ def _text(sources: Sequence[str], found: Info) -> Iterator[RenderableType]:
     of_source = " of the source, without the steps" if found.steps else ""
     rows.append(("size", format_bytes(found.size_bytes) + of_source))
     rows.append(("manifest", "lading's" if found.manifest else "none"))
+    if found.lost_samples is not None:
+        lost = f"{count(found.lost_samples, 'sample')}, before: see _lading/lost.jsonl"
+        rows.append(("lost", lost))
     rows += [("warning", f"{number:,} {visible(what)}") for what, number in found.counts.items()]
     if found.bad_shards:
         rows.append(("bad", f"{count(len(found.bad_shards), 'shard')}, not counted:"))

@@ -25,6 +25,7 @@ from lading.cli.merge import merge
 from lading.cli.options import CHOOSING, flag_aliases
 from lading.cli.output import MISUSE, command_line, prepare_streams
 from lading.cli.plan import plan
+from lading.cli.repair import repair
 from lading.cli.salvage import salvage
 from lading.cli.stats import stats
 from lading.cli.verify import verify
@@ -63,6 +64,7 @@ _WITHOUT_STEPS = {
     "doctor": _CONVERTED,
     "index": _CONVERTED,
     "salvage": "lading salvage SRC WHOLE && lading convert WHOLE DST {option} …",
+    "repair": "lading repair DIR && lading convert DIR DST {option} …",
     "merge": "lading merge FOLDER && lading convert FOLDER DST {option} …",
 }
 """The verbs that take whole files, and the commands that choose samples or columns for them."""
@@ -124,6 +126,7 @@ for _verb in (
     export,
     verify,
     salvage,
+    repair,
     doctor,
     digest,
     diff,

@@ -21,6 +21,7 @@ from lading.features.types import feature_of
 from lading.formats.base import Scan
 from lading.jobs.progress import OnProgress, Progress
 from lading.jobs.progress_bars import shown_progress
+from lading.manifest.values import LOST_COUNT
 
 __all__ = ["Info", "info"]
 
@@ -46,6 +47,8 @@ class Info:
         bad_shards: the shards that cannot be read: file and error. Their samples are not counted.
         steps: the steps behind which samples, rows and columns are. Shards and bytes are those of the source.
         schema_is_partial: whether the columns are those of the first shard, and other shards may hold more.
+        lost_samples: number of samples that a salvage or repair is known to have lost; None if there was no loss.
+            `_lading/lost.jsonl` lists the losses.
     """
 
     format: str
@@ -61,6 +64,7 @@ class Info:
     bad_shards: Sequence[Mapping[str, Any]] = ()
     steps: Sequence[str] = ()
     schema_is_partial: bool = False
+    lost_samples: int | None = None
 
 
 def info(
@@ -111,6 +115,7 @@ def info(
             dict(counts.modalities), dataset.manifest is not None, dict(dataset.counts),
             dataset.bad.listed(), [repr(step) for step in source.steps] if isinstance(source, Dataset) else [],
             dataset.whole.is_partial,
+            None if dataset.manifest is None else dataset.manifest.counts.get(LOST_COUNT),
         )  # fmt: skip
 
 

@@ -48,18 +48,16 @@ from lading.jobs.salvage_files import TemporaryFiles
 from lading.jobs.salvage_shard import SavedShard, find_view, save_shard, without_sidecar, wrong_sidecar
 from lading.jobs.salvage_sound import begin_sound, is_as_written, open_found, open_found_again, shard_reading
 from lading.jobs.salvage_source import FoundShards
-from lading.jobs.tasks import SHARD_BYTES
 from lading.limits import DEFAULT_LIMITS, Limits
 from lading.manifest.commit import check_destination, find_destination
+from lading.manifest.values import LOST_COUNT, LOST_NAME
 from lading.options import InterleavedOptions, ReadOptions, WorkerOptions, parse_shard_size
+from lading.pipeline.cutting import ONE_SHARD, Cut
 from lading.storage.fetch import earlier_errors
 from lading.storage.stores import Stores, resolve
 from lading.units import parse_bytes
 
-__all__ = ["LOST_NAME", "SalvageResult", "salvage"]
-
-LOST_NAME = "lost.jsonl"
-"""The list of what was lost, next to the manifest of what was saved."""
+__all__ = ["Losses", "SalvageResult", "Search", "options_alike", "salvage", "write_saved"]
 
 _MAX_ROWS = 16_384
 _MOST_SHOWN = 100
@@ -161,7 +159,7 @@ def salvage(  # noqa: PLR0913 - one argument a decision of the user; all but two
         split: split to save, as for `lading.open`.
         config: config to save, as for `lading.open`.
         view: `samples` or `interleaved`; by default the data tell.
-        shard_size: size of a shard on disk. By default 256 MB.
+        shard_size: size of a shard on disk. By default, each shard of the source becomes one.
         max_batch_bytes: most payload in memory at once.
         overwrite: replace the destination.
         source_options: options of the source's format.
@@ -190,7 +188,7 @@ def salvage(  # noqa: PLR0913 - one argument a decision of the user; all but two
     """
     began = time.perf_counter()
     max_bytes = parse_bytes(max_batch_bytes)
-    shard_bytes = SHARD_BYTES if shard_size is None else parse_shard_size(shard_size)
+    shard_bytes = None if shard_size is None else parse_shard_size(shard_size)
     sharing = WorkerOptions(workers=workers, executor=executor, address=address)
     stores = Stores.of(stores, storage_options) or Stores()
     read = ReadOptions(
@@ -207,15 +205,15 @@ def salvage(  # noqa: PLR0913 - one argument a decision of the user; all but two
         check_destination(store, path, overwrite=overwrite)
         with (
             TemporaryFiles(store, path) as files,
-            _Lost(files) as lost,
+            Losses(files) as lost,
             shown_progress("salvaging", on_progress, progress=progress) as report,
         ):
-            search = _Search(dataset, found, files, lost, stores, report)
+            search = Search(dataset, found, files, lost, stores, report)
             if view is None and found.manifest is None:
                 search.settle_view()
             target = get_format(format) if format is not None else found.format
             if target.name == found.format.name:
-                options = {**_alike(dataset), **(options or {})}
+                options = {**options_alike(dataset), **(options or {})}
             search.look(reading)
             saved = _saved(dataset, search.saved, lost)
             copying = target.name == found.format.name and dataset.view == "samples"
@@ -224,13 +222,14 @@ def salvage(  # noqa: PLR0913 - one argument a decision of the user; all but two
                 plan = make_plan(saved, target)
                 writer = DatasetWriter(
                     f"{os.fspath(destination)}/", format=target.name, view=dataset.view, schema=plan.schema,
-                    shard_size=shard_bytes,
+                    cut=ONE_SHARD if shard_bytes is None else Cut(shard_bytes),
                     overwrite=overwrite, options=bounded_options(target, options or {}, max_bytes), roles=plan.roles,
                     members=members, on_error=None, stores=stores,
                 )  # fmt: skip
                 with writer:
-                    _write(saved, plan.schema, writer, max_bytes, report)
+                    write_saved(saved, plan.schema, writer, max_bytes, report, divided=shard_bytes is None)
                     if lost.count:
+                        writer.counts[LOST_COUNT] += lost.samples
                         writer.add_file(LOST_NAME, lost.pieces())
                 summary = writer.close()
             return SalvageResult(
@@ -252,7 +251,7 @@ def _advising(source: AnyFormat, target: AnyFormat) -> Iterator[None]:
         raise
 
 
-class _Lost:
+class Losses:
     """The list of what was lost. The first entries are in memory, all of them in a temporary file.
 
     Attributes:
@@ -299,7 +298,7 @@ class _Lost:
             yield piece
 
 
-class _Search:
+class Search:
     """Searches every shard of a source, and notes which samples of it can be saved.
 
     Attributes:
@@ -313,7 +312,7 @@ class _Search:
         dataset: Shards,
         found: FoundShards,
         files: TemporaryFiles,
-        lost: _Lost,
+        lost: Losses,
         stores: Stores,
         on_progress: OnProgress | None,
     ) -> None:
@@ -347,15 +346,22 @@ class _Search:
         )  # fmt: skip
         with closing(found) as results:
             for number, told in enumerate(results):
-                saved = self._sound(number, told) or self._look_at(number)
-                saved = self._or_compressed_copy(number, saved) if saved.lost else saved
-                self._note(saved.findings)
-                self._account(number, saved)
-                # Errors are not kept in memory: a shard may have lost millions of rows.
-                self.saved.append(replace(saved, lost=(), findings=(), missing=()))
+                saved = self.save(number, told)
+                self.saved.append(saved)
                 samples += saved.samples
                 if self._on_progress is not None:
                     self._on_progress(Progress(number + 1, total, samples, 0))
+
+    def save(self, number: int, told: Mapping[str, Any]) -> SavedShard:
+        """Search a shard, unless another process found it sound; list its losses. They are not in the result.
+
+        Errors are not kept in memory: a shard may have lost millions of rows.
+        """
+        saved = self._sound(number, told) or self._look_at(number)
+        saved = self._or_compressed_copy(number, saved) if saved.lost else saved
+        self._note(saved.findings)
+        self._account(number, saved)
+        return replace(saved, lost=(), findings=(), missing=())
 
     def _sound(self, number: int, told: Mapping[str, Any]) -> SavedShard | None:
         """Return a shard that another process found sound; None for others, and if it cannot be opened now."""
@@ -473,7 +479,7 @@ def _left_to_search(shards: Iterable[int], _: OnRead) -> Iterator[dict[str, Any]
     return ({} for _ in shards)
 
 
-def _alike(dataset: Shards) -> Mapping[str, Any]:
+def options_alike(dataset: Shards) -> Mapping[str, Any]:
     """Return options of writing under which a copy is like the first sound shard of the source."""
     for number in range(min(len(dataset.listing), _LOOKED_AT)):
         with suppress_damage():
@@ -481,7 +487,7 @@ def _alike(dataset: Shards) -> Mapping[str, Any]:
     return {}
 
 
-def _saved(dataset: Shards, saved: Sequence[SavedShard], lost: _Lost) -> Shards:
+def _saved(dataset: Shards, saved: Sequence[SavedShard], lost: Losses) -> Shards:
     """Return the dataset with the sound samples of its shards in their place.
 
     Raises:
@@ -499,18 +505,22 @@ def _saved(dataset: Shards, saved: Sequence[SavedShard], lost: _Lost) -> Shards:
     return dataset
 
 
-def _write(
+def write_saved(
     dataset: Shards,
     schema: pa.Schema | None,
     writer: DatasetWriter,
     max_bytes: int,
     on_progress: OnProgress | None,
+    *,
+    divided: bool = True,
 ) -> None:
-    """Write all rows that can be saved."""
+    """Write all rows that can be saved; those of a shard into a shard of their own, if they are to be `divided`."""
     texts = {f.name for f in schema or () if is_text(f.type)}
     samples = payload = 0
     total = len(dataset.listing)
     for number in range(total):
+        if divided and number:
+            writer.end_part(ONE_SHARD)
         scan = Scan(schema=schema, max_rows=_MAX_ROWS, max_bytes=max_bytes, views=True, drifting=True)
         for batch in shard_batches(dataset, number, scan):
             if schema is not None:

@@ -38,6 +38,8 @@ __all__ = [
     "EXTENTS_NAME",
     "FOLDER",
     "INDEX_NAME",
+    "LOST_COUNT",
+    "LOST_NAME",
     "MANIFEST_NAME",
     "SHARDS_NAME",
     "SHARDS_SCHEMA",
@@ -64,6 +66,12 @@ FOLDER = "_lading"
 """Folder of lading's own files, next to the shards."""
 
 MANIFEST_NAME = "manifest.json"
+LOST_NAME = "lost.jsonl"
+"""List of what a salvage or a repair lost, in that folder."""
+
+LOST_COUNT = f"samples lost, listed in {FOLDER}/{LOST_NAME}"
+"""Name of the number of these samples in `Manifest.counts`."""
+
 SHARDS_NAME = "shards.arrow"
 INDEX_NAME = "index-{:06d}.arrow"
 EXTENTS_NAME = "extents-{:06d}.arrow"
