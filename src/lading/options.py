@@ -435,7 +435,7 @@ class WriteOptions:
     Attributes:
         format: Format to write. By default the extension of DST decides, such as .parquet (salvage: the format of SRC).
         options: Option of the format written, as listed by 'lading formats'.
-        shard_size: Size of a shard on disk. By default about 256MB.
+        shard_size: Size of a shard on disk. By default about 256MB (salvage: the shards of SRC).
         num_shards: Number of shards, in place of their size. Their numbers of samples differ by at most one.
         rows_per_shard: Samples of a shard, in place of its size.
         checksums: Keep checksums of samples and files, of files only, or none. verify and salvage use them.

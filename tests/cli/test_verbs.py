@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import shutil
 import tarfile
 from base64 import b64decode
 from collections.abc import Iterator
@@ -942,3 +943,21 @@ def test_export_says_which_rows_are_filtered(place: Path) -> None:
         [part.strip() for part in line.split(maxsplit=1)] for line in shown.splitlines()
     ]
     assert "warning" not in shown
+
+
+def test_repair_says_what_it_does_and_info_what_was_lost(place: Path) -> None:
+    run("convert", "docs", "out", "--to", "webdataset", "--rows-per-shard", "5")
+    shutil.copytree(place / "out", place / "copy")
+    first, second, *_ = sorted((place / "out").glob("*.tar"))
+    for shard in (first, second):
+        body = shard.read_bytes()
+        shard.write_bytes(body[:600] + bytes([body[600] ^ 1]) + body[601:])
+    (place / "copy" / second.name).unlink()
+    assert "  lading repair out" in run("verify", "out", status=1).stdout.splitlines()
+    planned = run("repair", "out", "--from", "copy", "--dry-run", status=1).stdout
+    assert "nothing is changed (--dry-run)" in planned
+    told = run_json("repair", "out", "--from", "copy", status=1)
+    assert (told["copied"], told["salvaged"], told["lost_samples"]) == ([first.name], [second.name], 1)
+    assert "nothing to repair in 3 shards" in run("repair", "out").stdout
+    assert "1 sample, before: see _lading/lost.jsonl" in run("info", "out").stdout
+    assert run_json("verify", "out", "--deep")["ok"]

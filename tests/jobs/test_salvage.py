@@ -1652,3 +1652,11 @@ def test_of_formats_that_count_their_samples_all_that_are_lost_are_counted(fmt: 
     assert result.samples + result.lost_samples == 120
     assert result.counted
     assert result.lost_tails == []
+
+
+def test_each_shard_of_the_source_becomes_one_shard(tmp_path: Path) -> None:
+    for name in "abc":
+        (tmp_path / f"{name}.tar").write_bytes(tar_of((f"{name}.txt", b"1"), (f"{name}2.txt", b"2")))
+    source = sorted(tmp_path.glob("*.tar"))
+    assert salvage(source, tmp_path / "out").shards == 3
+    assert salvage(source, tmp_path / "one", shard_size="1MB").shards == 1

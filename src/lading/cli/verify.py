@@ -117,6 +117,9 @@ def _text(found: VerifyResult, sources: list[str]) -> Iterator[RenderableType]:
         yield Text(f"not decoded: {visible(column)}: {visible(why)}", "yellow")
     problems = (finding for finding in found.findings if finding["level"] == "problem")
     if any(not _ANOTHER_FIX.search(str(finding.get("advice"))) for finding in problems):
+        if len(sources) == 1 and "checksums" in found.checked:
+            yield Text("to mend it in its place:")
+            yield Text(f"  {visible(shlex.join(['lading', 'repair', *sources]))}", "cyan", no_wrap=True)
         yield Text("to save the intact samples:")
         command = f"lading salvage {found.salvage or shlex.join(sources)} DST"
         yield Text(f"  {visible(command)}", "cyan", no_wrap=True)

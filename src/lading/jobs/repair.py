@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import posixpath
-import secrets
+import shutil
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
@@ -317,7 +317,10 @@ class _Repair:
                 new = native_path(f"{folder}/{name}")
                 with store_errors(info.path):
                     os.makedirs(os.path.dirname(new), exist_ok=True)
-                    os.link(native_path(info.path), new, follow_symlinks=False)
+                    try:
+                        os.link(native_path(info.path), new, follow_symlinks=False)
+                    except OSError:  # a file system without hard links
+                        shutil.copy2(native_path(info.path), new, follow_symlinks=False)
 
     def _write(
         self,
@@ -340,7 +343,7 @@ class _Repair:
         """
         old, store = self._found.manifest, self._store
         assert old is not None
-        token = "" if is_local(store) else f"-{secrets.token_hex(4)}"
+        token = "" if is_local(store) else f"-{self._token()}"
         finished = FinishedShards(store, folder, f"{mf.FOLDER}/repair{token}" if token else mf.FOLDER)
         options = options_alike(self._dataset) if kept else {}
         for number, row in enumerate(self._rows):
@@ -382,6 +385,13 @@ class _Repair:
         lists = (f"{mf.FOLDER}/{mf.MANIFEST_NAME}", f"{mf.FOLDER}/{mf.SHARDS_NAME}", ".huggingface.yaml")
         return {*names, *files, *lists}
 
+    def _token(self) -> str:
+        """Return a part of new names: a repair that is run again, because it was killed, writes the same names."""
+        total = Checksum()
+        for row in self._rows:
+            total.update(f"{row['path']} {row['size_bytes']} {row['xxh3']}\n".encode())
+        return total.hexdigest()[:8]
+
     def _index(self, number: int) -> pa.Table | None:
         """Return the index of a sound shard, made again if its file is damaged."""
         try:
@@ -406,7 +416,7 @@ class _Repair:
         assert saved.source is not None
         one.replacements = {0: saved.source}
         members = None
-        if dataset.view == "samples":
+        if not dataset.has_items:
             options, members = as_members(one, fmt, options)
         plan, options = make_plan(one, fmt), bounded_options(fmt, options, _MAX_BYTES)
         with DatasetWriter(
