@@ -53,7 +53,7 @@ def states(paths: list[Path]) -> list[tuple[int, int]]:
 
 
 @pytest.mark.parametrize("fmt", FORMATS)
-@pytest.mark.cases(6)
+@pytest.mark.cases(3)
 def test_a_damaged_shard_is_written_again_and_sound_ones_are_untouched(fmt: str, tmp_path: Path) -> None:
     out = written(tmp_path / "out", fmt)
     (out / "README.md").write_text("about these data")

@@ -369,7 +369,6 @@ class _Repair:
         files = {**finished.own_checksums, **file_checksums(store, folder, sidecars)}
         ledger = self._write_ledger(lost, folder)
         files |= {} if ledger is None else {_LOST: ledger}
-        changes_rows = bool(kept or dropped)
         counts = dict(old.counts)
         if lost.count:
             counts[mf.LOST_COUNT] = counts.get(mf.LOST_COUNT, 0) + lost.samples
@@ -377,7 +376,7 @@ class _Repair:
         manifest = replace(
             old, num_samples=sum(f.num_samples for f in total), num_shards=len(total), counts=counts, rank=None,
             size_bytes=sum(f.size_bytes + f.beside_bytes for f in total), files=files,
-            payload_bytes=sum(f.payload_bytes for f in total), digests={} if changes_rows else old.digests,
+            payload_bytes=sum(f.payload_bytes for f in total), digests={} if lost.count else old.digests,
             sidecars=tuple(name.removeprefix(f"{folder}/") for name in sidecars),
         )  # fmt: skip
         save_manifest(store, folder, manifest, shards)
