@@ -338,10 +338,10 @@ def test_an_index_of_samples_beside_a_shard_with_its_checksum_is_held_against_it
     out = written(tmp_path / "out", "webdataset")
     idx = Path(f"{sorted(out.glob('*.tar'))[1]}.idx")
     os.mkfifo(idx) if body is None else idx.write_bytes(body)
-    for deep in (False, True):
+    for deep, samples in ((False, 120), (True, 106)):  # the shard is read by its sidecar
         found = lading.verify(out, deep=deep)
         assert [finding["file"] for finding in found.findings] == [str(idx)]
-    assert found.samples == 120
+        assert found.samples == samples
 
 
 def test_a_right_index_of_samples_is_something_to_hold_shards_against(tmp_path: Path) -> None:

@@ -311,18 +311,28 @@ class _Shard:
     def _count_samples(self) -> None:
         """Count samples by the headers of the shard, or of a remote one by its index if there is one."""
         dataset, number = self._dataset, self._number
-        if self._depth is Depth.QUICK or dataset.is_remote(number):
+        walked = None if self._depth is Depth.QUICK or dataset.is_remote(number) else self._walk()
+        if walked is None:
             self.samples = dataset.counted_shard(number).num_samples()
         else:
-            with closing(dataset.view_of(dataset.source(number))) as walked:
-                self.samples = walked.num_samples()
-            dataset.count_read(number, self.samples)
+            self.samples = walked
+            dataset.count_read(number, walked)
         if self._depth > Depth.QUICK and not dataset.has_items:
             with suppress(DataError, StoreError):  # the comparison of the index file reports it
                 self._index = dataset.indexed(number).index
         if self._index is not None and KEY in self._index.column_names and len(self._index) == self.samples:
             self._keys.append(_key_hashes(self._index[KEY]))
         self._on_read(NO_DIGESTS, self.samples, self._size_bytes)
+
+    def _walk(self) -> int | None:
+        """Return the number of samples by the headers; None if a sidecar is wrong, which its check reports."""
+        try:
+            with closing(self._dataset.view_of(self._dataset.source(self._number))) as view:
+                return view.num_samples()
+        except LadingError as error:
+            if error.file in (None, self._path):
+                raise
+            return None
 
     def finish(self, indexes: Indexes, reported: Mapping[str, int] | None, broken: LadingError | None = None) -> None:
         """Check what reading the rows does not raise. Of a broken shard, only the files next to it are checked."""
