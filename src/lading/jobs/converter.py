@@ -115,7 +115,7 @@ class Converter:
     def copied(self, shards: range, writer: PartWriter, stretches: Sequence[Stretch | None] = ()) -> Iterator[Batch]:
         """Do what `copy` does; give each batch when it is written.
 
-        Raises CorruptShard behind the last batch if a local shard changed meanwhile.
+        Raises DatasetReplaced behind the last batch if a local shard changed meanwhile.
         """
         for batch in self.ready(shards, stretches):
             with batch.naming_files():

@@ -10,7 +10,7 @@ import pytest
 
 import lading
 from golden_cases import Golden
-from lading.errors import CorruptShard, DataError, UsageError
+from lading.errors import DataError, DatasetReplaced, UsageError
 
 
 @pytest.mark.parametrize("case", ["comp-none", "comp-zstd3", "text-json", "text-xsv-zstd"])
@@ -152,6 +152,6 @@ def test_a_shard_that_is_replaced_between_two_readings_is_an_error(tmp_path: Pat
     first = tmp_path / "in" / "shard.00000.mds"
     other = (tmp_path / "other" / first.name).rename(first)
     os.utime(other, ns=(0, 1))
-    with pytest.raises(CorruptShard, match=r"shard\.00000\.mds: the file was replaced since it was read first"):
+    with pytest.raises(DatasetReplaced, match=r"shard\.00000\.mds: the file was replaced or changed"):
         dataset[0]
     assert lading.open(tmp_path / "in")[0] == {"txt": "c"}

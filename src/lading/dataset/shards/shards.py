@@ -29,7 +29,7 @@ from lading.dataset.source.identity import SourceIdentity
 from lading.dataset.source.manifest_options import manifest_options, schema_as_read
 from lading.dataset.source.source import Listing
 from lading.dataset.steps.step import Step, names_behind
-from lading.errors import CorruptShard, LadingError, NotFound, SidecarMismatch
+from lading.errors import DatasetReplaced, LadingError, NotFound, SidecarMismatch
 from lading.features.items import INTERLEAVED_SCHEMA
 from lading.features.types import Feature
 from lading.formats.base import (
@@ -333,19 +333,18 @@ class Shards:
         return view
 
     def _refuse_replaced(self, shard: int, source: ShardFile) -> None:
-        """Raise CorruptShard if a shard was opened before, and its file is another one now, by its time or etag."""
+        """Raise DatasetReplaced if a shard was opened before, and its file is another one now, by its time or etag."""
         if source.info is None or not source.info.version or shard in self.replacements:
             return
         if self._versions is None:
             self._versions = np.zeros(len(self.listing), np.uint64)
         known, now = self._versions[shard], np.uint64(xxhash.xxh3_64_intdigest(source.info.version.encode()) | 1)
         if known and known != now:
-            raise CorruptShard("the file was replaced since it was read first", file=source.path,
-                               advice="Open the dataset again.")  # fmt: skip
+            raise _replaced(source.path)
         self._versions[shard] = now
 
     def refuse_changed(self, numbers: Iterable[int]) -> None:
-        """Raise CorruptShard if a local shard was replaced or changed since it was opened; others are left out.
+        """Raise DatasetReplaced if a local shard was replaced or changed since it was opened; others are left out.
 
         Stores compare the version with each request.
         """
@@ -794,15 +793,20 @@ def _listed_file(listing: Listing, shard: int, own: str | None, stores: Stores, 
             advice="The file was changed, damaged or replaced.",
         )  # fmt: skip
     if version and info.version != version:
-        raise CorruptShard("the file was replaced or changed since it was listed", file=path,
-                           expected=f"version {version}", found=f"version {info.version}",
-                           advice="Open the dataset again.")  # fmt: skip
+        raise _replaced(path)
     if info.size_bytes in POINTER_BYTES:
         refuse_pointer(bytes(store.get_ranges(path, [(0, info.size_bytes)])[0]), path)
     entry = listing.table.column("entry")[shard].as_py() or ""
     partition = listing.table.column("partition")[shard].as_py() or ""
     alone = bool(listing.table.column("alone")[shard].as_py())
     return ShardFile(store, path, info, entry=entry, partition=partition, alone=alone, limits=limits, stores=stores)
+
+
+def _replaced(path: str) -> DatasetReplaced:
+    return DatasetReplaced(
+        "the file was replaced or changed since the dataset was opened", file=path,
+        advice="Open the dataset again. Do not write to data that is being read: write new files.",
+    )  # fmt: skip
 
 
 def _check_count(listing: Listing, shard: int, found: int) -> None:
