@@ -273,12 +273,14 @@ def _merged(name: str, found: list[tuple[pa.Field, str]]) -> tuple[pa.Field, str
     for field, file in found[1:]:
         wider = _joined(merged, field)
         if wider is None:
+            nested = pa.types.is_nested(merged.type) or pa.types.is_nested(field.type)
+            as_text = f"Give the column one type, such as --type {shlex.quote(f'{name}=string')}."
             raise SchemaMismatch(
                 f"no type holds the values of both {first_file} and {file}",
                 column=name,
                 expected=f"{merged.type} ({first_file})",
                 found=f"{field.type} ({file})",
-                advice=f"Give the column one type, such as --type {shlex.quote(f'{name}=string')}.",
+                advice="Convert the files of each type to a dataset of their own." if nested else as_text,
             )
         kinds.setdefault(_spelled(field.type), f"{_spelled(field.type)} in {file}")
         merged = wider

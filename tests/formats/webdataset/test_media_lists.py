@@ -18,7 +18,7 @@ from PIL import Image
 import lading
 from lading.arrow import json_text
 from lading.content.media_lists import folded
-from lading.errors import DataError, LimitExceeded, Unrepresentable, UsageError
+from lading.errors import DataError, LimitExceeded, SchemaMismatch, Unrepresentable, UsageError
 from lading.storage.memory import MemoryStore
 from lading.storage.stores import Stores
 from tars import tar_of
@@ -136,8 +136,10 @@ def test_plain_tars_keep_their_columns(tmp_path: Path) -> None:
 
 def test_lists_that_would_make_the_index_nearly_empty_are_refused(tmp_path: Path) -> None:
     rows = [[b"x"]] * 5000 + [[b"x"] * 2000]
-    with pytest.raises(LimitExceeded, match=r"column 'images': .*tar_cells"):
-        lading.convert(source(tmp_path, pa.list_(pa.binary()), rows), tmp_path / "out", format="webdataset")
+    given = source(tmp_path, pa.list_(pa.binary()), rows)
+    with pytest.raises(LimitExceeded, match=r"column 'images': .*rows_per_shard=500\. .*tar_cells"):
+        lading.convert(given, tmp_path / "out", format="webdataset")
+    assert lading.convert(given, tmp_path / "out", format="webdataset", rows_per_shard=500).samples == len(rows)
 
 
 @pytest.mark.parametrize("fmt", ["parquet", "webdataset", "jsonl", "mds"])
@@ -234,6 +236,17 @@ def test_paths_that_are_no_texts_name_the_sample(tmp_path: Path) -> None:
     tar = plain_tar(tmp_path, ("a.image.0.jpg", JPEG), ("a.image.json", b'[{"bytes": "image.0.jpg", "path": 5}]'))
     with pytest.raises(DataError, match=r"sample 'a' column 'image': the path of an item is not a text.*found 5"):
         lading.open(tar, lists=["image"])[0]
+
+
+def test_shards_with_and_without_paths_are_refused_with_advice(tmp_path: Path) -> None:
+    folder = tmp_path / "two"
+    folder.mkdir()
+    listed = b'[{"bytes": "image.0.jpg", "path": "x"}]'
+    plain_tar(folder, ("a.image.0.jpg", JPEG), ("a.image.json", listed), name="0.tar")
+    plain_tar(folder, ("b.image.0.jpg", JPEG), name="1.tar")
+    with pytest.raises(SchemaMismatch, match=r"column 'image': .*Convert the files of each type") as caught:
+        lading.convert(folder, tmp_path / "out", format="parquet", lists=["image"])
+    assert "string" not in (caught.value.advice or "")
 
 
 def test_copies_of_plain_tars_take_lists_too(tmp_path: Path) -> None:

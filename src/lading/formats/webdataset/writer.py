@@ -209,7 +209,7 @@ class WebdatasetWriter(MemberWriter):
                     "tar_cells", "the lists of this shard are too long, or differ too much, for one index",
                     file=self._sink.path, column=self._longest_list(),
                     found=f"{samples} samples, {fields} fields, {self._members_made} values",
-                    advice="Write smaller shards: --shard-size 100MB.",
+                    advice=f"Write fewer samples a shard: --rows-per-shard {max(1, samples // 10)}.",
                 )  # fmt: skip
         return made
 
