@@ -670,6 +670,15 @@ def test_an_option_may_be_of_one_side_of_a_diff(place: Path) -> None:
     assert "twice" in run("diff", "a.csv", "b.parquet", *twice, status=2).stderr
 
 
+def test_lists_are_of_the_side_that_has_them(place: Path) -> None:
+    write_tar(place / "a.tar", {"a.image.0.jpg": b"jpeg"})
+    run("convert", "a.tar", "b", "--to", "parquet", "--lists", "image")
+    for sides in (("a.tar", "b"), ("b", "a.tar"), ("a.tar", "a.tar")):
+        assert run("diff", *sides, "--lists", "image").stdout.startswith("equal")
+    assert "lists" in run("diff", "b", "b", "--lists", "image", status=2).stderr
+    assert "--lists" not in run("salvage", "--help").stdout
+
+
 def test_a_difference_is_named_by_key_and_field(place: Path) -> None:
     write_tar(place / "one.tar", {"a.txt": b"same", "b.txt": b"one", "b.cls": b"1"})
     write_tar(place / "other.tar", {"a.txt": b"same", "b.txt": b"other", "b.cls": b"1"})

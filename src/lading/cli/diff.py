@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -10,7 +10,7 @@ import typer
 from lading.cli.options import CHOOSING, READING, Debug, Json, Values, takes
 from lading.cli.output import Output
 from lading.cli.progress import watching
-from lading.cli.source import open_chosen
+from lading.cli.source import open_chosen, open_sources
 from lading.cli.text import columns, count, facts, visible
 
 if TYPE_CHECKING:
@@ -49,19 +49,31 @@ def diff(  # noqa: PLR0913 - one parameter an option: the signature is the comma
     """Compare the content of two datasets of any formats.
 
     The exit status is 0 if the contents are equal, 1 if not. Reading options
-    apply to both datasets, --option-a and --option-b to one of them.
+    apply to both datasets, --option-a and --option-b to one of them, and
+    --lists to tars alone.
 
     Example: lading diff mint/ out/
     """
     with Output(as_json=as_json, debug=debug) as out:
         from lading.jobs import diff as job
 
-        a, b = ([one], option_a), ([other], option_b)
-        left, right = (open_chosen(source, reading(more), choosing()) for source, more in (a, b))
+        sides = [([one], reading(option_a)), ([other], reading(option_b))]
+        without = [read for source, read in sides if read.get("lists") and not _has_lists(source, read)]
+        for read in without if len(without) < len(sides) else ():
+            del read["lists"]
+        left, right = (open_chosen(source, read, choosing()) for source, read in sides)
         with left, right, watching(out.err, "comparing") as report:
             found = job.diff(left, right, any_order=any_order, max_differences=number, on_progress=report)
         out.status = 0 if found.equal else 1
         out.show(asdict(found), _text(one, other, found, any_order=any_order))
+
+
+def _has_lists(source: list[str], read: dict[str, Any]) -> bool:
+    """Return whether the format of a dataset has the option `lists`."""
+    from lading.formats.registry import get_format
+
+    with open_sources(source, {**read, "lists": ()}) as dataset:
+        return "lists" in {option.name for option in fields(get_format(dataset.format).info.read_options)}
 
 
 def _text(one: str, other: str, found: DiffResult, *, any_order: bool) -> Iterator[RenderableType]:

@@ -23,11 +23,12 @@ if TYPE_CHECKING:
 
 __all__ = ["salvage"]
 
+_READING = replace(CHECKING, without=(*CHECKING.without, "lists"))
 _SHOWN = 20
 _TAILS_SHOWN = 3
 
 
-@takes(replace(WRITING, only=("format", "options", "shard_size", "overwrite"), optional=True), CHECKING, SHARING)
+@takes(replace(WRITING, only=("format", "options", "shard_size", "overwrite"), optional=True), _READING, SHARING)
 def salvage(
     *,
     sources: Sources,
@@ -51,9 +52,8 @@ def salvage(
         from lading.jobs import salvage as job
 
         read = reading()
-        for name, flag in (("schema_overrides", "--type"), ("lists", "--lists")):
-            if read.pop(name, None):
-                raise UsageError("a salvage keeps columns as they are", found=flag, advice="Convert what was saved.")
+        if read.pop("schema_overrides", None):
+            raise UsageError("a salvage keeps columns as they are", found="--type", advice="Convert what was saved.")
         renamed = {"format": "source_format", "options": "source_options"}
         with watching(out.err, "salvaging") as report:
             saved = job.salvage(
