@@ -26,7 +26,7 @@ PAGES = [Path(__file__).parent / "cli.md", *sorted((Path(__file__).parent / "for
 COMMANDS: dict[str, Any] = get_command(app).commands  # type: ignore[attr-defined] # a group has commands
 OUTPUT = ("--json", "--debug")
 GROUPS = {"reading": READING, "choosing": CHOOSING, "writing": WRITING}
-UNNEEDED = {"--on-bad-shard"}
+UNNEEDED = {"--lists", "--on-bad-shard"}
 """Options of a group that `verify` and `salvage` do not take: they report bad shards by themselves."""
 REPLACED = {"plan": {"--shuffle", "--seed"}}
 """Options of a group for which a command has an option of its own with the same name."""
