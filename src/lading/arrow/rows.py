@@ -373,7 +373,9 @@ def rows_to_batch(rows: Sequence[Mapping[str, Any]], encoders: Encoders) -> pa.R
             array = _array(name, values) if name not in known else _array_of(known[name].type, name, values)
         except LadingError:
             raise
-        except (UnicodeEncodeError, OverflowError):
+        except (UnicodeEncodeError, OverflowError) as error:
+            if name in known and isinstance(error, OverflowError):
+                raise _refused(known[name].type, name, values) from None
             raise _misfit(name, values) from None
         except _REFUSED:
             raise _refused(known[name].type if name in known else None, name, values) from None
@@ -410,7 +412,10 @@ def _refused(kind: pa.DataType | None, name: str, values: list[Any]) -> Unrepres
         try:
             _array(name, [value]) if kind is None else _array_of(kind, name, [value])
         except OverflowError:
-            return _misfit(name, values)
+            if kind is None:
+                return _misfit(name, values)
+            return Unrepresentable(f"a value that {kind} cannot hold", row=row, column=name, found=f"{value!r:.80}",
+                                   advice="Give the column another type.")  # fmt: skip
         except _REFUSED as error:
             return Unrepresentable(f"a value that {type_name} cannot hold", row=row, column=name,
                                    found=f"{value!r:.80} ({error})")  # fmt: skip

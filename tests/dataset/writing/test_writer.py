@@ -60,8 +60,8 @@ def table(count: int, size: int = 100, first: int = 0) -> pa.Table:
     return pa.table({"__key__": keys, "bin": pa.array([k.encode() * (size // 6) for k in keys], pa.large_binary())})
 
 
-def written(folder: Path, fmt: str, samples: list[dict[str, Any]]) -> None:
-    with lading.writer(folder, format=fmt) as writer:
+def written(folder: Path, fmt: str, samples: list[dict[str, Any]], **options: Any) -> None:
+    with lading.writer(folder, format=fmt, **options) as writer:
         for sample in samples:
             writer.write(sample)
 
@@ -398,6 +398,12 @@ def test_values_that_go_together(tmp_path: Path, values: list[Any], expected: li
 def test_values_without_a_schema_that_nothing_holds(tmp_path: Path, values: list[Any], says: str) -> None:
     with pytest.raises(Unrepresentable, match=says):
         written(tmp_path / "out", "parquet", [{"x": value} for value in values])
+
+
+def test_a_number_that_the_asked_type_cannot_hold_is_named_with_the_type(tmp_path: Path) -> None:
+    says = r"row 1 column 'x': a value that int64 cannot hold; found 9223372036854775808\. Give .* another type"
+    with pytest.raises(Unrepresentable, match=says):
+        written(tmp_path / "out", "mds", [{"x": 1}, {"x": 1 << 63}], options={"columns": {"x": "int64"}})
 
 
 @pytest.mark.parametrize("sample", [{1: b"x"}, {None: b"x"}, {"\ud800": "x"}, [1], "text", None])
