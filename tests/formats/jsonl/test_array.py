@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
+import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -130,13 +133,73 @@ def test_an_object_with_the_rows_under_a_key_is_refused_with_a_command_that_help
         path = tmp_path / "my data.json"
         path.write_text(json.dumps(document, indent=indent))
         for look in (lading.info, lading.digest, lading.verify):
-            with pytest.raises(DataError, match=r"one JSON object.*rows under 'all images'.*jq -c") as caught:
+            with pytest.raises(
+                DataError, match=r"one JSON object.*lists of rows 'all images' \(2\)\. .*jq -c"
+            ) as caught:
                 look(path)
         assert not isinstance(caught.value, CorruptShard)
         assert f"jq -c '.[\"all images\"][]' '{path}' > '{tmp_path}/my data.jsonl'" in (caught.value.advice or "")
     path.write_text('{\n "a": 1\n}\n')
     with pytest.raises(DataError, match=r"found an object over several lines.*jq -c \. "):
         lading.info(path)
+
+
+_COCO = {
+    "info": {"year": 2017}, "licenses": [{"id": 1}], "images": [{"id": 7, "file_name": "7.jpg"}, {"id": 8}],
+    "annotations": [{"id": n, "image_id": 7} for n in range(3)], "categories": [{"id": 1}],
+}  # fmt: skip
+
+
+_ONE_OBJECT = pytest.mark.parametrize("document, found, commands", [
+    (_COCO, "layout of COCO.*'licenses' (1), 'images' (2), 'annotations' (3), 'categories' (1)",
+     {"t.jsonl": _COCO["annotations"],
+      "metadata.jsonl": [{"id": 7, "file_name": "7.jpg", "annotations": _COCO["annotations"]},
+                         {"id": 8, "annotations": []}]}),
+    ({'a,": [': [{"x": "},{"}], "b\u00e9": [{"y": {"z": [{}]}}, {}]}, "'a,\": [' (1), 'b\u00e9' (2)",
+     {"t.jsonl": [{"y": {"z": [{}]}}, {}]}),
+    ({f"v_{n}": {"n": n} for n in range(101)}, "an object of 101 objects, keyed by 'v_0', 'v_1'",
+     {"t.jsonl": [{"_key": f"v_{n}", "n": n} for n in range(101)]}),
+    ({f"v_{n}": "text" for n in range(101)}, "an object of 101 texts, keyed by 'v_0'",
+     {"t.jsonl": [{"key": f"v_{n}", "value": "text"} for n in range(101)]}),
+])  # fmt: skip
+
+
+@pytest.mark.cases(4)
+@_ONE_OBJECT
+def test_one_object_is_told_with_what_it_holds(document: Any, found: str, commands: dict[str, Any]) -> None:
+    with pytest.raises(DataError, match=".*".join(map(re.escape, found.split(".*")))) as caught:
+        reader(json.dumps(document).encode()).schema()
+    assert all(f" t.json > {target}" in (caught.value.advice or "") for target in commands)
+
+
+def test_few_members_of_one_kind_are_a_row() -> None:
+    assert reader(json.dumps({f"v_{n}": {"n": n} for n in range(20)}).encode()).num_rows() == 1
+
+
+@pytest.mark.soak
+@pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")
+@_ONE_OBJECT
+def test_commands_that_make_rows_of_one_object_do(
+    document: Any, found: str, commands: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("t.json").write_text(json.dumps(document))
+    with pytest.raises(DataError) as caught:
+        lading.info("t.json")
+    advice = caught.value.advice or ""
+    for target, expected in commands.items():
+        [command] = [text for text in re.findall(r"jq -c '[^']*' t\.json > \S+", advice) if text.endswith(f" {target}")]
+        subprocess.run(command, shell=True, check=True)
+        assert [json.loads(line) for line in Path(target).read_text().splitlines()] == expected
+
+
+def test_one_object_that_is_longer_than_a_line_may_be_is_named_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(text_lines, "_READ_BYTES", 4096)
+    data = json.dumps({"info": {}, "licenses": [], "images": [{"id": n} for n in range(9000)]}).encode()
+    with pytest.raises(DataError, match=r"layout of COCO.*'images' \(at least \d,\d+\)"):
+        reader(data, limits=Limits(line_bytes=50_000)).schema()
+    with pytest.raises(LimitExceeded, match="line 1 is too long"):
+        reader(json.dumps({"a": "x" * 90_000}).encode(), limits=Limits(line_bytes=50_000)).schema()
 
 
 @pytest.mark.soak

@@ -12,7 +12,7 @@ Source: RFC 8259.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from lading.formats.text_lines import BOM, Block, blocks_of
 from lading.limits import Limits
 
-__all__ = ["array_blocks", "begins_array", "elements"]
+__all__ = ["Scanner", "array_blocks", "begins_array", "elements"]
 
 _BLANK = b" \t\r\n"
 _BEGIN = re.compile(rb"(?:%s)?[ \t\r\n]*\[" % BOM)
@@ -36,8 +36,8 @@ def begins_array(text: bytes) -> bool:
     return _BEGIN.match(text) is not None
 
 
-class _Scanner:
-    """Finds the commas between elements, in one piece after another.
+class Scanner:
+    """Finds strings and nesting depth, in one piece after another.
 
     Attributes:
         depth: nesting depth at the end of the last piece; inside a string it is at least 1.
@@ -49,8 +49,12 @@ class _Scanner:
 
     def commas(self, piece: bytes) -> NDArray[np.int64]:
         """Return the places of the commas at depth 1 in the next piece."""
+        return self.places(piece, [(",", 1)])[0]
+
+    def places(self, piece: bytes, wanted: Sequence[tuple[str, int]]) -> list[NDArray[np.int64]]:
+        """Return the places of these signs at these depths, outside strings, in the next piece."""
         if not piece:
-            return np.zeros(0, np.int64)
+            return [np.zeros(0, np.int64) for _ in wanted]
         text = b" " + piece[1:] if self._escaped else piece
         if b"\\" in text:
             text = _ESCAPED.sub(b"  ", text)
@@ -60,7 +64,7 @@ class _Scanner:
         depth = np.cumsum(np.where(inside, 0, _STEPS[codes]), dtype=np.int32)
         depth += self.depth
         self._inside, self.depth = bool(inside[-1]), int(depth[-1])
-        return np.flatnonzero((codes == ord(",")) & ~inside & (depth == 1))
+        return [np.flatnonzero((codes == ord(sign)) & ~inside & (depth == at)) for sign, at in wanted]
 
 
 def array_blocks(pieces: Iterator[bytes], path: str, limits: Limits) -> Iterator[Block]:
@@ -71,7 +75,7 @@ def array_blocks(pieces: Iterator[bytes], path: str, limits: Limits) -> Iterator
     Raises:
         LimitExceeded: an element that spans pieces is longer than `line_bytes`.
     """
-    scanner = _Scanner(0)
+    scanner = Scanner(0)
 
     def ends_of(piece: bytes) -> tuple[int, int]:
         found = scanner.commas(piece)
@@ -96,7 +100,7 @@ def array_blocks(pieces: Iterator[bytes], path: str, limits: Limits) -> Iterator
 def elements(block: Block) -> tuple[list[bytes], NDArray[np.int64], NDArray[np.int64]]:
     """Return the elements in some bytes of an array; where each begins in the file, and its line, counted from 1."""
     data = block.data
-    stops = np.append(_Scanner(1).commas(data), len(data)).tolist()
+    stops = np.append(Scanner(1).commas(data), len(data)).tolist()
     texts, places, at = [], [], 0
     for number, stop in enumerate(stops):
         text = data[at:stop].lstrip(_BLANK)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 from collections import Counter
@@ -25,6 +24,7 @@ from lading.errors import (
     DataError,
     DuplicateField,
     LadingError,
+    LimitExceeded,
     SchemaMismatch,
     UsageError,
     errors_at,
@@ -35,6 +35,7 @@ from lading.features.stored_values import rows_schema
 from lading.formats.base import DEFAULT_SCAN, Recovered, Scan, ShardReader
 from lading.formats.jsonl.array import array_blocks, begins_array, elements
 from lading.formats.jsonl.base64_values import from_base64, holds_base64
+from lading.formats.jsonl.one_object import Members, is_rows, members_of, one_object_error
 from lading.formats.stored_types import StoredTypes
 from lading.formats.text_lines import (
     BOM,
@@ -70,7 +71,6 @@ _ESCAPED = re.compile(rb'\\["\\]')
 _INDEX_SCHEMA = pa.schema([(name, pa.int64()) for name in ("first_line", "first_row", "num_rows", "offset", "length")])
 _SCHEMA_KEY, _ARRAY_KEY = b"lading.jsonl.schema", b"lading.jsonl.array"
 _NO_OBJECT = "no JSON object"
-_ROWS_UNDER_KEY = re.compile(rb'"((?:[^"\\]|\\.)*)"\s*:\s*\[\s*\{')
 
 
 def is_json_name(path: str) -> bool:
@@ -479,8 +479,28 @@ class JsonlReader(ShardReader):
             if len(first) > _MOST_BLANK or first.strip(_BLANK + b"\n" + BOM):
                 break
         self._is_array = begins_array(first)
-        blocks = array_blocks if self._is_array else line_blocks
-        return blocks(chain([first], pieces) if first else pieces, self._file.path, self._file.source.limits)
+        limits, rest = self._file.source.limits, chain([first], pieces) if first else pieces
+        if self._is_array:
+            return array_blocks(rest, self._file.path, limits)
+        blocks = line_blocks(rest, self._file.path, limits)
+        return self._unless_one_object(blocks) if is_json_name(self._file.path) else blocks
+
+    def _unless_one_object(self, blocks: Iterator[Block]) -> Iterator[Block]:
+        """Yield blocks. Raises DataError where the first line is too long since all rows are in its object."""
+        block = None
+        try:
+            for block in blocks:
+                yield block
+        except LimitExceeded:
+            members = self._members(None) if block is None else None
+            if members is not None and is_rows(members):
+                raise one_object_error(members, self._file.path, _other_name(self._file.path)) from None
+            raise
+
+    def _members(self, text: bytes | None) -> Members:
+        """Return the members of the object that a text is; without a text, that the file begins with."""
+        pieces = self._file.pieces() if text is None else [text]
+        return members_of(pieces, self._file.source.limits.line_bytes)
 
     def _no_end(self, offset: int) -> CorruptShard:
         return CorruptShard(
@@ -489,30 +509,21 @@ class JsonlReader(ShardReader):
         )  # fmt: skip
 
     def _refuse_one_object(self, block: Block, lines: _Lines) -> None:
-        """Raise DataError for a `.json` file that is one object over several lines, or one with the rows under a key.
+        """Raise DataError for a `.json` file that is one object over several lines, or one with the rows inside.
 
-        An object in one line is a row, unless it holds a list of objects.
+        An object in one line is a row, unless it holds a list of objects, or very many members of one kind.
         """
         path = self._file.path
         if self._is_array or block.line > 1 or not lines.texts or not is_json_name(path):
             return
         size = 0 if self._file.entry.wrap else self._file.entry.size_bytes
         is_alone = len(lines.texts) == 1 and (not block.whole or block.offset + len(block.data) == size)
-        under = _ROWS_UNDER_KEY.search(block.data) if is_alone else None
-        if under is None:
+        members = self._members(block.data) if is_alone else None
+        if members is None or not is_rows(members):
             with suppress(DataError):
                 self._value(lines, 0)
                 return
-            under = _ROWS_UNDER_KEY.search(block.data)
-        key = "" if under is None else under[1].decode(errors="replace")
-        target = _other_name(path)
-        rows = f".[{json.dumps(key)}][]" if under is not None else "."
-        raise DataError(
-            "the file is one JSON object, not rows", file=path, expected="an array of objects, or an object a line",
-            found="an object over several lines" if under is None else f"an object with the rows under {key!r}",
-            advice="If the object is one row, name the file .jsonl. If not, write the rows alone: "
-            f"jq -c {shlex.quote(rows)} {shlex.quote(path)} > {target}",
-        )  # fmt: skip
+        raise one_object_error(members or self._members(None), path, _other_name(path))
 
     def _lines(self, block: Block) -> _Lines:
         """Return the lines of a block that are not blank, or the elements of an array."""
