@@ -16,7 +16,7 @@ import pytest
 
 import lading
 from lading.arrow.references import is_ref
-from lading.errors import BadReference, StoreError, UsageError
+from lading.errors import BadReference, CorruptShard, StoreError, UsageError
 from lading.features.items import INTERLEAVED_SCHEMA
 from lading.storage.base import FileInfo
 from lading.storage.memory import MemoryStore
@@ -89,7 +89,7 @@ def test_lazy_rows_are_references_and_nothing_is_read_before_they_are_asked_for(
         [batch] = dataset.batches(lazy=True)
         assert is_ref(batch.schema.field("binary_content").type)
         os.truncate(folder / "sub" / "p.tar", 100)
-        with pytest.raises(BadReference):
+        with pytest.raises(CorruptShard, match="replaced"):
             dataset.materialise(batch)
 
 
