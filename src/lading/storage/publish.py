@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import replace as changed
 from datetime import UTC, datetime
 from functools import partial
@@ -102,8 +102,10 @@ def publish_list(store: CopyingStore, files: Sequence[Finished], target: str, *,
     there = {path: info for path, info in there.items() if path not in old}
     store.copy_all(_missing(store, [each for each in files if not each.target.endswith(_MANIFEST)], there))
     _for_all(store, store.delete, [path for path in there if path not in ours and path not in markers])
-    store.copy_all(_missing(store, [each for each in files if each.target.endswith(_MANIFEST)], there))
-    _for_all(store, store.delete, markers)
+    manifests = [each for each in files if each.target.endswith(_MANIFEST)]
+    store.copy_all(_missing(store, manifests, there))
+    with suppress(StoreError) if manifests else nullcontext():  # a marker next to a manifest says nothing
+        _for_all(store, store.delete, markers)
 
 
 def _mark(store: Store, folder: str, paths: Iterable[str], there: Mapping[str, FileInfo]) -> list[str]:

@@ -65,7 +65,6 @@ from lading.manifest import values as mf
 from lading.manifest.files import load_manifest
 from lading.manifest.values import Manifest
 from lading.options import InterleavedOptions, OnBadShard, OnError, ReadOptions
-from lading.storage.concurrent import is_remote
 from lading.storage.fetch import Fetcher
 from lading.storage.store_options import with_cache
 from lading.storage.stores import Stores, is_local, resolve, without_query
@@ -326,7 +325,7 @@ def _with_local_versions(listing: Listing, stores: Stores) -> Listing:
         return listing
     versions = []
     for store, path in (resolve(path, stores) for path in listing.table["path"].to_pylist()):
-        if is_remote(store):
+        if not is_local(store):
             return listing
         versions.append("")
         with suppress(StoreError):  # one that is missing is an error when it is opened
