@@ -319,9 +319,11 @@ def _errors(path: str) -> Iterator[None]:
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    """Yield the errors behind an error."""
-    while (cause := error.__cause__ or error.__context__) is not None:
+    """Yield the errors behind an error, each once: one that is raised again may stand behind itself."""
+    seen = {id(error)}
+    while (cause := error.__cause__ or error.__context__) is not None and id(cause) not in seen:
         yield cause
+        seen.add(id(cause))
         error = cause
 
 
