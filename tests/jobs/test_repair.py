@@ -16,7 +16,7 @@ import pytest
 import lading
 from lading.errors import DataError, UsageError
 from lading.storage.base import write_file
-from lading.storage.memory import MemoryStore
+from lading.storage.memory import MemorySink, MemoryStore
 from lading.storage.stores import Stores
 from tars import tar_of
 
@@ -159,6 +159,53 @@ def test_on_a_store_mended_shards_have_new_names() -> None:
     assert path in before - after
     assert lading.verify("box://data", stores=stores, deep=True).findings == []
     assert not lading.repair("box://data", stores=stores).changes
+
+
+class _Died(BaseException):
+    pass
+
+
+class _Dying(MemoryStore):
+    """A store whose process dies before a change of a file."""
+
+    left = 1000
+
+    def put_stream(self, path: str) -> MemorySink:
+        self._change()
+        return super().put_stream(path)
+
+    def delete(self, path: str) -> None:
+        self._change()
+        super().delete(path)
+
+    def _change(self) -> None:
+        self.left -= 1
+        if self.left < 0:
+            raise _Died
+
+
+@pytest.mark.parametrize("moment", range(20))
+def test_a_repair_of_a_store_that_dies_at_any_change_is_ended_by_the_next(moment: int) -> None:
+    store = _Dying()
+    stores = Stores({"box://": store})
+    with lading.writer("box://data", format="mds", rows_per_shard=30, stores=stores) as writer:
+        writer.write_batch(pa.table({"txt": [f"text {n} " * 50 for n in range(120)]}))
+    path = sorted(info.path for info in store.walk("box://data") if info.path.endswith(".mds"))[1]
+    body = bytes(store.get_ranges(path, [(0, store.head(path).size_bytes)])[0])
+    write_file(store, path, [body[:900] + bytes([body[900] ^ 1]) + body[901:]])
+    store.left = moment
+    try:
+        lading.repair("box://data", stores=stores)
+        assert moment > 8, "fewer changes than were to be tried"
+    except _Died:
+        store.left = 1000
+        lading.repair("box://data", stores=stores)
+    assert lading.verify("box://data", stores=stores, deep=True).findings == []
+    ledger = "box://data/_lading/lost.jsonl"
+    [lost] = bytes(store.get_ranges(ledger, [(0, store.head(ledger).size_bytes)])[0]).splitlines()
+    names = {info.path.rpartition("/")[2] for info in store.walk("box://data")}
+    assert (b'"sample"' in lost or b'"row"' in lost, Path(path).name in names) == (True, False)
+    assert not {"repairing.json", "lost.jsonl.new"} & names
 
 
 def test_a_later_loss_is_listed_behind_the_earlier_one(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ source, path, how, workers = sys.argv[1:]
 def reads():
     # The thread that reads ahead waits for more to do in this function.
     [ident] = [each.ident for each in threading.enumerate() if each.name.startswith("lading-read")]
-    return sys._current_frames()[ident].f_code.co_name != "_work"
+    return sys._current_frames()[ident].f_code.co_name != "run"
 
 def transform(sample):
     if sample["__key__"] == "004":

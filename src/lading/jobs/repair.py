@@ -1,11 +1,13 @@
 """Repair: mend the damaged shards of a dataset in its place. Sound shards stay as they are.
 
 On disk, the mended dataset is built in a hidden folder, where sound files have a second name (a hard link). It takes
-the place of the old one in one step. On a store, mended shards get new names, and the manifest comes last.
+the place of the old one in one step. On a store, mended shards get new names. When they are there, `repairing.json`
+says which lists take the place of the old ones, and which files go: a repair that is run again ends that first.
 """
 
 from __future__ import annotations
 
+import base64
 import os
 import posixpath
 import shutil
@@ -16,6 +18,7 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
+import orjson
 import pyarrow as pa
 
 from lading.dataset.shards.shards import Shards
@@ -41,9 +44,10 @@ from lading.manifest.files import ShardTables, changed_manifests, load_manifest,
 from lading.options import ReadOptions, WorkerOptions
 from lading.pipeline.cutting import ONE_SHARD
 from lading.pipeline.finished import FinishedShard, FinishedShards, ShardSums
-from lading.storage.base import FileInfo, Store, aborting, has_file, native_path, store_errors
+from lading.storage.base import FileInfo, Store, aborting, has_file, native_path, store_errors, write_file
 from lading.storage.checksum import Checksum, file_checksum, file_checksums, with_checksum
 from lading.storage.local import LocalStore
+from lading.storage.memory import MemoryStore
 from lading.storage.stores import Stores, is_local, resolve
 from lading.storage.temporary import temporary_folder
 
@@ -52,6 +56,9 @@ __all__ = ["RepairResult", "repair"]
 _COPY_BYTES = 8 << 20
 _MAX_BYTES = 128 << 20
 _LOST = f"{mf.FOLDER}/{mf.LOST_NAME}"
+_NEW_LOST = f"{_LOST}.new"
+_REPAIRING = f"{mf.FOLDER}/{mf.REPAIRING_NAME}"
+_MANIFEST = f"{mf.FOLDER}/{mf.MANIFEST_NAME}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +154,7 @@ def repair(  # noqa: PLR0913 - one argument a decision of the user; all but one 
     store, path = find_destination(folder, stores)
     name = os.fspath(folder).rstrip("/") or "/"
     read = ReadOptions(stores=stores, limits=limits)
+    _end_earlier(store, path, name, dry_run=dry_run)
     found, dataset = open_found(name, read)
     with dataset, ExitStack() as stack:
         tables = _listed(found, dataset, name)
@@ -180,6 +188,31 @@ def repair(  # noqa: PLR0913 - one argument a decision of the user; all but one 
         if result.changes and not dry_run:
             job.commit(copied, kept, dropped, lost)
         return replace(result, seconds=time.perf_counter() - began)
+
+
+def _end_earlier(store: Store, path: str, name: str, *, dry_run: bool) -> None:
+    """End a repair of a store that was killed while it changed lists and deleted files."""
+    place = f"{path}/{_REPAIRING}"
+    if is_local(store) or not has_file(store, place):
+        return
+    if dry_run:
+        raise UsageError("a repair that was killed must be ended first", file=name, advice="Leave out --dry-run.")
+    [data] = store.get_ranges(place, [(0, store.head(place).size_bytes)])
+    _switch(store, path, orjson.loads(data))
+
+
+def _switch(store: Store, path: str, told: Mapping[str, Any]) -> None:
+    """Put the new lists in the place of the old ones, the manifest last, and delete files. May be repeated."""
+    ledger = f"{path}/{_NEW_LOST}"
+    if has_file(store, ledger):
+        with aborting(store.put_stream(f"{path}/{_LOST}")) as sink:
+            for piece in _pieces(store, store.head(ledger)):
+                sink.write([piece])
+            sink.close()
+    for name in sorted(told["files"], key=lambda name: name == _MANIFEST):
+        write_file(store, f"{path}/{name}", [base64.b64decode(told["files"][name])])
+    for name in (*told["old"], _NEW_LOST, _REPAIRING):
+        store.delete(f"{path}/{name}")
 
 
 def _listed(found: FoundShards, dataset: Shards, folder: str) -> ShardTables:
@@ -289,13 +322,20 @@ class _Repair:
                 staging = Staging.begin(self._store, self._path, shared=False)
                 stack.callback(staging.drop)
                 self._link({*copied, *kept, *dropped}, staging.folder)
-                self._write(copied, kept, dropped, lost, staging.folder, staging.tasks)
+                self._write(copied, kept, dropped, lost, staging.folder, staging.tasks, self._store)
                 staging.commit(overwrite=True)
             else:
-                old = self._list_files()
-                new = self._write(copied, kept, dropped, lost, self._path, stack.enter_context(temporary_folder()))
-                for name in sorted(old - new):
-                    self._store.delete(f"{self._path}/{name}")
+                lists, path = MemoryStore(), self._path
+                scratch = stack.enter_context(temporary_folder())
+                new = self._write(copied, kept, dropped, lost, path, scratch, lists)
+                files = {info.path.removeprefix(f"{path}/"): info for info in lists.walk(f"{path}/")}
+                bodies = {name: bytes(lists.get_ranges(f.path, [(0, f.size_bytes)])[0]) for name, f in files.items()}
+                told = {
+                    "files": {name: base64.b64encode(body).decode() for name, body in bodies.items()},
+                    "old": sorted(self._list_files() - new),
+                }
+                write_file(self._store, f"{path}/{_REPAIRING}", [orjson.dumps(told)])
+                _switch(self._store, path, told)
 
     def _list_files(self) -> set[str]:
         """Return the files that the manifest names: of shards, indexes and lists, by paths below the folder."""
@@ -330,6 +370,7 @@ class _Repair:
         lost: Losses,
         folder: str,
         scratch: str,
+        lists: Store,
     ) -> set[str]:
         """Write mended shards, indexes and the manifest; return the files that the new manifest names.
 
@@ -340,6 +381,7 @@ class _Repair:
             lost: the losses.
             folder: where the dataset is built, or on a store where it is.
             scratch: a folder of this machine for salvaged shards.
+            lists: takes the lists and the manifest, below `folder`.
         """
         old, store = self._found.manifest, self._store
         assert old is not None
@@ -365,8 +407,8 @@ class _Repair:
                               [ShardSums(sums, self._extents(number))])
             )  # fmt: skip
         shards, facts = finished.close(), finished.facts
-        sidecars = self._found.format.write_index(store, folder, facts)
-        files = {**finished.own_checksums, **file_checksums(store, folder, sidecars)}
+        sidecars = self._found.format.write_index(lists, folder, facts)
+        files = {**finished.own_checksums, **file_checksums(lists, folder, sidecars)}
         ledger = self._write_ledger(lost, folder)
         files |= {} if ledger is None else {_LOST: ledger}
         counts = dict(old.counts)
@@ -379,10 +421,9 @@ class _Repair:
             payload_bytes=sum(f.payload_bytes for f in total), digests={} if lost.count else old.digests,
             sidecars=tuple(name.removeprefix(f"{folder}/") for name in sidecars),
         )  # fmt: skip
-        save_manifest(store, folder, manifest, shards)
+        save_manifest(lists, folder, manifest, shards)
         names = {name for row in shards.to_pylist() for name in _names(row)}
-        lists = (f"{mf.FOLDER}/{mf.MANIFEST_NAME}", f"{mf.FOLDER}/{mf.SHARDS_NAME}", ".huggingface.yaml")
-        return {*names, *files, *lists}
+        return {*names, *files, _MANIFEST, f"{mf.FOLDER}/{mf.SHARDS_NAME}", ".huggingface.yaml"}
 
     def _token(self) -> str:
         """Return a part of new names: a repair that is run again, because it was killed, writes the same names."""
@@ -459,15 +500,19 @@ class _Repair:
             )  # fmt: skip
 
     def _write_ledger(self, lost: Losses, folder: str) -> str | None:
-        """Write the earlier and the new losses; return the checksum of the list, None if there are none."""
+        """Write the earlier and the new losses; return the checksum of the list, None if there are none.
+
+        On a store, the list gets its name later.
+        """
         store, old, total = self._store, f"{self._path}/{_LOST}", Checksum()
+        new = _LOST if is_local(store) else _NEW_LOST
         earlier = b""
         if has_file(store, old):
             size = store.head(old).size_bytes
             earlier = bytes(store.get_ranges(old, [(0, size)])[0]) if size else b""
         if not earlier and not lost.count:
             return None
-        with aborting(store.put_stream(f"{folder}/{_LOST}")) as sink:
+        with aborting(store.put_stream(f"{folder}/{new}")) as sink:
             for piece in (earlier, *lost.pieces()):
                 sink.write([piece])
                 total.update(piece)

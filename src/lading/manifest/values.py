@@ -41,6 +41,7 @@ __all__ = [
     "LOST_COUNT",
     "LOST_NAME",
     "MANIFEST_NAME",
+    "REPAIRING_NAME",
     "SHARDS_NAME",
     "SHARDS_SCHEMA",
     "VERSION",
@@ -67,6 +68,8 @@ FOLDER = "_lading"
 
 MANIFEST_NAME = "manifest.json"
 LOST_NAME = "lost.jsonl"
+REPAIRING_NAME = "repairing.json"
+"""Of a dataset on a store: what `lading repair` still has to do there, from before its first change until the last."""
 """List of what a salvage or a repair lost, in that folder."""
 
 LOST_COUNT = f"samples lost, listed in {FOLDER}/{LOST_NAME}"
