@@ -199,6 +199,9 @@ def test_a_repair_of_a_store_that_dies_at_any_change_is_ended_by_the_next(moment
         assert moment > 8, "fewer changes than were to be tried"
     except _Died:
         store.left = 1000
+        if any(info.path.endswith("repairing.json") for info in store.walk("box://data")):
+            with pytest.raises(UsageError, match="Run: lading repair box://data"):
+                lading.salvage("box://data", "box://saved", stores=stores)
         lading.repair("box://data", stores=stores)
     assert lading.verify("box://data", stores=stores, deep=True).findings == []
     ledger = "box://data/_lading/lost.jsonl"

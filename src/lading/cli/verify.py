@@ -87,8 +87,9 @@ def verify(  # noqa: PLR0913 - one argument an option
         )
 
 
-_ANOTHER_FIX = re.compile(r"columns |--root")
-"""Advice where nothing is damaged: other columns can be read, or the payload is in another folder."""
+_ANOTHER_FIX = re.compile(r"columns |--root|at its origin")
+"""Advice where salvage does not help: other columns can be read, or the payload is in another folder, or was never
+right."""
 
 
 def _text(found: VerifyResult, sources: list[str]) -> Iterator[RenderableType]:

@@ -7,6 +7,7 @@ they are looked at; `AudioFile.array` decodes when it is read.
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import cached_property
@@ -156,6 +157,9 @@ def _sound_by_pyav(data: bytes) -> tuple[NDArray[np.float32], int]:
     return np.concatenate([np.zeros((0, channels), np.float32), *blocks]), int(rate)
 
 
+_OBJECT = re.compile(r"<_io\.BytesIO object at 0x[0-9a-f]+>")
+
+
 def _sound(read: Callable[[Any], Any]) -> Any:
     try:
         import soundfile
@@ -165,7 +169,8 @@ def _sound(read: Callable[[Any], Any]) -> Any:
     try:
         return read(soundfile)
     except (soundfile.SoundFileError, RuntimeError, ValueError) as error:
-        raise DataError("the audio cannot be decoded", found=str(error)[:200]) from error
+        found = _OBJECT.sub("the file", str(error))[:200]
+        raise DataError("the audio cannot be decoded", found=found) from error
 
 
 class VideoFile(_MediaFile):

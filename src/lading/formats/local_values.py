@@ -32,7 +32,7 @@ def local_values(
         there: which are not null; None if no value is null.
 
     Raises:
-        CorruptShard: the size of the file has changed.
+        CorruptShard: the file was written to.
         ShortRead: a value is past its end.
     """
     source = np.zeros(len(offset), np.int64)
@@ -44,5 +44,6 @@ def local_values(
         where = shown
     elif int(length.sum()) < _LARGE_BYTES * len(offset):
         where = b"".join(file.read_each(offset.tolist(), length.tolist()))
+        file.check()
         offset = np.cumsum(length) - length
     return ByteRanges([where], source, offset, length)

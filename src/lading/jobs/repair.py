@@ -39,6 +39,7 @@ from lading.jobs.salvage_sound import begin_sound, open_found, open_found_again
 from lading.jobs.salvage_source import FoundShards
 from lading.limits import DEFAULT_LIMITS, Limits
 from lading.manifest import values as mf
+from lading.manifest.builds import JOB_NAME
 from lading.manifest.commit import Staging, check_destination, find_destination
 from lading.manifest.files import ShardTables, changed_manifests, load_manifest, save_manifest
 from lading.options import ReadOptions, WorkerOptions
@@ -59,6 +60,7 @@ _LOST = f"{mf.FOLDER}/{mf.LOST_NAME}"
 _NEW_LOST = f"{_LOST}.new"
 _REPAIRING = f"{mf.FOLDER}/{mf.REPAIRING_NAME}"
 _MANIFEST = f"{mf.FOLDER}/{mf.MANIFEST_NAME}"
+_JOB = f"{mf.FOLDER}/{JOB_NAME}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,6 +276,7 @@ class _Repair:
     ) -> None:
         self._found, self._dataset, self._tables, self._store, self._path = found, dataset, tables, store, path
         self._stores, self._rows = stores, tables.shards.to_pylist()
+        self._losses = False
         self.findings: list[LadingError] = []
 
     def _files(self, number: int) -> dict[str, str | None]:
@@ -317,6 +320,7 @@ class _Repair:
         lost: Losses,
     ) -> None:
         """Write the mended dataset, and let it take the place of the old one."""
+        self._losses = bool(lost.count)
         with ExitStack() as stack:
             if is_local(self._store):
                 staging = Staging.begin(self._store, self._path, shared=False)
@@ -338,14 +342,15 @@ class _Repair:
                 _switch(self._store, path, told)
 
     def _list_files(self) -> set[str]:
-        """Return the files that the manifest names: of shards, indexes and lists, by paths below the folder."""
+        """Return the files that the manifest names, by paths below the folder, and others that do not stay."""
         assert self._found.manifest is not None
         shards = self._tables.shards
         tables = {name for kind in ("index_file", "extents_file") for name in shards[kind].to_pylist() if name}
         own = [info.path[len(self._path) + 1 :] for info in self._store.walk(f"{self._path}/{mf.FOLDER}")]
         lists = {name for name in own if posixpath.basename(name) in (mf.MANIFEST_NAME, mf.SHARDS_NAME)}
         of_shards = {name for number in range(len(self._rows)) for name in self._files(number)}
-        return {*tables, *lists, *self._found.manifest.files, *self._found.manifest.sidecars, *of_shards, _LOST}
+        job = {_JOB} if self._losses else set()  # what its job wrote is not there any more: it can be done again
+        return {*tables, *lists, *self._found.manifest.files, *self._found.manifest.sidecars, *of_shards, _LOST, *job}
 
     def _link(self, changed: set[int], folder: str) -> None:
         """Give the files of sound shards, and files that no manifest names, a second name in a folder."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
@@ -21,7 +22,7 @@ from lading.arrow.views import is_text, total_bytes
 from lading.dataset.shards.iteration import materialise_parts, shard_batches
 from lading.dataset.shards.shards import Shards, options_like
 from lading.dataset.source.open import counts_hold, of_split
-from lading.dataset.source.source import Source, listed_once
+from lading.dataset.source.source import Source, listed_once, named_folders
 from lading.dataset.writing.writer import DatasetWriter
 from lading.errors import (
     CorruptShard,
@@ -30,6 +31,7 @@ from lading.errors import (
     SidecarMismatch,
     StoreError,
     Unrepresentable,
+    UsageError,
     is_damage,
     suppress_damage,
 )
@@ -50,11 +52,12 @@ from lading.jobs.salvage_sound import begin_sound, is_as_written, open_found, op
 from lading.jobs.salvage_source import FoundShards
 from lading.limits import DEFAULT_LIMITS, Limits
 from lading.manifest.commit import check_destination, find_destination
-from lading.manifest.values import LOST_COUNT, LOST_NAME
+from lading.manifest.values import FOLDER, LOST_COUNT, LOST_NAME, REPAIRING_NAME
 from lading.options import InterleavedOptions, ReadOptions, WorkerOptions, parse_shard_size
 from lading.pipeline.cutting import ONE_SHARD, Cut
+from lading.storage.base import has_file
 from lading.storage.fetch import earlier_errors
-from lading.storage.stores import Stores, resolve
+from lading.storage.stores import Stores, is_local, resolve
 from lading.units import parse_bytes
 
 __all__ = ["Losses", "SalvageResult", "Search", "options_alike", "salvage", "write_saved"]
@@ -196,6 +199,7 @@ def salvage(  # noqa: PLR0913 - one argument a decision of the user; all but two
         regroup=regroup, roots=roots, hive_partitioning=hive_partitioning, stores=stores, limits=limits,
     )  # fmt: skip
     source, read = of_split(listed_once(source), replace(read, split=split))
+    _refuse_in_repair(source, stores)
     found, dataset = open_found(source, read)
     opening = {each.name: getattr(read, each.name) for each in fields(read)}
     reading = Reading(begin_sound, source, opening, sharing=sharing, open=open_found_again)
@@ -237,6 +241,19 @@ def salvage(  # noqa: PLR0913 - one argument a decision of the user; all but two
                 summary.num_samples, lost.samples, summary.size_bytes, lost.counted, lost.tails, lost.first, lost.count,
                 search.findings, search.all_findings, time.perf_counter() - began,
             )  # fmt: skip
+
+
+def _refuse_in_repair(source: Source, stores: Stores) -> None:
+    """Refuse a dataset on a store whose repair was killed: damaged and mended shards are both there.
+
+    Raises:
+        UsageError: names the folder.
+    """
+    for folder in named_folders(source, stores):
+        store, path = resolve(folder, stores)
+        if not is_local(store) and has_file(store, f"{path}/{FOLDER}/{REPAIRING_NAME}"):
+            raise UsageError("a repair of the dataset was killed, and must be ended first", file=folder,
+                             advice=f"Run: lading repair {shlex.quote(folder)}")  # fmt: skip
 
 
 @contextmanager

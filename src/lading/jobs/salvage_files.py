@@ -108,7 +108,7 @@ class TemporaryFiles:
             own = "" if self._staged is None else f"{self._staged.path}/"
             mine = error.file == self._place or bool(own and (error.file or "").startswith(own))
             if mine and not is_damage(error):
-                error.message = f"a temporary file of the salvage cannot be written: {error.message}"
+                error.message = f"a temporary file cannot be written: {error.message}"
                 error.file, error.offset = os.path.dirname(os.path.abspath(self._place)), None
                 more = "Damaged shards are unpacked and mended there before they are written."
                 more += "" if self._destination else " TMPDIR names another folder."

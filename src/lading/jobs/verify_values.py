@@ -197,7 +197,8 @@ def _problem(work: Callable[[], object]) -> LadingError | None:
     try:
         work()
     except LadingError as error:
-        error.advice = error.advice if isinstance(error, MissingExtra) else None  # which is that of reading one value
+        if not isinstance(error, MissingExtra):  # whose advice is of use here too; others tell how to read one value
+            error.advice = "Mend it at its origin, or leave the sample out: salvage keeps such values."
         return error
     return None
 

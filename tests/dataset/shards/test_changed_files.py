@@ -45,6 +45,8 @@ def test_a_sample_of_a_file_that_was_written_to_is_an_error(tmp_path: Path, fmt:
         with pytest.raises((CorruptShard, DatasetReplaced), match="shard") as error:
             ds[number]
         assert error.value.file in map(str, shards_of(tmp_path / "a"))
+        with pytest.raises((CorruptShard, DatasetReplaced), match="shard"):
+            ds.take([number])
 
 
 @pytest.mark.cases(4)
