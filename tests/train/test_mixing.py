@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from importlib import resources
-from itertools import pairwise
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -202,6 +202,12 @@ def test_a_mixture_with_documents_takes_columns_transforms_and_errors(
         next(iter(lading.loader(mixed, 4)))
     skipping = lading.loader(mixed, 4, on_error="skip", collate="list")
     assert all("items" in sample for sample in next(iter(skipping)))
+
+
+def test_all_of_a_mixture_leaves_out_datasets_without_weight(sources: dict[str, Dataset]) -> None:
+    mixed = lading.mix({"web": (sources["web"], 1.0), "code": (sources["code"], 0.0)}, stop="all")
+    loader = lading.loader(mixed, 5, decode=False)
+    assert sum(len(batch["__key__"]) for batch in islice(loader, 1000)) == len(sources["web"])
 
 
 @pytest.mark.soak

@@ -208,8 +208,8 @@ def mix(
     Args:
         sources: each dataset, or what `lading.open` opens, and its weight, by name; weights need not have the sum 1.
         seed: of the shuffles of the datasets.
-        stop: when an epoch ends: `first`, before a dataset would begin again; `all`, when every sample was given once;
-            `never`.
+        stop: when an epoch ends: `first`, before a dataset would begin again; `all`, when every sample was given once,
+            but for those of datasets whose weight is 0 before that; `never`.
         schedule: other weights from a position on, which counts the samples of all ranks in the epoch:
             `{1_000_000: {"web": 0.2, "books": 0.8}}`. A name that is left out has the weight 0.
 
@@ -274,7 +274,8 @@ class MixtureFeed:
         if self._mixture.stop == "never":
             return ENDLESS
         if self._mixture.stop == "all":
-            return max(proportions.position(i, int(self._counts[i])) for i in sources)
+            ends = [proportions.position(i, int(self._counts[i])) for i in sources]
+            return max(end for end in ends if end < ENDLESS)
         return min(proportions.position(i, int(self._counts[i]) + 1) - 1 for i in sources)
 
     @cached_property

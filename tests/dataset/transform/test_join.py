@@ -270,3 +270,16 @@ def test_concatenated_datasets_are_joined_with_a_file(plain: lading.Dataset, tmp
     twice = lading.concat([lading.concat([plain]), plain.limit(3)])
     joined = twice.cast({"n": "int64"}).join(tmp_path / "scores.csv", on="n")
     assert [row["score"] for row in joined] == [n / 4 for n in [*range(COUNT), 0, 1, 2]]
+
+
+def test_whole_floats_of_pandas_are_keys(tmp_path: Path) -> None:
+    """A missing id makes floats of all."""
+    with lading.writer(tmp_path / "in", format="webdataset") as writer:
+        for number in range(4):
+            writer.write({"__key__": f"{number}", "json": {"id": number}})
+    table = pd.DataFrame({"id": [1, 2, None], "score": [0.1, 0.2, 0.3]})
+    joined = lading.open(tmp_path / "in").join(table, on={"json.id": "id"})
+    assert [sample["score"] for sample in joined] == [None, 0.1, 0.2, None]
+    for wrong in (0.5, float(2**60)):
+        with pytest.raises(UsageError, match=r"column 'id': .* cannot be keys.*Cast them to texts"):
+            lading.open(tmp_path / "in").join(pd.DataFrame({"id": [wrong]}), on={"json.id": "id"})

@@ -254,8 +254,12 @@ class _Integers:
         return np.where(same, self._order[at], -1)
 
 
+_EXACT, _ROUNDED = 2.0**53, 0.5
+"""Floats up to here hold each whole number; larger ones may stand for several, and are refused as fractions are."""
+
+
 def text_or_integers(keys: pa.Array, name: str) -> pa.Array:
-    """Return keys as `large_string` or `int64`: only these are compared, and without loss.
+    """Return keys as `large_string` or `int64`: only these are compared, and without loss. NaN is null.
 
     Raises:
         UsageError: keys of another type, or bytes that are invalid UTF-8.
@@ -264,12 +268,17 @@ def text_or_integers(keys: pa.Array, name: str) -> pa.Array:
     try:
         if is_text(plain.type) or is_bytes(plain.type) or pa.types.is_null(plain.type):
             return plain.cast(pa.large_string())
+        if pa.types.is_floating(plain.type):  # pandas has whole numbers so, where one is missing
+            numbers = plain.cast(pa.float64())
+            exact = pc.if_else(pc.is_nan(numbers), None, numbers)
+            return pc.if_else(pc.less_equal(pc.abs(exact), _EXACT), exact, _ROUNDED).cast(pa.int64())
         if pa.types.is_integer(plain.type):
             return plain.cast(pa.int64())
     except pa.ArrowInvalid as error:
-        raise UsageError("values of this field cannot be keys", column=name, found=str(error)) from error
+        raise UsageError("values of this field cannot be keys", column=name, found=str(error),
+                         advice="Cast them to texts on both sides.") from error  # fmt: skip
     raise UsageError("values of this field cannot be keys", column=name, expected="texts or whole numbers",
-                     found=keys.type)  # fmt: skip
+                     found=keys.type, advice="Cast them to texts on both sides.")  # fmt: skip
 
 
 def _plain(column: Any) -> Any:
