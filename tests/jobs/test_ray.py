@@ -97,6 +97,11 @@ def shapes(rows):
     return {"grid": np.arange(6 * len(rows["n"]), dtype=np.float32).reshape(-1, 2, 3)}
 
 lading.write_ray(rows.map_batches(shapes), f"{folder}/grids", format="parquet")
+
+def ragged(row):
+    return {"ids": np.arange(row["n"] % 3)}
+
+lading.write_ray(rows.map(ragged), f"{folder}/ragged", format="parquet")
 print(json.dumps(told))
 """
 
@@ -136,7 +141,7 @@ def test_the_same_bytes_on_ray_though_a_worker_dies(on_ray: tuple[Path, dict[str
     )
 
     def contents(folder: Path) -> dict[str, bytes]:
-        return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+        return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*.parquet")}
 
     assert contents(folder / "out") == contents(folder / "alone")
 
@@ -194,6 +199,8 @@ def test_arrays_of_ray_become_lists(on_ray: tuple[Path, dict[str, Any]]) -> None
     [*rows] = (batch for batch in lading.open(folder / "grids").batches())
     assert rows[0]["grid"][1].as_py() == [[6, 7, 8], [9, 10, 11]]
     assert sum(batch.num_rows for batch in rows) == 40
+    ids = [value for batch in lading.open(folder / "ragged").batches() for value in batch.column("ids").to_pylist()]
+    assert sorted(map(tuple, ids)) == sorted(tuple(range(number % 3)) for number in range(40))
 
 
 # The sink, without Ray

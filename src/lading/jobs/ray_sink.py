@@ -17,6 +17,7 @@ from importlib import import_module
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lading.arrow.align import align_table
 from lading.content.nested import empty_batch
@@ -55,6 +56,7 @@ _TAKEN_SHARE: Final = 0.8
 _SLACK: Final = 0.3
 """Share by which the shards of a write task may differ from the size that is asked for, so that they are equal."""
 _TENSORS: Final = frozenset(("ray.data.arrow_tensor", "ray.data.arrow_tensor_v2"))
+_RAGGED: Final = "ray.data.arrow_variable_shaped_tensor"
 """Ray's columns of arrays that all have one shape."""
 
 
@@ -363,7 +365,7 @@ def _aligned(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def _without_tensors(schema: pa.Schema | None) -> pa.Schema | None:
-    """Return the columns with lists of fixed size in the place of Ray's arrays of one shape.
+    """Return the columns with lists in the place of Ray's arrays: of fixed size for arrays of one shape.
 
     Raises:
         Unrepresentable: a column of another type of Ray's.
@@ -378,10 +380,12 @@ def _without_tensors(schema: pa.Schema | None) -> pa.Schema | None:
             for size in reversed(each.type.shape):
                 kind = pa.list_(kind, size)
             fields.append(each.with_type(kind))
+        elif name == _RAGGED and each.type.ndim == 1:
+            fields.append(each.with_type(each.type.storage_type.field("data").type))
         elif name.startswith("ray."):
             raise Unrepresentable(
                 "a type of Ray's that no format holds", column=each.name, expected="types of Arrow",
-                found=str(each.type), advice="Make bytes, texts or arrays of one shape of the values.",
+                found=str(each.type), advice="Make bytes, texts, lists or arrays of one shape of the values.",
             )  # fmt: skip
         else:
             fields.append(each)
@@ -389,7 +393,9 @@ def _without_tensors(schema: pa.Schema | None) -> pa.Schema | None:
 
 
 def _lists(tensors: pa.Array) -> pa.Array:
-    """Return arrays of one shape as lists of fixed size."""
+    """Return arrays of one shape as lists of fixed size, and arrays of one axis as lists."""
+    if tensors.type.extension_name == _RAGGED:
+        return pc.struct_field(tensors.storage, "data")
     values = tensors.storage.flatten()
     for size in reversed(tensors.type.shape):
         values = pa.FixedSizeListArray.from_arrays(values, size)
