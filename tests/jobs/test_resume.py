@@ -244,7 +244,7 @@ def test_the_error_for_a_destination_that_is_there_says_what_to_type_next(
     assert len(lading.clean(tmp_path / "out.parquet").removed) == 1
     assert os.listdir(tmp_path) == ["out.parquet"]
     (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "other").touch()
+    (tmp_path / "out" / "old.jsonl").write_text("{}\n")
     with pytest.raises(KeyboardInterrupt):
         lading.convert(small, tmp_path / "out", overwrite=True, on_progress=stop_behind(40), **_SMALL)
     for resume in (True, False):

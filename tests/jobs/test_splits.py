@@ -49,7 +49,7 @@ def test_the_error_tells_the_splits(source: Path) -> None:
 def test_all_splits_are_converted_and_listed(named: str, source: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     done = lading.convert(f"{source}{named}", out, format="arrow", options=_FOR_DATASETS, verify=True)
-    assert sorted(path.name for path in out.iterdir()) == ["dataset_dict.json", "test", "train"]
+    assert sorted(path.name for path in out.iterdir()) == ["_lading", "dataset_dict.json", "test", "train"]
     assert json.loads((out / "dataset_dict.json").read_bytes()) == {"splits": ["train", "test"]}
     for name in ("train", "test"):
         assert rows(out / name) == rows(source / name)

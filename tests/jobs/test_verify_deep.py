@@ -67,7 +67,7 @@ def real_sums(out: Path) -> dict[str, str]:
     return {
         str(path.relative_to(out)): xxhash.xxh3_64(path.read_bytes()).hexdigest()
         for path in all_files(out)
-        if path.name != "manifest.json"
+        if path.name not in ("manifest.json", "job.json")
     }
 
 
