@@ -44,6 +44,5 @@ def local_values(
         where = shown
     elif int(length.sum()) < _LARGE_BYTES * len(offset):
         where = b"".join(file.read_each(offset.tolist(), length.tolist()))
-        file.check()
         offset = np.cumsum(length) - length
     return ByteRanges([where], source, offset, length)

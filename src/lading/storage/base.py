@@ -165,7 +165,7 @@ class OpenFile(ReadsInto, Protocol):
     def read_each(self, offset: Sequence[int], length: Sequence[int]) -> Iterator[bytes]:
         """Yield the bytes of many ranges, each read on demand.
 
-        Raises CorruptShard if the file became shorter; ShortRead for a range past the end.
+        Raises CorruptShard, at the end, if the file was written to; ShortRead for a range past the end.
         """
 
 

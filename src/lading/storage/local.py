@@ -272,6 +272,7 @@ class LocalFile:
                 self.check()
                 raise ShortRead("the file became shorter", file=self.path, offset=at, expected=size, found=len(whole))
             yield whole
+        self.check()
 
     def read_into(self, targets: Sequence[memoryview], offset: int) -> None:
         """Fill the targets, one after another, with the bytes from an offset on by `preadv`."""
@@ -288,6 +289,7 @@ class LocalFile:
                         _fill(self.path, opened.fd, target[found:], offset + found)
                     offset += len(target)
                     found = max(found - len(target), 0)
+        self.check()
 
     def _from_map(self, offset: int, length: int) -> bytes:  # noqa: ARG002 - a map has them
         """Return the bytes of a range of a file whose name belongs to another one now."""
