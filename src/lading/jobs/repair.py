@@ -45,7 +45,7 @@ from lading.manifest.files import ShardTables, changed_manifests, load_manifest,
 from lading.options import ReadOptions, WorkerOptions
 from lading.pipeline.cutting import ONE_SHARD
 from lading.pipeline.finished import FinishedShard, FinishedShards, ShardSums
-from lading.storage.base import FileInfo, Store, aborting, has_file, native_path, store_errors, write_file
+from lading.storage.base import Store, aborting, has_file, native_path, store_errors, write_file
 from lading.storage.checksum import Checksum, file_checksum, file_checksums, with_checksum
 from lading.storage.local import LocalStore
 from lading.storage.memory import MemoryStore
@@ -207,10 +207,7 @@ def _switch(store: Store, path: str, told: Mapping[str, Any]) -> None:
     """Put the new lists in the place of the old ones, the manifest last, and delete files. May be repeated."""
     ledger = f"{path}/{_NEW_LOST}"
     if has_file(store, ledger):
-        with aborting(store.put_stream(f"{path}/{_LOST}")) as sink:
-            for piece in _pieces(store, store.head(ledger)):
-                sink.write([piece])
-            sink.close()
+        _copy(store, ledger, store, f"{path}/{_LOST}")
     for name in sorted(told["files"], key=lambda name: name == _MANIFEST):
         write_file(store, f"{path}/{name}", [base64.b64decode(told["files"][name])])
     for name in (*told["old"], _NEW_LOST, _REPAIRING):
@@ -404,7 +401,8 @@ class _Repair:
                 LocalStore().delete(place)
                 continue
             for name, checksum in self._files(number).items() if number in copied else ():
-                _copy(*copied[number], name, checksum, store, f"{folder}/{name}")
+                source, copy = copied[number]
+                _copy(source, f"{copy}/{name}", store, f"{folder}/{name}", checksum)
             sums = [checksum for checksum in self._files(number).values() if checksum is not None]
             beside = [file["name"] for file in row["beside_xxh3"] or ()]
             finished.add(
@@ -545,19 +543,13 @@ def _copy_error(store: Store, path: str, expected: str | None) -> LadingError | 
                      expected=f"xxh3 {expected}", found=f"xxh3 {found}")  # fmt: skip
 
 
-def _pieces(store: Store, info: FileInfo) -> Iterator[memoryview]:
-    for at in range(0, info.size_bytes, _COPY_BYTES):
-        [data] = store.get_ranges(info.path, [(at, min(_COPY_BYTES, info.size_bytes - at))])
-        yield memoryview(data)
-
-
-def _copy(source: Store, folder: str, name: str, expected: str | None, store: Store, target: str) -> None:
-    """Copy a file. Raises DataError, and leaves nothing, if it changed since it was compared."""
-    path = f"{folder}/{name}"
+def _copy(source: Store, path: str, store: Store, target: str, expected: str | None = None) -> None:
+    """Copy a file. Raises DataError, and leaves nothing, if it has another checksum than is expected."""
+    size = source.head(path).size_bytes
     with aborting(with_checksum(store.put_stream(target))) as sink:
-        for piece in _pieces(source, source.head(path)):
-            sink.write([piece])
-        if sink.checksum() != expected:
+        for at in range(0, size, _COPY_BYTES):
+            sink.write(source.get_ranges(path, [(at, min(_COPY_BYTES, size - at))]))
+        if expected is not None and sink.checksum() != expected:
             raise DataError("the file of the copy changed while it was read", file=path)
         sink.close()
 
@@ -567,8 +559,5 @@ def _move(path: str, store: Store, target: str) -> None:
     local = LocalStore()
     if is_local(store):
         local.publish(path, target)
-        return
-    with aborting(store.put_stream(target)) as sink:
-        for piece in _pieces(local, local.head(path)):
-            sink.write([piece])
-        sink.close()
+    else:
+        _copy(local, path, store, target)
