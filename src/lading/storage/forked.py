@@ -71,14 +71,14 @@ class _Program:
             self._told = len(known)
             return pickle.loads(self._connection.recv_bytes())  # noqa: S301 - lading's own program
         except (EOFError, OSError) as error:
-            self._process.kill()
-            raise StoreError("the program that reads for a forked process has ended",
-                             found=how_it_ended(self._process.wait()), advice=FORKED) from error  # fmt: skip
+            raise StoreError("the program that reads for a forked process has ended", found=how_it_ended(self.end()),
+                             advice=FORKED) from error  # fmt: skip
 
-    def end(self) -> None:
-        """Close the connection, by which it ends."""
+    def end(self) -> int:
+        """End it, whatever it does: it only reads. Return its status."""
         self._connection.close()
-        self._process.wait()
+        self._process.kill()
+        return self._process.wait()
 
 
 _lock = Lock()
