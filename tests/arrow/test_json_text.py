@@ -108,6 +108,7 @@ def test_many_texts_at_once_are_as_deep_as_one() -> None:
 def test_numbers_and_arrays_of_numpy_are_numbers() -> None:
     value = {"a": np.float32(0.5), "b": [np.int64(-3), np.bool_(True)], "c": np.arange(4, dtype=np.uint8).reshape(2, 2)}
     assert loads(dumps(value)) == {"a": 0.5, "b": [-3, True], "c": [[0, 1], [2, 3]]}
+    assert loads(dumps(np.array(["a", None, {"b": np.int8(1)}], object))) == ["a", None, {"b": 1}]
 
 
 @pytest.mark.parametrize(

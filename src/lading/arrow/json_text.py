@@ -59,7 +59,7 @@ def _numbers(value: Any) -> Any:
     """Return a number, array or tensor as Python's numbers, for an encoder. Raises TypeError for other values."""
     if hasattr(value, "__array__") and hasattr(value, "dtype") and not np.ma.is_masked(value):
         array = np.asarray(value)
-        if array.dtype.kind in "biufU" and array.dtype.char != "g":  # Python has no long doubles
+        if array.dtype.kind in "biufUO" and array.dtype.char != "g":  # Python has no long doubles
             return array.tolist()
     raise TypeError(f"found {type(value).__name__} {value!r:.80}")
 

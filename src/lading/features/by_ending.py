@@ -183,9 +183,7 @@ def _json(value: Any, name: str) -> str | bytes:
         return bytes(value)
     if is_image(value):
         raise WrongType("an image is no JSON", found=f"{type(value).__name__} in the field {name!r}")
-    if isinstance(value, np.ndarray) or is_tensor(value):
-        value = np.asarray(value).tolist()
-    return json_text.dumps(plain_item(value))
+    return json_text.dumps(value)
 
 
 def _array(value: Any, name: str) -> bytes:
