@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -70,10 +70,11 @@ def diff(  # noqa: PLR0913 - one parameter an option: the signature is the comma
 
 def _has_lists(source: list[str], read: dict[str, Any]) -> bool:
     """Return whether the format of a dataset has the option `lists`."""
+    from lading.dataset.source.open import has_option
     from lading.formats.registry import get_format
 
     with open_sources(source, {**read, "lists": ()}) as dataset:
-        return "lists" in {option.name for option in fields(get_format(dataset.format).info.read_options)}
+        return has_option(get_format(dataset.format), "lists")
 
 
 def _text(one: str, other: str, found: DiffResult, *, any_order: bool) -> Iterator[RenderableType]:

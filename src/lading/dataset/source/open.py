@@ -73,6 +73,7 @@ __all__ = [
     "chosen_samples",
     "counts_hold",
     "documents_format",
+    "has_option",
     "of_split",
     "open_dataset",
     "open_shards",
@@ -428,7 +429,7 @@ def _refuse_for_samples(read: ReadOptions, fmt: AnyFormat) -> None:
     given = [] if interleaved is None else [f.name for f in fields(interleaved)]
     changed = [name for name in given if getattr(interleaved, name) != getattr(usual, name)]
     changed += ["fields"] if read.fields is not None else []
-    changed += ["regroup"] if read.regroup and not _has_option(fmt, "regroup") else []
+    changed += ["regroup"] if read.regroup and not has_option(fmt, "regroup") else []
     if changed:
         raise UsageError(
             "these options apply to interleaved documents only",
@@ -475,9 +476,9 @@ def shards_of(
     plan = ReadPlan(
         view=read.view or (manifest.view if manifest else "samples"),
         format_options={
-            **({} if read.mmap or not _has_option(fmt, "mmap") else {"mmap": False}),
-            **({"roots": roots} if roots and _has_option(fmt, "roots") else {}),
-            **({"regroup": True} if read.regroup and _has_option(fmt, "regroup") else {}),
+            **({} if read.mmap or not has_option(fmt, "mmap") else {"mmap": False}),
+            **({"roots": roots} if roots and has_option(fmt, "roots") else {}),
+            **({"regroup": True} if read.regroup and has_option(fmt, "regroup") else {}),
             **({"lists": tuple(read.lists)} if read.lists else {}),
             **manifest_options(manifest, fmt),
             **options,
@@ -612,6 +613,6 @@ def _recognise(listing: Listing, stores: Stores, *, skip: bool = False) -> AnyFo
     return find_format(path, read_head(store, path))
 
 
-def _has_option(fmt: AnyFormat, name: str) -> bool:
+def has_option(fmt: AnyFormat, name: str) -> bool:
     """Whether a format is opened with an option of this name."""
     return name in {option.name for option in fields(fmt.info.read_options)}
