@@ -7,7 +7,7 @@ import json
 import os
 import secrets
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +15,11 @@ import pytest
 from typer.testing import CliRunner
 
 import lading
+from dying_store import DyingStore, Killed
 from lading.cli.main import app
 from lading.errors import DestinationExists, UnfinishedDataset, UsageError
 from lading.jobs.progress import Progress
 from lading.manifest.commit import Staging
-from lading.storage.base import FileInfo
 from lading.storage.memory import MemoryStore
 from lading.storage.objects import ObjectStore
 from lading.storage.stores import Stores, resolve
@@ -146,25 +146,9 @@ def test_verify_is_no_other_job_also_for_tasks_that_took_no_digests(source: Path
     assert done.tasks_before > 0
 
 
-class _Killed(Exception):
-    pass
-
-
-class _Dying(ObjectStore):
-    """A store whose process is killed before it copies a file of this name."""
-
-    dies_at = "nothing"
-
-    def copy_all(self, copies: Sequence[tuple[FileInfo, str]]) -> None:
-        for each in copies:
-            if each[1].endswith(self.dies_at):
-                raise _Killed
-            super().copy_all([each])
-
-
 @pytest.fixture(scope="module")
-def dying(server: str) -> Iterator[_Dying]:
-    return _Dying(f"s3://{BUCKET}", options=options(server))
+def dying(server: str) -> Iterator[DyingStore]:
+    return DyingStore(f"s3://{BUCKET}", options=options(server))
 
 
 def _stored(store: ObjectStore, folder: str) -> dict[str, bytes]:
@@ -181,14 +165,14 @@ _ONE_TASK: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("kind", _ONE_TASK)
 def test_a_job_of_one_task_goes_on_after_a_death_in_its_commit(
-    kind: str, dying: _Dying, source: Path, monkeypatch: pytest.MonkeyPatch
+    kind: str, dying: DyingStore, source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("lading.jobs.tasks.ALONE_BYTES", 1 << 40)
     asked = {"format": "parquet", "stores": Stores({f"s3://{BUCKET}": dying}), **_ONE_TASK[kind]}
     root = f"s3://{BUCKET}/{secrets.token_hex(8)}"
     lading.convert(source, f"{root}/whole/out", **asked)
     monkeypatch.setattr(dying, "dies_at", "shard-000001.parquet")
-    with pytest.raises(_Killed, match="Go on with --resume"):
+    with pytest.raises(Killed, match="Go on with --resume"):
         lading.convert(source, f"{root}/died/out", **asked)
     with pytest.raises(UnfinishedDataset, match="with resume=True"):
         lading.open(f"{root}/died/out", stores=asked["stores"])
@@ -206,14 +190,14 @@ def _counting(seen: list[int]) -> Callable[[Progress], None]:
 
 
 def test_clean_removes_a_destination_that_is_unfinished_and_no_other(
-    dying: _Dying, source: Path, monkeypatch: pytest.MonkeyPatch
+    dying: DyingStore, source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root, stores = f"s3://{BUCKET}/{secrets.token_hex(8)}", Stores({f"s3://{BUCKET}": dying})
     lading.convert(source, f"{root}/out", stores=stores, **_OPTIONS)
     whole = _stored(dying, root)
     for dies_at in ("shard-000001.parquet", "manifest.json"):
         monkeypatch.setattr(dying, "dies_at", dies_at)
-        with pytest.raises(_Killed):
+        with pytest.raises(Killed):
             lading.convert(source, f"{root}/out", stores=stores, overwrite=True, where="txt != '7'", **_OPTIONS)
         monkeypatch.setattr(dying, "dies_at", "nothing")
         shown = lading.clean(f"{root}/out", dry_run=True, stores=stores)

@@ -5,15 +5,14 @@ from __future__ import annotations
 import errno
 import gzip
 import random
-import resource
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 import zstandard
 
 import lading
+from faults import file_size_limit
 from lading.errors import NotFound, ShortRead, StoreError
 from lading.jobs.salvage import salvage
 from lading.limits import Limits
@@ -22,17 +21,6 @@ from lading.storage.memory import MemoryStore
 from lading.storage.stores import Stores
 from lading.storage.wrappers import WrappedStore
 from tars import tar_of
-
-
-@contextmanager
-def files_of_at_most(size: int) -> Iterator[None]:
-    """Let the kernel refuse to write files beyond a size, as a full disk does (EFBIG)."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 def packed_tar(first: int, count: int = 50) -> bytes:
@@ -45,7 +33,7 @@ def test_a_disk_that_takes_no_more_is_no_damage_of_a_shard(tmp_path: Path) -> No
     source.mkdir()
     (source / "0.tar.gz").write_bytes(packed_tar(0))
     (source / "1.tar.gz").write_bytes(packed_tar(50)[:-500])
-    with files_of_at_most(500_000), pytest.raises(StoreError, match="a temporary file cannot be written") as caught:
+    with file_size_limit(500_000), pytest.raises(StoreError, match="a temporary file cannot be written") as caught:
         salvage(source, out)
     assert (caught.value.errno, caught.value.exit_status) == (errno.EFBIG, 3)
     assert caught.value.file == str(tmp_path)

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import secrets
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import lading
+from dying_store import DyingStore, Killed
 from lading.compat.mosaicml import LocalCopy
 from lading.dataset.source.source import list_source
 from lading.errors import NotFound, StoreError, UnfinishedDataset
 from lading.storage.base import FileInfo, Store, write_file
 from lading.storage.memory import MemoryStore
-from lading.storage.objects import ObjectStore
 from lading.storage.stores import Stores
 from lading.storage.wrappers import CountingStore, WrappedStore
 from object_server import BUCKET, options
@@ -106,34 +106,18 @@ def test_a_writer_of_many_that_died_leaves_no_dataset() -> None:
         lading.open("box://ranks", stores=Stores({"box://": store}))
 
 
-class _Killed(Exception):
-    pass
-
-
-class _Dying(ObjectStore):
-    """A store whose process is killed before it copies a file of this name."""
-
-    dies_at = "nothing"
-
-    def copy_all(self, copies: Sequence[tuple[FileInfo, str]]) -> None:
-        for each in copies:
-            if each[1].endswith(self.dies_at):
-                raise _Killed
-            super().copy_all([each])
-
-
 @pytest.fixture(scope="module")
-def dying(server: str) -> Iterator[_Dying]:
-    return _Dying(f"s3://{BUCKET}", options=options(server))
+def dying(server: str) -> Iterator[DyingStore]:
+    return DyingStore(f"s3://{BUCKET}", options=options(server))
 
 
-def test_each_dataset_of_several_is_marked(dying: _Dying) -> None:
+def test_each_dataset_of_several_is_marked(dying: DyingStore) -> None:
     """Manifests come last: of a split too."""
     root = f"s3://{BUCKET}/{secrets.token_hex(8)}"
     stores = Stores({f"s3://{BUCKET}": dying})
     ds = lading.open([*_tars(dying, root)], stores=stores)
     dying.dies_at = "val/shard-000000.jsonl"
-    with pytest.raises(_Killed):
+    with pytest.raises(Killed):
         lading.convert(ds.split({"train": 0.5, "val": 0.5}), f"{root}/out", format="jsonl")
     assert [info.path for info in dying.walk(f"{root}/out/train") if info.path.endswith(".jsonl")] != []
     for place in ("out", "out/train", "out/val"):
