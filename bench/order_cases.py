@@ -52,7 +52,7 @@ def arrange_references(count: int = 10_000_000, each: int = 10_000, value: int =
 
     from lading.arrow.references import FileEntry, concat, make_refs, unpack, with_files
     from lading.dataset.order.arranged import Spool
-    from lading.dataset.order.order import random_order
+    from lading.dataset.order.numbers import random_order
 
     began = time.perf_counter()
     order = random_order(count, 0)

@@ -15,7 +15,8 @@ from PIL import Image
 
 import lading
 from documents import SAMPLES, WIDE, documents, picture
-from lading.dataset.steps.step import Filter, ImageBounds, Step, Where
+from lading.dataset.steps.base import Step
+from lading.dataset.steps.filter_steps import Filter, ImageBounds, Where
 from lading.dataset.transform.transform import Transform
 from lading.dataset.writing.outcomes import RowOutcome
 from lading.errors import UsageError

@@ -15,7 +15,9 @@ import pytest
 from lading import errors
 from lading.arrow.references import RefType, ref_field
 from lading.dataset.shards.shards import ReadPlan
-from lading.dataset.steps.step import Limit, Map, Where
+from lading.dataset.steps.filter_steps import Where
+from lading.dataset.steps.map_step import Map
+from lading.dataset.steps.order_steps import Limit
 from lading.errors import CorruptShard, LadingError, StoreError, UsageError
 from lading.jobs.messages import (
     decode_error,

@@ -36,7 +36,7 @@ def open_chosen(
     Raises:
         UsageError: an option does not fit the dataset, or has no effect without another option.
     """
-    from lading.dataset.steps.step import OnFunctionError
+    from lading.dataset.steps.functions import OnFunctionError
 
     of_functions: OnFunctionError = "drop_sample" if on_error == "drop_sample" else "error"
 

@@ -37,12 +37,11 @@ from lading.compat.documents import (
 )
 from lading.dataset.dataset import Dataset
 from lading.dataset.order.chosen import ChosenSamples
-from lading.dataset.order.order import is_over_numbers
 from lading.dataset.shards.iteration import Batching
 from lading.dataset.shards.shards import Shards
 from lading.dataset.source.open import open_shards
 from lading.dataset.source.source import Source
-from lading.dataset.steps.step import Step
+from lading.dataset.steps.base import Step
 from lading.dataset.values.python_values import samples_as_dicts
 from lading.dataset.writing.outcomes import Outcomes
 from lading.dataset.writing.writer import DatasetWriter
@@ -252,7 +251,7 @@ class LadingReader(PipelineStep):
         self._source, self._opening = source, opening
         self._names = text_key, id_key
         for step in source.steps if isinstance(source, Dataset) else ():
-            if is_over_numbers(step):
+            if step.over_numbers:
                 raise UsageError("tasks read shards apart, and this step needs all samples", found=repr(step)[:200],
                                  advice="Write the dataset first, and read what was written.")  # fmt: skip
 

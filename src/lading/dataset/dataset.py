@@ -21,10 +21,9 @@ from lading.dataset.column_values import Column
 from lading.dataset.key_verbs import KeyVerbs
 from lading.dataset.layout import Layout, layout_of
 from lading.dataset.layout_verbs import LayoutVerbs
-from lading.dataset.order.chosen import ChosenSamples, has_map
+from lading.dataset.order.chosen import ChosenSamples
 from lading.dataset.order.chosen_access import access_to
-from lading.dataset.order.order import numbers_at
-from lading.dataset.order.source_rows import COLUMN_STEPS
+from lading.dataset.order.numbers import numbers_at
 from lading.dataset.order_verbs import OrderVerbs
 from lading.dataset.sample_list import SampleList
 from lading.dataset.shards import iteration
@@ -36,12 +35,12 @@ from lading.dataset.shards.shards import Shards
 from lading.dataset.source.pruning import shards_that_fit
 from lading.dataset.source.source import Source, listed_once
 from lading.dataset.step_verbs import StepVerbs
+from lading.dataset.steps.base import Step
 from lading.dataset.steps.cast_step import flat_fields
 from lading.dataset.steps.field_steps import Fields, fields_among, typed_fields
 from lading.dataset.steps.key_steps import Join
-from lading.dataset.steps.order_steps import Sort
-from lading.dataset.steps.repartition import Repartition
-from lading.dataset.steps.step import Rows, Step, without_unasked
+from lading.dataset.steps.order_steps import Rows, Sort
+from lading.dataset.steps.sequence import has_map, without_unasked
 from lading.dataset.transform.concat import Parts
 from lading.dataset.transform.unlisted_fields import listed_fields, with_needed_fields
 from lading.dataset.values.absent_fields import AbsentFields
@@ -101,7 +100,7 @@ class Dataset(StepVerbs, OrderVerbs, KeyVerbs, LayoutVerbs):
         self._reopen, self._shards = reopen, shards
         self._fitting = fitting = shards_that_fit(shards, steps)
         self._counts = Counter(fitting.listing.left_out)
-        chooses = any(not isinstance(step, Repartition) for step in steps)
+        chooses = any(step.cut is None for step in steps)
         self._chosen = ChosenSamples(fitting, steps) if chooses else None
         self._access = access_to(fitting, self._chosen, media=media)
         self._sample = self._access.sample
@@ -172,11 +171,7 @@ class Dataset(StepVerbs, OrderVerbs, KeyVerbs, LayoutVerbs):
         if has_map(self.steps):  # the function would run twice
             return
         # Steps that choose samples may take long, and a sample that they leave has a row only if one of the source has.
-        steps = [
-            replace(step, how="left") if isinstance(step, Join) else step
-            for step in self.steps
-            if isinstance(step, (*COLUMN_STEPS, Fields, Join))
-        ]
+        steps = [step.without_choice() for step in self.steps if step.changes_columns]
         chosen, found = ChosenSamples(self._shards, steps), list[object]()
         columns = chosen.columns_behind([join.on], steps)
         for portion in chosen.portions(columns, _TYPED_ROWS, steps=steps):

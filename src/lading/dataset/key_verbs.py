@@ -21,7 +21,7 @@ from lading.formats.registry import get_format
 if TYPE_CHECKING:
     from lading.dataset.dataset import Dataset
     from lading.dataset.source.source import Source
-    from lading.dataset.steps.step import Step
+    from lading.dataset.steps.base import Step
 
 __all__ = ["KeyVerbs", "checked_shares"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Self, cast
 
+from lading.dataset.steps.base import Step
 from lading.dataset.steps.repartition import Repartition
-from lading.dataset.steps.step import Step
 
 if TYPE_CHECKING:
     from lading.dataset.dataset import Dataset

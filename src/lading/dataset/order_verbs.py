@@ -10,8 +10,8 @@ from typing import Self
 import numpy as np
 
 from lading.dataset.order.key_files import listed_in
-from lading.dataset.steps.order_steps import Missing, Sample, Shuffle, Sort, Take
-from lading.dataset.steps.step import Rows, Step
+from lading.dataset.steps.base import Step
+from lading.dataset.steps.order_steps import Missing, Rows, Sample, Shuffle, Sort, Take
 
 __all__ = ["OrderVerbs"]
 

@@ -19,13 +19,12 @@ import pyarrow as pa
 from lading.arrow.references import files_of, is_ref, unpack
 from lading.arrow.types import uncut_values
 from lading.content.preview import Cut, Previews, table_html, value_text
-from lading.dataset.order.chosen import ChosenSamples, has_map
+from lading.dataset.order.chosen import ChosenSamples
 from lading.dataset.shards.iteration import shard_batches
 from lading.dataset.shards.shards import DETECT_SHARDS, Shards
 from lading.dataset.source.source import Source
-from lading.dataset.steps.cast_step import Cast
-from lading.dataset.steps.field_steps import Fields
-from lading.dataset.steps.step import Drop, ImageBounds, Limit, Map, Rename, Rows, Select, Step, Where
+from lading.dataset.steps.base import Step
+from lading.dataset.steps.sequence import has_map
 from lading.dataset.values.python_values import document_as_dict
 from lading.errors import LadingError
 from lading.features.items import sample_firsts
@@ -41,7 +40,6 @@ _SAMPLES, _PREVIEW_ROWS, _LOOKED_AT = 5, 64, 4
 """Samples in HTML; rows of a batch that is looked at for them; and batches."""
 _PREVIEW_BYTES, _VALUE_BYTES = 24 << 20, 4 << 20
 _MOST_SKIPPED = 1000
-_COLUMN_STEPS = (Select, Drop, Rename, Fields, Cast)
 
 
 def as_text(shards: Shards, source: Source, steps: Sequence[Step], chosen: ChosenSamples | None) -> str:
@@ -93,12 +91,11 @@ def are_near(shards: Shards, steps: Sequence[Step]) -> bool:
     """Whether the first samples behind steps are found without a function, an order, or a pass over shards."""
     counted = shards.known_count is not None
     for step in steps:
-        if isinstance(step, Rows):
-            bounds = [bound for bound in (step.start, step.stop, step.step) if bound is not None]
-            near = step.numbers is None and min(bounds, default=0) >= 0 and (step.start or 0) <= _MOST_SKIPPED
-            if not (near or counted):
-                return False
-        elif not isinstance(step, (*_COLUMN_STEPS, Limit, Where, ImageBounds)):
+        if step.counts_samples:
+            near = counted or (not step.needs_all and step.skips <= _MOST_SKIPPED)
+        else:
+            near = not (step.over_numbers or step.calls_function)
+        if not near:
             return False
     return True
 
@@ -246,7 +243,11 @@ def _facts(shards: Shards, source: Source, steps: Sequence[Step]) -> list[tuple[
 def _count(shards: Shards, steps: Sequence[Step]) -> str:
     """The number of samples, as far as it is known without reading them."""
     count = shards.known_count
-    if count is not None and steps and all(isinstance(step, (*_COLUMN_STEPS, Limit, Rows)) for step in steps):
+    if (
+        count is not None
+        and steps
+        and all(step.counts_samples or (step.changes_columns and step.keeps_samples) for step in steps)
+    ):
         with suppress(LadingError):
             return f"{len(ChosenSamples(shards, steps).numbers):,}"
     return "not counted yet" if count is None else f"{count:,} before the steps" if steps else f"{count:,}"
@@ -279,8 +280,8 @@ def _columns(shards: Shards, chosen: ChosenSamples | None) -> list[tuple[str, st
 
 def _columns_before_map(shards: Shards, steps: Sequence[Step]) -> list[tuple[str, str]]:
     """The columns that the first function over samples gets, which it adds to; those of a function over batches."""
-    place, first = next((at, step) for at, step in enumerate(steps) if isinstance(step, Map))
-    if first.batched:
+    place, first = next((at, step) for at, step in enumerate(steps) if step.makes_columns)
+    if first.replaces_batches:
         return [("…", "what map_batches() returns")]
     before = ChosenSamples(shards, steps[:place]) if place else None
     return [*_columns(shards, before), ("…", "and what map() returns")]
@@ -291,7 +292,7 @@ def _fields(shards: Shards, chosen: ChosenSamples | None) -> Iterator[pa.Field]:
         yield from shards.whole.schema if chosen is None else chosen.whole_schema
         return
     # To find the schema of a tar is a walk over all of it, and the first sample behind a condition may be far away.
-    steps = [] if chosen is None else [step for step in chosen.steps if isinstance(step, _COLUMN_STEPS)]
+    steps = [] if chosen is None else [step for step in chosen.steps if step.changes_columns and step.keeps_samples]
     if steps:
         found = ChosenSamples(shards, steps).portions(max_rows=_FIRST_ROWS, max_bytes=_FIRST_BYTES)
         batches = (portion.batch for portion in found)

@@ -10,20 +10,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lading.content.media_files import Opening
+from lading.dataset.steps.base import Step
 from lading.dataset.steps.cast_step import Cast
+from lading.dataset.steps.column_steps import Drop, Rename, Select
 from lading.dataset.steps.field_steps import Fields
-from lading.dataset.steps.step import (
-    Drop,
-    Filter,
-    ImageBounds,
-    Limit,
-    Map,
-    OnFunctionError,
-    Rename,
-    Select,
-    Step,
-    Where,
-)
+from lading.dataset.steps.filter_steps import Filter, ImageBounds, Where
+from lading.dataset.steps.functions import OnFunctionError
+from lading.dataset.steps.map_step import Map
+from lading.dataset.steps.order_steps import Limit
 from lading.options import Drop as DropPolicy
 
 __all__ = ["BatchFunction", "SampleFunction", "StepVerbs"]

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from lading.dataset.shards.shards import Shards
 from lading.dataset.source.source import Source, source_names
-from lading.dataset.steps.repartition import Repartition
-from lading.dataset.steps.step import Limit, Map, Step
+from lading.dataset.steps.base import Step
 from lading.dataset.transform.concat import Parts
 from lading.dataset.transform.unlisted_fields import with_needed_fields
 from lading.formats.registry import get_format
@@ -50,12 +49,12 @@ class ConversionJob:
     @property
     def limit(self) -> int | None:
         """The most samples to convert."""
-        return min((step.count for step in self.steps if isinstance(step, Limit)), default=None)
+        return min((step.most_samples for step in self.steps if step.most_samples is not None), default=None)
 
     @property
     def chooses(self) -> bool:
         """Whether rows are left out or changed, but for those behind a limit."""
-        return not all(isinstance(step, Limit) for step in self.steps)
+        return any(step.most_samples is None for step in self.steps)
 
     @property
     def opening(self) -> dict[str, Any]:
@@ -65,16 +64,17 @@ class ConversionJob:
     @property
     def maps_batches(self) -> bool:
         """Whether a function replaces batches."""
-        return any(isinstance(step, Map) and step.batched for step in self.steps)
+        return any(step.replaces_batches for step in self.steps)
 
     def in_phase(self, phase: str) -> OnProgress | None:
         """A function that reports the progress of a phase of the job; None where nobody looks."""
         report = self.on_progress
         return None if report is None else lambda done: report(replace(done, phase=phase))
 
-    def has(self, *kinds: type[Step]) -> bool:
-        """Whether a step is of one of these kinds."""
-        return any(isinstance(step, kinds) for step in self.steps)
+    @property
+    def looks_at_values(self) -> bool:
+        """Whether a condition or a function looks at values."""
+        return any(step.calls_function or step.row_condition is not None for step in self.steps)
 
     def keeps_columns(self, shards: Shards) -> bool:
         """Whether every column of the source is written."""
@@ -93,10 +93,10 @@ class ConversionJob:
 
         The last `Repartition` of its steps says where shards end, unless an argument of the job does.
         """
-        cuts = [step for step in before if isinstance(step, Repartition)]
-        steps, write = tuple(step for step in before if not isinstance(step, Repartition)), self.write
+        cuts = [step.cut for step in before if step.cut is not None]
+        steps, write = tuple(step for step in before if step.cut is None), self.write
         if cuts and write.shard_size is None and not write.counts_samples:
-            write = replace(write, **asdict(cuts[-1]))
+            write = replace(write, **cuts[-1])
         read, every = with_needed_fields(read, (*steps, *self.steps))
         return replace(self, source=source, read=read, write=write, steps=every)
 

@@ -14,15 +14,10 @@ import pyarrow.compute as pc
 from lading.dataset.dataset import Dataset
 from lading.dataset.source.open import read_of
 from lading.dataset.source.source import Source, listed_once
-from lading.dataset.steps.step import (
-    Filter,
-    Function,
-    ImageBounds,
-    Limit,
-    Map,
-    OnFunctionError,
-    Where,
-)
+from lading.dataset.steps.filter_steps import Filter, ImageBounds, Where
+from lading.dataset.steps.functions import Function, OnFunctionError
+from lading.dataset.steps.map_step import Map
+from lading.dataset.steps.order_steps import Limit
 from lading.errors import SeveralSplits
 from lading.formats.registry import format_of_name
 from lading.jobs.conversion_job import ConversionJob, absolute_path

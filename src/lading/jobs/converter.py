@@ -19,7 +19,6 @@ from lading.dataset.order.arranged import Arranged
 from lading.dataset.shards.iteration import scan_shard
 from lading.dataset.shards.sample_digests import batch_digests
 from lading.dataset.shards.shards import Shards
-from lading.dataset.steps.step import Limit
 from lading.dataset.transform.portion import rows_of_file
 from lading.dataset.transform.row_filters import row_filter_of
 from lading.dataset.transform.transform import Transform
@@ -155,7 +154,7 @@ class Converter:
             columns = schema.names
         scan = Scan(columns, schema, self._max_rows, spec.max_batch_bytes, views=True, drifting=True)
         # If rows between two samples of one id were dropped, the two would become one.
-        apart = spec.view == "interleaved" and not all(isinstance(step, Limit) for step in spec.steps)
+        apart = spec.view == "interleaved" and any(step.most_samples is None for step in spec.steps)
         parts = stretches or [None] * len(shards)
         sizes = self._sizes_of(shards, parts)
         for at, (number, stretch) in enumerate(zip(shards, parts, strict=True)):

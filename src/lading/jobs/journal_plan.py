@@ -15,7 +15,7 @@ from typing import Any, Final
 import orjson
 
 from lading.dataset.shards.shards import Shards
-from lading.dataset.steps.step import Step
+from lading.dataset.steps.base import Step
 from lading.errors import StoreError, UsageError
 from lading.jobs.described import described, fingerprint
 from lading.jobs.spec import Conversion

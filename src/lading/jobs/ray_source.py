@@ -21,14 +21,13 @@ from lading.arrow.align import align_table
 from lading.arrow.rebatch import split_samples
 from lading.arrow.views import without_views
 from lading.dataset.dataset import Dataset
-from lading.dataset.order.order import is_over_numbers
 from lading.dataset.shards.shards import Shards
 from lading.dataset.shards.stretches import may_be_cut, refuse_same_ids, stretches_of
 from lading.dataset.source.open import open_shards, source_and_opening
 from lading.dataset.source.pruning import shards_that_fit
 from lading.dataset.source.source import LISTING_SCHEMA, Listing, Source, listed_once
-from lading.dataset.steps.step import Step
-from lading.dataset.transform.columns import columns_to_read
+from lading.dataset.steps.base import Step
+from lading.dataset.steps.sequence import columns_to_read
 from lading.dataset.transform.part_shards import planned_shards
 from lading.errors import DataError, UsageError, missing_extra
 from lading.features.items import RESERVED, sample_firsts
@@ -159,7 +158,7 @@ def _job_of(source: Source | Dataset, opening: Mapping[str, Any], block: int) ->
 
 def _refuse_counting(steps: Sequence[Step]) -> None:
     for step in steps:
-        if is_over_numbers(step):
+        if step.over_numbers:
             more = _ADVICE.get(type(step).__name__, "")
             raise UsageError(
                 "tasks of Ray read shards apart, and this step needs all samples", found=repr(step)[:200],

@@ -14,16 +14,9 @@ from lading.dataset.order.arranged import Arranged
 from lading.dataset.order.chosen import ChosenSamples, split_at_list
 from lading.dataset.shards.shards import Shards
 from lading.dataset.shards.stretches import may_be_cut, refuse_same_ids, stretches_of
-from lading.dataset.steps.step import (
-    Filter,
-    Limit,
-    Map,
-    Rows,
-    Select,
-    Step,
-    Where,
-    names_behind,
-)
+from lading.dataset.steps.base import Step
+from lading.dataset.steps.column_steps import Select
+from lading.dataset.steps.sequence import names_behind
 from lading.errors import UsageError
 from lading.features.items import KEY
 from lading.formats.registry import get_format
@@ -140,7 +133,7 @@ def _is_apart(job: ConversionJob, behind: Sequence[Step]) -> bool:
     alone = (
         job.write.dry_run
         or job.write.counts_samples
-        or any(isinstance(step, (Limit, Rows)) for step in behind)
+        or any(step.counts_samples for step in behind)
         # Which columns a function over batches gives tars is found on the way, by the process that writes all of it.
         or (job.maps_batches and not target.info.fixed_schema)
         # Workers do not know what their shards will be called.
@@ -169,7 +162,7 @@ def start_workers(
     held.callback(staging.drop)  # nothing is left to drop after the commit
     start = partial(Workers, count, lock=staging.lock, threads=write.threads or threads_each(count))
     pool = LazyWorkerPool(held, partial(open_executor, write.sharing, write.threads) if elsewhere else start)
-    slow = write.verify or job.has(Map, Where, Filter)
+    slow = write.verify or job.looks_at_values
     if elsewhere or slow or not is_quick(shards, store, write.options or {}, sizes, count):
         pool.begin()  # before the plan: what workers import takes as long as a look at a few GB
     return staging, pool
@@ -192,7 +185,7 @@ def _arranged(
     there = np.zeros(len(ends), np.bool_)
     for first in range(0, len(numbers), _LOOKED_UP):
         there[lookup(ends, np.asarray(numbers[first : first + _LOOKED_UP], np.int64))[0]] = True
-    mapped = spec.plan.mapped[sum(isinstance(step, Map) for step in before) :]
+    mapped = spec.plan.mapped[sum(step.makes_columns for step in before) :]
     lists = spec.read.image_lists
     read = replace(spec.read, image_lists=None if lists is None else names_behind(before, lists))
     rest = replace(spec, read=read, steps=tuple(behind), plan=replace(spec.plan, mapped=mapped))
@@ -202,7 +195,7 @@ def _arranged(
 def planned_pieces(job: ConversionJob, shards: Shards, sizes: Sequence[int], *, alone: bool) -> list[Piece]:
     """The source in pieces that are read alone: shards, and stretches of large ones that are worth several tasks."""
     size = _shard_size(job.write)
-    if alone or _is_undivided(job.write) or job.has(Limit, Rows) or not may_be_cut(shards):
+    if alone or _is_undivided(job.write) or any(step.counts_samples for step in job.steps) or not may_be_cut(shards):
         return [Piece(number, whole) for number, whole in enumerate(sizes)]
     step, pieces = (SHARD_BYTES if size is None else size) // _PIECES_OF_SHARD, list[Piece]()
     has_more = shards.files_beside
@@ -281,7 +274,7 @@ def _numbered(tasks: list[Task], shards: Shards, spec: Conversion, arranged: Arr
     fmt, write = get_format(spec.write.format), spec.write
     roles = Roles(dict(spec.plan.roles))
     kind = ShardKind(fmt, spec.view, fmt.write_options(write.options or {}), roles, write.checksums)
-    schema, changes = spec.plan.schema_written, any(isinstance(step, Map) and step.batched for step in spec.steps)
+    schema, changes = spec.plan.schema_written, any(step.replaces_batches for step in spec.steps)
     # What a function makes of rows may be more than they were; then one process does it all, and counts on.
     if len(tasks) <= 1 or changes or not kind.takes_members or schema is None or KEY in schema.names:
         return tasks

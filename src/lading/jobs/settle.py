@@ -10,22 +10,10 @@ import pyarrow as pa
 
 from lading.arrow.views import is_text
 from lading.dataset.order.chosen import MOST_FIRST_ROWS, ChosenSamples, has_open_types, split_at_list
-from lading.dataset.order.source_rows import ROW_STEPS
 from lading.dataset.shards.iteration import hidden_columns
 from lading.dataset.shards.shards import Shards
-from lading.dataset.steps.cast_step import Cast
-from lading.dataset.steps.field_steps import Fields
-from lading.dataset.steps.key_steps import Join
-from lading.dataset.steps.step import Drop as DropColumns
-from lading.dataset.steps.step import (
-    Filter,
-    Map,
-    Rename,
-    Select,
-    Step,
-    Where,
-)
-from lading.dataset.transform.columns import columns_to_read
+from lading.dataset.steps.base import Step
+from lading.dataset.steps.sequence import columns_to_read, has_map
 from lading.dataset.transform.transform import Transform
 from lading.features.natural import is_number, known_feature
 from lading.features.stored_values import is_payload
@@ -48,37 +36,37 @@ def settled(job: ConversionJob, shards: Shards) -> Conversion:
     write, target = job.write, get_format(job.write.format)
     plan = make_plan(
         shards, target, columns=job.columns, policy=write.schema_policy, filtered=job.chooses,
-        looked_at=job.has(Map, Where, Filter),
+        looked_at=job.looks_at_values,
     )  # fmt: skip
     hidden, written = hidden_columns(shards, None), None
     if plan.schema is not None and hidden:
         written = pa.schema([f for f in plan.schema if f.name not in hidden], metadata=plan.schema.metadata)
     plan = replace(plan, columns=job.columns, whole=job.keeps_columns(shards), written=written)
     if shards.view == "interleaved":  # values of a table are of the whole document
-        joined = [name for step in job.steps if isinstance(step, Join) for name in step.table.schema.names]
+        joined = [name for step in job.steps for name in step.adds_to_samples]
         plan = replace(plan, roles={**plan.roles, **dict.fromkeys(joined, "sample")})
     every = plan.schema
     if every is not None:
         Transform(job.steps, shards.view, shards.fetcher).check(every)
-    if job.has(Select, DropColumns, Rename, Join, Fields, Cast):
+    if any(step.changes_columns for step in job.steps):
         plan = _without_unread(plan, job.steps, shards.view)
     options = bounded_options(target, write.options or {}, parse_bytes(write.max_batch_bytes))
     target_schema = None if shards.target is None else plan.schema
     # A worker sees the shards of its task only; references may lead to the folders of all.
-    if job.has(*ROW_STEPS, Map):
+    if any(step.calls_function or not (step.keeps_samples or step.over_numbers) for step in job.steps):
         shards.image_lists()  # for all tasks
     read = replace(shards.read_plan(), roots=tuple(shards.roots()), target=target_schema)
     spec = Conversion(
         shards.format, read, replace(write, options=options, executor=None, address=None), job.steps, plan,
         index_file=shards.listing.index_file, limits=job.read.limits, stores=job.stores.for_workers,
     )  # fmt: skip
-    mapped = _mapped(spec, shards) if job.has(Map) else ()
+    mapped = _mapped(spec, shards) if has_map(job.steps) else ()
     if not job.maps_batches:
         plan = replace(plan, mapped=mapped)
-    if every is not None and (mapped or job.has(Select, DropColumns, Rename, Join, Fields, Cast)):
+    if every is not None and (mapped or any(step.changes_columns for step in job.steps)):
         steps = Transform(job.steps, shards.view, shards.fetcher, map_schemas=mapped)
         plan = replace(plan, mapped=mapped, written=_as_found(steps.check(written or every), every))
-    if write.shares and job.has(Map, Filter):
+    if write.shares and any(step.calls_function for step in job.steps):
         spec.encode()  # a function that workers cannot be sent is refused for little data too
     return replace(spec, plan=plan)
 
@@ -107,9 +95,10 @@ def _mapped(spec: Conversion, shards: Shards) -> tuple[pa.Schema, ...]:
         look, rows = Converter(shards, spec, max_rows=_FIRST_ROWS), 0
         for batch in look.rows(range(len(shards.listing))):
             rows += batch.num_rows
-            known = [each.schema for each in look.transform.maps if each.schema is not None]
+            known = [schema for schema in look.transform.map_schemas if schema is not None]
             settled = not any(has_open_types(schema, shards.schema) for schema in known) or rows >= MOST_FIRST_ROWS
-            if settled and len(known) == len(look.transform.maps):
+            if settled and len(known) == len(look.transform.map_schemas):
                 break
-    found = [each.schema for each in look.transform.maps]
-    return tuple(found) if None not in found else ()
+    found = look.transform.map_schemas
+    known = [schema for schema in found if schema is not None]
+    return tuple(known) if len(known) == len(found) else ()

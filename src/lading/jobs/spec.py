@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from lading.arrow.references import is_ref, ref_field
 from lading.dataset.shards.shards import ReadPlan
-from lading.dataset.steps.step import Filter, Map, Step, Where
+from lading.dataset.steps.base import Step
 from lading.jobs.plan import Plan
 from lading.limits import DEFAULT_LIMITS, Limits
 from lading.options import WriteOptions
@@ -64,11 +64,7 @@ class Conversion:
         """
         sent: dict[str, object] = {}
         for step in self.steps:
-            if isinstance(step, (Filter, Map)):
-                verb = "map" if isinstance(step, Map) else "filter"
-                sent[f"{verb}_batches" if step.batched else verb] = step.function
-            elif isinstance(step, Where):
-                sent["where"] = step.condition
+            sent |= step.sent
         return encode_value(self, {**sent, **self.read.format_options, **(self.write.options or {})})
 
     @staticmethod

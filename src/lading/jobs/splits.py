@@ -14,10 +14,7 @@ from typing import Any
 from lading.dataset.dataset import Dataset
 from lading.dataset.source.open import open_shards, read_of
 from lading.dataset.source.source import SPLITS_NAME, Source, source_names, write_splits
-from lading.dataset.steps.key_steps import Split
-from lading.dataset.steps.step import (
-    Limit,
-)
+from lading.dataset.steps.key_steps import has_split
 from lading.dataset.writing.single_file import is_file_name
 from lading.errors import SeveralSplits, UsageError
 from lading.formats.registry import get_format
@@ -45,7 +42,7 @@ def jobs_of_splits(
     job: ConversionJob, error: SeveralSplits, destination: str | os.PathLike[str]
 ) -> dict[str, ConversionJob]:
     """Return a job for each split of a source that lists several. Raises as `places_of_splits` does."""
-    asked = (("limit", job.has(Limit)), ("ledger", job.write.ledger is not None))
+    asked = (("limit", job.limit is not None), ("ledger", job.write.ledger is not None))
     of_one = [name for name, given in asked if given]
     places = places_of_splits(job.source, error, destination, job.stores, of_one=of_one)
     return {
@@ -96,7 +93,7 @@ def jobs_of_parts(
     """Return a job for each of several datasets by name, such as those of `Dataset.split`."""
     if is_file_name(destination):
         raise UsageError("several splits need a folder", file=os.fspath(destination), found=", ".join(parts))
-    if job.has(Limit):
+    if job.limit is not None:
         raise UsageError("a limit is of one split", found=", ".join(parts),
                          advice="Limit the dataset before it is split: ds.limit(…).split(…).")  # fmt: skip
     if job.write.ledger is not None:
@@ -155,7 +152,7 @@ def convert_splits(jobs: Mapping[str, ConversionJob], destination: str | os.Path
 
 def _converted(name: str, job: ConversionJob, to: str, whole: Staging | None = None) -> ConvertSummary:
     done = convert_one(job, to, None if whole is None or is_file_name(to) else whole.part(name))
-    if not done.samples and job.has(Split):
+    if not done.samples and has_split(job.steps):
         raise UsageError(f"the split {name!r} would be empty", advice="Give it a larger fraction, or another seed.")
     return done
 

@@ -20,7 +20,7 @@ from in_process import by_tasks
 from lading.arrow.references import FileEntry, concat, files_of, make_refs, unpack, with_files
 from lading.dataset.order import arranged
 from lading.dataset.order.arranged import Arranged, Spool
-from lading.dataset.order.order import random_order
+from lading.dataset.order.numbers import random_order
 from lading.dataset.transform.portion import Origin
 from lading.storage.memory import MemoryStore
 from lading.storage.stores import Stores

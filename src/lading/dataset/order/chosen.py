@@ -20,12 +20,10 @@ from lading.arrow.free_memory import release_freed
 from lading.arrow.views import take_rows
 from lading.dataset.order.arranged import Arranged, Spool
 from lading.dataset.order.dedup import LeftOut
-from lading.dataset.order.order import Numbers, is_over_numbers, needs_all, numbers_after, numbers_at, phase_of
+from lading.dataset.order.numbers import Numbers, numbers_at
 from lading.dataset.order.source_rows import (
-    COLUMN_STEPS,
     FIRST_SAMPLES,
     PASS_ROWS,
-    ROW_STEPS,
     SourceRows,
     one_batch,
     other_count,
@@ -41,15 +39,8 @@ from lading.dataset.shards.iteration import (
 from lading.dataset.shards.random_access import uniting
 from lading.dataset.shards.sample_digests import DIGEST_BYTES, DIGEST_ROWS, digests_of, digests_of_batches
 from lading.dataset.shards.shards import Shards
-from lading.dataset.steps.field_steps import Fields
-from lading.dataset.steps.key_steps import Join, SplitByGroup
-from lading.dataset.steps.step import Map, Rows, Step
-from lading.dataset.transform.columns import (
-    after_columns,
-    columns_asked,
-    columns_to_read,
-    refuse_lost_columns,
-)
+from lading.dataset.steps.base import Step
+from lading.dataset.steps.sequence import columns_asked, columns_to_read, has_map, lists_behind, refuse_lost_columns
 from lading.dataset.transform.portion import Portion
 from lading.dataset.transform.transform import Transform
 from lading.dataset.values.absent_fields import AbsentFields, no_sample_has, refusing_absent_columns
@@ -61,7 +52,7 @@ from lading.features.items import KEY, sample_firsts, sample_rows, without_sourc
 from lading.formats.base import Scan
 from lading.options import OnError
 
-__all__ = ["MOST_FIRST_ROWS", "ChosenSamples", "has_map", "has_open_types", "in_order", "split_at_list"]
+__all__ = ["MOST_FIRST_ROWS", "ChosenSamples", "has_open_types", "in_order", "split_at_list"]
 
 MOST_FIRST_ROWS = 4096
 """Rows that are looked at for the types of columns that a function adds, where the first ones have nothing in them."""
@@ -166,10 +157,11 @@ class ChosenSamples:
         steps = self.steps if steps is None else steps
         before, rest = split_at_list(steps)
         first, skipped = (0, 0) if before else self._skipped(rest)
-        known = self._map_schemas[sum(isinstance(step, Map) for step in before) :]
+        known = self._map_schemas[sum(step.makes_columns for step in before) :]
+        lists = partial(lists_behind, before, self._shards.image_lists)
         transform = Transform(
             rest, self._view, self._shards.fetcher, map_schemas=known, skipped=skipped, counts=counts,
-            any_members=self._shards.takes_any_fields, image_lists=partial(self._shards.image_lists, before),
+            any_members=self._shards.takes_any_fields, image_lists=lists,
         )  # fmt: skip
         if not before:
             every = shards or range(len(self._shards.listing))
@@ -254,7 +246,7 @@ class ChosenSamples:
         order = np.argsort(listed, kind="stable")
         rising = listed[order]
         release_freed()  # of steps that looked at all samples
-        self._find_map_schemas(sum(isinstance(step, Map) for step in steps))
+        self._find_map_schemas(sum(step.makes_columns for step in steps))
         origin = self._source.origin(listed)
         with Spool(len(listed), self._view, uniting(shards), origin, to_file=to_file) as spool:
             with shards.passes.during("reading for the new order"):
@@ -281,7 +273,7 @@ class ChosenSamples:
     def _skipped(self, steps: Sequence[Step]) -> tuple[int, int]:
         """The first shard that a leading slice needs, and the number of samples before it, where a list says it."""
         leading = next((step for step in steps if not _changes_columns(step)), None)
-        start = (leading.start or 0) if isinstance(leading, Rows) else 0
+        start = 0 if leading is None else leading.skips
         shard = samples = 0
         for count in self._shards.listing.table.column("num_samples").to_pylist() if start else ():
             if count is None or samples + count > start:
@@ -329,16 +321,16 @@ class ChosenSamples:
         return self.schema_from(schema)
 
     def _schema_of(self, steps: Sequence[Step], schema: pa.Schema) -> pa.Schema:
-        self._find_map_schemas(sum(isinstance(step, Map) for step in steps))
+        self._find_map_schemas(sum(step.makes_columns for step in steps))
         known = iter(self._map_schemas)
         for step in steps:
-            if isinstance(step, Map):
+            if step.makes_columns:
                 schema = next(known)
-            elif isinstance(step, (*COLUMN_STEPS, Join, Fields)):
+            elif step.changes_columns:
                 missing = [name for name in columns_asked([step]) if name not in schema.names]
                 for field in filter(None, map(self._source.field, missing)):
                     schema = schema.append(field)
-                schema = after_columns(step, schema, self._view)
+                schema = step.schema_after(schema, self._view)
         return schema
 
     @property
@@ -349,7 +341,7 @@ class ChosenSamples:
 
     def _find_map_schemas(self, count: int) -> None:
         """Find the schemas of the first maps: each is that of the first batch with rows."""
-        places = [i for i, step in enumerate(self.steps) if isinstance(step, Map)]
+        places = [i for i, step in enumerate(self.steps) if step.makes_columns]
         for place in places[len(self._map_schemas) : count]:
             before, rows = self._schema_of(self.steps[:place], self._shards.schema), 0
             schema = before  # where there are no rows, the function is not called
@@ -387,12 +379,12 @@ class ChosenSamples:
         else:  # a function may change the number of samples in any batch: only a pass over all of them tells
             found = self._found[begin] = self._passed(steps[:begin])
         for i, step in enumerate(steps[begin:], begin):
-            if is_over_numbers(step):
+            if step.over_numbers:
                 reported = Counter[str]()
-                with self._shards.passes.during(phase_of(step)), self._shards.reporting_to(reported):
-                    found = numbers_after(step, found, _Look(self, self._shards, steps[:i]))
+                with self._shards.passes.during(step.phase), self._shards.reporting_to(reported):
+                    found = step.numbers_after(found, _Look(self, self._shards, steps[:i]))
                 self.reported |= reported
-            if needs_all(step):
+            if step.needs_all:
                 self._found[i + 1] = found
         return found
 
@@ -436,7 +428,7 @@ class ChosenSamples:
 
 
 class _Look:
-    """Reads values of the samples behind the first steps of a dataset; see `lading.dataset.order.order.Look`."""
+    """Reads values of the samples behind the first steps of a dataset; see `lading.dataset.order.numbers.Look`."""
 
     def __init__(self, chosen: ChosenSamples, shards: Shards, steps: Sequence[Step]) -> None:
         self._chosen, self._shards, self._steps = chosen, shards, steps
@@ -488,38 +480,28 @@ def split_at_list(steps: Sequence[Step]) -> tuple[Sequence[Step], Sequence[Step]
 
     Steps that directly follow and only count samples, or choose columns, belong to the first part.
     """
-    last = max((i + 1 for i, step in enumerate(steps) if needs_all(step)), default=0)
+    last = max((i + 1 for i, step in enumerate(steps) if step.needs_all), default=0)
     for i, step in enumerate(steps[last:], last) if last else ():
-        if is_over_numbers(step):
+        if step.over_numbers:
             last = i + 1
         elif not _changes_columns(step):
             break
     return steps[:last], steps[last:]
 
 
-def _chooses(step: Step) -> bool:
-    """Whether a step leaves out samples for what they hold."""
-    return isinstance(step, (*ROW_STEPS, SplitByGroup)) or (isinstance(step, Join) and step.how == "inner")
-
-
 def _changes_columns(step: Step) -> bool:
     """Whether a step changes columns, and keeps all samples."""
-    return isinstance(step, (*COLUMN_STEPS, Fields)) or (isinstance(step, Join) and step.how == "left")
+    return step.changes_columns and step.keeps_samples
 
 
 def _may_leave_out(step: Step) -> bool:
     """Whether only a pass over the rows tells which samples are left behind a step, or how many there are."""
-    return not step.keeps_samples if isinstance(step, Map) else _chooses(step)
+    return not (step.keeps_samples or step.over_numbers)
 
 
 def has_open_types(schema: pa.Schema, before: pa.Schema) -> bool:
     """Whether columns that a function added are null in all rows so far."""
     return any(pa.types.is_null(field.type) and field.name not in before.names for field in schema)
-
-
-def has_map(steps: Sequence[Step]) -> bool:
-    """Whether a function makes the rows."""
-    return any(isinstance(step, Map) for step in steps)
 
 
 def _before_repeats(numbers: NDArray[np.int64]) -> int:

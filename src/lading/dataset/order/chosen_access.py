@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from lading.content.media_files import Opening
 from lading.dataset.order.chosen import ChosenSamples, in_order
-from lading.dataset.order.order import numbers_at
-from lading.dataset.order.source_rows import makes_rows, one_batch
+from lading.dataset.order.numbers import numbers_at
+from lading.dataset.order.source_rows import one_batch
 from lading.dataset.shards.iteration import hidden_columns, refuse_no_columns
 from lading.dataset.shards.random_access import materialised
 from lading.dataset.shards.sample_access import SampleAccess, ordinals
@@ -40,7 +40,7 @@ class ChosenAccess:
         self, shards: Shards, source: SampleAccess, chosen: ChosenSamples, *, media: Opening | None = None
     ) -> None:
         self._shards, self._source, self._chosen, self._media = shards, source, chosen, media
-        changes = any(makes_rows(step, shards.view) for step in chosen.steps)
+        changes = any(step.changes_rows(shards.view) for step in chosen.steps)
         self._as_they_are = shards.view == "samples" and not changes
 
     def __len__(self) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -11,10 +11,9 @@ from numpy.typing import NDArray
 
 from lading.dataset.order.duplicates import DuplicateFinder
 from lading.dataset.order.groups import value_hashes
-from lading.dataset.steps.key_steps import Dedup
 
 if TYPE_CHECKING:
-    from lading.dataset.order.order import Look
+    from lading.dataset.order.numbers import Look
 
 __all__ = ["Duplicates", "LeftOut", "find_duplicates"]
 
@@ -51,24 +50,27 @@ class LeftOut:
     kept: NDArray[np.int64]
 
 
-def find_duplicates(step: Dedup, look: Look) -> Duplicates:
-    """Read the values of all samples, or their payload, once. Memory is bounded, as `DuplicateFinder` says."""
+def find_duplicates(look: Look, by: Sequence[str] | None, *, keep_last: bool) -> Duplicates:
+    """Find the samples that are equal in some fields, or in their content (`by=None`).
+
+    Reads the values of all samples, or their payload, once. Memory is bounded, as `DuplicateFinder` says.
+    """
     first = nulls = 0
     with DuplicateFinder() as finder:
-        for hashes, there in _hashes(step, look):
+        for hashes, there in _hashes(look, by):
             places = np.arange(first, first + len(hashes))
             finder.add(hashes[there], places[there])
             first += len(hashes)
             nulls += len(hashes) - int(there.sum())
-        return Duplicates(first, nulls, *finder.duplicates(keep_last=step.keep == "last"))
+        return Duplicates(first, nulls, *finder.duplicates(keep_last=keep_last))
 
 
-def _hashes(step: Dedup, look: Look) -> Iterator[tuple[NDArray[np.uint8], NDArray[np.bool_]]]:
+def _hashes(look: Look, by: Sequence[str] | None) -> Iterator[tuple[NDArray[np.uint8], NDArray[np.bool_]]]:
     """Give the hash of each sample, and whether it has all values; a null equals nothing."""
-    if step.by is None:
+    if by is None:
         for digests in look.digests():
             yield digests, np.ones(len(digests), np.bool_)
         return
-    for columns in look(step.by):
+    for columns in look(by):
         there = np.logical_and.reduce([column.is_valid().to_numpy(zero_copy_only=False) for column in columns])
         yield value_hashes(columns), there

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from lading.content.canonical import FORM, column_forms, hash_forms, joined, struct_forms
-from lading.dataset.steps.key_steps import SplitByGroup
 from lading.dataset.values.sample_values import sample_values
 from lading.features.items import KEY
 from lading.features.natural import whole_numbers
 from lading.features.types import feature_of
 from lading.storage.fetch import Fetcher
 
-__all__ = ["in_split", "value_hashes"]
+__all__ = ["group_places", "value_hashes"]
 
 _FRACTION_BITS = 53
 _EXACT = 2.0**53
@@ -23,8 +24,10 @@ _HUGE = r"\A-?[1-9][0-9]{18,}\z"
 """Texts of integers beyond int64, among the texts of more than 18 digits."""
 
 
-def in_split(step: SplitByGroup, batch: pa.RecordBatch, view: str, fetcher: Fetcher) -> NDArray[np.bool_]:
-    """Return which samples of a batch are in the split.
+def group_places(
+    batch: pa.RecordBatch, by: Sequence[str], seed: int, view: str, fetcher: Fetcher
+) -> NDArray[np.float64]:
+    """Return where the group of each sample lies among all groups, from 0 to below 1.
 
     A text goes with the integer whose shortest decimal form it is: `"7"` goes with 7, `"07"` is a group of its own.
 
@@ -33,16 +36,14 @@ def in_split(step: SplitByGroup, batch: pa.RecordBatch, view: str, fetcher: Fetc
     """
     key = "sample_id" if view == "interleaved" else KEY
     keyed = [key] if key in batch.schema.names else []
-    values = sample_values(batch, [*step.by, *keyed], view, fetcher)
-    groups, own = values[: len(step.by)], values[len(step.by) :]
-    hashes = _group_hashes(groups, step.seed).copy()
+    values = sample_values(batch, [*by, *keyed], view, fetcher)
+    groups, own = values[: len(by)], values[len(by) :]
+    hashes = _group_hashes(groups, seed).copy()
     missing = np.logical_and.reduce([column.is_null().to_numpy(zero_copy_only=False) for column in groups])
     if own and missing.any():
-        hashes[missing] = _group_hashes([*groups, *own], step.seed)[missing]
+        hashes[missing] = _group_hashes([*groups, *own], seed)[missing]
     first = hashes[:, :8].copy().view(">u8")[:, 0]
-    place = (first >> np.uint64(64 - _FRACTION_BITS)).astype(np.float64) / (1 << _FRACTION_BITS)
-    low, high = step.bounds
-    return (low <= place) & (place < high)
+    return (first >> np.uint64(64 - _FRACTION_BITS)).astype(np.float64) / (1 << _FRACTION_BITS)
 
 
 def value_hashes(columns: list[pa.Array]) -> NDArray[np.uint8]:

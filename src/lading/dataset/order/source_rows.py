@@ -16,15 +16,12 @@ from lading.arrow.references import concat, files_of
 from lading.arrow.types import unread_type
 from lading.arrow.views import reorder, take_rows
 from lading.content.field_paths import FieldPath
-from lading.dataset.order.order import Numbers, is_over_numbers
+from lading.dataset.order.numbers import Numbers
 from lading.dataset.shards.iteration import aligned_to, materialise_parts, shard_batches
 from lading.dataset.shards.random_access import unfetched_rows
 from lading.dataset.shards.shards import Shards
-from lading.dataset.steps.cast_step import Cast
-from lading.dataset.steps.field_steps import Fields
-from lading.dataset.steps.key_steps import Join, SplitByGroup
-from lading.dataset.steps.step import Drop, Filter, ImageBounds, Rename, Select, Step, Where
-from lading.dataset.transform.columns import columns_asked, columns_to_read
+from lading.dataset.steps.base import Step
+from lading.dataset.steps.sequence import columns_asked, columns_to_read
 from lading.dataset.transform.portion import Origin, Portion
 from lading.dataset.transform.row_filters import advice_about_missing, row_filter_of
 from lading.dataset.transform.transform import Transform
@@ -34,12 +31,9 @@ from lading.features.items import KEY, duplicate_id_bounds, sample_firsts, sampl
 from lading.formats.base import Scan
 
 __all__ = [
-    "COLUMN_STEPS",
     "FIRST_SAMPLES",
     "PASS_ROWS",
-    "ROW_STEPS",
     "SourceRows",
-    "makes_rows",
     "one_batch",
     "other_count",
 ]
@@ -50,9 +44,6 @@ _SCATTERED = 16
 """Of shards of which less than one sample in so many is wanted, samples are read by number."""
 PASS_ROWS = 16_384
 """Rows of a batch in a pass over the source."""
-
-COLUMN_STEPS = (Select, Drop, Rename, Cast)
-ROW_STEPS = (Where, ImageBounds, Filter)
 
 
 class SourceRows:
@@ -126,7 +117,7 @@ class SourceRows:
     def _to_read(self, steps: Sequence[Step], columns: Sequence[str] | None, shard: int) -> list[str] | None:
         """Columns to read of a shard so that steps give these columns; None for all."""
         shards, schema = self._shards, self._shards.target
-        helps = any(isinstance(step, (*COLUMN_STEPS, Join, Fields, ImageBounds)) for step in steps)
+        helps = any(step.asks_schema for step in steps)
         if schema is None and shards.fixed_schema and helps:
             schema = shards.open_shard(shard).schema()
         return columns_to_read(steps, columns, self._view, schema)
@@ -144,7 +135,7 @@ class SourceRows:
         `numbers` are in rising order, perhaps with repeats.
         """
         shards, view = self._shards, self._view
-        again = [step for step in steps if makes_rows(step, view)]
+        again = [step for step in steps if step.changes_rows(view)]
         transform = Transform(
             again, view, shards.fetcher, map_schemas=map_schemas, counts=shards.counts,
             any_members=shards.takes_any_fields, image_lists=shards.image_lists,
@@ -261,7 +252,7 @@ class SourceRows:
         """
         shards, view = self._shards, self._view
         rising, places = np.unique(numbers, return_inverse=True)
-        again = [step for step in steps if makes_rows(step, view)]
+        again = [step for step in steps if step.changes_rows(view)]
         wanted = columns_to_read(again, columns, view)
         if wanted is not None and shards.fixed_schema and KEY not in shards.schema.names:
             wanted = [name for name in wanted if name != KEY] or None
@@ -294,15 +285,6 @@ class SourceRows:
             return
         for half in np.array_split(numbers, 2):
             yield from self._told_apart(half, columns)
-
-
-def makes_rows(step: Step, view: str) -> bool:
-    """Whether a step changes rows of samples that it keeps; conditions may take single items of documents."""
-    if isinstance(step, Filter) and not step.batched:
-        return False
-    if isinstance(step, ROW_STEPS):
-        return view == "interleaved" and step.drop == "row"
-    return not (is_over_numbers(step) or isinstance(step, SplitByGroup))
 
 
 def one_batch(rows: pa.Table) -> pa.RecordBatch:

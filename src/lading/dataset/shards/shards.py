@@ -28,7 +28,6 @@ from lading.dataset.shards.whole_schema import WholeSchema, whole_schema
 from lading.dataset.source.identity import SourceIdentity
 from lading.dataset.source.manifest_options import manifest_options, schema_as_read
 from lading.dataset.source.source import Listing
-from lading.dataset.steps.step import Step, names_behind
 from lading.errors import DatasetReplaced, LadingError, NotFound, SidecarMismatch
 from lading.features.items import INTERLEAVED_SCHEMA
 from lading.features.types import Feature
@@ -569,15 +568,15 @@ class Shards:
             self._schema = self.with_types(_found_schema(self))
         return self._schema
 
-    def image_lists(self, steps: Sequence[Step] = ()) -> tuple[str, ...]:
-        """The columns whose lists have one entry an image, though nobody names them, as these steps name them.
+    def image_lists(self) -> tuple[str, ...]:
+        """The columns whose lists have one entry an image, though nobody names them.
 
         The first documents decide, those of the first shard with images. Empty where options name such fields.
         """
         if self._image_lists is None:
             looked_for = self.has_items and self.interleaved.per_image_fields is None
             self._image_lists = self._find_image_lists() if looked_for else ()
-        return names_behind(steps, self._image_lists)
+        return self._image_lists
 
     def _find_image_lists(self) -> tuple[str, ...]:
         with self.reporting_to(Counter()):

@@ -42,7 +42,7 @@ from lading.dataset.source.source import (
     split_source,
     with_partitions,
 )
-from lading.dataset.steps.step import Step
+from lading.dataset.steps.base import Step
 from lading.dataset.transform.concat import Parts
 from lading.errors import (
     DataError,

@@ -6,15 +6,11 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from lading.content.conditions import as_where
 from lading.dataset.shards.shards import Shards
-from lading.dataset.steps.step import Drop, Filter, ImageBounds, Select, Step, Where
+from lading.dataset.steps.base import Step
 from lading.formats.hive_partitions import values_of
 
 __all__ = ["shards_that_fit"]
-
-_BEFORE = (Where, ImageBounds, Filter, Select, Drop)
-"""Steps behind which a condition still speaks of the source's columns, and of all of its rows."""
 
 
 def shards_that_fit(shards: Shards, steps: Sequence[Step]) -> Shards:
@@ -27,10 +23,10 @@ def shards_that_fit(shards: Shards, steps: Sequence[Step]) -> Shards:
         return shards
     conditions = []
     for step in steps:
-        if not isinstance(step, _BEFORE):
+        if step.over_numbers or not step.keeps_names:  # conditions behind it speak of other columns, or of fewer rows
             break
-        if isinstance(step, Where):
-            conditions.append(as_where(step.condition))
+        if step.row_condition is not None:
+            conditions.append(step.row_condition)
     coded = partitions.combine_chunks().dictionary_encode()
     fits = [
         not any(each.rejects(values_of(text, stated=True)) for each in conditions)

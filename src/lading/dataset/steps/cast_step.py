@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -17,7 +18,7 @@ from lading.arrow.references import is_ref
 from lading.arrow.views import byte_lengths, is_bytes, is_text, present
 from lading.content.field_paths import FieldPath
 from lading.content.nested import plain
-from lading.dataset.steps.base import StepBase
+from lading.dataset.steps.base import Applied, AppliedEach, Step, StepContext, no_such_column
 from lading.dataset.steps.field_steps import Fields
 from lading.dataset.transform.portion import Portion
 from lading.dataset.values.field_values import field_type, field_values
@@ -27,7 +28,7 @@ from lading.features.stored_values import declared_field
 from lading.features.types import Bytes, ClassLabel, Json, Text, feature_of, with_feature
 from lading.storage.fetch import Fetcher, value_bounds
 
-__all__ = ["Cast", "cast_rows", "cast_schema", "flat_fields"]
+__all__ = ["Cast", "flat_fields"]
 
 _PARSED_BYTES = 4 << 20
 _INTEGERS_AND_FLOATS = 2 | 8
@@ -35,7 +36,7 @@ _INTEGERS_AND_FLOATS = 2 | 8
 
 
 @dataclass(frozen=True, slots=True)
-class Cast(StepBase):
+class Cast(Step):
     """Give columns other types; a value that the type cannot hold is an error.
 
     Attributes:
@@ -44,31 +45,41 @@ class Cast(StepBase):
 
     columns: tuple[pa.Field, ...]
 
+    changes_columns: ClassVar[bool] = True
+    keeps_names: ClassVar[bool] = False
+    reads_values: ClassVar[bool] = True
+    asks_schema: ClassVar[bool] = True
+
     @classmethod
     def of(cls, columns: Mapping[str, Any]) -> Cast:
         """Return the step that gives each key of the mapping its value as type."""
         fields = (declared_field(name, kind) for name, kind in columns.items())
         return cls(tuple(with_feature(f, Bytes()) if feature_of(f) == Bytes() else f for f in fields))
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Names of the columns."""
+    def named(self, added: Collection[str]) -> tuple[str, ...]:  # noqa: ARG002 - as of all steps
+        """Return the names of the columns."""
         return tuple(field.name for field in self.columns)
+
+    def schema_after(self, schema: pa.Schema, view: str) -> pa.Schema:  # noqa: ARG002 - as of all steps
+        """Return the schema with the new types. Raises UsageError for a column that is missing."""
+        known = {field.name: field for field in self.columns}
+        for name in known:
+            if name not in schema.names:
+                raise no_such_column(name, schema.names)
+        return pa.schema([known.get(field.name, field) for field in schema], metadata=schema.metadata)
+
+    def begin(self, context: StepContext) -> Applied:
+        """Return the step at work."""
+        return AppliedEach(partial(self._applied, context.fetcher))
+
+    def _applied(self, fetcher: Fetcher, portion: Portion) -> Portion:
+        return replace(portion, batch=_cast_rows(self, portion.batch, fetcher))
 
     def __repr__(self) -> str:
         return f"cast({', '.join(f'{field.name}: {field.type}' for field in self.columns)})"
 
 
-def cast_schema(step: Cast, schema: pa.Schema) -> pa.Schema:
-    """Return the schema behind the step. Raises UsageError for a column that is missing."""
-    known = {field.name: field for field in step.columns}
-    for name in known:
-        if name not in schema.names:
-            raise UsageError("no such column", expected=", ".join(schema.names), found=repr(name))
-    return pa.schema([known.get(field.name, field) for field in schema], metadata=schema.metadata)
-
-
-def cast_rows(step: Cast, batch: pa.RecordBatch, fetcher: Fetcher) -> pa.RecordBatch:
+def _cast_rows(step: Cast, batch: pa.RecordBatch, fetcher: Fetcher) -> pa.RecordBatch:
     """Return the rows with columns in their new types.
 
     Raises:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -13,7 +15,8 @@ from lading.arrow import json_text
 from lading.arrow.views import LIST_TYPES, present
 from lading.content.field_paths import FieldPath, Use, Wanted, parse_field
 from lading.content.nested import field_named
-from lading.dataset.steps.base import StepBase
+from lading.dataset.steps.base import Applied, AppliedEach, Columns, Known, Step, StepContext, no_such_column
+from lading.dataset.transform.portion import Portion
 from lading.dataset.values.field_values import field_type, lacks_child, read_fields
 from lading.dataset.values.json_values import FieldColumn
 from lading.errors import DataError, UsageError, errors_at
@@ -21,11 +24,11 @@ from lading.features.items import lineage_of
 from lading.features.types import Json, feature_of, with_feature
 from lading.storage.fetch import Fetcher
 
-__all__ = ["Fields", "fields_among", "fields_schema", "typed_fields", "with_fields"]
+__all__ = ["Fields", "fields_among", "typed_fields"]
 
 
 @dataclass(frozen=True, slots=True)
-class Fields(StepBase):
+class Fields(Step):
     """Add columns with the values of fields inside other columns.
 
     Attributes:
@@ -34,18 +37,44 @@ class Fields(StepBase):
 
     fields: tuple[tuple[FieldPath, pa.Field], ...]
 
-    @property
-    def names(self) -> list[str]:
-        """Names of the columns that are added."""
-        return [column.name for _, column in self.fields]
+    changes_columns: ClassVar[bool] = True
+    keeps_names: ClassVar[bool] = False
+    reads_values: ClassVar[bool] = True
+    asks_schema: ClassVar[bool] = True
 
     @property
-    def sources(self) -> list[str]:
-        """Names of the columns that are read."""
-        return list(dict.fromkeys(path.column for path, _ in self.fields))
+    def adds(self) -> tuple[str, ...]:
+        """Names of the columns that are added."""
+        return tuple(column.name for _, column in self.fields)
+
+    def named(self, added: Collection[str]) -> tuple[str, ...]:  # noqa: ARG002 - as of all steps
+        """Return the columns that are read."""
+        return tuple(dict.fromkeys(path.column for path, _ in self.fields))
+
+    def columns_needed(self, wanted: Columns, known: Known) -> Columns:  # noqa: ARG002 - as of all steps
+        """Return the wanted columns, but those that are added, and the columns that are read."""
+        left = wanted if wanted.inverted else wanted.without(self.adds)
+        return left.with_(*self.named(()))
+
+    def schema_after(self, schema: pa.Schema, view: str) -> pa.Schema:  # noqa: ARG002 - as of all steps
+        """Return the schema with the new columns. Raises UsageError for a column that is missing, or there already."""
+        for name in self.named(()):
+            if name not in schema.names:
+                raise no_such_column(name, schema.names)
+        for path, column in self.fields:
+            field_named(schema, path)
+            _refuse_twice(column.name, schema.names)
+        return pa.schema([*schema, *(column for _, column in self.fields)], metadata=schema.metadata)
+
+    def begin(self, context: StepContext) -> Applied:
+        """Return the step at work."""
+        return AppliedEach(partial(self._applied, context.fetcher))
+
+    def _applied(self, fetcher: Fetcher, portion: Portion) -> Portion:
+        return replace(portion, batch=_with_fields(self, portion.batch, fetcher))
 
     def __repr__(self) -> str:
-        return f"fields({', '.join(map(repr, self.names))})"
+        return f"fields({', '.join(map(repr, self.adds))})"
 
 
 def fields_among(names: Sequence[str], schema: pa.Schema) -> dict[str, FieldPath]:
@@ -78,20 +107,12 @@ def typed_fields(wanted: Mapping[str, FieldPath], firsts: Mapping[str, pa.Record
     return Fields(tuple(columns))
 
 
-def fields_schema(step: Fields, schema: pa.Schema) -> pa.Schema:
-    """Return the schema behind the step. Raises UsageError for a column that is missing, or there already."""
-    for path, column in step.fields:
-        field_named(schema, path)
-        _refuse_twice(column.name, schema.names)
-    return pa.schema([*schema, *(column for _, column in step.fields)], metadata=schema.metadata)
-
-
 def _refuse_twice(name: str, names: Collection[str]) -> None:
     if name in names:
         raise UsageError("a column has this name already", found=repr(name))
 
 
-def with_fields(step: Fields, batch: pa.RecordBatch, fetcher: Fetcher) -> pa.RecordBatch:
+def _with_fields(step: Fields, batch: pa.RecordBatch, fetcher: Fetcher) -> pa.RecordBatch:
     """Return the batch with the columns of the step; null where a struct lacks the field, and other shards have it.
 
     Raises:

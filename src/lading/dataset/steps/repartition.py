@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
+from typing import Any
 
-from lading.dataset.steps.base import StepBase
+from lading.dataset.steps.base import Step
 from lading.options import refuse_two_cuts
 
 __all__ = ["Repartition"]
 
 
 @dataclass(frozen=True, slots=True)
-class Repartition(StepBase):
+class Repartition(Step):
     """Cut the shards that are written by one of these.
 
     Attributes:
@@ -27,6 +28,11 @@ class Repartition(StepBase):
     def __post_init__(self) -> None:
         """Refuse none of them, or several."""
         refuse_two_cuts(self.shard_size, self.num_shards, self.rows_per_shard, needs_one=True)
+
+    @property
+    def cut(self) -> dict[str, Any]:
+        """How shards are cut, as arguments of writing."""
+        return asdict(self)
 
     def __repr__(self) -> str:
         [given] = [each.name for each in fields(self) if getattr(self, each.name) is not None]

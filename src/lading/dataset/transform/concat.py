@@ -18,7 +18,7 @@ from lading.storage.stores import Stores
 
 if TYPE_CHECKING:
     from lading.dataset.dataset import Dataset
-    from lading.dataset.steps.step import Step
+    from lading.dataset.steps.base import Step
 
 __all__ = ["Parts", "concat"]
 

@@ -15,12 +15,11 @@ from lading.arrow.align import union_schema
 from lading.arrow.json_columns import union_json_schemas
 from lading.arrow.references import is_ref
 from lading.dataset.order.chosen import ChosenSamples
-from lading.dataset.order.order import Numbers, is_over_numbers
+from lading.dataset.order.numbers import Numbers
 from lading.dataset.shards.shards import ReadPlan, Shards
 from lading.dataset.shards.whole_schema import WholeSchema
 from lading.dataset.source.source import LISTING_SCHEMA, Listing, read_head
-from lading.dataset.steps.repartition import Repartition
-from lading.dataset.steps.step import Map, Step
+from lading.dataset.steps.base import Step
 from lading.dataset.transform.part_columns import columns_of_parts
 from lading.dataset.transform.part_views import Columns, PartView, StepsView
 from lading.features.items import without_source
@@ -79,12 +78,10 @@ class Part:
 
     def __init__(self, shards: Shards, steps: tuple[Step, ...], map_schemas: Sequence[pa.Schema] = ()) -> None:
         self.shards = shards
-        self.steps = tuple(step for step in steps if not isinstance(step, Repartition))
+        self.steps = tuple(step for step in steps if step.cut is None)
         has_steps = bool(self.steps) or shards.target is not None
         self.chosen = ChosenSamples(shards, self.steps, map_schemas) if has_steps else None
-        self.is_whole = any(
-            is_over_numbers(step) or (isinstance(step, Map) and not step.keeps_samples) for step in self.steps
-        )
+        self.is_whole = any(step.over_numbers or (step.makes_columns and not step.keeps_samples) for step in self.steps)
         self.numbers: dict[int | None, Numbers] = {}
 
     @cached_property

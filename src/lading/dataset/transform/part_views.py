@@ -15,10 +15,11 @@ from numpy.typing import NDArray
 from lading.arrow.json_columns import fit_json
 from lading.arrow.references import is_ref
 from lading.arrow.views import is_bytes
-from lading.dataset.order.chosen import ChosenSamples, has_map
-from lading.dataset.order.order import Numbers
+from lading.dataset.order.chosen import ChosenSamples
+from lading.dataset.order.numbers import Numbers
 from lading.dataset.order.source_rows import other_count
 from lading.dataset.shards.shards import Shards
+from lading.dataset.steps.sequence import has_map
 from lading.dataset.writing.outcomes import Outcomes
 from lading.errors import errors_at
 from lading.features.items import KEY

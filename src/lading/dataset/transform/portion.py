@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from lading.dataset.writing.outcomes import RowOutcome
+from lading.arrow.views import take_rows
+from lading.dataset.writing.outcomes import ALONG, DROPPED, FILTERED, RowOutcome
 from lading.errors import LadingError
-from lading.features.items import lineage_of, sample_firsts
+from lading.features.items import lineage_of, sample_firsts, sample_rows
 from lading.manifest.values import lookup
 
-__all__ = ["Origin", "Place", "Portion", "rows_of_file"]
+__all__ = [
+    "Origin",
+    "Place",
+    "Portion",
+    "first_samples_of",
+    "reported",
+    "rows_of_file",
+    "taken",
+    "without_failed",
+    "without_samples",
+]
 
 Place: TypeAlias = Callable[[int], tuple[str | None, int | None]]
 """Gives the file of a row of a batch, and the number of the row in the file; None where they are unknown."""
@@ -94,3 +105,67 @@ class Portion:
                     file, known = self.place(int(self.rows[row]))
                     error.at(file=file, row=known)
             raise
+
+
+def taken(portion: Portion, rows: NDArray[np.int64], view: str) -> Portion:
+    """These rows of a portion, in rising order."""
+    batch, samples = portion.batch, portion.samples
+    if samples is not None:
+        of_row = np.searchsorted(sample_firsts(batch, view), rows, side="right") - 1
+        samples = samples[np.unique(of_row)]
+    left = None if portion.rows is None else portion.rows[rows]
+    return replace(portion, batch=take_rows(batch, rows), samples=samples, rows=left)
+
+
+def without_samples(portion: Portion, rows: NDArray[np.int64], why: str, view: str) -> Portion:
+    """A portion without the rows of some samples, which are reported."""
+    outcome = RowOutcome(why, FILTERED, portion.batch, rows)
+    placed = None if portion.rows is None else portion.rows[rows]
+    left = np.delete(np.arange(portion.batch.num_rows), rows)
+    return taken(replace(portion, outcomes=(*portion.outcomes, (placed, outcome))), left, view)
+
+
+def reported(
+    portion: Portion, samples: NDArray[np.int64], why: tuple[str, str], view: str, details: Sequence[str] = ()
+) -> Portion:
+    """The portion with the outcome of samples: of their first rows, and of those that go along."""
+    batch, (reason, outcome) = portion.batch, why
+    firsts = np.append(sample_firsts(batch, view), batch.num_rows)
+    heads = firsts[samples]
+    along = np.setdiff1d(sample_rows(firsts, samples), heads)
+    told = (RowOutcome(reason, outcome, batch, heads, details), RowOutcome(ALONG, outcome, batch, along))
+    placed = ((None if portion.rows is None else portion.rows[each.rows], each) for each in told)
+    return replace(portion, outcomes=(*portion.outcomes, *placed))
+
+
+def without_failed(
+    portion: Portion, failed: Mapping[int, str], view: str, kept: NDArray[np.bool_] | None = None
+) -> Portion:
+    """The portion without samples for which a function raised, which are reported, and without those not kept."""
+    firsts = np.append(sample_firsts(portion.batch, view), portion.batch.num_rows)
+    left = np.ones(len(firsts) - 1, np.bool_) if kept is None else kept
+    if failed:
+        samples, why = np.array(list(failed), np.int64), "samples for which the function raised an error"
+        portion = reported(portion, samples, (why, DROPPED), view, list(failed.values()))
+        left[samples] = False
+    return portion if left.all() else taken(portion, sample_rows(firsts, np.flatnonzero(left)), view)
+
+
+def first_samples_of(portion: Portion, firsts: NDArray[np.int64], count: int) -> Portion:
+    """The first samples of a portion. Rows that were left out behind the last of them are not reported."""
+    stop = int(firsts[count])
+    outcomes = portion.outcomes
+    if portion.rows is not None:
+        last = int(portion.rows[stop - 1]) if stop else -1
+        end = int(portion.ends[np.searchsorted(portion.ends, last, side="right")]) if stop else 0
+        outcomes = tuple(
+            (rows, each) if rows is None else (rows[rows < end], replace(each, rows=each.rows[rows < end]))
+            for rows, each in outcomes
+        )
+    return replace(
+        portion,
+        batch=portion.batch.slice(0, stop),
+        samples=None if portion.samples is None else portion.samples[:count],
+        rows=None if portion.rows is None else portion.rows[:stop],
+        outcomes=outcomes,
+    )

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import takewhile
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -21,11 +21,9 @@ from numpy.typing import NDArray
 from lading.arrow.references import files_of, is_ref
 from lading.arrow.views import is_bytes, present, slices, take_values
 from lading.content.conditions import Where as Condition
-from lading.content.conditions import as_where
 from lading.content.field_paths import FieldPath, Wanted
 from lading.content.image import image_info, is_image, usual_sizes
 from lading.content.nested import close_to, empty_batch, plain, value_at
-from lading.dataset.steps.step import Drop, Filter, ImageBounds, Limit, Rename, Rows, Select, Step, Where
 from lading.dataset.transform.sample_functions import of_batch
 from lading.dataset.values.field_values import advice_about, meant_fields, read_fields, refuse_absent
 from lading.dataset.values.json_values import FieldColumn
@@ -35,14 +33,19 @@ from lading.features.types import ClassLabel, Image, feature_of
 from lading.formats.base import RowFilter
 from lading.storage.fetch import ERROR_COLUMN, Fetcher
 
+if TYPE_CHECKING:
+    from lading.dataset.steps.base import Step
+    from lading.dataset.steps.filter_steps import ImageBounds
+
 __all__ = [
     "FailsCondition",
+    "OutOfBounds",
     "Rejects",
     "advice_about_missing",
     "check_types",
+    "fails_function",
     "left_rows",
     "of_other_kind",
-    "rejects_of",
     "row_filter_of",
     "without",
 ]
@@ -50,7 +53,6 @@ __all__ = [
 Rejects: TypeAlias = Callable[[pa.RecordBatch], Mapping[str, NDArray[np.bool_]]]
 """Gives, for a batch of rows, the rejected rows by reason."""
 
-_OF_COLUMNS = (Select, Drop, Rename)
 _SHOWN_LABELS = 50
 _HEAD_BYTES = (512, 64 << 10)
 """First bytes of an image that are looked at, then more where they were too few; at last all of it."""
@@ -58,10 +60,10 @@ _HEAD_BYTES = (512, 64 << 10)
 
 def row_filter_of(steps: Sequence[Step], view: str, fetcher: Fetcher) -> RowFilter | None:
     """The conditions on rows of the source that come before steps which look at payload; None without conditions."""
-    leading = [*takewhile(lambda step: isinstance(step, (Where, ImageBounds, *_OF_COLUMNS, Limit, Rows)), steps)]
-    if view != "samples" or not any(isinstance(step, (Where, ImageBounds)) for step in leading):
+    leading = [*takewhile(lambda step: not step.reads_values, steps)]
+    if view != "samples" or all(step.keeps_samples or step.over_numbers for step in leading):
         return None
-    of_source = takewhile(lambda step: not isinstance(step, Rename), leading)
+    of_source = takewhile(lambda step: step.keeps_names, leading)
     known = [condition for condition in _conditions(of_source) if condition.columns]
 
     def columns(names: Sequence[str]) -> list[str]:
@@ -77,15 +79,6 @@ def row_filter_of(steps: Sequence[Step], view: str, fetcher: Fetcher) -> RowFilt
         return kept
 
     return RowFilter(columns, passes)
-
-
-def rejects_of(step: Where | ImageBounds | Filter, view: str, fetcher: Fetcher) -> Rejects:
-    """A function that gives the rows which a step rejects, whatever becomes of the rest of their samples."""
-    if isinstance(step, ImageBounds):
-        return _OutOfBounds(step, view, fetcher)
-    if isinstance(step, Where):
-        return FailsCondition(as_where(step.condition), view, fetcher)
-    return lambda batch: _fail_function(step, batch)
 
 
 def left_rows(
@@ -218,7 +211,7 @@ def check_condition(condition: Condition, schema: pa.Schema) -> None:
 
 
 def _conditions(steps: Iterable[Step]) -> list[Condition]:
-    return [as_where(step.condition) for step in steps if isinstance(step, Where)]
+    return [step.row_condition for step in steps if step.row_condition is not None]
 
 
 def advice_about_missing(name: str, steps: Sequence[Step], schema: pa.Schema) -> str | None:
@@ -255,8 +248,9 @@ def check_types(condition: Condition, schema: pa.Schema, fetcher: Fetcher) -> No
     condition.truth(empty, {each: column.values for each, column in zip(condition.wanted, columns, strict=True)})
 
 
-def _fail_function(step: Filter, batch: pa.RecordBatch) -> dict[str, NDArray[np.bool_]]:
-    answer = of_batch(step.function, batch, "filter_batches")
+def fails_function(function: Callable[[pa.RecordBatch], object], batch: pa.RecordBatch) -> dict[str, NDArray[np.bool_]]:
+    """Return the rows for which a function over batches is not true, by reason."""
+    answer = of_batch(function, batch, "filter_batches")
     try:
         kept = pa.array(answer.to_pylist() if isinstance(answer, pa.ChunkedArray) else answer, pa.bool_())
     except (pa.ArrowException, TypeError) as error:
@@ -267,13 +261,14 @@ def _fail_function(step: Filter, batch: pa.RecordBatch) -> dict[str, NDArray[np.
     return {"left out by the function": ~np.asarray(kept.fill_null(False).to_numpy(zero_copy_only=False))}  # noqa: FBT003 - pyarrow takes it by position only
 
 
-class _OutOfBounds:
+class OutOfBounds:
     """Rejects rows with an image that cannot be measured, and with one that is outside the bounds."""
 
     def __init__(self, bounds: ImageBounds, view: str, fetcher: Fetcher) -> None:
         self._bounds, self._view, self._fetcher = bounds, view, fetcher
 
     def __call__(self, batch: pa.RecordBatch) -> dict[str, NDArray[np.bool_]]:
+        """Return the rejected rows by reason."""
         unknown, outside = np.zeros(batch.num_rows, np.bool_), np.zeros(batch.num_rows, np.bool_)
         for name in self._image_columns(batch.schema):
             rows = self._with_image(batch, name)

@@ -10,7 +10,7 @@ import os
 import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -20,7 +20,6 @@ from lading.arrow.casts import cast
 from lading.arrow.references import is_ref
 from lading.arrow.rows import Encoders, rows_to_batch
 from lading.arrow.views import is_bytes, take_values, without_views
-from lading.dataset.steps.step import Filter, Map
 from lading.dataset.transform.documents import Documents, ItemRow, refuse_merged, with_rows
 from lading.dataset.transform.sample import Columns, Sample, Values
 from lading.errors import FunctionError, LadingError, UsageError, WrongType
@@ -28,6 +27,10 @@ from lading.features.items import KEY, lineage_of
 from lading.features.stored_values import declared_field
 from lading.storage.fetch import Fetcher
 from lading.storage.threads import Running
+
+if TYPE_CHECKING:
+    from lading.dataset.steps.filter_steps import Filter
+    from lading.dataset.steps.map_step import Map
 
 __all__ = ["SampleFilter", "SampleMap", "of_batch"]
 
@@ -45,7 +48,6 @@ class _Called(ABC):
 
     def __init__(self, step: Map | Filter, fetcher: Fetcher, view: str, *, any_members: bool = False) -> None:
         self._step, self._fetcher, self._view, self._any_members = step, fetcher, view, any_members
-        self._verb = "map" if isinstance(step, Map) else "filter"
 
     def each(self, values: Values, numbers: NDArray[np.int64] | None) -> Iterator[tuple[int, Any]]:
         """Give each sample's number in the batch, and what `_one` makes of it or the `_Failure`.
@@ -78,7 +80,7 @@ class _Called(ABC):
             return error.at(**place)
         sample = "a sample" if number is None else f"sample {number:,} of the dataset"
         return FunctionError(
-            f"the function of {self._verb}() raised an error for {sample}", **place, found=_trace(error),
+            f"the function of {self._step.verb}() raised an error for {sample}", **place, found=_trace(error),
             advice=_lacking(error, values, row)
             or "Correct the function, or leave such samples out with --on-error drop_sample.",
         )  # fmt: skip

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from lading.dataset.steps.step import Drop, Step, before_map, unasked_columns, without_unasked
-from lading.dataset.transform.columns import sources_behind
+from lading.dataset.steps.base import Step
+from lading.dataset.steps.column_steps import Drop
+from lading.dataset.steps.sequence import before_map, unasked_columns, without_unasked
 from lading.dataset.values.field_values import ITEMS
 from lading.features.items import KEY, RESERVED
 from lading.options import ReadOptions
@@ -55,4 +56,4 @@ def _needed(steps: Sequence[Step], fields: Sequence[str]) -> Iterator[tuple[int,
             name = source.get(column, column)
             if name is not None:
                 yield place, name
-        source = sources_behind(step, source)
+        source = step.sources(source)

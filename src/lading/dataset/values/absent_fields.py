@@ -10,12 +10,11 @@ import orjson
 import pyarrow as pa
 
 from lading.arrow.views import is_text
-from lading.content.conditions import as_where
 from lading.content.field_paths import FieldPath, Wanted, parse_field
 from lading.content.nested import close_to
 from lading.dataset.shards.iteration import MAX_BYTES, shard_batches
 from lading.dataset.shards.shards import Shards
-from lading.dataset.steps.step import Rename, Select, Step, Where
+from lading.dataset.steps.base import Step
 from lading.dataset.transform.portion import Portion
 from lading.dataset.transform.row_filters import of_other_kind, without
 from lading.dataset.values.field_values import read_fields
@@ -38,7 +37,7 @@ def refuse_absent_fields(shards: Shards, steps: Sequence[Step], outcomes: Outcom
         outcomes: what became of all rows, none of which is left.
     """
     for place, step in enumerate(steps):
-        for wanted in as_where(step.condition).wanted if isinstance(step, Where) else ():
+        for wanted in () if step.row_condition is None else step.row_condition.wanted:
             of_kind = (of_other_kind(wanted),) if wanted.field.path else ()
             reasons = tuple(f"{reason}, " for reason in (without(wanted.field), *of_kind))
             count = sum(number for what, number in outcomes.counts.items() if what.startswith(reasons))
@@ -59,7 +58,7 @@ def refusing_absent_columns(
         steps: the steps.
         check: raises UsageError for a column that no shard has.
     """
-    wanted = {name for step in steps if isinstance(step, Select) for name in step.columns}
+    wanted = {name for step in steps for name in step.selected}
     rows = 0
     for portion in found:
         rows += portion.batch.num_rows
@@ -122,7 +121,7 @@ def no_sample_has(shards: Shards, wanted: Wanted, steps: Sequence[Step] = ()) ->
     above = FieldPath(field.column, field.path[:-1])
     column = field.column
     for step in reversed(steps):
-        column = dict(pair[::-1] for pair in step.names).get(column, column) if isinstance(step, Rename) else column
+        column = step.sources({}).get(column) or column
     if column not in shards.schema.names:
         return UsageError("no sample has this field", column=field.column, found=repr(str(field)),
                           advice="A step makes the column. ds.head(1) shows what is in it.")  # fmt: skip

@@ -1,0 +1,36 @@
+"""Functions of the user in steps: their types, how they are shown, and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal, TypeAlias, get_args
+
+from lading.errors import UsageError
+
+__all__ = ["Function", "OnFunctionError", "refuse_no_function", "shown_error", "shown_function"]
+
+Function: TypeAlias = Callable[[Any], Any]
+"""A function of the user's over a sample; or over a batch, in which payload comes as references or `large_binary`."""
+
+OnFunctionError: TypeAlias = Literal["error", "drop_sample"]
+"""For a sample for which a function raises: raise; or drop it, counted and listed in the ledger."""
+
+
+def refuse_no_function(function: object, on_error: str) -> None:
+    """Raise UsageError for a value that cannot be called, and for an unknown policy."""
+    if not callable(function):
+        raise UsageError("not a function", found=repr(function)[:80])
+    if on_error not in get_args(OnFunctionError):
+        raise UsageError("no such policy", expected=" or ".join(get_args(OnFunctionError)),
+                         found=f"on_error={on_error!r}")  # fmt: skip
+
+
+def shown_error(on_error: str) -> str:
+    """Return the policy as a step shows it."""
+    return "" if on_error == "error" else f", on_error={on_error!r}"
+
+
+def shown_function(function: Function) -> str:
+    """Return the name of a function."""
+    name = getattr(function, "__qualname__", None)
+    return repr(function) if name is None else f"{getattr(function, '__module__', '')}.{name}".removeprefix("__main__.")
