@@ -983,6 +983,8 @@ class Format(ABC, Generic[R, W]):
     """
 
     info: ClassVar[FormatInfo]
+    late_columns: ClassVar[bool] = False
+    """With a fixed schema, later rows may still bring a column, which earlier rows of the file lack."""
 
     @property
     def name(self) -> str:

@@ -68,6 +68,8 @@ class WrittenColumns:
             self.see(self.written(columns))
             self._fits = own
             return None
+        if self._kind.format.late_columns and not self._is_given:
+            self.schema = self._with_late(columns, self.schema)
         self._refuse_misfits(columns, self.schema)
         # Bytes stay as they come, references and views too: to cast them would copy the payload. What becomes text or
         # numbers is cast after it was read.
@@ -118,6 +120,11 @@ class WrittenColumns:
             if not self._is_given:
                 error.advice = error.advice or "The first rows said what columns hold: say it with schema= instead."
             raise
+
+    def _with_late(self, columns: pa.Schema, schema: pa.Schema) -> pa.Schema:
+        """Return the schema with the columns that it lacks at its end; earlier rows have nulls there."""
+        late = [field.with_nullable(True) for field in self.written(columns) if field.name not in schema.names]  # noqa: FBT003 - pyarrow takes it by position
+        return pa.schema([*schema, *late], metadata=schema.metadata) if late else schema
 
     def _refuse_misfits(self, columns: pa.Schema, schema: pa.Schema) -> None:
         """Raise SchemaMismatch for columns that the schema lacks, or whose values are of another kind there."""

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 import lading
 from lading.content.digests import sample_digests
-from lading.errors import Unrepresentable, UsageError
+from lading.errors import SchemaMismatch, Unrepresentable, UsageError
 from lading.features.types import Array, ClassLabel, Feature, Image, Json, Text, Value, with_feature
 from lading.formats.base import Scan, ShardFile
 from lading.formats.jsonl.format import FORMAT
@@ -273,3 +273,27 @@ def test_lines_that_readers_refuse_are_not_written(compression: str | None) -> N
 def test_many_columns_are_read_back() -> None:
     table = pa.table({f"column {i}": [i, i + 1] for i in range(5000)})
     assert read(write(table)).equals(table)
+
+
+@pytest.mark.parametrize("compression", [None, "gzip"])
+def test_columns_that_first_appear_late_are_written(tmp_path: Path, compression: str | None) -> None:
+    rows = [{"id": at, **({"late": {"at": at}} if at == 2500 else {}), **({"s": "x"} if at > 1200 else {})}
+            for at in range(2600)]  # fmt: skip
+    with lading.writer(tmp_path / "out", format="jsonl", options={"compression": compression}) as writer:
+        for row in rows:
+            writer.write(row)
+    [file] = (tmp_path / "out").glob("*.jsonl*")
+    lines = (gzip.decompress(file.read_bytes()) if compression else file.read_bytes()).splitlines()
+    found = [{name: value for name, value in json.loads(line).items() if value is not None} for line in lines]
+    assert found == rows
+    ds = lading.open(tmp_path / "out")
+    assert ds[0] == {"id": 0, "s": None, "late": None}
+    assert ds[2500] == {"id": 2500, "s": "x", "late": {"at": 2500}}
+    assert not lading.verify(tmp_path / "out", deep=True).findings
+
+
+def test_a_given_schema_takes_no_further_column(tmp_path: Path) -> None:
+    writer = lading.writer(tmp_path / "out", format="jsonl", schema=pa.schema([("id", pa.int64())]))
+    writer.write_batch(pa.table({"id": [1]}))
+    with pytest.raises(SchemaMismatch, match="late"):
+        writer.write_batch(pa.table({"id": [1], "late": [2]}))

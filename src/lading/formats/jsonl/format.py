@@ -17,7 +17,8 @@ pyarrow 26's own JSON reader is not used. It makes floats of `1` next to `1.0` a
 of texts that look like times. It accepts two objects on a line, and refuses a field of several types.
 
 Lines are written compactly, without spaces, as orjson and pandas (so datatrove and Hugging Face datasets) do, every
-column in every line. Numbers are spelled as in Python's `json`, including `NaN` and `Infinity`, which RFC 8259 lacks.
+column in every line, from the first rows that have it. Numbers are spelled as in Python's `json`, including `NaN` and
+`Infinity`, which RFC 8259 lacks.
 
 Source: https://jsonlines.org, RFC 8259; datatrove 0.10.1 pipeline/writers/jsonl.py, datasets 5.2.0 io/json.py.
 """
@@ -57,6 +58,7 @@ class JsonlFormat(Format[ReadOptions, WriteOptions]):
         hive_partitions=True,
         leftovers=r"_SUCCESS|\..*\.crc",  # of Spark
     )
+    late_columns = True
 
     def matches(self, path: str, head: bytes) -> bool:
         """Return whether the name is that of JSON Lines, or `.json`."""

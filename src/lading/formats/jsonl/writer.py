@@ -80,6 +80,7 @@ class JsonlWriter(ShardWriter):
 
     def __init__(self, sink: Sink, schema: pa.Schema, options: WriteOptions) -> None:
         self._path = sink.path
+        self._options = options
         self._columns = [_Column.of(field, options) for field in schema]
         self._out = text_sink(sink, options.compression, options.compression_level)
         self._rows = self._payload = 0
@@ -87,9 +88,13 @@ class JsonlWriter(ShardWriter):
     def write(self, batch: pa.RecordBatch) -> None:
         """Append rows, a line each, with every column; a null is written as `null`.
 
+        Rows may bring columns that earlier rows lack.
+
         Raises:
             Unrepresentable: a value that would not be read back; names the row and the column.
         """
+        for name in batch.schema.names[len(self._columns) :]:
+            self._columns.append(_Column.of(batch.schema.field(name), self._options))
         for part in parts_of(batch):
             lines = self._lines(part)
             refuse_long_lines(lines, self._rows, self._path)
