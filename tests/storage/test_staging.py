@@ -14,7 +14,7 @@ from lading.errors import StoreError, UsageError
 from lading.storage.base import temporary_name, unfinished
 from lading.storage.local import LocalStore
 from lading.storage.lock import lock_file
-from lading.storage.staging import stage_folder, sweep_stale
+from lading.storage.staging import stage_folder, sweep_files, sweep_stale
 
 _BUILDER = """
 import sys, time
@@ -180,3 +180,23 @@ def test_whoever_inherits_the_lock_keeps_the_folder(tmp_path: Path) -> None:
     helper.kill()
     helper.wait()
     assert sweep_stale(target) == [staged.path]
+
+
+def test_files_of_dead_writers_go_and_those_that_may_be_of_a_living_one_stay(tmp_path: Path) -> None:
+    """A full file has no lock until it gets its name: another file of its name, with any counter, speaks for it."""
+    store = LocalStore()
+    full, current = (store.put_stream(str(tmp_path / name)) for name in ("000_00003.bin", "001_00003.bin"))
+    full.seal()
+    for name in ("002_00004.bin", "000_00004.bin", "other.bin"):
+        dead = store.put_stream(str(tmp_path / name))
+        dead.seal()
+    everything = names(tmp_path)
+    gone = sweep_files(str(tmp_path), "000_00004.bin", dry_run=True)
+    assert [os.path.basename(path).partition(".lading-")[0] for path in gone] == [".000_00004.bin", ".002_00004.bin"]
+    assert sweep_files(str(tmp_path), "00003.bin") == sweep_files(str(tmp_path / "absent")) == []
+    assert names(tmp_path) == everything
+    sweep_files(str(tmp_path), "005_00004.bin")
+    sweep_files(str(tmp_path))
+    for sink in (full, current):
+        sink.close()
+    assert names(tmp_path) == ["000_00003.bin", "001_00003.bin"]

@@ -1,4 +1,4 @@
-"""Clean: remove what killed or failed jobs left beside a destination, and a destination that they left unfinished."""
+"""Clean: remove what killed or failed jobs left beside a destination and in it, or a destination left unfinished."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from typing import Any
 from lading.manifest.builds import builds_of, rank_builds_of
 from lading.manifest.commit import find_destination
 from lading.manifest.unfinished import is_unfinished
+from lading.storage.base import final_place, unfinished
 from lading.storage.publish import MARKER, delete_unfinished
-from lading.storage.staging import sweep_stale
+from lading.storage.staging import sweep_files, sweep_stale
 from lading.storage.stores import Stores, is_local
 
 __all__ = ["Cleaned", "clean"]
@@ -44,6 +45,8 @@ def clean(
 ) -> Cleaned:
     """Remove what killed or failed jobs left beside a destination, or half in it; return paths and sizes.
 
+    In a folder, those are the files that killed writers of media archives, or of single files, had not ended.
+
     Example:
         lading.clean("out").size_bytes
 
@@ -69,6 +72,9 @@ def clean(
 
     if is_local(store):
         sweep_stale(path, before=add, dry_run=dry_run)
+        for folder, below, _ in os.walk(final_place(path)):
+            below[:] = [name for name in below if not unfinished(name)]
+            sweep_files(folder, before=add, dry_run=dry_run)
     for folder in [*([] if is_local(store) else builds_of(store, path)), *rank_builds_of(store, path)]:
         add(folder)
         if not dry_run:

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import shutil
+from collections import defaultdict
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Self
@@ -19,9 +21,10 @@ from lading.errors import NotFound, UsageError
 from lading.storage.base import final_place, store_errors, temporary_name, unfinished
 from lading.storage.lock import lock_file
 
-__all__ = ["StagedFolder", "built_folders", "stage_folder", "sweep_stale", "take_folder"]
+__all__ = ["StagedFolder", "built_folders", "stage_folder", "sweep_files", "sweep_stale", "take_folder"]
 
 _TOKEN_DIGITS = 16
+_TEMPORARY_FILE = re.compile(r"\.(?:\d{3,}_)?(.*)\.lading-[0-9a-f]{16}\.tmp", re.DOTALL)
 _TRIES = 3
 """How often a folder is deleted in which somebody writes."""
 
@@ -167,6 +170,48 @@ def sweep_stale(target: str, *, before: Callable[[str], None] = lambda _: None, 
                         _delete(left)
                     gone.append(left)
     return gone
+
+
+def sweep_files(
+    folder: str, name: str | None = None, *, before: Callable[[str], None] = lambda _: None, dry_run: bool = False
+) -> list[str]:
+    """Delete the remains of dead processes that wrote files into this folder; return the deleted paths.
+
+    A full file of a media archive has no owner until it gets its name, so remains count together: names that differ by
+    the counter before them (`000_`) have one writer. While one of them has a living owner, all of them stay, and so do
+    those that this user may not delete.
+
+    Args:
+        folder: folder of the files; those below it are not looked at.
+        name: only the remains of this file, with any counter.
+        before: called with the path of each of them, before it is deleted.
+        dry_run: delete nothing.
+    """
+    wanted = None if name is None else _writer_of(os.path.basename(temporary_name(name, ".tmp")))
+    by_writer = defaultdict[str | None, list[str]](list)
+    with store_errors(folder):
+        for each in sorted(os.listdir(folder or ".")) if os.path.isdir(folder or ".") else []:
+            if each.endswith(".tmp") and unfinished(each):
+                by_writer[_writer_of(each)].append(os.path.join(folder, each))
+        gone = []
+        for writer, paths in by_writer.items():
+            with suppress(PermissionError):
+                if wanted in (None, writer) and not any(map(_has_owner, paths)):
+                    gone += [path for each in paths for path in _sweep(each, before, dry_run=dry_run)]
+    return gone
+
+
+def _writer_of(temporary: str) -> str | None:
+    """Return the final name of a temporary file, without its counter."""
+    found = _TEMPORARY_FILE.fullmatch(temporary)
+    return found and found[1]
+
+
+def _has_owner(path: str) -> bool:
+    lock = lock_file(path, create=False)
+    if lock is not None:
+        os.close(lock)
+    return lock is None
 
 
 def _sweep(path: str, before: Callable[[str], None], *, dry_run: bool) -> list[str]:
