@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from string import Template
 from typing import IO, Any
 
 import fsspec
@@ -18,6 +19,7 @@ import zstandard
 from fsspec.implementations.dirfs import DirFileSystem
 from fsspec.implementations.local import LocalFileSystem
 
+import lading
 from lading.compat.datatrove import (
     BaseMediaWriter,
     BinaryReaderThreaded,
@@ -244,6 +246,91 @@ def test_a_writer_can_run_again_and_loses_no_file(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="already wrote"):
         list(plain.run([document(b"second")]))
     assert files(tmp_path / "b") == {"00000.bin": b"first"}
+
+
+def test_full_files_are_there_before_the_writer_is_closed(tmp_path: Path) -> None:
+    with PlainWriter(tmp_path, max_file_size=10) as writer:
+        for content in (b"1234567890", b"next"):
+            writer.write(medium(content))
+        assert files(tmp_path)["000_00000.bin"] == b"1234567890"
+        assert [*writer.output_mg.get_open_files()] == ["001_00000.bin"]
+    assert files(tmp_path) == {"000_00000.bin": b"1234567890", "001_00000.bin": b"next"}
+
+
+def test_a_file_that_a_subclass_takes_is_there_at_the_end_whoever_closes_it(tmp_path: Path) -> None:
+    class Taking(PlainWriter):
+        def _on_file_switch(self, _original_name: str, old_filename: str, _new_filename: str) -> None:
+            self.output_mg.pop(old_filename)
+
+    contents = [b"1234567890", b"abcdefghij", b"rest"]
+    list(Taking(tmp_path, max_file_size=10).run([document(*contents)]))
+    assert [*files(tmp_path).values()] == contents
+
+
+def test_a_file_that_is_replaced_is_named_once(tmp_path: Path) -> None:
+    contents = [b"12345678901", b"next", b"12345678901", b"more"]
+    list(PlainWriter(tmp_path, max_file_size=10).run([document(*contents)], rank=3))
+    with pytest.warns(UserWarning, match=r"000_00003\.bin.*documents that name its records.*\$\{rank\}") as told:
+        list(PlainWriter(tmp_path, max_file_size=10).run([document(*contents)], rank=3))
+    assert len(told) == 1
+
+
+def test_tasks_that_write_one_file_at_a_time_are_told(tmp_path: Path) -> None:
+    """Neither finds the file of the other when it begins."""
+    first, second = (PlainWriter(tmp_path, "all.bin") for _ in range(2))
+    for writer, content in ((first, b"1"), (second, b"2")):
+        writer.write(medium(content))
+    first.close()
+    with pytest.warns(UserWarning, match="all.bin: this file is replaced"):
+        second.close()
+    assert files(tmp_path) == {"all.bin": b"2"}
+
+
+@pytest.mark.filterwarnings("error")
+def test_files_of_other_ranks_are_replaced_by_nobody(tmp_path: Path) -> None:
+    for rank in range(3):
+        list(ZstdWriter(tmp_path).run([document(b"x")], rank, 3))
+
+
+def test_the_next_run_of_a_rank_removes_what_a_dead_one_left(tmp_path: Path) -> None:
+    dead = ".{}.lading-0123456789abcdef.tmp".format
+    living = ZstdWriter(tmp_path)
+    living.write(medium(b"of a living process"), rank=4)
+    for name in ("000_00003.bin.zst", "007_00003.bin.zst", "000_00004.bin.zst"):
+        (tmp_path / dead(name)).write_bytes(b"half")
+    for rank in (3, 4):
+        list(ZstdWriter(tmp_path).run([document(b"x")], rank, 5))
+    assert dead("000_00004.bin.zst") in files(tmp_path)  # as its writer seems to live
+    assert not any(name in files(tmp_path) for name in (dead("000_00003.bin.zst"), dead("007_00003.bin.zst")))
+    with pytest.warns(UserWarning, match="replaced"):
+        living.close()
+    assert files(tmp_path)["000_00004.bin.zst"] == frame(b"of a living process")
+
+
+_KILLED = """
+import os, signal, sys
+from lading.compat.datatrove import ZstdWriter
+writer = ZstdWriter(sys.argv[1])
+writer.write({"id": "a", "media_bytes": os.urandom(3 << 20)})
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.soak
+def test_a_killed_writer_leaves_one_hidden_file_until_the_next_run(tmp_path: Path) -> None:
+    subprocess.run([sys.executable, "-c", _KILLED, str(tmp_path)], check=False)
+    [name] = files(tmp_path)
+    assert name.startswith(".000_00000.bin.zst.lading-")
+    assert lading.clean(tmp_path, dry_run=True).removed == {str(tmp_path / name): (tmp_path / name).stat().st_size}
+    list(ZstdWriter(tmp_path).run([document(b"x")]))
+    assert files(tmp_path) == {"000_00000.bin.zst": frame(b"x")}
+
+
+def test_a_subclass_may_change_the_template(tmp_path: Path) -> None:
+    writer = PlainWriter(tmp_path)
+    writer.output_filename = Template("${lang}.bin")
+    list(writer.run([document(b"x") | {"metadata": {"lang": "de"}}]))
+    assert files(tmp_path) == {"de.bin": b"x"}
 
 
 def zstd_content(body: bytes) -> bytes:

@@ -14,7 +14,8 @@ import lading
 from lading.compat.datatrove import Document, LadingReader, LadingWriter, Media
 from lading.errors import DataError, DestinationExists, UsageError
 
-KEYS = {"text_key": "txt", "id_key": "__key__"}
+KEYS: Any = {"text_key": "txt", "id_key": "__key__"}
+BARE: Any = {"add_file_path": False}
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +40,7 @@ def through(reader: LadingReader, writer: LadingWriter, tasks: int) -> list[Any]
 @pytest.mark.parametrize("target", ["parquet", "webdataset", "mds", "jsonl", "arrow"])
 def test_samples_are_documents_and_come_back_in_any_format(photos: Path, tmp_path: Path, target: str) -> None:
     source = photos if target != "jsonl" else lading.open(photos).drop("jpg")  # which holds no bytes
-    documents = through(LadingReader(source, **KEYS), LadingWriter(tmp_path / "out", target, **KEYS), 3)
+    documents = through(LadingReader(source, **KEYS, **BARE), LadingWriter(tmp_path / "out", target, **KEYS), 3)
     assert sorted((each.id, each.text) for each in documents) == [(f"{n:03}", f"é {n}") for n in range(40)]
     assert lading.digest(tmp_path / "out").unordered == lading.digest(source).unordered
     lading.merge(tmp_path / "out")
@@ -47,7 +48,7 @@ def test_samples_are_documents_and_come_back_in_any_format(photos: Path, tmp_pat
 
 
 def test_a_column_of_bytes_is_a_media_and_the_rest_is_metadata(photos: Path) -> None:
-    first = next(LadingReader(photos, **KEYS)([]))
+    first = next(LadingReader(photos, **KEYS, **BARE)([]))
     assert (first.text, first.id, first.metadata) == ("é 0", "000", {"cls": 0, "json": {"n": 0}})
     assert [(each.id, each.type, each.media_bytes) for each in first.media] == [("jpg", 0, bytes(4000))]
 
@@ -71,7 +72,7 @@ def test_a_document_without_an_id_is_named_by_its_file_and_number(tmp_path: Path
 
 @pytest.mark.parametrize("target", ["parquet", "webdataset", "mds"])
 def test_interleaved_documents_keep_text_media_and_metadata(docs: Path, tmp_path: Path, target: str) -> None:
-    documents = through(LadingReader(docs), LadingWriter(tmp_path / "out", target, view="interleaved"), 3)
+    documents = through(LadingReader(docs, **BARE), LadingWriter(tmp_path / "out", target, view="interleaved"), 3)
     ds = lading.open(docs)
     assert {each.id for each in documents} == {sample["sample_id"] for sample in ds}
     for document, sample in zip(sorted(documents, key=lambda each: each.id),
@@ -83,7 +84,7 @@ def test_interleaved_documents_keep_text_media_and_metadata(docs: Path, tmp_path
             item["binary_content"] for item in items if item["modality"] == "image"
         ]
         assert {"sample_id": document.id, **document.metadata} == sample
-    back = {each.id: each for each in LadingReader(tmp_path / "out")(None)}
+    back = {each.id: each for each in LadingReader(tmp_path / "out", **BARE)(None)}
     assert back == {each.id: each for each in documents}
 
 
@@ -119,3 +120,67 @@ def test_what_no_sample_can_hold_is_refused(tmp_path: Path) -> None:
 def test_steps_over_all_samples_are_refused(photos: Path) -> None:
     with pytest.raises(UsageError, match=r"limit\(3\)"):
         LadingReader(lading.open(photos).limit(3))
+
+
+@pytest.mark.parametrize(
+    "given, found",
+    [
+        ({"recursive": False}, "glob_pattern"),
+        ({"compression": "gzip"}, "the bytes of a file tell"),
+        ({"data_folder": "x"}, "as the source"),
+        ({"limits_": 3}, "found limits_"),
+    ],
+)
+def test_arguments_without_a_meaning_are_refused_when_the_step_is_made(given: dict[str, Any], found: str) -> None:
+    with pytest.raises(UsageError, match=found):
+        LadingReader("nowhere", **given)
+
+
+def test_files_below_a_dataset_and_arguments_of_one_that_is_open_are_refused(photos: Path) -> None:
+    for given, found in (({"glob_pattern": "*.tar"}, "below a folder"), ({"format": "mds"}, "is open already")):
+        with pytest.raises(UsageError, match=found):
+            LadingReader(lading.open(photos), **given)
+    with pytest.raises(UsageError, match="below a folder"):
+        LadingReader([photos], paths_file="names.txt")  # type: ignore[list-item] # any source
+
+
+@pytest.mark.parametrize(
+    "given, found", [({"compression": "gzip"}, "options="), ({"max_file_size": 9}, "shard_size"), ({"nmae": 1}, "nmae")]
+)
+def test_arguments_that_no_writer_takes_are_refused_when_the_step_is_made(given: dict[str, Any], found: str) -> None:
+    with pytest.raises(UsageError, match=found):
+        LadingWriter("nowhere", **given)
+
+
+def test_an_adapter_makes_documents_of_samples_also_in_copies(photos: Path, docs: Path) -> None:
+    reader = LadingReader(photos, limit=1, adapter=_by_adapter)
+    for step in (reader, copy.deepcopy(reader), pickle.loads(pickle.dumps(reader))):
+        [made] = step.run(None)
+        assert (made.text, made.id, made.media[0].media_bytes) == ("é 0", "shard-000000.tar:0", bytes(4000))
+    [first] = LadingReader(docs, limit=1, adapter=lambda _, data, *__: {"text": "", "id": data["sample_id"]}).run()
+    assert first.id == lading.open(docs)[0]["sample_id"]
+    with pytest.raises(UsageError, match="the adapter gave no document"):
+        list(LadingReader(photos, adapter=lambda *_: {"text": "a"}).run())
+
+
+def _by_adapter(_: Any, data: dict[str, Any], path: str, number: int) -> dict[str, Any]:
+    media = [Media("0", 0, "", media_bytes=data["jpg"])]
+    return {"text": data["txt"], "id": f"{path}:{number}", "media": media}
+
+
+def test_a_limit_counts_the_documents_of_a_task_behind_the_steps_of_a_dataset(photos: Path) -> None:
+    ds = lading.open(photos).where("json.n >= 7").select("txt")
+    for rank in range(2):
+        every = [each.id for each in LadingReader(ds, **KEYS).run(None, rank, 2)]
+        assert [each.id for each in LadingReader(ds, **KEYS, limit=5, skip=2).run(None, rank, 2)] == every[2:7]
+
+
+def test_media_in_archives_are_written_with_their_places(tmp_path: Path) -> None:
+    places = [Media(str(at), 0, "u", "alt", "0.bin", at, 5, None, {"w": at}) for at in range(2)]
+    given = [Document("a", "0", places, {"lang": "de"}), Document("b", "1", [])]
+    for format_ in ("jsonl", "parquet"):
+        list(LadingWriter(tmp_path / format_, format=format_).run(copy.deepcopy(given)))
+        back = [*LadingReader(tmp_path / format_, add_file_path=False).run()]
+        assert [(each.text, [(one.path, one.offset, one.metadata) for one in each.media]) for each in back] == [
+            ("a", [("0.bin", at, {"w": at}) for at in range(2)]), ("b", []),
+        ]  # fmt: skip

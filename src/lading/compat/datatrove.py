@@ -11,17 +11,25 @@ Source: datatrove 0.10.1, `pipeline/base.py`, `pipeline/media`, `io.py`, `utils/
 
 from __future__ import annotations
 
+import inspect
 import io
 import os
+import posixpath
+import random
+import threading
 import time
 from abc import ABC, abstractmethod
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
+from glob import has_magic
 from importlib import import_module
-from typing import IO, Any, ClassVar, Self, TypeAlias
+from itertools import islice
+from string import Template
+from types import MethodType
+from typing import IO, Any, ClassVar, Final, Self, TypeAlias
 
 import pyarrow as pa
 from fsspec.core import url_to_fs
@@ -35,11 +43,12 @@ from lading.compat.documents import (
     media_types,
     row_of_document,
 )
+from lading.compat.output_files import OutputFiles
 from lading.dataset.dataset import Dataset
 from lading.dataset.order.chosen import ChosenSamples
 from lading.dataset.shards.iteration import Batching
 from lading.dataset.shards.shards import Shards
-from lading.dataset.source.open import open_shards
+from lading.dataset.source.open import open_dataset, open_shards, read_of
 from lading.dataset.source.source import Source
 from lading.dataset.steps.base import Step
 from lading.dataset.values.python_values import samples_as_dicts
@@ -49,7 +58,7 @@ from lading.errors import LadingError, UsageError, missing_extra
 from lading.features.items import INTERLEAVED_SCHEMA, lineage_of
 from lading.media.ahead import Pace, map_ahead
 from lading.media.documents import Location, get, media_of, put, put_location
-from lading.media.files import ArchiveFiles, Names
+from lading.media.files import Names
 from lading.media.reader import MediaReader, RecordReader
 from lading.media.warc import WarcReader
 from lading.media.writer import Packer, check_level
@@ -207,6 +216,13 @@ class PipelineStep(ABC):
         """Add the bytes of a media to `media_size`."""
         self.stat_update("media_size", value=len(get(media, "media_bytes") or b""), unit="bytes")
 
+    def update_doc_stats(self, document: Any) -> None:
+        """Add the length of a document to `doc_len`, and its `token_count`, if its metadata have one."""
+        self.stat_update("doc_len", value=len(get(document, "text")))
+        tokens = get(document, "metadata").get("token_count")
+        if tokens:
+            self.stat_update("doc_len_tokens", value=tokens)
+
     def track_time(self) -> Any:
         """Return a context that adds its duration to `stats.time_stats`."""
         return self.stats.time_stats
@@ -225,64 +241,203 @@ class LadingReader(PipelineStep):
     dataset leave out are not read.
 
     Example:
+        LadingReader("s3://bucket/mint", glob_pattern="*.tar", limit=100)
         LadingReader(lading.open("mint/*.tar").where("json.lang == 'en'"), text_key="txt")
 
     The text and the id of a document are columns of the sample. Its columns of bytes are media, whose ids are the names
-    of the columns; all other columns are metadata. Of an interleaved sample, the text is that of all its texts with an
-    empty line between them, and the items with bytes are media, in order: datatrove's documents have no places of texts
-    between media. Documents without text are kept.
+    of the columns; all other columns are metadata. A column `metadata` of objects and a column `media` of lists, as
+    datatrove writes them, are those of the document. Of an interleaved sample, the text is that of all its texts with
+    an empty line between them, and the items with bytes are media, in order: datatrove's documents have no places of
+    texts between media. Documents without text are kept.
 
     Args:
         source: as `lading.open` takes it, or a dataset. Its steps must not count or order samples.
         text_key: column with the text.
         id_key: column with the id. By default the key of a sample is the id of documents without such a column, and
-            else its file and number.
+            else its file, below the source if that is a folder, and its number.
+        limit: documents that a task reads at most; −1: all.
+        skip: documents at the beginning of each task that are left out.
+        adapter: function `(self, data, path, id_in_file)` that returns the fields of a document (`text`, `id`, `media`,
+            `metadata`) for a sample, as of datatrove's readers. It may call `self._default_adapter`.
+        default_metadata: metadata of documents that lack these keys.
+        glob_pattern: pattern of the files below the folder `source`.
+        paths_file: file with a path of a shard below the folder `source` on each line.
+        recursive: read the folders below too. False is refused: `glob_pattern` says which files are read.
+        shuffle_files: read the shards of a task in random order.
+        file_progress: show a progress bar of shards.
+        doc_progress: show a progress bar of documents.
+        add_file_path: put the path of the shard into the metadata, as `file_path`, if there is none.
         opening: the other arguments of `lading.open`.
 
     Raises:
-        UsageError: a step of the dataset needs all samples.
+        UsageError: a step of the dataset needs all samples; or an argument has no meaning here.
+        MissingExtra: a progress bar without tqdm.
+
+    Source: datatrove 0.10.1, `pipeline/readers/base.py` (`BaseDiskReader`): names, meanings and defaults.
     """
 
     name: ClassVar[str] = "🚢 Lading"
     type: ClassVar[str] = "📖 - READER"
 
-    def __init__(self, source: Source | Dataset, text_key: str = "text", id_key: str = "id", **opening: Any) -> None:
+    def __init__(  # noqa: PLR0913 - the arguments of datatrove's readers
+        self,
+        source: Source | Dataset,
+        text_key: str = "text",
+        id_key: str = "id",
+        *,
+        limit: int = -1,
+        skip: int = 0,
+        adapter: Callable[..., Mapping[str, Any]] | None = None,
+        default_metadata: Mapping[str, Any] | None = None,
+        glob_pattern: str | None = None,
+        paths_file: Any = None,
+        recursive: bool = True,
+        shuffle_files: bool = False,
+        file_progress: bool = False,
+        doc_progress: bool = False,
+        add_file_path: bool = True,
+        **opening: Any,
+    ) -> None:
         super().__init__()
-        self._source, self._opening = source, opening
-        self._names = text_key, id_key
-        for step in source.steps if isinstance(source, Dataset) else ():
-            if step.over_numbers:
-                raise UsageError("tasks read shards apart, and this step needs all samples", found=repr(step)[:200],
-                                 advice="Write the dataset first, and read what was written.")  # fmt: skip
+        _refuse_unknown(opening, open_dataset, _NOT_OF_READERS)
+        self._opening = opening
+        if not recursive:
+            raise UsageError("a folder is read with all folders below it", found="recursive=False",
+                             advice="Name the files: glob_pattern='*.parquet'.")  # fmt: skip
+        if isinstance(source, Dataset):
+            read_of(source, opening)
+            for step in source.steps:
+                if step.over_numbers:
+                    raise UsageError("tasks read shards apart, and this step needs all samples",
+                                     found=repr(step)[:200], advice="For a number of documents of each task, give "
+                                     "limit=. Else write the dataset first, and read that.")  # fmt: skip
+        if not isinstance(source, (str, os.PathLike)) and (glob_pattern, paths_file) != (None, None):
+            raise UsageError("glob_pattern and paths_file name files below a folder", found=f"{source!r:.80}",
+                             expected="the path or URL of a folder",
+                             advice="Give lading.open the files: a pattern, or a list of paths.")  # fmt: skip
+        self.text_key, self.id_key, self.limit, self.skip = text_key, id_key, limit, skip
+        self.glob_pattern, self.paths_file, self.shuffle_files = glob_pattern, paths_file, shuffle_files
+        self.add_file_path, self.default_metadata = add_file_path, default_metadata
+        self.file_progress, self.doc_progress = file_progress, doc_progress
+        if file_progress or doc_progress:
+            _tqdm()
+        self._source, self._adapter = source, adapter
+        self._types: Mapping[str, int] | None = None
 
-    def run(self, data: Iterable[Any] | None, rank: int = 0, world_size: int = 1) -> Iterator[Any]:
+    @property
+    def adapter(self) -> Callable[..., Mapping[str, Any]]:
+        """The function from a sample to the fields of a document."""
+        return self._default_adapter if self._adapter is None else MethodType(self._adapter, self)
+
+    def _default_adapter(self, data: Mapping[str, Any], path: str, id_in_file: int | str) -> dict[str, Any]:
+        """Return the fields of the document of a sample."""
+        if self._types is None:
+            return document_of_items(data)
+        return document_of_row(data, self._types, (self.text_key, self.id_key), f"{path}/{id_in_file}")
+
+    def run(self, data: Iterable[Any] | None = None, rank: int = 0, world_size: int = 1) -> Iterator[Any]:
         """Yield the documents of `data`, then those of the shards of this task. Raises as reading the source does."""
         yield from data or ()
         steps: Sequence[Step] = self._source.steps if isinstance(self._source, Dataset) else ()
-        document, media = _document_classes()
-        with open_shards(self._source, **self._opening) as every:
+        with open_shards(self._files(), **self._opening) as every, ExitStack() as bars:
             table = every.listing.table
-            own = table.take(pa.array(range(rank, len(table), world_size), pa.int64()))
-            with every.with_listing(own, {}) as shards:
-                for values in self._documents(shards, steps) if len(own) else ():
-                    made = document(**{**values, "media": [media(**each) for each in values["media"]]})
+            numbers = [*range(rank, len(table), world_size)]
+            if self.shuffle_files:
+                random.shuffle(numbers)
+            most = None if self.limit < 0 else self.limit
+            count_file = _progress(bars, len(numbers), "file", shown=self.file_progress)
+            count_document = _progress(bars, most, "doc", shown=self.doc_progress)
+            with every.with_listing(table.take(pa.array(numbers, pa.int64())), {}) as shards:
+                documents = self._documents(shards, steps, count_file) if numbers else iter(())
+                for document in islice(documents, self.skip, None if most is None else self.skip + most):
+                    count_document()
                     self.stat_update("documents")
-                    self.stat_update("doc_len", value=len(made.text))
-                    for each in made.media:
+                    self.update_doc_stats(document)
+                    for each in document.media:
                         self.update_media_stats(each)
-                    yield made
+                    yield document
 
-    def _documents(self, shards: Shards, steps: Sequence[Step]) -> Iterator[dict[str, Any]]:
-        """Yield the samples of shards behind the steps, as arguments of documents."""
+    def _files(self) -> Source | Dataset:
+        """Return the source, or the files below it that were asked for."""
+        if not isinstance(self._source, (str, os.PathLike)):
+            return self._source
+        folder = os.fspath(self._source).rstrip("/")
+        if self.paths_file is not None:
+            return [f"{folder}/{line}" for line in _lines(self.paths_file)]
+        if self.glob_pattern:
+            return f"{folder}/{self.glob_pattern if has_magic(self.glob_pattern) else f'*{self.glob_pattern}'}"
+        return self._source
+
+    def _documents(self, shards: Shards, steps: Sequence[Step], count_file: Callable[[], object]) -> Iterator[Any]:
+        """Yield the samples of shards behind the steps, as documents."""
         done = Counter[str]()
+        below = f"{os.fspath(self._source).rstrip('/')}/" if isinstance(self._source, (str, os.PathLike)) else ""
         for batch in ChosenSamples(shards, steps).batches(Batching(_BATCH_ROWS, _BATCH_BYTES), Outcomes()):
-            types, [file] = media_types(batch.schema), lineage_of(batch.schema)
+            [file] = lineage_of(batch.schema)
+            self._types = None if shards.view == "interleaved" else media_types(batch.schema)
+            if file not in done:
+                count_file()
+                self.stat_update("input_files")
             for sample in samples_as_dicts(shards, pa.Table.from_batches([batch])):
-                if shards.view == "interleaved":
-                    yield document_of_items(sample)
-                else:
-                    yield document_of_row(sample, types, self._names, f"{file}/{done[file]}")
+                yield self._document(self.adapter(sample, file.removeprefix(below), done[file]), file)
                 done[file] += 1
+
+    def _document(self, fields: Mapping[str, Any], file: str) -> Any:
+        """Return a document of these fields, with the metadata that all documents get."""
+        document, media = _document_classes()
+        if not isinstance(fields, Mapping) or not {"text", "id"} <= fields.keys():
+            raise UsageError("the adapter gave no document", expected="a dict with text and id",
+                             found=f"{fields!r:.80}", file=file)  # fmt: skip
+        made = document(**fields)
+        made.media = [media(**each) if isinstance(each, Mapping) else each for each in made.media]
+        made.metadata = {**(self.default_metadata or {}), **made.metadata}
+        if self.add_file_path:
+            made.metadata.setdefault("file_path", file if "://" in file else os.path.abspath(file))
+        return made
+
+
+_NOT_OF_READERS: Final = {
+    "data_folder": "Give it first, as the source.",
+    "compression": "Leave it out: the bytes of a file tell its compression.",
+    "batch_size": "Leave it out: batches have 16 MB.",
+    "read_metadata": "Choose columns: LadingReader(lading.open(…).select('text', 'id')).",
+    "streaming": "Leave it out: samples are read when they are asked for.",
+    "dataset": "Give the dataset of Hugging Face's hub first, as 'hf://datasets/NAME'.",
+}
+"""Arguments of datatrove's readers that shards need not, and their alternative."""
+
+
+def _refuse_unknown(given: Mapping[str, Any], of: Callable[..., Any], alternatives: Mapping[str, str]) -> None:
+    """Raise UsageError for an argument that a function does not take."""
+    known = [each.name for each in inspect.signature(of).parameters.values() if each.kind is each.KEYWORD_ONLY]
+    for name in given:
+        if name not in known:
+            raise UsageError("this step has no such argument", found=name, expected=", ".join(known),
+                             advice=alternatives.get(name))  # fmt: skip
+
+
+def _lines(file: Any) -> list[str]:
+    """Return the lines of a text file, given as datatrove takes it."""
+    path, options = file if isinstance(file, tuple) else (file, {})
+    fs, place = url_to_fs(path, **options) if isinstance(options, dict) else (options, path)
+    with fs.open(os.fspath(place), "rt", compression="infer") as lines:
+        return [name for name in map(str.strip, lines) if name]
+
+
+def _progress(bars: ExitStack, total: int | None, unit: str, *, shown: bool) -> Callable[[], object]:
+    """Return a function that counts one more of a progress bar."""
+    if not shown:
+        return lambda: None
+    update: Callable[[], object] = bars.enter_context(_tqdm()(total=total, unit=unit)).update
+    return update
+
+
+def _tqdm() -> Any:
+    """Return the class of progress bars. Raises MissingExtra."""
+    try:
+        return import_module("tqdm").tqdm
+    except ImportError as error:
+        raise missing_extra(error, "progress bars are those of tqdm", "tqdm", "pip install tqdm") from error
 
 
 def _document_classes() -> tuple[Any, Any]:
@@ -302,8 +457,9 @@ class LadingWriter(PipelineStep):
         LadingWriter("s3://bucket/filtered", format="mds", text_key="txt", id_key="__key__")
 
     A document becomes a sample: its text and id, its metadata, and a column for each of its media, named by the id of
-    the media. So documents of `LadingReader` come back as they were. Documents with any number of media are written
-    with `view="interleaved"`: a sample is the metadata, the text, then the media.
+    the media. So documents of `LadingReader` come back as they were. Media that have a place in an archive and no bytes
+    are written as the column `media`, as datatrove writes them. Documents with any number of media are written with
+    `view="interleaved"`: a sample is the metadata, the text, then the media.
 
     Args:
         destination: folder of the dataset, a path or URL.
@@ -314,7 +470,10 @@ class LadingWriter(PipelineStep):
         writing: the other arguments of `lading.writer`, such as `shard_size` or `schema`.
 
     Raises:
-        DataError: two fields of a document have one name; or a media has no bytes.
+        DataError: two fields of a document have one name; or a media has neither bytes nor a place in an archive.
+        SchemaMismatch: metadata have a new key behind the first 16 MB, in formats other than tars and JSON Lines. Give
+            `schema` with all columns.
+        UsageError: an argument that `lading.writer` does not take.
         DestinationExists: a complete dataset is there.
     """
 
@@ -331,6 +490,7 @@ class LadingWriter(PipelineStep):
         **writing: Any,
     ) -> None:
         super().__init__()
+        _refuse_unknown(writing, DatasetWriter, _NOT_OF_WRITERS)
         self._names, self._is_items = (text_key, id_key), view == "interleaved"
         self._destination = destination
         self._writing = {"overwrite": True, **writing, "format": format, "view": view}
@@ -355,6 +515,20 @@ class LadingWriter(PipelineStep):
                     self.update_media_stats(media)
                 yield document
             items.flush()
+
+
+_NOT_OF_WRITERS: Final = {
+    "output_folder": "Give it first, as the destination.",
+    "output_filename": "Name shards by name='${rank}-${shard}', without an ending.",
+    "compression": "Give it as an option of the format: options={'compression': 'gzip'}.",
+    "adapter": "Change documents in a step before.",
+    "expand_metadata": "Leave it out: each key of the metadata is a column.",
+    "max_file_size": "Give shard_size='5GB'.",
+    "save_media_bytes": "Leave it out: bytes are written.",
+    "batch_size": "Leave it out: batches have 16 MB.",
+    "mode": "Leave it out.",
+}
+"""Arguments of datatrove's writers that shards need not, and their alternative."""
 
 
 class _Items:
@@ -392,9 +566,13 @@ class BaseMediaWriter(PipelineStep):
                 file_handler.write(media.media_bytes)
                 return filename, offset, len(media.media_bytes)
 
-    All files appear when the writer is closed. A `with` or a `run` that ends by an error, or early, closes the writer:
-    the records written so far can be read, since documents that name them may be stored already. A failed store
-    publishes nothing. (`lading.media.MediaWriter` publishes nothing after any error.)
+    A file appears when it is full, and the others when the writer is closed. A `with` or a `run` that ends by an error,
+    or early, closes the writer: the records written so far can be read, since documents that name them may be stored
+    already. (`lading.media.MediaWriter` publishes nothing after an error.) What a killed process left of files of the
+    same name is removed when such a file is begun. A file that is replaced is named in a warning.
+
+    As in datatrove, a subclass may override `_get_output_filename`, `_get_filename_with_file_id`, `_on_file_switch`
+    and `write`, and use the attributes.
 
     Args:
         output_folder: a `DataFolderLike`.
@@ -403,6 +581,10 @@ class BaseMediaWriter(PipelineStep):
         mode: `wb`.
         max_file_size: a file of this size is complete, and names begin with a counter, `000_`. 0 or less: no limit, no
             counter.
+
+    Attributes:
+        output_mg: the open files: `self.output_mg.get_file(name)`, `pop(name)`, `get_open_files()`.
+        file_id_counter: the counter of each name.
 
     Raises:
         UsageError: no template, a template with an invalid `$`, or another mode.
@@ -427,9 +609,19 @@ class BaseMediaWriter(PipelineStep):
         if mode != "wb":
             raise UsageError("media are written as bytes", expected="mode='wb'", found=repr(mode))
         self.max_file_size = max_file_size
-        self._names = Names(template, counted=max_file_size > 0)
+        self.file_id_counter = Counter[str]()
+        self._names = Names(template, counted=False)
         self._folder = output_folder
-        _place(output_folder)
+        self.output_mg = OutputFiles(*_place(output_folder))
+
+    @property
+    def output_filename(self) -> Template:
+        """The template of names."""
+        return self._names.template
+
+    @output_filename.setter
+    def output_filename(self, template: Template) -> None:
+        self._names = Names(template.template, counted=False)
 
     @cached_property
     def output_folder(self) -> Any:
@@ -446,6 +638,19 @@ class BaseMediaWriter(PipelineStep):
             filename: name of the file below the output folder.
         """
 
+    def _get_output_filename(self, media: Any, rank: int | str = 0, **tags: object) -> str:
+        """Return the name of the file for a media, without a counter."""
+        return self._names.name(rank, tags, media)
+
+    def _get_filename_with_file_id(self, filename: str) -> str:
+        """Return a name with its counter before the last part."""
+        folder, base = posixpath.split(filename)
+        return posixpath.join(folder, f"{self.file_id_counter[filename]:03d}_{base}")
+
+    def _on_file_switch(self, _original_name: str, old_filename: str, _new_filename: str) -> None:
+        """Close a full file before the next one of its name is opened; then the full file is visible."""
+        self.output_mg.pop(old_filename).close()
+
     def write(self, media: Any, rank: int = 0, **tags: object) -> Location:
         """Write one media; set path, offset and length on it and return them.
 
@@ -458,7 +663,26 @@ class BaseMediaWriter(PipelineStep):
             UsageError: a tag is missing or leads out of the folder, or the media has no bytes.
             StoreError: the store failed.
         """
-        return self._written(media, rank, tags, (media,))
+        with self.output_mg.lock:
+            file = self.output_mg.get_file(self._current_name(self._get_output_filename(media, rank, **tags)))
+            location = _location(self._write(media, file, file.path), f"{type(self).__name__}._write")
+            put_location(media, location)
+            self.stat_update(self._get_output_filename(media, "XXXXX", **tags), "total")
+            self.update_media_stats(media)
+        return location
+
+    def _current_name(self, name: str) -> str:
+        """Return the name of the file for the next record, behind a full file if there is one."""
+        if self.max_file_size <= 0:
+            return name
+        while (current := self._get_filename_with_file_id(name)) in self.output_mg.written:
+            self.file_id_counter[name] += 1  # of an earlier run, whose files stay
+        if self.output_mg.get_file(current).tell() < self.max_file_size:
+            return current
+        self.file_id_counter[name] += 1
+        following = self._get_filename_with_file_id(name)
+        self._on_file_switch(name, current, following)
+        return following
 
     def run(
         self,
@@ -477,14 +701,14 @@ class BaseMediaWriter(PipelineStep):
                 with self.track_time():
                     for media in media_of(document):
                         if get(media, "media_bytes") is not None:
-                            self._written(media, rank, tags, (document, media))
+                            given = {**self._names.given_by(document, media), **tags}
+                            location = self.write(media, rank, **given)
+                            put_location(media, _location(location, f"{type(self).__name__}.write"))
                 yield document
 
     def close(self) -> None:
         """Make the files durable and visible. Raises StoreError; then files that were not visible by then stay so."""
-        engine, self._engine = self._engine, None
-        if engine is not None:
-            engine.close()
+        self.output_mg.close()
 
     def __enter__(self) -> Self:
         return self
@@ -496,21 +720,10 @@ class BaseMediaWriter(PipelineStep):
             with suppress(LadingError):  # the first error is the one to raise
                 self.close()
 
-    def _written(self, media: Any, rank: int, tags: dict[str, object], named: tuple[Any, ...]) -> Location:
-        if self._engine is None:
-            folder, stores = _place(self._folder)
-            self._engine = ArchiveFiles(folder, self._names, self.max_file_size, stores)
-        with self._engine.record(self._names.name(rank, tags, *named)) as file:
-            location = _location(self._write(media, file, file.path), type(self))
-        put_location(media, location)
-        self.stat_update(self._names.name("XXXXX", tags, *named), "total")
-        self.update_media_stats(media)
-        return location
 
-
-def _location(value: object, kind: type) -> Location:
+def _location(value: object, function: str) -> Location:
     if not isinstance(value, tuple) or len(value) != len(Location._fields):
-        raise UsageError(f"{kind.__name__}._write gave no location", expected="(filename, offset, length)",
+        raise UsageError(f"{function} gave no location", expected="(filename, offset, length)",
                          found=repr(value)[:80])  # fmt: skip
     return Location(*value)
 
@@ -565,6 +778,9 @@ class BinaryReaderThreaded(PipelineStep):
         data_folder: a `DataFolderLike`, below which the paths of media lie.
         workers: threads.
         preserve_order: yield documents in their order, not as they are ready.
+
+    Attributes:
+        thread_local: where `read_media_record` may keep open files and such, for each thread; new for each `run`.
     """
 
     name: ClassVar[str] = "📒⚡ - Binary Media Reader (Fast/Threaded)"
@@ -580,6 +796,11 @@ class BinaryReaderThreaded(PipelineStep):
         """The folder as a file system, for `read_media_record`: `self.data_folder.open(media.path)`."""
         return _as_file_system(self._folder)
 
+    @cached_property
+    def thread_local(self) -> threading.local:
+        """Return a place for what each thread keeps."""
+        return threading.local()
+
     @abstractmethod
     def read_media_record(self, media: Any) -> bytes | None:
         """Return the bytes of one media; None if it has no path or no offset. Threads may call this together."""
@@ -594,10 +815,14 @@ class BinaryReaderThreaded(PipelineStep):
 
         At most 2 × `workers` documents are read ahead.
         """
+        self.thread_local = threading.local()
         for document in self._filled(data or ()):
             for media in media_of(document):
                 self.update_media_stats(media)
             yield document
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in super().__getstate__().items() if name != "thread_local"}
 
     def _filled(self, data: Iterable[Any]) -> Iterator[Any]:
         return map_ahead(self._fill, data, Pace(self.workers, ordered=self.preserve_order))

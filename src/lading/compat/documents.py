@@ -1,23 +1,26 @@
 """Samples as documents of datatrove, and documents as samples: one at a time, as Python values.
 
-    a sample      `text` and `id` are its columns of these names, `media` its columns of bytes (the id is the name of
-                  the column), `metadata` all other columns
+    a sample      `text` and `id` are its columns of these names, `media` the list of that name and its columns of bytes
+                  (the id is the name of the column), `metadata` the object of that name and all other columns
     interleaved   `text` is its texts with an empty line between them, `media` its items with bytes in order,
                   `metadata` its own fields; fields of an item are the metadata of its media
 
 A document has one text, so the places of texts between media are not kept. A document becomes an interleaved sample as
 the format `media_archive` reads it: metadata at position -1, text at 0, then media.
 
-Source: datatrove 0.10.1, data.py.
+Source: datatrove 0.10.1, data.py, pipeline/readers/base.py, pipeline/readers/jsonl.py.
 """
 
 from __future__ import annotations
 
+from base64 import b64decode
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import Any, Final
 
 import pyarrow as pa
 
+from lading.arrow import json_text
 from lading.content.media_info import media_info
 from lading.errors import DataError
 from lading.features.items import KEY, METADATA_POSITION, RESERVED, content_type_of
@@ -32,6 +35,9 @@ _TYPES: Final = {Image: 0, Video: 1, Audio: 2}
 _OTHER: Final = MODALITIES.index("document")
 _MEDIA: Final = ("id", "url", "alt")
 """Fields of media that are columns of items, as `media_id` …, in the view `interleaved` of documents."""
+_FIELDS: Final = ("id", "type", "url", "alt", "path", "offset", "length", "media_bytes", "metadata")
+_NEEDED: Final = frozenset(("id", "type", "url"))
+"""Fields of media in a list, and those that each of them has."""
 
 
 def media_types(schema: pa.Schema) -> dict[str, int]:
@@ -55,13 +61,39 @@ def document_of_row(
     text, found = rest.pop(text_key, None), rest.pop(id_key, None)
     if found is None:
         found = rest.pop(KEY, None)
-    media = [
+    media = [_as_media(each) for each in rest.pop("media") or ()] if _are_media(rest.get("media", "")) else []
+    media += [
         {"id": name, "type": types.get(name, _OTHER), "url": "", "media_bytes": value}
         for name, value in rest.items()
         if isinstance(value, bytes)
     ]
-    rest = {name: value for name, value in rest.items() if not isinstance(value, bytes)}
-    return {"text": text or "", "id": otherwise if found is None else str(found), "media": media, "metadata": rest}
+    metadata = _metadata_of(rest.pop("metadata", None))
+    metadata |= {name: value for name, value in rest.items() if not isinstance(value, bytes)}
+    return {"text": text or "", "id": otherwise if found is None else str(found), "media": media, "metadata": metadata}
+
+
+def _metadata_of(value: Any) -> dict[str, Any]:
+    """Return the metadata that a column of this name holds: its object or JSON text, or the value itself."""
+    found = value
+    if isinstance(value, str):
+        with suppress(DataError):
+            found = json_text.loads(value.encode())
+    if value is None:
+        return {}
+    return dict(found) if isinstance(found, Mapping) else {"metadata": value}
+
+
+def _are_media(value: Any) -> bool:
+    """Whether a value is a list of media, as datatrove writes them, or null."""
+    if not isinstance(value, list):
+        return value is None
+    return all(isinstance(each, Mapping) and _NEEDED <= each.keys() <= {*_FIELDS} for each in value)
+
+
+def _as_media(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of a media; its bytes may be in base64."""
+    content = fields.get("media_bytes")
+    return {**fields, "media_bytes": b64decode(content) if isinstance(content, str) else content}
 
 
 def document_of_items(sample: Mapping[str, Any]) -> dict[str, Any]:
@@ -88,14 +120,19 @@ def _media_of_item(item: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def row_of_document(document: Any, names: tuple[str, str]) -> dict[str, Any]:
-    """Return a document as a sample: its media are columns, by their ids.
+    """Return a document as a sample: its media are columns, by their ids. Those in archives are the list `media`.
 
     Raises:
-        DataError: two fields have one name.
+        DataError: two fields have one name; or a media has neither bytes nor a place in an archive.
     """
     text_key, id_key = names
     fields = [(id_key, get(document, "id")), (text_key, get(document, "text"))]
-    fields += [(str(get(media, "id")), _bytes_of(media, document)) for media in media_of(document)]
+    archived = [media for media in media_of(document) if _is_archived(media)]
+    if archived:
+        fields.append(("media", [{name: get(media, name) for name in _FIELDS} for media in archived]))
+    fields += [
+        (str(get(media, "id")), _bytes_of(media, document)) for media in media_of(document) if not _is_archived(media)
+    ]
     fields += (get(document, "metadata") or {}).items()
     row = dict(fields)
     if len(row) < len(fields):
@@ -137,6 +174,10 @@ def _item(name: str, position: int, modality: str, content_type: str | None, mor
         raise DataError("metadata of a document has the name of a column of items", sample=name, column=taken,
                         advice="Rename it in a step before.")  # fmt: skip
     return {**own, **more}
+
+
+def _is_archived(media: Any) -> bool:
+    return get(media, "media_bytes") is None and get(media, "path") is not None
 
 
 def _bytes_of(media: Any, document: Any) -> bytes:

@@ -5,12 +5,11 @@ Source: datatrove 0.10.1, `pipeline/media/media_writers/base.py`.
 
 from __future__ import annotations
 
-import io
 import posixpath
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from functools import partial
 from string import Template
 from typing import Any
@@ -18,10 +17,10 @@ from typing import Any
 from lading.errors import MissingTag, UsageError
 from lading.media.documents import Location, get
 from lading.storage.background import Background
-from lading.storage.base import Buffer, FileInfo, Seals, Sink
+from lading.storage.base import FileInfo, Seals, Sink
 from lading.storage.stores import Stores, resolve
 
-__all__ = ["ArchiveFiles", "Names", "RecordFile"]
+__all__ = ["ArchiveFile", "ArchiveFiles", "Names", "name_inside"]
 
 _RANK_DIGITS = 5
 _HELD_BYTES = 1 << 20
@@ -38,14 +37,15 @@ class Names:
         counted: put a counter before each name.
 
     Attributes:
+        template: the template.
         needed: tags of the template, without `rank`.
     """
 
     def __init__(self, template: str, *, counted: bool) -> None:
-        self._template = Template(template)
-        if not self._template.is_valid():
+        self.template = Template(template)
+        if not self.template.is_valid():
             raise UsageError("the template of file names has a $ that names nothing", found=repr(template))
-        self.needed = frozenset(self._template.get_identifiers()) - {"rank"}
+        self.needed = frozenset(self.template.get_identifiers()) - {"rank"}
         self._counted = counted
         self._used: Counter[str] = Counter()
         self._by_rank: dict[int | str, str] = {}
@@ -71,26 +71,28 @@ class Names:
             name = self._by_rank[rank] = self._named(rank, {}, ())
         return name
 
+    def given_by(self, *things: Any) -> dict[str, object]:
+        """Return the tags of the template that documents and media give: their `metadata`, and the `id` of the first.
+
+        Of two things that give one tag, the later one counts.
+        """
+        if not self.needed:
+            return {}
+        return {name: value for name, value in _given_by(things).items() if name in self.needed}
+
     def _named(self, rank: int | str, tags: Mapping[str, object], things: tuple[Any, ...]) -> str:
         known: dict[str, object] = dict(tags)
         if things and not self.needed <= known.keys():
-            found = {"id": get(things[0], "id")}
-            for metadata in (get(thing, "metadata") for thing in things):
-                if isinstance(metadata, Mapping):
-                    found.update(metadata)
-            known = found | known
+            known = _given_by(things) | known
         try:
-            name = self._template.substitute({**known, "rank": str(rank).zfill(_RANK_DIGITS)})
+            name = self.template.substitute({**known, "rank": str(rank).zfill(_RANK_DIGITS)})
         except KeyError as error:
             raise MissingTag(
                 "the template of file names has a tag that was not given",
                 expected=", ".join(sorted({"rank", *map(str, known)})),
                 found=error.args[0],
             ) from None
-        parts = name.split("/")
-        if name.startswith("/") or parts[-1] in {"", "."} or ".." in parts or "://" in name or "\0" in name:
-            raise UsageError("the file name leads out of the output folder", found=repr(name))
-        return posixpath.normpath(name)
+        return name_inside(name)
 
     def next_path(self, name: str) -> str:
         """Return the path of the next file of this name: its counter before the last part.
@@ -109,6 +111,22 @@ class Names:
         return posixpath.join(folder, f"{number:03d}_{base}")
 
 
+def _given_by(things: tuple[Any, ...]) -> dict[str, object]:
+    found: dict[str, object] = {"id": get(things[0], "id")}
+    for metadata in (get(thing, "metadata") for thing in things):
+        if isinstance(metadata, Mapping):
+            found.update(metadata)
+    return found
+
+
+def name_inside(name: str) -> str:
+    """Return the name of a file below a folder, without needless parts. Raises UsageError if it leads elsewhere."""
+    parts = name.split("/")
+    if name.startswith("/") or parts[-1] in {"", "."} or ".." in parts or "://" in name or "\0" in name:
+        raise UsageError("the file name leads out of the output folder", found=repr(name))
+    return posixpath.normpath(name)
+
+
 class ArchiveFiles:
     """Files being written. All appear at `close`; threads may append at the same time.
 
@@ -125,8 +143,8 @@ class ArchiveFiles:
     def __init__(self, folder: str, names: Names, max_file_size: int, stores: Stores | None) -> None:
         self._folder, self._names, self._max_file_size, self._stores = folder, names, max_file_size, stores
         self._lock = threading.Lock()
-        self._files: list[_File] = []
-        self._current: dict[str, _File] = {}
+        self._files: list[ArchiveFile] = []
+        self._current: dict[str, ArchiveFile] = {}
         self._behind = Background("lading-media-write")
         self._end = ""
         self._written: tuple[FileInfo, ...] = ()
@@ -143,13 +161,6 @@ class ArchiveFiles:
             location = Location(file.path, file.size_bytes, sum(map(len, parts)))
             self._append(file, parts, location.length)
         return location
-
-    @contextmanager
-    def record(self, name: str) -> Iterator[RecordFile]:
-        """Lend the current file of a name, positioned at its end, to write one record. Raises as `append`."""
-        with self._lock:
-            file = self._open(name)
-            yield RecordFile(file.path, file, self._append)
 
     def close(self) -> tuple[FileInfo, ...]:
         """Make the files durable and visible; return their facts, in the order of their creation.
@@ -179,14 +190,14 @@ class ArchiveFiles:
             if not self._end:
                 self._drop()
 
-    def _append(self, file: _File, parts: Sequence[bytes], length: int) -> None:
+    def _append(self, file: ArchiveFile, parts: Sequence[bytes], length: int) -> None:
         try:
             file.append(parts, length)
         except BaseException:
             self._drop()
             raise
 
-    def _open(self, name: str) -> _File:
+    def _open(self, name: str) -> ArchiveFile:
         """Return the file for the next record of a name."""
         self._check_open()
         file = self._current.get(name)
@@ -194,14 +205,14 @@ class ArchiveFiles:
             return file
         with ExitStack() as failed:
             failed.callback(self._drop)
-            if file is not None:
-                file.seal()
             path = self._names.next_path(name)
             store, place = resolve(posixpath.join(self._folder, path), self._stores)
-            file = self._current[name] = _File(path, store.put_stream(place), self._behind)
-            self._files.append(file)
+            self._current[name] = ArchiveFile(path, store.put_stream(place), self._behind)
+            self._files.append(self._current[name])
+            if file is not None:  # only now: sweeps leave a sealed file while another one of its name has an owner
+                file.seal()
             failed.pop_all()
-        return file
+        return self._current[name]
 
     def _check_open(self) -> None:
         if self._end:
@@ -215,8 +226,13 @@ class ArchiveFiles:
                 all_of_them.callback(file.abort)
 
 
-class _File:
-    """A file being written; small records are collected and written together, in the background."""
+class ArchiveFile:
+    """A file being written; small records are collected and written together, in the background.
+
+    Attributes:
+        path: path of the file below the output folder.
+        size_bytes: bytes so far.
+    """
 
     def __init__(self, path: str, sink: Sink, behind: Background) -> None:
         self.path = path
@@ -226,6 +242,7 @@ class _File:
         self._held_bytes = 0
 
     def append(self, parts: Sequence[bytes], length: int) -> None:
+        """Append the parts of a record. Raises StoreError, perhaps over an earlier record."""
         self._held += parts
         self._held_bytes += length
         self.size_bytes += length
@@ -233,6 +250,7 @@ class _File:
             self.flush()
 
     def flush(self) -> None:
+        """Pass the collected records to the background."""
         if self._held:
             self._behind.wait(but=_MOST_WAITING - 1 if self._held_bytes < 2 * _HELD_BYTES else 0)
             self._behind.then(partial(self._sink.write, self._held))
@@ -245,33 +263,9 @@ class _File:
             self._behind.then(self._sink.seal)
 
     def close(self) -> FileInfo:
+        """Make the file durable and visible, after `flush` and the end of the background's work."""
         return self._sink.close()
 
     def abort(self) -> None:
+        """Drop the file."""
         self._sink.abort()
-
-
-class RecordFile(io.RawIOBase):
-    """The end of a file, to write one record to. `tell` is the offset in the whole file.
-
-    Attributes:
-        path: path of the file below the output folder.
-    """
-
-    def __init__(self, path: str, file: _File, append: Callable[[_File, Sequence[bytes], int], None]) -> None:
-        self.path = path
-        self._file, self._append = file, append
-
-    def writable(self) -> bool:
-        """Return True."""
-        return True
-
-    def write(self, data: Buffer, /) -> int:
-        """Append bytes; they are copied."""
-        copied = bytes(data)
-        self._append(self._file, [copied], len(copied))
-        return len(copied)
-
-    def tell(self) -> int:
-        """Return the size of the file so far."""
-        return self._file.size_bytes
