@@ -322,6 +322,12 @@ def test_own_readers_and_folders(tmp_path: Path) -> None:
             reader = type("Own", (base,), {"read_media_record": read_media_record})(folder, 2, preserve_order=True)
             given = [data.Document("", "", [data.Media("", 0, "", None, "a", at, 1)]) for at in range(50)]
             assert [each.media[0].media_bytes for each in reader.run(given)] == [bytes([at]) for at in range(50)]
+    memory = fsspec.filesystem("memory")
+    remote = ("/table", memory), folders.DataFolder("/table", memory)
+    for place in ((path, {}), (path, local), folders.DataFolder(path), *remote):
+        list(LadingWriter(place, format="jsonl").run(documents()))
+        for reader in (readers.JsonlReader, LadingReader):
+            assert list(reader(place, glob_pattern="*.jsonl", **BARE).run()) == documents()
 
 
 @TABLE.line("`writer.write(media, rank, **tags)`")

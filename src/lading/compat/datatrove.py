@@ -14,14 +14,13 @@ from __future__ import annotations
 import inspect
 import io
 import os
-import posixpath
 import random
 import threading
 import time
 from abc import ABC, abstractmethod
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from glob import has_magic
@@ -43,7 +42,7 @@ from lading.compat.documents import (
     media_types,
     row_of_document,
 )
-from lading.compat.output_files import OutputFiles
+from lading.compat.output_files import OutputFile, OutputFiles
 from lading.dataset.dataset import Dataset
 from lading.dataset.order.chosen import ChosenSamples
 from lading.dataset.shards.iteration import Batching
@@ -86,6 +85,7 @@ DataFolderLike: TypeAlias = Any
 """A path or URL; a pair of one and fsspec options; a pair of one and a file system; or a `DataFolder` of datatrove."""
 
 _LOCAL = frozenset(("file", "local"))
+_PAIR = 2
 _BATCH_ROWS, _BATCH_BYTES = 1000, 16 << 20
 """Samples that are read at once, and items that are written at once."""
 
@@ -251,7 +251,7 @@ class LadingReader(PipelineStep):
     texts between media. Documents without text are kept.
 
     Args:
-        source: as `lading.open` takes it, or a dataset. Its steps must not count or order samples.
+        source: as `lading.open` takes it, a `DataFolderLike`, or a dataset. Its steps must not count or order samples.
         text_key: column with the text.
         id_key: column with the id. By default the key of a sample is the id of documents without such a column, and
             else its file, below the source if that is a folder, and its number.
@@ -281,7 +281,7 @@ class LadingReader(PipelineStep):
 
     def __init__(  # noqa: PLR0913 - the arguments of datatrove's readers
         self,
-        source: Source | Dataset,
+        source: Source | Dataset | DataFolderLike,
         text_key: str = "text",
         id_key: str = "id",
         *,
@@ -300,12 +300,12 @@ class LadingReader(PipelineStep):
     ) -> None:
         super().__init__()
         _refuse_unknown(opening, open_dataset, _NOT_OF_READERS)
-        self._opening = opening
+        source, self._opening = _with_stores(source, opening)
         if not recursive:
             raise UsageError("a folder is read with all folders below it", found="recursive=False",
                              advice="Name the files: glob_pattern='*.parquet'.")  # fmt: skip
         if isinstance(source, Dataset):
-            read_of(source, opening)
+            read_of(source, self._opening)
             for step in source.steps:
                 if step.over_numbers:
                     raise UsageError("tasks read shards apart, and this step needs all samples",
@@ -347,8 +347,11 @@ class LadingReader(PipelineStep):
             most = None if self.limit < 0 else self.limit
             count_file = _progress(bars, len(numbers), "file", shown=self.file_progress)
             count_document = _progress(bars, most, "doc", shown=self.doc_progress)
-            with every.with_listing(table.take(pa.array(numbers, pa.int64())), {}) as shards:
-                documents = self._documents(shards, steps, count_file) if numbers else iter(())
+            own = table.take(pa.array(numbers, pa.int64()))
+            with (
+                every.with_listing(own, {}) as shards,
+                closing(self._documents(shards, steps, count_file)) as documents,
+            ):
                 for document in islice(documents, self.skip, None if most is None else self.skip + most):
                     count_document()
                     self.stat_update("documents")
@@ -357,7 +360,7 @@ class LadingReader(PipelineStep):
                         self.update_media_stats(each)
                     yield document
 
-    def _files(self) -> Source | Dataset:
+    def _files(self) -> Any:
         """Return the source, or the files below it that were asked for."""
         if not isinstance(self._source, (str, os.PathLike)):
             return self._source
@@ -368,8 +371,12 @@ class LadingReader(PipelineStep):
             return f"{folder}/{self.glob_pattern if has_magic(self.glob_pattern) else f'*{self.glob_pattern}'}"
         return self._source
 
-    def _documents(self, shards: Shards, steps: Sequence[Step], count_file: Callable[[], object]) -> Iterator[Any]:
+    def _documents(
+        self, shards: Shards, steps: Sequence[Step], count_file: Callable[[], object]
+    ) -> Generator[Any, None, None]:
         """Yield the samples of shards behind the steps, as documents."""
+        if not len(shards.listing):
+            return
         done = Counter[str]()
         below = f"{os.fspath(self._source).rstrip('/')}/" if isinstance(self._source, (str, os.PathLike)) else ""
         for batch in ChosenSamples(shards, steps).batches(Batching(_BATCH_ROWS, _BATCH_BYTES), Outcomes()):
@@ -405,6 +412,15 @@ _NOT_OF_READERS: Final = {
     "dataset": "Give the dataset of Hugging Face's hub first, as 'hf://datasets/NAME'.",
 }
 """Arguments of datatrove's readers that shards need not, and their alternative."""
+
+
+def _with_stores(place: Any, more: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """Return a source or destination as a path with its store, if datatrove's users name a file system with it."""
+    is_pair = isinstance(place, tuple) and len(place) == _PAIR and not isinstance(place[1], (str, os.PathLike))
+    if isinstance(place, Dataset) or not (is_pair or (hasattr(place, "fs") and hasattr(place, "path"))):
+        return place, more
+    path, stores = _place(place)
+    return path, more if stores is None else {"stores": stores, **more}
 
 
 def _refuse_unknown(given: Mapping[str, Any], of: Callable[..., Any], alternatives: Mapping[str, str]) -> None:
@@ -462,7 +478,7 @@ class LadingWriter(PipelineStep):
     `view="interleaved"`: a sample is the metadata, the text, then the media.
 
     Args:
-        destination: folder of the dataset, a path or URL.
+        destination: folder of the dataset, a `DataFolderLike`.
         format: as for `lading.writer`.
         view: `samples` or `interleaved`.
         text_key: column of the text, for samples.
@@ -482,7 +498,7 @@ class LadingWriter(PipelineStep):
 
     def __init__(
         self,
-        destination: str | os.PathLike[str],
+        destination: DataFolderLike,
         format: str = "parquet",  # noqa: A002 - the word users know
         view: str = "samples",
         text_key: str = "text",
@@ -492,7 +508,7 @@ class LadingWriter(PipelineStep):
         super().__init__()
         _refuse_unknown(writing, DatasetWriter, _NOT_OF_WRITERS)
         self._names, self._is_items = (text_key, id_key), view == "interleaved"
-        self._destination = destination
+        self._destination, writing = _with_stores(destination, writing)
         self._writing = {"overwrite": True, **writing, "format": format, "view": view}
 
     def run(
@@ -644,8 +660,8 @@ class BaseMediaWriter(PipelineStep):
 
     def _get_filename_with_file_id(self, filename: str) -> str:
         """Return a name with its counter before the last part."""
-        folder, base = posixpath.split(filename)
-        return posixpath.join(folder, f"{self.file_id_counter[filename]:03d}_{base}")
+        folder, slash, base = filename.rpartition("/")
+        return f"{folder}{slash}{self.file_id_counter[filename]:03d}_{base}"
 
     def _on_file_switch(self, _original_name: str, old_filename: str, _new_filename: str) -> None:
         """Close a full file before the next one of its name is opened; then the full file is visible."""
@@ -664,25 +680,26 @@ class BaseMediaWriter(PipelineStep):
             StoreError: the store failed.
         """
         with self.output_mg.lock:
-            file = self.output_mg.get_file(self._current_name(self._get_output_filename(media, rank, **tags)))
+            file = self._current_file(self._get_output_filename(media, rank, **tags))
             location = _location(self._write(media, file, file.path), f"{type(self).__name__}._write")
             put_location(media, location)
             self.stat_update(self._get_output_filename(media, "XXXXX", **tags), "total")
             self.update_media_stats(media)
         return location
 
-    def _current_name(self, name: str) -> str:
-        """Return the name of the file for the next record, behind a full file if there is one."""
+    def _current_file(self, name: str) -> OutputFile:
+        """Return the file for the next record, behind a full file if there is one."""
         if self.max_file_size <= 0:
-            return name
+            return self.output_mg.get_file(name)
         while (current := self._get_filename_with_file_id(name)) in self.output_mg.written:
             self.file_id_counter[name] += 1  # of an earlier run, whose files stay
-        if self.output_mg.get_file(current).tell() < self.max_file_size:
-            return current
+        file = self.output_mg.get_file(current)
+        if file.tell() < self.max_file_size:
+            return file
         self.file_id_counter[name] += 1
         following = self._get_filename_with_file_id(name)
         self._on_file_switch(name, current, following)
-        return following
+        return self.output_mg.get_file(following)
 
     def run(
         self,
@@ -696,14 +713,15 @@ class BaseMediaWriter(PipelineStep):
         Media without bytes are skipped. Tags that the template needs and `tags` lacks come from the `metadata` of the
         document and of the media; `id` is the id of the document. Raises as `write`.
         """
+        is_own = type(self).write is not BaseMediaWriter.write
         with self:
             for document in data or ():
                 with self.track_time():
                     for media in media_of(document):
                         if get(media, "media_bytes") is not None:
-                            given = {**self._names.given_by(document, media), **tags}
-                            location = self.write(media, rank, **given)
-                            put_location(media, _location(location, f"{type(self).__name__}.write"))
+                            location = self.write(media, rank, **{**self._names.given_by(document, media), **tags})
+                            if is_own:
+                                put_location(media, _location(location, f"{type(self).__name__}.write"))
                 yield document
 
     def close(self) -> None:

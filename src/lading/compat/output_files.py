@@ -62,11 +62,11 @@ class OutputFiles:
             StoreError: the store failed.
         """
         with self.lock:
-            name = name_inside(filename)
-            if name not in self._by_name:
-                self._by_name[name] = self._begin(name)
-                self._unclosed.append(self._by_name[name])
-            return self._by_name[name]
+            file = self._by_name.get(filename)
+            if file is None:
+                name = name_inside(filename)
+                file = self._by_name.get(name) or self._begin(name)
+            return file
 
     def get_open_files(self) -> dict[str, OutputFile]:
         """Return the open files by name."""
@@ -105,8 +105,12 @@ class OutputFiles:
 
     def append(self, file: OutputFile, data: bytes) -> None:
         """Append bytes to a file. Raises StoreError; then all open files are dropped."""
-        with self.lock, self._dropping():
-            file.archive.append([data], len(data))
+        with self.lock:
+            try:
+                file.archive.append([data], len(data))
+            except BaseException:
+                self._drop()
+                raise
 
     def end(self, file: OutputFile) -> None:
         """Make a file durable and visible, if it is still open. Raises StoreError; then all open files are dropped."""
@@ -139,7 +143,10 @@ class OutputFiles:
             sweep_files(os.path.dirname(place), os.path.basename(place))
         self._warn_of_replacement(store, place)
         with self._dropping():
-            return OutputFile(self, ArchiveFile(name, store.put_stream(place), self._behind), store, place)
+            archive = ArchiveFile(name, store.put_stream(place), self._behind)
+        file = self._by_name[name] = OutputFile(self, archive, store, place)
+        self._unclosed.append(file)
+        return file
 
     def _check(self) -> None:
         if self._has_failed:
