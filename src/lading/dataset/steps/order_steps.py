@@ -1,4 +1,4 @@
-"""The steps that choose or order samples as a whole. `lading.dataset.order.order` gives the numbers behind them.
+"""The steps that choose or order samples by their numbers in the source.
 
 Example:
     Shuffle(seed=7), Sample(0.01), Sort(("json.score",), (True,)), Take(("dog-17", "cat-03"))
