@@ -69,6 +69,7 @@ __all__ = [
     "UnknownLabel",
     "Unrepresentable",
     "UsageError",
+    "WrongFeature",
     "WrongType",
     "errors_at",
     "is_damage",
@@ -255,6 +256,10 @@ class UsageError(LadingError, ValueError):
     """The call is wrong."""
 
     exit_status = 2
+
+
+class WrongFeature(UsageError, TypeError):
+    """Something else than a feature, or one that columns cannot be made for."""
 
 
 class FunctionError(LadingError, RuntimeError):

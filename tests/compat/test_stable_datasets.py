@@ -96,6 +96,15 @@ def test_images_made_by_programs_become_png(image: Any) -> None:
         assert (again.format, again.size) == ("PNG", (4, 3))
 
 
+@pytest.mark.parametrize("array", [np.zeros((2, 2, 3), "f4"), np.zeros((2, 2, 3), "i8"), np.zeros((2, 2, 5), "u1")])
+def test_arrays_that_pillow_does_not_take_are_a_type_error_as_there(array: Any) -> None:
+    with pytest.raises(TypeError):
+        PILImage.fromarray(array)
+    with pytest.raises(TypeError, match="an array that is not an image") as error:
+        encoded(Image(), array)
+    assert isinstance(error.value, LadingError)
+
+
 @pytest.mark.parametrize("value", [5, 1.5, object(), {"a": 1}])
 def test_other_types_of_images_are_a_type_error(value: object, tmp_path: Path) -> None:
     with pytest.raises(TypeError, match=r"not an image|not media") as error:
@@ -244,8 +253,38 @@ def test_features_give_the_schema_of_the_shards(tmp_path: Path) -> None:
     meta = write_sharded_arrow_cache([(0, {"label": "a", "t": "x"})], features, tmp_path / "c")
     assert read_shard(meta.shard_paths[0]).schema.equals(features.to_arrow_schema(), check_metadata=True)
     assert features.to_arrow_schema().names == ["label", "v", "vol", "t"]
-    with pytest.raises(LadingError, match="column 'x'"):
+    with pytest.raises(TypeError, match=r"column 'x'.*no cache stores this feature") as error:
         Features({"x": 5}).to_arrow_schema()  # type: ignore[dict-item] # wrong on purpose
+    assert isinstance(error.value, LadingError)
+
+
+@pytest.mark.parametrize(
+    "feature, kind",
+    [
+        (Value("int32"), pa.int32()),
+        (Value("float64"), pa.float64()),
+        (Value("string"), pa.string()),
+        (Image(), pa.large_binary()),
+        (Array3D((1, 2, 2), "float32"), pa.large_binary()),
+        (ClassLabel(num_classes=3), pa.int64()),
+        (Video(), pa.string()),
+        (Sequence(Value("int8")), pa.list_(pa.int8())),
+        (Sequence(Sequence(ClassLabel(["a"]))), pa.list_(pa.list_(pa.int64()))),
+    ],
+)
+def test_each_feature_gives_the_type_of_its_column(feature: Any, kind: pa.DataType) -> None:
+    assert feature.to_arrow_type() == kind == Features({"x": feature}).to_arrow_schema().field("x").type
+
+
+def test_values_of_types_that_arrow_lacks_are_refused_when_they_are_made() -> None:
+    with pytest.raises(ValueError, match="float128"):
+        pa.type_for_alias("float128")
+    for name in ("float128", "object", ""):
+        with pytest.raises(ValueError, match=rf"a name of Arrow's.*found '{name}'") as error:
+            Value(name)
+        assert isinstance(error.value, LadingError)
+    with pytest.raises(TypeError, match="not the name of a type"):
+        Value(5)  # type: ignore[arg-type] # wrong on purpose
 
 
 # Shards
@@ -452,5 +491,20 @@ def test_a_cache_of_the_peer_opens(golden: Golden) -> None:
         assert len(ds) == 5
         row = ds[3]
     assert (row["clip"], row["label"], row["n"], row["tags"]) == ("/videos/3.mp4", 1, 3, ["a"] * 3)
-    assert np.frombuffer(row["vol"], "float32").tolist() == [1.5] * 4
+    assert np.frombuffer(row["vol"], "float32").tolist() == [1.5] * 4  # its files do not say what bytes are
+
+
+def test_a_cache_of_the_peer_opens_with_its_features(golden: Golden) -> None:
+    given = [row for _, row in older_rows()]
+    with lading.open(golden("stable-older") / "mixed", schema=OLDER.to_arrow_schema()) as ds:
+        assert [lading.features.feature_of(ds.schema.field(name)) for name in ("image", "vol", "label")] == [
+            OLDER[name] for name in ("image", "vol", "label")
+        ]
+        for row, expected in zip(ds, given, strict=True):
+            found = row["image"]
+            assert (found and np.asarray(found).tolist()) == (
+                expected["image"].tolist() if expected["image"] is not None else None
+            )
+            assert (row["vol"].dtype, row["vol"].tolist()) == (np.float32, expected["vol"].tolist())
+            assert row["clip"] == (expected["clip"] and str(expected["clip"]))
     assert Text() == lading.features.feature_of(pa.field("clip", pa.string()))

@@ -18,7 +18,7 @@ import orjson
 import pyarrow as pa
 
 from lading.arrow.types import arrow_type
-from lading.errors import DataError, UsageError, errors_at
+from lading.errors import DataError, UsageError, WrongFeature, errors_at
 from lading.features.encode import VIDEO_FIELDS
 from lading.features.types import (
     FEATURE_KEY,
@@ -78,7 +78,7 @@ def schema_of(features: Features) -> pa.Schema:
     """Return the schema of a cache's shards.
 
     Raises:
-        UsageError: no columns, or a feature that caches cannot store; names the column.
+        UsageError: no columns, or a feature that caches cannot store (WrongFeature); names the column.
     """
     if not features or not isinstance(features, Mapping):
         raise UsageError("a cache needs a column", expected="features: a dict of names and what they hold",
@@ -121,7 +121,7 @@ def _type(feature: Feature) -> pa.DataType:
         case Video(storage) if storage not in ("bytes", "path"):
             raise UsageError("unknown storage of videos", expected="bytes, path or text", found=repr(storage))
     if kind is None:
-        raise UsageError("no cache stores this feature", found=str(feature))
+        raise WrongFeature("no cache stores this feature", expected="a feature such as Image()", found=str(feature))
     return kind
 
 

@@ -71,7 +71,7 @@ class Features(dict[str, Feature]):
     """
 
     def to_arrow_schema(self) -> pa.Schema:
-        """Return the schema of a cache's shards. Raises UsageError for a feature that caches cannot store."""
+        """Return the schema of a cache's shards. Raises WrongFeature for one that caches cannot store."""
         return schema_of(self)
 
     def __repr__(self) -> str:

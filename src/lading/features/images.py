@@ -216,7 +216,8 @@ def image_bytes(value: Any, encode_format: str | None = None, name: str = "") ->
         name: of the field.
 
     Raises:
-        Unrepresentable: the value is something else, or the format cannot hold the array or mode.
+        WrongType: the value is something else, or an array of other numbers or dimensions.
+        Unrepresentable: the format cannot hold the array or mode.
         NotFound, StoreError: as `media_bytes`.
         MissingExtra: Pillow is needed and not installed.
     """
@@ -438,7 +439,7 @@ def _picture(array: NDArray[Any]) -> Any:
             raise TypeError  # noqa: TRY301 - the same answer as Pillow's own
         return Image.fromarray(np.ascontiguousarray(flat, flat.dtype.newbyteorder("=")))
     except (TypeError, ValueError):
-        raise Unrepresentable(
+        raise WrongType(
             "an array that is not an image",
             expected="bool, uint8 or uint16 of (height, width), or uint8 of (height, width, 1 to 4)",
             found=f"{array.dtype} of {array.shape}",

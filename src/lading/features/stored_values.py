@@ -117,18 +117,12 @@ def declared_field(name: str, kind: str | pa.DataType | Feature) -> pa.Field:
     if isinstance(kind, pa.DataType):
         return pa.field(name, pa.large_binary() if is_bytes(kind) else kind)
     match kind:
-        case Image() | Audio() | Video() | Array() | Bytes():
-            stored = pa.large_binary()
-        case Json() | Text():
-            stored = pa.string()
-        case ClassLabel():
-            stored = pa.int64()
-        case Value(dtype):
-            stored = arrow_type(dtype)
         case Sequence(inner):
             stored = pa.list_(declared_field("item", inner))
         case Struct(fields):
             stored = pa.struct([declared_field(child, inner) for child, inner in fields])
+        case Image() | Audio() | Video() | Array() | Bytes() | Json() | Text() | ClassLabel() | Value():
+            stored = kind.to_arrow_type()
         case _:
             expected = "the name of a type such as int64, an Arrow type, or a feature such as Image()"
             raise UsageError("not the type of a column", column=name, expected=expected, found=f"{kind!r:.80}")

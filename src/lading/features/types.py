@@ -28,7 +28,7 @@ from lading.arrow import json_text
 from lading.arrow.references import is_ref
 from lading.arrow.types import arrow_type, exact_value
 from lading.arrow.views import LIST_TYPES
-from lading.errors import DataError, UnknownLabel, Unrepresentable, UsageError, WrongType, errors_at
+from lading.errors import DataError, UnknownLabel, Unrepresentable, UsageError, WrongFeature, WrongType, errors_at
 from lading.features.encode import (
     array_bytes,
     as_bytes,
@@ -85,26 +85,60 @@ NUMBER_TYPES = (
 )
 """numpy's names of the number types of arrays, in every format and library that has arrays of one type."""
 
+_WORD = re.compile(r"\w*")
+_UNALIASED = ("month_interval", "day_time_interval")
+"""Types that pyarrow prints and does not name."""
+
 _NUMBERS = {pa.from_numpy_dtype(np.dtype(name)): name for name in NUMBER_TYPES}
 
 
+class _Stored:
+    __slots__ = ()
+
+    def to_arrow_type(self) -> pa.DataType:
+        """Return the Arrow type of a column that is made for this feature.
+
+        Example:
+            Sequence(Value("int32")).to_arrow_type()  # list<item: int32>
+
+        Raises:
+            WrongFeature: values of the feature can only be read.
+
+        Source: stable-datasets b20399a (schema.py).
+        """
+        match self:
+            case Video("text") | Json() | Text():
+                return pa.string()
+            case Image() | Audio() | Video() | Array() | Bytes():
+                return pa.large_binary()
+            case ClassLabel():
+                return pa.int64()
+            case Value(dtype):
+                return arrow_type(dtype)
+            case Sequence(inner):
+                return pa.list_(inner.to_arrow_type())
+            case Struct(fields):
+                return pa.struct([(name, inner.to_arrow_type()) for name, inner in fields])
+        raise WrongFeature("columns of this feature can only be read", found=str(self))
+
+
 @dataclass(frozen=True, slots=True)
-class Bytes:
+class Bytes(_Stored):
     """Bytes without further meaning."""
 
 
 @dataclass(frozen=True, slots=True)
-class Text:
+class Text(_Stored):
     """A string, or its UTF-8 bytes."""
 
 
 @dataclass(frozen=True, slots=True)
-class Json:
+class Json(_Stored):
     """A JSON text in UTF-8. Two spellings of one value are equal."""
 
 
 @dataclass(frozen=True, slots=True)
-class Image:
+class Image(_Stored):
     """An encoded image: the bytes of a file, or Hugging Face's `struct<bytes, path>`.
 
     Attributes:
@@ -116,12 +150,12 @@ class Image:
 
 
 @dataclass(frozen=True, slots=True)
-class Audio:
+class Audio(_Stored):
     """Encoded audio, stored as an image is."""
 
 
 @dataclass(frozen=True, slots=True)
-class Video:
+class Video(_Stored):
     """An encoded video, stored as an image is, or in a struct of `lading.features.encode.VIDEO_FIELDS`.
 
     Attributes:
@@ -133,7 +167,7 @@ class Video:
 
 
 @dataclass(frozen=True, slots=True)
-class Array:
+class Array(_Stored):
     """A dense array.
 
     Attributes:
@@ -194,7 +228,7 @@ class Array3D(metaclass=_ThreeDimensions):
 
 
 @dataclass(frozen=True, slots=True, init=False)
-class ClassLabel:
+class ClassLabel(_Stored):
     """A whole number that is the index of a name, from 0. Other numbers are kept.
 
     Example:
@@ -245,14 +279,26 @@ class ClassLabel:
 
 
 @dataclass(frozen=True, slots=True)
-class Value:
-    """A plain value of an Arrow type, by Arrow's name without storage variants. Bytes hold it as decimal text."""
+class Value(_Stored):
+    """A plain value of an Arrow type, by Arrow's name without storage variants. Bytes hold it as decimal text.
+
+    Raises:
+        UsageError: Arrow has no type of this name.
+        WrongFeature: the name is not a text.
+    """
 
     dtype: str
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.dtype, str):
+            raise WrongFeature("not the name of a type", expected="a name of Arrow's, such as int64",
+                               found=repr(self.dtype))  # fmt: skip
+        if _WORD.fullmatch(self.dtype) and self.dtype not in _UNALIASED:  # others, as of structs, are Arrow's text
+            arrow_type(self.dtype)
+
 
 @dataclass(frozen=True, slots=True)
-class Encoded:
+class Encoded(_Stored):
     """A value in an encoding of MosaicML's MDS (`lading.features.mds_values`).
 
     Attributes:
@@ -263,19 +309,19 @@ class Encoded:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Place(_Stored):
     """Position of bytes in the file that was read: kept, but not content, so it does not count in a digest."""
 
 
 @dataclass(frozen=True, slots=True)
-class Sequence:
+class Sequence(_Stored):
     """A list of one feature."""
 
     feature: Feature
 
 
 @dataclass(frozen=True, slots=True)
-class Struct:
+class Struct(_Stored):
     """A struct with fields that have features.
 
     Attributes:
@@ -625,14 +671,14 @@ def encode(feature: Feature, value: Any, *, assets: str | None = None) -> Any:
 
     Raises:
         Unrepresentable: the feature cannot hold this value.
-        UsageError: values of this feature can only be read (`Place`), or `assets` is missing.
+        UsageError: values of this feature can only be read (`Place`: WrongFeature), or `assets` is missing.
         NotFound, StoreError: a file that the value names cannot be read.
     """
     if value is None:
         return None
     encoder = _ENCODERS.get(type(feature))
     if encoder is None:
-        raise UsageError("values of this feature are not made of Python values", found=type(feature).__name__)
+        raise WrongFeature("values of this feature are not made of Python values", found=type(feature).__name__)
     return encoder(feature, value, assets)
 
 

@@ -421,7 +421,7 @@ class _Column:
         elif kind == "text":
             self._add_texts(name, _texts_of(values), places, Text())
         else:
-            self._add_scalars(name, _numbers_of(values, kind), Value(kind), places)
+            self._add_scalars(name, _numbers_of(values, kind), Json(), places)
 
     def _add_fields(self, name: str, objects: Sequence[Mapping[str, Any]], places: _Places, level: int) -> None:
         found: dict[str, tuple[list[int], list[Any]]] = {}
