@@ -96,6 +96,7 @@ def test_every_option_has_a_help_text(kind: type) -> None:
     "kind, given",
     [
         (ReadOptions, {"view": "rows"}),
+        (ReadOptions, {"schema": {"a": "int64"}}),
         (ReadOptions, {"roots": "data"}),
         (ReadOptions, {"roots": [1]}),
         (ReadOptions, {"options": ["a=1"]}),

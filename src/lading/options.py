@@ -263,8 +263,14 @@ class ReadOptions:
 
     def __post_init__(self) -> None:
         """Refuse values of other types; roots that are one text would be a folder for each letter."""
+        import pyarrow as pa
+
         from lading.features.items import VIEWS
 
+        if self.schema is not None and not isinstance(self.schema, pa.Schema):
+            raise UsageError("not a schema of all columns", expected="schema: a pyarrow.Schema",
+                             found=repr(self.schema)[:80],
+                             advice="Give types of some columns as schema_overrides, features by ds.cast.")  # fmt: skip
         if self.view is not None and self.view not in VIEWS:
             raise UsageError("no such view", expected=" or ".join(VIEWS), found=repr(self.view))
         if self.config is not None and not isinstance(self.config, str):
