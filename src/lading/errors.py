@@ -20,7 +20,8 @@
     │   ├── DestinationExists         the destination holds something already
     │   ├── UnknownFormat             no registered format has this name or recognises this file
     │   ├── NoSuchSample (IndexError) a number that no sample of the dataset has
-    │   └── MissingExtra              a feature needs a package that is not installed, or cannot be imported
+    │   ├── MissingExtra              a feature needs a package that is not installed, or cannot be imported
+    │   └── WrongFeature (TypeError)  something else than a feature, or one that columns cannot be made for
     ├── FunctionError (RuntimeError)  a function given to map or filter raised an error   exit status 1
     └── StoreError (OSError)          the machine or a store failed                      exit status 3
         ├── DatasetReplaced           another dataset took the place of one that is open
