@@ -25,8 +25,8 @@ LAYERS = (
     "interleaved manifest",
     "pipeline",
     "dataset",
-    "compat jobs testing train",
-    "cli",
+    "jobs testing train",
+    "cli compat",
     "__init__ __main__",
 )
 """Packages and modules, lowest layer first. Those in one layer do not import each other, except in the lowest layer."""
@@ -122,7 +122,7 @@ _PACKAGES = {path.parent.name for path in (_ROOT / "formats").glob("*/__init__.p
 
 KNOW_A_FORMAT = {
     "lading.formats.registry": "names the built-in formats",
-    "lading.compat.mosaicml": "has the names and the behaviour of one peer's reader",
+    "lading.compat.mds_shards": "has the names and the behaviour of one peer's reader",
 }
 """Modules outside the format packages that name one, and why."""
 

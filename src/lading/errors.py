@@ -8,6 +8,7 @@
     │   ├── SchemaMismatch            rows or files do not fit the schema of the run
     │   ├── BadReference              bytes of a reference are not there, or not allowed (also a RuntimeError)
     │   │   └── MissingFile (FileNotFoundError)  a reference names a file that does not exist
+    │   ├── MissingField (KeyError)   a sample lacks a column that the writer was told
     │   ├── LimitExceeded             a size, count or depth from a file is above its limit
     │   └── Unrepresentable           the target format cannot hold this value or column
     │       ├── UnknownLabel (KeyError)   a label's feature has no such name or number
@@ -55,6 +56,7 @@ __all__ = [
     "LadingError",
     "LimitExceeded",
     "MissingExtra",
+    "MissingField",
     "MissingFile",
     "MissingTag",
     "NoSuchSample",
@@ -247,6 +249,10 @@ class Unrepresentable(DataError):
 
 class UnknownLabel(Unrepresentable, KeyError):
     """A label's feature has no such name or number."""
+
+
+class MissingField(DataError, KeyError):
+    """A sample lacks a column that the writer was told."""
 
 
 class WrongType(Unrepresentable, TypeError):

@@ -8,6 +8,7 @@ import pickle
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ import pytest
 
 import lading
 from golden_cases import Golden
-from lading.compat.mosaicml import FileInfo, MDSReader, Reader, reader_from_json
+from lading.compat.mosaicml import FileInfo, Reader, reader_from_json
 from lading.errors import DataError, NotFound, SidecarMismatch, SourceNotFound, UsageError
 from lading.storage.memory import MemoryStore
 from lading.storage.stores import Stores
@@ -181,7 +182,7 @@ def test_from_json_reads_every_kind_of_shard(golden: Golden, case: str) -> None:
     folder = golden("mds") / case
     entry = json.loads((folder / "index.json").read_text())["shards"][0]
     with lading.open(folder) as dataset:
-        for read in (reader_from_json, MDSReader.from_json, lading.MDSShard.from_json):
+        for read in (reader_from_json, lading.MDSShard.from_json):
             shard = read(str(folder), None, entry)
             assert isinstance(shard, Reader)
             assert repr(list(shard)) == repr([dataset[i] for i in range(len(shard))])
@@ -362,3 +363,30 @@ def test_threads_may_fetch_one_shard_at_once(golden: Golden, tmp_path: Path) -> 
     with ThreadPoolExecutor(4) as pool:
         found = list(pool.map(lambda copy: [repr(copy[i]) for i in range(len(copy))], copies))
     assert found == [expected] * 4
+
+
+def test_reads_go_on_while_another_thread_evicts(golden: Golden, tmp_path: Path) -> None:
+    remote = _remote(golden, "comp-zstd3", tmp_path)
+    copy, evicting, done = lading.LocalCopy(tmp_path / "local", remote=remote), Event(), Event()
+    with lading.open(remote) as dataset:
+        expected = [repr(sample) for sample in dataset]
+
+    def evict() -> int:
+        freed = 0
+        while not done.is_set():
+            freed += sum(shard.evict() for shard in copy.shards)
+            evicting.set()
+        return freed
+
+    def read(begin: int) -> list[str]:
+        evicting.wait()
+        return [repr(copy[(begin + 7 * i) % len(copy)]) for i in range(100)]
+
+    with ThreadPoolExecutor(4) as pool:
+        freed, reads = pool.submit(evict), [pool.submit(read, begin) for begin in range(3)]
+        try:
+            found = [each.result() for each in reads]
+        finally:
+            done.set()
+    assert found == [[expected[(begin + 7 * i) % len(copy)] for i in range(100)] for begin in range(3)]
+    assert freed.result() > copy.shards[0].get_raw_size()

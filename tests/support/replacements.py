@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
-__all__ = ["replacement"]
+__all__ = ["replaced", "replacement"]
 
 
 class _StandIn(ModuleType):
@@ -41,3 +43,16 @@ class _StandIns(MetaPathFinder, Loader):
 def replacement(*names: str) -> None:
     """Make imports of these packages, or of modules in them, return replacements."""
     sys.meta_path.insert(0, _StandIns(names))
+
+
+@contextmanager
+def replaced(*names: str) -> Iterator[None]:
+    """Do so in a `with` block: other tests of the process find these packages as they are."""
+    finder = _StandIns(names)
+    sys.meta_path.insert(0, finder)
+    try:
+        yield
+    finally:
+        sys.meta_path.remove(finder)
+        for name in [name for name, module in sys.modules.items() if isinstance(module, _StandIn)]:
+            del sys.modules[name]

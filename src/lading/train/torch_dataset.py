@@ -15,7 +15,7 @@ from lading.errors import UsageError
 if TYPE_CHECKING:
     from lading.train.loader import Loader
 
-__all__ = ["TorchBatches"]
+__all__ = ["Loops", "TorchBatches", "loop_of_worker"]
 
 _MOST_WORKERS: Final = 1024
 _KEPT_LOOPS: Final = 8
@@ -36,17 +36,13 @@ class TorchBatches(IterableDataset[Any]):
 
     def __init__(self, loader: Loader) -> None:
         state = loader.state_dict()
-        self._loader, self._loops = loader, _Loops(state["epoch"], state["position"])
+        self._loader, self._loops = loader, Loops(state["epoch"], state["position"])
 
     def __len__(self) -> int:
         return len(self._loader)
 
     def __iter__(self) -> Iterator[Any]:
-        info = get_worker_info()
-        if info is None:
-            return _Turn(self._loader, self._loops, 0, 1, _NO_WORKER)
-        mark = (_MOST_WORKERS * (info.seed - info.id) + info.num_workers) % _NO_WORKER or 1
-        return _Turn(self._loader, self._loops, info.id, info.num_workers, mark)
+        return _Turn(self._loader, self._loops, *loop_of_worker())
 
     def set_epoch(self, epoch: int) -> None:
         """Make the next loop give this epoch; an epoch that was resumed, and no loop has given, goes on."""
@@ -61,10 +57,18 @@ class TorchBatches(IterableDataset[Any]):
         return self._loader.state_at(epoch, self._loader.position_after(position, batches))
 
 
+def loop_of_worker() -> tuple[int, int, int]:
+    """The number of this worker process, the number of workers, and the mark of their loop, for `Loops.begin`."""
+    info = get_worker_info()
+    if info is None:
+        return 0, 1, _NO_WORKER
+    return info.id, info.num_workers, (_MOST_WORKERS * (info.seed - info.id) + info.num_workers) % _NO_WORKER or 1
+
+
 class _Turn(Iterator[Any]):
     """The batches of a loop that one worker makes. Its state is that of a loader at the worker's next batch."""
 
-    def __init__(self, loader: Loader, loops: _Loops, worker: int, workers: int, mark: int) -> None:
+    def __init__(self, loader: Loader, loops: Loops, worker: int, workers: int, mark: int) -> None:
         self._loader, self._loops, self._worker, self._workers = loader, loops, worker, workers
         self._epoch, position = loops.begin(worker, mark)
         self._position = loader.position_after(position, worker)
@@ -89,7 +93,7 @@ class _Turn(Iterator[Any]):
         self._loops.restore(self._worker, self._epoch)
 
 
-class _Loops:
+class Loops:
     """Which epoch each loop gives. Worker processes agree on it through memory that they share.
 
     A `DataLoader` tells its dataset nothing when a loop begins. But the workers of a loop have one seed, another loop
@@ -136,6 +140,11 @@ class _Loops:
         first, _ = self._first.tolist()
         if epoch != first or int(self._marks_and_nexts()[1].max()) > epoch:
             self._first[0], self._first[1] = epoch, 0
+        self._table.fill_(epoch)
+
+    def resume(self, epoch: int, position: int) -> None:
+        """Make the next loop begin at a position of an epoch."""
+        self._first[0], self._first[1] = epoch, position
         self._table.fill_(epoch)
 
     def restore(self, worker: int, epoch: int) -> None:

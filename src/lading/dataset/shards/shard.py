@@ -8,9 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence, Sized
 from functools import partial
 from operator import index as as_int
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import orjson
 import pyarrow as pa
 
 from lading.dataset.shards.sample_access import SampleAccess
@@ -130,6 +132,40 @@ class Shard:
     def get_persistent_size(self, keep_zip: bool) -> int:
         """Bytes that stay when the shard is unpacked: with its compressed files, or without."""
         return self.get_max_size() if keep_zip else self.get_raw_size()
+
+    @property
+    def raw_data(self) -> SimpleNamespace:
+        """The unpacked file in the index of MDS: `basename`, `bytes`, `hashes`. Raises AttributeError without one."""
+        return SimpleNamespace(**self._listed("raw_data"))
+
+    @property
+    def zip_data(self) -> SimpleNamespace | None:
+        """The compressed file, likewise; None if there is none."""
+        file = self._listed("zip_data")
+        return None if file is None else SimpleNamespace(**file)
+
+    @property
+    def column_names(self) -> list[str]:
+        """Columns in the index of MDS. Raises AttributeError without one."""
+        return self._listed("column_names")  # type: ignore[no-any-return] # JSON
+
+    @property
+    def column_encodings(self) -> list[str]:
+        """Encodings of these columns."""
+        return self._listed("column_encodings")  # type: ignore[no-any-return] # JSON
+
+    @property
+    def column_sizes(self) -> list[int | None]:
+        """Bytes of the values of these columns; None where they vary."""
+        return self._listed("column_sizes")  # type: ignore[no-any-return] # JSON
+
+    def _listed(self, name: str) -> Any:
+        """Return a field of the shard's entry in an index of MDS."""
+        entry = self._shards.source(self.number).entry if _INDEX in self._shards.fmt.info.index_names else None
+        fields = orjson.loads(entry) if entry else {}
+        if name not in fields:
+            raise AttributeError(f"the shard {self.path} has no {name}")
+        return fields[name]
 
     def evict(self) -> int:
         """Refused: opened data belongs to its owner. Raises UsageError, which says how to get a copy to evict from."""

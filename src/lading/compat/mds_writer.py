@@ -1,0 +1,92 @@
+"""The writer of MDS, with the names of MosaicML Streaming.
+
+Source: mosaicml-streaming 0.13.0, base/format/mds/writer.py and base/format/base/writer.py.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
+
+from lading.dataset.writing.writer import DatasetWriter
+from lading.errors import MissingField, UsageError
+
+__all__ = ["MDSWriter"]
+
+
+class MDSWriter:
+    """Write samples as MDS, as `lading.writer(…, format="mds")` does: shards have the bytes of the peer's.
+
+    The dataset appears when the writer is finished without an error; if the body of the `with` fails, nothing does.
+
+    Example:
+        with MDSWriter(out="s3://bucket/set", columns={"image": "jpeg", "label": "int"}) as out:
+            out.write({"image": picture, "label": 3})
+
+    Args:
+        columns: encoding of each column. Other values of a sample are left out, as in the peer.
+        out: folder of the dataset, a path or URL. Shards of a URL are built on this machine, then uploaded.
+        keep_local: only False: no local copy is made.
+        compression: of whole shards, such as `zstd:7`.
+        hashes: names of hashes in the index, sorted.
+        size_limit: size of a shard, in bytes or as text; None for shards as large as the format allows.
+        exist_ok: replace the dataset in the folder.
+        storage_options: as `lading.writer` takes them; the peer has none.
+
+    Raises:
+        DestinationExists: the folder is not empty, and `exist_ok` is not set (a FileExistsError).
+        UsageError: an argument has an invalid value, or one that lading does not do (a ValueError).
+    """
+
+    def __init__(
+        self,
+        *,
+        columns: Mapping[str, str],
+        out: str | os.PathLike[str],
+        keep_local: bool = False,
+        compression: str | None = None,
+        hashes: Sequence[str] | None = None,
+        size_limit: int | str | None = 1 << 26,
+        exist_ok: bool = False,
+        storage_options: Mapping[str, Any] | None = None,
+    ) -> None:
+        if not isinstance(out, (str, os.PathLike)):
+            raise UsageError("a dataset is written to one place", found=f"out={out!r}",
+                             advice="Write to the remote; `lading.LocalCopy(local, remote=remote)` makes a local copy.",
+                             )  # fmt: skip
+        if keep_local:
+            raise UsageError("there is no local copy of what is uploaded", found="keep_local=True",
+                             advice="Afterwards, `lading.LocalCopy(local, remote=out)` makes one.")  # fmt: skip
+        if list(hashes or ()) != sorted(set(hashes or ())):
+            raise UsageError("hashes must be unique and sorted", found=f"hashes={hashes!r}")
+        self.columns = dict(columns)
+        options = {"columns": self.columns, "compression": compression or None, "hashes": list(hashes or ()),
+                   "size_limit": size_limit or None}  # fmt: skip
+        self._writer = DatasetWriter(os.path.expanduser(out), format="mds", shard_size="4gb", options=options,
+                                     overwrite=exist_ok, storage_options=storage_options)  # fmt: skip
+
+    def write(self, sample: Mapping[str, Any]) -> None:
+        """Append a sample.
+
+        Raises:
+            MissingField: it lacks a column (a KeyError).
+            DataError: a value does not fit the encoding of its column.
+        """
+        missing = [name for name in self.columns if name not in sample]
+        if missing:
+            raise MissingField("a sample lacks a column", column=missing[0], found=", ".join(map(str, sample)))
+        self._writer.write({name: sample[name] for name in self.columns})
+
+    def finish(self) -> None:
+        """Write what is left, and make the dataset appear."""
+        self._writer.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if kind is None:
+            self.finish()
+        else:
+            self._writer.abort()
