@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import gc
+import io
 import json
 import pickle
 import shutil
 from collections import Counter
 from collections.abc import Iterator
+from decimal import Decimal
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 from torch.utils.data import DataLoader
 
 import lading
@@ -148,6 +151,58 @@ def test_samples_by_number(theirs: ModuleType, tmp_path: Path) -> None:
         assert [*map(_plain, opened)] == [*map(_plain, dataset)]
     with pytest.raises(IndexError):
         ours[200]
+
+
+def _picture(mode: str, form: str | None = None) -> Any:
+    picture = Image.effect_noise((20, 30), 50).convert(mode)
+    if form is None:
+        return picture
+    data = io.BytesIO()
+    picture.save(data, form)
+    return Image.open(data)
+
+
+_VALUES: dict[str, list[Any]] = {
+    "bytes": [b"x"], "str": ["é", ""], "int": [5, -(2**63)], "json": [{"a": [1]}, [1], "s", 3, None, 1.5, True],
+    "float16": [0.5, np.float32(0.25), 1], "float32": [0.25, 1], "float64": [1e-9, 2], "int8": [-3], "int16": [-3],
+    "int32": [-3], "int64": [-3], "uint8": [200, np.uint8(3)], "uint16": [7], "uint32": [7], "uint64": [2**63],
+    "ndarray": [np.arange(12).reshape(3, 4), np.int8([1])], "ndarray:float32": [np.float32([[1, 2]])],
+    "ndarray:int64:3,4": [np.arange(12).reshape(3, 4)], "str_int": [10**30, 5], "str_float": [0.1, 3.0],
+    "str_decimal": [Decimal("1.50")], "pil": [_picture("RGB"), _picture("L")],
+    "jpeg": [_picture("RGB"), _picture("RGB", "JPEG")], "png": [_picture("RGB"), _picture("L")],
+    "list[pil]": [[_picture("RGB"), _picture("L")], []], "list[png]": [[_picture("RGB")], []],
+    "list[jpeg]": [[_picture("RGB"), _picture("RGB", "JPEG")], []],
+}  # fmt: skip
+
+
+def _facts(value: Any) -> Any:
+    """Return type and content of a value."""
+    if isinstance(value, list):
+        return [*map(_facts, value)]
+    if isinstance(value, Image.Image):
+        return type(value), value.size, value.mode, value.tobytes()
+    if isinstance(value, np.ndarray):
+        return value.dtype, value.shape, value.tolist()
+    return type(value), value
+
+
+@_TABLE.line("`MDSWriter(out=…, columns=…, compression=…, hashes=…, size_limit=…)`")
+def test_every_encoding_has_the_bytes_and_values_of_the_peer(theirs: ModuleType, tmp_path: Path) -> None:
+    columns = {f"c{number:02}": encoding for number, encoding in enumerate(_VALUES)}
+    rows = [
+        {name: (values := _VALUES[encoding])[number % len(values)] for name, encoding in columns.items()}
+        for number in range(max(map(len, _VALUES.values())))
+    ]
+    for library in (theirs, mine):
+        with library.MDSWriter(out=str(tmp_path / library.__name__), columns=columns) as out:
+            for row in rows:
+                out.write(row)
+    assert _files(tmp_path / mine.__name__) == _files(tmp_path / theirs.__name__)
+    ours = mine.StreamingDataset(local=tmp_path / theirs.__name__, batch_size=1)
+    peers = theirs.StreamingDataset(local=str(tmp_path / mine.__name__), batch_size=1)
+    for one, two in zip(ours, peers, strict=True):
+        for name, encoding in columns.items():
+            assert _facts(one[name]) == _facts(two[name]), encoding
 
 
 @_TABLE.line("`StreamingDataset(remote=…, local=…, keep_zip=…, validate_hash=…)`")

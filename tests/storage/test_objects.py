@@ -195,6 +195,37 @@ def test_children_read_the_open_dataset_of_their_parent(server: str, raw: S3Stor
     assert done.stdout.splitlines() == ["spawn True 0", "forkserver True 0", "fork True 0", "parent True"]
 
 
+_LOADERS = f"""
+import sys
+from torch.utils.data import DataLoader
+import lading
+from lading.compat.mosaicml import StreamingDataset
+
+remote, local = "{_LEAD}mds", sys.argv[1]
+copy, dataset = lading.LocalCopy(local + "/copy", remote=remote), lading.open(remote)
+touched = copy[0]["n"], dataset[0]["n"]
+training = StreamingDataset(remote=remote, local=local + "/training", shuffle=True, batch_size=4)
+for data in (copy, dataset, training):
+    loader = DataLoader(data, 4, num_workers=2, multiprocessing_context="fork", collate_fn=list)
+    print(sorted(row["n"] for batch in loader for row in batch) == list(range(40)))
+"""
+
+
+@pytest.mark.soak
+def test_forked_workers_of_pytorch_read_copies_and_datasets_that_were_touched(server: str, tmp_path: Path) -> None:
+    with lading.writer(
+        f"{_LEAD}mds", format="mds", options={"size_limit": 100, "compression": "zstd"}, storage_options=options(server)
+    ) as out:
+        for number in range(40):
+            out.write({"n": number})
+    (tmp_path / "program.py").write_text(_LOADERS)
+    done = subprocess.run(
+        [sys.executable, str(tmp_path / "program.py"), str(tmp_path)],
+        env={**os.environ, **environment(server)}, check=False, capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert done.stdout.splitlines() == ["True"] * 3, done.stderr
+
+
 def test_what_a_server_refuses_is_told_in_a_line(server: str) -> None:
     store = ObjectStore("s3://no-such-bucket", options=options(server))
     with pytest.raises(NotFound):

@@ -6,14 +6,16 @@ Source: mosaicml-streaming 0.13.0, base/format (`MDSReader`, `JSONReader`, `XSVR
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from threading import RLock
 from typing import Any, ClassVar, Final, Self, overload
 
+import numpy as np
 import orjson
 
 from lading.compat.reader import FileInfo, Reader, entry_arguments
 from lading.compat.remote import Remote
+from lading.content.media_files import open_image
 from lading.errors import DataError, NotFound, UsageError, errors_at
 from lading.formats.base import ShardFile, parse_options
 from lading.formats.mds.format import Entry, EntryFile, MdsReader, ReadOptions, parse_entry, read_mds_index
@@ -48,6 +50,8 @@ _REFETCHES: Final = 64
 
 class MDSShard(Reader):
     """One shard of MDS in a local folder. Its files may be missing until they are fetched.
+
+    Samples have the peer's values: images of Pillow, numbers of numpy where the encoding has a width, arrays.
 
     Threads may read a shard while another one evicts it: a read fetches the shard again, or waits.
 
@@ -108,6 +112,7 @@ class MDSShard(Reader):
         self._entry: Entry = parse_entry(self._text, limits)
         self._describe(self._entry)
         self._options = parse_options("mds", ReadOptions, {"allow_pickle": allow_pickle})
+        self._decoders = {} if self.raw_meta else _decoders(self._entry.config.columns)
         self._reader: MdsReader | None = None
         self._lock = RLock()
 
@@ -153,7 +158,7 @@ class MDSShard(Reader):
         with self._lock:
             reader = self._opened()
             data = reader.get_sample_data(idx)
-        return reader.decode_sample(data)
+        return self._decoded(reader, data)
 
     def get_sample_data(self, idx: int) -> bytes:
         """Return the bytes of a sample in the unpacked shard.
@@ -166,10 +171,18 @@ class MDSShard(Reader):
             return self._opened().get_sample_data(idx)
 
     def decode_sample(self, data: bytes) -> dict[str, Any]:
-        """Return the sample that these bytes hold."""
+        """Return the sample that these bytes hold: images of Pillow, scalars of numpy, arrays, as the peer does."""
         with self._lock:
             reader = self._opened()
-        return reader.decode_sample(data)
+        return self._decoded(reader, data)
+
+    def _decoded(self, reader: MdsReader, data: bytes) -> dict[str, Any]:
+        sample = reader.decode_sample(data)
+        for name, decoded in self._decoders.items():
+            if sample.get(name) is not None:
+                with errors_at(file=self.path_of(self.raw_data), column=name):
+                    sample[name] = decoded(sample[name])
+        return sample
 
     def validate(self, allow_unsafe_types: bool) -> None:
         """Raise UsageError if reading a column would run code and `allow_unsafe_types` is not set."""
@@ -388,6 +401,27 @@ def shards_of_index(
     with errors_at(file=path):
         entries = [orjson.loads(shard.entry) for shard in listed]
         return [reader_from_json(dirname, split, entry, limits=limits, **how) for entry in entries]
+
+
+def _decoders(columns: Sequence[Any]) -> dict[str, Callable[[Any], Any]]:
+    """Return what makes the peer's values of lading's, by column, where the two differ."""
+    found: dict[str, Callable[[Any], Any]] = {}
+    for column in columns:
+        if column.encoding in ("jpeg", "png"):
+            found[column.name] = _image
+        elif column.encoding in ("list[jpeg]", "list[png]"):
+            found[column.name] = _images
+        elif column.size is not None and column.encoding != "int" and ":" not in column.encoding:
+            found[column.name] = np.dtype(column.encoding).type
+    return found
+
+
+def _image(data: bytes) -> Any:
+    return open_image(data, upright=False)
+
+
+def _images(values: Sequence[bytes]) -> list[Any]:
+    return [*map(_image, values)]
 
 
 def _entry_text(fields: Mapping[str, Any]) -> str:
