@@ -35,6 +35,7 @@ class TestParquet(FormatTests):
     other_options: ClassVar[Sequence[Mapping[str, Any]]] = (
         {"row_group_bytes": 1},
         {"row_group_bytes": "1kb", "page_bytes": "100b"},
+        {"row_group_rows": 2},
         {"compression": "gzip", "compression_level": 1, "media_compression": "snappy"},
         {"compression": {"__key__": "brotli"}},
         {"compression": "none"},
@@ -469,9 +470,10 @@ def test_payload_far_into_a_large_map() -> None:
         ({"compression": {"absent": "zstd"}}, "compression is given for a missing column.*found 'absent'"),
         ({"compression_level": 99}, "no such level of zstd; expected .* to 22, found 99"),
         ({"row_group_bytes": "2gb"}, "row_group_bytes is out of range"),
+        ({"row_group_rows": 0}, "row_group_rows is out of range"),
         ({"page_bytes": 0}, "page_bytes is out of range"),
         ({"row_group_bytes": "much"}, "not a size"),
-        ({"row_groups": 1}, "expected row_group_bytes, page_bytes, compression, .*found 'row_groups'"),
+        ({"row_groups": 1}, "expected row_group_bytes, row_group_rows, page_bytes, compression, .*found 'row_groups'"),
     ],
 )
 def test_options_that_are_none(options: dict[str, Any], message: str) -> None:
@@ -500,6 +502,14 @@ def test_row_groups_are_sized_in_bytes() -> None:
     groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
     assert [group.num_rows for group in groups] == [10, 10, 10, 10, 10, 1, 200]
     assert facts.payload_bytes == sum(map(len, rows))
+    assert _all(data).equals(table)
+
+
+def test_row_groups_have_so_many_rows_at_most() -> None:
+    table = pa.table({"n": pa.array(range(500))})
+    data, _ = _write(pa.Table.from_batches(table.to_batches(max_chunksize=7)), row_group_rows=200)
+    metadata = _metadata(data)
+    assert [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)] == [200, 200, 100]
     assert _all(data).equals(table)
 
 

@@ -49,6 +49,7 @@ class WriteOptions:
 
     Attributes:
         row_group_bytes: Bytes of values in a row group, before encoding; at least one row, at most 1 GiB.
+        row_group_rows: Rows in a row group at most. By default its bytes alone decide.
         page_bytes: Bytes of values in a page. A larger value has its own page.
         compression: Codec: `none`, `snappy`, `gzip`, `brotli`, `lz4` or `zstd`; or a codec by column, where other
             columns use `zstd`.
@@ -62,6 +63,7 @@ class WriteOptions:
     """
 
     row_group_bytes: int | str = 64 << 20
+    row_group_rows: int | None = None
     page_bytes: int | str = 1 << 20
     compression: str | Mapping[str, str] = "zstd"
     compression_level: int | None = None

@@ -40,6 +40,7 @@ __all__ = ["ParquetWriter"]
 
 _MAX_ROW_GROUP_BYTES = 1 << 30
 """A page is at most 2 GiB, and never more than its row group."""
+_ANY_ROWS = 1 << 62
 _MAX_VALUE_BYTES = 1 << 31
 _LEAST_PAGE_BYTES = 16
 """pyarrow 26 counts an empty dictionary as 6 bytes. If that fills a page, a list's first page has no rows, and the file
@@ -71,6 +72,7 @@ class ParquetWriter(ShardWriter):
     def __init__(self, sink: Sink, schema: pa.Schema, options: WriteOptions) -> None:
         self._sink, self._options, self._extents = sink, options, extents_of(sink)
         self._row_group_bytes, self._page_bytes = _sizes(options)
+        self._row_group_rows = _most_rows(options)
         self._refused_bytes = DEFAULT_LIMITS.page_bytes - min(self._page_bytes, 2 * _MAX_HALF_PAGE_BYTES)
         self._given_schema, self._metadata = schema, metadata_of(schema)
         self._schema = pa.schema([field.with_type(_written_type(field.type)) for field in schema])
@@ -84,7 +86,7 @@ class ParquetWriter(ShardWriter):
         self._earlier: pq.FileMetaData | None = None
         self._held: HeldFooter | None = None
         self._waiting: list[pa.RecordBatch] = []
-        self._waiting_bytes = self._leaving_bytes = 0
+        self._waiting_rows = self._waiting_bytes = self._leaving_bytes = 0
         self._viewed_bytes = self._leaving_viewed_bytes = 0
         """Bytes that views show of the waiting rows, and of those of the last row group."""
         self._payload_bytes = self._written_bytes = 0
@@ -115,12 +117,15 @@ class ParquetWriter(ShardWriter):
             stop = int(np.searchsorted(ends, used + self._row_group_bytes - self._waiting_bytes, side="right"))
             if stop == at and not self._waiting:
                 stop = at + 1
+            stop = min(stop, at + self._row_group_rows - self._waiting_rows)
             if stop > at:
                 self._waiting.append(fitted.slice(at, stop - at))
+                self._waiting_rows += stop - at
                 self._viewed_bytes += views.shown_bytes(self._waiting[-1])
                 self._waiting_bytes += int(ends[stop - 1]) - used
                 at, used = stop, int(ends[stop - 1])
-            if at < batch.num_rows or self._waiting_bytes >= self._row_group_bytes:
+            full = self._waiting_bytes >= self._row_group_bytes or self._waiting_rows >= self._row_group_rows
+            if at < batch.num_rows or full:
                 self._flush()
 
     def bytes_written(self) -> int:
@@ -205,7 +210,7 @@ class ParquetWriter(ShardWriter):
                 work()
             self._row_groups += 1
             self._leaving_bytes, self._leaving_viewed_bytes = self._waiting_bytes, self._viewed_bytes
-            self._waiting, self._waiting_bytes, self._viewed_bytes = [], 0, 0
+            self._waiting, self._waiting_rows, self._waiting_bytes, self._viewed_bytes = [], 0, 0, 0
 
     def _store_expanding(self, rows: pa.Table) -> None:
         """Store columns uncompressed from these rows on if readers would refuse a page of them as a bomb."""
@@ -293,6 +298,14 @@ def _sizes(options: WriteOptions) -> tuple[int, int]:
         if not 0 < size <= _MAX_ROW_GROUP_BYTES:
             raise UsageError(f"{name} is out of range", expected="1 byte to 1 GiB", found=size)
     return group, page
+
+
+def _most_rows(options: WriteOptions) -> int:
+    if options.row_group_rows is None:
+        return _ANY_ROWS
+    if options.row_group_rows < 1:
+        raise UsageError("row_group_rows is out of range", expected="1 row or more", found=options.row_group_rows)
+    return options.row_group_rows
 
 
 def _one_batch(table: pa.Table) -> pa.RecordBatch:
