@@ -34,7 +34,7 @@ from lading.storage.fetch import ERROR_COLUMN, Fetcher, write_errors
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["ItemsView", "texts_of_ids"]
+__all__ = ["ItemsView", "followed", "texts_of_ids"]
 
 _MOST_BYTES = 1 << 62
 _PAYLOAD = "binary_content"
@@ -182,7 +182,7 @@ class ItemsView(View):
         for batch in self._whole_samples(self._checked(rows), scan.max_rows, scan.max_bytes):
             aligned = self._aligned(batch, target, range(first, first + batch.num_rows))
             first += batch.num_rows
-            for part in self._followed(aligned, scan.max_bytes):
+            for part in followed(aligned, self._follower, self._fetcher, self._path, scan.max_bytes):
                 yield part if part.schema.names == asked else part.select(asked)
         warn_absent_fields(self._unknown(), self._path, self.counts)
         self.counts.update(self._reader.counts)
@@ -195,48 +195,6 @@ class ItemsView(View):
             wanted = pa.schema([(own if name in RESERVED else target).field(name) for name in names])
             return reader.batches(replace(scan, columns=names, schema=wanted, views=False))
         return reader.batches(replace(scan, columns=names, schema=None))
-
-    def _followed(self, batch: pa.RecordBatch, max_bytes: int) -> Iterator[pa.RecordBatch]:
-        """Yield the batch with external bytes, or references to them; in parts, if it grows."""
-        wanted = self._elsewhere(batch)
-        if not wanted.any():
-            yield batch
-            return
-        with errors_at(file=self._path):
-            found = self._follower.follow(batch.column("source_ref"), wanted, self._path)
-        batch = write_errors(batch, found.errors)
-        sizes = row_bytes(batch) + row_bytes(pa.record_batch([found.column], ["source"]))
-        bounds = split_rows(sample_starts(batch.column("sample_id")), sizes, max_bytes=max_bytes)
-        for start, stop in pairwise(bounds.tolist()):
-            yield self._filled(batch.slice(start, stop - start), found, start)
-
-    @staticmethod
-    def _elsewhere(batch: pa.RecordBatch) -> NDArray[np.bool_]:
-        """Return which rows name a source for missing bytes, and have no error yet."""
-        if not {_PAYLOAD, *_OF_SOURCES} <= set(batch.schema.names):
-            return np.zeros(batch.num_rows, np.bool_)
-        content = batch.column(_PAYLOAD)
-        wanted = ~present(content) if content.null_count else np.zeros(batch.num_rows, np.bool_)
-        if wanted.any():
-            source, errors = batch.column("source_ref"), batch.column(ERROR_COLUMN)
-            without = pc.is_in(batch.column("modality"), value_set=pa.array(WITHOUT_BYTES))
-            wanted &= ~np.asarray(without.to_numpy(zero_copy_only=False), np.bool_)
-            wanted &= _says_something(source) & ~_says_something(errors)
-        return wanted
-
-    def _filled(self, batch: pa.RecordBatch, found: Followed, start: int) -> pa.RecordBatch:
-        """Return the batch with the results for its rows, which begin at `start`."""
-        references = found.column.slice(start, batch.num_rows)
-        place = batch.schema.get_field_index(_PAYLOAD)
-        own, held = batch.schema.field(place), batch.column(place)
-        if held.null_count == len(held):
-            batch = batch.set_column(place, own.with_type(references.type), references)
-            return batch.replace_schema_metadata(with_files(batch.schema, found.files).metadata)
-        read, errors = self._fetcher.fetch(references, found.files, sample_starts(batch["sample_id"]))
-        batch = write_errors(batch, {row: error.problem for row, error in errors.items()})
-        column = filled(held, read)
-        column = column if pa.types.is_binary_view(held.type) else join(column)
-        return batch.set_column(place, own.with_type(column.type), column)
 
     def _whole_samples(
         self, batches: Iterable[pa.RecordBatch], max_rows: int, max_bytes: int
@@ -368,7 +326,7 @@ class ItemsView(View):
         parts = [
             part
             for batch in found.combine_chunks().to_batches()
-            for items in self._followed(batch, _MOST_BYTES)
+            for items in followed(batch, self._follower, self._fetcher, self._path, _MOST_BYTES)
             for part in self._fetcher.materialise_parts(
                 items, sample_starts(items["sample_id"]), _MOST_BYTES, earlier=False
             )
@@ -378,6 +336,60 @@ class ItemsView(View):
     def close(self) -> None:
         """Close the reader."""
         self._reader.close()
+
+
+def followed(
+    batch: pa.RecordBatch, follower: Follower, fetcher: Fetcher, path: str, max_bytes: int
+) -> Iterator[pa.RecordBatch]:
+    """Yield a batch of items with external bytes, or references to them; in parts of whole samples, if it grows.
+
+    Args:
+        batch: the items, samples whole.
+        follower: resolves `source_ref`.
+        fetcher: reads external bytes, if some items have bytes: a column cannot hold references and bytes.
+        path: name of the table in errors; relative paths are looked up next to it first.
+        max_bytes: payload of a part.
+    """
+    wanted = _elsewhere(batch)
+    if not wanted.any():
+        yield batch
+        return
+    with errors_at(file=path):
+        found = follower.follow(batch.column("source_ref"), wanted, path)
+    batch = write_errors(batch, found.errors)
+    sizes = row_bytes(batch) + row_bytes(pa.record_batch([found.column], ["source"]))
+    bounds = split_rows(sample_starts(batch.column("sample_id")), sizes, max_bytes=max_bytes)
+    for start, stop in pairwise(bounds.tolist()):
+        yield _filled(batch.slice(start, stop - start), found, fetcher, start)
+
+
+def _elsewhere(batch: pa.RecordBatch) -> NDArray[np.bool_]:
+    """Return which rows name a source for missing bytes, and have no error yet."""
+    if not {_PAYLOAD, *_OF_SOURCES} <= set(batch.schema.names):
+        return np.zeros(batch.num_rows, np.bool_)
+    content = batch.column(_PAYLOAD)
+    wanted = ~present(content) if content.null_count else np.zeros(batch.num_rows, np.bool_)
+    if wanted.any():
+        source, errors = batch.column("source_ref"), batch.column(ERROR_COLUMN)
+        without = pc.is_in(batch.column("modality"), value_set=pa.array(WITHOUT_BYTES))
+        wanted &= ~np.asarray(without.to_numpy(zero_copy_only=False), np.bool_)
+        wanted &= _says_something(source) & ~_says_something(errors)
+    return wanted
+
+
+def _filled(batch: pa.RecordBatch, found: Followed, fetcher: Fetcher, start: int) -> pa.RecordBatch:
+    """Return the batch with the results for its rows, which begin at `start`."""
+    references = found.column.slice(start, batch.num_rows)
+    place = batch.schema.get_field_index(_PAYLOAD)
+    own, held = batch.schema.field(place), batch.column(place)
+    if held.null_count == len(held):
+        batch = batch.set_column(place, own.with_type(references.type), references)
+        return batch.replace_schema_metadata(with_files(batch.schema, found.files).metadata)
+    read, errors = fetcher.fetch(references, found.files, sample_starts(batch["sample_id"]))
+    batch = write_errors(batch, {row: error.problem for row, error in errors.items()})
+    column = filled(held, read)
+    column = column if pa.types.is_binary_view(held.type) else join(column)
+    return batch.set_column(place, own.with_type(column.type), column)
 
 
 def texts_of_ids(ids: pa.Array, path: str) -> pa.Array:
