@@ -6,6 +6,7 @@ Source: nemo-curator 1.4.0, stages/interleaved/io/reader.py and stages/interleav
 from __future__ import annotations
 
 import os
+import warnings
 from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -54,6 +55,7 @@ __all__ = [
 ]
 
 _NAMES = InterleavedOptions()
+_UNNAMED = "members that no JSON names, dropped"
 
 
 @dataclass
@@ -223,8 +225,17 @@ class InterleavedWebdatasetReaderStage(_ReaderStage):
             path, format="webdataset", view="interleaved", interleaved=_tar_names(self), on_materialize_error="warn",
             stores=stores,
         ) as dataset:  # fmt: skip
-            parts = [without_references(part) for part in dataset.batches(lazy=not self.materialize_on_read)]
-            return pa.concat_tables(map(pa.table, parts)) if parts else dataset.schema.empty_table()
+            batches = dataset.batches(lazy=not self.materialize_on_read)
+            parts = [without_references(part) for part in batches] or [_no_rows(dataset.schema)]
+            dropped = dataset.counts[_UNNAMED]
+        if dropped:
+            warnings.warn(f"{path}: {_UNNAMED}: {dropped}", stacklevel=2)
+        return pa.concat_tables(map(pa.table, parts))
+
+
+def _no_rows(schema: pa.Schema) -> pa.RecordBatch:
+    kinds = [pa.large_binary() if is_ref(one.type) else one.type for one in schema]
+    return pa.RecordBatch.from_pylist([], pa.schema([one.with_type(k) for one, k in zip(schema, kinds, strict=True)]))
 
 
 def without_references(rows: pa.RecordBatch) -> pa.RecordBatch:
@@ -250,6 +261,7 @@ def _tar_names(reader: InterleavedWebdatasetReaderStage | InterleavedWebdatasetR
         texts_field=reader.texts_field, images_field=reader.images_field, sample_id_field=reader.sample_id_field,
         image_member_field=reader.image_member_field, fields=reader.fields,
         per_image_fields=tuple(reader.per_image_fields), per_text_fields=tuple(reader.per_text_fields),
+        unreferenced="drop",
     )  # fmt: skip
 
 

@@ -210,7 +210,7 @@ class _WriterStage(ProcessingStage[InterleavedBatch, FileGroupTask]):
         if self.materialize_on_write:
             parts = followed(batch, follower, fetcher, paths[0] if paths else "", _PART_BYTES)
         for part in parts:
-            rows = _with_missing(part) if self.materialize_on_write else part
+            rows = _checked(part, materialized=self.materialize_on_write)
             with _naming_arguments(rows):
                 whole = Batch(rows, "interleaved")
                 for one in fetched_parts(whole, fetcher, _PART_BYTES, views=True, on_error=self.on_materialize_error):
@@ -258,13 +258,14 @@ def _documents(rows: pa.Table, sources: Sequence[str]) -> pa.RecordBatch:
     return joined(rows.to_batches() or [pa.RecordBatch.from_pylist([], rows.schema)])
 
 
-def _with_missing(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return the rows with an error for each image that has neither bytes nor a source, unless the rows mean that."""
-    if MEANT_NULLS_KEY in (batch.schema.metadata or {}):
-        return batch
-    image = np.asarray(pc.equal(batch["modality"], "image").to_numpy(zero_copy_only=False), np.bool_)
-    missing = np.flatnonzero(image & ~present(batch["binary_content"])).tolist()
-    return write_errors(batch, dict.fromkeys(missing, "the item has no bytes, and names no source"))
+def _checked(batch: pa.RecordBatch, *, materialized: bool) -> pa.RecordBatch:
+    """Return the rows with an error for each image that has neither bytes nor a source; all other nulls are meant."""
+    told = batch.schema.metadata or {}
+    if materialized and MEANT_NULLS_KEY not in told:
+        image = np.asarray(pc.equal(batch["modality"], "image").to_numpy(zero_copy_only=False), np.bool_)
+        missing = np.flatnonzero(image & ~present(batch["binary_content"])).tolist()
+        batch = write_errors(batch, dict.fromkeys(missing, "the item has no bytes, and names no source"))
+    return batch.replace_schema_metadata({**told, MEANT_NULLS_KEY: b""})
 
 
 @contextmanager
