@@ -84,15 +84,20 @@ def curated(mint: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+class Here(backends.BaseExecutor):  # type: ignore[misc, name-defined] # the peer has no types
+    """Runs stages in this process, as executors do: stages are pickled, and the peer's adapter numbers tasks."""
+
+    def execute(self, stages: list[Any], initial_tasks: Any = None) -> list[Any]:
+        tasks = initial_tasks or [tasks_of.EmptyTask()]
+        for stage in stages:
+            adapter = backends.BaseStageAdapter(pickle.loads(pickle.dumps(copy.deepcopy(stage))))
+            tasks = [made for task in tasks for made in adapter.process_batch([task])]
+        return tasks
+
+
 def _run(*parts: Any) -> list[Any]:
-    """Run a pipeline in this process, as executors do: stages are pickled, and the peer's adapter numbers tasks."""
-    pipeline = pipelines.Pipeline("p", stages=list(parts))
-    pipeline.build()
-    tasks = [tasks_of.EmptyTask()]
-    for stage in pipeline.stages:
-        adapter = backends.BaseStageAdapter(pickle.loads(pickle.dumps(copy.deepcopy(stage))))
-        tasks = [made for task in tasks for made in adapter.process_batch([task])]
-    return tasks
+    done: list[Any] = pipelines.Pipeline("p", stages=list(parts)).run(Here())
+    return done
 
 
 def _rows_of(path: Path) -> list[dict[str, Any]]:
@@ -120,26 +125,61 @@ def _both(module: Any, name: str) -> Any:
 # A pipeline
 
 
-@pytest.mark.mechanism("a pipeline of NeMo Curator on Ray Data")
-def test_the_script_of_the_page_runs_on_ray_data(mint: Path, tmp_path: Path) -> None:
+def _check_script(folder: Path, mint: Path, run: Callable[[str], str]) -> None:
+    """Run the script of the page in a folder, and compare its files with those of the peer's own parts."""
     [script] = _SCRIPT.findall((Path(__file__).parents[2] / "docs" / "coming-from.md").read_text())
-    os.symlink(mint, tmp_path / "mint")
-    local = "import ray\nray.init('local', num_cpus=2, include_dashboard=False, object_store_memory=80 << 20)\n"
-    home = {"HOME": str(tmp_path), "RAY_AUTH_MODE": "disabled", "RAY_raylet_start_wait_time_s": "600"}
-    done = subprocess.run([sys.executable, "-c", local + script], env={**os.environ, **home}, cwd=tmp_path,
-                          capture_output=True, text=True, check=False)  # fmt: skip
-    assert done.returncode == 0, done.stderr[-3000:]
-    written = _files(tmp_path / "curated")
-    assert f"{len(written)} files, such as {tmp_path}/curated/" in done.stdout
-    how = {"sample_id_field": "sample_id", "fields": ("url", "title"), "max_batch_bytes": 64 * 1024 * 1024}
+    (folder / "mint").symlink_to(mint)
     with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(tmp_path)  # names of files are made of the paths as they are given
+        patch.chdir(folder)  # names of files are made of the paths as they are given
+        said = run(script)
+        how = {"sample_id_field": "sample_id", "fields": ("url", "title"), "max_batch_bytes": 64 * 1024 * 1024}
         _run(
             peer_io.InterleavedWebdatasetReader("mint", **how),
             stages.InterleavedAspectRatioFilterStage(min_aspect_ratio=0.5, max_aspect_ratio=2.0),
             peer_io.InterleavedParquetWriterStage("theirs", on_materialize_error="drop_sample"),
         )
-    assert written == _files(tmp_path / "theirs")
+    written = _files(folder / "curated")
+    assert f"{len(written)} files, such as {folder}/curated/" in said
+    assert written == _files(folder / "theirs")
+
+
+def _in_a_process(script: str) -> str:
+    home = {"HOME": os.getcwd(), "RAY_AUTH_MODE": "disabled", "RAY_raylet_start_wait_time_s": "600"}
+    done = subprocess.run([sys.executable, "-c", script], env={**os.environ, **home}, capture_output=True, text=True,
+                          check=False)  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout
+
+
+def test_the_script_of_the_page(mint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def here(script: str) -> str:
+        exec(script.replace("RayDataExecutor()", "Here()"), {"Here": Here, "__name__": "script"})
+        return capsys.readouterr().out
+
+    _check_script(tmp_path, mint, here)
+
+
+@pytest.mark.soak
+def test_the_script_of_the_page_on_ray_data(mint: Path, tmp_path: Path) -> None:
+    local = "import ray\nray.init('local', num_cpus=2, include_dashboard=False, object_store_memory=80 << 20)\n"
+    _check_script(tmp_path, mint, lambda script: _in_a_process(local + script))
+
+
+@pytest.mark.soak
+def test_the_script_of_the_page_on_xenna(mint: Path, tmp_path: Path) -> None:
+    for package in ("aiohttp", "cattrs", "jinja2", "portpicker", "pulp", "tabulate"):
+        pytest.importorskip(package)
+    local = (
+        "import os, ray\n"
+        "told = ray.init('local', num_cpus=3, include_dashboard=True, object_store_memory=80 << 20)\n"
+        "os.environ['RAY_ADDRESS'] = told.address_info['gcs_address']\n"
+        "from nemo_curator.backends.xenna import XennaExecutor\n"
+    )
+
+    def on_xenna(script: str) -> str:
+        return _in_a_process(local + script.replace("RayDataExecutor()", "XennaExecutor({'execution_mode': 'batch'})"))
+
+    _check_script(tmp_path, mint, on_xenna)
 
 
 @pytest.mark.cases(4)
