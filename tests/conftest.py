@@ -62,6 +62,8 @@ class _Reporter:
 
 _MOST_LINES = 20
 
+os.environ.setdefault("NO_VCS_VERSION", "1")  # NeMo Curator would run git when it is imported
+
 _WHOLE_JOBS = ("cli", "dataset", "interleaved", "interop", "jobs", "property", "storage", "testing", "train")
 """Folders in which a case of a test is a whole job, or a pass over a dataset: two cases of each, where `cases` says no
 other number; so are those of the classes of the format kit."""

@@ -114,7 +114,7 @@ class _ReaderStage(ProcessingStage[FileGroupTask, InterleavedBatch]):
                 told["source_storage_options"] = self.storage_options
             batches.append(InterleavedBatch(
                 dataset_name=task.dataset_name, data=rows.slice(first, stop - first), _metadata=told,
-                _stage_perf=task._stage_perf,  # noqa: SLF001
+                _stage_perf=task._stage_perf,  # noqa: SLF001 - the peer's field
             ))  # fmt: skip
         return batches
 

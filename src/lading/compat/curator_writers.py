@@ -183,7 +183,7 @@ class _WriterStage(ProcessingStage[InterleavedBatch, FileGroupTask]):
         self._write(task.to_pyarrow(), sources, told.get("source_storage_options") or self.storage_options, file)
         return FileGroupTask(
             dataset_name=task.dataset_name, data=[file], _metadata={**told, "format": self.file_extension},
-            _stage_perf=task._stage_perf,  # noqa: SLF001
+            _stage_perf=task._stage_perf,  # noqa: SLF001 - the peer's field
         )  # fmt: skip
 
     def _write(self, rows: pa.Table, sources: list[str], source_options: Mapping[str, Any], file: str) -> None:
