@@ -401,7 +401,7 @@ def test_the_modes(tmp_path: Path, mode: str, before: str) -> None:
         if before != "nothing":
             (folder / "sub" if before == "file" else folder).mkdir(parents=True)
         if before == "file":
-            (folder / "sub" / "a.txt").write_text("a")
+            pq.write_table(_failing(), folder / "sub" / "a.parquet")
         make = partial(_both(module, "InterleavedParquetWriterStage"), str(folder), mode=mode)
         found += [_outcome(partial(make, append_mode_implemented=taken), folder) for taken in (False, True)]
     for mine, theirs in zip(found[:2], found[2:], strict=True):

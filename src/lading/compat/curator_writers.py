@@ -31,6 +31,7 @@ from lading.features.items import LINEAGE_KEY, MEANT_NULLS_KEY, lineage_of
 from lading.formats.registry import get_format
 from lading.interleaved.references import Follower
 from lading.interleaved.rows import followed
+from lading.manifest.commit import check_destination
 from lading.options import OnError
 from lading.pipeline.batch import Batch
 from lading.pipeline.fetch import fetched_parts
@@ -65,8 +66,9 @@ class _WriterStage(ProcessingStage[InterleavedBatch, FileGroupTask]):
         write_kwargs: `{"storage_options": {…}}`, as fsspec takes them; and options of the format.
         materialize_on_write: read the bytes of images from where `source_ref` says. False leaves them there.
         name: name of the stage.
-        mode: of the folder, when the stage is made: `ignore` adds files, `overwrite` deletes the folder, `error`
-            refuses one that exists. `append` is refused, as the peer's writers do.
+        mode: of the folder, when the stage is made: `ignore` adds files, `overwrite` deletes a folder of shards and
+            refuses one with other files, `error` refuses one that exists. `append` is refused, as the peer's writers
+            do.
         append_mode_implemented: whether `append` is taken, as `ignore`.
         on_materialize_error: for rows with an error, of an upstream stage or of the fetch: `error`, `warn`, `drop_row`
             or `drop_sample`.
@@ -132,6 +134,7 @@ class _WriterStage(ProcessingStage[InterleavedBatch, FileGroupTask]):
             raise DestinationExists("the folder exists", file=self.path, found='mode="error"',
                                     advice='mode="overwrite" deletes it, mode="ignore" adds files.')  # fmt: skip
         if exists and mode == "overwrite":
+            check_destination(store, folder, overwrite=True)
             store.delete(folder)
         if local:
             with store_errors(folder):
