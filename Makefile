@@ -41,7 +41,7 @@ test:
 collected: $(VENV)/.peers
 	$(BIN)/python -m pytest --collect-only --quiet > /dev/null
 
-soak: $(VENV)/.peers $(VENV)/.servers
+soak: $(VENV)/.peers $(VENV)/.servers $(VENV)/.xenna
 	LADING_FUZZ=$(FUZZ) LADING_FUZZ_SEED=$(SEED) $(BIN)/python -m pytest -n 2 --dist loadscope
 
 lint: $(VENV)/.dev
@@ -81,6 +81,10 @@ $(VENV)/.docs: $(VENV)/.dev
 # The peers that the interop tests and the benches run: pinned, and without their dependencies, since some ask for
 # gigabytes that nothing here needs.
 $(VENV)/.peers: tests/interop/requirements.txt $(VENV)/.docs
+	$(PIP) --no-deps --requirement $<
+	touch $@
+
+$(VENV)/.xenna: tests/interop/xenna.txt $(VENV)/.peers
 	$(PIP) --no-deps --requirement $<
 	touch $@
 
